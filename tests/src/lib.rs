@@ -50,6 +50,8 @@ pub struct Options {
     pub database_urls: Option<DatabaseUrls>,
     /// The time limit for a person to answer a request; milliseconds.
     pub request_wait_ms: u64,
+    /// Maximum simultaneous connections of the gateway.
+    pub connections_max: usize,
 }
 
 /// The URLs of one database for the two roles of the services.
@@ -73,6 +75,7 @@ impl Default for Options {
             model_url: None,
             database_urls: None,
             request_wait_ms: domain::limits::REQUEST_WAIT_MS,
+            connections_max: chassis::port::CONNECTIONS_MAX,
         }
     }
 }
@@ -165,6 +168,7 @@ impl Stack {
             sandbox_url: sandbox_settings.url(),
             slots: options.slots,
             request_wait_ms: options.request_wait_ms,
+            connections_max: options.connections_max,
             config,
         };
         let workers = (1..=options.workers).map(|number| ServiceHandle::worker(&settings, number));

@@ -47,6 +47,8 @@ pub(crate) struct Settings {
     /// Loops of one worker.
     pub(crate) slots: u32,
     pub(crate) request_wait_ms: u64,
+    /// Maximum simultaneous connections of a gateway.
+    pub(crate) connections_max: usize,
     /// The file with the model providers.
     pub(crate) config: PathBuf,
 }
@@ -83,6 +85,7 @@ impl Settings {
     pub(crate) fn gateway_arguments(&self) -> Vec<String> {
         let mut arguments = self.shared("gateway");
         arguments.extend(["--models", MODELS, "--operator-key", OPERATOR_KEY].map(ToOwned::to_owned));
+        arguments.extend(["--connections-max".to_owned(), self.connections_max.to_string()]);
         arguments
     }
 

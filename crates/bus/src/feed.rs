@@ -4,7 +4,7 @@
 use crate::{
     Bus,
     error::Error,
-    subjects,
+    outgoing, subjects,
     subscription::{Signal, Start, Subscription},
 };
 use bytes::Bytes;
@@ -148,9 +148,7 @@ impl Bus {
         let nats = self.nats.clone();
         tokio::spawn(async move {
             while let Some((subject, payload)) = pending.recv().await {
-                if let Err(error) = nats.publish(subject, payload).await {
-                    tracing::debug!(%error, "cannot send news");
-                }
+                outgoing::send(&nats, subject, payload).await;
             }
         });
         Publisher { queue, namespace: self.namespace.clone() }

@@ -1,6 +1,7 @@
 //! Outgoing rings and nudges: one bounded queue, and one task that sends. While NATS is away the client's own queue does
 //! not move, and only that task waits for it.
 
+use crate::outgoing;
 use async_nats::Client;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -42,15 +43,12 @@ impl Hints {
 async fn send(nats: Client, wake: String, ring: Arc<Notify>, mut nudges: mpsc::Receiver<String>) {
     loop {
         // Without `biased`: neither kind may starve the other.
-        let sent = tokio::select! {
+        tokio::select! {
             nudge = nudges.recv() => match nudge {
-                Some(subject) => nats.publish(subject, Bytes::from_static(b"look")).await,
+                Some(subject) => outgoing::send(&nats, subject, Bytes::from_static(b"look")).await,
                 None => return,
             },
-            () = ring.notified() => nats.publish(wake.clone(), Bytes::new()).await,
-        };
-        if let Err(error) = sent {
-            tracing::debug!(%error, "cannot send a hint");
+            () = ring.notified() => outgoing::send(&nats, wake.clone(), Bytes::new()).await,
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod queue;
 pub mod tickets;
 
 mod hints;
+mod outgoing;
 mod subjects;
 mod subscription;
 

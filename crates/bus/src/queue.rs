@@ -49,7 +49,7 @@ pub enum EnqueueResult {
 }
 
 /// A session that a worker claimed here and must still take in Postgres.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
     /// The tenant.
     pub tenant: TenantId,
@@ -104,9 +104,13 @@ pub enum Mode {
     Rebuild,
 }
 
+/// The version of the keys. Workers of a version with other keys have a queue of their own in the same Redis: each finds through
+/// Postgres what was queued in the other.
+const KEYS: u32 = 2;
+
 impl Bus {
     fn prefix(&self) -> String {
-        format!("{{{}}}:", self.namespace)
+        format!("{{{}}}:{KEYS}:", self.namespace)
     }
 
     /// Returns a call with the first arguments of `enqueue` and `adopt`.
@@ -194,10 +198,17 @@ impl Bus {
     ///
     /// # Errors
     /// `Redis`: the session stays held until Redis considers the worker dead.
-    pub async fn release(&self, session: &SessionId, worker: &str, to: ReleaseTo) -> Result<bool, Error> {
+    pub async fn release(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        worker: &str,
+        to: ReleaseTo,
+    ) -> Result<bool, Error> {
         let answer: String = script::RELEASE
             .key(self.prefix())
             .arg(session.as_str())
+            .arg(tenant.to_string())
             .arg(worker)
             .arg(if to == ReleaseTo::Front { "front" } else { "" })
             .invoke_async(&mut self.redis.clone())
@@ -209,10 +220,14 @@ impl Bus {
     ///
     /// # Errors
     /// `Redis`.
-    pub async fn list_held(&self, worker: &str) -> Result<Vec<SessionId>, Error> {
+    pub async fn list_held(&self, worker: &str) -> Result<Vec<Claim>, Error> {
         let key = format!("{}own:{worker}", self.prefix());
         let held: Vec<String> = redis::cmd("SMEMBERS").arg(key).query_async(&mut self.redis.clone()).await?;
-        Ok(held.iter().filter_map(|session| session.parse().ok()).collect())
+        let claim = |id: &String| {
+            let (tenant, session) = id.split_once(':')?;
+            Some(Claim { tenant: tenant.parse().ok()?, session: session.parse().ok()? })
+        };
+        Ok(held.iter().filter_map(claim).collect())
     }
 
     /// Queues the sessions of dead workers and returns their number.
@@ -243,6 +258,7 @@ impl Bus {
     /// `Redis`: the session should continue.
     pub async fn should_yield(
         &self,
+        tenant: TenantId,
         session: &SessionId,
         worker: &str,
         slots: Slots,
@@ -250,6 +266,7 @@ impl Bus {
         let answer: String = script::YIELDS
             .key(self.prefix())
             .arg(session.as_str())
+            .arg(tenant.to_string())
             .arg(worker)
             .arg(if slots == Slots::Full { "full" } else { "" })
             .invoke_async(&mut self.redis.clone())

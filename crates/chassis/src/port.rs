@@ -1,13 +1,16 @@
-//! A public port for HTTP/1 and HTTP/2. Before it routes a request, it limits the number of connections, the time a
-//! client may take, and the size of a request's head. The routes limit the bodies.
+//! A public port for HTTP/1 and HTTP/2. Before it routes a request, it limits the number of connections, in all and of one
+//! address, the time a client may take, and the size of a request's head. The routes limit the bodies.
 
+pub mod admission;
 mod opening;
 
+use crate::web::Network;
+use admission::{Admission, AdmissionLimits, Admissions};
 use axum::{
     Json, Router,
     body::Body,
     extract::Request,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
     serve::Listener,
 };
@@ -44,6 +47,12 @@ pub const STREAMS_MAX: u32 = 200;
 pub const PING: Duration = Duration::from_secs(20);
 /// A ping that stays unanswered for this long ends the connection.
 pub const PONG: Duration = Duration::from_secs(20);
+/// Time in which the client of a connection must send a valid key. Programs send it with the first request; a monitor without a key
+/// connects again.
+pub const KEYLESS: Duration = Duration::from_secs(30);
+/// Time that a connection has for its running requests after it was asked to end: at the shutdown, or because its client sent no
+/// valid key. A client that does not read would otherwise keep the process from ending.
+pub const CLOSING: Duration = Duration::from_secs(20);
 /// Connections beyond the limit that still get an answer. Further ones are closed without one.
 const REFUSALS_MAX: usize = 64;
 /// Time that a refused connection has for its request.
@@ -54,25 +63,59 @@ const AGAIN_S: u32 = 5;
 const DESCRIPTORS_BESIDES: u64 = 1_024;
 
 /// Limits that differ between ports.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Bounds {
-    /// Maximum simultaneous connections.
-    pub connections: usize,
+    /// The numbers of connections.
+    pub admission: AdmissionLimits,
     /// See [`OPENING`].
     pub opening: Duration,
     /// See [`HEAD`].
     pub head: Duration,
+    /// See [`KEYLESS`].
+    pub keyless_life: Duration,
+    /// See [`CLOSING`].
+    pub closing: Duration,
+}
+
+impl Bounds {
+    /// The usual limits for this number of connections. One address leaves a quarter of the places to others; a sixteenth is enough for
+    /// all that connect again at the same moment.
+    pub fn of(connections: usize, proxies: Vec<Network>) -> Self {
+        Self {
+            admission: AdmissionLimits {
+                connections,
+                of_address: (connections - connections / 4).max(1),
+                keyless: (connections / 16).max(1),
+                proxies,
+            },
+            opening: OPENING,
+            head: HEAD,
+            keyless_life: KEYLESS,
+            closing: CLOSING,
+        }
+    }
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connections: CONNECTIONS_MAX, opening: OPENING, head: HEAD }
+        Self::of(CONNECTIONS_MAX, vec![])
     }
 }
 
 /// The sender of a request, as an extension of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
+
+/// The connection of a request, as an extension of the request.
+#[derive(Debug, Clone)]
+struct RequestConnection(Arc<Admission>);
+
+/// Records that the sender of a request has a valid key, so that its connection may stay. `extensions` are those of the request.
+pub fn vouch(extensions: &Extensions) {
+    if let Some(RequestConnection(admission)) = extensions.get() {
+        admission.prove();
+    }
+}
 
 /// Raises this process's limit of open files so that `wanted` connections can each have a descriptor. Returns the
 /// number of connections that can. If the system allows fewer, the log names the remedy.
@@ -100,13 +143,13 @@ pub fn afford(wanted: usize) -> usize {
 }
 
 /// Serves `routes` until `shutdown`. It then accepts no further connections, and returns when the running requests are
-/// answered.
+/// answered, or after [`Bounds::closing`].
 ///
-/// Each request has a [`Peer`] among its extensions. The first request of a connection beyond the limit is answered
-/// with 503, over gRPC with UNAVAILABLE.
+/// Each request has a [`Peer`] among its extensions. The first request of a connection beyond a limit is answered
+/// with 503, over gRPC with UNAVAILABLE. A connection ends if no route vouches for its client in time.
 pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, shutdown: CancellationToken) {
-    let (places, refusals) = (Semaphore::new(bounds.connections), Semaphore::new(REFUSALS_MAX));
-    let (places, refusals) = (Arc::new(places), Arc::new(refusals));
+    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+    let admissions = Admissions::new(bounds.admission.clone());
     let (speaker, full) = (Speaker::new(&bounds), Router::new().fallback(refuse));
     let open = TaskTracker::new();
     loop {
@@ -117,19 +160,19 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot disable Nagle's algorithm; small messages may be delayed");
         }
-        let (place, routes, life) = match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => (place, routes.clone(), Duration::MAX),
-            Err(_) => {
+        let (admission, routes, life) = match admissions.admit(peer.ip()) {
+            Some(admission) => (admission, routes.clone(), Duration::MAX),
+            None => {
                 metrics::counter!("flotilla_connections_refused_total").increment(1);
                 match Arc::clone(&refusals).try_acquire_owned() {
-                    Ok(place) => (place, full.clone(), REFUSAL),
+                    Ok(permit) => (Admission::unbounded(permit), full.clone(), REFUSAL),
                     Err(_) => continue,
                 }
             }
         };
         let (speaker, shutdown) = (speaker.clone(), shutdown.clone());
         let connection = async move {
-            let opened = opening::open(stream, bounds.opening, place);
+            let opened = opening::open(stream, bounds.opening, Arc::new(admission));
             // A client that has not sent anything yet loses nothing if its connection ends.
             let Some(Ok(opened)) = shutdown.run_until_cancelled(opened).await else { return };
             speaker.serve(opened, PeerRoutes { routes, peer: Peer(peer.ip()) }, &shutdown).await;
@@ -153,6 +196,8 @@ struct PeerRoutes {
 struct Speaker {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
+    keyless_life: Duration,
+    closing: Duration,
 }
 
 impl Speaker {
@@ -172,32 +217,43 @@ impl Speaker {
             .max_header_list_size(HEAD_BYTES_MAX)
             // WebSockets over HTTP/2.
             .enable_connect_protocol();
-        Self { http1, http2 }
+        Self { http1, http2, keyless_life: bounds.keyless_life, closing: bounds.closing }
     }
 
     async fn serve(&self, connection: Connection, routes: PeerRoutes, shutdown: &CancellationToken) {
         let (protocol, PeerRoutes { routes, peer }) = (connection.protocol, routes);
+        let admission = Arc::clone(&connection.admission);
+        let own = RequestConnection(Arc::clone(&admission));
         let service = service_fn(move |mut request: Request<Incoming>| {
             if protocol == Protocol::Http1 {
                 own_head(&mut request);
             }
             request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(own.clone());
             routes.clone().call(request.map(Body::new))
         });
         let stream = TokioIo::new(connection);
+        let asked = async {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = without_key(&admission, self.keyless_life) => {}
+            }
+        };
         // Each branch boxes its own future, because the HTTP/1 one is smaller.
         let ended = match protocol {
             Protocol::Http1 => {
                 let connection = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
-                until_over(connection, |connection| connection.graceful_shutdown(), shutdown).await
+                until_over(connection, |connection| connection.graceful_shutdown(), asked, self.closing).await
             }
             Protocol::Http2 => {
                 let connection = Box::pin(self.http2.serve_connection(stream, service));
-                until_over(connection, |connection| connection.graceful_shutdown(), shutdown).await
+                until_over(connection, |connection| connection.graceful_shutdown(), asked, self.closing).await
             }
         };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended early");
+        match ended {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::debug!(%error, "a connection ended early"),
+            None => tracing::debug!("a connection did not end in time and is cut"),
         }
     }
 }
@@ -217,17 +273,27 @@ fn own_head<B>(request: &mut Request<B>) {
     }
 }
 
-/// Waits until a connection is over. At `shutdown` it asks the connection to end through `stop`.
+/// Returns after `life` if no route has vouched for the client until then.
+async fn without_key(admission: &Admission, life: Duration) {
+    tokio::time::sleep(life).await;
+    if admission.has_key() {
+        std::future::pending::<()>().await;
+    }
+    metrics::counter!("flotilla_connections_keyless_total").increment(1);
+}
+
+/// Waits until a connection is over. Once it is `asked` to end, through `stop`, it has the time `closing`; `None` if it did not end.
 async fn until_over<C: Future>(
     mut connection: Pin<Box<C>>,
     stop: impl Fn(Pin<&mut C>),
-    shutdown: &CancellationToken,
-) -> C::Output {
+    asked: impl Future<Output = ()>,
+    closing: Duration,
+) -> Option<C::Output> {
     tokio::select! {
-        ended = connection.as_mut() => return ended,
-        () = shutdown.cancelled() => stop(connection.as_mut()),
+        ended = connection.as_mut() => return Some(ended),
+        () = asked => stop(connection.as_mut()),
     }
-    connection.await
+    tokio::time::timeout(closing, connection).await.ok()
 }
 
 /// The answer to a client beyond the connection limit.

@@ -50,8 +50,7 @@ impl Tasks {
         // An async block around it would reserve the future's memory twice, before and while it runs.
         let watched = AssertUnwindSafe(future).catch_unwind().map(move |ended| {
             if ended.is_err() {
-                metrics::counter!("flotilla_task_panics_total", "task" => name).increment(1);
-                tracing::error!("task {name} panicked");
+                report_panic(name);
             }
             drop(entry);
         });
@@ -79,6 +78,12 @@ impl Tasks {
         running.names.insert(id, name);
         Entry { running: Arc::clone(&self.running), id }
     }
+}
+
+/// Counts and logs that a task panicked. The caller runs it again, or ends.
+pub fn report_panic(name: &'static str) {
+    metrics::counter!("flotilla_task_panics_total", "task" => name).increment(1);
+    tracing::error!("task {name} panicked");
 }
 
 /// A poisoned list is still consistent: no code panics between its two changes.

@@ -46,8 +46,9 @@ pub struct Exit {
     pub log_tail: String,
 }
 
+/// One server of a stack.
 #[derive(Debug)]
-struct Server {
+pub struct Server {
     recipe: Recipe,
     child: Child,
 }
@@ -92,17 +93,15 @@ impl Stack {
         self.servers.iter().filter_map(|server| Some((server.recipe.role, server.child.id()?))).collect()
     }
 
+    /// The servers, in starting order.
+    pub fn servers_mut(&mut self) -> &mut [Server] {
+        &mut self.servers
+    }
+
     /// Waits until a server ends unexpectedly. Cancel-safe.
     pub async fn next_exit(&mut self) -> Exit {
-        let waits = self.servers.iter_mut().map(|server| {
-            Box::pin(async {
-                let status = server.child.wait().await;
-                (&server.recipe, status)
-            })
-        });
-        let ((recipe, status), ..) = futures::future::select_all(waits).await;
-        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        Exit { role: recipe.role, status, log_tail: log::tail(&recipe.log) }
+        let waits = self.servers.iter_mut().map(|server| Box::pin(server.exit()));
+        futures::future::select_all(waits).await.0
     }
 
     /// Restarts the server in `role` at the same address if it has ended.
@@ -110,11 +109,8 @@ impl Stack {
     /// # Errors
     /// `Server` if it does not accept clients.
     pub async fn restart(&mut self, role: &str) -> Result<(), Error> {
-        for server in &mut self.servers {
-            if server.recipe.role == role && server.child.id().is_none() {
-                server.child = spawn(&server.recipe).await?;
-                wait_ready(server).await?;
-            }
+        for server in self.servers.iter_mut().filter(|server| server.role() == role) {
+            server.restart().await?;
         }
         Ok(())
     }
@@ -131,6 +127,38 @@ impl Stack {
             }
         }
         result
+    }
+}
+
+impl Server {
+    /// "postgres", "redis" or "nats".
+    pub fn role(&self) -> &'static str {
+        self.recipe.role
+    }
+
+    /// The process id; `None` if it has ended.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Waits until the server ends unexpectedly. Cancel-safe.
+    pub async fn exit(&mut self) -> Exit {
+        let status = self.child.wait().await;
+        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        Exit { role: self.recipe.role, status, log_tail: log::tail(&self.recipe.log) }
+    }
+
+    /// Restarts the server at the same address if it has ended, and waits until it accepts clients. One that is still starting is not
+    /// restarted: replaying a large log takes its time.
+    ///
+    /// # Errors
+    /// `Server` if it does not accept clients. After a crash of Postgres its processes keep its memory for a moment, so the next attempt
+    /// may succeed.
+    pub async fn restart(&mut self) -> Result<(), Error> {
+        if self.child.id().is_none() {
+            self.child = spawn(&self.recipe).await?;
+        }
+        wait_ready(self).await
     }
 }
 

@@ -1,6 +1,8 @@
 //! The thread that moves output to the service, reaps processes, and ends commands: at their timeout, on request, or at
 //! a limit.
 
+mod wait;
+
 use super::{
     memory,
     service::{Failure, Service},
@@ -9,7 +11,7 @@ use super::{
 };
 use domain::limits;
 use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
+    poll::{PollFd, PollFlags, poll},
     sys::{
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
@@ -40,11 +42,13 @@ const GRACE: Duration = Duration::from_millis(limits::EXEC_KILL_GRACE_MS);
 const DRAIN: Duration = Duration::from_millis(EXEC_DRAIN_MS);
 /// The interval at which the pump checks whether a tree that is being ended is gone.
 const ENDING_POLL: Duration = Duration::from_millis(20);
-/// If a tree is still alive this long after SIGKILL, everything in the sandbox is killed.
+/// If a tree still forks faster than it can be killed this long after the first SIGKILL, everything in the sandbox is
+/// killed.
 const LAST_RESORT: Duration = Duration::from_secs(3);
+/// If a tree is still there this long after SIGKILL, its processes wait inside the kernel, for example for a disk. The
+/// command counts as ended; its processes end when the kernel lets go of them.
+const GIVE_UP: Duration = Duration::from_secs(5);
 const MEMORY_POLL: Duration = Duration::from_millis(200);
-/// Longest wait without anything to do.
-const IDLE_POLL: Duration = Duration::from_secs(60);
 /// Pipes of ended commands that background processes still write to. Beyond it the oldest is closed.
 const BACKGROUND_PIPES_MAX: usize = 64;
 
@@ -112,6 +116,7 @@ pub(super) struct Job {
     kept_bytes: u64,
     dropped_bytes: u64,
     deadline: Instant,
+    /// Output is read until this time after the command or its whole tree has ended.
     drain_until: Option<Instant>,
     phase: Phase,
     end: ExecEnd,
@@ -173,7 +178,7 @@ impl Job {
     /// Does what is due, and returns when to check again.
     fn keep_time(&mut self, now: Instant) -> Instant {
         match self.phase {
-            Phase::Running if self.main_status.is_some() => self.drain_until.unwrap_or(now),
+            Phase::Running if self.has_ended() => self.drain_until.unwrap_or(now),
             Phase::Running => {
                 if now >= self.deadline {
                     self.terminate(ExecEnd::Timeout, now);
@@ -187,30 +192,33 @@ impl Job {
                 now + ENDING_POLL
             }
             Phase::Killed(at) => {
-                if self.supervisor_end.is_none() {
-                    // Kill processes that were forked between two reads of /proc.
-                    tree::end(self.supervisor);
-                }
-                if now >= at + LAST_RESORT {
+                // Kill processes that were forked between two reads of /proc.
+                if self.supervisor_end.is_none()
+                    && tree::end(self.supervisor) == tree::Outcome::Outrun
+                    && now >= at + LAST_RESORT
+                {
                     tree::end_all();
                 }
                 now + ENDING_POLL
             }
-            Phase::Background => now + IDLE_POLL,
+            Phase::Background => now + wait::IDLE,
         }
     }
 
+    /// Whether the command itself has ended.
+    fn has_ended(&self) -> bool {
+        self.main_status.is_some() || self.supervisor_end.is_some()
+    }
+
     fn is_over(&self, now: Instant) -> bool {
+        // A process of another command may hold the pipe open, so its end is not awaited for ever.
+        let is_drained = self.output.is_none() || self.drain_until.is_some_and(|until| now >= until);
         match self.phase {
             Phase::Background => false,
-            Phase::Running => {
-                let ended = self.main_status.is_some() || self.supervisor_end.is_some();
-                ended && (self.output.is_none() || self.drain_until.is_some_and(|until| now >= until))
-            }
+            Phase::Running => self.has_ended() && is_drained,
             // Only after the last process is gone is the output complete.
-            Phase::Terminating(_) | Phase::Killed(_) => {
-                self.supervisor_end.is_some() && self.output.is_none()
-            }
+            Phase::Terminating(_) => self.supervisor_end.is_some() && is_drained,
+            Phase::Killed(at) => (self.supervisor_end.is_some() && is_drained) || now >= at + GIVE_UP,
         }
     }
 
@@ -337,7 +345,7 @@ impl State {
         loop {
             let now = Instant::now();
             let mut wake_at =
-                self.jobs.iter_mut().map(|job| job.keep_time(now)).min().unwrap_or(now + IDLE_POLL);
+                self.jobs.iter_mut().map(|job| job.keep_time(now)).min().unwrap_or(now + wait::IDLE);
             if self.memory_bytes > 0 && !self.jobs.is_empty() {
                 if now >= memory_at {
                     self.watch_memory(now);
@@ -367,9 +375,7 @@ impl State {
             fds.extend(job.output.as_ref().map(|file| PollFd::new(file.as_fd(), wanted)));
             fds.extend(job.status.as_ref().map(|file| PollFd::new(file.as_fd(), read)));
         }
-        // Rounded up: a wait that ends just before its time would repeat at once.
-        let wait = until.saturating_duration_since(Instant::now()).as_millis() + 1;
-        let timeout = u16::try_from(wait).map_or(PollTimeout::MAX, PollTimeout::from);
+        let timeout = wait::timeout(until.saturating_duration_since(Instant::now()));
         // If the wait is interrupted, the pump only checks early.
         poll(&mut fds, timeout).ok();
         drop((&self.woken).read(&mut [0; 64]));
@@ -429,8 +435,10 @@ impl State {
         let gone = |job: &&mut Job| job.supervisor == pid.as_raw() && job.supervisor_end.is_none();
         if let Some(job) = self.jobs.iter_mut().find(gone) {
             job.supervisor_end = Some(status);
+            let now = Instant::now();
             // It may have written its status after the last read.
-            job.read_status(Instant::now());
+            job.read_status(now);
+            job.drain_until = Some(now + DRAIN);
         }
         Some(status)
     }

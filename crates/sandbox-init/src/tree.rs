@@ -57,12 +57,23 @@ pub(super) fn signal_all(root: i32, signal_sent: Signal) {
     }
 }
 
+/// The outcome of an attempt to kill a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Every process received SIGKILL.
+    Killed,
+    /// The tree forked faster than its processes could be stopped, so some may have escaped.
+    Outrun,
+}
+
 /// Kills everything below `root`. The processes are stopped first, so that they cannot fork and escape.
-pub(super) fn end(root: i32) {
+pub(super) fn end(root: i32) -> Outcome {
     let mut stopped = BTreeSet::new();
+    let mut outcome = Outcome::Outrun;
     for _ in 0..PASSES_MAX {
         let fresh: Vec<_> = Processes::read().below(root).difference(&stopped).copied().collect();
         if fresh.is_empty() {
+            outcome = Outcome::Killed;
             break;
         }
         for pid in fresh {
@@ -75,6 +86,7 @@ pub(super) fn end(root: i32) {
     }
     // A command may have stopped its supervisor.
     signal(root, Signal::SIGCONT);
+    outcome
 }
 
 /// Kills everything in the sandbox but this process: one step of the kernel that no fork escapes.

@@ -46,6 +46,9 @@ pub enum Error {
     /// The idempotency key was already used with a different body.
     #[error("the idempotency key was already used with a different body")]
     Conflict,
+    /// A session of this id was deleted, and its tombstone still exists.
+    #[error("a session with this id was deleted; choose another id")]
+    Deleted,
     /// The session has too many inputs that no loop has taken yet.
     #[error("the session has {0} pending prompts; wait until it has worked on some of them")]
     TooManyInputs(i64),
@@ -110,6 +113,7 @@ impl Error {
             },
             Self::NotFound(_)
             | Self::Conflict
+            | Self::Deleted
             | Self::TooManyInputs(_)
             | Self::Quarantined
             | Self::Busy

@@ -246,7 +246,10 @@ impl ReadyQueue {
             self.workers.iter().filter(|(_, until)| now_ms > **until).map(|(worker, _)| *worker).collect();
         let mut count = 0;
         for worker in dead {
-            for session in self.held(worker) {
+            // The scripts name sessions by their tenants first.
+            let mut held: Vec<_> = self.held(worker);
+            held.sort_by_key(|session| (self.leases.get(session).map(|lease| lease.tenant), *session));
+            for session in held {
                 let Some(lease) = self.free(session) else { continue };
                 let account = self.accounts.entry(lease.tenant).or_default();
                 account.make_ready(lease.class, score(now_ms) - FRONT, session, now_ms);

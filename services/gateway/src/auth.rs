@@ -3,5 +3,6 @@
 pub(crate) mod attempts;
 pub(crate) mod client;
 pub(crate) mod key;
+mod key_cache;
 pub(crate) mod keys;
 pub(crate) mod principal;

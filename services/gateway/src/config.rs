@@ -1,5 +1,6 @@
 //! The settings of a gateway.
 
+use axum::http::Uri;
 use chassis::secret::Secret;
 use std::net::SocketAddr;
 
@@ -21,7 +22,43 @@ pub struct Config {
     /// Networks of trusted proxies, for example `10.0.0.0/8`: their `X-Forwarded-For` names the client.
     #[arg(long, env = "FLOTILLA_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<chassis::web::Network>,
+    /// Web pages of other sites that may call from a browser, as `https://console.example.com`. Pages of the gateway's own address and
+    /// of the user's machine always may.
+    #[arg(long, env = "FLOTILLA_ORIGINS", value_delimiter = ',', value_parser = origin)]
+    pub origins: Vec<String>,
     /// The key that manages tenants and the fleet; without it, no call can do that.
     #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true)]
     pub operator_key: Option<Secret<String>>,
+}
+
+/// Checks an origin, and writes it as browsers do.
+fn origin(text: &str) -> Result<String, String> {
+    let text = text.trim_end_matches('/').to_ascii_lowercase();
+    let is_origin =
+        |uri: Uri| uri.scheme().is_some() && uri.authority().is_some() && matches!(uri.path(), "" | "/");
+    if text.parse().is_ok_and(is_origin) && !text.contains(['?', '@', '*']) {
+        return Ok(text);
+    }
+    Err("an origin is a scheme, a host and perhaps a port, as https://console.example.com".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_checked() {
+        for (text, want) in [
+            ("https://Console.example.com/", Some("https://console.example.com")),
+            ("http://10.0.0.1:3000", Some("http://10.0.0.1:3000")),
+            ("console.example.com", None),
+            ("https://console.example.com/app", None),
+            ("https://*.example.com", None),
+            ("https://a@b", None),
+            ("null", None),
+            ("", None),
+        ] {
+            assert_eq!(origin(text).ok().as_deref(), want, "{text}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod entity;
 pub(crate) mod error;
 pub(crate) mod invalid;
 pub(crate) mod kind;
+pub(crate) mod origin;
 pub(crate) mod sandbox;
 pub(crate) mod scope;
 pub(crate) mod state;

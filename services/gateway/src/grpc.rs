@@ -13,5 +13,5 @@ mod question;
 pub(crate) mod service;
 mod session;
 mod settings;
-mod status;
+pub(crate) mod status;
 mod tenant;

@@ -21,7 +21,12 @@ use auth::{client, keys::Keys};
 use chassis::port::{self, Bounds};
 use config::Config;
 use ground::state::State;
+use std::time::Duration;
 use streams::{feed::Feeds, fleet};
+
+/// Time for queries of cut calls to end. With [`port::CLOSING`], and a second each for its tasks and its last spans, a gateway ends
+/// within 30 s.
+const STORE_CLOSING: Duration = Duration::from_secs(5);
 
 /// Runs a gateway until `service.shutdown`. Open calls end first; streams end with a request to resume elsewhere.
 ///
@@ -43,10 +48,13 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let operator_key = config.operator_key.as_ref().map(|key| key.expose().as_str());
     let keys = Keys::new(state.store.clone(), operator_key);
     let gateway = Gateway::new(state.clone(), feeds, keys);
+    let proxies = config.trusted_proxies.clone();
     let router = router::router(&gateway, grpc_health)?.layer(client::layer(config.trusted_proxies));
     service.ready.announce("gateway", address);
-    let bounds = Bounds { connections: port::afford(config.connections_max), ..Bounds::default() };
+    let bounds = Bounds::of(port::afford(config.connections_max), proxies);
     port::serve(listener, router, bounds, service.shutdown.clone()).await;
-    state.store.close().await;
+    if tokio::time::timeout(STORE_CLOSING, state.store.close()).await.is_err() {
+        tracing::warn!("some queries did not end in time");
+    }
     Ok(())
 }

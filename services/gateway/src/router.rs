@@ -4,11 +4,16 @@
 
 use crate::{
     app::ground::gateway::Gateway,
-    ground::bodies,
-    grpc::service::Service,
+    ground::{bodies, error::Error},
+    grpc::{service::Service, status::to_status},
     http::{contract::unsupported, routes},
 };
-use axum::{Router, extract::Request, middleware::Next, response::Response};
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::Response,
+};
 use rpc::v1::{
     admin_service_server::AdminServiceServer, event_service_server::EventServiceServer,
     message_service_server::MessageServiceServer, permission_service_server::PermissionServiceServer,
@@ -49,12 +54,21 @@ pub(crate) fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> a
         .into_axum_router()
         .reset_fallback()
         .route_layer(tonic_web::GrpcWebLayer::new())
+        .route_layer(from_fn_with_state(gateway.clone(), of_known_page))
         .route_layer(axum::middleware::from_fn(traced));
     Ok(Router::new()
         .fallback(unsupported::not_found)
         .merge(grpc)
         .merge(routes::router(gateway))
         .layer(CatchPanicLayer::new()))
+}
+
+/// Refuses calls of web pages of other sites.
+async fn of_known_page(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
+    if gateway.origins().is_foreign(request.uri(), request.headers()) {
+        return to_status(Error::OriginForbidden).into_http();
+    }
+    next.run(request).await
 }
 
 /// Joins the caller's trace, and enforces the caller's deadline and the time limit of the body.

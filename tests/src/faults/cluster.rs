@@ -159,6 +159,7 @@ impl Cluster {
             sandbox_url: format!("http://{}", sandbox.ready().await?),
             slots: setup.slots,
             request_wait_ms: REQUEST_WAIT_MS,
+            connections_max: chassis::port::CONNECTIONS_MAX,
             config,
         };
         let (mut links, mut services) = (BTreeMap::new(), BTreeMap::new());

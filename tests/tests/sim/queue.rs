@@ -85,7 +85,7 @@ impl Pair {
         } else {
             (ReleaseTo::Rest, queue::ReleaseTo::Rest)
         };
-        let real = self.bus.release(&self.sessions[session], &name(worker), then).await.unwrap();
+        let real = self.bus.release(self.tenant, &self.sessions[session], &name(worker), then).await.unwrap();
         assert_eq!(real, self.model.release(&Rules::SOUND, session, worker, model_then));
     }
 

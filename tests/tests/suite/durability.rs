@@ -1,6 +1,6 @@
 //! Outages of parts of the stack: no work is lost, only time.
 
-use bus::queue::ReleaseTo;
+use bus::queue::{Claim, ReleaseTo};
 use domain::ids::SessionId;
 use e2e::{
     DatabaseUrls, Options, Stack,
@@ -108,11 +108,13 @@ async fn an_emptied_redis_is_refilled_with_running_sessions() {
     let workers = stack.operator().admin().list_workers(v1::ListWorkersRequest::default()).await.unwrap();
     let (bus, worker) = (stack.bus().await, workers.into_inner().workers.remove(0).incarnation);
     let id: SessionId = session.parse().unwrap();
+    let tenant = stack.api.tenant_id.parse().unwrap();
     let held = async || bus.list_held(&worker).await.unwrap();
-    assert_eq!(held().await, std::slice::from_ref(&id));
+    let own = Claim { tenant, session: id.clone() };
+    assert_eq!(held().await, std::slice::from_ref(&own));
     // Simulates a worker whose lease expired for a while.
-    bus.release(&id, &worker, ReleaseTo::Rest).await.unwrap();
-    testkit::eventually("it is known again", async || held().await.contains(&id)).await;
+    bus.release(tenant, &id, &worker, ReleaseTo::Rest).await.unwrap();
+    testkit::eventually("it is known again", async || held().await.contains(&own)).await;
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
 }

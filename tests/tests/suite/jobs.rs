@@ -171,12 +171,22 @@ async fn a_deleted_subtask_is_a_tool_error_and_a_deleted_root_deletes_its_tree()
     watch.until(has_kind("flotilla.session.waiting")).await;
     let child = only_child(&stack, &session).await;
     stack.api.sessions().delete_session(delete(&session)).await.unwrap();
-    let request = v1::GetSessionRequest { session_id: child };
+    let request = v1::GetSessionRequest { session_id: child.clone() };
     e2e::api::assert_refused(
         stack.api.sessions().get_session(request).await,
         tonic::Code::NotFound,
         "session_not_found",
     );
+    // Their ids are not free again: a loop of a deleted session may still exist somewhere.
+    for id in [&session, &child] {
+        let request = v1::CreateSessionRequest {
+            project_id: stack.api.project_id.clone(),
+            id: id.clone(),
+            ..Default::default()
+        };
+        let refused = stack.api.sessions().create_session(request).await;
+        e2e::api::assert_refused(refused, tonic::Code::AlreadyExists, "session_deleted");
+    }
     e2e::turn::assert_works(&stack.api, &stack.session().await).await;
 }
 

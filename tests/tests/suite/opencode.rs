@@ -10,6 +10,7 @@ mod document;
 mod events;
 mod installed;
 mod notices;
+mod pages;
 mod routes;
 mod run;
 mod screen;

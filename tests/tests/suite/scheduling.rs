@@ -89,7 +89,7 @@ async fn a_session_that_crashes_its_workers_is_quarantined_until_its_release() {
     let listed = stack.operator().admin().list_control(listed).await.unwrap().into_inner().sessions;
     assert_eq!((listed.len(), listed[0].session_id.as_str(), listed[0].attempts), (1, poison.as_str(), 5));
 
-    let release = |id: &str| v1::ReleaseSessionRequest { session_id: id.to_owned() };
+    let release = |id: &str| v1::ReleaseSessionRequest { session_id: id.to_owned(), ..Default::default() };
     assert_refused(
         stack.operator().admin().release_session(release(&innocent)).await,
         Code::FailedPrecondition,
@@ -124,13 +124,17 @@ async fn an_operator_can_list_and_kill_running_sessions() {
         "operator_only",
     );
 
-    let kill = v1::KillSessionRequest { session_id: session.clone(), reason: "runs amok".to_owned() };
+    let kill = v1::KillSessionRequest {
+        session_id: session.clone(),
+        reason: "runs amok".to_owned(),
+        ..Default::default()
+    };
     operator.admin().kill_session(kill).await.unwrap();
     let told = watch.until(|seen| seen.kind == "flotilla.session.quarantined").await;
     assert_eq!(told.properties["reason"], "an operator stopped it: runs amok");
     let state = stack.api.get(&session).await;
     assert_eq!((state.state(), state.epoch), (v1::SessionState::Quarantined, 2));
-    let release = v1::ReleaseSessionRequest { session_id: session.clone() };
+    let release = v1::ReleaseSessionRequest { session_id: session.clone(), ..Default::default() };
     operator.admin().release_session(release).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     watch.transcript.assert_gap_free();
@@ -211,7 +215,7 @@ async fn a_killed_session_kills_its_subtasks_and_refuses_prompts_until_its_relea
     let stack = Stack::start().await;
     let operator = stack.operator();
     let (session, mut watch, child) = parent_of_a_busy_child(&stack).await;
-    let kill = || v1::KillSessionRequest { session_id: session.clone(), reason: String::new() };
+    let kill = || v1::KillSessionRequest { session_id: session.clone(), ..Default::default() };
     let killed = operator.admin().kill_session(kill()).await.unwrap().into_inner();
     assert_eq!(killed.subtasks, 1);
     assert_eq!(Watch::start(&stack.api, &child).await.until_idle().await, "aborted");
@@ -219,7 +223,7 @@ async fn a_killed_session_kills_its_subtasks_and_refuses_prompts_until_its_relea
     let prompt = stack.api.prompt(&session, "@text more").await;
     assert_refused(prompt, Code::FailedPrecondition, "session_quarantined");
     assert_refused(stack.api.abort(&session).await, Code::FailedPrecondition, "session_quarantined");
-    let release = v1::ReleaseSessionRequest { session_id: session.clone() };
+    let release = v1::ReleaseSessionRequest { session_id: session.clone(), ..Default::default() };
     operator.admin().release_session(release).await.unwrap();
     assert_eq!(watch.until_idle().await, "done", "the call has the answer of its subtask");
     assert!(stack.api.tool_calls(&session).await[0].result.contains("state=\"aborted\""));
@@ -235,7 +239,7 @@ async fn a_killed_or_deleted_session_frees_its_slot_while_the_model_is_silent() 
         stack.api.prompt(session, "@stall\n@text never").await.unwrap();
         watch.until(|seen| seen.properties["part"]["type"] == "step-start").await;
         if session == &killed {
-            let kill = v1::KillSessionRequest { session_id: session.clone(), reason: String::new() };
+            let kill = v1::KillSessionRequest { session_id: session.clone(), ..Default::default() };
             stack.operator().admin().kill_session(kill).await.unwrap();
         } else {
             let delete = v1::DeleteSessionRequest { session_id: session.clone() };
@@ -250,12 +254,47 @@ async fn a_killed_or_deleted_session_frees_its_slot_while_the_model_is_silent() 
     }
 }
 
+/// Clients choose the ids of sessions.
+#[tokio::test]
+async fn sessions_of_two_tenants_with_one_id_do_not_disturb_each_other() {
+    let stack = Stack::start().await;
+    let (other, operator, id) = (stack.other_tenant().await, stack.operator(), stack.session().await);
+    let (project_id, same) = (other.project_id.clone(), id.clone());
+    let request = v1::CreateSessionRequest { project_id, id: same, ..Default::default() };
+    other.sessions().create_session(request).await.unwrap();
+    let mut watch = Watch::start(&other, &id).await;
+    other.prompt(&id, "@stall\n@text never").await.unwrap();
+    watch.until(|seen| seen.properties["part"]["type"] == "step-start").await;
+    assert_eq!(run(&stack.api, &id, "@text own").await.0, "done", "while the other one runs");
+
+    let kill = |tenant: &str| v1::KillSessionRequest {
+        session_id: id.clone(),
+        tenant_id: tenant.to_owned(),
+        ..Default::default()
+    };
+    let refused = operator.admin().kill_session(kill("")).await;
+    let message = assert_refused(refused, Code::InvalidArgument, "session_ambiguous");
+    let tenants = format!("acme ({}), umbrella ({})", stack.api.tenant_id, other.tenant_id);
+    assert!(message.contains(&tenants), "{message}");
+    let nobody = "00000000-0000-0000-0000-000000000000";
+    let refused = operator.admin().kill_session(kill(nobody)).await;
+    assert_refused(refused, Code::NotFound, "session_not_found");
+    operator.admin().kill_session(kill(&other.tenant_id)).await.unwrap();
+    watch.until(|seen| seen.kind == "flotilla.session.quarantined").await;
+    e2e::turn::assert_works(&stack.api, &id).await;
+    let release =
+        |tenant: &str| v1::ReleaseSessionRequest { session_id: id.clone(), tenant_id: tenant.to_owned() };
+    let refused = operator.admin().release_session(release("")).await;
+    assert_refused(refused, Code::InvalidArgument, "session_ambiguous");
+    operator.admin().release_session(release(&other.tenant_id)).await.unwrap();
+}
+
 #[tokio::test]
 async fn deleting_a_quarantined_session_ends_its_subtasks() {
     let stack = Stack::start().await;
     let operator = stack.operator();
     let (session, _watch, child) = parent_of_a_busy_child(&stack).await;
-    let kill = v1::KillSessionRequest { session_id: session.clone(), reason: String::new() };
+    let kill = v1::KillSessionRequest { session_id: session.clone(), ..Default::default() };
     operator.admin().kill_session(kill).await.unwrap();
     assert_refused(stack.api.abort(&session).await, Code::FailedPrecondition, "session_quarantined");
     let delete = || v1::DeleteSessionRequest { session_id: session.clone() };

@@ -225,8 +225,8 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (mut projects, mut tenants, mut admin) = (api.projects(), api.tenants(), api.admin());
     let (session_id, operator) = (|| theirs.session.clone(), "operator_only");
     let limits = v1::UpdateTenantRequest { tenant_id: theirs.tenant.clone(), running_max: 1, weight: 1 };
-    let release = v1::ReleaseSessionRequest { session_id: session_id() };
-    let kill = v1::KillSessionRequest { session_id: session_id(), reason: String::new() };
+    let release = v1::ReleaseSessionRequest { session_id: session_id(), ..Default::default() };
+    let kill = v1::KillSessionRequest { session_id: session_id(), ..Default::default() };
     let get = v1::GetProjectRequest { project_id: theirs.project.clone() };
     let read = v1::GetSettingsRequest { project_id: theirs.project.clone() };
     let write = v1::SetSettingsRequest { project_id: theirs.project.clone(), document: "{}".to_owned() };

@@ -29,7 +29,7 @@ while #claimed < 2 * tonumber(ARGV[2]) do
   local class = first_class(tenant, clocks)
   if class then
     local session = redis.call('ZPOPMIN', ready_key(tenant, class))[1]
-    hold(session, tenant, class, worker, now + QUANTUM_MS)
+    hold(tenant, session, class, worker, now + QUANTUM_MS)
     redis.call('SET', p .. 'gvt', math.max(tonumber(redis.call('GET', p .. 'gvt') or 0), tonumber(top[2])))
     redis.call('HSET', key, 'cg', math.max(served, clocks[class]))
     note_interval(key)

@@ -3,8 +3,9 @@
 -- they used, divided by their weight, in ms. The lowest comes first.
 --   gen                 present = this structure is complete
 --   w:<worker>, ws      when a living worker last renewed; all workers
---   l:<session>         its holder: own, tenant, class, dirty, paid (its slot time is charged up to this time, ms)
---   own:<worker>        the sessions that it holds
+--   l:<id>              the holder of a session: own, class, dirty, paid (its slot time is charged up to this time, ms). Clients
+--                       choose the names of sessions, which are unique in their tenant only: <id> is <tenant>:<session>
+--   own:<worker>        the ids of the sessions that it holds
 --   run:<tenant>        its held sessions, by the time of the claim
 --   r:<tenant>:<class>  ready sessions: interrupted ones first, then the oldest
 --   act, gvt            tenants with ready work below their cap, by virtual time; the virtual time of the last claim
@@ -17,6 +18,19 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local CLASS_LAST = #CLASS_WEIGHTS - 1
 -- Puts interrupted sessions before all new ones.
 local FRONT = 1e13
+
+local function id_of(tenant, session)
+  return tenant .. ':' .. session
+end
+
+local function lease_key(tenant, session)
+  return p .. 'l:' .. id_of(tenant, session)
+end
+
+-- Returns tenant and session.
+local function parse_id(id)
+  return string.match(id, '^([^:]*):(.*)$')
+end
 
 local function ready_key(tenant, class)
   return p .. 'r:' .. tenant .. ':' .. class
@@ -130,20 +144,21 @@ local function take_out(tenant, session, but)
   return score
 end
 
--- Frees a held session. Returns tenant, class, and whether an input arrived meanwhile. The caller settles the tenant.
-local function free(session)
-  local lease = redis.call('HMGET', p .. 'l:' .. session, 'own', 'tenant', 'class', 'dirty')
+-- Frees a held session. Returns its class, and whether an input arrived meanwhile. The caller settles the tenant.
+local function free(tenant, session)
+  local key = lease_key(tenant, session)
+  local lease = redis.call('HMGET', key, 'own', 'class', 'dirty')
   if not lease[1] then return nil end
-  redis.call('DEL', p .. 'l:' .. session)
-  redis.call('ZREM', p .. 'run:' .. lease[2], session)
-  redis.call('SREM', p .. 'own:' .. lease[1], session)
-  return lease[2], lease[3], lease[4]
+  redis.call('DEL', key)
+  redis.call('ZREM', p .. 'run:' .. tenant, session)
+  redis.call('SREM', p .. 'own:' .. lease[1], id_of(tenant, session))
+  return lease[2], lease[3]
 end
 
 -- Gives a session to a worker; its slot time is charged until `paid`.
-local function hold(session, tenant, class, worker, paid)
-  redis.call('HSET', p .. 'l:' .. session, 'own', worker, 'tenant', tenant, 'class', class, 'paid', paid)
+local function hold(tenant, session, class, worker, paid)
+  redis.call('HSET', lease_key(tenant, session), 'own', worker, 'class', class, 'paid', paid)
   redis.call('ZADD', p .. 'run:' .. tenant, now, session)
-  redis.call('SADD', p .. 'own:' .. worker, session)
+  redis.call('SADD', p .. 'own:' .. worker, id_of(tenant, session))
   redis.call('SADD', p .. 'ws', worker)
 end

@@ -2,14 +2,15 @@
 local session, tenant, class = ARGV[1], ARGV[2], ARGV[3]
 if ARGV[6] ~= 'rebuild' and redis.call('EXISTS', p .. 'gen') == 0 then return 'NOGEN' end
 set_share(tenant, ARGV[4], ARGV[5])
-local owner = redis.call('HGET', p .. 'l:' .. session, 'own')
+local key = lease_key(tenant, session)
+local owner = redis.call('HGET', key, 'own')
 if owner and alive(owner) then
   -- The holder may be about to release it: the release queues the session again.
-  redis.call('HSET', p .. 'l:' .. session, 'dirty', 1, 'class', class)
+  redis.call('HSET', key, 'dirty', 1, 'class', class)
   settle(tenant)
   return 'HELD'
 end
-if owner then free(session) end
+if owner then free(tenant, session) end
 make_ready(tenant, class, session, now)
 local score = take_out(tenant, session, tonumber(class))
 -- A session that changes its class keeps its time of arrival.

@@ -10,9 +10,10 @@ end
 
 for _, worker in ipairs(sorted_members(p .. 'ws')) do
   if not alive(worker) then
-    for _, session in ipairs(sorted_members(p .. 'own:' .. worker)) do
-      local tenant, class = free(session)
-      if tenant then
+    for _, id in ipairs(sorted_members(p .. 'own:' .. worker)) do
+      local tenant, session = parse_id(id)
+      local class = free(tenant, session)
+      if class then
         make_ready(tenant, class, session, now - FRONT)
         settle(tenant)
         count = count + 1

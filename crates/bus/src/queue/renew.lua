@@ -3,15 +3,15 @@ local worker, ttl = ARGV[1], tonumber(ARGV[2])
 redis.call('SET', p .. 'w:' .. worker, now, 'PX', ttl)
 redis.call('SADD', p .. 'ws', worker)
 local used = {}
-for _, session in ipairs(redis.call('SMEMBERS', p .. 'own:' .. worker)) do
-  local lease = redis.call('HMGET', p .. 'l:' .. session, 'tenant', 'class', 'paid')
-  local unpaid = now - tonumber(lease[3] or now)
+for _, id in ipairs(redis.call('SMEMBERS', p .. 'own:' .. worker)) do
+  local lease = redis.call('HMGET', p .. 'l:' .. id, 'class', 'paid')
+  local unpaid = now - tonumber(lease[2] or now)
   -- A jump of the server's clock costs a tenant at most one lease, and credits none.
   if unpaid > 0 or unpaid < -QUANTUM_MS then
-    local tenant, class = lease[1], tonumber(lease[2])
+    local tenant, class = parse_id(id), tonumber(lease[1])
     used[tenant] = used[tenant] or {}
     used[tenant][class] = (used[tenant][class] or 0) + math.max(0, math.min(unpaid, ttl))
-    redis.call('HSET', p .. 'l:' .. session, 'paid', now)
+    redis.call('HSET', p .. 'l:' .. id, 'paid', now)
   end
 end
 for tenant, by_class in pairs(used) do charge(tenant, by_class) end

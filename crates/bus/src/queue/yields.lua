@@ -1,10 +1,11 @@
--- ARGV: session, worker, "full" or "". Says whether the session should give up its slot, and to another tenant or class. Changes
+-- ARGV: session, tenant, worker, "full" or "". Says whether the session should give up its slot, and to another tenant or class. Changes
 -- nothing.
-local lease = redis.call('HMGET', p .. 'l:' .. ARGV[1], 'own', 'tenant', 'class')
-if lease[1] ~= ARGV[2] then return 'KEEP' end
-local tenant, class = lease[2], tonumber(lease[3])
+local tenant = ARGV[2]
+local lease = redis.call('HMGET', lease_key(tenant, ARGV[1]), 'own', 'class')
+if lease[1] ~= ARGV[3] then return 'KEEP' end
+local class = tonumber(lease[2])
 local vt = tonumber(redis.call('HGET', p .. 't:' .. tenant, 'vt') or 0)
-local full = ARGV[3] == 'full'
+local full = ARGV[4] == 'full'
 
 -- Every comparison charges the other side for its claim first, so two equals do not take the slot from each other.
 if full then

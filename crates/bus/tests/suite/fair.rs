@@ -78,7 +78,7 @@ impl Slots {
             (*ran_ms, *self.used_ms.entry(*tenant).or_default()) =
                 (*ran_ms + STEP_MS, self.used_ms.get(tenant).unwrap_or(&0) + STEP_MS);
             if *ran_ms >= self.lengths_ms[tenant] {
-                self.world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
+                self.world.bus.release(*tenant, &session, "w1", ReleaseTo::Rest).await.unwrap();
                 self.held.remove(&session);
             }
         }
@@ -173,7 +173,7 @@ async fn an_idle_tenant_saves_no_credit() {
     let (idle, busy) = (world.sample.tenant(), world.sample.tenant());
     world.fill(idle, 1).await;
     let session = world.claim_sessions("w1", 1).await.remove(0);
-    world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
+    world.bus.release(idle, &session, "w1", ReleaseTo::Rest).await.unwrap();
     world.fill(busy, 60).await;
     assert_eq!(world.claim("w1", 40).await.len(), 40);
     world.fill(idle, 20).await;
@@ -210,7 +210,7 @@ async fn a_tenant_runs_at_most_its_cap() {
     world.fill(capped, 1).await;
     assert_eq!(world.claim("w1", 10).await, [], "an enqueue without a share keeps the cap");
 
-    assert!(!world.bus.release(&held[0], "w1", ReleaseTo::Rest).await.unwrap());
+    assert!(!world.bus.release(capped, &held[0], "w1", ReleaseTo::Rest).await.unwrap());
     assert_eq!(world.claim("w1", 10).await.len(), 1);
     world.kill("w1").await;
     world.live("w2").await;
@@ -232,11 +232,11 @@ async fn a_changed_cap_applies_at_once() {
         world.bus.enqueue(QueueEntry { share, ..entry(tenant, &first) }, Mode::Normal).await.unwrap();
     };
     set(1).await;
-    world.bus.release(&held[1], "w1", ReleaseTo::Rest).await.unwrap();
-    world.bus.release(&held[2], "w1", ReleaseTo::Rest).await.unwrap();
+    world.bus.release(tenant, &held[1], "w1", ReleaseTo::Rest).await.unwrap();
+    world.bus.release(tenant, &held[2], "w1", ReleaseTo::Rest).await.unwrap();
     assert_eq!(world.claim("w1", 9).await, [], "one still runs");
     set(0).await;
-    world.bus.release(&held[0], "w1", ReleaseTo::Rest).await.unwrap();
+    world.bus.release(tenant, &held[0], "w1", ReleaseTo::Rest).await.unwrap();
     assert_eq!(world.claim("w1", 9).await, [], "no session may run");
     set(4).await;
     assert_eq!(world.claim("w1", 9).await.len(), 4);

@@ -15,7 +15,7 @@ async fn a_queued_session_is_claimed_once() {
     assert_eq!(world.claim("w1", 0).await, []);
     assert_eq!(world.claim("w1", 5).await, [Claim { tenant, session: session.clone() }]);
     assert_eq!(world.claim("w1", 5).await, []);
-    assert!(!world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap());
+    assert!(!world.bus.release(tenant, &session, "w1", ReleaseTo::Rest).await.unwrap());
     assert_eq!(world.claim("w1", 5).await, []);
     assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Queued);
     assert_eq!(world.claim("w1", 5).await.len(), 1);
@@ -30,9 +30,9 @@ async fn an_input_while_a_session_is_held_queues_it_at_its_release() {
     world.claim("w1", 1).await;
     assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Held);
     assert_eq!(world.claim("w1", 1).await, [], "it is held");
-    assert!(world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap());
+    assert!(world.bus.release(tenant, &session, "w1", ReleaseTo::Rest).await.unwrap());
     assert_eq!(world.claim_sessions("w1", 1).await, std::slice::from_ref(&session));
-    assert!(!world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap(), "the input was seen");
+    assert!(!world.bus.release(tenant, &session, "w1", ReleaseTo::Rest).await.unwrap(), "the input was seen");
 }
 
 #[tokio::test]
@@ -42,10 +42,42 @@ async fn a_worker_learns_what_it_holds() {
     world.live("w1").await;
     world.enqueue(tenant, &session).await;
     world.claim("w1", 1).await;
-    assert_eq!(world.bus.list_held("w1").await.unwrap(), std::slice::from_ref(&session));
+    assert_eq!(world.bus.list_held("w1").await.unwrap(), [Claim { tenant, session: session.clone() }]);
     assert_eq!(world.bus.list_held("w2").await.unwrap(), []);
-    world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
+    world.bus.release(tenant, &session, "w1", ReleaseTo::Rest).await.unwrap();
     assert_eq!(world.bus.list_held("w1").await.unwrap(), []);
+}
+
+/// Clients choose the ids of sessions.
+#[tokio::test]
+async fn sessions_of_two_tenants_with_one_id_do_not_disturb_each_other() {
+    let mut world = World::new().await;
+    let (one, other, session) = (world.sample.tenant(), world.sample.tenant(), world.sample.session());
+    world.live("w1").await;
+    world.live("w2").await;
+    let claim = |tenant| Claim { tenant, session: session.clone() };
+    let batch = QueueEntry { class: Class::Batch, ..entry(one, &session) };
+    world.bus.enqueue(batch, Mode::Normal).await.unwrap();
+    assert_eq!(world.claim("w1", 1).await, [claim(one)]);
+    assert_eq!(world.enqueue(other, &session).await, EnqueueResult::Queued, "held by one tenant only");
+    assert_eq!(world.claim("w1", 1).await, [claim(other)]);
+    let mut held = world.bus.list_held("w1").await.unwrap();
+    held.sort();
+    let mut both = [claim(one), claim(other)];
+    both.sort();
+    assert_eq!(held, both);
+    world.pass("w1", std::slice::from_ref(&session), 4_000).await;
+
+    assert!(!world.bus.release(other, &session, "w1", ReleaseTo::Rest).await.unwrap(), "no input arrived");
+    assert_eq!(world.bus.list_held("w1").await.unwrap(), [claim(one)]);
+    assert_eq!(world.enqueue(other, &session).await, EnqueueResult::Queued);
+    assert_eq!(world.claim("w2", 2).await, [claim(other)]);
+    world.bus.adopt(entry(other, &session), "w1").await.unwrap();
+    assert_eq!(world.bus.list_held("w1").await.unwrap(), [claim(one)], "w2 holds the other");
+    world.kill("w1").await;
+    assert_eq!(world.bus.reap().await.unwrap(), 1);
+    assert_eq!(world.position(one, &session, Class::Batch).await, Some(0), "it kept its class");
+    assert_eq!(world.bus.list_held("w2").await.unwrap(), [claim(other)]);
 }
 
 #[tokio::test]
@@ -55,9 +87,12 @@ async fn only_the_holder_can_release_a_session() {
     world.live("w1").await;
     world.live("w2").await;
     world.enqueue(tenant, &session).await;
-    assert!(!world.bus.release(&session, "w1", ReleaseTo::Front).await.unwrap(), "no worker holds it");
+    assert!(
+        !world.bus.release(tenant, &session, "w1", ReleaseTo::Front).await.unwrap(),
+        "no worker holds it"
+    );
     world.claim("w1", 1).await;
-    assert!(!world.bus.release(&session, "w2", ReleaseTo::Front).await.unwrap());
+    assert!(!world.bus.release(tenant, &session, "w2", ReleaseTo::Front).await.unwrap());
     assert_eq!(world.claim("w2", 1).await, []);
     assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Held);
 }
@@ -78,7 +113,10 @@ async fn sessions_of_a_dead_worker_come_before_new_ones() {
     let claimed = world.claim_sessions("w2", 3).await;
     assert!(claimed[..2].iter().all(|session| old.contains(session)), "{claimed:?}");
     assert_eq!(claimed[2..], new);
-    assert!(!world.bus.release(&old[0], "w1", ReleaseTo::Front).await.unwrap(), "its release has no effect");
+    assert!(
+        !world.bus.release(tenant, &old[0], "w1", ReleaseTo::Front).await.unwrap(),
+        "its release has no effect"
+    );
 }
 
 #[tokio::test]
@@ -102,7 +140,7 @@ async fn a_handed_over_session_comes_first() {
     world.live("w1").await;
     let sessions = world.fill(tenant, 3).await;
     let first = world.claim_sessions("w1", 1).await.remove(0);
-    world.bus.release(&first, "w1", ReleaseTo::Front).await.unwrap();
+    world.bus.release(tenant, &first, "w1", ReleaseTo::Front).await.unwrap();
     let claimed = world.claim_sessions("w1", 3).await;
     assert_eq!((&claimed[0], claimed.len()), (&first, sessions.len()));
 }
@@ -119,7 +157,7 @@ async fn a_session_keeps_its_class_through_every_transition() {
 
     world.claim("w1", 1).await;
     assert_eq!(position(Class::Pr).await, None, "it is held");
-    bus.release(&session, "w1", ReleaseTo::Front).await.unwrap();
+    bus.release(tenant, &session, "w1", ReleaseTo::Front).await.unwrap();
     assert_eq!(position(Class::Pr).await, Some(0), "handed over");
 
     world.claim("w1", 1).await;
@@ -130,7 +168,7 @@ async fn a_session_keeps_its_class_through_every_transition() {
     world.live("w1").await;
     world.claim("w1", 1).await;
     bus.enqueue(QueueEntry { class: Class::Pr, ..entry(tenant, &session) }, Mode::Normal).await.unwrap();
-    bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
+    bus.release(tenant, &session, "w1", ReleaseTo::Rest).await.unwrap();
     assert_eq!(position(Class::Pr).await, Some(0), "an input arrived");
 }
 
@@ -147,7 +185,7 @@ async fn a_session_is_in_the_class_that_was_named_last() {
 
     // A person prompts a session that ran in a batch.
     assert_eq!(world.enqueue(tenant, &sessions[1]).await, EnqueueResult::Held);
-    world.bus.release(&sessions[1], "w1", ReleaseTo::Rest).await.unwrap();
+    world.bus.release(tenant, &sessions[1], "w1", ReleaseTo::Rest).await.unwrap();
     let position = world.position(tenant, &sessions[1], Class::Interactive).await;
     assert_eq!(position, Some(0));
 }
@@ -163,9 +201,9 @@ async fn within_a_class_interrupted_sessions_come_first_then_the_oldest() {
         tick().await;
     }
     assert_eq!(world.claim_sessions("w1", 2).await, sessions[..2]);
-    world.bus.release(&sessions[1], "w1", ReleaseTo::Front).await.unwrap();
+    world.bus.release(tenant, &sessions[1], "w1", ReleaseTo::Front).await.unwrap();
     tick().await;
-    world.bus.release(&sessions[0], "w1", ReleaseTo::Front).await.unwrap();
+    world.bus.release(tenant, &sessions[0], "w1", ReleaseTo::Front).await.unwrap();
     let expected = [&sessions[1], &sessions[0], &sessions[2]].map(Clone::clone);
     assert_eq!(world.claim_sessions("w1", 3).await, expected);
 }

@@ -29,7 +29,7 @@ async fn an_emptied_queue_reports_it_until_it_is_refilled() {
     world.fill(tenant, 1).await;
     assert_eq!(world.claim("w1", 5).await, [], "an adopted session counts towards the cap");
     assert!(
-        bus.release(&held, "w1", ReleaseTo::Rest).await.unwrap(),
+        bus.release(tenant, &held, "w1", ReleaseTo::Rest).await.unwrap(),
         "only its holder knows whether it has finished"
     );
     assert_eq!(world.claim("w1", 5).await.len(), 1);
@@ -44,7 +44,7 @@ async fn adoption_takes_no_session_from_another_worker() {
     world.enqueue(tenant, &session).await;
     world.claim("w1", 1).await;
     world.bus.adopt(entry(tenant, &session), "w2").await.unwrap();
-    assert!(!world.bus.release(&session, "w2", ReleaseTo::Front).await.unwrap());
+    assert!(!world.bus.release(tenant, &session, "w2", ReleaseTo::Front).await.unwrap());
     assert_eq!(world.claim("w2", 1).await, [], "w1 still holds it");
     assert_eq!(world.enqueue(tenant, &session).await, EnqueueResult::Held);
 }
@@ -70,7 +70,7 @@ async fn an_adopted_session_is_not_offered_to_other_workers() {
     world.bus.adopt(entry(tenant, &session), "w1").await.unwrap();
     assert_eq!(world.claim("w1", 1).await, [], "one holder");
     assert!(
-        world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap(),
+        world.bus.release(tenant, &session, "w1", ReleaseTo::Rest).await.unwrap(),
         "the enqueue is not forgotten"
     );
     assert_eq!(world.claim_sessions("w1", 1).await, [session]);

@@ -1,7 +1,7 @@
 //! The queue's report, and how it forgets departed tenants and workers.
 
 use crate::world::World;
-use bus::queue::{ReleaseTo, report::Outlook};
+use bus::queue::{Claim, ReleaseTo, report::Outlook};
 use domain::{limits, session::Class};
 use std::{collections::BTreeSet, time::Instant};
 
@@ -63,11 +63,12 @@ async fn idle_tenants_are_forgotten() {
         world.fill_class(*tenant, class, 2).await;
     }
     for _ in 0..3 {
-        let claimed = world.claim_sessions("w1", 100).await;
+        let claimed = world.claim("w1", 100).await;
         assert_eq!(claimed.len(), tenants.len());
-        world.pass("w1", &claimed, 9_000).await;
-        for session in claimed {
-            world.bus.release(&session, "w1", ReleaseTo::Rest).await.unwrap();
+        let sessions: Vec<_> = claimed.iter().map(|claimed| claimed.session.clone()).collect();
+        world.pass("w1", &sessions, 9_000).await;
+        for Claim { tenant, session } in claimed {
+            world.bus.release(tenant, &session, "w1", ReleaseTo::Rest).await.unwrap();
         }
     }
     let keys: Vec<String> = redis::from_redis_value(world.redis("KEYS", &[&world.key("*")]).await).unwrap();

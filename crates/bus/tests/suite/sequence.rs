@@ -229,7 +229,7 @@ impl Pair {
 
     async fn renew(&mut self, worker: u32, passed_ms: u64) {
         for session in self.model.held(worker) {
-            let key = self.world.key(&format!("l:{}", self.id(session)));
+            let key = self.world.key(&format!("l:{}:{}", self.tenant_id(session), self.id(session)));
             self.world.redis("HINCRBY", &[&key, "paid", &format!("-{passed_ms}")]).await;
             *self.model.paid_ms(session).unwrap() -= passed_ms;
         }
@@ -241,7 +241,8 @@ impl Pair {
 
     async fn release(&mut self, session: u32, stranger: Option<u32>, then: ReleaseTo) {
         let worker = stranger.or(self.model.holder(session)).unwrap_or(0);
-        let again = self.world.bus.release(self.id(session), &name(worker), then).await.unwrap();
+        let (tenant, id) = (self.tenant_id(session), self.id(session));
+        let again = self.world.bus.release(tenant, id, &name(worker), then).await.unwrap();
         self.note_ready(session).await;
         let model_then =
             if then == ReleaseTo::Front { model::ReleaseTo::Front } else { model::ReleaseTo::Rest };
@@ -269,7 +270,8 @@ impl Pair {
 
     async fn ask(&self, session: u32, slots: Slots) {
         let worker = self.model.holder(session).unwrap_or(0);
-        let answer = self.world.bus.should_yield(self.id(session), &name(worker), slots).await.unwrap();
+        let (tenant, id) = (self.tenant_id(session), self.id(session));
+        let answer = self.world.bus.should_yield(tenant, id, &name(worker), slots).await.unwrap();
         let slots = if slots == Slots::Full { model::Slots::Full } else { model::Slots::Free };
         let expected = match self.model.should_yield(session, worker, slots) {
             model::Yield::Keep => Yield::Keep,

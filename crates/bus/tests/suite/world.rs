@@ -49,7 +49,7 @@ impl World {
     }
 
     pub(crate) fn key(&self, name: &str) -> String {
-        format!("{{{}}}:{name}", self.namespace)
+        format!("{{{}}}:2:{name}", self.namespace)
     }
 
     /// Returns the number that a command returns, directly or as text.
@@ -82,11 +82,12 @@ impl World {
 
     /// Lets `ms` of slot time pass for a worker's sessions, while the worker renews.
     pub(crate) async fn pass(&self, worker: &str, sessions: &[SessionId], mut ms: u64) {
+        let held = self.bus.list_held(worker).await.unwrap();
         while ms > 0 {
             // Well below the maximum that one renewal charges.
             let step = ms.min(4_000);
-            for session in sessions {
-                let lease = self.key(&format!("l:{session}"));
+            for Claim { tenant, session } in held.iter().filter(|held| sessions.contains(&held.session)) {
+                let lease = self.key(&format!("l:{tenant}:{session}"));
                 self.redis("HINCRBY", &[&lease, "paid", &format!("-{step}")]).await;
             }
             self.live(worker).await;

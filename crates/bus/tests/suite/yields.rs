@@ -27,7 +27,7 @@ impl Running {
     }
 
     async fn asks(&self, slots: Slots) -> Yield {
-        self.world.bus.should_yield(&self.session, "w1", slots).await.unwrap()
+        self.world.bus.should_yield(self.tenant, &self.session, "w1", slots).await.unwrap()
     }
 
     async fn asks_both(&self) -> [Yield; 2] {
@@ -48,13 +48,14 @@ async fn a_full_worker_yields_to_a_tenant_that_used_less() {
     let other = running.world.sample.tenant();
     running.world.fill(other, 2).await;
     assert_eq!(running.asks_both().await, [Yield::Keep, Yield::ToTenant]);
-    let stranger = running.world.bus.should_yield(&running.session, "w2", Slots::Full).await.unwrap();
+    let bus = running.world.bus.clone();
+    let stranger = bus.should_yield(running.tenant, &running.session, "w2", Slots::Full).await.unwrap();
     assert_eq!(stranger, Yield::Keep, "not its holder");
 
-    running.world.bus.release(&running.session, "w1", ReleaseTo::Front).await.unwrap();
+    running.world.bus.release(running.tenant, &running.session, "w1", ReleaseTo::Front).await.unwrap();
     let claimed = running.world.claim("w1", 1).await.remove(0);
     assert_eq!(claimed.tenant, other);
-    let asks = async || running.world.bus.should_yield(&claimed.session, "w1", Slots::Full).await.unwrap();
+    let asks = async || bus.should_yield(other, &claimed.session, "w1", Slots::Full).await.unwrap();
     assert_eq!(asks().await, Yield::Keep, "equal tenants do not yield to each other");
     running.world.pass("w1", std::slice::from_ref(&claimed.session), 6_000).await;
     assert_eq!(asks().await, Yield::Keep, "one second more causes no yield");
@@ -104,10 +105,10 @@ async fn a_tenant_at_its_cap_yields_to_its_own_more_urgent_class() {
     assert_eq!(running.world.claim("w1", 1).await, [], "it is at its cap");
     assert_eq!(running.asks_both().await, [Yield::ToClass, Yield::ToClass]);
 
-    running.world.bus.release(&running.session, "w1", ReleaseTo::Front).await.unwrap();
+    running.world.bus.release(running.tenant, &running.session, "w1", ReleaseTo::Front).await.unwrap();
     assert_eq!(running.world.claim_sessions("w1", 1).await, std::slice::from_ref(&urgent));
-    let back = running.world.bus.should_yield(&urgent, "w1", Slots::Full).await.unwrap();
+    let back = running.world.bus.should_yield(running.tenant, &urgent, "w1", Slots::Full).await.unwrap();
     assert_eq!(back, Yield::Keep, "not at once");
-    running.world.bus.release(&urgent, "w1", ReleaseTo::Rest).await.unwrap();
+    running.world.bus.release(running.tenant, &urgent, "w1", ReleaseTo::Rest).await.unwrap();
     assert_eq!(running.world.claim_sessions("w1", 1).await, [running.session]);
 }

@@ -1,16 +1,17 @@
 //! Accepts a new connection: the client must show its protocol within a time limit. The connection counts against the
 //! limit as long as it is open, even after it becomes a WebSocket.
 
+use super::admission::Admission;
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
     net::TcpStream,
-    sync::OwnedSemaphorePermit,
 };
 
 /// The HTTP/2 connection preface. Any other bytes mean HTTP/1.
@@ -31,7 +32,7 @@ pub(super) struct Connection {
     /// The bytes that were read to detect the protocol. They are replayed together with the bytes that follow, because
     /// hyper doubles its buffer for the life of the connection if the first read is not a whole head.
     said: Vec<u8>,
-    _place: OwnedSemaphorePermit,
+    pub(super) admission: Arc<Admission>,
 }
 
 /// Detects the protocol of a connection.
@@ -41,10 +42,10 @@ pub(super) struct Connection {
 pub(super) async fn open(
     mut stream: TcpStream,
     within: Duration,
-    place: OwnedSemaphorePermit,
+    admission: Arc<Admission>,
 ) -> io::Result<Connection> {
     let (protocol, said) = tokio::time::timeout(within, hear(&mut stream)).await??;
-    Ok(Connection { protocol, stream, said, _place: place })
+    Ok(Connection { protocol, stream, said, admission })
 }
 
 async fn hear(stream: &mut TcpStream) -> io::Result<(Protocol, Vec<u8>)> {

@@ -24,6 +24,8 @@ impl Port {
         let routes = Router::new()
             .route("/", get(|peer: axum::Extension<Peer>| async move { peer.0.0.to_string() }))
             .route("/told", get(describe))
+            .route("/key", get(async |request: Request| vouch(request.extensions())))
+            .route("/endless", get(async || Body::from_stream(futures::stream::repeat_with(piece))))
             .route("/held", get(|| async { std::future::pending::<()>().await }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
@@ -46,6 +48,17 @@ impl Port {
     async fn get(&self, client: &reqwest::Client) -> reqwest::Response {
         client.get(format!("http://{}/", self.address)).send().await.unwrap()
     }
+}
+
+fn piece() -> Result<&'static [u8], std::io::Error> {
+    Ok(&[b'x'; 64 * 1024])
+}
+
+/// The usual bounds with other numbers of connections.
+fn limited(change: impl FnOnce(&mut AdmissionLimits)) -> Bounds {
+    let mut bounds = Bounds::default();
+    change(&mut bounds.admission);
+    bounds
 }
 
 /// Describes a request as a route receives it.
@@ -134,7 +147,7 @@ async fn a_large_head_is_refused() {
 
 #[tokio::test]
 async fn an_excess_connection_is_refused_and_a_later_one_is_accepted() {
-    let port = Port::start(Bounds { connections: 2, ..Bounds::default() }).await;
+    let port = Port::start(limited(|limits| limits.connections = 2)).await;
     let (first, second) = (client(), client());
     assert_eq!(port.get(&first).await.text().await.unwrap(), "127.0.0.1");
     assert_eq!(port.get(&second).await.text().await.unwrap(), "127.0.0.1");
@@ -168,10 +181,68 @@ async fn open_requests_are_answered_before_the_shutdown() {
 }
 
 #[tokio::test]
+async fn a_client_that_does_not_read_does_not_delay_the_shutdown() {
+    let port = Port::start(Bounds { closing: SHORT, ..Bounds::default() }).await;
+    let mut stream = port.connect().await;
+    stream.write_all(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream.read_exact(&mut [0; 12]).await.unwrap();
+    let http2 = crate::http::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let unread = http2.get(format!("http://{}/endless", port.address)).send().await.unwrap();
+    let mut held = port.connect().await;
+    held.write_all(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    port.shutdown.cancel();
+    tokio::time::timeout(LATE, port.served).await.expect("the connections are cut").unwrap();
+    drop(unread);
+}
+
+/// The beginning of an HTTP/2 connection: the preface and empty settings.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+#[tokio::test]
+async fn a_connection_ends_if_its_client_sends_no_valid_key() {
+    let port = Port::start(Bounds { keyless_life: SHORT, closing: SHORT, ..Bounds::default() }).await;
+    let mut keyed = port.connect().await;
+    let ask = async |keyed: &mut TcpStream, path: &str| {
+        keyed.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = vec![0; 1024];
+        let length = tokio::time::timeout(LATE, keyed.read(&mut answer)).await.unwrap().unwrap();
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    };
+    assert!(ask(&mut keyed, "/key").await.starts_with("HTTP/1.1 200"));
+    let mut silent = port.connect().await;
+    silent.write_all(HTTP2).await.unwrap();
+    to_end(silent).await;
+    let request = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    assert!(
+        port.answer_to(request).await.contains("200 OK"),
+        "an idle one ends long before the next head is due"
+    );
+    assert!(port.answer_to("GET /held HTTP/1.1\r\nhost: x\r\n\r\n").await.is_empty(), "also with a request");
+    assert!(ask(&mut keyed, "/").await.ends_with("127.0.0.1"), "the one with a key stays");
+}
+
+#[tokio::test]
+async fn one_address_leaves_places_to_others() {
+    let port = Port::start(limited(|limits| (limits.of_address, limits.keyless) = (2, 1))).await;
+    let url = |path: &str| format!("http://{}{path}", port.address);
+    let status =
+        async |client: &reqwest::Client, path: &str| client.get(url(path)).send().await.unwrap().status();
+    let (first, second) = (client(), client());
+    assert_eq!(status(&first, "/").await, 200);
+    assert_eq!(status(&second, "/").await, 503, "one without a key is open");
+    assert_eq!(status(&first, "/key").await, 200);
+    assert_eq!(status(&second, "/key").await, 200);
+    assert_eq!(status(&client(), "/key").await, 503, "two are open");
+    let other =
+        crate::http::builder().no_proxy().local_address("127.0.0.2".parse::<IpAddr>().ok()).build().unwrap();
+    assert_eq!(port.get(&other).await.text().await.unwrap(), "127.0.0.2");
+}
+
+#[tokio::test]
 async fn thousands_of_connections_can_be_idle() {
-    let port = Port::start(Bounds::default()).await;
     // Both ends are in this process.
     let count = afford(4_000) / 2;
+    let port = Port::start(limited(|limits| limits.keyless = count + 1)).await;
     let mut resting = vec![];
     for _ in 0..count {
         let mut stream = port.connect().await;

@@ -62,6 +62,9 @@ enum Command {
     Release {
         /// The session.
         id: String,
+        /// Its tenant, by name or id; needed if several tenants have a session with this id.
+        #[arg(long)]
+        tenant: Option<String>,
     },
     /// Take a session away from its worker, quarantine it, and abort its subtasks.
     Kill {
@@ -70,6 +73,9 @@ enum Command {
         /// Shown to clients that watch the session.
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
+        /// Its tenant, by name or id; needed if several tenants have a session with this id.
+        #[arg(long)]
+        tenant: Option<String>,
     },
     /// Show or change a tenant's limits.
     Tenant {
@@ -123,22 +129,21 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
             let what = if undo { "take sessions again" } else { "hand over their sessions" };
             done(json, &format!("{} asked to {what}", answer.asked), json!({"asked": answer.asked}))
         }
-        Command::Release { id } => {
-            let request = || ReleaseSessionRequest { session_id: id.clone() };
+        Command::Release { id, tenant } => {
+            let tenant_id = tenant_id(client, tenant.as_deref()).await?;
+            let request = || ReleaseSessionRequest { session_id: id.clone(), tenant_id: tenant_id.clone() };
             call("release the session", || async { client.admin().release_session(request()).await }).await?;
             done(json, &format!("{id} is released"), json!({"released": id}))
         }
-        Command::Kill { id, reason } => {
-            let request = || KillSessionRequest { session_id: id.clone(), reason: reason.clone() };
-            let answer =
-                call("stop the session", || async { client.admin().kill_session(request()).await }).await?;
-            let below = match answer.subtasks {
-                0 => String::new(),
-                1 => " and its subtask".to_owned(),
-                count => format!(" and its {count} subtasks"),
-            };
-            let text = format!("{id} is stopped{below}; {}", show::release_command(&id));
-            done(json, &text, json!({"killed": id, "subtasks": answer.subtasks}))
+        Command::Kill { id, reason, tenant } => {
+            let tenant_id = tenant_id(client, tenant.as_deref()).await?;
+            let request = KillSessionRequest { session_id: id.clone(), reason, tenant_id };
+            let kill = async || client.admin().kill_session(request.clone()).await;
+            let subtasks = call("stop the session", kill).await?.subtasks;
+            let named = tenant.map_or_else(String::new, |tenant| format!(" --tenant {tenant}"));
+            let text =
+                format!("{id} is stopped{}; {}{named}", and_subtasks(subtasks), show::release_command(&id));
+            done(json, &text, json!({"killed": id, "subtasks": subtasks}))
         }
         Command::Tenant { tenant, running_max, weight } => {
             let found = tenant_of(client, &tenant).await?;
@@ -153,6 +158,22 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
             };
             list(json, &[tenant], tenant_table, tenant_json, "")
         }
+    }
+}
+
+fn and_subtasks(count: u32) -> String {
+    match count {
+        0 => String::new(),
+        1 => " and its subtask".to_owned(),
+        count => format!(" and its {count} subtasks"),
+    }
+}
+
+/// The id of the tenant that the operator names; empty: none.
+async fn tenant_id(client: &Client, named: Option<&str>) -> Result<String> {
+    match named {
+        Some(named) => Ok(tenant_of(client, named).await?.id),
+        None => Ok(String::new()),
     }
 }
 

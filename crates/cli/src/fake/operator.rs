@@ -42,13 +42,14 @@ impl AdminService for Fake {
         &self,
         request: Request<ReleaseSessionRequest>,
     ) -> Answer<ReleaseSessionResponse> {
-        self.order(format!("release {}", request.into_inner().session_id));
+        let ReleaseSessionRequest { session_id, tenant_id } = request.into_inner();
+        self.order(format!("release {session_id} of {tenant_id}"));
         Ok(Response::new(ReleaseSessionResponse {}))
     }
 
     async fn kill_session(&self, request: Request<KillSessionRequest>) -> Answer<KillSessionResponse> {
-        let KillSessionRequest { session_id, reason } = request.into_inner();
-        self.order(format!("kill {session_id} {reason}"));
+        let KillSessionRequest { session_id, reason, tenant_id } = request.into_inner();
+        self.order(format!("kill {session_id} of {tenant_id}: {reason}"));
         Ok(Response::new(KillSessionResponse { subtasks: 0 }))
     }
 }

@@ -6,6 +6,7 @@ mod private;
 mod provider;
 mod report;
 mod service;
+mod supervise;
 
 use crate::{
     exit::Exit,
@@ -19,16 +20,15 @@ use provider::Models;
 use serde::{Deserialize, Serialize};
 use service::{Backends, Spec, StackPaths};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
+use supervise::{CHANGES_MAX, Change, Process, supervise};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Restarts of one child of `flotilla up` within a minute. Beyond that the stack stops, because the child would only
-/// fail again.
-const RESTARTS_PER_MINUTE_MAX: usize = 5;
 /// Time that all processes of `flotilla up` together have to end; milliseconds.
 const UP_STOP_MS: u64 = 30_000;
 
@@ -78,18 +78,9 @@ struct Running {
     children: Vec<Child>,
     ready: Stack,
     file: PathBuf,
-    /// When each child was last restarted, by name.
-    restarts: BTreeMap<String, VecDeque<Instant>>,
 }
 
-/// Why supervision ended.
-enum Why {
-    Asked,
-    GaveUp(String),
-}
-
-/// Starts everything, reports the addresses, and supervises the children until SIGTERM, SIGINT or a child that keeps
-/// failing.
+/// Starts everything, reports the addresses, and supervises the children until SIGTERM or SIGINT.
 pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit> {
     chassis::install_crypto();
     let telemetry = chassis::telemetry::start("flotilla-up", &arguments.telemetry)?;
@@ -125,7 +116,7 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
         }
         Err(error) => Err(error),
     };
-    let mut running = Running { servers, children, ready: Stack::default(), file, restarts: BTreeMap::new() };
+    let mut running = Running { servers, children, ready: Stack::default(), file };
     let result = match ready {
         Ok(ready) => {
             running.ready = ready;
@@ -140,8 +131,7 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
         // A stop request during the start is not an error.
         Err(_) if shutdown.is_cancelled() => stopped.map(|()| Exit::Done),
         Err(error) => Err(error),
-        Ok(Why::Asked) => stopped.map(|()| Exit::Done),
-        Ok(Why::GaveUp(sentence)) => bail!(sentence),
+        Ok(()) => stopped.map(|()| Exit::Done),
     }
 }
 
@@ -248,66 +238,48 @@ async fn unless_asked<T>(shutdown: &CancellationToken, work: impl Future<Output 
     }
 }
 
-async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken) -> Result<Why> {
-    running.announce()?;
-    out::write(&report::welcome(&running.ready))?;
-    out::line(&serde_json::to_string(&Stack { operator_key: String::new(), ..running.ready.clone() })?)?;
+/// Reports that the stack is up, and restarts processes that end, until this process must stop.
+async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken) -> Result<()> {
+    let Running { servers, children, ready, file } = running;
+    let servers = servers.servers_mut().iter_mut().map(Process::Server);
+    let processes: Vec<_> = servers.chain(children.iter_mut().map(Process::Service)).collect();
+    ready.pids.insert("up".to_owned(), std::process::id());
+    for process in &processes {
+        note(ready, process.state());
+    }
+    announce(ready, file)?;
+    out::write(&report::welcome(ready))?;
+    out::line(&serde_json::to_string(&Stack { operator_key: String::new(), ..ready.clone() })?)?;
+    let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
+    let supervised = processes.into_iter().map(|process| Box::pin(supervise(process, sender.clone())));
+    let mut supervised = std::pin::pin!(futures::future::join_all(supervised));
     loop {
         tokio::select! {
             biased;
-            () = shutdown.cancelled() => return Ok(Why::Asked),
-            // Both waits are cancel-safe: the next wait returns a status that was not read.
-            exit = running.servers.next_exit() => {
-                out::note(&format!("{} ended ({}); the end of its log:\n{}", exit.role, exit.status, exit.log_tail));
-                if !running.may_restart(exit.role) {
-                    return Ok(Why::GaveUp(format!("{} keeps failing", exit.role)));
-                }
-                running.servers.restart(exit.role).await.with_context(|| format!("restart {}", exit.role))?;
-            }
-            (index, status) = child::next_exit(&mut running.children) => {
-                let child = &running.children[index];
-                let name = child.name().to_owned();
-                out::note(&format!("{name} ended ({status}); the end of its log:\n{}", local::log::tail(child.log())));
-                if !running.may_restart(&name) {
-                    return Ok(Why::GaveUp(format!("{name} keeps failing; its log is {}", running.children[index].log().display())));
-                }
-                let restart = running.children[index].restart();
-                let restarted = tokio::select! {
-                    () = shutdown.cancelled() => return Ok(Why::Asked),
-                    restarted = restart => restarted,
-                };
-                match restarted {
-                    Ok(()) => out::note(&format!("{name} is running again")),
-                    // The service ended or hangs; the next round notices that.
-                    Err(error) => out::note(&format!("{error:#}")),
+            () = shutdown.cancelled() => return Ok(()),
+            Some(change) = changes.recv() => {
+                note(ready, change);
+                if let Err(error) = announce(ready, file) {
+                    out::note(&format!("{error:#}"));
                 }
             }
+            _ = supervised.as_mut() => return Ok(()),
         }
-        running.announce()?;
     }
 }
 
-impl Running {
-    /// Writes `ready.json` with the current process ids.
-    fn announce(&mut self) -> Result<()> {
-        let pids = self.servers.pids().into_iter().map(|(role, pid)| (role.to_owned(), pid));
-        let own = ("up".to_owned(), std::process::id());
-        let children = self.children.iter().filter_map(|child| Some((child.name().to_owned(), child.pid()?)));
-        self.ready.pids = pids.chain([own]).chain(children).collect();
-        let admin =
-            self.children.iter().filter_map(|child| Some((child.name().to_owned(), child.admin_url()?)));
-        self.ready.admin_urls = admin.collect();
-        private::write(&self.file, &serde_json::to_string(&self.ready)?)
-    }
+/// Enters the state of a process into the description of the stack.
+fn note(ready: &mut Stack, change: Change) {
+    let Change { name, pid, admin_url } = change;
+    ready.admin_urls.remove(&name);
+    ready.admin_urls.extend(admin_url.map(|url| (name.clone(), url)));
+    ready.pids.remove(&name);
+    ready.pids.extend(pid.map(|pid| (name, pid)));
+}
 
-    /// Whether `name` may be restarted: at most five times a minute.
-    fn may_restart(&mut self, name: &str) -> bool {
-        let times = self.restarts.entry(name.to_owned()).or_default();
-        let now = Instant::now();
-        times.retain(|time| now.duration_since(*time) < Duration::from_secs(60));
-        times.push_back(now);
-        times.len() <= RESTARTS_PER_MINUTE_MAX
-    }
+/// Writes `ready.json`.
+fn announce(ready: &Stack, file: &Path) -> Result<()> {
+    private::write(file, &serde_json::to_string(ready)?)
 }
 
 /// Stops everything in reverse starting order, within 30 s.

@@ -8,7 +8,7 @@ use domain::{
 use sqlx::{Row as _, postgres::PgRow};
 
 /// A session of any tenant.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionRef {
     /// Its tenant.
     pub tenant: TenantId,

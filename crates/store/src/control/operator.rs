@@ -3,7 +3,7 @@
 use crate::{
     Page, Store,
     column::{parse_id, timestamp, unsigned},
-    error::{Entity, Error},
+    error::Error,
     phase::{self, IDLE, QUARANTINED, RUNNABLE, RUNNING, WAITING},
 };
 use domain::{
@@ -16,6 +16,8 @@ use uuid::Uuid;
 
 /// Upper bound for the number of worker versions that run at the same time.
 const VERSIONS_MAX: i64 = 100;
+/// Tenants that an answer about an ambiguous session lists.
+const OWNERS_MAX: i64 = 10;
 
 /// The sessions of one tenant and class, counted by phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +92,15 @@ pub struct Control {
     pub waiting_detail: Option<String>,
     /// When it began to wait for something other than a worker, or was quarantined.
     pub waiting_at: Option<Timestamp>,
+}
+
+/// A tenant that has a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The tenant's name.
+    pub name: String,
 }
 
 /// The numbers for the metrics.
@@ -237,17 +248,22 @@ impl Store {
         rows.iter().map(control).collect()
     }
 
-    /// Returns the tenant of a session.
+    /// Lists the tenants that have a session with this id, by name: clients choose ids, and each tenant has its own. At most
+    /// [`OWNERS_MAX`].
     ///
     /// # Errors
-    /// `NotFound`; `Db`.
-    pub async fn get_tenant_of(&self, session: &SessionId) -> Result<TenantId, Error> {
-        let row = sqlx::query("select tenant_id from session where id = $1")
-            .bind(session.as_str())
-            .fetch_optional(&self.system)
-            .await?
-            .ok_or(Error::NotFound(Entity::Session))?;
-        Ok(TenantId(row.try_get("tenant_id")?))
+    /// `Db`.
+    pub async fn list_owners(&self, session: &SessionId) -> Result<Vec<Owner>, Error> {
+        let rows = sqlx::query(
+            "select t.id, t.name from session s join tenant t on t.id = s.tenant_id where s.id = $1 order by t.name limit $2",
+        )
+        .bind(session.as_str())
+        .bind(OWNERS_MAX)
+        .fetch_all(&self.system)
+        .await?;
+        let owner =
+            |row: &PgRow| Ok(Owner { tenant: TenantId(row.try_get("id")?), name: row.try_get("name")? });
+        rows.iter().map(owner).collect()
     }
 
     /// Asks a worker, by its name or incarnation, to hand over its sessions and to take no more, or to take sessions again. The

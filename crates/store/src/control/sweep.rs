@@ -1,6 +1,11 @@
 //! Workers' clean-up for all tenants, and the check whether worker leases can be trusted.
 
-use crate::{Store, column::signed, error::Error, phase::RUNNING};
+use crate::{
+    Store,
+    column::{signed, unsigned},
+    error::Error,
+    phase::RUNNING,
+};
 use domain::limits;
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -36,17 +41,25 @@ impl Store {
         Ok(row.try_get("settled")?)
     }
 
-    /// Deletes the tombstones older than `limits::TOMBSTONE_KEPT_MS`. Returns their number.
+    /// Deletes the tombstones older than `limits::TOMBSTONE_KEPT_MS`. Returns their number. From now on their ids can be used again, so
+    /// new sessions of their tenants begin above their epochs, and above the next ones, with which the deletions fenced the sandbox.
     ///
     /// # Errors
     /// `Db`.
     pub async fn forget_deleted(&self) -> Result<u64, Error> {
-        let done = sqlx::query(
-            "delete from session_tombstone where deleted_at < now() - $1 * interval '1 millisecond'",
+        let row = sqlx::query(
+            "with old as (
+               delete from session_tombstone where deleted_at < now() - $1 * interval '1 millisecond'
+               returning tenant_id, epoch),
+             highest as (select tenant_id, max(epoch) as epoch from old group by tenant_id),
+             raised as (
+               update tenant t set epoch_floor = greatest(t.epoch_floor, h.epoch + 2) from highest h
+                where t.id = h.tenant_id)
+             select count(*) as deleted from old",
         )
         .bind(signed(limits::TOMBSTONE_KEPT_MS))
-        .execute(&self.system)
+        .fetch_one(&self.system)
         .await?;
-        Ok(done.rows_affected())
+        Ok(unsigned(row.try_get("deleted")?))
     }
 }

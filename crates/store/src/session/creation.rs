@@ -72,7 +72,7 @@ impl Store {
 /// project is missing or the key was already used.
 ///
 /// # Errors
-/// `Db`.
+/// `Deleted`, `Db`.
 pub(crate) async fn insert(
     tx: &mut Tx,
     tenant: TenantId,
@@ -106,14 +106,31 @@ pub(crate) async fn insert(
     if done.rows_affected() == 0 {
         return Ok(false);
     }
-    sqlx::query("insert into session_run (tenant_id, session_id, event_seq, class) values ($1, $2, $3, $4)")
-        .bind(tenant.0)
-        .bind(new.id.as_str())
-        .bind(signed(events))
-        .bind(new.class.to_i16())
-        .execute(&mut **tx)
-        .await?;
+    refuse_deleted(tx, tenant, &new.id).await?;
+    sqlx::query(
+        "insert into session_run (tenant_id, session_id, event_seq, class, epoch)
+         select $1, $2, $3, $4, t.epoch_floor from tenant t where t.id = $1",
+    )
+    .bind(tenant.0)
+    .bind(new.id.as_str())
+    .bind(signed(events))
+    .bind(new.class.to_i16())
+    .execute(&mut **tx)
+    .await?;
     Ok(true)
+}
+
+/// Refuses the id of a deleted session: a loop or a stream of that session may still exist somewhere. A deletion that ended while the
+/// new row was inserted is seen as well, because this is a statement of its own.
+async fn refuse_deleted(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<(), Error> {
+    let is_deleted: bool = sqlx::query_scalar(
+        "select exists (select 1 from session_tombstone where tenant_id = $1 and session_id = $2)",
+    )
+    .bind(tenant.0)
+    .bind(id.as_str())
+    .fetch_one(&mut **tx)
+    .await?;
+    if is_deleted { Err(Error::Deleted) } else { Ok(()) }
 }
 
 /// Returns the session that was created earlier with the key of `new`, after [`insert`] returned `false`.

@@ -110,8 +110,7 @@ impl Store {
         Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones })
     }
 
-    /// Lists the sessions that were deleted in transactions since `since` and not created again, children before their
-    /// parents. Tombstones are kept for `limits::TOMBSTONE_KEPT_MS`.
+    /// Lists the sessions that were deleted in transactions since `since`, children before their parents. Tombstones are kept for `limits::TOMBSTONE_KEPT_MS`.
     ///
     /// # Errors
     /// `Db`.
@@ -123,7 +122,6 @@ impl Store {
                from session_tombstone t
                join project p on p.tenant_id = t.tenant_id and p.id = t.project_id
               where t.tenant_id = $1 and t.xid >= $2::text::xid8
-                and not exists (select 1 from session s where s.tenant_id = t.tenant_id and s.id = t.session_id)
               order by t.deleted_at, t.created_at desc, t.session_id desc",
         )
         .bind(tenant.0)
@@ -145,9 +143,11 @@ async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombs
          select s.tenant_id, s.id, s.project_id, s.parent_id, r.event_seq, r.epoch, s.created_at
            from tree t join session s on s.tenant_id = $1 and s.id = t.id
            join session_run r on r.tenant_id = $1 and r.session_id = t.id
+         -- Earlier versions let a client create a session again within a week.
          on conflict (tenant_id, session_id) do update
            set project_id = excluded.project_id, parent_id = excluded.parent_id, event_seq = excluded.event_seq,
-               epoch = excluded.epoch, created_at = excluded.created_at, deleted_at = excluded.deleted_at, xid = excluded.xid
+               epoch = greatest(session_tombstone.epoch, excluded.epoch), created_at = excluded.created_at,
+               deleted_at = excluded.deleted_at, xid = excluded.xid
          returning session_id, project_id, parent_id, event_seq, epoch, created_at, deleted_at,
            (select p.name from project p where p.tenant_id = $1 and p.id = session_tombstone.project_id) as project_name",
     )

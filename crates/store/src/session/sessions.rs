@@ -57,7 +57,7 @@ impl Store {
     /// that key and no events.
     ///
     /// # Errors
-    /// `NotFound` for the project; `Conflict`: the key was used with a different body; `Db`.
+    /// `NotFound` for the project; `Conflict`: the key was used with a different body; `Deleted`; `Db`.
     pub async fn create_session(
         &self,
         tenant: TenantId,

@@ -9,6 +9,7 @@ use crate::{
     ground::{
         entity::Entity,
         error::Error,
+        invalid::Invalid,
         sandbox::own_fence,
         scope::Scope,
         state::{State, now},
@@ -99,18 +100,43 @@ pub(crate) async fn drain_worker(
     }
 }
 
-/// Releases a quarantined session.
+/// The tenant of a session; without a name, the only one with a session of this id.
 ///
 /// # Errors
-/// `operator_only`, `session_not_found`, `not_quarantined`, `store_unavailable`.
+/// `session_not_found`, `session_ambiguous`, `tenant_invalid`, `store_unavailable`.
+async fn tenant_of(state: &State, session: &SessionId, named: &str) -> Result<TenantId, Error> {
+    if !named.is_empty() {
+        let tenant = named.parse().map_err(|_| Invalid::Tenant.because("the tenant's id must be a UUID"))?;
+        state.store.get_session(tenant, session).await?;
+        return Ok(tenant);
+    }
+    let owners = state.store.list_owners(session).await?;
+    match owners.as_slice() {
+        [] => Err(Error::NotFound(Entity::Session)),
+        [owner] => Ok(owner.tenant),
+        several => {
+            let names: Vec<_> =
+                several.iter().map(|owner| format!("{} ({})", owner.name, owner.tenant.0)).collect();
+            let message =
+                format!("several tenants have a session with this id: {}; name one", names.join(", "));
+            Err(Invalid::SessionAmbiguous.because(message))
+        }
+    }
+}
+
+/// Releases a quarantined session. `tenant` may be empty if only one tenant has a session with this id.
+///
+/// # Errors
+/// `operator_only`, `not_quarantined`, `store_unavailable`; those of [`tenant_of`].
 pub(crate) async fn release_session(
     gateway: &Gateway,
     principal: &Principal,
+    tenant: &str,
     session: &SessionId,
 ) -> Result<(), Error> {
     principal.require(Scope::Operate)?;
     let state = &gateway.state;
-    let tenant = state.store.get_tenant_of(session).await?;
+    let tenant = tenant_of(state, session, tenant).await?;
     let event = state.id(EventId::make);
     let released = state.store.release(tenant, session, event, now()).await?;
     let (events, class) = released.ok_or(Error::NotQuarantined)?;
@@ -119,13 +145,15 @@ pub(crate) async fn release_session(
     Ok(())
 }
 
-/// Quarantines a session, ends its processes and aborts its subtasks. Returns the number of aborted subtasks.
+/// Quarantines a session, ends its processes and aborts its subtasks. Returns the number of aborted subtasks. `tenant` may be empty if
+/// only one tenant has a session with this id.
 ///
 /// # Errors
-/// `operator_only`, `session_not_found`, `not_active`, `store_unavailable`.
+/// `operator_only`, `not_active`, `store_unavailable`; those of [`tenant_of`].
 pub(crate) async fn kill_session(
     gateway: &Gateway,
     principal: &Principal,
+    tenant: &str,
     session: &SessionId,
     reason: &str,
 ) -> Result<u32, Error> {
@@ -135,7 +163,7 @@ pub(crate) async fn kill_session(
         "" => "an operator stopped it".to_owned(),
         reason => format!("an operator stopped it: {reason}"),
     };
-    let tenant = state.store.get_tenant_of(session).await?;
+    let tenant = tenant_of(state, session, tenant).await?;
     let event_ids = [(); 3].map(|()| state.id(EventId::make));
     let notice = Notice { reason: &reason, event_ids, at: now() };
     let killed = state.store.quarantine(tenant, session, QuarantineRule::Any, notice).await?;

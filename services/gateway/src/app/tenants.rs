@@ -51,6 +51,7 @@ pub(crate) async fn update(
     let running_max = check_limit("running_max", change.running_max, limits::TENANT_RUNNING_MOST)?;
     let weight = check_limit("weight", change.weight, TENANT_WEIGHT_MAX)?;
     let tenant = state.store.update_tenant(id, running_max, weight).await?;
+    gateway.forget_keys();
     let share = Share { running_max: tenant.running_max, weight: tenant.weight };
     if let Err(error) = state.bus.set_share(id, share).await {
         let error = &error as &dyn std::error::Error;
@@ -133,7 +134,10 @@ pub(crate) async fn revoke_key(
     if !is_text(prefix) {
         return Err(Error::NotFound(Entity::Key));
     }
-    match gateway.state.store.revoke_key(tenant, prefix).await.map_err(Error::from) {
+    let revoked = gateway.state.store.revoke_key(tenant, prefix).await.map_err(Error::from);
+    // Also if the outcome is in doubt.
+    gateway.forget_keys();
+    match revoked {
         Err(Error::NotFound(_)) => Err(Error::NotFound(Entity::Key)),
         revoked => revoked,
     }

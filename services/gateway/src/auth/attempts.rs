@@ -3,6 +3,7 @@
 
 use super::key::PREFIX_CHARS;
 use crate::ground::error::Error;
+use chassis::port::admission::network;
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::{HashMap, HashSet},
@@ -45,14 +46,6 @@ impl Attempt {
     fn bounds(&self) -> impl Iterator<Item = (Source, Bound)> {
         let address = self.network.map(|network| (Source::Network(network), ADDRESS));
         std::iter::once((Source::Prefix(self.prefix.clone()), PREFIX)).chain(address)
-    }
-}
-
-/// The addresses that one party controls: for IPv6 the /64 that every subscriber gets at least.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-        address @ IpAddr::V4(_) => address,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::{
     attempts::{Attempt, Attempts},
+    key_cache::{KeyCache, KeyOwner},
     principal::{Account, Principal},
 };
 use crate::ground::{entity::Entity, error::Error, invalid::Invalid};
@@ -31,13 +32,14 @@ pub(crate) struct Keys {
     store: Store,
     operator_sha256: Option<[u8; 32]>,
     attempts: Arc<Attempts>,
+    cache: Arc<KeyCache>,
 }
 
 impl Keys {
     /// The keys in the store, and the operator's key if one is configured.
     pub(crate) fn new(store: Store, operator_key: Option<&str>) -> Self {
         let operator_sha256 = operator_key.map(|key| Sha256::digest(key).into());
-        Self { store, operator_sha256, attempts: Arc::default() }
+        Self { store, operator_sha256, attempts: Arc::default(), cache: Arc::default() }
     }
 
     /// Finds the principal that acts for a tenant.
@@ -59,7 +61,7 @@ impl Keys {
             let id = named.parse().map_err(|_| Invalid::Tenant.because("the tenant's id must be a UUID"))?;
             return Ok(Principal::operator_for(account(&self.store.get_tenant(id).await?)));
         }
-        let Some((tenant, name)) = self.store.find_key(&attempt.sha256).await? else {
+        let Some(KeyOwner { tenant, name }) = self.find(&attempt.sha256).await? else {
             self.attempts.failed(&attempt, Instant::now());
             return Err(Error::KeyUnknown);
         };
@@ -68,6 +70,23 @@ impl Keys {
             return Err(Error::NotFound(Entity::Tenant));
         }
         Ok(Principal::of_tenant(name, account(&tenant)))
+    }
+
+    /// Looks all keys up again, after a change of a key or of a tenant's limits.
+    pub(crate) fn forget(&self) {
+        self.cache.clear(Instant::now());
+    }
+
+    async fn find(&self, sha256: &[u8; 32]) -> Result<Option<KeyOwner>, Error> {
+        let now = Instant::now();
+        if let Some(known) = self.cache.find(sha256, now) {
+            return Ok(Some(known));
+        }
+        let found = self.store.find_key(sha256).await?.map(|(tenant, name)| KeyOwner { tenant, name });
+        if let Some(owner) = &found {
+            self.cache.put(*sha256, owner.clone(), now);
+        }
+        Ok(found)
     }
 
     /// Finds the operator, who acts for no tenant.

@@ -29,6 +29,9 @@ pub(crate) enum Error {
     /// Ask the operator.
     #[error("{0}")]
     OperatorOnly(&'static str),
+    /// Ask the operator to name the origin of the page.
+    #[error("a page of another site may not do this; the operator can allow its origin (FLOTILLA_ORIGINS)")]
+    OriginForbidden,
     /// Ask for a ticket, or for another one.
     #[error("{0}")]
     TerminalForbidden(&'static str),
@@ -36,6 +39,9 @@ pub(crate) enum Error {
     /// Use another idempotency key.
     #[error("the idempotency key was used before with another body")]
     IdempotencyConflict,
+    /// Use another id.
+    #[error("a session with this id was deleted; choose another id")]
+    SessionDeleted,
     /// Let the session work first.
     #[error("the session has {0} waiting prompts; let it work first")]
     SessionFull(i64),
@@ -120,8 +126,10 @@ impl Error {
             Self::TooManyAttempts { .. } => "too_many_attempts",
             Self::ScopeMissing(_) => "scope_missing",
             Self::OperatorOnly(_) => "operator_only",
+            Self::OriginForbidden => "origin_forbidden",
             Self::TerminalForbidden(_) => "pty_forbidden",
             Self::IdempotencyConflict => "idempotency_conflict",
+            Self::SessionDeleted => "session_deleted",
             Self::SessionFull(_) => "session_full",
             Self::Quarantined => "session_quarantined",
             Self::Busy => "session_busy",
@@ -152,8 +160,11 @@ impl Error {
             Self::Invalid { .. } => Kind::Invalid,
             Self::NotFound(_) => Kind::NotFound,
             Self::KeyMissing | Self::KeyUnknown => Kind::Unauthenticated,
-            Self::ScopeMissing(_) | Self::OperatorOnly(_) | Self::TerminalForbidden(_) => Kind::Forbidden,
-            Self::IdempotencyConflict => Kind::AlreadyExists,
+            Self::ScopeMissing(_)
+            | Self::OperatorOnly(_)
+            | Self::OriginForbidden
+            | Self::TerminalForbidden(_) => Kind::Forbidden,
+            Self::IdempotencyConflict | Self::SessionDeleted => Kind::AlreadyExists,
             Self::TooManyAttempts { .. } | Self::SessionFull(_) | Self::ForkTooLarge(_) => Kind::Exhausted,
             Self::Quarantined
             | Self::Busy
@@ -206,6 +217,7 @@ impl From<store::error::Error> for Error {
         match failure {
             Store::NotFound(entity) => Self::NotFound(entity.into()),
             Store::Conflict => Self::IdempotencyConflict,
+            Store::Deleted => Self::SessionDeleted,
             Store::TooManyInputs(count) => Self::SessionFull(count),
             Store::Quarantined => Self::Quarantined,
             Store::Busy => Self::Busy,

@@ -50,6 +50,8 @@ pub(crate) enum Invalid {
     RulesTooMany,
     Schema,
     SchemaTooLarge,
+    /// Several tenants have a session with this id.
+    SessionAmbiguous,
     SessionId,
     Settings,
     Source,
@@ -116,6 +118,7 @@ impl Invalid {
             Self::RulesTooMany => "rules_too_many",
             Self::Schema => "schema_invalid",
             Self::SchemaTooLarge => "schema_too_large",
+            Self::SessionAmbiguous => "session_ambiguous",
             Self::SessionId => "session_id_invalid",
             Self::Settings => "settings_invalid",
             Self::Source => "source_invalid",

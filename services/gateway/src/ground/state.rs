@@ -1,6 +1,6 @@
 //! The connections and settings that every call shares, and the source of the gateway's ids.
 
-use super::sandbox::Sandbox;
+use super::{origin::Origins, sandbox::Sandbox};
 use crate::config::Config;
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
@@ -22,6 +22,8 @@ pub(crate) struct State {
     pub(crate) sandbox: Sandbox,
     /// Never empty; the first is the default.
     pub(crate) models: Arc<[ModelRef]>,
+    /// The web pages that may call.
+    pub(crate) origins: Origins,
     /// Settings that bind every session.
     platform: Arc<[Document]>,
     pub(crate) shutdown: CancellationToken,
@@ -49,6 +51,7 @@ impl State {
             bus,
             sandbox: Sandbox::connect(backends)?,
             models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
+            origins: Origins::new(&config.origins),
             platform: platform.into(),
             shutdown,
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),

@@ -77,8 +77,9 @@ impl AdminService for Service {
         request: Request<v1::ReleaseSessionRequest>,
     ) -> Result<Response<v1::ReleaseSessionResponse>, Status> {
         let principal = self.operator(&request)?;
-        let session = id(&request.get_ref().session_id, Entity::Session)?;
-        respond(operator::release_session(&self.0, &principal, &session).await, |()| {
+        let request = request.into_inner();
+        let session = id(&request.session_id, Entity::Session)?;
+        respond(operator::release_session(&self.0, &principal, &request.tenant_id, &session).await, |()| {
             v1::ReleaseSessionResponse {}
         })
     }
@@ -90,9 +91,9 @@ impl AdminService for Service {
         let principal = self.operator(&request)?;
         let request = request.into_inner();
         let session = id(&request.session_id, Entity::Session)?;
-        respond(operator::kill_session(&self.0, &principal, &session, &request.reason).await, |subtasks| {
-            v1::KillSessionResponse { subtasks }
-        })
+        let v1::KillSessionRequest { tenant_id, reason, .. } = request;
+        let killed = operator::kill_session(&self.0, &principal, &tenant_id, &session, &reason).await;
+        respond(killed, |subtasks| v1::KillSessionResponse { subtasks })
     }
 }
 

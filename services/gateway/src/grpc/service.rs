@@ -10,6 +10,7 @@ use crate::{
     },
     ground::error::Error,
 };
+use chassis::port;
 use tonic::{Request, Status};
 
 /// The implementation of every service.
@@ -19,12 +20,16 @@ pub(crate) struct Service(pub(crate) Gateway);
 impl Service {
     /// The principal that acts for a tenant.
     pub(super) async fn principal<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
-        self.0.authenticate(credentials(request)?).await.map_err(to_status)
+        let principal = self.0.authenticate(credentials(request)?).await.map_err(to_status)?;
+        vouch(request);
+        Ok(principal)
     }
 
     /// The operator.
     pub(super) fn operator<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
-        self.0.authenticate_operator(credentials(request)?).map_err(to_status)
+        let operator = self.0.authenticate_operator(credentials(request)?).map_err(to_status)?;
+        vouch(request);
+        Ok(operator)
     }
 
     /// The operator, or else the principal that acts for a tenant.
@@ -34,6 +39,11 @@ impl Service {
             Err(_) => self.principal(request).await,
         }
     }
+}
+
+/// Records that the connection of a request belongs to a client with a key.
+fn vouch<T>(request: &Request<T>) {
+    port::vouch(request.extensions());
 }
 
 fn credentials<T>(request: &Request<T>) -> Result<Credentials<'_>, Status> {

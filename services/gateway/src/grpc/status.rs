@@ -5,7 +5,7 @@ use std::str::FromStr;
 use tonic::{Code, Response, Status};
 
 /// An error as a status with its stable code.
-pub(super) fn to_status(error: Error) -> Status {
+pub(crate) fn to_status(error: Error) -> Status {
     let message = error.to_string();
     if let Error::TooManyAttempts { retry_after } = error {
         return rpc::status::exhausted(error.code(), message, retry_after);

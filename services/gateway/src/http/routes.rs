@@ -2,7 +2,7 @@
 
 use super::{
     contract::{document, table, unsupported},
-    ground::{origin, refusal},
+    ground::refusal,
 };
 use crate::app::ground::gateway::Gateway;
 use axum::{
@@ -23,19 +23,20 @@ const COMPRESSED_FROM_BYTES: u64 = 1_024;
 /// The routes of all operations.
 pub(crate) fn router(gateway: &Gateway) -> Router {
     let operations = document::with_document(table::operations());
-    let router = operations.into_iter().fold(Router::new(), |router, operation| operation.serve(router));
+    let router =
+        operations.into_iter().fold(Router::new(), |router, operation| operation.serve(gateway, router));
     let compression = CompressionLayer::new()
         .compress_when(SizeAbove::new(COMPRESSED_FROM_BYTES).and(NotForContentType::SSE));
     router
         .method_not_allowed_fallback(unsupported::method_not_allowed)
         .layer(axum::middleware::from_fn(refusal::with_body))
         .layer(compression)
-        .layer(cors())
+        .layer(cors(gateway.clone()))
         .with_state(gateway.clone())
 }
 
-fn cors() -> CorsLayer {
-    let is_known = |origin: &HeaderValue, _: &Parts| origin::is_known(origin);
+fn cors(gateway: Gateway) -> CorsLayer {
+    let is_known = move |origin: &HeaderValue, _: &Parts| gateway.origins().knows(origin);
     CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(is_known))
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])

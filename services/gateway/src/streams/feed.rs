@@ -13,12 +13,15 @@ use super::{
 };
 use crate::ground::state::State;
 use bus::feed::{Delta, News, Notice, Subject, TenantReader};
+use chassis::tasks;
 use domain::{
     event::{self, StoredEvent},
     ids::{SessionId, TenantId},
 };
+use futures::FutureExt as _;
 use std::{
     collections::{HashMap, HashSet},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
@@ -126,13 +129,23 @@ struct Position {
 impl Source {
     async fn run(mut self) {
         loop {
-            match self.state.bus.read_tenant(self.tenant).await {
-                Ok(reader) => self.follow(reader).await,
-                Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "cannot subscribe to NATS");
-                }
+            let followed = AssertUnwindSafe(self.join_and_follow()).catch_unwind().await;
+            if followed.is_err() {
+                tasks::report_panic("feed");
+                // Nothing is known about what was in the middle of a change. The positions are read again, from the horizon on.
+                self.sessions.clear();
+                self.gone.clear();
             }
             tokio::time::sleep(POLL_WITH_NATS).await;
+        }
+    }
+
+    async fn join_and_follow(&mut self) {
+        match self.state.bus.read_tenant(self.tenant).await {
+            Ok(reader) => self.follow(reader).await,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "cannot subscribe to NATS");
+            }
         }
     }
 

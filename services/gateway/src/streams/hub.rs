@@ -7,13 +7,16 @@ use bus::{
     Bus,
     feed::{Delta, News, Reader},
 };
+use chassis::tasks;
 use domain::{
     event::StoredEvent,
     ids::{SessionId, TenantId},
     limits,
 };
+use futures::FutureExt as _;
 use std::{
     collections::HashMap,
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -122,7 +125,7 @@ impl Hub {
     }
 }
 
-/// Polls the heads of all sessions with a line, with one query for each tenant.
+/// Polls the heads of all sessions with a line.
 async fn poll(lines: Weak<Lines>, store: Store, bus: Bus) {
     let mut polled_at = Instant::now();
     while let Some(lines) = lines.upgrade() {
@@ -130,15 +133,23 @@ async fn poll(lines: Weak<Lines>, store: Store, bus: Bus) {
         if is_due {
             polled_at = Instant::now();
         }
-        for (tenant, lines) in by_tenant(&lines, is_due) {
-            for lines in lines.chunks(HEADS_MAX) {
-                if let Err(error) = poll_heads(&store, tenant, lines).await {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "cannot poll heads");
-                }
-            }
+        // Every line of this gateway depends on this task, so a panic ends only one round.
+        if AssertUnwindSafe(poll_all(&lines, &store, is_due)).catch_unwind().await.is_err() {
+            tasks::report_panic("heads");
         }
         drop(lines);
         tokio::time::sleep(POLL_WITHOUT_NATS).await;
+    }
+}
+
+/// Polls with one query for each tenant and page of sessions.
+async fn poll_all(lines: &Lines, store: &Store, is_due: bool) {
+    for (tenant, lines) in by_tenant(lines, is_due) {
+        for lines in lines.chunks(HEADS_MAX) {
+            if let Err(error) = poll_heads(store, tenant, lines).await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "cannot poll heads");
+            }
+        }
     }
 }
 
@@ -183,7 +194,11 @@ impl Listener {
             Ok(reader) => {
                 self.is_joined.store(reader.is_joined(), Ordering::Relaxed);
                 begun.send_replace(true);
-                self.follow(reader, &mut heads).await;
+                // After a panic the line ends, and its followers join another one.
+                let followed = AssertUnwindSafe(self.follow(reader, &mut heads)).catch_unwind();
+                if followed.await.is_err() {
+                    tasks::report_panic("line");
+                }
             }
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "cannot subscribe to NATS")

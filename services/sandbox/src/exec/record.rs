@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 /// The directory inside the sandbox with the outputs of the session's execs and tools.
 pub const OUT_INSIDE: &str = domain::session::OUTPUTS;
-/// The init ends an exec at its timeout. If it has not done so this much later, the sandbox is ended.
+/// The init ends an exec at its timeout. An init that has not done so this much later does not work, so its sandbox is
+/// ended.
 pub(super) const BACKSTOP: Duration = Duration::from_secs(15);
 
 pub(super) const SPEC: &str = "spec.json";

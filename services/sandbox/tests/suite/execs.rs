@@ -92,6 +92,24 @@ async fn a_timeout_ends_the_whole_tree() {
 }
 
 #[tokio::test]
+async fn a_timeout_ends_nothing_but_its_command() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    // A server that another command started holds the output of the command open.
+    let server = "(read pid < pid; exec 3> /proc/$pid/fd/1; touch holds; sleep 1000) > /dev/null 2>&1 &";
+    session.sh(&format!("mkfifo pid; {server} echo $! > server")).await;
+    let request = StartExecRequest {
+        timeout_ms: 1_000,
+        ..session
+            .command("e", "echo keep > /tmp/keep; echo $$ > pid; until [ -e holds ]; do :; done; sleep 100")
+    };
+    session.start(request).await.unwrap();
+    let outcome = session.attach("e", 0).await.unwrap();
+    assert_eq!(outcome.exit.end(), ExecEnd::Timeout, "{outcome:?}");
+    assert!(outcome.exit.duration_ms < 5_000, "the command ends although its output is open: {outcome:?}");
+    assert_eq!(session.sh("ls holds; kill -0 $(cat server) && cat /tmp/keep").await, "holds\nkeep");
+}
+
+#[tokio::test]
 async fn kill_ends_the_whole_tree() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session.start(session.command("e", &format!("{ESCAPEE}; echo up; sleep 100"))).await.unwrap();

@@ -15,7 +15,7 @@ use domain::{
     limits,
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use store::session::{
@@ -164,8 +164,8 @@ impl Claimer {
     }
 
     /// The sessions whose loops run here.
-    pub(super) fn running_sessions(&self) -> Vec<SessionId> {
-        self.running().keys().map(|(_, session)| session.clone()).collect()
+    pub(super) fn running_sessions(&self) -> BTreeSet<Key> {
+        self.running().keys().cloned().collect()
     }
 
     /// The number of loops that run in slots.
@@ -187,8 +187,8 @@ impl Claimer {
     }
 
     /// Tells Redis that this worker no longer has a session.
-    pub(super) async fn release(&self, session: &SessionId, then: ReleaseTo) {
-        release(&self.deps, session, then).await;
+    pub(super) async fn release(&self, key: &Key, then: ReleaseTo) {
+        release(&self.deps, key, then).await;
     }
 
     /// Makes a session runnable again after its loop ended without giving it up. The attempt counts.
@@ -212,7 +212,7 @@ impl Claimer {
 
     async fn forget(&self, key: &Key, then: ReleaseTo) {
         self.running().remove(key);
-        self.release(&key.1, then).await;
+        self.release(key, then).await;
     }
 
     /// Quarantines a session whose loop ended too often without progress, and tells the parent that waits for it.
@@ -288,7 +288,6 @@ impl Claimer {
 
 /// Releases a session whose loop ended; `None`: the loop panicked.
 async fn let_go(deps: &Deps, key: &Key, epoch: u64, end: Option<LoopEnd>) {
-    let (_, session) = key;
     let then = match end {
         Some(LoopEnd::Parked | LoopEnd::Refused | LoopEnd::Dropped) => ReleaseTo::Rest,
         Some(LoopEnd::HandedOver) => ReleaseTo::Front,
@@ -298,11 +297,11 @@ async fn let_go(deps: &Deps, key: &Key, epoch: u64, end: Option<LoopEnd>) {
             ReleaseTo::Front
         }
     };
-    release(deps, session, then).await;
+    release(deps, key, then).await;
 }
 
-async fn release(deps: &Deps, session: &SessionId, then: ReleaseTo) {
-    match deps.bus.release(session, &deps.incarnation.to_string(), then).await {
+async fn release(deps: &Deps, (tenant, session): &Key, then: ReleaseTo) {
+    match deps.bus.release(*tenant, session, &deps.incarnation.to_string(), then).await {
         Ok(queued_again) => {
             if queued_again || then == ReleaseTo::Front {
                 deps.bus.ring();

@@ -1,10 +1,9 @@
 //! Orphans: sessions about which Postgres, Redis and this worker disagree, because a response was lost or Redis lost its data.
 //! While this worker lives, only it can repair them.
 
-use super::claimer::Claimer;
+use super::claimer::{Claimer, Key};
 use crate::process::store_timeout::with_store_timeout;
 use bus::queue::{QueueEntry, ReleaseTo};
-use domain::ids::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 use store::control::workers::OwnedSession;
 
@@ -13,9 +12,9 @@ use store::control::workers::OwnedSession;
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
     /// Held by this worker according to Redis, but without a loop here.
-    released: BTreeSet<SessionId>,
+    released: BTreeSet<Key>,
     /// Run by this worker, but unknown to Redis.
-    forgotten: BTreeSet<SessionId>,
+    forgotten: BTreeSet<Key>,
 }
 
 /// Repairs what two sweeps found, and returns the findings for the next sweep.
@@ -24,16 +23,16 @@ pub(super) async fn repair(claimer: &Claimer, before: Orphans) -> Orphans {
     let Ok(held) = claimer.deps.bus.list_held(&claimer.deps.incarnation.to_string()).await else {
         return Orphans::default();
     };
-    let held: BTreeSet<SessionId> = held.into_iter().collect();
-    let running: BTreeSet<SessionId> = claimer.running_sessions().into_iter().collect();
-    let released: BTreeSet<SessionId> = held.difference(&running).cloned().collect();
-    for session in released.intersection(&before.released) {
-        claimer.release(session, ReleaseTo::Rest).await;
+    let held: BTreeSet<Key> = held.into_iter().map(|held| (held.tenant, held.session)).collect();
+    let running = claimer.running_sessions();
+    let released: BTreeSet<Key> = held.difference(&running).cloned().collect();
+    for key in released.intersection(&before.released) {
+        claimer.release(key, ReleaseTo::Rest).await;
     }
-    let is_forgotten = |session: &&SessionId| running.contains(*session) && !held.contains(*session);
-    let forgotten: BTreeSet<SessionId> = owned.keys().filter(is_forgotten).cloned().collect();
-    for session in forgotten.intersection(&before.forgotten) {
-        if let Some(known) = owned.get(session) {
+    let is_forgotten = |key: &&Key| running.contains(*key) && !held.contains(*key);
+    let forgotten: BTreeSet<Key> = owned.keys().filter(is_forgotten).cloned().collect();
+    for key in forgotten.intersection(&before.forgotten) {
+        if let Some(known) = owned.get(key) {
             adopt(claimer, known).await;
         }
     }
@@ -42,7 +41,7 @@ pub(super) async fn repair(claimer: &Claimer, before: Orphans) -> Orphans {
 
 /// Gives back the sessions that this worker owns in Postgres but does not run: a takeover or a hand-over whose commit was in
 /// doubt, or a loop that could not reach Postgres for too long. Returns the sessions that the worker owns and runs.
-async fn give_back_orphans(claimer: &Claimer) -> BTreeMap<SessionId, OwnedSession> {
+async fn give_back_orphans(claimer: &Claimer) -> BTreeMap<Key, OwnedSession> {
     let mut owned = BTreeMap::new();
     let held = match with_store_timeout(claimer.deps.store.list_held(claimer.deps.incarnation)).await {
         Ok(held) => held,
@@ -58,12 +57,12 @@ async fn give_back_orphans(claimer: &Claimer) -> BTreeMap<SessionId, OwnedSessio
         let key = (known.target.tenant, known.target.session.clone());
         let has_loop = claimer.is_running(&key);
         if has_loop {
-            owned.insert(key.1, known);
+            owned.insert(key, known);
             continue;
         }
         tracing::warn!(session.id = %key.1, known.epoch, "this worker held a session without a loop; giving it back");
         claimer.give_back(&key, known.epoch).await;
-        claimer.release(&key.1, ReleaseTo::Front).await;
+        claimer.release(&key, ReleaseTo::Front).await;
     }
     owned
 }

@@ -4,7 +4,7 @@
 use super::lease::Lease;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
 use bus::queue::{Mode, QueueEntry, Share};
-use domain::{ids::SessionId, limits};
+use domain::limits;
 use std::collections::HashSet;
 use store::{
     control::{
@@ -32,9 +32,9 @@ pub(crate) async fn claimable(deps: &Deps, lease: &Lease) -> Result<Vec<Candidat
     let woken = deps.store.wake_due(limits::SWEEP_MAX).await?;
     let mut claimable = deps.store.list_runnable(limits::SWEEP_MAX).await?;
     // A session that was just woken is runnable and in the list, unless the backlog of its tenant comes first.
-    let listed: HashSet<&SessionId> = claimable.iter().map(|session| &session.target.session).collect();
+    let listed: HashSet<&SessionRef> = claimable.iter().map(|session| &session.target).collect();
     let unlisted: Vec<Candidate> =
-        woken.into_iter().filter(|session| !listed.contains(&session.target.session)).collect();
+        woken.into_iter().filter(|session| !listed.contains(&session.target)).collect();
     claimable.extend(unlisted);
     claimable.extend(orphaned(deps, lease).await?);
     Ok(claimable)

@@ -204,15 +204,9 @@ impl Loop {
         if !self.concerns.control.contention.may_concern(self.concerns.session.record.tenant(), slots) {
             return false;
         }
-        let worker = self.concerns.session.deps.incarnation.to_string();
-        match self
-            .concerns
-            .session
-            .deps
-            .bus
-            .should_yield(self.concerns.session.record.session(), &worker, slots)
-            .await
-        {
+        let session = &self.concerns.session;
+        let (tenant, worker) = (session.record.tenant(), session.deps.incarnation.to_string());
+        match session.deps.bus.should_yield(tenant, session.record.session(), &worker, slots).await {
             Ok(Yield::Keep) => false,
             Ok(Yield::ToTenant | Yield::ToClass) => {
                 metrics::counter!("flotilla_yields_total").increment(1);

@@ -110,7 +110,8 @@ impl Claimer {
                 matches!(parked.expect("an answer of Postgres"), ParkOutcome::Parked(_)),
                 "the session has no new input"
             );
-            self.bus.release(&session.session, &worker, ReleaseTo::Rest).await.expect("an answer of Redis");
+            let released = self.bus.release(session.tenant, &session.session, &worker, ReleaseTo::Rest).await;
+            released.expect("an answer of Redis");
             samples.push(begun.elapsed());
         }
     }

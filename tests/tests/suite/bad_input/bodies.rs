@@ -11,6 +11,7 @@ async fn a_body_that_is_too_large_is_refused() {
         let body = serde_json::json!({"parts": [{"type": "text", "text": text}]}).to_string();
         let request =
             client.post(format!("{}{path}", stack.gateway_url())).basic_auth("x", Some(&stack.api.key));
+        let request = request.header("content-type", "application/json");
         let answer = testkit::within("an answer", request.body(body).send()).await.unwrap();
         (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
     };

@@ -1,7 +1,7 @@
 //! Authentication: missing, wrong and revoked keys, and keys of another tenant.
 
 use e2e::{
-    Stack,
+    Options, Stack,
     api::{Api, assert_refused, code},
     settings::OPERATOR_KEY,
     turn::assert_works,
@@ -89,6 +89,32 @@ async fn guessing_keys_slows_down_only_the_guesser() {
     assert!(wait.as_secs() <= 60, "{wait:?}");
     let again = async { while ask("flk_again___guess").await.status() != 401 {} };
     testkit::within("another guess is looked up", again).await;
+}
+
+#[tokio::test]
+async fn connections_without_a_valid_key_have_few_places() {
+    // A sixteenth of the places are for connections of one address that have sent no valid key.
+    let stack = Stack::with(Options { connections_max: 64, ..Options::default() }).await;
+    let url = stack.gateway_url();
+    let ask = async |client: &reqwest::Client, key: &str| {
+        client.get(format!("{url}/config")).basic_auth("x", Some(key)).send().await.unwrap().status().as_u16()
+    };
+    let client = || reqwest::Client::builder().build().unwrap();
+    let keyless: Vec<_> = (0..4).map(|_| client()).collect();
+    for client in &keyless {
+        assert_eq!(ask(client, "flk_wrong").await, 401);
+    }
+    assert_eq!(ask(&client(), &stack.api.key).await, 503);
+    // A valid key on an open connection makes room, and clients with keys have places of their own, in both protocols.
+    assert_eq!(ask(&keyless[0], &stack.api.key).await, 200);
+    let keyed: Vec<_> = (0..6).map(|_| client()).collect();
+    for client in &keyed {
+        assert_eq!(ask(client, &stack.api.key).await, 200);
+    }
+    for api in (0..6).map(|_| stack.api.at(url)) {
+        api.projects().list_projects(v1::ListProjectsRequest::default()).await.unwrap();
+    }
+    drop(keyed);
 }
 
 #[tokio::test]

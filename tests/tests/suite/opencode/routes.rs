@@ -225,7 +225,7 @@ async fn messages(client: &Client, session: &str) {
     }
     // OpenCode declares an assistant message here, but returns the prompt.
     let silent = json!({"noReply": true, "parts": [{"type": "text", "text": "only so you know"}]});
-    let stored = client.request(Method::POST, &at).body(silent.to_string()).send().await.unwrap();
+    let stored = client.request(Method::POST, &at).json(&silent).send().await.unwrap();
     assert_eq!(stored.json::<Value>().await.unwrap()["info"]["role"], "user");
     client.expect(404, Method::GET, &format!("{at}/msg_none"), Value::Null).await;
 }

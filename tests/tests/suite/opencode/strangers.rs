@@ -55,6 +55,20 @@ impl ResourceIds {
         }
     }
 
+    /// Returns ids of the right form that name nothing, so that an accepted call has no effect.
+    pub(super) fn of_nothing() -> Self {
+        let id = |prefix: &str| format!("{prefix}_00000000000000000000000000");
+        Self {
+            session: id("ses"),
+            message: id("msg"),
+            part: id("prt"),
+            permission: id("per"),
+            question: id("que"),
+            pty: id("pty"),
+            project: id("prj"),
+        }
+    }
+
     fn all(&self) -> [&str; 7] {
         let Self { session, message, part, permission, question, pty, project } = self;
         [session, message, part, permission, question, pty, project]
@@ -231,16 +245,7 @@ fn strange(good: &Value, members: &[String]) -> Vec<Vec<u8>> {
 async fn every_malformed_body_gets_an_answer() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
-    // The ids have the right form but name nothing, so that an accepted body has no effect.
-    let nothing = ResourceIds {
-        session: "ses_00000000000000000000000000".to_owned(),
-        message: "msg_00000000000000000000000000".to_owned(),
-        part: "prt_00000000000000000000000000".to_owned(),
-        permission: "per_00000000000000000000000000".to_owned(),
-        question: "que_00000000000000000000000000".to_owned(),
-        pty: "pty_00000000000000000000000000".to_owned(),
-        project: "prj_00000000000000000000000000".to_owned(),
-    };
+    let nothing = ResourceIds::of_nothing();
     let deep = [b"{\"title\":".to_vec(), vec![b'['; 1_000]].concat();
     let no_objects: Vec<Vec<u8>> = NO_OBJECTS.into_iter().map(<[u8]>::to_vec).chain([deep]).collect();
     let (mut reading, mut strange_bodies) = (0, 0);

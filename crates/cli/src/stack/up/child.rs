@@ -24,7 +24,7 @@ pub(super) struct Child {
 impl Child {
     /// Starts the service. It dies with this process.
     pub(super) async fn spawn(spec: Spec) -> Result<Self> {
-        let process = spawn(&spec, None).await?;
+        let process = spawn(&spec).await?;
         Ok(Self { spec, process, ready: None })
     }
 
@@ -85,16 +85,23 @@ impl Child {
         }
     }
 
-    /// Restarts the ended service at its old address, because the other services know that address.
+    /// Waits until the service ends by itself and returns its exit status. Cancel-safe.
+    pub(super) async fn exit(&mut self) -> String {
+        let status = self.process.wait().await;
+        status.map_or_else(|error| error.to_string(), |status| status.to_string())
+    }
+
+    /// Restarts the service at its old address if it has ended, because the other services know that address, and waits until it is
+    /// ready. One that is still starting is not restarted: it may wait for a server.
     pub(super) async fn restart(&mut self) -> Result<()> {
-        let address =
-            self.ready.take().and_then(|ready| ready.url.strip_prefix("http://").map(str::to_owned));
-        // A restart that was not ready in time may still be running.
-        self.stop(Duration::ZERO).await;
-        self.process = spawn(&self.spec, address.as_deref()).await?;
-        if let Some(address) = &address {
-            self.spec.env.retain(|(name, _)| name != self.spec.listen_variable);
-            self.spec.env.push((self.spec.listen_variable.to_owned(), address.clone()));
+        if self.process.id().is_none() {
+            let ready = self.ready.take();
+            let address = ready.and_then(|ready| ready.url.strip_prefix("http://").map(str::to_owned));
+            if let Some(address) = address {
+                self.spec.env.retain(|(name, _)| name != self.spec.listen_variable);
+                self.spec.env.push((self.spec.listen_variable.to_owned(), address));
+            }
+            self.process = spawn(&self.spec).await?;
         }
         self.wait_ready().await.map(drop)
     }
@@ -107,18 +114,7 @@ impl Child {
     }
 }
 
-/// Waits for the first child that ends by itself; returns its index and its exit status. Cancel-safe.
-pub(super) async fn next_exit(children: &mut [Child]) -> (usize, String) {
-    let waits = children.iter_mut().enumerate().map(|(index, child)| {
-        Box::pin(async move {
-            let status = child.process.wait().await;
-            (index, status.map_or_else(|error| error.to_string(), |status| status.to_string()))
-        })
-    });
-    futures::future::select_all(waits).await.0
-}
-
-async fn spawn(spec: &Spec, address: Option<&str>) -> Result<tokio::process::Child> {
+async fn spawn(spec: &Spec) -> Result<tokio::process::Child> {
     if let Some(dir) = spec.log.parent() {
         fs::create_dir_all(dir).context("make the log directory")?;
     }
@@ -145,8 +141,5 @@ async fn spawn(spec: &Spec, address: Option<&str>) -> Result<tokio::process::Chi
     }
     command.env_remove("FLOTILLA_ADMIN_LISTEN").env_remove("FLOTILLA_API_KEY");
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
-    if let Some(address) = address {
-        command.env(spec.listen_variable, address);
-    }
     local::process::spawn(command).await.context("start the process")
 }

@@ -13,11 +13,13 @@ use domain::{
 use store::{
     Page,
     control::{
-        operator::{ClassSurvey, Survey},
+        operator::{ClassSurvey, Owner, Survey},
         workers::{Capacity, Heartbeat},
     },
-    error::{Entity, Error},
-    session::quarantine::{Notice, QuarantineRule},
+    session::{
+        creation::NewSession,
+        quarantine::{Notice, QuarantineRule},
+    },
 };
 use testkit::sample::NOW;
 
@@ -110,12 +112,25 @@ async fn sessions_are_listed_by_phase() {
         assert!(found.queued_at.is_some() || phase == Phase::Waiting, "{phase:?}");
         assert_eq!(found.waiting_reason.as_deref(), (phase == Phase::Waiting).then_some("permission"));
         assert_eq!(found.waiting_detail.as_deref(), (phase == Phase::Quarantined).then_some("by hand"));
-        assert_eq!(world.store.get_tenant_of(session).await.unwrap(), world.tenant);
     }
     world.sql("delete from worker").await;
     assert!(list(Phase::Running).await[0].owner.is_some(), "a dead owner is named by its incarnation");
-    let unknown = world.sample.session();
-    assert!(matches!(world.store.get_tenant_of(&unknown).await, Err(Error::NotFound(Entity::Session))));
+}
+
+#[tokio::test]
+async fn all_tenants_with_a_session_are_listed() {
+    let mut world = World::new().await;
+    let (first, session, unknown) = (world.tenant, world.session().await, world.sample.session());
+    let (second, project) = (world.sample.tenant(), world.sample.project());
+    world.store.create_tenant(second, "another").await.unwrap();
+    world.store.create_project(second, &project, "sample", &Source::default()).await.unwrap();
+    let same = NewSession { id: session.clone(), project_id: project, ..world.new_session() };
+    let event = world.sample.event();
+    world.store.create_session(second, &same, &event, NOW).await.unwrap();
+    let owner = |tenant, name: &str| Owner { tenant, name: name.to_owned() };
+    let owners = world.store.list_owners(&session).await.unwrap();
+    assert_eq!(owners, [owner(second, "another"), owner(first, "first")]);
+    assert_eq!(world.store.list_owners(&unknown).await.unwrap(), []);
 }
 
 #[tokio::test]

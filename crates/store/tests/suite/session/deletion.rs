@@ -6,8 +6,20 @@ use domain::{
     limits,
 };
 use sqlx::{AssertSqlSafe, Connection as _};
-use store::session::deletion::Tombstone;
-use testkit::database::connect;
+use store::{
+    error::Error,
+    session::{creation::NewSession, deletion::Tombstone},
+};
+use testkit::{database::connect, sample::NOW};
+
+/// Returns the statements of a deletion.
+fn bury(session: &SessionId) -> String {
+    format!(
+        "insert into session_tombstone (tenant_id, session_id, project_id, event_seq, epoch, created_at)
+         select tenant_id, id, project_id, 1, 0, created_at from session where id = '{session}';
+         delete from session where id = '{session}'"
+    )
+}
 
 fn sessions(gone: &[Tombstone]) -> Vec<SessionId> {
     gone.iter().map(|tombstone| tombstone.session.clone()).collect()
@@ -61,12 +73,7 @@ async fn a_deletion_that_commits_late_is_still_listed() {
     let (tenant, session) = (world.tenant, world.session().await);
     let mut connection = connect(&world.database.migrator_url).await;
     let mut late = connection.begin().await.unwrap();
-    let insert = format!(
-        "insert into session_tombstone (tenant_id, session_id, project_id, event_seq, epoch, created_at)
-         select tenant_id, id, project_id, 1, 0, created_at from session where id = '{session}';
-         delete from session where id = '{session}'"
-    );
-    sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut *late).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(bury(&session))).execute(&mut *late).await.unwrap();
     let (meanwhile, _) = world.store.list_written(tenant, 0).await.unwrap();
     assert_eq!(world.store.list_deleted(tenant, 0).await.unwrap(), []);
     late.commit().await.unwrap();
@@ -74,16 +81,13 @@ async fn a_deletion_that_commits_late_is_still_listed() {
 }
 
 #[tokio::test]
-async fn a_recreated_session_is_not_deleted_and_old_deletions_are_forgotten() {
+async fn old_deletions_are_forgotten() {
     let mut world = World::new().await;
     let tenant = world.tenant;
-    let (again, old, recent) = (world.session().await, world.session().await, world.session().await);
-    for session in [&again, &old, &recent] {
+    let (old, recent) = (world.session().await, world.session().await);
+    for session in [&old, &recent] {
         world.store.delete_session(tenant, session).await.unwrap();
     }
-    let event = world.sample.event();
-    let new = store::session::creation::NewSession { id: again.clone(), ..world.new_session() };
-    world.store.create_session(tenant, &new, &event, testkit::sample::NOW).await.unwrap();
     assert_eq!(sessions(&world.store.list_deleted(tenant, 0).await.unwrap()), [old.clone(), recent.clone()]);
     for (session, age) in
         [(&old, limits::TOMBSTONE_KEPT_MS + 60_000), (&recent, limits::TOMBSTONE_KEPT_MS - 60_000)]
@@ -93,10 +97,44 @@ async fn a_recreated_session_is_not_deleted_and_old_deletions_are_forgotten() {
     }
     assert_eq!(world.store.forget_deleted().await.unwrap(), 1);
     assert_eq!(sessions(&world.store.list_deleted(tenant, 0).await.unwrap()), [recent]);
-    // A second deletion of the same session is also reported.
-    let (since, _) = world.store.list_written(tenant, 0).await.unwrap();
-    world.store.delete_session(tenant, &again).await.unwrap();
-    // Earlier deletions may be listed again: transactions of other tests keep the horizon back.
-    let told = sessions(&world.store.list_deleted(tenant, since).await.unwrap());
-    assert_eq!(told.last(), Some(&again));
+}
+
+#[tokio::test]
+async fn the_id_of_a_deleted_session_is_refused_and_its_epochs_do_not_start_over() {
+    let mut world = World::new().await;
+    let (tenant, id) = (world.tenant, world.session().await);
+    world.sql(&format!("update session_run set epoch = 41 where session_id = '{id}'")).await;
+    world.store.delete_session(tenant, &id).await.unwrap();
+    let new = NewSession { id: id.clone(), ..world.new_session() };
+    let event = world.sample.event();
+    let refused = world.store.create_session(tenant, &new, &event, NOW).await;
+    assert!(matches!(refused, Err(Error::Deleted)), "{refused:?}");
+
+    world.sql("update session_tombstone set deleted_at = now() - interval '8 days'").await;
+    world.store.forget_deleted().await.unwrap();
+    world.store.create_session(tenant, &new, &event, NOW).await.unwrap();
+    let epoch = world.store.get_head(tenant, &id).await.unwrap().epoch;
+    assert_eq!(epoch, 43, "the deletion fenced the sandbox with 42");
+    assert_eq!(world.store.forget_deleted().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_is_deleted_while_its_id_is_used_again_is_refused() {
+    let mut world = World::new().await;
+    let (tenant, id) = (world.tenant, world.session().await);
+    let mut connection = connect(&world.database.migrator_url).await;
+    let mut late = connection.begin().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(bury(&id))).execute(&mut *late).await.unwrap();
+    let new = NewSession { id: id.clone(), ..world.new_session() };
+    let (store, event) = (world.store.clone(), world.sample.event());
+    let creating =
+        tokio::spawn(async move { store.create_session(tenant, &new, &event, NOW).await.map(drop) });
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    let mut observer = connect(&world.database.migrator_url).await;
+    testkit::within("the creation waits for the deletion", async {
+        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await.unwrap() == 0 {}
+    })
+    .await;
+    late.commit().await.unwrap();
+    assert!(matches!(creating.await.unwrap(), Err(Error::Deleted)));
 }

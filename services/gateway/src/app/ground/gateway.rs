@@ -5,7 +5,7 @@ use crate::{
         keys::{Credentials, Keys},
         principal::Principal,
     },
-    ground::{error::Error, state::State},
+    ground::{error::Error, origin::Origins, state::State},
     streams::{feed::Feeds, hub::Hub},
 };
 use domain::ids::EventId;
@@ -41,6 +41,16 @@ impl Gateway {
     /// Those of [`Keys::authenticate_operator`].
     pub(crate) fn authenticate_operator(&self, credentials: Credentials<'_>) -> Result<Principal, Error> {
         self.keys.authenticate_operator(credentials)
+    }
+
+    /// Looks all keys up again, after a change of a key or of a tenant's limits.
+    pub(in crate::app) fn forget_keys(&self) {
+        self.keys.forget();
+    }
+
+    /// The web pages that may call.
+    pub(crate) fn origins(&self) -> &Origins {
+        &self.state.origins
     }
 
     /// Cancelled when the gateway stops. Long responses end then.

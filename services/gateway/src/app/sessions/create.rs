@@ -73,8 +73,8 @@ impl SessionRequest {
 ///
 /// # Errors
 /// `project_not_found`, `model_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
-/// `rule_invalid`, `budget_invalid`, `idempotency_key_too_long`, `idempotency_key_invalid`, `store_unavailable`; those of
-/// [`source::check`].
+/// `rule_invalid`, `budget_invalid`, `idempotency_key_too_long`, `idempotency_key_invalid`, `session_deleted`, `store_unavailable`;
+/// those of [`source::check`].
 pub(crate) async fn create(
     gateway: &Gateway,
     principal: &Principal,

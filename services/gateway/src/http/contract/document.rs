@@ -149,6 +149,15 @@ fn responses(operation: &Operation) -> Value {
     if names(operation.path).next().is_some() {
         all.insert("404".to_owned(), refused("Not found"));
     }
+    if operation.acts {
+        all.insert(
+            "403".to_owned(),
+            refused("A page of another site may not do this, or only the operator may"),
+        );
+    }
+    if operation.body.is_some() {
+        all.insert("415".to_owned(), refused("The body is not declared as application/json"));
+    }
     if operation.conflicts {
         all.insert("409".to_owned(), refused("The session is busy, or the name is taken"));
     }

@@ -1,10 +1,11 @@
 //! One operation of the API. Its handler and its description are one entry, so neither exists without the other.
 
-use crate::app::ground::gateway::Gateway;
+use crate::{app::ground::gateway::Gateway, http::ground::origin};
 use axum::{
     Router,
     handler::Handler,
     http::Method,
+    middleware::from_fn_with_state,
     routing::{self, MethodRouter},
 };
 
@@ -22,6 +23,8 @@ pub(in crate::http) struct Operation {
     pub(super) answer: Answer,
     /// Whether it can answer 409: the session is busy, or another object has the same name.
     pub(super) conflicts: bool,
+    /// Whether it changes something. A page of another site may not call it.
+    pub(super) acts: bool,
     handler: MethodRouter<Gateway>,
 }
 
@@ -47,8 +50,17 @@ impl Operation {
         handler: MethodRouter<Gateway>,
         summary: &'static str,
     ) -> Self {
-        let (query, body, answer, conflicts) = (None, None, Answer::Json("any"), false);
-        Self { method, path, summary, query, body, answer, conflicts, handler }
+        Self {
+            acts: method != Method::GET,
+            method,
+            path,
+            summary,
+            query: None,
+            body: None,
+            answer: Answer::Json("any"),
+            conflicts: false,
+            handler,
+        }
     }
 
     /// Sets the query.
@@ -76,9 +88,15 @@ impl Operation {
         Self { conflicts: true, ..self }
     }
 
+    /// Declares that it changes something although it only reads by its method.
+    pub(super) fn acts(self) -> Self {
+        Self { acts: true, ..self }
+    }
+
     /// Adds it to a router.
-    pub(in crate::http) fn serve(self, router: Router<Gateway>) -> Router<Gateway> {
-        router.route(self.path, self.handler)
+    pub(in crate::http) fn serve(self, gateway: &Gateway, router: Router<Gateway>) -> Router<Gateway> {
+        let guard = || from_fn_with_state(gateway.clone(), origin::guard);
+        router.route(self.path, if self.acts { self.handler.route_layer(guard()) } else { self.handler })
     }
 }
 

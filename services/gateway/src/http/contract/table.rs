@@ -352,7 +352,8 @@ fn of_clients() -> Vec<Operation> {
         command(post("/tui/open-themes", tui::open_themes, "Shows the list of themes in them")),
         command(post("/tui/open-models", tui::open_models, "Shows the list of models in them")),
         get("/tui/control/next", control::next, "Waits for the next of these commands")
-            .gives("{path body:any}"),
+            .gives("{path body:any}")
+            .acts(),
         command(post(
             "/tui/control/response",
             control::response,

@@ -43,7 +43,8 @@ fn of_sessions() -> Vec<Operation> {
             .gives("{data:V2Session[] cursor:{next?}}"),
         post("/api/session", sessions::create, "Creates a session, or gets the one with this id")
             .takes("{id? agent? model?:{id providerID} location?:{directory}}")
-            .gives(one),
+            .gives(one)
+            .conflicts(),
         get("/api/session/active", sessions::active, "The sessions that are not idle")
             .gives("{data:{type:'running'}{}}"),
         get("/api/session/{id}", sessions::get, "Gets a session").gives(one),

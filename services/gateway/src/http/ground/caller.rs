@@ -11,6 +11,7 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use chassis::port;
 use domain::text::percent_decode;
 use serde::Deserialize;
 
@@ -44,6 +45,7 @@ impl FromRequestParts<Gateway> for Caller {
         let key = key(&parts.headers, query.auth_token.as_deref()).ok_or(Refusal::Unauthenticated)?;
         let credentials = Credentials { key: &key, tenant: None, client: client::of(&parts.extensions) };
         let principal = gateway.authenticate(credentials).await?;
+        port::vouch(&parts.extensions);
         let agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
         let is_opencode = agent.is_some_and(|agent| agent.starts_with("opencode/"));
         Ok(Self { principal, directory: query.directory(parts), is_opencode })

@@ -31,7 +31,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
         let wrong = |error: String| RequestPart::Body.unreadable(error);
-        let bytes = read::body(request, BODY).await?;
+        let bytes = read::json(request, BODY).await?;
         let text: &[u8] = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &bytes };
         // Serde would also accept a list for an object with only optional members.
         let value = match text.trim_ascii_start().first() {

@@ -1,17 +1,21 @@
-//! The web pages that may call from a browser.
+//! Refuses what a page of another site may not do.
 
-use axum::http::HeaderValue;
+use super::refusal::Result;
+use crate::{app::ground::gateway::Gateway, ground::error::Error};
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
 
-/// Whether a page is OpenCode's own, or is on the user's machine.
-pub(in crate::http) fn is_known(origin: &HeaderValue) -> bool {
-    let origin = origin.to_str().unwrap_or_default();
-    let (scheme, rest) = origin.split_once("://").unwrap_or_default();
-    let host = rest.split(':').next().unwrap_or_default();
-    match scheme {
-        "http" => ["localhost", "127.0.0.1", "tauri.localhost"].contains(&host),
-        "https" => host == "tauri.localhost" || host.ends_with(".opencode.ai"),
-        "tauri" => host == "localhost",
-        "oc" => host == "renderer",
-        _ => false,
+/// Serves the request unless it is one of a foreign page.
+pub(in crate::http) async fn guard(
+    State(gateway): State<Gateway>,
+    request: Request,
+    next: Next,
+) -> Result<Response> {
+    if gateway.origins().is_foreign(request.uri(), request.headers()) {
+        return Err(Error::OriginForbidden.into());
     }
+    Ok(next.run(request).await)
 }

@@ -1,10 +1,10 @@
 //! Reads the body of a request within its limits of size and time.
 
-use super::refusal::{Refusal, RequestPart};
+use super::refusal::{BodyProblem, Refusal, RequestPart};
 use axum::{
     body::Bytes,
     extract::Request,
-    http::{StatusCode, header},
+    http::{HeaderMap, header},
 };
 use futures::StreamExt as _;
 use std::time::Duration;
@@ -14,11 +14,34 @@ use tokio::time::{Instant, timeout_at};
 /// the connection ends before that, they see a broken connection instead of the reason.
 const DROPPED_BYTES_MAX: usize = 4 * rpc::MESSAGE_BYTES_MAX;
 
+/// Reads a body of JSON. A missing body needs no content type.
+///
+/// A page of another site can send a body to any address with the person's password, but declare it as JSON only after the
+/// browser has asked this server.
+///
+/// # Errors
+/// 415, and those of [`body`].
+pub(in crate::http) async fn json(request: Request, within: Duration) -> Result<Bytes, Refusal> {
+    let is_json = is_json(request.headers());
+    let bytes = body(request, within).await?;
+    if is_json || bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(bytes);
+    }
+    let message = "the body must be JSON; send the header `content-type: application/json`".to_owned();
+    Err(Refusal::Body { problem: BodyProblem::NotJson, message })
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("application/json")
+}
+
 /// Reads a body of at most [`rpc::MESSAGE_BYTES_MAX`] `within` a time.
 ///
 /// # Errors
 /// 413, 408, or 400 if the connection broke.
-pub(in crate::http) async fn body(request: Request, within: Duration) -> Result<Bytes, Refusal> {
+async fn body(request: Request, within: Duration) -> Result<Bytes, Refusal> {
     let (until, announced) = (Instant::now() + within, announced(&request));
     // A client that waits for `100 Continue` has sent nothing yet. A body beyond the dropped bytes would be cut off anyway.
     let waits = request.headers().contains_key(header::EXPECT);
@@ -37,7 +60,7 @@ pub(in crate::http) async fn body(request: Request, within: Duration) -> Result<
             Err(_) if bytes > rpc::MESSAGE_BYTES_MAX => break,
             Err(_) => {
                 let message = format!("the body did not arrive within {} s", within.as_secs());
-                return Err(Refusal::Body { status: StatusCode::REQUEST_TIMEOUT, message });
+                return Err(Refusal::Body { problem: BodyProblem::TooSlow, message });
             }
         };
         bytes += piece.len();
@@ -52,7 +75,7 @@ pub(in crate::http) async fn body(request: Request, within: Duration) -> Result<
 
 fn too_large() -> Refusal {
     let message = format!("the body is larger than {} bytes", rpc::MESSAGE_BYTES_MAX);
-    Refusal::Body { status: StatusCode::PAYLOAD_TOO_LARGE, message }
+    Refusal::Body { problem: BodyProblem::TooLarge, message }
 }
 
 /// The length of the body, if the head declares it.
@@ -65,12 +88,45 @@ fn announced(request: &Request) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
-    use axum::{body::Body, response::IntoResponse as _};
+    use axum::{
+        body::Body,
+        http::{HeaderValue, StatusCode},
+        response::IntoResponse as _,
+    };
     use futures::stream;
     use std::sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     };
+
+    #[tokio::test]
+    async fn a_body_must_be_declared_as_json() {
+        for (kind, text, is_read) in [
+            (Some("application/json"), "{}", true),
+            (Some("Application/JSON; charset=utf-8"), "{}", true),
+            (None, "", true),
+            (Some("text/plain"), " \n", true),
+            (None, "{}", false),
+            (Some("text/plain"), "{}", false),
+            (Some("text/plain;application/json"), "{}", false),
+            (Some("application/x-www-form-urlencoded"), "{}", false),
+            (Some("multipart/form-data; boundary=x"), "{}", false),
+        ] {
+            let mut request = Request::new(Body::from(text));
+            if let Some(kind) = kind {
+                request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+            }
+            let status = match json(request, Duration::from_secs(5)).await {
+                Ok(read) => {
+                    assert_eq!(read, text);
+                    StatusCode::OK
+                }
+                Err(refused) => refused.into_response().status(),
+            };
+            let want = if is_read { StatusCode::OK } else { StatusCode::UNSUPPORTED_MEDIA_TYPE };
+            assert_eq!(status, want, "{kind:?} {text:?}");
+        }
+    }
 
     #[tokio::test]
     async fn a_stalled_body_times_out() {

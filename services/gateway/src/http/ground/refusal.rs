@@ -25,12 +25,39 @@ pub(in crate::http) enum Refusal {
     App(Error),
     /// The request cannot be read.
     Unreadable { part: RequestPart, message: String },
-    /// The body is too large, or it stalls.
-    Body { status: StatusCode, message: String },
+    /// The body is not accepted.
+    Body { problem: BodyProblem, message: String },
     /// The caller has no valid key.
     Unauthenticated,
     /// No command is pending for a terminal client.
     NoCommand,
+}
+
+/// Why a body is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::http) enum BodyProblem {
+    TooLarge,
+    TooSlow,
+    /// It is not declared as JSON.
+    NotJson,
+}
+
+impl BodyProblem {
+    fn status(self) -> StatusCode {
+        match self {
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        }
+    }
+
+    fn code(self) -> &'static str {
+        match self {
+            Self::TooLarge => "body_too_large",
+            Self::TooSlow => "body_too_slow",
+            Self::NotJson => "content_type_invalid",
+        }
+    }
 }
 
 /// The part of a request that cannot be read.
@@ -83,7 +110,10 @@ impl IntoResponse for Refusal {
                     headers.insert(CODE, code);
                 }
             }
-            Self::Unreadable { .. } | Self::Body { .. } | Self::NoCommand => {}
+            Self::Body { problem, .. } => {
+                headers.insert(CODE, HeaderValue::from_static(problem.code()));
+            }
+            Self::Unreadable { .. } | Self::NoCommand => {}
         }
         response.extensions_mut().insert(Arc::new(self));
         response
@@ -95,7 +125,7 @@ impl Refusal {
         match self {
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Unreadable { .. } => StatusCode::BAD_REQUEST,
-            Self::Body { status, .. } => *status,
+            Self::Body { problem, .. } => problem.status(),
             Self::NoCommand => StatusCode::SERVICE_UNAVAILABLE,
             // To OpenCode, an answered request no longer exists.
             Self::App(Error::AlreadyResolved { .. }) => StatusCode::NOT_FOUND,

@@ -73,7 +73,7 @@ async fn next_command(
 
 /// Accepts a client's response to a command and drops it: the sender was answered at once.
 pub(in crate::http) async fn response(_: Caller, request: Request) -> Result<Json<bool>> {
-    let body = read::body(request, BODY).await?;
+    let body = read::json(request, BODY).await?;
     let wrong = |error| RequestPart::Body.unreadable(format!("the body is not valid JSON: {error}"));
     serde_json::from_slice::<IgnoredAny>(&body).map_err(wrong)?;
     Ok(Json(true))

@@ -20,7 +20,6 @@ use crate::{
         caller::{self, Caller},
         directory,
         input::Body,
-        origin,
         refusal::{RequestPart, Result},
     },
 };
@@ -29,10 +28,11 @@ use axum::{
     extract::{
         FromRequestParts as _, Path, Query, State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection,
     },
-    http::{HeaderMap, HeaderName, header, request::Parts},
+    http::{HeaderMap, HeaderName, request::Parts},
     response::Response,
 };
 use bus::tickets::TICKET_LIFE_S;
+use chassis::port;
 use domain::ids::{SessionId, pty::PtyId};
 use futures::future::try_join_all;
 use serde::Deserialize;
@@ -183,11 +183,13 @@ pub(in crate::http) async fn connect(
         Some(ticket) => {
             let directory = caller::directory(&parts)?;
             let directory = directory::project_name(directory.as_deref())?;
-            tickets::redeem(&gateway, ticket, &pty, directory).await?
+            let redeemed = tickets::redeem(&gateway, ticket, &pty, directory).await?;
+            port::vouch(&parts.extensions);
+            redeemed
         }
         None => {
             // A browser sends the user's key for any page that connects, so only known pages may connect.
-            if parts.headers.get(header::ORIGIN).is_some_and(|origin| !origin::is_known(origin)) {
+            if gateway.origins().is_foreign(&parts.uri, &parts.headers) {
                 return Err(Error::TerminalForbidden("a page of another site needs a ticket").into());
             }
             let caller = Caller::from_request_parts(&mut parts, &gateway).await?;

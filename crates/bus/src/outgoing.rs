@@ -1,0 +1,15 @@
+//! Sends one message over NATS. What cannot be sent is lost, as any message may be.
+
+use async_nats::Client;
+use bytes::Bytes;
+use futures::FutureExt as _;
+use std::panic::AssertUnwindSafe;
+
+/// Sends a message. Its caller is the only task of a queue, so a panic of the client ends only this message.
+pub(crate) async fn send(nats: &Client, subject: String, payload: Bytes) {
+    match AssertUnwindSafe(nats.publish(subject, payload)).catch_unwind().await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "cannot send a message"),
+        Err(_) => tracing::error!("the NATS client panicked; a message is lost"),
+    }
+}

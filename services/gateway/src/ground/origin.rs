@@ -1,0 +1,124 @@
+//! The web pages that may change something. A browser sends the password that a person once typed along with the
+//! requests of any page, so a request of an unknown page is not the person's.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use std::{net::IpAddr, sync::Arc};
+
+/// Browsers send it with requests of any kind, also with those that carry no origin.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The pages that may call, besides those of this gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct Origins {
+    /// Named by the operator.
+    named: Arc<[String]>,
+}
+
+impl Origins {
+    /// The pages on the user's machine, and those that the operator names.
+    pub(crate) fn new(named: &[String]) -> Self {
+        Self { named: named.into() }
+    }
+
+    /// Whether a page of this origin may call from a browser.
+    pub(crate) fn knows(&self, origin: &HeaderValue) -> bool {
+        let Ok(text) = origin.to_str() else { return false };
+        is_of_this_machine(text) || self.named.iter().any(|named| named == text)
+    }
+
+    /// Whether a browser sent the request for a page of another site.
+    pub(crate) fn is_foreign(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        match headers.get(header::ORIGIN) {
+            Some(origin) => !self.knows(origin) && !is_own(origin, uri, headers),
+            // A picture or a link of a page has no origin.
+            None => headers.get(FETCH_SITE).is_some_and(|site| site == "cross-site" || site == "same-site"),
+        }
+    }
+}
+
+/// Whether the page is on the user's machine: a local server, or an app of OpenCode.
+fn is_of_this_machine(origin: &str) -> bool {
+    let Some((scheme, host)) = scheme_and_host(origin) else { return false };
+    let is_loopback = || {
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    };
+    match scheme.as_str() {
+        "http" | "https" => host == "localhost" || host == "tauri.localhost" || is_loopback(),
+        "tauri" => host == "localhost",
+        "oc" => host == "renderer",
+        _ => false,
+    }
+}
+
+fn scheme_and_host(origin: &str) -> Option<(String, String)> {
+    let uri: Uri = origin.parse().ok()?;
+    Some((uri.scheme_str()?.to_owned(), uri.host()?.to_owned()))
+}
+
+/// Whether the gateway itself served the page. A proxy may have ended TLS, so the scheme does not count.
+fn is_own(origin: &HeaderValue, uri: &Uri, headers: &HeaderMap) -> bool {
+    let page =
+        origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let called = uri.authority().map(|authority| authority.as_str()).or(host);
+    page.is_some() && page == called
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    fn is_foreign(headers: &[(&str, &str)]) -> bool {
+        let origins = Origins::new(&["https://console.example.com".to_owned()]);
+        let named = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        origins.is_foreign(&"/pty".parse().unwrap(), &named.collect())
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_foreign() {
+        for (origin, want) in [
+            ("https://evil.example", true),
+            ("null", true),
+            ("", true),
+            ("file://", true),
+            ("https://console.example.com.evil.example", true),
+            ("https://console.example.com:8443", true),
+            ("http://localhost.evil.example", true),
+            ("http://localhost@evil.example", true),
+            ("http://127.0.0.1.evil.example", true),
+            ("http://10.0.0.1", true),
+            ("tauri://evil", true),
+            ("http://gate.example:81", true),
+            ("https://console.example.com", false),
+            ("http://localhost:3000", false),
+            ("https://127.0.0.2", false),
+            ("http://[::1]:4096", false),
+            ("tauri://localhost", false),
+            ("oc://renderer", false),
+            ("http://gate.example:80", false),
+            ("https://gate.example:80", false),
+        ] {
+            assert_eq!(is_foreign(&[("host", "gate.example:80"), ("origin", origin)]), want, "{origin:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_an_origin_is_foreign_if_the_browser_says_so() {
+        for (site, want) in
+            [("cross-site", true), ("same-site", true), ("same-origin", false), ("none", false)]
+        {
+            assert_eq!(is_foreign(&[("sec-fetch-site", site)]), want, "{site}");
+        }
+        assert!(!is_foreign(&[]), "programs send neither");
+    }
+
+    #[test]
+    fn over_http2_the_authority_is_the_host() {
+        let headers = HeaderMap::from_iter([(header::ORIGIN, "https://gate.example".parse().unwrap())]);
+        let origins = Origins::new(&[]);
+        assert!(!origins.is_foreign(&"http://gate.example/pty".parse().unwrap(), &headers));
+        assert!(origins.is_foreign(&"http://other.example/pty".parse().unwrap(), &headers));
+    }
+}
