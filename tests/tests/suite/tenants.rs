@@ -109,15 +109,6 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         client.create_session(create(&api.project_id, bundle_source(&theirs.bundle.sha256))).await;
     let diff = v1::GetSessionDiffRequest { session_id: id(), message_id: theirs.message.clone() };
     let output = v1::GetToolOutputRequest { session_id: id(), path: "/run/sbx/out/x/output".to_owned() };
-    let revert = v1::RevertSessionRequest {
-        session_id: id(),
-        message_id: theirs.message.clone(),
-        part_id: String::new(),
-    };
-    let fork =
-        v1::ForkSessionRequest { session_id: id(), message_id: theirs.message.clone(), ..Default::default() };
-    let unrevert = v1::UnrevertSessionRequest { session_id: id() };
-    let restart = v1::RestartWorkspaceRequest { session_id: id() };
     let children = v1::ListSessionChildrenRequest { session_id: id(), page: None };
     vec![
         ("CreateSession", "project_not_found", in_project),
@@ -126,10 +117,6 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         ("ListSessions", "project_not_found", client.list_sessions(listed).await.map(drop)),
         ("GetSession", gone, client.get_session(v1::GetSessionRequest { session_id: id() }).await.map(drop)),
         ("UpdateSession", gone, client.update_session(update).await.map(drop)),
-        ("RevertSession", gone, client.revert_session(revert).await.map(drop)),
-        ("ForkSession", gone, client.fork_session(fork).await.map(drop)),
-        ("UnrevertSession", gone, client.unrevert_session(unrevert).await.map(drop)),
-        ("RestartWorkspace", gone, client.restart_workspace(restart).await.map(drop)),
         ("ListSessionChildren", gone, client.list_session_children(children).await.map(drop)),
         (
             "AbortSession",
@@ -148,6 +135,27 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
             gone,
             client.delete_session(v1::DeleteSessionRequest { session_id: id() }).await.map(drop),
         ),
+    ]
+}
+
+/// Attacks on the history and the files of a session.
+async fn history_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
+    let (id, gone) = (|| theirs.session.clone(), "session_not_found");
+    let mut client = api.sessions();
+    let revert = v1::RevertSessionRequest {
+        session_id: id(),
+        message_id: theirs.message.clone(),
+        part_id: String::new(),
+    };
+    let fork =
+        v1::ForkSessionRequest { session_id: id(), message_id: theirs.message.clone(), ..Default::default() };
+    let unrevert = v1::UnrevertSessionRequest { session_id: id() };
+    let restart = v1::RestartWorkspaceRequest { session_id: id() };
+    vec![
+        ("RevertSession", gone, client.revert_session(revert).await.map(drop)),
+        ("UnrevertSession", gone, client.unrevert_session(unrevert).await.map(drop)),
+        ("ForkSession", gone, client.fork_session(fork).await.map(drop)),
+        ("RestartWorkspace", gone, client.restart_workspace(restart).await.map(drop)),
     ]
 }
 
@@ -282,6 +290,7 @@ async fn data_of_another_tenant_is_not_found() {
     let api = stack.other_tenant().await;
     let own = api.session(None).await;
     let mut attacks = session_attacks(&api, &theirs).await;
+    attacks.extend(history_attacks(&api, &theirs).await);
     attacks.extend(conversation_attacks(&api, &own, &theirs).await);
     attacks.extend(pty_attacks(&api, &theirs).await);
     attacks.extend(tenant_attacks(&api, &theirs).await);
