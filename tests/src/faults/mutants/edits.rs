@@ -209,11 +209,11 @@ const EDITS: [Edit; 28] = [
     Edit {
         mutant: Mutant::WaitKeepsSlot,
         file: "services/worker/src/claim/claimer.rs",
-        guard: "    release(deps, session, then).await;
+        guard: "    release(deps, key, then).await;
 }",
-        without: r#"    release(deps, session, then).await;
+        without: r#"    release(deps, key, then).await;
     loop {
-        match deps.store.get_session(key.0, session).await {
+        match deps.store.get_session(key.0, &key.1).await {
             Ok(stored) if stored.waiting_reason.as_deref() != Some("children") => return,
             Ok(_) | Err(_) => tokio::time::sleep(std::time::Duration::from_millis(limits::POLL_MS)).await,
         }

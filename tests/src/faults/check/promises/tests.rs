@@ -187,7 +187,7 @@ const END: [Breach; 14] = [
     }),
     (Invariant::I8, "a child ended after its call", |h| {
         with_child(h);
-        edit_child_events(h, |events| events[2].at_ms += 1_000);
+        edit_child_events(h, |events| events[2].at_ms += 5_000);
     }),
     (Invariant::I8, "a child did not end", |h| {
         with_child(h);
