@@ -1,13 +1,13 @@
 //! The updates that the feed of a tenant sends to its subscribers.
 
-use super::event::Fragment;
+use super::{cursor::TenantCursor, event::Fragment, open_parts::TextChange};
 use bus::feed::Notice;
 use domain::{
     event::StoredEvent,
     ids::{ProjectId, SessionId},
 };
 use std::sync::Arc;
-use store::{log::feed::Horizon, tenant::projects::Project};
+use store::tenant::projects::Project;
 
 /// One update.
 #[derive(Debug)]
@@ -15,14 +15,22 @@ pub(crate) struct Update {
     pub(crate) scope: UpdateScope,
     pub(crate) content: Content,
     /// The cursor for resuming after this update.
-    pub(crate) horizon: Horizon,
+    pub(crate) cursor: Arc<TenantCursor>,
 }
 
 /// The content of the update.
 #[derive(Debug)]
 pub(crate) enum Content {
-    Event(StoredEvent),
-    Fragment(Fragment),
+    Event {
+        event: StoredEvent,
+        /// What the event does to streamed text.
+        text: Option<TextChange>,
+    },
+    Fragment {
+        fragment: Fragment,
+        /// Position of the session's last event before the fragment.
+        after: u64,
+    },
     /// A live-only item: only clients that are subscribed now receive it.
     Notice(Notice),
 }
@@ -32,7 +40,7 @@ impl Update {
     pub(crate) fn concerns(&self, reader: &str, project: Option<&ProjectId>) -> bool {
         let is_addressed = match &self.content {
             Content::Notice(notice) => notice.reader.is_empty() || notice.reader == reader,
-            Content::Event(_) | Content::Fragment(_) => true,
+            Content::Event { .. } | Content::Fragment { .. } => true,
         };
         let both = project.zip(self.scope.directory());
         is_addressed && both.is_none_or(|(project, directory)| &directory.project == project)

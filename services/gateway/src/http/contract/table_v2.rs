@@ -2,7 +2,7 @@
 
 use super::operation::{Answer, Operation, delete, get, post};
 use crate::http::{
-    v1::catalogue,
+    v1::{catalogue, stream::live},
     v2::{events, location, messages, requests, sessions},
 };
 
@@ -31,6 +31,8 @@ fn of_catalogue() -> Vec<Operation> {
         )
         .gives(LIST),
         get("/api/reference", location::empty_list, "Always empty").gives(LIST),
+        get("/api/event", live::of_tenant_natively, "Events of all directories, until the client leaves")
+            .answers(Answer::Events("{id type data:any{} location?:{directory}}")),
         get("/api/skill", location::skills, "The skills in the repository of the newest session").gives(LIST),
     ]
 }

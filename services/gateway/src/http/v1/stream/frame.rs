@@ -2,7 +2,8 @@
 
 use crate::streams::update::{Content, Directory, Update, UpdateScope};
 use domain::ids::ProjectId;
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
 
 /// Names the directory of an event that concerns clients in all directories.
 const GLOBAL: &str = "global";
@@ -15,6 +16,16 @@ pub(super) enum FrameScope<'a> {
     /// All of them; with the project of the event, if it has one.
     Global(Option<&'a ProjectId>),
     Directory(&'a Directory),
+}
+
+/// The members of an event.
+#[derive(Deserialize)]
+struct Payload<'a> {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    properties: &'a RawValue,
 }
 
 impl<'a> FrameScope<'a> {
@@ -49,5 +60,21 @@ impl<'a> FrameScope<'a> {
         let members: String =
             members.map(|(name, value): (&String, &Value)| format!("\"{name}\":{value},")).collect();
         format!("{{{members}\"payload\":{payload}}}")
+    }
+
+    /// The data of a frame of `/api/event`.
+    ///
+    /// ```json
+    /// {"id":"evt_…","type":"session.idle","data":{…},"location":{"directory":"/home/me/app"}}
+    /// ```
+    pub(super) fn native(self, payload: &str) -> serde_json::Result<String> {
+        let Payload { id, kind, properties } = serde_json::from_str(payload)?;
+        let location = match self {
+            Self::Stream | Self::Global(_) => String::new(),
+            Self::Directory(Directory { name, .. }) => {
+                format!(",\"location\":{}", json!({"directory": name}))
+            }
+        };
+        Ok(format!("{{\"id\":{},\"type\":{},\"data\":{properties}{location}}}", json!(id), json!(kind)))
     }
 }
