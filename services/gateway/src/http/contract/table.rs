@@ -154,6 +154,13 @@ fn of_sessions() -> Vec<Operation> {
         post("/session", sessions::create, "Creates a session")
             .takes("{title? agent? model?:{id providerID} permission?:Rule[]}")
             .gives("Session"),
+        get(
+            "/experimental/session",
+            sessions::list_all,
+            "Lists the sessions of all directories, or of the named one",
+        )
+        .query("{roots? start?:integer search? limit?:integer archived? cursor?:integer}")
+        .gives("GlobalSession[]"),
         get("/session/status", sessions::status, "The state of the sessions that are not idle")
             .gives("{type}{}"),
         get("/session/{id}", sessions::get, "Gets a session").gives("Session"),

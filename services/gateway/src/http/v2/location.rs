@@ -61,8 +61,7 @@ pub(in crate::http) async fn provider(
     let providers = catalogue::providers_of(&gateway, &caller).await?.providers;
     let provider = providers.iter().find(|provider| provider["id"] == id.as_str());
     let provider = provider.ok_or(Error::NotFound(Entity::Provider))?;
-    let location = location(&gateway, &caller).await?;
-    Ok(Json(json!({"location": location, "data": provider_info(provider)})))
+    one(&gateway, &caller, provider_info(provider)).await
 }
 
 fn provider_info(provider: &Value) -> Value {
@@ -108,6 +107,11 @@ pub(in crate::http) async fn empty_list(gateway: State<Gateway>, caller: Caller)
 
 /// A list in the caller's directory.
 pub(super) async fn list(gateway: &Gateway, caller: &Caller, data: Vec<Value>) -> Result<Json<Value>> {
+    one(gateway, caller, data.into()).await
+}
+
+/// One object in the caller's directory.
+pub(super) async fn one(gateway: &Gateway, caller: &Caller, data: Value) -> Result<Json<Value>> {
     Ok(Json(json!({"location": location(gateway, caller).await?, "data": data})))
 }
 
