@@ -5,7 +5,7 @@ use crate::{
         files::directory::{DirectoryFiles, LineMatch, inside},
         ground::gateway::Gateway,
     },
-    ground::{error::Error, kind::Kind},
+    ground::{error::Error, kind::Kind, sandbox},
     http::ground::{
         caller::Caller,
         input::Query,
@@ -36,6 +36,11 @@ pub(in crate::http) fn of_file(error: Error) -> Refusal {
         }
         error => error.into(),
     }
+}
+
+/// Whether there is no such file, or no file at all.
+fn is_missing(refusal: &sandbox::Refusal) -> bool {
+    refusal.kind == Kind::NotFound || refusal.reason == sandbox::Reason::WorkspaceMissing
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,15 +79,20 @@ pub(in crate::http) async fn list_nodes(
     Ok(entries.iter().map(node).collect())
 }
 
-/// A file: its text, or its bytes if it is not valid UTF-8.
+/// A file: its text, or its bytes if it is not valid UTF-8. A missing file has no text, as in OpenCode.
 pub(in crate::http) async fn content(
     State(gateway): State<Gateway>,
     caller: Caller,
     Query(query): Query<PathQuery>,
 ) -> Result<Json<Value>> {
-    let no_files = || RequestPart::Query.unreadable("no session of this directory has files");
-    let files = find(&gateway, &caller).await?.ok_or_else(no_files)?;
-    let data = files.read(&query.path).await.map_err(of_file)?;
+    let read = match find(&gateway, &caller).await? {
+        Some(files) => files.read(&query.path).await,
+        None => Ok(vec![]),
+    };
+    let data = match read {
+        Err(Error::Sandbox(refusal)) if is_missing(&refusal) => vec![],
+        read => read.map_err(of_file)?,
+    };
     Ok(Json(match String::from_utf8(data) {
         Ok(text) => json!({"type": "text", "content": text}),
         Err(bytes) => {
