@@ -147,7 +147,7 @@ async fn project_notices_reach_the_subscribers_of_the_project() {
         return;
     }
     let stack = Stack::start().await;
-    let request = v1::CreateProjectRequest { name: "other".to_owned(), source: None };
+    let request = v1::CreateProjectRequest { name: "other".to_owned(), ..Default::default() };
     let other = stack.api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id;
     let mut all = All::of(&stack.api, "", "").await;
     let mut own = All::of(&stack.api, &stack.api.project_id, "").await;

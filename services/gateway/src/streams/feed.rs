@@ -212,7 +212,12 @@ impl Source {
                 let directory = Directory { project, name: notice.project_name.clone() };
                 (UpdateScope::Project(Arc::new(directory)), notice)
             }
-            (Subject::Tenant, News::Notice(notice)) => (UpdateScope::Tenant, notice),
+            (Subject::Tenant, News::Notice(notice)) if notice.project_name.is_empty() => {
+                (UpdateScope::Tenant, notice)
+            }
+            (Subject::Tenant, News::Notice(notice)) => {
+                (UpdateScope::Directory(notice.project_name.clone()), notice)
+            }
             (
                 Subject::Project(_) | Subject::Tenant,
                 News::Event(_) | News::Delta(_) | News::Beat { .. } | News::Joined,

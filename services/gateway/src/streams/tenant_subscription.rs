@@ -6,7 +6,7 @@ use super::{
     event::{Fragment, StreamEvent},
     feed::Feeds,
     progress::Progress,
-    update::{Content, Update},
+    update::{Content, Interest, Update},
 };
 use crate::ground::{error::Error, invalid::Invalid, state::State};
 use bus::feed::Notice;
@@ -78,7 +78,8 @@ pub(crate) async fn subscribe(
     }
     let (items, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
     let cursor = Arc::new(cursor);
-    let stream = Stream { state: state.clone(), subscription, items, seen: HashMap::new(), cursor };
+    let interest = Interest::of(subscription.project.clone());
+    let stream = Stream { state: state.clone(), subscription, interest, items, seen: HashMap::new(), cursor };
     let backlog = match stream.subscription.since {
         Some(_) => Some(stream.backlog().await?),
         None => None,
@@ -94,6 +95,7 @@ pub(crate) async fn subscribe(
 struct Stream {
     state: State,
     subscription: TenantSubscription,
+    interest: Interest,
     items: Items,
     /// Positions up to which sessions were read from Postgres.
     seen: HashMap<SessionId, u64>,
@@ -184,7 +186,7 @@ impl Stream {
     }
 
     async fn forward(&mut self, update: &Update) {
-        if !update.concerns(&self.subscription.reader, self.subscription.project.as_ref()) {
+        if !update.concerns(&self.subscription.reader, &self.interest) {
             return;
         }
         self.cursor = Arc::clone(&update.cursor);

@@ -104,8 +104,11 @@ async fn catalogue(client: &Client) {
     let commands = client.get("/command").await;
     assert!(commands.as_array().unwrap().iter().any(|command| command["name"] == "init"));
     assert_eq!(client.get("/path").await["directory"], client.directory.as_str());
-    let project = client.get("/project/current").await;
-    assert_eq!(client.post("/project/git/init", Value::Null).await, project);
+    assert_eq!(client.get("/project/current").await["id"], "global", "reads create nothing");
+    assert!(!client.get("/project").await.to_string().contains(&client.directory));
+    assert_eq!(client.get("/project/global/directories").await[0]["directory"], client.directory.as_str());
+    let project = client.post("/project/git/init", Value::Null).await;
+    assert_eq!(client.get("/project/current").await, project);
     assert_eq!(project["worktree"], client.directory.as_str());
     assert!(client.get("/project").await.as_array().unwrap().contains(&project));
     let id = project["id"].as_str().unwrap();
@@ -272,6 +275,7 @@ async fn commands(client: &Client, session: &str) {
         client.post(&format!("{at}/command"), json!({"command": "init", "arguments": "@text done"})).await;
     assert_eq!(answer["info"]["role"], "assistant");
     refused(client, Method::POST, &format!("{at}/command"), "{}").await;
+    refused(client, Method::POST, &format!("{at}/command"), r#"{"command":"nope","arguments":""}"#).await;
     let answer = client.post(&format!("{at}/shell"), json!({"agent": "build", "command": "echo out"})).await;
     assert_eq!(answer["parts"][0]["state"]["output"], "out\n", "{answer}");
     refused(client, Method::POST, &format!("{at}/shell"), "{}").await;

@@ -107,12 +107,12 @@ fn of_catalogue() -> Vec<Operation> {
         get("/path", catalogue::path, "The client's directory in its own terms")
             .gives("{home state config worktree directory}"),
         get("/project", projects::list, "The projects").gives("Project[]"),
-        get("/project/current", projects::current, "The project of the directory, created if there is none")
+        get("/project/current", projects::current, "The project of the directory; `global` if there is none")
             .gives("Project"),
         post(
             "/project/git/init",
-            projects::current,
-            "The project of the directory: every workspace is a repository already",
+            projects::open,
+            "The project of the directory, created if there is none: every workspace is a repository already",
         )
         .gives("Project"),
         patch(

@@ -8,7 +8,7 @@ use crate::{
             fork::{self, ForkFiles, ForkRequest},
             revert::{self, RevertPoint},
         },
-        projects::manage,
+        projects::manage::{self, OpenedDirectory},
         sessions::{
             abort,
             change::{self, SessionChange},
@@ -20,6 +20,7 @@ use crate::{
     ground::{entity::Entity, error::Error, kind::Kind},
     http::ground::{
         caller::Caller,
+        directory::with_note,
         ids::{message_id, session_id},
         input::{Body, Model, Query},
         refusal::{RequestPart, Result},
@@ -179,8 +180,8 @@ pub(in crate::http) async fn create(
     State(gateway): State<Gateway>,
     caller: Caller,
     Body(body): Body<CreateBody>,
-) -> Result<Json<Value>> {
-    let project = caller.project(&gateway).await?;
+) -> Result<Response> {
+    let OpenedDirectory { project, note } = caller.open_project(&gateway).await?;
     let request = SessionRequest {
         title: body.title.unwrap_or_default(),
         agent: body.agent.unwrap_or_default(),
@@ -189,7 +190,8 @@ pub(in crate::http) async fn create(
         ..SessionRequest::of(project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
-    show(&gateway, &caller, &session.info.id).await
+    let shown = show(&gateway, &caller, &session.info.id).await?;
+    Ok((with_note(note.as_deref()), shown).into_response())
 }
 
 /// One session.

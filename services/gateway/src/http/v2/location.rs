@@ -6,7 +6,7 @@ use crate::{
     ground::{entity::Entity, error::Error},
     http::{
         ground::{caller::Caller, refusal::Result},
-        v1::{catalogue, files::skills as v1_skills},
+        v1::{catalogue, files::skills as v1_skills, projects::UNKNOWN},
     },
 };
 use axum::{
@@ -116,6 +116,8 @@ pub(super) async fn one(gateway: &Gateway, caller: &Caller, data: Value) -> Resu
 }
 
 async fn location(gateway: &Gateway, caller: &Caller) -> Result<Value> {
-    let project = caller.project(gateway).await?;
-    Ok(json!({"directory": project.name, "project": {"id": project.id, "directory": project.name}}))
+    let directory = caller.project_name()?;
+    let project =
+        caller.find_project(gateway).await?.map_or_else(|| UNKNOWN.to_owned(), |it| it.id.to_string());
+    Ok(json!({"directory": directory, "project": {"id": project, "directory": directory}}))
 }

@@ -16,6 +16,8 @@ pub(super) enum FrameScope<'a> {
     /// All of them; with the project of the event, if it has one.
     Global(Option<&'a ProjectId>),
     Directory(&'a Directory),
+    /// A directory without a project.
+    Named(&'a str),
 }
 
 /// The members of an event.
@@ -33,6 +35,7 @@ impl<'a> FrameScope<'a> {
     pub(super) fn of(update: &'a Update) -> Self {
         match (&update.scope, &update.content) {
             (UpdateScope::Tenant, _) => Self::Global(None),
+            (UpdateScope::Directory(name), _) => Self::Named(name),
             (UpdateScope::Project(directory), Content::Notice(notice))
                 if notice.kind == "project.updated" =>
             {
@@ -53,6 +56,7 @@ impl<'a> FrameScope<'a> {
         let scope = match self {
             Self::Stream => json!({}),
             Self::Global(None) => json!({"directory": GLOBAL}),
+            Self::Named(name) => json!({"directory": name}),
             Self::Global(Some(project)) => json!({"directory": GLOBAL, "project": project}),
             Self::Directory(Directory { project, name }) => json!({"directory": name, "project": project}),
         };
@@ -69,12 +73,13 @@ impl<'a> FrameScope<'a> {
     /// ```
     pub(super) fn native(self, payload: &str) -> serde_json::Result<String> {
         let Payload { id, kind, properties } = serde_json::from_str(payload)?;
-        let location = match self {
-            Self::Stream | Self::Global(_) => String::new(),
-            Self::Directory(Directory { name, .. }) => {
-                format!(",\"location\":{}", json!({"directory": name}))
-            }
+        let named = match self {
+            Self::Stream | Self::Global(_) => None,
+            Self::Directory(Directory { name, .. }) => Some(name.as_str()),
+            Self::Named(name) => Some(name),
         };
+        let location = named.map(|name| format!(",\"location\":{}", json!({"directory": name})));
+        let location = location.unwrap_or_default();
         Ok(format!("{{\"id\":{},\"type\":{},\"data\":{properties}{location}}}", json!(id), json!(kind)))
     }
 }

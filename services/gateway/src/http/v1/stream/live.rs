@@ -33,7 +33,7 @@ use crate::{
         notices::{ALL_DISPOSED, DISPOSED},
         open_parts::TextChange,
         progress::Progress,
-        update::{Content, Directory, Update, UpdateScope},
+        update::{Content, Directory, Interest, Update, UpdateScope},
     },
 };
 use axum::{
@@ -52,7 +52,7 @@ use domain::{
 };
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
-use store::log::feed::Horizon;
+use store::{log::feed::Horizon, tenant::projects::Project};
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
     time::{Instant, sleep},
@@ -76,8 +76,8 @@ pub(in crate::http) async fn of_directory(
     Query(query): Query<ShapesQuery>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let directory = Some(caller.project(&gateway).await?.into());
-    let view = View { directory, wrapping: Wrapping::Bare, shapes: query.shapes };
+    let form = StreamForm { wrapping: Wrapping::Bare, shapes: query.shapes };
+    let view = View::of_directory(&gateway, &caller, form).await?;
     Ok(begin(gateway, caller.principal, view, &headers))
 }
 
@@ -88,8 +88,8 @@ pub(in crate::http) async fn of_tenant(
     Query(query): Query<ShapesQuery>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let directory = named_directory(&gateway, &caller).await?;
-    let view = View { directory, wrapping: Wrapping::WithDirectory, shapes: query.shapes };
+    let form = StreamForm { wrapping: Wrapping::WithDirectory, shapes: query.shapes };
+    let view = View::of_caller(&gateway, &caller, form).await?;
     Ok(begin(gateway, caller.principal, view, &headers))
 }
 
@@ -99,22 +99,52 @@ pub(in crate::http) async fn of_tenant_natively(
     caller: Caller,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let directory = named_directory(&gateway, &caller).await?;
-    let view = View { directory, wrapping: Wrapping::Native, shapes: Shapes::Current };
+    let form = StreamForm { wrapping: Wrapping::Native, shapes: Shapes::Current };
+    let view = View::of_caller(&gateway, &caller, form).await?;
     Ok(begin(gateway, caller.principal, view, &headers))
-}
-
-async fn named_directory(gateway: &Gateway, caller: &Caller) -> Result<Option<Directory>> {
-    Ok(match &caller.directory {
-        Some(_) => Some(caller.project(gateway).await?.into()),
-        None => None,
-    })
 }
 
 /// A client's view of the tenant's events.
 struct View {
-    /// `None`: all directories.
+    interest: Interest,
+    /// The project that the client is interested in, under the name that the client uses.
     directory: Option<Directory>,
+    form: StreamForm,
+}
+
+impl View {
+    /// The caller's directory.
+    async fn of_directory(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
+        let name = caller.project_name()?.to_owned();
+        Ok(match caller.find_project(gateway).await? {
+            Some(Project { id: project, .. }) => {
+                let interest = Interest::Project(project.clone());
+                Self { interest, directory: Some(Directory { project, name }), form }
+            }
+            None => Self { interest: Interest::Directory(name), directory: None, form },
+        })
+    }
+
+    /// The directory that the caller names, or all directories.
+    async fn of_caller(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
+        match &caller.directory {
+            Some(_) => Self::of_directory(gateway, caller, form).await,
+            None => Ok(Self { interest: Interest::All, directory: None, form }),
+        }
+    }
+
+    /// The scope of a frame, under the name that the client uses.
+    fn scope<'a>(&'a self, scope: FrameScope<'a>) -> FrameScope<'a> {
+        match (scope, &self.directory) {
+            (FrameScope::Directory(_), Some(own)) => FrameScope::Directory(own),
+            _ => scope,
+        }
+    }
+}
+
+/// The form of the frames.
+#[derive(Debug, Clone, Copy)]
+struct StreamForm {
     wrapping: Wrapping,
     shapes: Shapes,
 }
@@ -207,7 +237,9 @@ impl Stream {
                     Err(RecvError::Lagged(_)) => {
                         updates = updates.resubscribe();
                         self.texts.clear();
-                        Box::pin(self.send_states()).await?;
+                        if !self.is_unknown() {
+                            Box::pin(self.send_states()).await?;
+                        }
                     }
                     Err(RecvError::Closed) => return Ok(()),
                 },
@@ -221,7 +253,10 @@ impl Stream {
         let resumes = cursor.is_some();
         self.cursor = Arc::new(cursor.unwrap_or_else(|| TenantCursor::at(now)));
         self.send_event("server.connected", json!({}), FrameScope::Stream).await?;
-        match self.view.wrapping {
+        if self.is_unknown() {
+            return Ok(());
+        }
+        match self.view.form.wrapping {
             Wrapping::Bare | Wrapping::WithDirectory | Wrapping::Native if resumes => self.resume(now).await,
             // `run` subscribes to a directory before it sends the prompt. It would exit at a report that its session is idle,
             // and would print repeated items twice.
@@ -231,7 +266,7 @@ impl Stream {
     }
 
     async fn forward(&mut self, update: &Update) -> Sent {
-        if !update.concerns(self.principal.name(), self.project()) {
+        if !update.concerns(self.principal.name(), &self.view.interest) {
             return Ok(());
         }
         let seen = update.scope.session().and_then(|session| self.seen.get(session)).copied().unwrap_or(0);
@@ -247,11 +282,16 @@ impl Stream {
             Content::Fragment { fragment, .. } => self.send_fragment(update, fragment).await,
             Content::Notice(notice) => {
                 self.send_update(update).await?;
-                let own = self.view.directory.clone().filter(|_| notice.kind == ALL_DISPOSED);
-                let Some(own) = own else { return Ok(()) };
+                if notice.kind != ALL_DISPOSED {
+                    return Ok(());
+                }
                 // Clients search for their own directory.
-                let properties = json!({"directory": own.name});
-                self.send_event(DISPOSED, properties, FrameScope::Directory(&own)).await
+                let (name, scope) = match (&self.view.directory, &self.view.interest) {
+                    (Some(own), _) => (&own.name, FrameScope::Directory(own)),
+                    (None, Interest::Directory(name)) => (name, FrameScope::Named(name)),
+                    (None, Interest::All | Interest::Project(_)) => return Ok(()),
+                };
+                self.send_event(DISPOSED, json!({"directory": name}), scope).await
             }
         }
     }
@@ -272,8 +312,14 @@ impl Stream {
         }
     }
 
+    /// The project to read, or `None` for all projects.
     fn project(&self) -> Option<&ProjectId> {
         self.view.directory.as_ref().map(|directory| &directory.project)
+    }
+
+    /// Whether the directory has no project yet, and so nothing to read.
+    fn is_unknown(&self) -> bool {
+        matches!(self.view.interest, Interest::Directory(_))
     }
 
     /// Sends everything written since the cursor. The client may already have some of it. Afterwards it has everything before
@@ -387,7 +433,7 @@ impl Stream {
     }
 
     async fn send_heartbeat(&self) -> Sent {
-        match self.view.wrapping {
+        match self.view.form.wrapping {
             Wrapping::Bare | Wrapping::WithDirectory => {
                 self.send_event("server.heartbeat", json!({}), FrameScope::Stream).await
             }
@@ -397,7 +443,7 @@ impl Stream {
     }
 
     async fn send(&self, payload: &str, scope: FrameScope<'_>) -> Sent {
-        let replacement = match self.view.shapes {
+        let replacement = match self.view.form.shapes {
             Shapes::Older => legacy::in_place_of(payload),
             Shapes::Current => None,
         };
@@ -410,7 +456,8 @@ impl Stream {
 
     async fn send_frame(&self, payload: &str, scope: FrameScope<'_>) -> Sent {
         let frame = Event::default().id(self.cursor.to_string());
-        let frame = match self.view.wrapping {
+        let scope = self.view.scope(scope);
+        let frame = match self.view.form.wrapping {
             Wrapping::Bare => frame.data(payload),
             Wrapping::WithDirectory => frame.data(scope.wrap(payload)),
             Wrapping::Native => match scope.native(payload) {
