@@ -80,7 +80,7 @@ impl Api {
     }
 
     async fn project(&self) -> String {
-        let request = v1::CreateProjectRequest { name: "project".to_owned(), source: None };
+        let request = v1::CreateProjectRequest { name: "project".to_owned(), ..Default::default() };
         let project = self.projects().create_project(request).await.expect("a project").into_inner();
         project.project.expect("a project").id
     }

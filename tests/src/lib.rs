@@ -32,6 +32,8 @@ use tokio_util::sync::CancellationToken;
 /// The options of a stack.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// Further arguments of the gateway.
+    pub gateway: &'static [&'static str],
     /// The script of the model, in TOML. Directives in prompts work with every script.
     pub script: String,
     /// Number of workers at the start.
@@ -76,6 +78,7 @@ impl Default for Options {
             database_urls: None,
             request_wait_ms: domain::limits::REQUEST_WAIT_MS,
             connections_max: chassis::port::CONNECTIONS_MAX,
+            gateway: &[],
         }
     }
 }
@@ -169,6 +172,7 @@ impl Stack {
             slots: options.slots,
             request_wait_ms: options.request_wait_ms,
             connections_max: options.connections_max,
+            gateway: options.gateway,
             config,
         };
         let workers = (1..=options.workers).map(|number| ServiceHandle::worker(&settings, number));

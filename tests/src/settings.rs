@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     pub(crate) request_wait_ms: u64,
     /// Maximum simultaneous connections of a gateway.
     pub(crate) connections_max: usize,
+    /// Further arguments of the gateway.
+    pub(crate) gateway: &'static [&'static str],
     /// The file with the model providers.
     pub(crate) config: PathBuf,
 }
@@ -86,6 +88,7 @@ impl Settings {
         let mut arguments = self.shared("gateway");
         arguments.extend(["--models", MODELS, "--operator-key", OPERATOR_KEY].map(ToOwned::to_owned));
         arguments.extend(["--connections-max".to_owned(), self.connections_max.to_string()]);
+        arguments.extend(self.gateway.iter().map(|it| (*it).to_owned()));
         arguments
     }
 

@@ -119,11 +119,15 @@ impl ProjectService for Fake {
         &self,
         request: Request<SetProjectSourceRequest>,
     ) -> Answer<SetProjectSourceResponse> {
-        let SetProjectSourceRequest { project_id, source } = request.into_inner();
+        let SetProjectSourceRequest { project_id, source, .. } = request.into_inner();
         let mut state = self.0.lock().unwrap();
         let project = state.projects.iter_mut().find(|project| project.id == project_id).unwrap();
         project.source = source;
         Ok(Response::new(SetProjectSourceResponse { project: Some(project.clone()) }))
+    }
+
+    async fn delete_project(&self, _: Request<DeleteProjectRequest>) -> Answer<DeleteProjectResponse> {
+        no()
     }
 
     async fn list_projects(&self, _: Request<ListProjectsRequest>) -> Answer<ListProjectsResponse> {

@@ -4,6 +4,15 @@ use axum::http::Uri;
 use chassis::secret::Secret;
 use std::net::SocketAddr;
 
+/// What a new session in a directory without a project does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum UnknownDirectories {
+    /// It creates a project without files, and tells the client.
+    Create,
+    /// It is refused.
+    Refuse,
+}
+
 /// Settings of a gateway.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Config {
@@ -19,6 +28,9 @@ pub struct Config {
     /// Maximum simultaneous connections; further clients are asked to retry.
     #[arg(long, env = "FLOTILLA_CONNECTIONS_MAX", default_value_t = chassis::port::CONNECTIONS_MAX)]
     pub connections_max: usize,
+    /// What a new session in a directory without a project does.
+    #[arg(long, env = "FLOTILLA_UNKNOWN_DIRECTORIES", value_enum, default_value_t = UnknownDirectories::Create)]
+    pub unknown_directories: UnknownDirectories,
     /// Networks of trusted proxies, for example `10.0.0.0/8`: their `X-Forwarded-For` names the client.
     #[arg(long, env = "FLOTILLA_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<chassis::web::Network>,

@@ -10,6 +10,7 @@ pub(crate) mod hub;
 pub(crate) mod notices;
 pub(crate) mod open_parts;
 pub(crate) mod open_texts;
+pub(crate) mod progress;
 pub(crate) mod shared;
 pub(crate) mod subscription;
 pub(crate) mod tenant_subscription;

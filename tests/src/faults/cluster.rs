@@ -160,6 +160,7 @@ impl Cluster {
             slots: setup.slots,
             request_wait_ms: REQUEST_WAIT_MS,
             connections_max: chassis::port::CONNECTIONS_MAX,
+            gateway: &[],
             config,
         };
         let (mut links, mut services) = (BTreeMap::new(), BTreeMap::new());

@@ -146,7 +146,7 @@ async fn names_and_settings_of_sessions_are_checked() {
     assert_refused(update(&["title"], &long).await, Code::InvalidArgument, "name_too_long");
     assert_eq!(api.get(&made.id).await.title, "a\u{fffd}b", "a refused change changes nothing");
     for name in ["", "x".repeat(limits::NAME_BYTES_MAX + 1).as_str()] {
-        let request = v1::CreateProjectRequest { name: name.to_owned(), source: None };
+        let request = v1::CreateProjectRequest { name: name.to_owned(), ..Default::default() };
         let code = if name.is_empty() { "name_empty" } else { "name_too_long" };
         assert_refused(api.projects().create_project(request).await, Code::InvalidArgument, code);
     }

@@ -6,6 +6,7 @@ mod client;
 mod contract;
 mod cursors;
 mod dialogs;
+mod directories;
 mod document;
 mod events;
 mod installed;

@@ -26,12 +26,13 @@ async fn new_sessions_open_the_newest_source_of_their_project() {
     let stack = Stack::start().await;
     let mut projects = stack.api.projects();
     let first = stack.api.upload(&testkit::git::repository(&[("a.txt", "first")]).bundle()).await;
-    let create = v1::CreateProjectRequest { name: "files".to_owned(), source: uploaded(first) };
+    let create =
+        v1::CreateProjectRequest { name: "files".to_owned(), source: uploaded(first), ..Default::default() };
     let project = projects.create_project(create).await.unwrap().into_inner().project.unwrap();
     assert!(content_in_new_session(&stack, &project.id).await.contains("first"));
 
     let second = stack.api.upload(&testkit::git::repository(&[("a.txt", "second")]).bundle()).await;
-    let update = |source| v1::SetProjectSourceRequest { project_id: project.id.clone(), source };
+    let update = |source| v1::SetProjectSourceRequest { project_id: project.id.clone(), source, place: None };
     let answer = projects.set_project_source(update(uploaded(second.clone()))).await.unwrap().into_inner();
     assert_eq!(answer.project.unwrap().source, uploaded(second));
     assert!(content_in_new_session(&stack, &project.id).await.contains("second"));
@@ -48,6 +49,6 @@ async fn new_sessions_open_the_newest_source_of_their_project() {
     };
     let refused = projects.set_project_source(update(url("ftp://example.com/a"))).await;
     assert_refused(refused, Code::InvalidArgument, "url_not_allowed");
-    let missing = v1::SetProjectSourceRequest { project_id: "prj_0".to_owned(), source: None };
+    let missing = v1::SetProjectSourceRequest { project_id: "prj_0".to_owned(), ..Default::default() };
     assert_refused(projects.set_project_source(missing).await, Code::NotFound, "project_not_found");
 }

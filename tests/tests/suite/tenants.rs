@@ -41,7 +41,11 @@ fn bundle_source(bundle: &str) -> Option<v1::Source> {
 async fn theirs(api: &Api) -> ForeignIds {
     let bundle = testkit::git::repository(&[("secret.txt", CANARY)]).bundle();
     api.upload(&bundle).await;
-    let request = v1::CreateProjectRequest { name: CANARY.to_owned(), source: bundle_source(&bundle.sha256) };
+    let request = v1::CreateProjectRequest {
+        name: CANARY.to_owned(),
+        source: bundle_source(&bundle.sha256),
+        ..Default::default()
+    };
     let project = api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id;
     let request = v1::CreateSessionRequest {
         project_id: project.clone(),
@@ -238,9 +242,13 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let get = v1::GetProjectRequest { project_id: theirs.project.clone() };
     let read = v1::GetSettingsRequest { project_id: theirs.project.clone() };
     let write = v1::SetSettingsRequest { project_id: theirs.project.clone(), document: "{}".to_owned() };
-    let update = v1::SetProjectSourceRequest { project_id: theirs.project.clone(), source: None };
-    let create =
-        v1::CreateProjectRequest { name: "x".to_owned(), source: bundle_source(&theirs.bundle.sha256) };
+    let update = v1::SetProjectSourceRequest { project_id: theirs.project.clone(), ..Default::default() };
+    let delete = v1::DeleteProjectRequest { project_id: theirs.project.clone() };
+    let create = v1::CreateProjectRequest {
+        name: "x".to_owned(),
+        source: bundle_source(&theirs.bundle.sha256),
+        ..Default::default()
+    };
     let revoke = |tenant: &str| v1::RevokeKeyRequest {
         tenant_id: tenant.to_owned(),
         prefix: theirs.key_prefix.clone(),
@@ -252,6 +260,7 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         ("GetSettings", "project_not_found", api.settings().get_settings(read).await.map(drop)),
         ("SetSettings", "project_not_found", api.settings().set_settings(write).await.map(drop)),
         ("SetProjectSource", "project_not_found", projects.set_project_source(update).await.map(drop)),
+        ("DeleteProject", "project_not_found", projects.delete_project(delete).await.map(drop)),
         ("CreateProject", "bundle_not_found", projects.create_project(create).await.map(drop)),
         ("CreateKey", "tenant_not_found", tenants.create_key(new_key).await.map(drop)),
         ("ListKeys", "tenant_not_found", tenants.list_keys(list).await.map(drop)),

@@ -3,7 +3,7 @@
 use crate::{
     client::{Client, call},
     exit::Exit,
-    repository::source::{Notes, RepositoryArgs},
+    repository::source::{Notes, RepositoryArgs, RepositorySource},
     terminal::{
         out,
         paint::Paint,
@@ -13,10 +13,13 @@ use crate::{
 use anyhow::{Result, bail};
 use domain::limits;
 use rpc::v1::{
-    CreateProjectRequest, ListProjectsRequest, Page, Project, SetProjectSourceRequest, Source, source::From,
+    CreateProjectRequest, DeleteProjectRequest, DeleteSessionRequest, ListProjectsRequest,
+    ListSessionsRequest, Page, Project, SetProjectSourceRequest, Source, source::From,
 };
 use serde_json::{Value, json};
 
+/// Projects of a list without `--all`.
+const LIST_MAX: usize = 100;
 /// Characters of a commit's or a bundle's id.
 const ID_CHARS: usize = 12;
 
@@ -43,8 +46,19 @@ enum ProjectCommand {
         #[command(flatten)]
         files: RepositoryArgs,
     },
+    /// Delete a project with its settings. A project with sessions is refused.
+    Delete {
+        /// The project's name or id.
+        project: String,
+        /// Delete its sessions with their files too.
+        #[arg(long)]
+        sessions: bool,
+    },
     /// List the projects.
     Ls {
+        /// All of them; default: the first 100 by name.
+        #[arg(long)]
+        all: bool,
         /// One JSON object per line.
         #[arg(long)]
         json: bool,
@@ -69,7 +83,16 @@ pub(crate) async fn run(client: &Client, arguments: ProjectArgs) -> Result<Exit>
             let project = find(client, &project).await?;
             print(&set_source(client, &project.id, &files).await?)?;
         }
-        ProjectCommand::Ls { json } => list(client, json).await?,
+        ProjectCommand::Delete { project, sessions } => {
+            let project = find(client, &project).await?;
+            if sessions {
+                delete_sessions(client, &project.id).await?;
+            }
+            delete(client, &project).await?;
+        }
+        ProjectCommand::Ls { all, json } => {
+            list(client, if all { usize::MAX } else { LIST_MAX }, json).await?
+        }
         ProjectCommand::Show { project, json: false } => print(&find(client, &project).await?)?,
         ProjectCommand::Show { project, json: true } => print_json(&find(client, &project).await?)?,
     }
@@ -79,7 +102,7 @@ pub(crate) async fn run(client: &Client, arguments: ProjectArgs) -> Result<Exit>
 /// Creates a project. One that exists without files, because `flotilla run` or a client named it, gets its repository now.
 async fn create(client: &Client, name: Option<String>, files: &RepositoryArgs) -> Result<()> {
     let name = name.map_or_else(|| files.name(), Ok)?;
-    let existing = all(client).await?.into_iter().find(|project| project.name == name);
+    let existing = first(client, usize::MAX).await?.projects.into_iter().find(|project| project.name == name);
     let project = match existing {
         Some(project) if has_files(&project) => {
             bail!(
@@ -88,8 +111,9 @@ async fn create(client: &Client, name: Option<String>, files: &RepositoryArgs) -
         }
         Some(project) => set_source(client, &project.id, files).await?,
         None => {
-            let source = Some(files.send(client, Notes::Shown).await?.source);
-            let request = CreateProjectRequest { name, source };
+            let RepositorySource { source, place, .. } = files.send(client, Notes::Shown).await?;
+            let request =
+                CreateProjectRequest { name, source: Some(source), place: Some(place), or_at_place: false };
             let answer = call("create the project", || async {
                 client.projects().create_project(request.clone()).await
             });
@@ -100,8 +124,9 @@ async fn create(client: &Client, name: Option<String>, files: &RepositoryArgs) -
 }
 
 async fn set_source(client: &Client, project_id: &str, files: &RepositoryArgs) -> Result<Project> {
-    let source = Some(files.send(client, Notes::Shown).await?.source);
-    let request = SetProjectSourceRequest { project_id: project_id.to_owned(), source };
+    let RepositorySource { source, place, .. } = files.send(client, Notes::Shown).await?;
+    let (source, place) = (Some(source), Some(place));
+    let request = SetProjectSourceRequest { project_id: project_id.to_owned(), source, place };
     let answer = call("set the repository of the project", || async {
         client.projects().set_project_source(request.clone()).await
     });
@@ -112,8 +137,46 @@ fn has_files(project: &Project) -> bool {
     project.source.as_ref().is_some_and(|source| source.from.is_some())
 }
 
-async fn list(client: &Client, is_json: bool) -> Result<()> {
-    let projects = all(client).await?;
+async fn delete(client: &Client, project: &Project) -> Result<()> {
+    let request = DeleteProjectRequest { project_id: project.id.clone() };
+    call("delete the project", || async { client.projects().delete_project(request.clone()).await }).await?;
+    out::note(&format!("deleted {}", project.name));
+    Ok(())
+}
+
+/// Deletes the sessions of a project. Subtasks are deleted with their parents.
+async fn delete_sessions(client: &Client, project_id: &str) -> Result<()> {
+    let (mut roots, mut cursor) = (vec![], String::new());
+    loop {
+        let request = ListSessionsRequest {
+            project_id: project_id.to_owned(),
+            include_archived: true,
+            page: Some(Page { limit: limits::PAGE_MAX, cursor }),
+            ..ListSessionsRequest::default()
+        };
+        let answer =
+            call("list sessions", || async { client.sessions().list_sessions(request.clone()).await })
+                .await?;
+        let is_root = |session: &rpc::v1::Session| session.parent_id.is_empty();
+        roots.extend(answer.sessions.into_iter().filter(is_root).map(|session| session.id));
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            break;
+        }
+    }
+    for session_id in roots {
+        let request = DeleteSessionRequest { session_id };
+        call("delete a session", || async { client.sessions().delete_session(request.clone()).await })
+            .await?;
+    }
+    Ok(())
+}
+
+async fn list(client: &Client, most: usize, is_json: bool) -> Result<()> {
+    let Listed { projects, has_more } = first(client, most).await?;
+    if has_more {
+        out::note("… there are more; --all shows them");
+    }
     if is_json {
         return projects.iter().try_for_each(print_json);
     }
@@ -127,14 +190,21 @@ async fn list(client: &Client, is_json: bool) -> Result<()> {
 
 /// Finds a project by its name or id.
 async fn find(client: &Client, project: &str) -> Result<Project> {
-    let projects = all(client).await?;
+    let projects = first(client, usize::MAX).await?.projects;
     let by_id = projects.iter().find(|it| it.id == project);
     let found = by_id.or_else(|| projects.iter().find(|it| it.name == project));
     let Some(found) = found else { bail!("there is no project {project}; `flotilla project ls` lists them") };
     Ok(found.clone())
 }
 
-async fn all(client: &Client) -> Result<Vec<Project>> {
+/// Projects in a list, by name.
+struct Listed {
+    projects: Vec<Project>,
+    has_more: bool,
+}
+
+/// The first projects, at most `most`.
+async fn first(client: &Client, most: usize) -> Result<Listed> {
     let (mut projects, mut cursor) = (vec![], String::new());
     loop {
         let page = Some(Page { limit: limits::PAGE_MAX, cursor });
@@ -144,8 +214,10 @@ async fn all(client: &Client) -> Result<Vec<Project>> {
                 .await?;
         projects.extend(answer.projects);
         cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            return Ok(projects);
+        if cursor.is_empty() || projects.len() >= most {
+            let has_more = !cursor.is_empty() || projects.len() > most;
+            projects.truncate(most);
+            return Ok(Listed { projects, has_more });
         }
     }
 }

@@ -128,8 +128,10 @@ pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
     let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
     arguments.attach.add_to(&mut prompt)?;
     let notes = if arguments.show.json || arguments.detach { Notes::Hidden } else { Notes::Shown };
-    let RepositorySource { name, source } = arguments.files.send(client, notes).await?;
-    let project = CreateProjectRequest { name, source: None };
+    let RepositorySource { name, source, place } = arguments.files.send(client, notes).await?;
+    // Sessions that other clients start in this directory open the same repository.
+    let project =
+        CreateProjectRequest { name, source: Some(source.clone()), place: Some(place), or_at_place: true };
     let project =
         call("create the project", || async { client.projects().create_project(project.clone()).await })
             .await?;

@@ -1,13 +1,17 @@
 //! Where the files of a session come from: a directory of the user, which travels as a bundle, or a URL that the server clones.
 
-use super::bundle::{self, Bundle, Start};
+use super::{
+    bundle::{self, Bundle, Start},
+    git::Git,
+};
 use crate::{
     client::{Client, call},
     terminal::out,
 };
 use anyhow::{Context as _, Result, bail};
+use domain::limits;
 use futures::{StreamExt as _, stream};
-use rpc::v1::{BundleHeader, Source, UploadBundleRequest, source, upload_bundle_request};
+use rpc::v1::{BundleHeader, Place, Source, UploadBundleRequest, source, upload_bundle_request};
 use std::path::{Path, PathBuf};
 use tokio::io::AsyncReadExt as _;
 
@@ -38,6 +42,8 @@ pub(crate) struct RepositorySource {
     /// The last component of the directory or URL.
     pub(crate) name: String,
     pub(crate) source: Source,
+    /// Where a local repository is.
+    pub(crate) place: Place,
 }
 
 impl RepositoryArgs {
@@ -71,6 +77,7 @@ impl RepositoryArgs {
                 Ok(RepositorySource {
                     name,
                     source: Source { from: Some(source::From::GitUrl(url)), revision },
+                    place: Place::default(),
                 })
             }
             Location::Directory { name, dir } => {
@@ -78,6 +85,7 @@ impl RepositoryArgs {
                     (true, _) => Start::Dirty,
                     (false, base) => Start::Revision(base.unwrap_or_else(|| "HEAD".to_owned())),
                 };
+                let place = place(&dir);
                 let bundle = tokio::task::spawn_blocking(move || bundle::make(&dir, &start))
                     .await
                     .context("make the bundle")??;
@@ -89,10 +97,17 @@ impl RepositoryArgs {
                     ));
                 }
                 let from = Some(source::From::BundleId(upload(client, &bundle).await?));
-                Ok(RepositorySource { name, source: Source { from, revision: String::new() } })
+                Ok(RepositorySource { name, source: Source { from, revision: String::new() }, place })
             }
         }
     }
+}
+
+/// The place of a local repository. A longer path cannot be the directory of a client.
+fn place(dir: &Path) -> Place {
+    let directory = dir.to_str().filter(|dir| dir.len() <= limits::NAME_BYTES_MAX).unwrap_or_default();
+    let remote = Git::at(dir).run(&["remote", "get-url", "origin"]).unwrap_or_default();
+    Place { directory: directory.to_owned(), remote }
 }
 
 /// What `--repo` names.

@@ -63,6 +63,24 @@ pub enum Body {
 }
 
 impl Body {
+    /// The text of a text or a reasoning.
+    pub fn text_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Text(text) => Some(&mut text.text),
+            Self::Reasoning(thought) => Some(&mut thought.text),
+            Self::File(_)
+            | Self::Tool(_)
+            | Self::StepStart(_)
+            | Self::StepFinish(_)
+            | Self::Snapshot(_)
+            | Self::Patch(_)
+            | Self::Agent(_)
+            | Self::Subtask(_)
+            | Self::Retry(_)
+            | Self::Compaction(_) => None,
+        }
+    }
+
     /// The value of `type`.
     pub fn kind(&self) -> &'static str {
         match self {

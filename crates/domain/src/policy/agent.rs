@@ -71,8 +71,8 @@ impl Agent {
                 let work = Rule { pattern: general, ..Rule::of("task", Verdict::Deny) };
                 vec![Rule::of("edit", Verdict::Deny), work]
             }
-            // The to-do list belongs to the agent that gave the task.
-            Self::General => vec![Rule::of("todowrite", Verdict::Deny)],
+            // The to-do list, and the person, belong to the agent that gave the task.
+            Self::General => ["question", "todowrite"].map(|tool| Rule::of(tool, Verdict::Deny)).to_vec(),
             Self::Explore => {
                 let looks =
                     ["bash", "glob", "grep", "list", "read"].map(|tool| Rule::of(tool, Verdict::Allow));
@@ -132,6 +132,13 @@ mod tests {
             assert!(rules.hides(tool), "{tool}");
         }
         assert!(!rules.hides("read"));
+    }
+
+    #[test]
+    fn a_subagent_asks_no_questions() {
+        for agent in Agent::ALL {
+            assert_eq!(agent.rules().hides("question"), Agent::SUBAGENTS.contains(&agent), "{agent:?}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn from_row(row: &sqlx::postgres::PgRow) -> Result<Project, Error> {
 }
 
 impl Store {
-    /// Creates a project, or returns the existing one with that name.
+    /// Creates a project, or returns the existing one with that name. An existing project without files gets the source.
     ///
     /// # Errors
     /// `Db`.
@@ -59,16 +59,17 @@ impl Store {
         source: &Source,
     ) -> Result<Project, Error> {
         let mut tx = self.begin(tenant).await?;
-        // The update changes nothing; it only makes `returning` return the existing row.
         let row = sqlx::query(AssertSqlSafe(format!(
             "insert into project (tenant_id, id, name, source) values ($1, $2, $3, $4)
-             on conflict (tenant_id, name) do update set name = excluded.name
+             on conflict (tenant_id, name) do update
+               set source = case when project.source::jsonb = $5::jsonb then excluded.source else project.source end
              returning {COLUMNS}"
         )))
         .bind(tenant.0)
         .bind(id.as_str())
         .bind(name)
         .bind(Json(source))
+        .bind(Json(Source::default()))
         .fetch_one(&mut *tx)
         .await?;
         let project = from_row(&row)?;
@@ -137,15 +138,83 @@ impl Store {
         Ok(project)
     }
 
-    /// Returns the project of this name, if there is one.
+    /// Returns the project of this name, else the one that has this place.
     ///
     /// # Errors
     /// `Db`.
     pub async fn find_project(&self, tenant: TenantId, name: &str) -> Result<Option<Project>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let sql = format!("select {COLUMNS} from project where tenant_id = $1 and name = $2");
+        let sql = format!(
+            "select {COLUMNS} from project where tenant_id = $1 and (name = $2
+               or id = (select project_id from project_place where tenant_id = $1 and place = $2))
+             order by name = $2 desc limit 1"
+        );
         let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name).fetch_optional(&mut *tx).await?;
         row.as_ref().map(from_row).transpose()
+    }
+
+    /// Gives a project places. A place that belonged to another project moves to this one.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn add_project_places(
+        &self,
+        tenant: TenantId,
+        id: &ProjectId,
+        places: &[String],
+    ) -> Result<(), Error> {
+        let mut tx = self.begin(tenant).await?;
+        sqlx::query(
+            "insert into project_place (tenant_id, place, project_id) select $1, place, $2 from unnest($3::text[]) place
+             on conflict (tenant_id, place) do update set project_id = excluded.project_id",
+        )
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .bind(places)
+        .execute(&mut *tx)
+        .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Removes all places of a project.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn remove_project_places(&self, tenant: TenantId, id: &ProjectId) -> Result<(), Error> {
+        let mut tx = self.begin(tenant).await?;
+        sqlx::query("delete from project_place where tenant_id = $1 and project_id = $2")
+            .bind(tenant.0)
+            .bind(id.as_str())
+            .execute(&mut *tx)
+            .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Deletes a project with its settings and places. False if it still has sessions: then nothing is deleted.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn delete_project(&self, tenant: TenantId, id: &ProjectId) -> Result<bool, Error> {
+        let mut tx = self.begin(tenant).await?;
+        // A new session takes a weaker lock of this row, so none is created until the end.
+        sqlx::query("select 1 from project where tenant_id = $1 and id = $2 for update")
+            .bind(tenant.0)
+            .bind(id.as_str())
+            .fetch_optional(&mut *tx)
+            .await?
+            .ok_or(Error::NotFound(Entity::Project))?;
+        let session = sqlx::query("select 1 from session where tenant_id = $1 and project_id = $2 limit 1");
+        if session.bind(tenant.0).bind(id.as_str()).fetch_optional(&mut *tx).await?.is_some() {
+            return Ok(false);
+        }
+        for deletion in [
+            "delete from settings where tenant_id = $1 and project_id = $2",
+            "delete from project where tenant_id = $1 and id = $2",
+        ] {
+            sqlx::query(deletion).bind(tenant.0).bind(id.as_str()).execute(&mut *tx).await?;
+        }
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// Lists projects by name; the cursor is the last name.

@@ -50,6 +50,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
                     select id, 'per_1', 'bash', 'ls *', 'ann' from tenant";
     world.sql(approval).await;
     store.put_settings(tenant, None, "{}", "ann").await.unwrap();
+    store.add_project_places(tenant, &world.project, &["/home/ann/app".to_owned()]).await.unwrap();
     let deleted = world.session().await;
     world.store.delete_session(tenant, &deleted).await.unwrap();
     let stranger = world.sample.tenant();

@@ -2,4 +2,5 @@
 
 pub(crate) mod bundles;
 pub(crate) mod manage;
+pub(crate) mod place;
 pub(crate) mod source;

@@ -71,7 +71,7 @@ pub(crate) async fn set(
         Some(store.put_settings(tenant, id, document, principal.name()).await?)
     };
     match &project {
-        Some(project) => refresh_clients(gateway, principal, project)?,
+        Some(project) => refresh_clients(gateway, principal, &project.name).await?,
         None => refresh_all_clients(gateway, principal)?,
     }
     Ok(stored)

@@ -51,6 +51,9 @@ pub(crate) enum Error {
     /// Wait until the session is idle, or abort it.
     #[error("the session is busy; wait until it and its subtasks are idle, or abort it")]
     Busy,
+    /// Delete its sessions first.
+    #[error("the project has sessions; delete them first")]
+    ProjectNotEmpty,
     /// Finish the revert, or take it back.
     #[error("the last revert did not finish; revert again, or take it back")]
     RevertUnfinished,
@@ -133,6 +136,7 @@ impl Error {
             Self::SessionFull(_) => "session_full",
             Self::Quarantined => "session_quarantined",
             Self::Busy => "session_busy",
+            Self::ProjectNotEmpty => "project_not_empty",
             Self::RevertUnfinished => "revert_unfinished",
             Self::EpochStale => "epoch_stale",
             Self::NotQuarantined => "not_quarantined",
@@ -168,6 +172,7 @@ impl Error {
             Self::TooManyAttempts { .. } | Self::SessionFull(_) | Self::ForkTooLarge(_) => Kind::Exhausted,
             Self::Quarantined
             | Self::Busy
+            | Self::ProjectNotEmpty
             | Self::RevertUnfinished
             | Self::EpochStale
             | Self::NotQuarantined

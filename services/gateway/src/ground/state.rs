@@ -1,7 +1,7 @@
 //! The connections and settings that every call shares, and the source of the gateway's ids.
 
 use super::{origin::Origins, sandbox::Sandbox};
-use crate::config::Config;
+use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
 use domain::{
@@ -24,6 +24,7 @@ pub(crate) struct State {
     pub(crate) models: Arc<[ModelRef]>,
     /// The web pages that may call.
     pub(crate) origins: Origins,
+    pub(crate) unknown_directories: UnknownDirectories,
     /// Settings that bind every session.
     platform: Arc<[Document]>,
     pub(crate) shutdown: CancellationToken,
@@ -52,6 +53,7 @@ impl State {
             sandbox: Sandbox::connect(backends)?,
             models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
             origins: Origins::new(&config.origins),
+            unknown_directories: config.unknown_directories,
             platform: platform.into(),
             shutdown,
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),

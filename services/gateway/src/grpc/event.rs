@@ -94,7 +94,7 @@ fn tenant_item(item: TenantItem) -> v1::SubscribeAllResponse {
     v1::SubscribeAllResponse {
         session_id: item.session.map(String::from).unwrap_or_default(),
         project_id: item.project.map(|project| project.to_string()).unwrap_or_default(),
-        cursor: cursor::of_tenant(item.horizon),
+        cursor: item.cursor.to_string(),
         item: Some(content),
     }
 }

@@ -8,12 +8,18 @@ use super::{
 use crate::{
     app::projects::{
         bundles::{BundleHeader, BundleUpload},
-        manage,
+        manage::{self, Match, PlacedSource},
+        place::RepositoryLocation,
     },
     ground::{entity::Entity, invalid::Invalid},
 };
 use rpc::v1::{self, project_service_server::ProjectService, upload_bundle_request::Part};
 use tonic::{Request, Response, Status, Streaming};
+
+fn placed(source: Option<v1::Source>, place: Option<v1::Place>) -> PlacedSource {
+    let v1::Place { directory, remote } = place.unwrap_or_default();
+    PlacedSource { source: convert::from_source(source), place: RepositoryLocation { directory, remote } }
+}
 
 #[tonic::async_trait]
 impl ProjectService for Service {
@@ -23,10 +29,20 @@ impl ProjectService for Service {
     ) -> Result<Response<v1::CreateProjectResponse>, Status> {
         let principal = self.principal(&request).await?;
         let request = request.into_inner();
-        let source = convert::from_source(request.source);
-        respond(manage::create(&self.0, &principal, &request.name, &source).await, |project| {
+        let source = placed(request.source, request.place);
+        let wanted = if request.or_at_place { Match::Place } else { Match::Name };
+        respond(manage::create(&self.0, &principal, &request.name, &source, wanted).await, |project| {
             v1::CreateProjectResponse { project: Some(convert::project(project)) }
         })
+    }
+
+    async fn delete_project(
+        &self,
+        request: Request<v1::DeleteProjectRequest>,
+    ) -> Result<Response<v1::DeleteProjectResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let id = id(&request.get_ref().project_id, Entity::Project)?;
+        respond(manage::delete(&self.0, &principal, &id).await, |()| v1::DeleteProjectResponse {})
     }
 
     async fn get_project(
@@ -46,7 +62,8 @@ impl ProjectService for Service {
     ) -> Result<Response<v1::SetProjectSourceResponse>, Status> {
         let principal = self.principal(&request).await?;
         let request = request.into_inner();
-        let (id, source) = (id(&request.project_id, Entity::Project)?, convert::from_source(request.source));
+        let id = id(&request.project_id, Entity::Project)?;
+        let source = placed(request.source, request.place);
         respond(manage::set_source(&self.0, &principal, &id, &source).await, |project| {
             v1::SetProjectSourceResponse { project: Some(convert::project(project)) }
         })

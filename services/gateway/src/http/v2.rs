@@ -2,8 +2,10 @@
 //! `v1`.
 
 pub(super) mod events;
+pub(super) mod files;
 pub(super) mod location;
 pub(super) mod messages;
 pub(super) mod requests;
 pub(super) mod sessions;
 mod shape;
+pub(super) mod terminals;

@@ -1,6 +1,6 @@
 //! The events that the sessions of a tenant wrote since a moment, for streams that resume: read page by page from Postgres.
 
-use super::update::Directory;
+use super::{cursor::TenantCursor, update::Directory};
 use crate::ground::{error::Error, state::State};
 use domain::{
     event::StoredEvent,
@@ -8,10 +8,7 @@ use domain::{
     limits,
 };
 use std::{sync::Arc, vec};
-use store::{
-    log::feed::{FeedEntry, Horizon},
-    session::deletion::Tombstone,
-};
+use store::{log::feed::FeedEntry, session::deletion::Tombstone};
 
 /// The range of events.
 #[derive(Debug, Clone)]
@@ -19,10 +16,10 @@ pub(crate) struct BacklogRange {
     pub(crate) tenant: TenantId,
     /// `None`: those of all projects.
     pub(crate) project: Option<ProjectId>,
-    pub(crate) since: Horizon,
+    pub(crate) since: TenantCursor,
 }
 
-/// The events of a range. The reader may already have some of them.
+/// The events of a range. The reader may already have some of those of sessions whose position its cursor does not hold.
 pub(crate) struct Backlog {
     state: State,
     range: BacklogRange,
@@ -58,13 +55,19 @@ impl Backlog {
     /// # Errors
     /// `store_unavailable`.
     pub(crate) async fn open(state: &State, range: BacklogRange) -> Result<Self, Error> {
-        let BacklogRange { tenant, since, .. } = range;
+        let BacklogRange { tenant, since, .. } = &range;
+        let (tenant, horizon) = (*tenant, since.horizon);
         let is_inside = |of: &ProjectId| range.project.as_ref().is_none_or(|project| project == of);
-        let (_, mut sessions) = state.store.list_written(tenant, since).await?;
-        sessions.retain(|written| is_inside(&written.project));
+        let (_, mut sessions) = state.store.list_written(tenant, horizon).await?;
+        sessions.retain(|written| {
+            is_inside(&written.project) && since.sent(&written.session, written.seq) < written.seq
+        });
         // Read deletions after the sessions: a deletion in between may be found twice, but never missed.
-        let mut deleted = state.store.list_deleted(tenant, since).await?;
-        deleted.retain(|tombstone| is_inside(&tombstone.project));
+        let mut deleted = state.store.list_deleted(tenant, horizon).await?;
+        deleted.retain(|tombstone| {
+            let seq = tombstone.event().seq;
+            is_inside(&tombstone.project) && since.sent(&tombstone.session, seq) < seq
+        });
         let (sessions, deleted) = (sessions.into_iter(), deleted.into_iter());
         Ok(Self { state: state.clone(), range, sessions, deleted, rest: None })
     }
@@ -102,9 +105,11 @@ impl Backlog {
     }
 
     async fn begin(&self, session: FeedEntry) -> Result<SessionRest, Error> {
-        let BacklogRange { tenant, since, .. } = self.range;
-        let first = self.state.store.find_first_since(tenant, &session.session, since).await?;
+        let BacklogRange { tenant, since, .. } = &self.range;
+        let store = &self.state.store;
+        let first = store.find_first_since(*tenant, &session.session, since.horizon).await?;
         let after = first.map_or(session.seq, |first| first.saturating_sub(1));
+        let after = after.max(since.sent(&session.session, session.seq));
         Ok(SessionRest { session, after })
     }
 }

@@ -3,10 +3,12 @@
 //! each session in order; a subscriber that resumes may get an item twice.
 
 use super::{
+    cursor::TenantCursor,
     event::{Fragment, open_text},
     hub::POLL_WITHOUT_NATS,
-    open_parts::OpenParts,
+    open_parts::{OpenParts, TextChange},
     open_texts::OpenTexts,
+    progress::Progress,
     shared::SharedMap,
     subscription::REPAIR_INTERVAL,
     update::{Content, Directory, Update, UpdateScope},
@@ -32,7 +34,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// Poll interval for events whose NATS message was lost. A cursor may lag behind by this time.
+/// Poll interval for events whose NATS message was lost. The horizon lags behind by this time.
 const POLL_WITH_NATS: Duration = Duration::from_secs(2);
 /// Pending updates of one slow subscriber. With more, it starts again from Postgres.
 const WAITING_MAX: usize = 4_096;
@@ -75,9 +77,9 @@ impl Feeds {
         for (_, feed) in self.0.filter(|_| true) {
             // A feed without a horizon has no subscriber yet.
             let Some(horizon) = *feed.horizon.borrow() else { continue };
-            let content = Content::Notice(notice.clone());
+            let (content, cursor) = (Content::Notice(notice.clone()), Arc::new(TenantCursor::at(horizon)));
             // This fails if the last subscriber is leaving.
-            drop(feed.updates.send(Arc::new(Update { scope: UpdateScope::Tenant, content, horizon })));
+            drop(feed.updates.send(Arc::new(Update { scope: UpdateScope::Tenant, content, cursor })));
         }
     }
 }
@@ -91,7 +93,7 @@ impl Feed {
             tenant,
             updates: updates.clone(),
             horizons,
-            horizon: 0,
+            progress: Progress::default(),
             sessions: HashMap::new(),
             gone: HashSet::new(),
             texts: Arc::clone(&texts),
@@ -111,7 +113,7 @@ struct Source {
     tenant: TenantId,
     updates: broadcast::Sender<Arc<Update>>,
     horizons: watch::Sender<Option<Horizon>>,
-    horizon: Horizon,
+    progress: Progress,
     sessions: HashMap<SessionId, Position>,
     /// Deleted sessions that were reported and that the next poll may find again.
     gone: HashSet<SessionId>,
@@ -185,9 +187,8 @@ impl Source {
 
     /// Forwards commits whose message was lost, and moves the horizon.
     async fn poll(&mut self) -> Result<(), store::error::Error> {
-        let is_first = self.horizon == 0;
         // A new feed starts at the current head; it does not replay older events.
-        let since = if is_first { i64::MAX as u64 } else { self.horizon };
+        let since = if self.horizon() == 0 { i64::MAX as u64 } else { self.horizon() };
         let (horizon, written) = self.state.store.list_written(self.tenant, since).await?;
         for session in written {
             let position = self.sessions.get(&session.session);
@@ -196,7 +197,7 @@ impl Source {
             }
         }
         self.report_deleted(since).await?;
-        self.horizon = horizon;
+        self.progress.reach(horizon);
         self.horizons.send_replace(Some(horizon));
         if self.sessions.len() > SESSIONS_MAX {
             self.sessions.clear();
@@ -211,14 +212,19 @@ impl Source {
                 let directory = Directory { project, name: notice.project_name.clone() };
                 (UpdateScope::Project(Arc::new(directory)), notice)
             }
-            (Subject::Tenant, News::Notice(notice)) => (UpdateScope::Tenant, notice),
+            (Subject::Tenant, News::Notice(notice)) if notice.project_name.is_empty() => {
+                (UpdateScope::Tenant, notice)
+            }
+            (Subject::Tenant, News::Notice(notice)) => {
+                (UpdateScope::Directory(notice.project_name.clone()), notice)
+            }
             (
                 Subject::Project(_) | Subject::Tenant,
                 News::Event(_) | News::Delta(_) | News::Beat { .. } | News::Joined,
             ) => return Ok(()),
         };
         // Before the first poll the feed has no subscribers.
-        if self.horizon > 0 {
+        if self.horizon() > 0 {
             self.send(scope, Content::Notice(notice));
         }
         Ok(())
@@ -229,7 +235,7 @@ impl Source {
         match news {
             // The tombstone was reported together with those of its subtasks; the log is deleted.
             News::Event(event) if event.kind == event::DELETED && self.gone.contains(&session) => {}
-            News::Event(event) if event.kind == event::DELETED => self.report_deleted(self.horizon).await?,
+            News::Event(event) if event.kind == event::DELETED => self.report_deleted(self.horizon()).await?,
             News::Event(event) => match position {
                 Some(position) if event.seq <= position.seen => {}
                 Some(position) if event.seq == position.seen + 1 => {
@@ -274,7 +280,9 @@ impl Source {
                 let directory =
                     Directory { project: tombstone.project.clone(), name: tombstone.project_name.clone() };
                 let scope = UpdateScope::Session(tombstone.session.clone(), Arc::new(directory));
-                self.send(scope, Content::Event(tombstone.event()));
+                let event = tombstone.event();
+                self.progress.send(&tombstone.session, event.seq);
+                self.send(scope, Content::Event { event, text: None });
             }
             gone.insert(tombstone.session);
         }
@@ -288,7 +296,7 @@ impl Source {
         if !self.sessions.contains_key(session) {
             let info = store.get_session(tenant, session).await?.info;
             let head = store.get_head(tenant, session).await?;
-            let first = store.find_first_since(tenant, session, self.horizon).await?;
+            let first = store.find_first_since(tenant, session, self.horizon()).await?;
             let seen = first.map_or(head.seq, |first| first.saturating_sub(1));
             let name = store.get_project(tenant, &info.project_id).await?.name;
             let (directory, epoch) = (Arc::new(Directory { project: info.project_id, name }), head.epoch);
@@ -311,8 +319,8 @@ impl Source {
         let Some(position) = self.sessions.get_mut(session) else { return Ok(()) };
         let parts = newest.into_iter().flat_map(|entry| entry.parts);
         for (_, part) in parts.filter(|(_, part)| open_text(part).is_some()) {
-            self.texts.begin(&part.id, "");
-            position.open.open(part.id, part.message_id, 0);
+            position.open.open(part.id.clone(), part.message_id.clone(), 0);
+            self.texts.begin_empty(part);
         }
         self.send_stored_text(session).await
     }
@@ -321,24 +329,29 @@ impl Source {
         let Some(position) = self.sessions.get_mut(session) else { return };
         position.seen = event.seq;
         position.epoch = position.epoch.max(event.epoch);
-        position.open.observe(&event.kind, event.properties.as_bytes());
+        let text = TextChange::of(&event.kind, event.properties.as_bytes());
+        if let Some(change) = &text {
+            position.open.change(change.clone());
+        }
         self.texts.observe(&event);
+        self.progress.send(session, event.seq);
         let scope = UpdateScope::Session(session.clone(), Arc::clone(&position.directory));
-        self.send(scope, Content::Event(event));
+        self.send(scope, Content::Event { event, text });
     }
 
     fn send_delta(&mut self, session: &SessionId, delta: &Delta) {
         let position = self.sessions.get_mut(session);
         let Some(position) = position.filter(|position| delta.epoch >= position.epoch) else { return };
-        let (fragments, directory) = (position.open.add_delta(delta), Arc::clone(&position.directory));
-        self.send_fragments(session, &directory, fragments);
+        let fragments = position.open.add_delta(delta);
+        self.send_fragments(session, fragments);
     }
 
-    fn send_fragments(&self, session: &SessionId, directory: &Arc<Directory>, fragments: Vec<Fragment>) {
+    fn send_fragments(&self, session: &SessionId, fragments: Vec<Fragment>) {
+        let Some(Position { directory, seen, .. }) = self.sessions.get(session) else { return };
         for fragment in fragments {
             self.texts.extend(&fragment);
             let scope = UpdateScope::Session(session.clone(), Arc::clone(directory));
-            self.send(scope, Content::Fragment(fragment));
+            self.send(scope, Content::Fragment { fragment, after: *seen });
         }
     }
 
@@ -358,13 +371,18 @@ impl Source {
         let chunks = self.state.store.list_chunks(self.tenant, session, epoch).await?;
         let Some(position) = self.sessions.get_mut(session) else { return Ok(()) };
         let fragments = chunks.iter().flat_map(|chunk| position.open.add_chunk(chunk)).collect();
-        let directory = Arc::clone(&position.directory);
-        self.send_fragments(session, &directory, fragments);
+        self.send_fragments(session, fragments);
         Ok(())
     }
 
     fn send(&self, scope: UpdateScope, content: Content) {
         // This fails while the feed has no subscriber.
-        drop(self.updates.send(Arc::new(Update { scope, content, horizon: self.horizon })));
+        let cursor = Arc::clone(self.progress.cursor());
+        drop(self.updates.send(Arc::new(Update { scope, content, cursor })));
+    }
+
+    /// The moment before which everything was sent; 0 before the first poll.
+    fn horizon(&self) -> Horizon {
+        self.progress.cursor().horizon
     }
 }

@@ -11,6 +11,9 @@ pub(crate) const ALL_DISPOSED: &str = "global.disposed";
 /// Clients must read everything of a directory again.
 pub(crate) const DISPOSED: &str = "server.instance.disposed";
 
+/// The reader of a notice for everyone.
+pub(crate) const EVERY_READER: &str = "";
+
 /// A notice for all subscribers, under the name that OpenCode's clients know.
 pub(crate) fn notice(state: &State, kind: &str, properties: &Value) -> Option<Notice> {
     Some(Notice {
@@ -74,6 +77,20 @@ pub(crate) fn notify_clients(
     let notice = notice(state, command.kind, &command.properties);
     let notice = notice.map(|notice| Notice { reader: reader.to_owned(), ..notice });
     notify_project(state, tenant, project, notice);
+}
+
+/// As [`notify_clients`], in a directory that has no project yet.
+pub(crate) fn notify_directory(
+    state: &State,
+    tenant: TenantId,
+    directory: &str,
+    reader: &str,
+    command: &ClientCommand,
+) {
+    if let Some(notice) = notice(state, command.kind, &command.properties) {
+        let notice = Notice { reader: reader.to_owned(), project_name: directory.to_owned(), ..notice };
+        state.publisher.notify(tenant, &Subject::Tenant, &notice);
+    }
 }
 
 fn notify_project(state: &State, tenant: TenantId, project: &Project, notice: Option<Notice>) {

@@ -52,26 +52,46 @@ struct PartRemoval {
     part_id: PartId,
 }
 
-impl OpenParts {
-    /// Processes an event that opens or closes a part.
-    pub(crate) fn observe(&mut self, kind: &str, properties: &[u8]) {
+/// What an event does to streamed text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TextChange {
+    /// The part streams on after this text.
+    Open { part: PartId, message: MessageId, have_bytes: u64 },
+    /// The part has its whole text, or was removed.
+    Close(PartId),
+}
+
+impl TextChange {
+    /// Reads the change from an event; `None` if the event is not about a text or a reasoning.
+    pub(crate) fn of(kind: &str, properties: &[u8]) -> Option<Self> {
         match kind {
             "message.part.updated" => {
-                let Ok(PartUpdate { part }) = serde_json::from_slice(properties) else { return };
-                let streams = part.kind == "text" || part.kind == "reasoning";
-                if streams && part.time.is_some_and(|time| time.end.is_none()) {
-                    let have_bytes = part.text.map_or(0, |text| text.len() as u64);
-                    self.open(part.id, part.message_id, have_bytes);
+                let part = serde_json::from_slice::<PartUpdate>(properties).ok()?.part;
+                if part.kind != "text" && part.kind != "reasoning" {
+                    return None;
+                }
+                let is_open = part.time.is_some_and(|time| time.end.is_none());
+                let have_bytes = part.text.map_or(0, |text| text.len() as u64);
+                Some(if is_open {
+                    Self::Open { part: part.id, message: part.message_id, have_bytes }
                 } else {
-                    self.0.remove(&part.id);
-                }
+                    Self::Close(part.id)
+                })
             }
-            "message.part.removed" => {
-                if let Ok(PartRemoval { part_id }) = serde_json::from_slice(properties) {
-                    self.0.remove(&part_id);
-                }
-            }
-            _ => {}
+            "message.part.removed" => serde_json::from_slice::<PartRemoval>(properties)
+                .ok()
+                .map(|removal| Self::Close(removal.part_id)),
+            _ => None,
+        }
+    }
+}
+
+impl OpenParts {
+    /// Opens or closes a part.
+    pub(crate) fn change(&mut self, change: TextChange) {
+        match change {
+            TextChange::Open { part, message, have_bytes } => self.open(part, message, have_bytes),
+            TextChange::Close(part) => drop(self.0.remove(&part)),
         }
     }
 
@@ -138,7 +158,7 @@ mod tests {
 
     fn observe(parts: &mut OpenParts, json: &str) {
         let properties = format!(r#"{{"sessionID":"ses_1","part":{json},"time":1}}"#);
-        parts.observe("message.part.updated", properties.as_bytes());
+        parts.change(TextChange::of("message.part.updated", properties.as_bytes()).expect("a text"));
     }
 
     fn delta(offset: u64, text: &str) -> Delta {

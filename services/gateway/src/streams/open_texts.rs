@@ -1,4 +1,4 @@
-//! The texts of open parts, as far as a feed sent them. A client that joins in the middle of a part starts with this
+//! Open parts with their texts, as far as a feed sent them. A client that joins in the middle of a part starts with this
 //! text.
 
 use super::event::{Fragment, open_text};
@@ -13,9 +13,9 @@ use std::{
 /// event.
 const TEXTS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Texts by part.
+/// The parts by id.
 #[derive(Debug, Default)]
-pub(crate) struct OpenTexts(Mutex<HashMap<PartId, String>>);
+pub(crate) struct OpenTexts(Mutex<HashMap<PartId, Part>>);
 
 #[derive(Deserialize)]
 struct PartUpdate {
@@ -29,26 +29,34 @@ struct PartRemoval {
 }
 
 impl OpenTexts {
-    /// The text of an open part so far.
-    pub(crate) fn get(&self, part: &PartId) -> Option<String> {
+    /// An open part with its text so far.
+    pub(crate) fn get(&self, part: &PartId) -> Option<Part> {
         self.lock().get(part).cloned()
     }
 
-    /// Adds an open part.
-    pub(super) fn begin(&self, part: &PartId, text: &str) {
-        let mut texts = self.lock();
-        if texts.values().map(String::len).sum::<usize>() < TEXTS_BYTES_MAX {
-            texts.insert(part.clone(), text.to_owned());
+    /// Adds an open part without its text, which follows in fragments.
+    pub(super) fn begin_empty(&self, mut part: Part) {
+        if let Some(text) = part.body.text_mut() {
+            text.clear();
+        }
+        self.begin(part);
+    }
+
+    fn begin(&self, part: Part) {
+        let mut parts = self.lock();
+        let bytes: usize = parts.values().filter_map(open_text).map(str::len).sum();
+        if bytes < TEXTS_BYTES_MAX {
+            parts.insert(part.id.clone(), part);
         }
     }
 
     /// Processes an event that opens or closes a part.
-    pub(super) fn observe(&self, event: &StoredEvent) {
+    pub(crate) fn observe(&self, event: &StoredEvent) {
         match event.kind.as_str() {
             "message.part.updated" => {
                 let Ok(PartUpdate { part }) = serde_json::from_str(&event.properties) else { return };
                 match open_text(&part) {
-                    Some(text) => self.begin(&part.id, text),
+                    Some(_) => self.begin(part),
                     None => drop(self.lock().remove(&part.id)),
                 }
             }
@@ -62,15 +70,15 @@ impl OpenTexts {
     }
 
     /// Appends a fragment, if it continues the text.
-    pub(super) fn extend(&self, fragment: &Fragment) {
-        if let Some(text) = self.lock().get_mut(&fragment.part_id)
+    pub(crate) fn extend(&self, fragment: &Fragment) {
+        if let Some(text) = self.lock().get_mut(&fragment.part_id).and_then(|part| part.body.text_mut())
             && text.len() as u64 == fragment.offset_bytes
         {
             text.push_str(&fragment.text);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PartId, String>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PartId, Part>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use super::{
     cursor::Start,
     event::{Fragment, StreamEvent},
     hub::{Hub, Line, LineEvent},
-    open_parts::OpenParts,
+    open_parts::{OpenParts, TextChange},
 };
 use crate::ground::{entity::Entity, error::Error, invalid::Invalid, state::State};
 use domain::{
@@ -218,7 +218,9 @@ impl Stream {
         self.seen = event.seq;
         self.head = self.head.max(event.seq);
         self.epoch = self.epoch.max(event.epoch);
-        self.open.observe(&event.kind, &event.properties);
+        if let Some(change) = TextChange::of(&event.kind, &event.properties) {
+            self.open.change(change);
+        }
         let after = self.subscription.until_idle_after;
         let is_last = event.kind == event::IDLE && after.is_some_and(|after| event.seq >= after);
         self.send(Item::Event(event)).await?;

@@ -2,9 +2,11 @@
 
 use super::{
     backlog::{Backlog, BacklogRange},
+    cursor::TenantCursor,
     event::{Fragment, StreamEvent},
     feed::Feeds,
-    update::{Content, Update},
+    progress::Progress,
+    update::{Content, Interest, Update},
 };
 use crate::ground::{error::Error, invalid::Invalid, state::State};
 use bus::feed::Notice;
@@ -34,7 +36,7 @@ pub(crate) struct TenantSubscription {
     /// `None`: all projects.
     pub(crate) project: Option<ProjectId>,
     /// `None`: from now on.
-    pub(crate) since: Option<Horizon>,
+    pub(crate) since: Option<TenantCursor>,
 }
 
 /// One item for a subscriber.
@@ -44,7 +46,7 @@ pub(crate) struct TenantItem {
     pub(crate) project: Option<ProjectId>,
     pub(crate) content: TenantContent,
     /// The cursor for resuming after this item.
-    pub(crate) horizon: Horizon,
+    pub(crate) cursor: Arc<TenantCursor>,
 }
 
 /// The update.
@@ -70,12 +72,14 @@ pub(crate) async fn subscribe(
 ) -> Result<mpsc::Receiver<Result<TenantItem, Error>>, Error> {
     let (feed, updates) = feeds.join(state, subscription.tenant).await;
     let now = feed.horizon();
-    let horizon = subscription.since.unwrap_or(now);
-    if horizon > now {
+    let cursor = subscription.since.clone().unwrap_or_else(|| TenantCursor::at(now));
+    if cursor.horizon > now {
         return Err(Invalid::Cursor.because("the cursor is ahead of every event"));
     }
     let (items, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
-    let stream = Stream { state: state.clone(), subscription, items, seen: HashMap::new(), horizon };
+    let cursor = Arc::new(cursor);
+    let interest = Interest::of(subscription.project.clone());
+    let stream = Stream { state: state.clone(), subscription, interest, items, seen: HashMap::new(), cursor };
     let backlog = match stream.subscription.since {
         Some(_) => Some(stream.backlog().await?),
         None => None,
@@ -91,10 +95,11 @@ pub(crate) async fn subscribe(
 struct Stream {
     state: State,
     subscription: TenantSubscription,
+    interest: Interest,
     items: Items,
     /// Positions up to which sessions were read from Postgres.
     seen: HashMap<SessionId, u64>,
-    horizon: Horizon,
+    cursor: Arc<TenantCursor>,
 }
 
 impl Stream {
@@ -118,8 +123,7 @@ impl Stream {
         mut updates: broadcast::Receiver<Arc<Update>>,
     ) -> Result<(), Error> {
         if let Some(backlog) = backlog {
-            Box::pin(self.resume(backlog)).await?;
-            self.horizon = now;
+            Box::pin(self.resume(backlog, now)).await?;
         }
         let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
         let (shutdown, items) = (self.state.shutdown.clone(), self.items.clone());
@@ -141,7 +145,8 @@ impl Stream {
                     Err(RecvError::Lagged(_)) => {
                         updates = updates.resubscribe();
                         let backlog = Box::pin(self.backlog()).await?;
-                        Box::pin(self.resume(backlog)).await?;
+                        let now = self.cursor.horizon;
+                        Box::pin(self.resume(backlog, now)).await?;
                     }
                     Err(RecvError::Closed) => return Err(Error::BusUnavailable),
                 },
@@ -152,7 +157,7 @@ impl Stream {
     /// Sends everything that was written since the last item.
     async fn backlog(&self) -> Result<Backlog, Error> {
         let TenantSubscription { tenant, project, .. } = self.subscription.clone();
-        let range = BacklogRange { tenant, project, since: self.horizon };
+        let range = BacklogRange { tenant, project, since: (*self.cursor).clone() };
         let backlog = Backlog::open(&self.state, range).await?;
         if backlog.len() > RESUMED_SESSIONS_MAX {
             return Err(Error::CursorTooOld { sessions: backlog.len(), limit: RESUMED_SESSIONS_MAX });
@@ -160,10 +165,14 @@ impl Stream {
         Ok(backlog)
     }
 
-    async fn resume(&mut self, mut backlog: Backlog) -> Result<(), Error> {
+    /// Sends a backlog. Afterwards the subscriber has everything before `now`.
+    async fn resume(&mut self, mut backlog: Backlog, now: Horizon) -> Result<(), Error> {
+        let mut progress = Progress::since((*self.cursor).clone());
         while let Some(page) = backlog.next().await? {
             for event in page.events {
                 self.seen.insert(page.session.clone(), event.seq);
+                progress.send(&page.session, event.seq);
+                self.cursor = Arc::clone(progress.cursor());
                 let content = TenantContent::Event(event.into());
                 self.send(Some(&page.session), Some(&page.directory.project), content).await;
             }
@@ -171,20 +180,22 @@ impl Stream {
                 return Ok(());
             }
         }
+        progress.reach(now);
+        self.cursor = Arc::clone(progress.cursor());
         Ok(())
     }
 
     async fn forward(&mut self, update: &Update) {
-        if !update.concerns(&self.subscription.reader, self.subscription.project.as_ref()) {
+        if !update.concerns(&self.subscription.reader, &self.interest) {
             return;
         }
-        self.horizon = update.horizon;
+        self.cursor = Arc::clone(&update.cursor);
         let session = update.scope.session();
         let seen = session.and_then(|session| self.seen.get(session));
         let content = match &update.content {
-            Content::Event(event) if seen.is_some_and(|seen| event.seq <= *seen) => return,
-            Content::Event(event) => TenantContent::Event(event.clone().into()),
-            Content::Fragment(fragment) => TenantContent::Fragment(fragment.clone()),
+            Content::Event { event, .. } if seen.is_some_and(|seen| event.seq <= *seen) => return,
+            Content::Event { event, .. } => TenantContent::Event(event.clone().into()),
+            Content::Fragment { fragment, .. } => TenantContent::Fragment(fragment.clone()),
             Content::Notice(notice) => TenantContent::Notice(notice.clone()),
         };
         let project = update.scope.directory().map(|directory| &directory.project);
@@ -194,7 +205,7 @@ impl Stream {
     /// Sends an item. The loop notices when the subscriber has left.
     async fn send(&self, session: Option<&SessionId>, project: Option<&ProjectId>, content: TenantContent) {
         let (session, project) = (session.cloned(), project.cloned());
-        let item = TenantItem { session, project, content, horizon: self.horizon };
+        let item = TenantItem { session, project, content, cursor: Arc::clone(&self.cursor) };
         drop(self.items.send(Ok(item)).await);
     }
 }

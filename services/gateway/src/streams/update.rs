@@ -1,13 +1,13 @@
 //! The updates that the feed of a tenant sends to its subscribers.
 
-use super::event::Fragment;
+use super::{cursor::TenantCursor, event::Fragment, open_parts::TextChange};
 use bus::feed::Notice;
 use domain::{
     event::StoredEvent,
     ids::{ProjectId, SessionId},
 };
 use std::sync::Arc;
-use store::{log::feed::Horizon, tenant::projects::Project};
+use store::tenant::projects::Project;
 
 /// One update.
 #[derive(Debug)]
@@ -15,27 +15,62 @@ pub(crate) struct Update {
     pub(crate) scope: UpdateScope,
     pub(crate) content: Content,
     /// The cursor for resuming after this update.
-    pub(crate) horizon: Horizon,
+    pub(crate) cursor: Arc<TenantCursor>,
 }
 
 /// The content of the update.
 #[derive(Debug)]
 pub(crate) enum Content {
-    Event(StoredEvent),
-    Fragment(Fragment),
+    Event {
+        event: StoredEvent,
+        /// What the event does to streamed text.
+        text: Option<TextChange>,
+    },
+    Fragment {
+        fragment: Fragment,
+        /// Position of the session's last event before the fragment.
+        after: u64,
+    },
     /// A live-only item: only clients that are subscribed now receive it.
     Notice(Notice),
 }
 
+/// The updates that a subscriber wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Those of all projects.
+    All,
+    Project(ProjectId),
+    /// Those of a directory that has no project yet: its project will have this name.
+    Directory(String),
+}
+
+impl Interest {
+    /// All projects, or the given one.
+    pub(crate) fn of(project: Option<ProjectId>) -> Self {
+        project.map_or(Self::All, Self::Project)
+    }
+}
+
 impl Update {
-    /// Whether a subscriber to a project, or to all projects, gets the update. `reader` is the name of its key.
-    pub(crate) fn concerns(&self, reader: &str, project: Option<&ProjectId>) -> bool {
+    /// Whether a subscriber gets the update. `reader` is the name of its key.
+    pub(crate) fn concerns(&self, reader: &str, interest: &Interest) -> bool {
         let is_addressed = match &self.content {
             Content::Notice(notice) => notice.reader.is_empty() || notice.reader == reader,
-            Content::Event(_) | Content::Fragment(_) => true,
+            Content::Event { .. } | Content::Fragment { .. } => true,
         };
-        let both = project.zip(self.scope.directory());
-        is_addressed && both.is_none_or(|(project, directory)| &directory.project == project)
+        let is_wanted = match (interest, &self.scope) {
+            (Interest::All, _) | (_, UpdateScope::Tenant) => true,
+            (Interest::Project(project), UpdateScope::Session(_, of) | UpdateScope::Project(of)) => {
+                of.project == *project
+            }
+            (Interest::Directory(name), UpdateScope::Session(_, of) | UpdateScope::Project(of)) => {
+                of.name == *name
+            }
+            (Interest::Directory(name), UpdateScope::Directory(of)) => of == name,
+            (Interest::Project(_), UpdateScope::Directory(_)) => false,
+        };
+        is_addressed && is_wanted
     }
 }
 
@@ -44,6 +79,8 @@ impl Update {
 pub(crate) enum UpdateScope {
     Session(SessionId, Arc<Directory>),
     Project(Arc<Directory>),
+    /// A directory without a project.
+    Directory(String),
     /// The whole tenant.
     Tenant,
 }
@@ -52,14 +89,14 @@ impl UpdateScope {
     pub(crate) fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session(session, _) => Some(session),
-            Self::Project(_) | Self::Tenant => None,
+            Self::Project(_) | Self::Directory(_) | Self::Tenant => None,
         }
     }
 
     pub(crate) fn directory(&self) -> Option<&Directory> {
         match self {
             Self::Session(_, directory) | Self::Project(directory) => Some(directory),
-            Self::Tenant => None,
+            Self::Directory(_) | Self::Tenant => None,
         }
     }
 }

@@ -146,9 +146,12 @@ impl Recorder {
     }
 
     fn timeout_text(&self) -> String {
-        let seconds = self.spec.timeout_ms.div_ceil(1_000);
+        let time = match self.spec.timeout_ms {
+            whole if whole.is_multiple_of(1_000) => format!("{} s", whole / 1_000),
+            ms => format!("{ms} ms"),
+        };
         format!(
-            "stopped after {seconds} s with everything it had started; start servers in the background with `&`"
+            "stopped after {time} with everything it had started; start servers in the background with `&`"
         )
     }
 }

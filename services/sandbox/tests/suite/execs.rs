@@ -86,7 +86,7 @@ async fn a_timeout_ends_the_whole_tree() {
     session.start(request).await.unwrap();
     let outcome = session.attach("e", 0).await.unwrap();
     assert_eq!(outcome.exit.end(), ExecEnd::Timeout, "{outcome:?}");
-    assert!(outcome.exit.message.contains("stopped after 1 s"), "{}", outcome.exit.message);
+    assert!(outcome.exit.message.contains("stopped after 700 ms"), "{}", outcome.exit.message);
     // The holder of the lock is gone, and so is everything else.
     assert_eq!(session.sh("flock --nonblock held echo free; pgrep -c sleep || true").await, "free\n0");
 }

@@ -54,10 +54,11 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     let Some(skill) = skills.iter().find(|skill| skill.name == input.name) else {
         let names: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
         let name = domain::text::head(&input.name, limits::NAME_BYTES_MAX);
-        return Err(ToolError::Model(format!(
-            "There is no skill {name:?}. Available skills: {}.",
-            names.join(", ")
-        )));
+        let available = match names.as_slice() {
+            [] => "This repository has no skills.".to_owned(),
+            names => format!("Available skills: {}.", names.join(", ")),
+        };
+        return Err(ToolError::Model(format!("There is no skill {name:?}. {available}")));
     };
     let directory = skill.path.rsplit_once('/').map_or("", |(directory, _)| directory);
     let text = sandbox.call(|mut client| {

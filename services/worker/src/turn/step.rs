@@ -23,6 +23,7 @@ use domain::{
     money::{Tokens, UsdPicos},
     policy::agent::COMPACTION,
     session::WORKSPACE,
+    text,
     turn::signal::Signal,
 };
 use llm::event::Event as StreamEvent;
@@ -32,6 +33,9 @@ use store::{
     session::tree::ledger::{CallOutcome, Entry, Purpose},
 };
 use tokio::time::Instant;
+
+/// Bytes of the text that says why a step is repeated: one line of a terminal, beside the countdown.
+const RETRY_TEXT_BYTES_MAX: usize = 80;
 
 /// What a stopped step leaves.
 pub(super) struct Remains {
@@ -148,7 +152,7 @@ impl Step {
             let retry = Retry { attempt, error: error.clone(), time: RetryTime { created: now() } };
             events.push(session.new_part(&message.id, Body::Retry(retry)));
         }
-        let message = error.data.message.clone();
+        let message = brief(&error.data.message).to_owned();
         events.push(Event::SessionStatus(Status::Retry { attempt, message, next: until }));
         write(session, events, entry.into_iter().collect()).await?;
         self.back_off_until = Some(over_at);
@@ -355,6 +359,11 @@ fn ended(part: &Part, state: ToolState) -> Event {
         tool.state = state;
     }
     Event::PartUpdated { part: Box::new(part), at: now() }
+}
+
+/// The beginning of an error's message, for the status line of a terminal. The part `retry` has the whole message.
+fn brief(message: &str) -> &str {
+    text::head(message.split(" (HTTP ").next().unwrap_or(message), RETRY_TEXT_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -96,11 +96,21 @@ impl Contract {
     #[track_caller]
     pub(super) fn check_event(&self, event: &Value) {
         // OpenCode sends this event, but does not list it.
-        if event["type"] == "server.heartbeat" {
-            return;
+        if event["type"] != "server.heartbeat" {
+            self.check_listed("Event", event);
         }
+    }
+
+    /// As [`Contract::check_event`], for an event of the newer API.
+    #[track_caller]
+    pub(super) fn check_native_event(&self, event: &Value) {
+        self.check_listed("V2Event", event);
+    }
+
+    #[track_caller]
+    fn check_listed(&self, list: &str, event: &Value) {
         let schemas = &self.document["components"]["schemas"];
-        let listed = schemas["Event"]["anyOf"].as_array().unwrap().iter();
+        let listed = schemas[list]["anyOf"].as_array().unwrap().iter();
         let own = listed.filter_map(|one| one["$ref"].as_str()?.rsplit('/').next());
         let own = own.map(|name| &schemas[name]).find(|one| {
             let kinds = &one["properties"]["type"];
@@ -108,7 +118,7 @@ impl Contract {
                 || kinds["enum"].as_array().is_some_and(|it| it.contains(&event["type"]))
         });
         let schema = own.unwrap_or_else(|| panic!("OpenCode knows no such event: {event}"));
-        self.hold(event["type"].as_str().unwrap(), schema, event);
+        self.hold(&format!("{list} {}", event["type"]), schema, event);
     }
 
     /// Finds the operations of a concrete path. If several match, returns the one with the fewest parameters.
@@ -159,6 +169,9 @@ impl Contract {
 
 /// Returns whether a path matches a template.
 pub(super) fn fits(template: &str, path: &str) -> bool {
+    if let Some(above) = template.strip_suffix("/*") {
+        return path.strip_prefix(above).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'));
+    }
     let (template, path): (Vec<&str>, Vec<&str>) = (template.split('/').collect(), path.split('/').collect());
     template.len() == path.len()
         && template

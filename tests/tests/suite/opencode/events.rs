@@ -2,17 +2,17 @@
 
 use super::{client::Client, contract};
 use reqwest::{Method, Response, header};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
 /// Time limit for an event.
 const WAIT: Duration = Duration::from_secs(40);
 
-/// A subscriber of `/event`, or of `/global/event`, which wraps its events.
+/// A subscriber of `/event`, of `/global/event`, which wraps its events, or of `/api/event`, where they have other members.
 pub(super) struct Events {
     response: Response,
     unread: String,
-    is_global: bool,
+    path: String,
     /// All events, unwrapped.
     pub(super) seen: Vec<Value>,
     /// The cursor of the newest frame.
@@ -37,9 +37,8 @@ impl Events {
             (told("x-accel-buffering"), told("x-content-type-options")),
             ("no".into(), "nosniff".into())
         );
-        let is_global = path == "/global/event";
-        let mut events =
-            Self { response, unread: String::new(), is_global, seen: vec![], cursor: String::new() };
+        let (unread, path) = (String::new(), path.to_owned());
+        let mut events = Self { response, unread, path, seen: vec![], cursor: String::new() };
         assert_eq!(events.next().await["type"], "server.connected", "the first frame");
         events
     }
@@ -50,7 +49,11 @@ impl Events {
             if let Some((frame, rest)) = self.unread.split_once("\n\n") {
                 let frame = frame.to_owned();
                 self.unread = rest.to_owned();
-                break frame;
+                // A comment is a heartbeat of the newer API.
+                if !frame.starts_with(':') {
+                    break frame;
+                }
+                continue;
             }
             let chunk = tokio::time::timeout(WAIT, self.response.chunk()).await.expect("an event in time");
             let chunk = chunk.expect("a stream").expect("no end");
@@ -60,7 +63,11 @@ impl Events {
         assert!(field("event:").is_none(), "clients ignore event names: {frame}");
         self.cursor = field("id:").expect("a place to resume").to_owned();
         let told: Value = serde_json::from_str(field("data:").unwrap()).unwrap();
-        let event = if self.is_global { unwrapped(told) } else { told };
+        let event = match self.path.as_str() {
+            "/global/event" => unwrapped(told),
+            "/api/event" => older(told),
+            _ => told,
+        };
         if let Some(contract) = contract::find() {
             contract.check_event(&event);
         }
@@ -109,6 +116,15 @@ impl Events {
             }
         })
     }
+}
+
+/// Converts a frame of `/api/event`. An event that belongs to a directory names it.
+fn older(mut told: Value) -> Value {
+    if let Some(contract) = contract::find() {
+        contract.check_native_event(&told);
+    }
+    let properties = told["data"].take();
+    json!({"id": told["id"], "type": told["type"], "properties": properties})
 }
 
 /// Unwraps a frame of `/global/event`. A frame that belongs to a project names the project.

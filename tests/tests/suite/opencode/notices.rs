@@ -31,6 +31,10 @@ async fn tui_clients_of_a_directory_receive_commands_of_programs() {
     let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
     // A command without a receiver succeeds as well.
     client.post("/tui/submit-prompt", Value::Null).await;
+    // The first session in a directory is announced with a toast.
+    for client in [&client, &elsewhere, &stranger] {
+        client.session(json!({})).await;
+    }
     let mut own = Events::of(&client, "/event", "").await;
     let mut all = Events::of(&client, "/global/event", "").await;
     // A colleague in a directory of the same name does not receive the text that this user typed.
@@ -159,10 +163,11 @@ async fn clients_are_told_what_to_reread() {
     let elsewhere = Client { directory: "/home/me/new".to_owned(), ..client.clone() };
     let everywhere = Client { directory: String::new(), ..client.clone() };
     let stranger = Client { key: stack.other_tenant().await.key, ..everywhere.clone() };
+    client.post("/project/git/init", Value::Null).await;
     let mut own = Events::of(&client, "/event", "").await;
     let mut all = Events::of(&everywhere, "/global/event", "").await;
     let mut other = Events::of(&stranger, "/global/event", "").await;
-    let made = elsewhere.get("/project/current").await;
+    let made = elsewhere.post("/project/git/init", Value::Null).await;
     let of_it = |event: &Value| event["type"] == "project.updated" && event["properties"]["id"] == made["id"];
     assert_eq!(all.until(of_it).await["properties"], made);
     assert_eq!(elsewhere.get("/project/current").await, made);

@@ -3,6 +3,7 @@
 mod edits;
 mod files;
 mod operator;
+mod refusals;
 mod terminals;
 mod v2;
 
@@ -36,6 +37,7 @@ async fn every_route_answers_as_opencode_specifies() {
     terminals::check(&client).await;
     files::check(&client).await;
     v2::check(&client).await;
+    refusals::check(&client).await;
     unknown_sessions(&client, &session).await;
     client.expect(200, Method::DELETE, &format!("/session/{session}"), Value::Null).await;
     client.expect(404, Method::GET, &format!("/session/{session}"), Value::Null).await;
@@ -66,11 +68,10 @@ async fn methods(client: &Client, listed: &[(String, String)]) {
         let allowed: BTreeSet<&str> = allowed.split(',').filter(|method| *method != "HEAD").collect();
         let own = listed.iter().filter(|(_, other)| other == path).map(|(method, _)| method.as_str());
         assert_eq!((refused.status().as_u16(), allowed), (405, own.collect()), "{path}");
-        assert_eq!(refused.json::<Value>().await.unwrap()["name"], "MethodNotAllowedError", "{path}");
+        let name = if path.starts_with("/api/") { "_tag" } else { "name" };
+        assert_eq!(refused.json::<Value>().await.unwrap()[name], "MethodNotAllowedError", "{path}");
     }
     for (method, path) in [
-        (Method::POST, "/mcp"),
-        (Method::POST, "/mcp/files/connect"),
         (Method::POST, "/session/ses_1/share"),
         (Method::GET, "/experimental/worktree"),
         (Method::POST, "/sync/start"),
@@ -103,8 +104,11 @@ async fn catalogue(client: &Client) {
     let commands = client.get("/command").await;
     assert!(commands.as_array().unwrap().iter().any(|command| command["name"] == "init"));
     assert_eq!(client.get("/path").await["directory"], client.directory.as_str());
-    let project = client.get("/project/current").await;
-    assert_eq!(client.post("/project/git/init", Value::Null).await, project);
+    assert_eq!(client.get("/project/current").await["id"], "global", "reads create nothing");
+    assert!(!client.get("/project").await.to_string().contains(&client.directory));
+    assert_eq!(client.get("/project/global/directories").await[0]["directory"], client.directory.as_str());
+    let project = client.post("/project/git/init", Value::Null).await;
+    assert_eq!(client.get("/project/current").await, project);
     assert_eq!(project["worktree"], client.directory.as_str());
     assert!(client.get("/project").await.as_array().unwrap().contains(&project));
     let id = project["id"].as_str().unwrap();
@@ -187,6 +191,20 @@ async fn sessions(client: &Client) -> String {
     {
         plainly_refused(client, &format!("/session{bad}")).await;
     }
+    let everywhere = Client { directory: String::new(), ..client.clone() };
+    let all = everywhere.get("/experimental/session?search=TEST&roots=true&start=0").await;
+    assert_eq!(
+        (&all[0]["id"], &all[0]["project"]["worktree"]),
+        (&session["id"], &json!(client.directory)),
+        "{all}"
+    );
+    let first = everywhere.send(Method::GET, "/experimental/session?limit=1", "").await;
+    let next = first.headers["x-next-cursor"].to_str().unwrap();
+    let second = everywhere.get(&format!("/experimental/session?limit=1&cursor={next}")).await;
+    assert_ne!(first.body[0]["id"], second[0]["id"]);
+    let elsewhere = Client { directory: "/home/me/nowhere".to_owned(), ..client.clone() };
+    assert_eq!(elsewhere.get("/experimental/session").await, json!([]));
+    plainly_refused(client, "/experimental/session?cursor=x").await;
     let renamed = client.expect(200, Method::PATCH, &at, json!({"title": "Renamed"})).await;
     assert_eq!(renamed["title"], "Renamed");
     let archived =
@@ -257,6 +275,7 @@ async fn commands(client: &Client, session: &str) {
         client.post(&format!("{at}/command"), json!({"command": "init", "arguments": "@text done"})).await;
     assert_eq!(answer["info"]["role"], "assistant");
     refused(client, Method::POST, &format!("{at}/command"), "{}").await;
+    refused(client, Method::POST, &format!("{at}/command"), r#"{"command":"nope","arguments":""}"#).await;
     let answer = client.post(&format!("{at}/shell"), json!({"agent": "build", "command": "echo out"})).await;
     assert_eq!(answer["parts"][0]["state"]["output"], "out\n", "{answer}");
     refused(client, Method::POST, &format!("{at}/shell"), "{}").await;

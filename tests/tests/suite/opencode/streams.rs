@@ -1,4 +1,4 @@
-//! Every event of comprehensive turns on both streams, and the events that a resumed stream delivers.
+//! Every event of comprehensive turns on each stream, and the events that a resumed stream delivers.
 
 use super::{client::Client, events::Events};
 use e2e::{
@@ -8,21 +8,24 @@ use e2e::{
 use futures::future::join;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[tokio::test]
-async fn every_event_has_the_shape_of_opencode_on_both_streams() {
+async fn every_event_has_the_shape_of_opencode_on_each_stream() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");
     let mut own = Events::of(&client, "/event", "").await;
     let mut all = Events::of(&client, "/global/event", "").await;
+    let mut native = Events::of(&client, "/api/event", "").await;
     let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
     let session = client.session(json!({"permission": [rule]})).await;
     happenings(&client, &session, &mut own).await;
 
     let last = client.session(json!({})).await;
-    join(own.until_session("session.created", &last), all.until_session("session.created", &last)).await;
-    for events in [&own, &all] {
+    for events in [&mut own, &mut all, &mut native] {
+        events.until_session("session.created", &last).await;
+    }
+    for events in [&own, &all, &native] {
         for kind in [
             "file.watcher.updated",
             "message.part.delta",
@@ -174,6 +177,138 @@ async fn a_cut_stream_resumes_without_loss() {
     let mut late = Events::of(&client, "/global/event", "").await;
     late.until_session("session.idle", &session).await;
     assert_eq!(late.text(id), words, "a subscriber after the answer");
+}
+
+/// Reads an answer and is cut off again and again. At each time, each text that OpenCode's SDK would have gathered is the
+/// beginning of the final text.
+#[tokio::test]
+async fn deltas_after_a_cut_fit_the_text_that_the_client_has() {
+    if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let session = client.session(json!({})).await;
+    let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ");
+    let reader = async |path: &str, resumes| {
+        let mut reader = Reader::default();
+        for cut in 1..=8 {
+            let mut events = Events::of(&client, path, if resumes { &reader.cursor } else { "" }).await;
+            reader.read(&mut events, cut).await;
+            drop(events);
+            let mut others = Events::of(&client, "/event", "").await;
+            Reader::default().read(&mut others, 4).await;
+        }
+        let mut events = Events::of(&client, path, if resumes { &reader.cursor } else { "" }).await;
+        reader.read(&mut events, usize::MAX).await;
+        reader
+    };
+    let prompt = format!("@delay 20\n@chunk 5\n@reason {}\n@text {}", words(90), words(200));
+    let ((), a, b, c, d) = tokio::join!(
+        client.prompt_async(&session, &prompt),
+        reader("/event", true),
+        reader("/global/event", true),
+        reader("/event", false),
+        reader("/global/event", false),
+    );
+    let talk = client.get(&format!("/session/{session}/message")).await;
+    let parts = talk[1]["parts"].as_array().unwrap();
+    let finals: BTreeMap<&str, &str> =
+        parts.iter().filter_map(|part| Some((part["id"].as_str()?, part["text"].as_str()?))).collect();
+    assert_eq!(finals.len(), 2, "a reasoning and a text: {talk}");
+    for (who, reader) in [("event", &a), ("global", &b), ("event, anew", &c), ("global, anew", &d)] {
+        let answers = reader.shown.iter().filter(|(part, _)| finals.contains_key(part.as_str()));
+        for (part, shown) in answers {
+            assert!(finals[part.as_str()].starts_with(shown.as_str()), "{who} showed {shown:?}");
+        }
+        let last: BTreeMap<&str, &str> =
+            reader.shown.iter().map(|(part, text)| (part.as_str(), text.as_str())).collect();
+        assert!(
+            finals.iter().all(|(part, text)| who.contains("anew") || last[part] == *text),
+            "{who}: {last:?}"
+        );
+    }
+}
+
+/// The texts of a client that is cut off and connects again.
+#[derive(Default)]
+struct Reader {
+    cursor: String,
+    texts: BTreeMap<String, String>,
+    /// Each text that it showed, by part.
+    shown: Vec<(String, String)>,
+}
+
+impl Reader {
+    /// Reads until this many texts were shown, or the session is idle.
+    async fn read(&mut self, events: &mut Events, shown_max: usize) {
+        let mut shown = 0;
+        while shown < shown_max {
+            let event = events.next().await;
+            self.cursor.clone_from(&events.cursor);
+            let told = &event["properties"];
+            let (part, text) = match event["type"].as_str().unwrap() {
+                "message.part.updated" if told["part"]["text"].is_string() => {
+                    let part = told["part"]["id"].as_str().unwrap();
+                    (part, told["part"]["text"].as_str().unwrap().to_owned())
+                }
+                "message.part.delta" => {
+                    let part = told["partID"].as_str().unwrap();
+                    let text = self.texts.get(part).map_or("", String::as_str);
+                    (part, format!("{text}{}", told["delta"].as_str().unwrap()))
+                }
+                "session.idle" => return,
+                _ => continue,
+            };
+            self.texts.insert(part.to_owned(), text.clone());
+            self.shown.push((part.to_owned(), text));
+            shown += 1;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_resumed_stream_repeats_few_events() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let sessions = [client.session(json!({})).await, client.session(json!({})).await];
+    for path in ["/event", "/global/event"] {
+        let mut events = Events::of(&client, path, "").await;
+        for title in 0..30 {
+            for session in &sessions {
+                let change = json!({"title": format!("{path} {title}")});
+                client.expect(200, Method::PATCH, &format!("/session/{session}"), change).await;
+            }
+        }
+        events.until(|event| event["properties"]["info"]["title"] == format!("{path} 20")).await;
+        let mut cursor = events.cursor.clone();
+        let mut known: Vec<Value> = std::mem::take(&mut events.seen);
+        drop(events);
+        for cut in 0..4 {
+            let mut again = Events::of(&client, path, &cursor).await;
+            let (own, last) = (&sessions[1], format!("{path} {}", 22 + 2 * cut));
+            again
+                .until(|event| {
+                    let info = &event["properties"]["info"];
+                    info["id"] == own.as_str() && info["title"] == last.as_str()
+                })
+                .await;
+            cursor.clone_from(&again.cursor);
+            let ids: BTreeSet<&str> = known.iter().map(|event| event["id"].as_str().unwrap()).collect();
+            let repeated =
+                again.seen.iter().filter(|event| ids.contains(event["id"].as_str().unwrap())).count();
+            assert!(repeated <= 10, "{path}, cut {cut}: {repeated} events are repeated");
+            known.extend(again.seen);
+        }
+        let titles = |session: &str| {
+            let of_session = known.iter().filter(|event| event["properties"]["info"]["id"] == session);
+            of_session.map(|event| event["properties"]["info"]["title"].to_string()).collect::<BTreeSet<_>>()
+        };
+        for title in 0..29 {
+            let title = format!("\"{path} {title}\"");
+            assert!(titles(&sessions[1]).contains(&title), "{title} was not sent");
+        }
+    }
 }
 
 /// A new subscriber receives an open permission.

@@ -93,3 +93,66 @@ async fn the_display_settings_of_a_project_can_be_updated_separately() {
     let foreign = world.store.update_project(other, &project, with(ProjectDisplay::default())).await;
     assert!(matches!(foreign, Err(Error::NotFound(Entity::Project))), "{foreign:?}");
 }
+
+#[tokio::test]
+async fn a_project_is_known_at_its_places() {
+    let mut world = World::new().await;
+    let (store, tenant) = (world.store.clone(), world.tenant);
+    let (first, second) = (world.sample.project(), world.sample.project());
+    for (id, name) in [(&first, "first"), (&second, "/home/me/second")] {
+        store.create_project(tenant, id, name, &Source::default()).await.unwrap();
+    }
+    let found = async |place: &str| {
+        let found = store.find_project(tenant, place).await.unwrap();
+        found.map(|project| project.name).unwrap_or_default()
+    };
+    let places = ["/home/me/app", "/home/me/second", "example.com/me/app"].map(str::to_owned);
+    store.add_project_places(tenant, &first, &places).await.unwrap();
+    assert_eq!(found("/home/me/app").await, "first");
+    assert_eq!(found("example.com/me/app").await, "first");
+    assert_eq!(found("/home/me/second").await, "/home/me/second", "a name goes first");
+    assert_eq!(found("/home/me").await, "");
+    store.add_project_places(tenant, &second, &places[..1]).await.unwrap();
+    assert_eq!(found("/home/me/app").await, "/home/me/second", "the newest project has the place");
+    store.remove_project_places(tenant, &first).await.unwrap();
+    assert_eq!(
+        (found("example.com/me/app").await, found("first").await),
+        (String::new(), "first".to_owned())
+    );
+    let other = world.sample.tenant();
+    store.create_tenant(other, "second").await.unwrap();
+    assert_eq!(store.find_project(other, "/home/me/app").await.unwrap(), None);
+    assert!(store.add_project_places(other, &first, &places).await.is_err(), "not its project");
+}
+
+#[tokio::test]
+async fn a_project_without_files_gets_the_first_source() {
+    let mut world = World::new().await;
+    let (store, tenant, id) = (world.store.clone(), world.tenant, world.sample.project());
+    let source =
+        |name: &str| Source { origin: Origin::GitUrl(format!("https://{name}")), ..Source::default() };
+    let mut sources = vec![];
+    for given in [Source::default(), source("a"), source("b"), Source::default()] {
+        sources.push(store.create_project(tenant, &id, "app", &given).await.unwrap().source);
+    }
+    assert_eq!(sources, [Source::default(), source("a"), source("a"), source("a")]);
+}
+
+#[tokio::test]
+async fn only_a_project_without_sessions_is_deleted() {
+    let mut world = World::new().await;
+    let (store, tenant, id) = (world.store.clone(), world.tenant, world.sample.project());
+    store.create_project(tenant, &id, "app", &Source::default()).await.unwrap();
+    store.add_project_places(tenant, &id, &["/home/me/app".to_owned()]).await.unwrap();
+    let other = world.sample.tenant();
+    store.create_tenant(other, "second").await.unwrap();
+    let missing = |result| matches!(result, Err(Error::NotFound(Entity::Project)));
+    assert!(missing(store.delete_project(other, &id).await));
+    assert!(store.delete_project(tenant, &id).await.unwrap());
+    assert!(missing(store.delete_project(tenant, &id).await));
+    assert_eq!(store.find_project(tenant, "/home/me/app").await.unwrap(), None);
+    world.session().await;
+    let used = world.project.clone();
+    assert!(!world.store.delete_project(tenant, &used).await.unwrap(), "it has a session");
+    assert!(world.store.get_project(tenant, &used).await.is_ok());
+}

@@ -7,7 +7,7 @@ use crate::{
     ground::{error::Error, scope::Scope},
     streams::{
         backlog::{Backlog, BacklogRange},
-        cursor::Start,
+        cursor::{Start, TenantCursor},
         feed::Feed,
         subscription::{self, Item, Subscription},
         tenant_subscription::{self, TenantItem, TenantSubscription},
@@ -16,7 +16,6 @@ use crate::{
 };
 use domain::ids::{ProjectId, SessionId};
 use std::sync::Arc;
-use store::log::feed::Horizon;
 use tokio::sync::{broadcast, mpsc};
 
 /// A client's subscription to a session.
@@ -51,7 +50,7 @@ pub(crate) async fn follow_tenant(
     gateway: &Gateway,
     principal: &Principal,
     project: Option<ProjectId>,
-    since: Option<Horizon>,
+    since: Option<TenantCursor>,
 ) -> Result<mpsc::Receiver<Result<TenantItem, Error>>, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     if let Some(project) = &project {
@@ -77,7 +76,7 @@ pub(crate) async fn join_feed(gateway: &Gateway, principal: &Principal) -> Resul
     Ok(JoinedFeed { feed, updates })
 }
 
-/// Opens the events since a moment.
+/// Opens the events since a cursor.
 ///
 /// # Errors
 /// `store_unavailable`.
@@ -85,7 +84,7 @@ pub(crate) async fn open_backlog(
     gateway: &Gateway,
     principal: &Principal,
     project: Option<ProjectId>,
-    since: Horizon,
+    since: TenantCursor,
 ) -> Result<Backlog, Error> {
     let range = BacklogRange { tenant: principal.tenant(Scope::Read)?, project, since };
     Backlog::open(&gateway.state, range).await

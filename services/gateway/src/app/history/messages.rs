@@ -10,10 +10,7 @@ use crate::{
     streams::event::open_text,
 };
 use domain::{
-    conversation::{
-        message::Message,
-        part::{Body, Part},
-    },
+    conversation::{message::Message, part::Part},
     ids::{MessageId, PartId, SessionId, TenantId},
     limits,
 };
@@ -197,29 +194,11 @@ pub(in crate::app) async fn fill_open_texts(
     let parts = entries.iter_mut().flat_map(|entry| &mut entry.parts);
     for (_, part) in parts {
         let Some(text) = texts.remove(&part.id) else { continue };
-        if let Some(open) = text_mut(&mut part.body).filter(|open| open.is_empty()) {
+        if let Some(open) = part.body.text_mut().filter(|open| open.is_empty()) {
             *open = text;
         }
     }
     Ok(())
-}
-
-/// The text of a part, if that kind of part can be open.
-pub(crate) fn text_mut(body: &mut Body) -> Option<&mut String> {
-    match body {
-        Body::Text(text) => Some(&mut text.text),
-        Body::Reasoning(thought) => Some(&mut thought.text),
-        Body::File(_)
-        | Body::Tool(_)
-        | Body::StepStart(_)
-        | Body::StepFinish(_)
-        | Body::Snapshot(_)
-        | Body::Patch(_)
-        | Body::Agent(_)
-        | Body::Subtask(_)
-        | Body::Retry(_)
-        | Body::Compaction(_) => None,
-    }
 }
 
 /// Length of a part as JSON.

@@ -1,6 +1,6 @@
 //! Creates, reads and changes projects. OpenCode's clients know a project by its name, which to them is a directory.
 
-use super::source;
+use super::{place::RepositoryLocation, source};
 use crate::{
     app::ground::{
         checks,
@@ -8,54 +8,112 @@ use crate::{
         page::{List, PageRequest, is_text},
     },
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope},
+    config::UnknownDirectories,
+    ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
     streams::notices::{
-        ClientCommand, notify_all_disposed, notify_clients, notify_disposed, notify_project_updated,
+        ClientCommand, DISPOSED, EVERY_READER, notify_all_disposed, notify_clients, notify_directory,
+        notify_disposed, notify_project_updated,
     },
 };
-use domain::{ids::ProjectId, limits, project::ProjectDisplay, session::Source};
+use domain::{
+    ids::{ProjectId, TenantId},
+    limits,
+    project::ProjectDisplay,
+    session::{Origin, Source},
+};
 use serde_json::json;
 use store::tenant::projects::Project;
 
 /// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them.
 pub(crate) const DISPLAY_BYTES_MAX: usize = 32 * 1024;
+/// How long terminal clients show that a project is new.
+const TOAST_MS: u32 = 15_000;
 
-/// Creates a project, or returns the existing one with this name.
+/// The source of a project's new sessions, and the place that it comes from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PlacedSource {
+    pub(crate) source: Source,
+    pub(crate) place: RepositoryLocation,
+}
+
+/// The project that a client wants if another one has its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// The one with the name.
+    Name,
+    /// The one at the place.
+    Place,
+}
+
+/// Creates a project, or returns the existing one with this name. An existing project without files gets the source.
 ///
 /// # Errors
-/// `name_empty`, `name_too_long`, `store_unavailable`; those of [`source::check`].
+/// `name_empty`, `name_too_long`, `directory_invalid`, `store_unavailable`; those of [`source::check`].
 pub(crate) async fn create(
     gateway: &Gateway,
     principal: &Principal,
     name: &str,
-    source: &Source,
+    PlacedSource { source, place }: &PlacedSource,
+    wanted: Match,
 ) -> Result<Project, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     source::check(state, tenant, source).await?;
-    let (id, name) = (state.id(ProjectId::make), checks::name(name)?);
+    let (places, name) = (place.names(source)?, checks::name(name)?);
+    let at_place = match wanted {
+        Match::Name => None,
+        Match::Place => find_at(state, tenant, &places).await?,
+    };
+    let (id, is_at_place) = (state.id(ProjectId::make), at_place.is_some());
+    let name = at_place.map_or(name, |project| project.name);
     let project = state.store.create_project(tenant, &id, &name, source).await?;
-    // If the id differs, the project existed before.
-    if project.id == id {
+    // If the id differs, the project existed before. With another source it belongs to another repository.
+    let is_changed = project.id == id || (project.source == *source && source.origin != Origin::Empty);
+    if is_changed || is_at_place {
+        state.store.add_project_places(tenant, &project.id, &places).await?;
+    }
+    if is_changed {
         notify_project_updated(state, tenant, &project);
     }
     Ok(project)
 }
 
+/// The project that has the first of these places.
+async fn find_at(state: &State, tenant: TenantId, places: &[String]) -> Result<Option<Project>, Error> {
+    for place in places {
+        if let Some(project) = state.store.find_project(tenant, place).await? {
+            return Ok(Some(project));
+        }
+    }
+    Ok(None)
+}
+
 /// Replaces the source of a project's new sessions.
 ///
 /// # Errors
-/// `project_not_found`, `store_unavailable`; those of [`source::check`].
+/// `project_not_found`, `directory_invalid`, `store_unavailable`; those of [`source::check`].
 pub(crate) async fn set_source(
     gateway: &Gateway,
     principal: &Principal,
     id: &ProjectId,
-    source: &Source,
+    PlacedSource { source, place }: &PlacedSource,
 ) -> Result<Project, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     source::check(state, tenant, source).await?;
+    let places = place.names(source)?;
     let project = state.store.set_project_source(tenant, id, source).await?;
+    state.store.remove_project_places(tenant, id).await?;
+    state.store.add_project_places(tenant, id, &places).await?;
     notify_project_updated(state, tenant, &project);
     Ok(project)
+}
+
+/// Deletes a project without sessions.
+///
+/// # Errors
+/// `project_not_found`, `project_not_empty`, `store_unavailable`.
+pub(crate) async fn delete(gateway: &Gateway, principal: &Principal, id: &ProjectId) -> Result<(), Error> {
+    let tenant = principal.tenant(Scope::Write)?;
+    if gateway.state.store.delete_project(tenant, id).await? { Ok(()) } else { Err(Error::ProjectNotEmpty) }
 }
 
 /// Returns a project.
@@ -80,7 +138,7 @@ pub(crate) async fn list(
     Ok(List::of(&page, projects, |project| project.name.clone()))
 }
 
-/// Finds the project of a directory.
+/// Finds the project of a directory: the one of exactly this name, else the one whose source came from this directory.
 ///
 /// # Errors
 /// `directory_invalid`, `store_unavailable`.
@@ -93,26 +151,50 @@ pub(crate) async fn find_by_directory(
     Ok(gateway.state.store.find_project(principal.tenant(Scope::Read)?, directory).await?)
 }
 
-/// Returns the project of a directory, and creates it without a repository if it does not exist.
+/// The project of a directory, for a new session.
+#[derive(Debug)]
+pub(crate) struct OpenedDirectory {
+    pub(crate) project: Project,
+    /// What people should know: the project is new, so its sessions have no files.
+    pub(crate) note: Option<String>,
+}
+
+/// Returns the project of a directory for a new session. An unknown directory becomes a project without a repository, and its
+/// clients are told so, unless the operator refuses unknown directories.
 ///
 /// # Errors
-/// `directory_invalid`, `store_unavailable`.
-pub(crate) async fn ensure_directory(
+/// `directory_invalid`, `directory_unknown`, `store_unavailable`.
+pub(crate) async fn open_directory(
     gateway: &Gateway,
     principal: &Principal,
     directory: &str,
-) -> Result<Project, Error> {
+) -> Result<OpenedDirectory, Error> {
     if let Some(project) = find_by_directory(gateway, principal, directory).await? {
-        return Ok(project);
+        return Ok(OpenedDirectory { project, note: None });
     }
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    if state.unknown_directories == UnknownDirectories::Refuse {
+        let message = format!(
+            "there is no project for the directory {directory}; create one with `flotilla project create --repo PATH`, or name \
+             one that `flotilla project ls` lists"
+        );
+        return Err(Invalid::DirectoryUnknown.because(message));
+    }
     let id = state.id(ProjectId::make);
     let project = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
     // Another gateway may have created it first.
-    if project.id == id {
-        notify_project_updated(state, tenant, &project);
+    if project.id != id {
+        return Ok(OpenedDirectory { project, note: None });
     }
-    Ok(project)
+    notify_project_updated(state, tenant, &project);
+    let note = format!(
+        "the project {directory} is new and has no files; `flotilla project update {directory} --repo PATH` gives its next \
+         sessions a repository"
+    );
+    let toast = json!({"title": "New project", "message": note, "variant": "warning", "duration": TOAST_MS});
+    let toast = ClientCommand { kind: "tui.toast.show", properties: toast };
+    notify_clients(state, tenant, &project, principal.name(), &toast);
+    Ok(OpenedDirectory { project, note: Some(note) })
 }
 
 /// Checks the name of a directory.
@@ -150,16 +232,29 @@ pub(crate) async fn update_display(
     Ok(project)
 }
 
-/// Tells the clients of a project to read everything again.
+/// Tells the clients in a directory to read everything again.
 ///
 /// # Errors
-/// `scope_missing`.
-pub(crate) fn refresh_clients(
+/// `directory_invalid`, `scope_missing`, `store_unavailable`.
+pub(crate) async fn refresh_clients(
     gateway: &Gateway,
     principal: &Principal,
-    project: &Project,
+    directory: &str,
 ) -> Result<(), Error> {
-    notify_disposed(&gateway.state, principal.tenant(Scope::Write)?, project);
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    match find_by_directory(gateway, principal, directory).await? {
+        Some(project) => notify_disposed(state, tenant, &project),
+        None => {
+            let properties = json!({"directory": directory});
+            notify_directory(
+                state,
+                tenant,
+                directory,
+                EVERY_READER,
+                &ClientCommand { kind: DISPOSED, properties },
+            );
+        }
+    }
     Ok(())
 }
 
@@ -172,17 +267,20 @@ pub(crate) fn refresh_all_clients(gateway: &Gateway, principal: &Principal) -> R
     Ok(())
 }
 
-/// Sends a command to the terminal clients of a project that use the caller's key.
+/// Sends a command to the terminal clients in a directory that use the caller's key.
 ///
 /// # Errors
-/// `scope_missing`.
-pub(crate) fn command_clients(
+/// `directory_invalid`, `scope_missing`, `store_unavailable`.
+pub(crate) async fn command_clients(
     gateway: &Gateway,
     principal: &Principal,
-    project: &Project,
+    directory: &str,
     command: &ClientCommand,
 ) -> Result<(), Error> {
-    let tenant = principal.tenant(Scope::Write)?;
-    notify_clients(&gateway.state, tenant, project, principal.name(), command);
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    match find_by_directory(gateway, principal, directory).await? {
+        Some(project) => notify_clients(state, tenant, &project, principal.name(), command),
+        None => notify_directory(state, tenant, directory, principal.name(), command),
+    }
     Ok(())
 }

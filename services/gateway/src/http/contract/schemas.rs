@@ -64,6 +64,7 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("Refusal", "{name data:{message kind?}}|{_tag message?}"),
     ("Rule", "{permission pattern action:'allow'|'ask'|'deny'}"),
     ("Message", "{info:User|Assistant parts:Part[]}"),
+    ("GlobalSession", "{id slug projectID directory title version project:{id name? worktree}}"),
     (
         "Session",
         "{id slug projectID directory parentID? title version agent model:{id providerID} cost:number tokens:Tokens \

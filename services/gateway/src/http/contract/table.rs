@@ -107,12 +107,12 @@ fn of_catalogue() -> Vec<Operation> {
         get("/path", catalogue::path, "The client's directory in its own terms")
             .gives("{home state config worktree directory}"),
         get("/project", projects::list, "The projects").gives("Project[]"),
-        get("/project/current", projects::current, "The project of the directory, created if there is none")
+        get("/project/current", projects::current, "The project of the directory; `global` if there is none")
             .gives("Project"),
         post(
             "/project/git/init",
-            projects::current,
-            "The project of the directory: every workspace is a repository already",
+            projects::open,
+            "The project of the directory, created if there is none: every workspace is a repository already",
         )
         .gives("Project"),
         patch(
@@ -154,6 +154,13 @@ fn of_sessions() -> Vec<Operation> {
         post("/session", sessions::create, "Creates a session")
             .takes("{title? agent? model?:{id providerID} permission?:Rule[]}")
             .gives("Session"),
+        get(
+            "/experimental/session",
+            sessions::list_all,
+            "Lists the sessions of all directories, or of the named one",
+        )
+        .query("{roots? start?:integer search? limit?:integer archived? cursor?:integer}")
+        .gives("GlobalSession[]"),
         get("/session/status", sessions::status, "The state of the sessions that are not idle")
             .gives("{type}{}"),
         get("/session/{id}", sessions::get, "Gets a session").gives("Session"),

@@ -1,18 +1,23 @@
 //! The operations of OpenCode's newer API, below `/api`.
 
-use super::operation::{Answer, Operation, delete, get, post};
+use super::operation::{Answer, Operation, delete, get, post, put};
 use crate::http::{
-    v1::catalogue,
-    v2::{events, location, messages, requests, sessions},
+    v1::{catalogue, stream::live, terminals::pty},
+    v2::{events, files, location, messages, requests, sessions, terminals},
 };
 
 /// All operations.
 pub(super) fn operations() -> Vec<Operation> {
-    [of_catalogue(), of_sessions(), of_turns(), of_requests()].into_iter().flatten().collect()
+    let groups = [of_catalogue(), of_sessions(), of_turns(), of_requests(), of_files(), of_terminals()];
+    groups.into_iter().flatten().collect()
 }
 
 /// A list in a directory.
 const LIST: &str = "{location:Location data:any[]}";
+/// Files and directories.
+const ENTRIES: &str = "{location:Location data:{path type:'file'|'directory'}[]}";
+/// A terminal.
+const TERMINAL: &str = "{location:Location data:Terminal}";
 
 fn of_catalogue() -> Vec<Operation> {
     vec![
@@ -31,6 +36,8 @@ fn of_catalogue() -> Vec<Operation> {
         )
         .gives(LIST),
         get("/api/reference", location::empty_list, "Always empty").gives(LIST),
+        get("/api/event", live::of_tenant_natively, "Events of all directories, until the client leaves")
+            .answers(Answer::Events("{id type data:any{} location?:{directory}}")),
         get("/api/skill", location::skills, "The skills in the repository of the newest session").gives(LIST),
     ]
 }
@@ -88,12 +95,47 @@ fn of_turns() -> Vec<Operation> {
             .query("{limit?:integer order?:'asc'|'desc' cursor?}")
             .gives("{data:V2Message[] cursor:{previous? next?}}"),
         get("/api/session/{id}/message/{message}", messages::get, "Gets a message").gives("{data:V2Message}"),
+        get("/api/session/{id}/context", messages::context, "The last summary and the messages after it")
+            .gives("{data:V2Message[]}"),
         get("/api/session/{id}/history", events::history, "One page of its log after a position")
             .query("{after?:integer limit?:integer}")
             .gives("{data:V2Event[] hasMore:boolean}"),
         get("/api/session/{id}/event", events::follow, "Its log after a position, and the events after that")
             .query("{after?:integer}")
             .answers(Answer::Events("V2Event")),
+    ]
+}
+
+fn of_files() -> Vec<Operation> {
+    vec![
+        get("/api/fs/find", files::find, "Finds files and directories by the letters of their paths")
+            .query("{query type?:'file'|'directory' limit?}")
+            .gives(ENTRIES),
+        get("/api/fs/list", files::list, "Lists a directory in the files of the newest session")
+            .query("{path?}")
+            .gives(ENTRIES),
+        get("/api/fs/read/{*path}", files::content, "Reads a file").answers(Answer::Text(files::FILE)),
+    ]
+}
+
+fn of_terminals() -> Vec<Operation> {
+    vec![
+        get("/api/pty", terminals::list, "Lists the terminals of the directory")
+            .gives("{location:Location data:Terminal[]}"),
+        post("/api/pty", terminals::create, "Starts a program at a new terminal of the newest session")
+            .takes("{command? args?:string[] cwd? title? env?:string{}}")
+            .gives(TERMINAL),
+        get("/api/pty/{id}", terminals::get, "Gets a terminal").gives(TERMINAL),
+        put("/api/pty/{id}", terminals::update, "Renames or resizes a terminal")
+            .takes("{title? size?:{rows:integer cols:integer}}")
+            .gives(TERMINAL),
+        delete("/api/pty/{id}", terminals::delete, "Ends a terminal and its program")
+            .answers(Answer::Nothing),
+        post("/api/pty/{id}/connect-token", terminals::connect_token, "Issues a ticket for one connection")
+            .gives("{location:Location data:{ticket expires_in:integer}}"),
+        get("/api/pty/{id}/connect", pty::connect, "Connects to a terminal")
+            .query("{cursor?:integer ticket?}")
+            .answers(Answer::Socket),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Features of OpenCode that this service does not have. Their answer names the feature, so that a client can distinguish them from
 //! an unknown path.
 
+use crate::http::ground::refusal::V2;
 use axum::{
     Json,
     extract::Request,
@@ -32,6 +33,12 @@ const FEATURES: &[Unsupported] = &[
     any("/sync/", "sessions need no synchronization; every gateway has all of them"),
     any("/api/integration/", SIGN_IN),
     any("/api/credential/", SIGN_IN),
+    Unsupported {
+        method: Some(Method::POST),
+        path_begin: "/api/session/",
+        path_end: "/permission",
+        message: "clients cannot ask for permission; only tool calls do",
+    },
     any("/experimental/worktree", "worktrees are not supported; each session has its own files"),
     any("/experimental/workspace", "client workspaces are not supported"),
     any("/experimental/control-plane/", "sessions cannot be moved to another project"),
@@ -45,27 +52,51 @@ const FEATURES: &[Unsupported] = &[
     },
 ];
 
+/// The start of the paths of an MCP server.
+const MCP: &str = "/mcp/";
+
 /// Answers a request for an unknown path.
 pub(crate) async fn not_found(request: Request) -> Response {
     let path = domain::text::head(request.uri().path(), 200);
-    let why = feature(request.method(), path);
-    missing(&why.map_or_else(|| format!("no such path: {path}"), str::to_owned))
+    match feature(request.method(), path) {
+        Some(why) => unsupported(path, why),
+        None => refused(path, StatusCode::NOT_FOUND, "NotFoundError", &format!("no such path: {path}")),
+    }
 }
 
 /// Answers a request with a method that the path does not have. The header `allow` names its methods.
 pub(in crate::http) async fn method_not_allowed(request: Request) -> Response {
-    let (method, path) = (request.method(), request.uri().path());
-    if let Some(why) = feature(method, path) {
-        return missing(why);
+    let (method, path) = (request.method(), domain::text::head(request.uri().path(), 200));
+    match feature(method, path) {
+        Some(why) => unsupported(path, why),
+        None => {
+            let message = format!("method {method} is not allowed at {path}");
+            refused(path, StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowedError", &message)
+        }
     }
-    let message = format!("method {method} is not allowed at {}", domain::text::head(path, 200));
-    let body = json!({"name": "MethodNotAllowedError", "data": {"message": message}});
-    (StatusCode::METHOD_NOT_ALLOWED, Json(body)).into_response()
 }
 
-fn missing(message: &str) -> Response {
-    let body = json!({"name": "NotFoundError", "data": {"message": message}});
-    (StatusCode::NOT_FOUND, Json(body)).into_response()
+/// A refusal in the shape that OpenCode declares for such a path.
+fn unsupported(path: &str, why: &str) -> Response {
+    if let Some(rest) = path.strip_prefix(MCP) {
+        let name = rest.split('/').next().unwrap_or_default();
+        let body = json!({"_tag": "McpServerNotFoundError", "name": name, "message": why});
+        return (StatusCode::NOT_FOUND, Json(body)).into_response();
+    }
+    if path.starts_with(V2) || path == "/mcp" {
+        let body = json!({"_tag": "InvalidRequestError", "message": why});
+        return (StatusCode::BAD_REQUEST, Json(body)).into_response();
+    }
+    refused(path, StatusCode::NOT_FOUND, "NotFoundError", why)
+}
+
+fn refused(path: &str, status: StatusCode, name: &str, message: &str) -> Response {
+    let body = if path.starts_with(V2) {
+        json!({"_tag": name, "message": message})
+    } else {
+        json!({"name": name, "data": {"message": message}})
+    };
+    (status, Json(body)).into_response()
 }
 
 /// The message for the OpenCode feature at this path.
@@ -80,7 +111,32 @@ fn feature(method: &Method, path: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use axum::body::{Body, to_bytes};
+
+    #[tokio::test]
+    async fn refusals_have_the_shapes_that_opencode_declares() {
+        for (method, path, status, name) in [
+            (Method::POST, "/mcp", 400, "_tag InvalidRequestError"),
+            (Method::POST, "/mcp/files/connect", 404, "_tag McpServerNotFoundError"),
+            (Method::DELETE, "/mcp/files/auth", 404, "_tag McpServerNotFoundError"),
+            (Method::POST, "/api/session/ses_1/permission", 400, "_tag InvalidRequestError"),
+            (Method::GET, "/api/integration/x", 400, "_tag InvalidRequestError"),
+            (Method::GET, "/api/none", 404, "_tag NotFoundError"),
+            (Method::GET, "/none", 404, "name NotFoundError"),
+            (Method::POST, "/session/ses_1/share", 404, "name NotFoundError"),
+        ] {
+            let request = Request::builder().method(method.clone()).uri(path).body(Body::empty()).unwrap();
+            let response = not_found(request).await;
+            assert_eq!(response.status().as_u16(), status, "{method} {path}");
+            let body = to_bytes(response.into_body(), 10_000).await.unwrap();
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            let (member, want) = name.split_once(' ').unwrap();
+            assert_eq!(body[member], want, "{method} {path}: {body}");
+            assert!(body["message"].is_string() || body["data"]["message"].is_string(), "{body}");
+        }
+    }
 
     #[test]
     fn unsupported_features_differ_from_unknown_paths() {
@@ -91,6 +147,8 @@ mod tests {
             (Method::GET, "/session/ses_1/share", false),
             (Method::GET, "/experimental/worktree", true),
             (Method::PUT, "/session", false),
+            (Method::POST, "/api/session/ses_1/permission", true),
+            (Method::POST, "/api/integration/x/connect/key", true),
             (Method::GET, "/", false),
         ] {
             assert_eq!(feature(&method, path).is_some(), is_known, "{method} {path}");

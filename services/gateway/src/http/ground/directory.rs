@@ -1,11 +1,29 @@
 //! Directories: to a client the location of its files, here the name of a project.
 
 use super::{caller::Caller, refusal::Result};
-use crate::app::{ground::gateway::Gateway, projects::manage};
+use crate::app::{
+    ground::gateway::Gateway,
+    projects::manage::{self, OpenedDirectory},
+};
+use axum::{
+    http::{HeaderName, HeaderValue},
+    response::AppendHeaders,
+};
 use store::tenant::projects::Project;
 
 /// The project of clients that name no directory.
 const DEFAULT: &str = "default";
+
+/// The header that tells what people should know about the answer.
+const NOTE: HeaderName = HeaderName::from_static("x-flotilla-note");
+
+/// The headers with a note.
+pub(in crate::http) fn with_note(
+    note: Option<&str>,
+) -> Option<AppendHeaders<[(HeaderName, HeaderValue); 1]>> {
+    let value = note.and_then(|note| HeaderValue::from_str(note).ok())?;
+    Some(AppendHeaders([(NOTE, value)]))
+}
 
 /// The name of the project of a directory.
 ///
@@ -28,8 +46,8 @@ impl Caller {
         Ok(manage::find_by_directory(gateway, &self.principal, self.project_name()?).await?)
     }
 
-    /// The project of the directory. An unknown directory becomes a new project without a repository.
-    pub(in crate::http) async fn project(&self, gateway: &Gateway) -> Result<Project> {
-        Ok(manage::ensure_directory(gateway, &self.principal, self.project_name()?).await?)
+    /// The project of the directory, for a new session. An unknown directory becomes a new project without a repository.
+    pub(in crate::http) async fn open_project(&self, gateway: &Gateway) -> Result<OpenedDirectory> {
+        Ok(manage::open_directory(gateway, &self.principal, self.project_name()?).await?)
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const CODE: HeaderName = HeaderName::from_static("x-flotilla-code");
 
 /// The start of the paths of OpenCode's newer API.
-const V2: &str = "/api/";
+pub(in crate::http) const V2: &str = "/api/";
 
 /// Why a request is refused.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ fn app_error(route: &Route, error: &Error, status: StatusCode) -> Value {
 }
 
 fn forbidden(route: &Route, error: &Error, message: &str) -> Value {
-    if !matches!(error, Error::TerminalForbidden(_)) {
+    if route.is_v2() || !matches!(error, Error::TerminalForbidden(_)) {
         return json!({"_tag": "ForbiddenError", "message": message});
     }
     // A page never sees the body of a refused connection.
@@ -217,7 +217,7 @@ fn bad_request(route: &Route, part: Option<RequestPart>, message: &str) -> Value
 fn not_found(route: &Route, error: &Error, message: &str) -> Value {
     let tagged = |tag: &str, member: &str, id: &str| tagged(tag, message, member, id);
     let entity = if let Error::NotFound(entity) = error { Some(*entity) } else { None };
-    if entity == Some(Entity::Terminal) && !route.connects() {
+    if entity == Some(Entity::Terminal) && (route.is_v2() || !route.connects()) {
         return tagged("PtyNotFoundError", "ptyID", &route.last);
     }
     if entity == Some(Entity::Project) {
@@ -239,6 +239,9 @@ fn not_found(route: &Route, error: &Error, message: &str) -> Value {
     }
     if route.path.contains("/question") {
         return tagged("QuestionNotFoundError", "requestID", &route.last);
+    }
+    if route.is_v2() {
+        return json!({"_tag": "NotFoundError", "message": message});
     }
     json!({"name": "NotFoundError", "data": {"message": message}})
 }

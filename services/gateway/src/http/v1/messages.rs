@@ -103,7 +103,35 @@ pub(in crate::http) async fn command(
         message_id: input::message_id(&body.message_id)?,
         ..PromptRequest::default()
     };
-    run(&gateway, &caller, &session_id(&session)?, request).await
+    let session = session_id(&session)?;
+    let answer = run(&gateway, &caller, &session, request).await?;
+    match unexpanded(&gateway, &caller, &session, &answer.0).await? {
+        Some(error) => Err(Invalid::Command.because(error).into()),
+        None => Ok(answer),
+    }
+}
+
+/// The error of a turn whose command could not be expanded, for example because there is no such command.
+async fn unexpanded(
+    gateway: &Gateway,
+    caller: &Caller,
+    session: &SessionId,
+    answer: &Value,
+) -> Result<Option<String>> {
+    let info = &answer["info"];
+    let (Some(error), Some(prompt)) = (info["error"]["data"]["message"].as_str(), info["parentID"].as_str())
+    else {
+        return Ok(None);
+    };
+    // An aborted turn is an answer.
+    if info["error"]["name"] != "UnknownError" {
+        return Ok(None);
+    }
+    let prompt = messages::get_stored(gateway, &caller.principal, session, &message_id(prompt)?).await?;
+    let texts = prompt.parts.iter().filter_map(|(_, part)| part.body.as_text());
+    let mut commands = texts.filter_map(command::CommandRequest::of);
+    let is_unexpanded = commands.any(|command| command.progress == command::Progress::Asked);
+    Ok(is_unexpanded.then(|| error.to_owned()))
 }
 
 fn command_part(name: &str, arguments: &str) -> PromptPart {
@@ -206,15 +234,30 @@ pub(in crate::http) async fn accept(
 ) -> Result<Receipt> {
     let is_outside = |url: &str| url.strip_prefix("file://").is_some_and(|path| !path.starts_with(WORKSPACE));
     if request.parts.iter_mut().filter_map(url_mut).any(|url| is_outside(url)) {
-        let directory = sessions::directory(gateway, caller, session).await?;
+        let project = sessions::directory(gateway, caller, session).await?;
+        let directories: Vec<&str> =
+            caller.directory.as_deref().into_iter().chain([project.as_str()]).collect();
         for url in request.parts.iter_mut().filter_map(url_mut) {
-            let path = url.strip_prefix("file://").and_then(|path| path.strip_prefix(directory.as_str()));
-            if let Some(rest) = path.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+            let path = url.strip_prefix("file://");
+            let inside = path.and_then(|path| directories.iter().find_map(|it| below(path, it)));
+            if let Some(rest) = inside {
                 *url = format!("file://{WORKSPACE}{rest}");
             }
         }
     }
     Ok(accept::accept(gateway, &caller.principal, session, request).await?)
+}
+
+/// The rest of a path below a directory. A client adds the name of a project, which is no path, to its own directory.
+fn below<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
+    let rest = match path.strip_prefix(directory) {
+        Some(rest) => rest,
+        None if directory.starts_with('/') => return None,
+        None => path
+            .split_once(&format!("/{directory}/"))
+            .map(|(before, _)| &path[before.len() + 1 + directory.len()..])?,
+    };
+    Some(rest).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn url_mut(part: &mut PromptPart) -> Option<&mut String> {

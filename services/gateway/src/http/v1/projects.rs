@@ -21,9 +21,27 @@ use domain::project::ProjectDisplay;
 use serde_json::{Value, json};
 use store::tenant::projects::Project;
 
+/// The id of the project of an unknown directory, as in OpenCode.
+pub(in crate::http) const UNKNOWN: &str = "global";
+
 /// The project of the directory.
 pub(in crate::http) async fn current(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
-    Ok(Json(project_json(&caller.project(&gateway).await?)))
+    let none: [&str; 0] = [];
+    Ok(Json(match caller.find_project(&gateway).await? {
+        Some(project) => {
+            let mut json = project_json(&project);
+            json["worktree"] = caller.project_name()?.into();
+            json
+        }
+        None => json!({
+            "id": UNKNOWN, "worktree": caller.project_name()?, "time": {"created": 0, "updated": 0}, "sandboxes": none,
+        }),
+    }))
+}
+
+/// The project of the directory, created if there is none.
+pub(in crate::http) async fn open(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
+    Ok(Json(project_json(&caller.open_project(&gateway).await?.project)))
 }
 
 /// All projects.
@@ -62,6 +80,9 @@ pub(in crate::http) async fn directories(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>> {
+    if id == UNKNOWN {
+        return Ok(Json(json!([{"directory": caller.project_name()?}])));
+    }
     Ok(Json(json!([{"directory": get(&gateway, &caller, &id).await?.name}])))
 }
 

@@ -8,16 +8,19 @@ use crate::{
             fork::{self, ForkFiles, ForkRequest},
             revert::{self, RevertPoint},
         },
+        projects::manage::{self, OpenedDirectory},
         sessions::{
             abort,
             change::{self, SessionChange},
             create::{self, SessionRequest},
-            output, read,
+            output,
+            read::{self, SessionView},
         },
     },
     ground::{entity::Entity, error::Error, kind::Kind},
     http::ground::{
         caller::Caller,
+        directory::with_note,
         ids::{message_id, session_id},
         input::{Body, Model, Query},
         refusal::{RequestPart, Result},
@@ -26,6 +29,8 @@ use crate::{
 use axum::{
     Json,
     extract::{Path, State},
+    http::{HeaderName, HeaderValue},
+    response::{AppendHeaders, IntoResponse as _, Response},
 };
 use domain::{
     ids::{SessionId, Timestamp},
@@ -34,10 +39,13 @@ use domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 use store::session::sessions::Filter;
 
 /// Sessions in a list without a limit, as in OpenCode.
 const LIST_DEFAULT: u32 = 100;
+/// The header that names the page after this one.
+const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
 
 /// The name by which clients know the project of a session.
 pub(in crate::http) async fn directory(
@@ -85,6 +93,60 @@ pub(in crate::http) async fn list(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+pub(in crate::http) struct GlobalListQuery {
+    roots: Option<String>,
+    start: Option<i64>,
+    search: Option<String>,
+    limit: Option<u32>,
+    archived: Option<String>,
+    /// Only sessions that changed before this time; milliseconds.
+    cursor: Option<i64>,
+}
+
+/// The sessions of all directories, or of the one that the caller names, with their projects.
+pub(in crate::http) async fn list_all(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Query(query): Query<GlobalListQuery>,
+) -> Result<Response> {
+    let project = match &caller.directory {
+        Some(_) => match caller.find_project(&gateway).await? {
+            Some(project) => Some(project.id),
+            None => return Ok(Json(json!([])).into_response()),
+        },
+        None => None,
+    };
+    let filter = Filter {
+        project,
+        archived: query.archived.is_some_and(|archived| archived == "true"),
+        only_roots: query.roots.is_some_and(|roots| roots == "true"),
+        search: query.search.filter(|search| !search.contains('\0')),
+        since: query.start.map(Timestamp),
+        ..Filter::default()
+    };
+    let limit = Some(query.limit.unwrap_or(LIST_DEFAULT).min(limits::PAGE_MAX));
+    // The page begins before every session that changed at this time.
+    let page = PageRequest { limit, cursor: query.cursor.map(|before| format!("{before}.ses_0")) };
+    let list = read::list(&gateway, &caller.principal, &filter, page).await?;
+    let last = list.entries.last().map(|view| view.session.info.time.updated.0.into());
+    let next = last.filter(|_| list.next.is_some()).map(|next: HeaderValue| [(NEXT_CURSOR, next)]);
+    let mut projects = HashMap::new();
+    let mut sessions = vec![];
+    for SessionView { session, .. } in list.entries {
+        let id = &session.info.project_id;
+        if !projects.contains_key(id) {
+            projects.insert(id.clone(), manage::get(&gateway, &caller.principal, id).await?);
+        }
+        let Some(project) = projects.get(id) else { continue };
+        let mut shown = shape::session(&session.info, &project.name);
+        shown["project"] = json!({"id": project.id, "name": project.name, "worktree": project.name});
+        sessions.push(shown);
+    }
+    Ok((next.map(AppendHeaders), Json(sessions)).into_response())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(in crate::http) struct CreateBody {
     title: Option<String>,
     agent: Option<String>,
@@ -118,8 +180,8 @@ pub(in crate::http) async fn create(
     State(gateway): State<Gateway>,
     caller: Caller,
     Body(body): Body<CreateBody>,
-) -> Result<Json<Value>> {
-    let project = caller.project(&gateway).await?;
+) -> Result<Response> {
+    let OpenedDirectory { project, note } = caller.open_project(&gateway).await?;
     let request = SessionRequest {
         title: body.title.unwrap_or_default(),
         agent: body.agent.unwrap_or_default(),
@@ -128,7 +190,8 @@ pub(in crate::http) async fn create(
         ..SessionRequest::of(project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
-    show(&gateway, &caller, &session.info.id).await
+    let shown = show(&gateway, &caller, &session.info.id).await?;
+    Ok((with_note(note.as_deref()), shown).into_response())
 }
 
 /// One session.

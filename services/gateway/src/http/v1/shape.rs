@@ -77,8 +77,8 @@ fn show_input(part: &mut Value, at: &Value) {
 /// The events that clients get for an update; empty for Flotilla's own events.
 pub(super) fn payloads(gateway: &Gateway, update: &Update) -> Vec<String> {
     match &update.content {
-        Content::Event(event) if event.kind == "file.watcher.updated" => by_file(event),
-        Content::Event(event) => {
+        Content::Event { event, .. } if event.kind == "file.watcher.updated" => by_file(event),
+        Content::Event { event, .. } => {
             let directory = update.scope.directory().map_or("", |directory| &directory.name);
             let properties = properties(&event.kind, &event.properties, directory);
             let payload = |properties| {
@@ -86,7 +86,7 @@ pub(super) fn payloads(gateway: &Gateway, update: &Update) -> Vec<String> {
             };
             properties.map(payload).into_iter().collect()
         }
-        Content::Fragment(fragment) => {
+        Content::Fragment { fragment, .. } => {
             let (id, properties) =
                 (gateway.event_id(), delta(update.scope.session(), fragment, &fragment.text));
             vec![json!({"id": id, "type": "message.part.delta", "properties": properties}).to_string()]

@@ -6,7 +6,7 @@ use crate::{
     ground::{entity::Entity, error::Error},
     http::{
         ground::{caller::Caller, refusal::Result},
-        v1::{catalogue, files::skills as v1_skills},
+        v1::{catalogue, files::skills as v1_skills, projects::UNKNOWN},
     },
 };
 use axum::{
@@ -61,8 +61,7 @@ pub(in crate::http) async fn provider(
     let providers = catalogue::providers_of(&gateway, &caller).await?.providers;
     let provider = providers.iter().find(|provider| provider["id"] == id.as_str());
     let provider = provider.ok_or(Error::NotFound(Entity::Provider))?;
-    let location = location(&gateway, &caller).await?;
-    Ok(Json(json!({"location": location, "data": provider_info(provider)})))
+    one(&gateway, &caller, provider_info(provider)).await
 }
 
 fn provider_info(provider: &Value) -> Value {
@@ -108,10 +107,17 @@ pub(in crate::http) async fn empty_list(gateway: State<Gateway>, caller: Caller)
 
 /// A list in the caller's directory.
 pub(super) async fn list(gateway: &Gateway, caller: &Caller, data: Vec<Value>) -> Result<Json<Value>> {
+    one(gateway, caller, data.into()).await
+}
+
+/// One object in the caller's directory.
+pub(super) async fn one(gateway: &Gateway, caller: &Caller, data: Value) -> Result<Json<Value>> {
     Ok(Json(json!({"location": location(gateway, caller).await?, "data": data})))
 }
 
 async fn location(gateway: &Gateway, caller: &Caller) -> Result<Value> {
-    let project = caller.project(gateway).await?;
-    Ok(json!({"directory": project.name, "project": {"id": project.id, "directory": project.name}}))
+    let directory = caller.project_name()?;
+    let project =
+        caller.find_project(gateway).await?.map_or_else(|| UNKNOWN.to_owned(), |it| it.id.to_string());
+    Ok(json!({"directory": directory, "project": {"id": project, "directory": directory}}))
 }

@@ -29,6 +29,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use domain::{
     conversation::{
         media,
+        message::{Assistant, Message},
         part::{self, Text, attached},
     },
     ids::SessionId,
@@ -36,10 +37,13 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use store::log::messages::MessageWithParts;
 
 /// Messages of a page if the client sets no limit.
 const PAGE_DEFAULT: u32 = 50;
+/// Messages of a context, about: whole pages are read. A session with more needs no summary only if they are very short.
+const CONTEXT_MESSAGES_MAX: usize = 2_000;
 
 #[derive(Debug, Deserialize)]
 pub(in crate::http) struct AdmitBody {
@@ -129,8 +133,8 @@ pub(in crate::http) async fn admit(
     let message = accept(&gateway, &caller, &session, request).await?.message_id;
     let entry = messages::get_stored(&gateway, &caller.principal, &session, &message).await?;
     let created = match &entry.message {
-        domain::conversation::message::Message::User(user) => user.time.created,
-        domain::conversation::message::Message::Assistant(step) => step.time.created,
+        Message::User(user) => user.time.created,
+        Message::Assistant(step) => step.time.created,
     };
     Ok(Json(json!({"data": {
         "admittedSeq": entry.seq, "id": message, "sessionID": session, "prompt": shape::prompt(&entry.parts),
@@ -256,6 +260,35 @@ async fn read_side(
             (entries, next.is_some())
         }
     })
+}
+
+/// The messages that models get: the last summary and everything after it, oldest first.
+pub(in crate::http) async fn context(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    Path(session): Path<String>,
+) -> Result<Json<Value>> {
+    let session = session_id(&session)?;
+    let (mut data, mut cursor) = (VecDeque::new(), None);
+    'pages: loop {
+        let page = PageRequest { limit: Some(limits::PAGE_MAX), cursor };
+        let list = messages::list(&gateway, &caller.principal, &session, page, Extent::OnePage).await?;
+        for entry in list.entries.iter().rev() {
+            if let Some(message) = shape::message(entry) {
+                data.push_front(message);
+            }
+            let is_summary = |step: &Assistant| step.is_summary() && step.time.completed.is_some();
+            if matches!(&entry.message, Message::Assistant(step) if is_summary(step) && step.error.is_none())
+            {
+                break 'pages;
+            }
+        }
+        cursor = list.next;
+        if cursor.is_none() || data.len() >= CONTEXT_MESSAGES_MAX {
+            break;
+        }
+    }
+    Ok(Json(json!({"data": data})))
 }
 
 /// One message.

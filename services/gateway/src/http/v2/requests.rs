@@ -31,8 +31,10 @@ async fn list(
 }
 
 async fn of_directory(gateway: &Gateway, caller: &Caller, kind: RequestKind) -> Result<Json<Value>> {
-    let project = caller.project(gateway).await?;
-    let open = list(gateway, caller, kind, &RequestFilter::Project(project.id)).await?;
+    let open = match caller.find_project(gateway).await? {
+        Some(project) => list(gateway, caller, kind, &RequestFilter::Project(project.id)).await?,
+        None => vec![],
+    };
     location::list(gateway, caller, open).await
 }
 

@@ -24,6 +24,7 @@ use crate::{
     http::{
         ground::{
             caller::Caller,
+            directory::with_note,
             ids::{message_id, session_id},
             input::{Body, Model, Query},
             refusal::Result,
@@ -35,6 +36,7 @@ use axum::{
     Json,
     extract::{Path, State},
     http::StatusCode,
+    response::{IntoResponse as _, Response},
 };
 use domain::{
     ids::{ProjectId, SessionId},
@@ -67,18 +69,20 @@ pub(in crate::http) async fn create(
     State(gateway): State<Gateway>,
     mut caller: Caller,
     Body(body): Body<CreateBody>,
-) -> Result<Json<Value>> {
+) -> Result<Response> {
     if let Some(location) = body.location {
         caller.directory = Some(location.directory);
     }
+    let opened = caller.open_project(&gateway).await?;
     let request = SessionRequest {
         agent: body.agent,
         model: body.model.and_then(Model::chosen),
         id: body.id,
-        ..SessionRequest::of(caller.project(&gateway).await?.id)
+        ..SessionRequest::of(opened.project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
-    show(&gateway, &caller, &session.info.id).await
+    let shown = show(&gateway, &caller, &session.info.id).await?;
+    Ok((with_note(opened.note.as_deref()), shown).into_response())
 }
 
 async fn show(gateway: &Gateway, caller: &Caller, session: &SessionId) -> Result<Json<Value>> {

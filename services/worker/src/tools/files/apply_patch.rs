@@ -73,6 +73,17 @@ struct Step {
     after: Option<String>,
 }
 
+impl Step {
+    /// The kind of the change, as OpenCode names it.
+    fn kind(&self) -> &'static str {
+        match &self.after {
+            None => "delete",
+            Some(_) if self.before.is_empty() => "add",
+            Some(_) => "update",
+        }
+    }
+}
+
 /// Describes the change that a call would make, for the person who is asked to allow it.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
     Ok(facts(&plan_all(ctx, &input).await?))
@@ -102,12 +113,10 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         if let Err(error) = perform(ctx, step).await {
             return Err(half_done(error, step, &done));
         }
-        let word = if step.after.is_none() {
-            "D"
-        } else if step.before.is_empty() {
-            "A"
-        } else {
-            "M"
+        let word = match step.kind() {
+            "delete" => "D",
+            "add" => "A",
+            _ => "M",
         };
         done.push(format!("{word} {}", step.path));
     }
@@ -188,9 +197,14 @@ async fn perform(ctx: &CallContext, step: &Step) -> Result<(), ToolError> {
 
 /// The names of all files and their diffs, each as one text, with the counts.
 fn facts(steps: &[Step]) -> Map<String, Value> {
-    let mut facts = Map::new();
+    let (mut facts, mut files) = (Map::new(), vec![]);
     for step in steps {
-        for (key, value) in diff(&step.path, &step.before, step.after.as_deref().unwrap_or_default()) {
+        let change = diff(&step.path, &step.before, step.after.as_deref().unwrap_or_default());
+        files.push(json!({
+            "type": step.kind(), "filePath": step.path, "relativePath": relative(&step.path), "patch": change["diff"],
+            "additions": change["additions"], "deletions": change["deletions"],
+        }));
+        for (key, value) in change {
             let sum = match (facts.remove(&key), value) {
                 (Some(Value::String(all)), Value::String(one)) => Value::from(all + &one),
                 (Some(Value::Number(all)), Value::Number(one)) => {
@@ -203,6 +217,7 @@ fn facts(steps: &[Step]) -> Map<String, Value> {
     }
     let paths: Vec<String> = steps.iter().map(|step| relative(&step.path)).collect();
     facts.insert("filepath".to_owned(), paths.join(", ").into());
+    facts.insert("files".to_owned(), files.into());
     facts.insert("diagnostics".to_owned(), json!({}));
     facts
 }

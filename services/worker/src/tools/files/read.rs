@@ -15,6 +15,7 @@ use domain::{
     conversation::part::{Part, ToolState},
     limits,
     session::WORKSPACE,
+    text::without_nul,
 };
 use rpc::v1::{self, FileKind};
 use serde::Deserialize;
@@ -100,11 +101,16 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
         }
     };
     let mut metadata = Map::new();
+    let preview = read.lines.iter().take(PREVIEW_LINES).map(String::as_str).collect::<Vec<_>>().join("\n");
+    metadata.insert("preview".to_owned(), without_nul(&preview).into());
+    metadata.insert(LOADED.to_owned(), Value::Array(vec![]));
     metadata.insert("lines".to_owned(), read.lines.len().into());
     metadata.insert("truncated".to_owned(), read.more.into());
     Ok(Output { title: path::relative(&input.file_path), text, metadata, ..Output::default() })
 }
 
+/// Lines that clients show of a file, as in OpenCode.
+const PREVIEW_LINES: usize = 20;
 /// The sandbox's error code for a file that is not text.
 pub(crate) const BINARY: &str = "file_is_binary";
 

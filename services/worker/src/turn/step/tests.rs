@@ -117,3 +117,17 @@ fn the_entry_of_an_answer_is_named_by_its_message() {
     let summary = Assistant { summary: Some(true), ..answered };
     assert_eq!(answer_entry(&summary).unwrap().purpose, Purpose::Summary);
 }
+
+#[test]
+fn the_status_of_a_retry_is_short() {
+    for (message, want) in [
+        (
+            "p: the provider's rate limit was reached (HTTP 429): {}",
+            "p: the provider's rate limit was reached",
+        ),
+        ("the connection broke", "the connection broke"),
+    ] {
+        assert_eq!(super::brief(message), want);
+    }
+    assert_eq!(super::brief(&"x".repeat(500)).len(), super::RETRY_TEXT_BYTES_MAX);
+}

@@ -18,10 +18,10 @@ pub(super) async fn check(client: &Client) {
     ] {
         assert_eq!(client.get(path).await, json!([]), "{path} without a session");
     }
-    plainly_refused(&client, "/file/content?path=a").await;
+    assert_eq!(client.get("/file/content?path=a").await, json!({"type": "text", "content": ""}));
     not_applied(&client, PATCH, "non-git").await;
     let session = client.session(json!({})).await;
-    plainly_refused(&client, "/file/content?path=a").await;
+    assert_eq!(client.get("/file/content?path=a").await, json!({"type": "text", "content": ""}));
     // Files can be written before the first prompt, for example by a client with local changes.
     not_applied(&client, PATCH, "not-clean").await;
     assert_eq!(client.post("/vcs/apply", json!({"patch": NEW})).await, json!({"applied": true}));
@@ -33,6 +33,7 @@ pub(super) async fn check(client: &Client) {
     names(&client).await;
     let text = client.get("/file/content?path=src/main.rs").await;
     assert_eq!(text, json!({"type": "text", "content": "fn main() {}\n"}));
+    assert_eq!(client.get("/file/content?path=none").await["content"], "", "a missing file");
     let bytes = client.get("/file/content?path=bytes").await;
     assert_eq!((&bytes["type"], &bytes["content"]), (&json!("binary"), &json!("/wA=")));
     let found = client.get("/find?pattern=fn%20ma").await;
@@ -53,7 +54,6 @@ pub(super) async fn check(client: &Client) {
         "/file?path=none",
         "/file?path=../..",
         "/file/content",
-        "/file/content?path=none",
         "/file/content?path=src",
         "/file/content?path=../../etc/passwd",
         "/find",

@@ -1,6 +1,7 @@
 //! The newer API, below `/api`.
 
 mod sessions;
+mod workspaces;
 
 use super::super::client::Client;
 use reqwest::Method;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 pub(super) async fn check(client: &Client) {
     catalogue(client).await;
     sessions::check(client).await;
+    workspaces::check(client).await;
 }
 
 async fn catalogue(client: &Client) {

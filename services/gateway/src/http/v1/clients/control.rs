@@ -12,7 +12,7 @@ use crate::{
         read,
         refusal::{Refusal, RequestPart, Result},
     },
-    streams::update::{Content, Update},
+    streams::update::{Content, Interest, Update},
 };
 use axum::{
     Json,
@@ -38,8 +38,11 @@ const PATHS: [(&str, &str); 4] = [
 
 /// Waits for the next command.
 pub(in crate::http) async fn next(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
-    let project = caller.project(&gateway).await?.id;
-    let concerns = |update: &Update| update.concerns(caller.principal.name(), Some(&project));
+    let interest = match caller.find_project(&gateway).await? {
+        Some(project) => Interest::Project(project.id),
+        None => Interest::Directory(caller.project_name()?.to_owned()),
+    };
+    let concerns = |update: &Update| update.concerns(caller.principal.name(), &interest);
     let JoinedFeed { feed, updates } = subscribe::join_feed(&gateway, &caller.principal).await?;
     let waiting = async { timeout(POLL_MAX, next_command(updates, concerns)).await.ok().flatten() };
     let command = gateway.shutdown().run_until_cancelled(waiting).await.flatten();

@@ -164,10 +164,7 @@ async fn send(gateway: &Gateway, caller: &Caller, command: Command) -> Answer {
         let message = format!("a command for terminal clients must have at most {BYTES_MAX} bytes");
         return Err(RequestPart::Body.unreadable(message));
     }
-    // A client that subscribes to a directory has created its project.
-    if let Some(project) = caller.find_project(gateway).await? {
-        manage::command_clients(gateway, &caller.principal, &project, &command)?;
-    }
+    manage::command_clients(gateway, &caller.principal, caller.project_name()?, &command).await?;
     Ok(Json(true))
 }
 

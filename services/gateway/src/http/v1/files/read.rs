@@ -5,7 +5,7 @@ use crate::{
         files::directory::{DirectoryFiles, LineMatch, inside},
         ground::gateway::Gateway,
     },
-    ground::{error::Error, kind::Kind},
+    ground::{error::Error, kind::Kind, sandbox},
     http::ground::{
         caller::Caller,
         input::Query,
@@ -15,7 +15,7 @@ use crate::{
 use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::session::WORKSPACE;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -23,19 +23,24 @@ use std::collections::BTreeSet;
 const NAMES_DEFAULT: usize = 100;
 
 /// The files of the caller's directory.
-pub(super) async fn find(gateway: &Gateway, caller: &Caller) -> Result<Option<DirectoryFiles>> {
+pub(in crate::http) async fn find(gateway: &Gateway, caller: &Caller) -> Result<Option<DirectoryFiles>> {
     let Some(project) = caller.find_project(gateway).await? else { return Ok(None) };
     Ok(DirectoryFiles::find(gateway, &caller.principal, &project.id).await?)
 }
 
 /// To OpenCode, a path without such a file is a mistake in the query.
-pub(super) fn of_file(error: Error) -> Refusal {
+pub(in crate::http) fn of_file(error: Error) -> Refusal {
     match error {
         Error::Sandbox(refusal) if matches!(refusal.kind, Kind::NotFound | Kind::Precondition) => {
             RequestPart::Query.unreadable(refusal.message)
         }
         error => error.into(),
     }
+}
+
+/// Whether there is no such file, or no file at all.
+fn is_missing(refusal: &sandbox::Refusal) -> bool {
+    refusal.kind == Kind::NotFound || refusal.reason == sandbox::Reason::WorkspaceMissing
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,9 +54,18 @@ pub(in crate::http) async fn list(
     caller: Caller,
     Query(query): Query<PathQuery>,
 ) -> Result<Json<Vec<Value>>> {
-    let Some(files) = find(&gateway, &caller).await? else { return Ok(Json(vec![])) };
-    let entries = files.list(&query.path).await.map_err(of_file)?;
-    let path = inside(&query.path);
+    list_nodes(&gateway, &caller, &query.path).await.map(Json)
+}
+
+/// The entries of a directory. The `path` of a subdirectory ends with a slash.
+pub(in crate::http) async fn list_nodes(
+    gateway: &Gateway,
+    caller: &Caller,
+    path: &str,
+) -> Result<Vec<Value>> {
+    let Some(files) = find(gateway, caller).await? else { return Ok(vec![]) };
+    let entries = files.list(path).await.map_err(of_file)?;
+    let path = inside(path);
     let node = |entry: &String| {
         let (name, is_directory) = (entry.trim_end_matches('/'), entry.ends_with('/'));
         let absolute = format!("{path}/{name}");
@@ -59,21 +73,26 @@ pub(in crate::http) async fn list(
             absolute.strip_prefix(WORKSPACE).unwrap_or(&absolute).trim_start_matches('/').to_owned();
         json!({
             "name": name, "path": if is_directory { format!("{relative}/") } else { relative }, "absolute": absolute,
-            "type": if is_directory { "directory" } else { "file" }, "ignored": false,
+            "type": if is_directory { NodeKind::Directory } else { NodeKind::File }, "ignored": false,
         })
     };
-    Ok(Json(entries.iter().map(node).collect()))
+    Ok(entries.iter().map(node).collect())
 }
 
-/// A file: its text, or its bytes if it is not valid UTF-8.
+/// A file: its text, or its bytes if it is not valid UTF-8. A missing file has no text, as in OpenCode.
 pub(in crate::http) async fn content(
     State(gateway): State<Gateway>,
     caller: Caller,
     Query(query): Query<PathQuery>,
 ) -> Result<Json<Value>> {
-    let no_files = || RequestPart::Query.unreadable("no session of this directory has files");
-    let files = find(&gateway, &caller).await?.ok_or_else(no_files)?;
-    let data = files.read(&query.path).await.map_err(of_file)?;
+    let read = match find(&gateway, &caller).await? {
+        Some(files) => files.read(&query.path).await,
+        None => Ok(vec![]),
+    };
+    let data = match read {
+        Err(Error::Sandbox(refusal)) if is_missing(&refusal) => vec![],
+        read => read.map_err(of_file)?,
+    };
     Ok(Json(match String::from_utf8(data) {
         Ok(text) => json!({"type": "text", "content": text}),
         Err(bytes) => {
@@ -90,8 +109,15 @@ pub(in crate::http) struct NameQuery {
     query: String,
     dirs: Option<String>,
     #[serde(rename = "type")]
-    kind: Option<String>,
+    kind: Option<NodeKind>,
     limit: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::http) enum NodeKind {
+    File,
+    Directory,
 }
 
 /// Files and directories whose path contains the letters of the query in this order, shortest first.
@@ -100,18 +126,26 @@ pub(in crate::http) async fn names(
     caller: Caller,
     Query(query): Query<NameQuery>,
 ) -> Result<Json<Vec<String>>> {
-    let Some(files) = find(&gateway, &caller).await? else { return Ok(Json(vec![])) };
+    find_names(&gateway, &caller, &query).await.map(Json)
+}
+
+/// As [`names`]. Paths of directories end with a slash.
+pub(in crate::http) async fn find_names(
+    gateway: &Gateway,
+    caller: &Caller,
+    query: &NameQuery,
+) -> Result<Vec<String>> {
+    let Some(files) = find(gateway, caller).await? else { return Ok(vec![]) };
     let paths: BTreeSet<String> = files.paths().await.map_err(of_file)?.into_iter().collect();
     let directories: BTreeSet<String> = paths.iter().flat_map(|path| parents(path)).collect();
-    let kind = query.kind.as_deref();
-    let (with_files, with_directories) =
-        (kind != Some("directory"), kind != Some("file") && query.dirs.as_deref() != Some("false"));
+    let with_files = query.kind != Some(NodeKind::Directory);
+    let with_directories = query.kind != Some(NodeKind::File) && query.dirs.as_deref() != Some("false");
     let all =
         paths.into_iter().filter(|_| with_files).chain(directories.into_iter().filter(|_| with_directories));
     let mut matching: Vec<String> = all.filter(|path| matches(path, &query.query)).collect();
     matching.sort_by_key(String::len);
     matching.truncate(query.limit.unwrap_or(NAMES_DEFAULT));
-    Ok(Json(matching))
+    Ok(matching)
 }
 
 /// The directories above a file, with a trailing slash.

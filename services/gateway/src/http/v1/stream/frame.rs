@@ -2,7 +2,8 @@
 
 use crate::streams::update::{Content, Directory, Update, UpdateScope};
 use domain::ids::ProjectId;
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
 
 /// Names the directory of an event that concerns clients in all directories.
 const GLOBAL: &str = "global";
@@ -15,6 +16,18 @@ pub(super) enum FrameScope<'a> {
     /// All of them; with the project of the event, if it has one.
     Global(Option<&'a ProjectId>),
     Directory(&'a Directory),
+    /// A directory without a project.
+    Named(&'a str),
+}
+
+/// The members of an event.
+#[derive(Deserialize)]
+struct Payload<'a> {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    properties: &'a RawValue,
 }
 
 impl<'a> FrameScope<'a> {
@@ -22,6 +35,7 @@ impl<'a> FrameScope<'a> {
     pub(super) fn of(update: &'a Update) -> Self {
         match (&update.scope, &update.content) {
             (UpdateScope::Tenant, _) => Self::Global(None),
+            (UpdateScope::Directory(name), _) => Self::Named(name),
             (UpdateScope::Project(directory), Content::Notice(notice))
                 if notice.kind == "project.updated" =>
             {
@@ -42,6 +56,7 @@ impl<'a> FrameScope<'a> {
         let scope = match self {
             Self::Stream => json!({}),
             Self::Global(None) => json!({"directory": GLOBAL}),
+            Self::Named(name) => json!({"directory": name}),
             Self::Global(Some(project)) => json!({"directory": GLOBAL, "project": project}),
             Self::Directory(Directory { project, name }) => json!({"directory": name, "project": project}),
         };
@@ -49,5 +64,22 @@ impl<'a> FrameScope<'a> {
         let members: String =
             members.map(|(name, value): (&String, &Value)| format!("\"{name}\":{value},")).collect();
         format!("{{{members}\"payload\":{payload}}}")
+    }
+
+    /// The data of a frame of `/api/event`.
+    ///
+    /// ```json
+    /// {"id":"evt_…","type":"session.idle","data":{…},"location":{"directory":"/home/me/app"}}
+    /// ```
+    pub(super) fn native(self, payload: &str) -> serde_json::Result<String> {
+        let Payload { id, kind, properties } = serde_json::from_str(payload)?;
+        let named = match self {
+            Self::Stream | Self::Global(_) => None,
+            Self::Directory(Directory { name, .. }) => Some(name.as_str()),
+            Self::Named(name) => Some(name),
+        };
+        let location = named.map(|name| format!(",\"location\":{}", json!({"directory": name})));
+        let location = location.unwrap_or_default();
+        Ok(format!("{{\"id\":{},\"type\":{},\"data\":{properties}{location}}}", json!(id), json!(kind)))
     }
 }

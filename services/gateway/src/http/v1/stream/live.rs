@@ -1,9 +1,11 @@
 //! Event streams of a directory and of a tenant. Each frame carries a cursor, which a client may return as `Last-Event-ID`. A client
-//! of a whole tenant without a cursor, such as the TUI, first gets the current state, which replaces whatever a cut stream lost.
+//! of a whole tenant without a cursor, such as the TUI, first gets the current state, which replaces whatever a cut stream lost. Deltas
+//! always continue the text that the client has (`texts`).
 
 use super::{
     frame::FrameScope,
     legacy::{self, Shapes, ShapesQuery},
+    texts::{ClientTexts, Continuation},
 };
 use crate::{
     app::{
@@ -12,7 +14,6 @@ use crate::{
             subscribe::{self, JoinedFeed},
         },
         ground::gateway::Gateway,
-        history::messages::text_mut,
     },
     auth::principal::Principal,
     ground::{error::Error, state::now},
@@ -27,11 +28,12 @@ use crate::{
     },
     streams::{
         backlog::BacklogPage,
-        cursor,
-        event::{Fragment, open_text},
+        cursor::{self, TenantCursor},
+        event::Fragment,
         notices::{ALL_DISPOSED, DISPOSED},
-        open_texts::OpenTexts,
-        update::{Content, Directory, Update, UpdateScope},
+        open_parts::TextChange,
+        progress::Progress,
+        update::{Content, Directory, Interest, Update, UpdateScope},
     },
 };
 use axum::{
@@ -43,13 +45,14 @@ use axum::{
     },
 };
 use domain::{
-    conversation::{part::Part, request::Id},
-    ids::{PartId, ProjectId, SessionId, Timestamp},
+    conversation::request::Id,
+    event::StoredEvent,
+    ids::{ProjectId, SessionId, Timestamp},
     limits,
 };
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
-use store::log::feed::Horizon;
+use store::{log::feed::Horizon, tenant::projects::Project};
 use tokio::{
     sync::{broadcast::error::RecvError, mpsc},
     time::{Instant, sleep},
@@ -73,8 +76,8 @@ pub(in crate::http) async fn of_directory(
     Query(query): Query<ShapesQuery>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let directory = Some(caller.project(&gateway).await?.into());
-    let view = View { directory, wrapping: Wrapping::Bare, shapes: query.shapes };
+    let form = StreamForm { wrapping: Wrapping::Bare, shapes: query.shapes };
+    let view = View::of_directory(&gateway, &caller, form).await?;
     Ok(begin(gateway, caller.principal, view, &headers))
 }
 
@@ -85,18 +88,63 @@ pub(in crate::http) async fn of_tenant(
     Query(query): Query<ShapesQuery>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let directory = match &caller.directory {
-        Some(_) => Some(caller.project(&gateway).await?.into()),
-        None => None,
-    };
-    let view = View { directory, wrapping: Wrapping::WithDirectory, shapes: query.shapes };
+    let form = StreamForm { wrapping: Wrapping::WithDirectory, shapes: query.shapes };
+    let view = View::of_caller(&gateway, &caller, form).await?;
+    Ok(begin(gateway, caller.principal, view, &headers))
+}
+
+/// As [`of_tenant`], with events in the form of the newer API.
+pub(in crate::http) async fn of_tenant_natively(
+    State(gateway): State<Gateway>,
+    caller: Caller,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let form = StreamForm { wrapping: Wrapping::Native, shapes: Shapes::Current };
+    let view = View::of_caller(&gateway, &caller, form).await?;
     Ok(begin(gateway, caller.principal, view, &headers))
 }
 
 /// A client's view of the tenant's events.
 struct View {
-    /// `None`: all directories.
+    interest: Interest,
+    /// The project that the client is interested in, under the name that the client uses.
     directory: Option<Directory>,
+    form: StreamForm,
+}
+
+impl View {
+    /// The caller's directory.
+    async fn of_directory(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
+        let name = caller.project_name()?.to_owned();
+        Ok(match caller.find_project(gateway).await? {
+            Some(Project { id: project, .. }) => {
+                let interest = Interest::Project(project.clone());
+                Self { interest, directory: Some(Directory { project, name }), form }
+            }
+            None => Self { interest: Interest::Directory(name), directory: None, form },
+        })
+    }
+
+    /// The directory that the caller names, or all directories.
+    async fn of_caller(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
+        match &caller.directory {
+            Some(_) => Self::of_directory(gateway, caller, form).await,
+            None => Ok(Self { interest: Interest::All, directory: None, form }),
+        }
+    }
+
+    /// The scope of a frame, under the name that the client uses.
+    fn scope<'a>(&'a self, scope: FrameScope<'a>) -> FrameScope<'a> {
+        match (scope, &self.directory) {
+            (FrameScope::Directory(_), Some(own)) => FrameScope::Directory(own),
+            _ => scope,
+        }
+    }
+}
+
+/// The form of the frames.
+#[derive(Debug, Clone, Copy)]
+struct StreamForm {
     wrapping: Wrapping,
     shapes: Shapes,
 }
@@ -107,6 +155,8 @@ enum Wrapping {
     Bare,
     /// Frames name the directory of their event.
     WithDirectory,
+    /// Frames are events of the newer API.
+    Native,
 }
 
 fn begin(gateway: Gateway, principal: Principal, view: View, headers: &HeaderMap) -> Response {
@@ -118,9 +168,8 @@ fn begin(gateway: Gateway, principal: Principal, view: View, headers: &HeaderMap
         view,
         frames,
         seen: HashMap::new(),
-        have: HashMap::new(),
-        horizon: 0,
-        texts: None,
+        texts: ClientTexts::default(),
+        cursor: Arc::default(),
     };
     tokio::spawn(stream.run(cursor));
     (UNBUFFERED, Sse::new(ReceiverStream::new(receiver))).into_response()
@@ -133,10 +182,9 @@ struct Stream {
     frames: mpsc::Sender<std::result::Result<Event, Infallible>>,
     /// Positions up to which the client got the events of sessions from Postgres.
     seen: HashMap<SessionId, u64>,
-    /// Bytes of text that the client has, for parts that it got with the state.
-    have: HashMap<PartId, u64>,
-    horizon: Horizon,
-    texts: Option<Arc<OpenTexts>>,
+    texts: ClientTexts,
+    /// The cursor after everything that was sent.
+    cursor: Arc<TenantCursor>,
 }
 
 /// Why a stream ends.
@@ -157,19 +205,18 @@ impl From<Error> for StreamEnd {
 type Sent = std::result::Result<(), StreamEnd>;
 
 impl Stream {
-    async fn run(mut self, cursor: Option<Horizon>) {
+    async fn run(mut self, cursor: Option<TenantCursor>) {
         if let Err(StreamEnd::Failed(error)) = self.follow(cursor).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "a stream ended early");
         }
     }
 
-    async fn follow(&mut self, cursor: Option<Horizon>) -> Sent {
+    async fn follow(&mut self, cursor: Option<TenantCursor>) -> Sent {
         let joined = Box::pin(subscribe::join_feed(&self.gateway, &self.principal)).await?;
         let JoinedFeed { feed, mut updates } = joined;
-        self.horizon = feed.horizon();
-        self.texts = Some(Arc::clone(&feed.texts));
+        self.texts = ClientTexts::new(Arc::clone(&feed.texts));
         // Boxed: working takes far more memory than waiting, and nearly all streams wait.
-        Box::pin(self.catch_up(cursor)).await?;
+        Box::pin(self.catch_up(cursor, feed.horizon())).await?;
         let period = Duration::from_millis(limits::STREAM_HEARTBEAT_MS);
         let (shutdown, frames) = (self.gateway.shutdown().clone(), self.frames.clone());
         // Pinned across all rounds, as in `streams::subscription`.
@@ -181,7 +228,7 @@ impl Stream {
                 () = &mut stopping => return Ok(()),
                 () = &mut left => return Ok(()),
                 () = &mut beat => {
-                    self.send_event("server.heartbeat", json!({}), FrameScope::Stream).await?;
+                    self.send_heartbeat().await?;
                     beat.as_mut().reset(Instant::now() + period);
                 }
                 next = updates.recv() => match next {
@@ -189,7 +236,10 @@ impl Stream {
                     // Too slow for the feed: only the current state matters now.
                     Err(RecvError::Lagged(_)) => {
                         updates = updates.resubscribe();
-                        Box::pin(self.send_states()).await?;
+                        self.texts.clear();
+                        if !self.is_unknown() {
+                            Box::pin(self.send_states()).await?;
+                        }
                     }
                     Err(RecvError::Closed) => return Ok(()),
                 },
@@ -197,69 +247,87 @@ impl Stream {
         }
     }
 
-    /// Sends everything that the client does not have yet.
-    async fn catch_up(&mut self, cursor: Option<Horizon>) -> Sent {
+    /// Sends everything written before `now` that the client does not have yet.
+    async fn catch_up(&mut self, cursor: Option<TenantCursor>, now: Horizon) -> Sent {
+        let cursor = cursor.filter(|cursor| cursor.horizon <= now);
+        let resumes = cursor.is_some();
+        self.cursor = Arc::new(cursor.unwrap_or_else(|| TenantCursor::at(now)));
         self.send_event("server.connected", json!({}), FrameScope::Stream).await?;
-        match cursor.filter(|cursor| *cursor <= self.horizon) {
-            Some(cursor) => {
-                // A client that is cut off in between resumes from its old cursor.
-                let now = std::mem::replace(&mut self.horizon, cursor);
-                self.resume(cursor).await?;
-                self.horizon = now;
-                Ok(())
-            }
+        if self.is_unknown() {
+            return Ok(());
+        }
+        match self.view.form.wrapping {
+            Wrapping::Bare | Wrapping::WithDirectory | Wrapping::Native if resumes => self.resume(now).await,
             // `run` subscribes to a directory before it sends the prompt. It would exit at a report that its session is idle,
             // and would print repeated items twice.
-            None if self.view.wrapping == Wrapping::Bare => self.send_requests().await,
-            None => self.send_states().await,
+            Wrapping::Bare | Wrapping::Native => self.send_requests().await,
+            Wrapping::WithDirectory => self.send_states().await,
         }
     }
 
     async fn forward(&mut self, update: &Update) -> Sent {
-        if !update.concerns(self.principal.name(), self.project()) {
+        if !update.concerns(self.principal.name(), &self.view.interest) {
             return Ok(());
         }
-        self.horizon = update.horizon;
+        let seen = update.scope.session().and_then(|session| self.seen.get(session)).copied().unwrap_or(0);
+        self.cursor = Arc::clone(&update.cursor);
         match &update.content {
-            Content::Event(event) => {
-                let seen = update.scope.session().and_then(|session| self.seen.get(session));
-                if seen.is_some_and(|seen| event.seq <= *seen) {
+            Content::Event { event, .. } if event.seq <= seen => Ok(()),
+            Content::Event { text, .. } => {
+                text.iter().for_each(|change| self.texts.change(change));
+                self.send_update(update).await
+            }
+            // The client has later events, which may have ended the part.
+            Content::Fragment { after, .. } if *after < seen => Ok(()),
+            Content::Fragment { fragment, .. } => self.send_fragment(update, fragment).await,
+            Content::Notice(notice) => {
+                self.send_update(update).await?;
+                if notice.kind != ALL_DISPOSED {
                     return Ok(());
                 }
-                if event.kind == "message.part.updated" {
-                    // The event carries the part's own text.
-                    self.have.retain(|part, _| !event.properties.contains(part.as_str()));
-                }
+                // Clients search for their own directory.
+                let (name, scope) = match (&self.view.directory, &self.view.interest) {
+                    (Some(own), _) => (&own.name, FrameScope::Directory(own)),
+                    (None, Interest::Directory(name)) => (name, FrameScope::Named(name)),
+                    (None, Interest::All | Interest::Project(_)) => return Ok(()),
+                };
+                self.send_event(DISPOSED, json!({"directory": name}), scope).await
             }
-            Content::Fragment(fragment) => {
-                if let Some(have) = self.have.get_mut(&fragment.part_id) {
-                    let Some(fresh) = unseen_text(fragment, *have) else { return Ok(()) };
-                    *have += fresh.len() as u64;
-                    let properties = shape::delta(update.scope.session(), fragment, fresh);
-                    return self.send_event("message.part.delta", properties, FrameScope::of(update)).await;
-                }
-            }
-            Content::Notice(_) => {}
-        }
-        self.send_update(update).await?;
-        match (&update.content, self.view.directory.clone()) {
-            // Clients search for their own directory.
-            (Content::Notice(notice), Some(own)) if notice.kind == ALL_DISPOSED => {
-                let properties = json!({"directory": own.name});
-                self.send_event(DISPOSED, properties, FrameScope::Directory(&own)).await
-            }
-            (Content::Notice(_) | Content::Event(_) | Content::Fragment(_), _) => Ok(()),
         }
     }
 
+    /// Sends the new text of a fragment, or all text so far to a client that lacks the text before it.
+    async fn send_fragment(&mut self, update: &Update, fragment: &Fragment) -> Sent {
+        let (session, scope) = (update.scope.session(), FrameScope::of(update));
+        match self.texts.proceed(fragment) {
+            Some(Continuation::Text(fresh)) => {
+                let properties = shape::delta(session, fragment, fresh);
+                self.send_event("message.part.delta", properties, scope).await
+            }
+            Some(Continuation::Part(part)) => {
+                let properties = json!({"sessionID": session, "part": part, "time": now()});
+                self.send_event("message.part.updated", properties, scope).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The project to read, or `None` for all projects.
     fn project(&self) -> Option<&ProjectId> {
         self.view.directory.as_ref().map(|directory| &directory.project)
     }
 
-    /// Sends everything written since the cursor. The client may already have some of it.
-    async fn resume(&mut self, cursor: Horizon) -> Sent {
-        let project = self.project().cloned();
-        let backlog = subscribe::open_backlog(&self.gateway, &self.principal, project, cursor).await;
+    /// Whether the directory has no project yet, and so nothing to read.
+    fn is_unknown(&self) -> bool {
+        matches!(self.view.interest, Interest::Directory(_))
+    }
+
+    /// Sends everything written since the cursor. The client may already have some of it. Afterwards it has everything before
+    /// `now`.
+    async fn resume(&mut self, now: Horizon) -> Sent {
+        let (project, since) = (self.project().cloned(), (*self.cursor).clone());
+        let mut progress = Progress::since(since.clone());
+        let backlog = subscribe::open_backlog(&self.gateway, &self.principal, project, since).await;
         let mut backlog = backlog?;
         if backlog.len() > RESUMED_SESSIONS_MAX {
             return self.send_states().await;
@@ -267,12 +335,30 @@ impl Stream {
         while let Some(BacklogPage { session, directory, events }) = backlog.next().await? {
             for event in events {
                 self.seen.insert(session.clone(), event.seq);
+                progress.send(&session, event.seq);
+                self.cursor = Arc::clone(progress.cursor());
                 let scope = UpdateScope::Session(session.clone(), Arc::clone(&directory));
-                let update = Update { scope, content: Content::Event(event), horizon: cursor };
-                self.send_update(&update).await?;
+                let content = Content::Event { event: self.with_live_text(event), text: None };
+                self.send_update(&Update { scope, content, cursor: Arc::clone(&self.cursor) }).await?;
             }
         }
+        progress.reach(now);
+        self.cursor = Arc::clone(progress.cursor());
         Ok(())
+    }
+
+    /// The event with the text that the feed sent, if it opens a part that is still open.
+    fn with_live_text(&mut self, mut event: StoredEvent) -> StoredEvent {
+        let change = TextChange::of(&event.kind, event.properties.as_bytes());
+        let Some(change) = change else { return event };
+        self.texts.change(&change);
+        if let TextChange::Open { part, .. } = &change
+            && let Some(part) = self.texts.reopen(part)
+        {
+            let session = &part.session_id;
+            event.properties = json!({"sessionID": session, "part": part, "time": now()}).to_string();
+        }
+        event
     }
 
     /// Sends the state of the sessions that are active or changed recently, as the events that would have led to it.
@@ -315,10 +401,7 @@ impl Stream {
             self.send_event("message.updated", message, scope).await?;
             let at = shape::created_at(&entry.message);
             for (_, part) in entry.parts {
-                let part = self.with_live_text(part);
-                if let Some(text) = open_text(&part) {
-                    self.have.insert(part.id.clone(), text.len() as u64);
-                }
+                let part = self.texts.complete(part);
                 let properties = json!({"sessionID": session, "part": shape::part(&part, at), "time": now()});
                 self.send_event("message.part.updated", properties, scope).await?;
             }
@@ -335,15 +418,6 @@ impl Stream {
         Ok(())
     }
 
-    /// The part with the text that the feed sent, if that is longer than the stored text.
-    fn with_live_text(&self, mut part: Part) -> Part {
-        let live = self.texts.as_ref().and_then(|texts| texts.get(&part.id)).unwrap_or_default();
-        if let Some(text) = text_mut(&mut part.body).filter(|text| live.len() > text.len()) {
-            *text = live;
-        }
-        part
-    }
-
     async fn send_update(&self, update: &Update) -> Sent {
         for payload in shape::payloads(&self.gateway, update) {
             self.send(&payload, FrameScope::of(update)).await?;
@@ -358,8 +432,18 @@ impl Stream {
         self.send(&payload, scope).await
     }
 
+    async fn send_heartbeat(&self) -> Sent {
+        match self.view.form.wrapping {
+            Wrapping::Bare | Wrapping::WithDirectory => {
+                self.send_event("server.heartbeat", json!({}), FrameScope::Stream).await
+            }
+            // The newer API has no such event.
+            Wrapping::Native => self.push(Event::default().comment("heartbeat")).await,
+        }
+    }
+
     async fn send(&self, payload: &str, scope: FrameScope<'_>) -> Sent {
-        let replacement = match self.view.shapes {
+        let replacement = match self.view.form.shapes {
             Shapes::Older => legacy::in_place_of(payload),
             Shapes::Current => None,
         };
@@ -371,18 +455,23 @@ impl Stream {
     }
 
     async fn send_frame(&self, payload: &str, scope: FrameScope<'_>) -> Sent {
-        let frame = Event::default().id(cursor::of_tenant(self.horizon));
-        let frame = match self.view.wrapping {
+        let frame = Event::default().id(self.cursor.to_string());
+        let scope = self.view.scope(scope);
+        let frame = match self.view.form.wrapping {
             Wrapping::Bare => frame.data(payload),
             Wrapping::WithDirectory => frame.data(scope.wrap(payload)),
+            Wrapping::Native => match scope.native(payload) {
+                Ok(data) => frame.data(data),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot send an event");
+                    return Ok(());
+                }
+            },
         };
+        self.push(frame).await
+    }
+
+    async fn push(&self, frame: Event) -> Sent {
         self.frames.send(Ok(frame)).await.map_err(|_| StreamEnd::Left)
     }
-}
-
-/// The text of a fragment beyond the bytes that the client has; `None`: the client has all of it, or a gap precedes
-/// it.
-fn unseen_text(fragment: &Fragment, have_bytes: u64) -> Option<&str> {
-    let overlap = usize::try_from(have_bytes.checked_sub(fragment.offset_bytes)?).ok()?;
-    fragment.text.get(overlap..).filter(|text| !text.is_empty())
 }

@@ -109,7 +109,7 @@ pub(in crate::http) async fn create(
     let session = match newest {
         Some(session) => session,
         None => {
-            let request = SessionRequest::of(caller.project(&gateway).await?.id);
+            let request = SessionRequest::of(caller.open_project(&gateway).await?.project.id);
             create::create(&gateway, &caller.principal, request).await?.info.id
         }
     };

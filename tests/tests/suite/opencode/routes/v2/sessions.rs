@@ -23,6 +23,7 @@ pub(super) async fn check(client: &Client) {
     points(&client, &at).await;
     for (method, path) in [
         (Method::GET, ""),
+        (Method::GET, "/context"),
         (Method::GET, "/history"),
         (Method::GET, "/event"),
         (Method::GET, "/message"),
@@ -196,6 +197,8 @@ async fn check_messages(client: &Client, at: &str) {
     let kinds: BTreeSet<&str> = all.iter().map(|message| message["type"].as_str().unwrap()).collect();
     assert!(kinds.is_superset(&BTreeSet::from(["assistant", "compaction", "user"])), "{kinds:?}");
     assert_eq!((&all[0]["text"], &all[1]["content"][0]["text"]), (&json!("@text Hello."), &json!("Hello.")));
+    let summary = all.iter().rposition(|message| message["type"] == "compaction").unwrap();
+    assert_eq!(client.get(&format!("{at}/context")).await["data"], json!(all[summary..]));
     let one = format!("{at}/message/{}", all[1]["id"].as_str().unwrap());
     assert_eq!(client.get(&one).await["data"], all[1]);
     let none = client.expect(404, Method::GET, &format!("{at}/message/msg_none"), Value::Null).await;

@@ -1,0 +1,116 @@
+//! The project of a directory that a client names.
+
+use super::{client::Client, events::Events};
+use e2e::{Options, Stack, turn::bash};
+use reqwest::Method;
+use rpc::v1;
+use serde_json::{Value, json};
+
+/// A source, and the place that it comes from.
+async fn created(stack: &Stack, name: &str, directory: &str) -> v1::Project {
+    let bundle =
+        stack.api.upload(&testkit::git::repository(&[("src/a.txt", "from the project")]).bundle()).await;
+    let from = Some(v1::source::From::BundleId(bundle));
+    let request = v1::CreateProjectRequest {
+        name: name.to_owned(),
+        source: Some(v1::Source { from, revision: String::new() }),
+        place: Some(v1::Place {
+            directory: directory.to_owned(),
+            remote: "git@example.com:me/app.git".to_owned(),
+        }),
+        or_at_place: true,
+    };
+    stack.api.projects().create_project(request).await.unwrap().into_inner().project.unwrap()
+}
+
+#[tokio::test]
+async fn a_directory_finds_the_project_whose_source_it_is() {
+    let stack = Stack::start().await;
+    let app = created(&stack, "app", "/home/me/app").await;
+    assert_eq!(created(&stack, "clone", "/srv/clone").await.id, app.id, "the same remote");
+    for directory in ["app", "/home/me/app", "/srv/clone"] {
+        let client = Client::new(&stack, directory);
+        let project = client.get("/project/current").await;
+        assert_eq!((&project["id"], &project["worktree"]), (&json!(app.id), &json!(directory)));
+        assert_eq!(client.get("/api/location").await["directory"], directory);
+    }
+    let client = Client::new(&stack, "/home/me/app");
+    let mut events = Events::of(&client, "/global/event", "").await;
+    let session = client.session(json!({})).await;
+    let answer = client.prompt(&session, &format!("{}\n@text done", bash("cat src/a.txt"))).await;
+    assert_eq!(answer["parts"][1]["text"], "done", "{answer}");
+    events.until_session("session.idle", &session).await;
+    assert!(client.get("/find/file?query=a.txt").await.to_string().contains("src/a.txt"));
+    // Files below the directory are those of the session.
+    let file = json!({"type": "file", "mime": "text/plain", "filename": "a.txt", "url": "file:///home/me/app/src/a.txt"});
+    let prompt = json!({"parts": [{"type": "text", "text": "@text read"}, file]});
+    client.post(&format!("/session/{session}/message"), prompt).await;
+    let talk = client.get(&format!("/session/{session}/message")).await.to_string();
+    assert!(talk.contains("Called the Read tool") && talk.contains("from the project"), "{talk}");
+    let projects = client.get("/project").await.to_string();
+    assert!(
+        !projects.contains("/home/me/app") && !projects.contains("clone"),
+        "no second project: {projects}"
+    );
+}
+
+#[tokio::test]
+async fn reads_create_no_project_and_a_new_one_is_announced() {
+    if e2e::is_left_out(&["nats"], "notices come through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/new");
+    let nowhere = Client::new(&stack, "");
+    for path in [
+        "/project/current",
+        "/session",
+        "/agent",
+        "/config",
+        "/api/location",
+        "/api/permission/request",
+        "/api/agent",
+    ] {
+        client.get(path).await;
+        nowhere.get(path).await;
+    }
+    let mut events = Events::of(&client, "/event", "").await;
+    let mut commands = Events::of(&client, "/event", "").await;
+    assert!(!client.get("/project").await.to_string().contains("/home/me/new"));
+    // A command reaches clients in a directory without a project.
+    client.post("/tui/append-prompt", json!({"text": "hi"})).await;
+    commands.until(|event| event["type"] == "tui.prompt.append").await;
+    let made = client.send(Method::POST, "/session", "").await;
+    let note = made.headers["x-flotilla-note"].to_str().unwrap();
+    assert!(note.contains("flotilla project update /home/me/new --repo PATH"), "{note}");
+    let toast = events.until(|event| event["type"] == "tui.toast.show").await;
+    assert_eq!(toast["properties"]["message"], note);
+    let again = client.send(Method::POST, "/session", "").await;
+    assert!(again.headers.get("x-flotilla-note").is_none(), "only once");
+    events.until_session("session.created", again.body["id"].as_str().unwrap()).await;
+    let projects = client.get("/project").await;
+    let mut names = projects.as_array().unwrap().iter().map(|project| project["worktree"].as_str().unwrap());
+    assert!(
+        names.clone().any(|name| name == "/home/me/new") && !names.any(|name| name == "default"),
+        "{projects}"
+    );
+}
+
+#[tokio::test]
+async fn an_operator_can_refuse_unknown_directories() {
+    let stack =
+        Stack::with(Options { gateway: &["--unknown-directories", "refuse"], ..Options::default() }).await;
+    let app = created(&stack, "app", "/home/me/app").await;
+    Client::new(&stack, "/home/me/app").session(json!({})).await;
+    let client = Client::new(&stack, "/home/me/other");
+    let request = client.request(Method::POST, "/session").body("{}");
+    let refused = request.send().await.unwrap();
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["x-flotilla-code"]),
+        (400, &"directory_unknown".parse().unwrap())
+    );
+    let refused: Value = refused.json().await.unwrap();
+    assert!(refused["message"].as_str().unwrap().contains("flotilla project create"), "{refused}");
+    let projects = client.get("/project").await.to_string();
+    assert!(projects.contains(&app.id) && !projects.contains("/home/me/other"), "{projects}");
+}
