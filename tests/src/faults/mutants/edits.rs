@@ -177,8 +177,8 @@ const EDITS: [Edit; 28] = [
     Edit {
         mutant: Mutant::DeltaEpochUnchecked,
         file: "services/gateway/src/streams/open_parts.rs",
-        guard: r#""message.part.removed" => {"#,
-        without: r#""message.part.removed" if self.0.len() == usize::MAX => {"#,
+        guard: r#""message.part.removed" => serde_json"#,
+        without: r#""message.part.removed" if kind.is_empty() => serde_json"#,
     },
     Edit {
         mutant: Mutant::AbortAnnouncedOnly,
