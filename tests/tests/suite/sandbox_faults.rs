@@ -306,6 +306,8 @@ async fn a_short_outage_of_the_sandbox_costs_only_time() {
     assert_refused(diff, Code::Unavailable, "sandbox_unavailable");
     stack.start_sandbox().await;
     assert_eq!(watch.until_idle().await, "done");
+    let body = stack.model.journal.requests().pop().unwrap().body.to_string();
+    assert!(body.contains("Before this command the sandbox was cleaned"), "the model is told: {body}");
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!(calls[1].result, "kept\n", "the workspace still exists");
     assert_eq!(calls[2].result, "1: kept\n");

@@ -7,7 +7,7 @@ use crate::{
         model_view::{answer_files, answer_text},
         structured,
     },
-    tools::registry,
+    tools::{bash, registry},
 };
 use domain::{
     conversation::{
@@ -179,7 +179,9 @@ fn answer(state: &ToolState) -> (Arc<String>, Vec<Media>, bool) {
     };
     let media = answer_files(state).into_iter().filter_map(user::media);
     let text = match state {
-        ToolState::Completed { output, time, .. } if time.compacted.is_none() => Arc::clone(output),
+        ToolState::Completed { output, metadata, time, .. } if time.compacted.is_none() => {
+            bash::text_for_model(output, metadata)
+        }
         ToolState::Completed { .. }
         | ToolState::Error { .. }
         | ToolState::Pending { .. }

@@ -16,7 +16,7 @@ use domain::{
 use rpc::v1::{self, ExecEnd, attach_exec_response::Item};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Status;
 
@@ -75,7 +75,10 @@ struct OutputExcerpt {
 /// The note after a command that failed because it found no network.
 const NO_NETWORK: &str = "The sandbox has no network, so retrying does not help. `webfetch` reads public pages; packages must be in \
                           the repository or on the sandbox machine, which its operator can change.";
-/// The note with the first command after the session lost its sandbox.
+/// The metadata of the first command after the session lost its sandbox. The note for the model is no part of the output: a call that is
+/// repeated with the same output is a repetition, whichever sandbox it runs in.
+const IN_NEW_SANDBOX: &str = "in_new_sandbox";
+/// The note with this command.
 const NEW_SANDBOX: &str = "Before this command the sandbox was cleaned: background processes of earlier commands, /tmp and the home \
                            directory are gone. /workspace is as it was.";
 /// Bytes and lines reserved for notes around the output that a model reads.
@@ -188,6 +191,9 @@ fn output_of(exit: &v1::ExecExit, seen: &OutputExcerpt) -> Output {
         if exit.end() == ExecEnd::Exited { json!(exit.code) } else { Value::Null },
     );
     metadata.insert("duration_ms".to_owned(), json!(exit.duration_ms));
+    if exit.in_new_sandbox {
+        metadata.insert(IN_NEW_SANDBOX.to_owned(), true.into());
+    }
     if !seen.is_shown_whole() {
         metadata.insert("truncated".to_owned(), true.into());
         metadata.insert(OUTPUT_PATH.to_owned(), exit.spill_path.clone().into());
@@ -323,6 +329,14 @@ fn live(seen: &OutputExcerpt) -> Map<String, Value> {
     metadata
 }
 
+/// The answer of a completed call as the model reads it: the output, with the note about a new sandbox.
+pub(crate) fn text_for_model(output: &Arc<String>, metadata: &Map<String, Value>) -> Arc<String> {
+    if metadata.get(IN_NEW_SANDBOX) == Some(&Value::Bool(true)) {
+        return format!("{}\n\n({NEW_SANDBOX})", output.trim_end_matches('\n')).into();
+    }
+    Arc::clone(output)
+}
+
 /// Whether the output of a failed command says that it found no network, in the words of libc, curl, git, pip, npm and cargo.
 fn needs_network(output: &str) -> bool {
     const WORDS: [&str; 8] = [
@@ -361,10 +375,8 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     let told = Some(exit.message.clone()).filter(|message| !message.is_empty());
     let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || told.is_none();
     let how = how.filter(|_| adds);
-    let renewed = exit.in_new_sandbox.then(|| NEW_SANDBOX.to_owned());
     let offline = (exit.code != 0 && needs_network(&output)).then(|| NO_NETWORK.to_owned());
-    let notes: Vec<String> =
-        how.into_iter().chain(told).chain(dropped).chain(offline).chain(renewed).collect();
+    let notes: Vec<String> = how.into_iter().chain(told).chain(dropped).chain(offline).collect();
     match (output.is_empty(), notes.is_empty()) {
         (true, true) => "(no output)".to_owned(),
         (false, true) => output,
@@ -451,6 +463,9 @@ mod tests {
         assert!(text.starts_with(pip) && text.contains("The sandbox has no network"), "{text}");
         assert_eq!(answer(&exit(ExecEnd::Exited, 0, 0), pip.to_owned()), pip, "the command succeeded");
         let cleaned = v1::ExecExit { in_new_sandbox: true, ..exit(ExecEnd::Exited, 0, 0) };
-        assert!(answer(&cleaned, "a\n".to_owned()).contains("the sandbox was cleaned"));
+        let Output { text, metadata, .. } = output_of(&cleaned, &OutputExcerpt::new(Bounds::default()));
+        assert_eq!(text, "(no output)");
+        let told = text_for_model(&text.into(), &metadata);
+        assert!(told.starts_with("(no output)\n\n(Before this command the sandbox was cleaned"), "{told}");
     }
 }

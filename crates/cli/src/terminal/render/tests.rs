@@ -210,6 +210,7 @@ fn waits_and_quarantine_are_one_line_each() {
 · waits for its subtasks
 ✗ quarantined: its loop ended 5 times
 · no snapshot shows what this step changed; it cannot be reverted alone
+· the workspace was lost; the session continues with the files of its source
 · an operator released the session
 ",
     );

@@ -46,6 +46,29 @@ async fn changes_of_people_are_stored_and_announced_once() {
 }
 
 #[tokio::test]
+async fn a_session_remembers_its_workspace_until_a_person_restarts_it() {
+    let mut world = World::new().await;
+    let (session, _) = world.talk().await;
+    let has_workspace =
+        async |world: &World| world.store.get_session(world.tenant, &session).await.unwrap().has_workspace;
+    assert!(!has_workspace(&world).await);
+    let stranger = world.sample.tenant();
+    world.store.create_tenant(stranger, "other").await.unwrap();
+    world.store.note_workspace(stranger, &session).await.unwrap();
+    assert!(!has_workspace(&world).await, "only its tenant can note it");
+    for _ in 0..2 {
+        world.store.note_workspace(world.tenant, &session).await.unwrap();
+        assert!(has_workspace(&world).await);
+    }
+    let prompt = world.prompt(&session, "a note");
+    let (note, text) = (Box::new(prompt.user), Box::new(prompt.parts[0].clone()));
+    let kinds = world.edit(&session, &Edit::RestartWorkspace { note, text }).await.unwrap();
+    assert_eq!(kinds, ["flotilla.workspace.restarted", "message.updated", "message.part.updated"]);
+    assert!(!has_workspace(&world).await);
+    world.gap_free(&session).await;
+}
+
+#[tokio::test]
 async fn a_busy_session_cannot_be_edited() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;

@@ -4,7 +4,13 @@ use super::edits;
 use crate::{
     app::{ground::gateway::Gateway, prompts::parts},
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, sandbox::fence, scope::Scope, state::now},
+    ground::{
+        error::Error,
+        invalid::Invalid,
+        sandbox::{Reason, Refusal, fence},
+        scope::Scope,
+        state::now,
+    },
 };
 use domain::{
     conversation::{
@@ -12,10 +18,13 @@ use domain::{
         part::{Body, Part, Text},
     },
     ids::{MessageId, PartId, SessionId},
+    session::WORKSPACE,
 };
 use rpc::v1;
 use store::log::edits::Edit;
 
+/// Bytes of the listing that tells whether the files exist; its text is not used.
+const LISTING_BYTES_MAX: u32 = 1_024;
 /// The note that tells the model.
 const NOTE: &str = "<system-reminder>The machine that held the files of this session lost them. A person decided to continue: \
                     /workspace now holds the files that the session began with. Changes of earlier turns are gone, and so are \
@@ -38,9 +47,18 @@ pub(crate) async fn restart_workspace(
         let message = "the files of this session were never opened; its next prompt opens them";
         return Err(Invalid::WorkspaceNotLost.because(message));
     }
-    let request = v1::GetWorkspaceRequest { fence: Some(fence(tenant, &root)) };
-    if state.sandbox.files().get_workspace(request).await?.into_inner().exists {
-        return Err(Invalid::WorkspaceNotLost.because("the session has its files"));
+    // Any call for the files tells whether they exist.
+    let request = v1::ReadLinesRequest {
+        fence: Some(fence(tenant, &root)),
+        path: WORKSPACE.to_owned(),
+        lines_max: 1,
+        bytes_max: LISTING_BYTES_MAX,
+        ..Default::default()
+    };
+    match state.sandbox.files().read_lines(request).await.map_err(Refusal::from) {
+        Err(refusal) if refusal.reason == Reason::WorkspaceMissing => {}
+        Err(refusal) => return Err(Error::Sandbox(refusal)),
+        Ok(_) => return Err(Invalid::WorkspaceNotLost.because("the session has its files")),
     }
     let id = root.info.id;
     let model = ModelRef { provider_id: root.info.model.provider_id, model_id: root.info.model.id };
