@@ -2,6 +2,7 @@
 //! protocols.
 
 pub(crate) mod bodies;
+pub(crate) mod directory_project;
 pub(crate) mod entity;
 pub(crate) mod error;
 pub(crate) mod invalid;

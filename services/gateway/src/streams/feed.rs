@@ -13,7 +13,7 @@ use super::{
     subscription::REPAIR_INTERVAL,
     update::{Content, Directory, Update, UpdateScope},
 };
-use crate::ground::state::State;
+use crate::ground::{directory_project, state::State};
 use bus::feed::{Delta, News, Notice, Subject, TenantReader};
 use chassis::tasks;
 use domain::{
@@ -216,7 +216,9 @@ impl Source {
                 (UpdateScope::Tenant, notice)
             }
             (Subject::Tenant, News::Notice(notice)) => {
-                (UpdateScope::Directory(notice.project_name.clone()), notice)
+                let name = notice.project_name.clone();
+                let Some(project) = directory_project::id_of(self.tenant, &name) else { return Ok(()) };
+                (UpdateScope::Directory(Arc::new(Directory { project, name })), notice)
             }
             (
                 Subject::Project(_) | Subject::Tenant,

@@ -67,7 +67,7 @@ impl Update {
             (Interest::Directory(name), UpdateScope::Session(_, of) | UpdateScope::Project(of)) => {
                 of.name == *name
             }
-            (Interest::Directory(name), UpdateScope::Directory(of)) => of == name,
+            (Interest::Directory(name), UpdateScope::Directory(of)) => of.name == *name,
             (Interest::Project(_), UpdateScope::Directory(_)) => false,
         };
         is_addressed && is_wanted
@@ -80,7 +80,7 @@ pub(crate) enum UpdateScope {
     Session(SessionId, Arc<Directory>),
     Project(Arc<Directory>),
     /// A directory without a project.
-    Directory(String),
+    Directory(Arc<Directory>),
     /// The whole tenant.
     Tenant,
 }
@@ -95,8 +95,10 @@ impl UpdateScope {
 
     pub(crate) fn directory(&self) -> Option<&Directory> {
         match self {
-            Self::Session(_, directory) | Self::Project(directory) => Some(directory),
-            Self::Directory(_) | Self::Tenant => None,
+            Self::Session(_, directory) | Self::Project(directory) | Self::Directory(directory) => {
+                Some(directory)
+            }
+            Self::Tenant => None,
         }
     }
 }

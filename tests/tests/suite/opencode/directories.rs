@@ -103,7 +103,7 @@ async fn an_operator_can_refuse_unknown_directories() {
     let app = created(&stack, "app", "/home/me/app").await;
     Client::new(&stack, "/home/me/app").session(json!({})).await;
     let client = Client::new(&stack, "/home/me/other");
-    let request = client.request(Method::POST, "/session").body("{}");
+    let request = client.request(Method::POST, "/session").json(&json!({}));
     let refused = request.send().await.unwrap();
     assert_eq!(
         (refused.status().as_u16(), &refused.headers()["x-flotilla-code"]),

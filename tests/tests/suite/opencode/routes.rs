@@ -104,10 +104,12 @@ async fn catalogue(client: &Client) {
     let commands = client.get("/command").await;
     assert!(commands.as_array().unwrap().iter().any(|command| command["name"] == "init"));
     assert_eq!(client.get("/path").await["directory"], client.directory.as_str());
-    assert_eq!(client.get("/project/current").await["id"], "global", "reads create nothing");
-    assert!(!client.get("/project").await.to_string().contains(&client.directory));
-    assert_eq!(client.get("/project/global/directories").await[0]["directory"], client.directory.as_str());
+    let future = client.get("/project/current").await["id"].as_str().unwrap().to_owned();
+    assert!(!client.get("/project").await.to_string().contains(&client.directory), "reads create nothing");
+    let directories = client.get(&format!("/project/{future}/directories")).await;
+    assert_eq!(directories[0]["directory"], client.directory.as_str());
     let project = client.post("/project/git/init", Value::Null).await;
+    assert_eq!(project["id"], future.as_str(), "clients read the id of their project once");
     assert_eq!(client.get("/project/current").await, project);
     assert_eq!(project["worktree"], client.directory.as_str());
     assert!(client.get("/project").await.as_array().unwrap().contains(&project));

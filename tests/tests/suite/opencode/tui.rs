@@ -93,6 +93,9 @@ async fn the_tui_shows_every_part_of_a_turn() {
     }
     let Some(opencode) = OpenCode::find() else { return };
     let stack = stack(1).await;
+    let client = Client::new(&stack, opencode.directory());
+    // Without a project, the first session shows a toast, which would cover the one of this test.
+    client.post("/project/git/init", Value::Null).await;
     let mut screen = attach(&opencode, stack.gateway_url(), &stack.api.key).await;
     assert!(!screen.text().to_lowercase().contains("error"), "{}", screen.text());
 
@@ -100,7 +103,6 @@ async fn the_tui_shows_every_part_of_a_turn() {
     answered(&mut screen, "Hello from the agent.").await;
 
     // A command of a program beside the TUI, such as the extension of an editor.
-    let client = Client::new(&stack, opencode.directory());
     let toast = json!({"message": "CI is green", "variant": "success"});
     client.post("/tui/show-toast", toast).await;
     screen.until_output("CI is green").await;

@@ -9,7 +9,7 @@ use crate::{
     },
     auth::principal::Principal,
     config::UnknownDirectories,
-    ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
+    ground::{directory_project, error::Error, invalid::Invalid, scope::Scope, state::State},
     streams::notices::{
         ClientCommand, DISPOSED, EVERY_READER, notify_all_disposed, notify_clients, notify_directory,
         notify_disposed, notify_project_updated,
@@ -26,8 +26,8 @@ use store::tenant::projects::Project;
 
 /// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them.
 pub(crate) const DISPLAY_BYTES_MAX: usize = 32 * 1024;
-/// How long terminal clients show that a project is new.
-const TOAST_MS: u32 = 15_000;
+/// How long terminal clients show that a project is new. They draw the text of another toast wrong while one is shown.
+const TOAST_MS: u32 = 6_000;
 
 /// The source of a project's new sessions, and the place that it comes from.
 #[derive(Debug, Clone, Default)]
@@ -180,7 +180,7 @@ pub(crate) async fn open_directory(
         );
         return Err(Invalid::DirectoryUnknown.because(message));
     }
-    let id = state.id(ProjectId::make);
+    let id = directory_project::id_of(tenant, directory).unwrap_or_else(|| state.id(ProjectId::make));
     let project = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
     // Another gateway may have created it first.
     if project.id != id {

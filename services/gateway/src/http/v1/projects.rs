@@ -5,6 +5,7 @@ use crate::{
         ground::{gateway::Gateway, page::PageRequest},
         projects::manage::{self, DISPLAY_BYTES_MAX},
     },
+    ground::{directory_project, scope::Scope},
     http::ground::{
         caller::Caller,
         ids::project_id,
@@ -17,12 +18,20 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use domain::project::ProjectDisplay;
+use domain::{ids::ProjectId, project::ProjectDisplay};
 use serde_json::{Value, json};
 use store::tenant::projects::Project;
 
-/// The id of the project of an unknown directory, as in OpenCode.
-pub(in crate::http) const UNKNOWN: &str = "global";
+/// The id of the project of a directory, also before it has one.
+pub(in crate::http) async fn id_of_directory(
+    gateway: &Gateway,
+    caller: &Caller,
+) -> Result<Option<ProjectId>> {
+    Ok(match caller.find_project(gateway).await? {
+        Some(project) => Some(project.id),
+        None => directory_project::id_of(caller.principal.tenant(Scope::Read)?, caller.project_name()?),
+    })
+}
 
 /// The project of the directory.
 pub(in crate::http) async fn current(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
@@ -34,7 +43,7 @@ pub(in crate::http) async fn current(State(gateway): State<Gateway>, caller: Cal
             json
         }
         None => json!({
-            "id": UNKNOWN, "worktree": caller.project_name()?, "time": {"created": 0, "updated": 0}, "sandboxes": none,
+            "id": id_of_directory(&gateway, &caller).await?, "worktree": caller.project_name()?, "time": {"created": 0, "updated": 0}, "sandboxes": none,
         }),
     }))
 }
@@ -80,10 +89,11 @@ pub(in crate::http) async fn directories(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>> {
-    if id == UNKNOWN {
-        return Ok(Json(json!([{"directory": caller.project_name()?}])));
-    }
-    Ok(Json(json!([{"directory": get(&gateway, &caller, &id).await?.name}])))
+    let directory = match id_of_directory(&gateway, &caller).await? {
+        Some(own) if own.as_str() == id => caller.project_name()?.to_owned(),
+        Some(_) | None => get(&gateway, &caller, &id).await?.name,
+    };
+    Ok(Json(json!([{"directory": directory}])))
 }
 
 async fn get(gateway: &Gateway, caller: &Caller, id: &str) -> Result<Project> {

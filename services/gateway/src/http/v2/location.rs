@@ -6,7 +6,7 @@ use crate::{
     ground::{entity::Entity, error::Error},
     http::{
         ground::{caller::Caller, refusal::Result},
-        v1::{catalogue, files::skills as v1_skills, projects::UNKNOWN},
+        v1::{catalogue, files::skills as v1_skills, projects::id_of_directory},
     },
 };
 use axum::{
@@ -117,7 +117,6 @@ pub(super) async fn one(gateway: &Gateway, caller: &Caller, data: Value) -> Resu
 
 async fn location(gateway: &Gateway, caller: &Caller) -> Result<Value> {
     let directory = caller.project_name()?;
-    let project =
-        caller.find_project(gateway).await?.map_or_else(|| UNKNOWN.to_owned(), |it| it.id.to_string());
+    let project = id_of_directory(gateway, caller).await?;
     Ok(json!({"directory": directory, "project": {"id": project, "directory": directory}}))
 }

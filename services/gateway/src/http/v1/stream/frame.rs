@@ -35,15 +35,17 @@ impl<'a> FrameScope<'a> {
     pub(super) fn of(update: &'a Update) -> Self {
         match (&update.scope, &update.content) {
             (UpdateScope::Tenant, _) => Self::Global(None),
-            (UpdateScope::Directory(name), _) => Self::Named(name),
             (UpdateScope::Project(directory), Content::Notice(notice))
                 if notice.kind == "project.updated" =>
             {
                 Self::Global(Some(&directory.project))
             }
-            (UpdateScope::Session(_, directory) | UpdateScope::Project(directory), _) => {
-                Self::Directory(directory)
-            }
+            (
+                UpdateScope::Session(_, directory)
+                | UpdateScope::Project(directory)
+                | UpdateScope::Directory(directory),
+                _,
+            ) => Self::Directory(directory),
         }
     }
 
