@@ -99,8 +99,10 @@ async fn a_timeout_ends_nothing_but_its_command() {
     session.sh(&format!("mkfifo pid; {server} echo $! > server")).await;
     let request = StartExecRequest {
         timeout_ms: 3_000,
-        ..session
-            .command("e", "echo keep > /tmp/keep; echo $$ > pid; until [ -e holds ]; do :; done; sleep 100")
+        ..session.command(
+            "e",
+            "echo keep > /tmp/keep; echo $$ > pid; until [ -e holds ]; do sleep 0.02; done; sleep 100",
+        )
     };
     session.start(request).await.unwrap();
     let outcome = session.attach("e", 0).await.unwrap();
