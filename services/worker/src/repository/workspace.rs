@@ -7,16 +7,22 @@ use crate::process::{
 };
 use domain::{
     conversation::message,
+    limits,
     session::{Origin, Source},
 };
 use rpc::v1::{self, open_workspace_request::Part};
-use std::sync::Arc;
-use tokio::sync::{OnceCell, mpsc};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{OnceCell, mpsc},
+    time::Instant,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 /// The stable code of files that existed and are gone.
 const LOST: &str = "workspace_lost";
+/// Time between two attempts to reach Postgres.
+const STORE_PAUSE: Duration = Duration::from_millis(500);
 /// Pieces of a bundle that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
 
@@ -78,15 +84,14 @@ impl Workspace {
     /// Records that the files exist, before any call can change them.
     async fn note_opened(&self) -> Result<(), Status> {
         let store = &self.deps.store;
-        let noted = store.note_workspace(self.identity.tenant, &self.identity.workspace);
-        with_store_timeout(noted).await.map_err(|error| store_failure(&error))
+        patiently(|| store.note_workspace(self.identity.tenant, &self.identity.workspace)).await
     }
 
     /// Whether the files were opened before. Another loop of the same tree may have done so since this loop began.
     async fn is_lost(&self) -> Result<bool, Status> {
         let store = &self.deps.store;
-        let root = store.get_session(self.identity.tenant, &self.identity.workspace);
-        Ok(with_store_timeout(root).await.map_err(|error| store_failure(&error))?.has_workspace)
+        let root = patiently(|| store.get_session(self.identity.tenant, &self.identity.workspace));
+        Ok(root.await?.has_workspace)
     }
 
     /// The header and, for a bundle, its pieces from Postgres.
@@ -134,12 +139,27 @@ impl Workspace {
     }
 }
 
-fn store_failure(error: &store::error::Error) -> Status {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        "cannot read or record whether a workspace exists"
-    );
-    rpc::status::unavailable("store_unavailable", "the database does not answer; try again later")
+/// Makes a call of the store, and repeats it while Postgres does not answer: a short outage must not fail the turn. Only for calls
+/// that may be repeated.
+async fn patiently<T, F>(mut call: impl FnMut() -> F) -> Result<T, Status>
+where
+    F: Future<Output = Result<T, store::error::Error>>,
+{
+    let until = Instant::now() + Duration::from_millis(limits::SANDBOX_WAIT_MS);
+    loop {
+        match with_store_timeout(call()).await {
+            Ok(value) => return Ok(value),
+            Err(error) if error.is_transient() && Instant::now() < until => {
+                tokio::time::sleep(STORE_PAUSE).await;
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "cannot read or record whether a workspace exists");
+                let message = "the database does not answer; try again later";
+                return Err(rpc::status::unavailable("store_unavailable", message));
+            }
+        }
+    }
 }
 
 /// The error that a turn shows when its workspace cannot be opened, or vanishes while it works.
