@@ -31,6 +31,15 @@ pub struct Project {
     pub updated_at: Timestamp,
 }
 
+/// A project with a wanted name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectCreation {
+    /// The project.
+    pub project: Project,
+    /// False if it existed before.
+    pub is_new: bool,
+}
+
 fn from_row(row: &sqlx::postgres::PgRow) -> Result<Project, Error> {
     let id: String = row.try_get("id")?;
     Ok(Project {
@@ -50,31 +59,38 @@ impl Store {
     /// Creates a project, or returns the existing one with that name. An existing project without files gets the source.
     ///
     /// # Errors
-    /// `Db`.
+    /// `NotFound` if another call deletes the project at this moment, or if its id belongs to another name; `Db`.
     pub async fn create_project(
         &self,
         tenant: TenantId,
         id: &ProjectId,
         name: &str,
         source: &Source,
-    ) -> Result<Project, Error> {
+    ) -> Result<ProjectCreation, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
-            "insert into project (tenant_id, id, name, source) values ($1, $2, $3, $4)
-             on conflict (tenant_id, name) do update
-               set source = case when project.source::jsonb = $5::jsonb then excluded.source else project.source end
+        // Another call may create the project with the same id at this moment: the conflict can be with any constraint.
+        let sql = format!(
+            "insert into project (tenant_id, id, name, source) values ($1, $2, $3, $4) on conflict do nothing
              returning {COLUMNS}"
-        )))
-        .bind(tenant.0)
-        .bind(id.as_str())
-        .bind(name)
-        .bind(Json(source))
-        .bind(Json(Source::default()))
-        .fetch_one(&mut *tx)
-        .await?;
+        );
+        let insert = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str()).bind(name);
+        let inserted = insert.bind(Json(source)).fetch_optional(&mut *tx).await?;
+        let is_new = inserted.is_some();
+        let row = match inserted {
+            Some(row) => row,
+            None => {
+                let sql = format!(
+                    "update project set source = case when source::jsonb = $4::jsonb then $3::json else source end
+                     where tenant_id = $1 and name = $2 returning {COLUMNS}"
+                );
+                let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name);
+                let update = update.bind(Json(source)).bind(Json(Source::default()));
+                update.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?
+            }
+        };
         let project = from_row(&row)?;
         tx.commit().await?;
-        Ok(project)
+        Ok(ProjectCreation { project, is_new })
     }
 
     /// Returns one project.

@@ -5,9 +5,11 @@ use domain::{
     project::{Commands, Icon, ProjectDisplay},
     session::{Origin, Source},
 };
+use futures::future::join_all;
 use store::{
     Page,
     error::{Entity, Error},
+    tenant::projects::ProjectCreation,
 };
 
 #[tokio::test]
@@ -19,15 +21,31 @@ async fn a_project_is_created_once_for_each_name() {
         revision: Some("main".to_owned()),
         uncommitted: false,
     };
-    let made = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
+    let creation = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
+    assert!(creation.is_new);
+    let made = creation.project;
     assert_eq!((&made.id, made.name.as_str(), &made.source), (&id, "app", &source));
     let same = world.store.create_project(world.tenant, &again, "app", &Source::default()).await.unwrap();
-    assert_eq!(same, made, "the first project, unchanged");
+    assert_eq!(same, ProjectCreation { project: made.clone(), is_new: false }, "the first one, unchanged");
     assert_eq!(world.store.get_project(world.tenant, &id).await.unwrap(), made);
     assert!(matches!(
         world.store.get_project(world.tenant, &again).await,
         Err(Error::NotFound(Entity::Project))
     ));
+}
+
+#[tokio::test]
+async fn calls_at_the_same_moment_create_one_project() {
+    let mut world = World::new().await;
+    let (store, tenant) = (world.store.clone(), world.tenant);
+    let (id, source) = (world.sample.project(), Source::default());
+    let calls = (0..4).map(|_| store.create_project(tenant, &id, "app", &source));
+    let creations: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(creations.iter().filter(|creation| creation.is_new).count(), 1);
+    assert!(creations.iter().all(|creation| creation.project == creations[0].project));
+    // At the wrong moment, a call meets the id of the other before its name. This is how that looks to Postgres.
+    let other_name = store.create_project(tenant, &id, "other", &source).await;
+    assert!(matches!(other_name, Err(Error::NotFound(Entity::Project))), "{other_name:?}");
 }
 
 #[tokio::test]
@@ -133,7 +151,7 @@ async fn a_project_without_files_gets_the_first_source() {
         |name: &str| Source { origin: Origin::GitUrl(format!("https://{name}")), ..Source::default() };
     let mut sources = vec![];
     for given in [Source::default(), source("a"), source("b"), Source::default()] {
-        sources.push(store.create_project(tenant, &id, "app", &given).await.unwrap().source);
+        sources.push(store.create_project(tenant, &id, "app", &given).await.unwrap().project.source);
     }
     assert_eq!(sources, [Source::default(), source("a"), source("a"), source("a")]);
 }

@@ -22,7 +22,7 @@ use domain::{
     session::{Origin, Source},
 };
 use serde_json::json;
-use store::tenant::projects::Project;
+use store::tenant::projects::{Project, ProjectCreation};
 
 /// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them.
 pub(crate) const DISPLAY_BYTES_MAX: usize = 32 * 1024;
@@ -65,9 +65,9 @@ pub(crate) async fn create(
     };
     let (id, is_at_place) = (state.id(ProjectId::make), at_place.is_some());
     let name = at_place.map_or(name, |project| project.name);
-    let project = state.store.create_project(tenant, &id, &name, source).await?;
-    // If the id differs, the project existed before. With another source it belongs to another repository.
-    let is_changed = project.id == id || (project.source == *source && source.origin != Origin::Empty);
+    let ProjectCreation { project, is_new } = state.store.create_project(tenant, &id, &name, source).await?;
+    // An existing project with another source belongs to another repository.
+    let is_changed = is_new || (project.source == *source && source.origin != Origin::Empty);
     if is_changed || is_at_place {
         state.store.add_project_places(tenant, &project.id, &places).await?;
     }
@@ -181,9 +181,10 @@ pub(crate) async fn open_directory(
         return Err(Invalid::DirectoryUnknown.because(message));
     }
     let id = directory_project::id_of(tenant, directory).unwrap_or_else(|| state.id(ProjectId::make));
-    let project = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
-    // Another gateway may have created it first.
-    if project.id != id {
+    let creation = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
+    let ProjectCreation { project, is_new } = creation;
+    // Another request may have created it first.
+    if !is_new {
         return Ok(OpenedDirectory { project, note: None });
     }
     notify_project_updated(state, tenant, &project);
