@@ -78,7 +78,7 @@ impl Settings {
             ("--namespace", &self.namespace),
             ("--sandbox-url", &self.sandbox_url),
             ("--sandbox-token", SANDBOX_TOKEN),
-            ("--connections", "5"),
+            ("--connections", "3"),
         ];
         let arguments = pairs.iter().flat_map(|(name, value)| [(*name).to_owned(), (*value).to_owned()]);
         std::iter::once(role.to_owned()).chain(arguments).collect()

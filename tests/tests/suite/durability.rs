@@ -197,6 +197,44 @@ async fn an_abort_without_any_worker_is_kept_until_there_is_one() {
     assert!(stack.model.journal.requests().is_empty(), "there was no model call");
 }
 
+/// Makes the third reader of a mailbox wait for the test: the loop that stops a turn. It already has the snapshot that it reads.
+const GATE: &str = "create sequence reader;
+    create function gate() returns uuid language plpgsql security definer as $$ begin
+      if current_query() like 'select seq, kind, dedupe,%' and nextval('reader') = 3 then
+        perform pg_advisory_xact_lock_shared(1);
+      end if;
+      return nullif(current_setting('app.tenant', true), '')::uuid;
+    end $$;
+    alter policy tenant_only on session_input using (tenant_id = (select gate()));
+    select pg_advisory_lock(1)";
+
+#[tokio::test]
+async fn an_abort_does_not_end_a_prompt_that_comes_while_the_loop_reads_it() {
+    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let session = stack.session().await;
+    stack.api.prompt(&session, "@text never said").await.unwrap();
+    assert!(stack.api.abort(&session).await.unwrap());
+    let mut gate = testkit::database::connect(&stack.database.migrator_url).await;
+    sqlx::raw_sql(GATE).execute(&mut gate).await.unwrap();
+    stack.add_worker().await;
+    testkit::eventually("the loop has read the abort", async || waits_at_gate(&stack).await).await;
+    stack.api.prompt(&session, "@text The answer.").await.unwrap();
+    sqlx::raw_sql("select pg_advisory_unlock(1)").execute(&mut gate).await.unwrap();
+    assert_eq!(Watch::start(&stack.api, &session).await.until_idle().await, "done");
+    let talk = stack.api.conversation(&session).await;
+    let steps = talk.iter().filter(|(info, _)| info["role"] == "assistant");
+    let errors: Vec<_> = steps.map(|(info, _)| info["error"]["name"].as_str()).collect();
+    assert_eq!(errors, [Some("MessageAbortedError"), None]);
+}
+
+/// Whether a reader waits at the [`GATE`].
+async fn waits_at_gate(stack: &Stack) -> bool {
+    let mut owner = testkit::database::connect(&stack.database.migrator_url).await;
+    let sql = "select exists (select from pg_locks where locktype = 'advisory' and not granted
+                 and database = (select oid from pg_database where datname = current_database()))";
+    sqlx::query_scalar(sql).fetch_one(&mut owner).await.unwrap()
+}
+
 #[tokio::test]
 async fn prompts_wait_for_a_worker_and_show_their_queue_position() {
     let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;

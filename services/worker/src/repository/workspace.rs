@@ -57,22 +57,19 @@ impl Workspace {
     }
 
     async fn open(&self) -> Result<(), Status> {
-        let request = v1::GetWorkspaceRequest { fence: self.identity.fence() };
-        let sandbox = &self.deps.sandbox;
-        let found = sandbox.call(|mut client| {
-            let request = request.clone();
-            async move { client.get_workspace(request).await }
-        });
-        if found.await?.exists {
+        if self.exists().await? {
             return if self.was_opened { Ok(()) } else { self.note_opened().await };
         }
-        if self.is_lost().await? {
-            return Err(rpc::status::precondition(
-                LOST,
-                "the sandbox machine lost the files of this session",
-            ));
+        if self.is_recorded().await? {
+            // Another loop of the same tree may have opened them since the answer of the sandbox. If not, they are lost.
+            return if self.exists().await? {
+                Ok(())
+            } else {
+                Err(rpc::status::precondition(LOST, "the sandbox machine lost the files of this session"))
+            };
         }
-        sandbox
+        self.deps
+            .sandbox
             .call(|mut client| {
                 let messages = self.messages();
                 async move { client.open_workspace(messages).await }
@@ -81,14 +78,24 @@ impl Workspace {
         self.note_opened().await
     }
 
+    /// Asks the sandbox whether it has the files.
+    async fn exists(&self) -> Result<bool, Status> {
+        let request = v1::GetWorkspaceRequest { fence: self.identity.fence() };
+        let found = self.deps.sandbox.call(|mut client| {
+            let request = request.clone();
+            async move { client.get_workspace(request).await }
+        });
+        Ok(found.await?.exists)
+    }
+
     /// Records that the files exist, before any call can change them.
     async fn note_opened(&self) -> Result<(), Status> {
         let store = &self.deps.store;
         patiently(|| store.note_workspace(self.identity.tenant, &self.identity.workspace)).await
     }
 
-    /// Whether the files were opened before. Another loop of the same tree may have done so since this loop began.
-    async fn is_lost(&self) -> Result<bool, Status> {
+    /// Whether a loop recorded that the files exist. Another loop of the same tree may have done so since this loop began.
+    async fn is_recorded(&self) -> Result<bool, Status> {
         let store = &self.deps.store;
         let root = patiently(|| store.get_session(self.identity.tenant, &self.identity.workspace));
         Ok(root.await?.has_workspace)

@@ -148,15 +148,24 @@ impl Session {
 
     /// Reads the mailbox and the new part of the conversation.
     pub(super) async fn read_inputs(&mut self) -> Result<(), WriteError> {
-        let (tenant, session) = (self.record.tenant(), self.record.session().clone());
         // The mailbox first: every prompt in it is then among the messages.
-        let inputs = self.deps.store.list_inputs(tenant, &session, self.record.input_ack());
-        self.inputs = with_store_timeout(inputs).await.map_err(WriteError::Store)?;
+        self.inputs = self.list_inputs().await?;
+        let newest = self.inputs.last().map(|input| input.seq);
         Box::pin(self.record.read_conversation()).await.map_err(WriteError::Store)?;
-        if let Some(newest) = self.inputs.last() {
-            self.record.note_read(newest.seq);
+        if self.is_aborted() {
+            // A prompt may have come after the abort, and be among the messages. Only its input says that it came later.
+            self.inputs = self.list_inputs().await?;
+        }
+        if let Some(newest) = newest {
+            self.record.note_read(newest);
         }
         Ok(())
+    }
+
+    async fn list_inputs(&self) -> Result<Vec<MailboxInput>, WriteError> {
+        let (tenant, session) = (self.record.tenant(), self.record.session());
+        let inputs = self.deps.store.list_inputs(tenant, session, self.record.input_ack());
+        with_store_timeout(inputs).await.map_err(WriteError::Store)
     }
 
     /// Writes events.

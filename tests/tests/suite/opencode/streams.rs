@@ -107,6 +107,7 @@ async fn happenings(client: &Client, session: &str, events: &mut Events) {
     }
 
     client.prompt(session, &format!("{}\n@text It is done.", task("@text Child here."))).await;
+    events.until_session("session.idle", session).await;
     let children = client.get(&format!("{at}/children")).await;
     assert_eq!(
         (&children[0]["parentID"], &children[0]["directory"]),
@@ -115,6 +116,7 @@ async fn happenings(client: &Client, session: &str, events: &mut Events) {
     let text = json!({"type": "text", "text": "@text A picture."});
     let file = json!({"type": "file", "mime": "text/plain", "filename": "a.txt", "url": "data:text/plain;base64,YQ=="});
     client.post(&format!("{at}/message"), json!({"parts": [text, file]})).await;
+    events.until_session("session.idle", session).await;
 
     client
         .prompt_async(

@@ -7,7 +7,7 @@ use crate::ground::{
 };
 use domain::{
     ids::{SessionId, TenantId},
-    session::Origin,
+    session::{Origin, Source},
 };
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
@@ -28,8 +28,17 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
     match call().await.map_err(Refusal::from) {
         Ok(answer) => Ok(answer),
         Err(missing) if missing.reason == Reason::WorkspaceMissing => {
-            open(state, tenant, session, missing).await?;
-            Ok(call().await?)
+            let stored = state.store.get_session(tenant, session).await?;
+            if !stored.has_workspace {
+                open(state, tenant, session, stored.source, missing).await?;
+            }
+            // A loop may have opened the files since the first call. If it recorded that and they are missing, they are lost.
+            match call().await.map_err(Refusal::from) {
+                Err(again) if again.reason == Reason::WorkspaceMissing && stored.has_workspace => {
+                    Err(Error::WorkspaceLost)
+                }
+                result => result.map_err(Error::Sandbox),
+            }
         }
         Err(refusal) => Err(Error::Sandbox(refusal)),
     }
@@ -39,13 +48,14 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
 /// knows more about the workspace, so the result is `missing`.
 ///
 /// # Errors
-/// `missing`; `workspace_lost`; refusals of the sandbox; `store_unavailable`, `sandbox_unavailable`.
-async fn open(state: &State, tenant: TenantId, session: &SessionId, missing: Refusal) -> Result<(), Error> {
-    let stored = state.store.get_session(tenant, session).await?;
-    if stored.has_workspace {
-        return Err(Error::WorkspaceLost);
-    }
-    let source = stored.source;
+/// `missing`; refusals of the sandbox; `sandbox_unavailable`.
+async fn open(
+    state: &State,
+    tenant: TenantId,
+    session: &SessionId,
+    source: Source,
+    missing: Refusal,
+) -> Result<(), Error> {
     let (git_url, bundle) = match source.origin {
         Origin::Empty => (String::new(), None),
         Origin::GitUrl(url) => (url, None),
