@@ -9,6 +9,8 @@ use std::{fmt, str::FromStr};
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_CHARS_MAX: usize = 64;
+/// Bytes of a hash in an id: as many characters as other ids have.
+const DIGEST_BYTES: usize = 13;
 
 /// A text that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +74,14 @@ impl QuestionId {
     /// The question of the tool call of `part`: always the same id.
     pub fn of(part: &PartId) -> Self {
         Self(renamed(&part.0, "que"))
+    }
+}
+
+impl ProjectId {
+    /// The id that stands for a SHA-256: always the same one.
+    pub fn of_sha256(hash: [u8; 32]) -> Self {
+        let digits: String = hash.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("prj_{digits}").into())
     }
 }
 

@@ -4,7 +4,11 @@
 
 use crate::{
     conversation::memory::Conversation,
-    process::{clock::now, deps::Deps, store_timeout::with_store_timeout},
+    process::{
+        clock::now,
+        deps::Deps,
+        store_timeout::{retry_while_away, with_store_timeout},
+    },
 };
 use domain::{
     conversation::message::Message,
@@ -28,11 +32,10 @@ use store::{
         },
     },
 };
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Time for which a loop repeats a write whose outcome is in doubt. After that it leaves the session to another worker.
-/// Milliseconds.
-const RECORD_RETRY_MS: u64 = 60_000;
+const RECORD_RETRY: Duration = Duration::from_secs(60);
 
 /// Why a loop must stop writing.
 #[derive(Debug, thiserror::Error)]
@@ -323,25 +326,12 @@ impl Record {
 }
 
 /// Repeats a write while its outcome is in doubt. A repetition with the same number is the same write.
-async fn retry_in_doubt<T, F>(mut write: impl FnMut() -> F) -> Result<T, WriteError>
+async fn retry_in_doubt<T, F>(write: impl FnMut() -> F) -> Result<T, WriteError>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let until = Instant::now() + Duration::from_millis(RECORD_RETRY_MS);
-    let mut wait = Duration::from_millis(50);
-    loop {
-        match with_store_timeout(write()).await {
-            Ok(value) => return Ok(value),
-            Err(Error::Fenced) => return Err(WriteError::Fenced),
-            Err(error) if error.is_transient() && Instant::now() < until => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the outcome of a write is in doubt; repeating it"
-                );
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(Duration::from_secs(1));
-            }
-            Err(error) => return Err(WriteError::Store(error)),
-        }
-    }
+    retry_while_away(RECORD_RETRY, write).await.map_err(|error| match error {
+        Error::Fenced => WriteError::Fenced,
+        error => WriteError::Store(error),
+    })
 }

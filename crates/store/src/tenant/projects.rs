@@ -104,6 +104,18 @@ impl Store {
         from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?)
     }
 
+    /// Returns those of these projects that exist, in any order.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_projects(&self, tenant: TenantId, ids: &[&ProjectId]) -> Result<Vec<Project>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let sql = format!("select {COLUMNS} from project where tenant_id = $1 and id = any($2)");
+        let ids: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(ids).fetch_all(&mut *tx).await?;
+        rows.iter().map(from_row).collect()
+    }
+
     /// Changes a project's display settings. `change` receives the stored settings and returns the new ones; if it returns
     /// `None`, nothing is written.
     ///

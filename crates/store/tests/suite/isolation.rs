@@ -163,6 +163,7 @@ async fn reading_functions_return_nothing_to_another_tenant() {
         Err(Error::NotFound(_))
     ));
     assert!(matches!(store.get_project(stranger, &world.project).await, Err(Error::NotFound(_))));
+    assert_eq!(store.find_projects(stranger, &[&world.project]).await.unwrap(), []);
     assert!(matches!(store.get_bundle_size(stranger, "b1").await, Err(Error::NotFound(_))));
     assert_eq!(store.find_bundle_piece(stranger, "b1", 0).await.unwrap(), None);
     assert!(!store.has_bundle(stranger, "b1").await.unwrap());

@@ -4,17 +4,12 @@
 use domain::ids::{ProjectId, TenantId};
 use sha2::{Digest as _, Sha256};
 
-/// Hexadecimal digits of the hash in an id: as many characters as other ids have.
-const DIGITS: usize = 26;
-
 /// The id of the project that a first session in this directory creates.
-pub(crate) fn id_of(tenant: TenantId, directory: &str) -> Option<ProjectId> {
+pub(crate) fn id_of(tenant: TenantId, directory: &str) -> ProjectId {
     let mut hash = Sha256::new();
     hash.update(tenant.0.as_bytes());
     hash.update(directory.as_bytes());
-    let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    // Never `None`: hexadecimal digits are the characters of an id.
-    format!("prj_{}", &digits[..DIGITS]).parse().ok()
+    ProjectId::of_sha256(hash.finalize().into())
 }
 
 #[cfg(test)]
@@ -27,7 +22,8 @@ mod tests {
         let (one, other) =
             (tenant("01a209a3b0dc741a8a25c2fb1f510a37"), tenant("01a209a3b06470a691ce5f2bb259f5d1"));
         let id = id_of(one, "/home/me/app");
-        assert!(id.is_some() && id == id_of(one, "/home/me/app"));
+        assert_eq!(id, id_of(one, "/home/me/app"));
+        assert_eq!(id.as_str().parse(), Ok(id.clone()), "clients can name it");
         assert!(id != id_of(other, "/home/me/app") && id != id_of(one, "/home/me/other"));
     }
 }

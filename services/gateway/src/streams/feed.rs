@@ -217,7 +217,7 @@ impl Source {
             }
             (Subject::Tenant, News::Notice(notice)) => {
                 let name = notice.project_name.clone();
-                let Some(project) = directory_project::id_of(self.tenant, &name) else { return Ok(()) };
+                let project = directory_project::id_of(self.tenant, &name);
                 (UpdateScope::Directory(Arc::new(Directory { project, name })), notice)
             }
             (

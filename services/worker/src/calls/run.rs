@@ -203,8 +203,8 @@ impl SilentCalls {
         perform(&ctx).await
     }
 
-    /// Describes the change of files that a call would make, for the person who is asked to allow it. Returns nothing if the call
-    /// would fail or the sandbox does not answer soon: the person is asked anyway.
+    /// Describes the change of files that a call would make, for the person whom the session asks for permission. Returns nothing
+    /// if the call would fail or the sandbox does not answer soon: the session asks anyway.
     pub(crate) async fn preview(&self, workspace: &Workspace, call: Call) -> Map<String, Value> {
         let Ok(tool) = registry::find(&call.tool) else { return Map::new() };
         let (input, ctx) = (call.input.clone(), self.context(call));

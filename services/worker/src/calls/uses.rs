@@ -1,4 +1,4 @@
-//! The subjects of a call for permission rules, and for the person who is asked to allow it.
+//! The subjects of a call for permission rules, and for the person whom the session asks for permission.
 
 use super::shell;
 use crate::tools::{

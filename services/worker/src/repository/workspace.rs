@@ -3,26 +3,22 @@
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_away},
-    store_timeout::with_store_timeout,
+    store_timeout::retry_while_away,
 };
 use domain::{
     conversation::message,
-    limits,
     session::{Origin, Source},
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::{OnceCell, mpsc},
-    time::Instant,
-};
+use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 /// The stable code of files that existed and are gone.
 const LOST: &str = "workspace_lost";
-/// Time between two attempts to reach Postgres.
-const STORE_PAUSE: Duration = Duration::from_millis(500);
+/// Longest wait for Postgres while files are opened.
+const STORE_RETRY: Duration = Duration::from_secs(30);
 /// Pieces of a bundle that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
 
@@ -91,13 +87,13 @@ impl Workspace {
     /// Records that the files exist, before any call can change them.
     async fn note_opened(&self) -> Result<(), Status> {
         let store = &self.deps.store;
-        patiently(|| store.note_workspace(self.identity.tenant, &self.identity.workspace)).await
+        from_store(|| store.note_workspace(self.identity.tenant, &self.identity.workspace)).await
     }
 
     /// Whether a loop recorded that the files exist. Another loop of the same tree may have done so since this loop began.
     async fn is_recorded(&self) -> Result<bool, Status> {
         let store = &self.deps.store;
-        let root = patiently(|| store.get_session(self.identity.tenant, &self.identity.workspace));
+        let root = from_store(|| store.get_session(self.identity.tenant, &self.identity.workspace));
         Ok(root.await?.has_workspace)
     }
 
@@ -125,19 +121,10 @@ impl Workspace {
                     return;
                 }
                 if let Some(id) = bundle {
-                    match with_store_timeout(this.deps.store.find_bundle_piece(
-                        this.identity.tenant,
-                        id,
-                        piece,
-                    ))
-                    .await
-                    {
-                        Ok(data) => next = data.map(Part::Data),
-                        // The stream ends early, and the sandbox refuses the incomplete bundle.
-                        Err(error) => {
-                            tracing::warn!(error = &error as &dyn std::error::Error, "cannot read a bundle")
-                        }
-                    }
+                    let store = &this.deps.store;
+                    let found = from_store(|| store.find_bundle_piece(this.identity.tenant, id, piece));
+                    // After an error the stream ends early, and the sandbox refuses the incomplete bundle.
+                    next = found.await.ok().flatten().map(Part::Data);
                     piece += 1;
                 }
             }
@@ -146,27 +133,16 @@ impl Workspace {
     }
 }
 
-/// Makes a call of the store, and repeats it while Postgres does not answer: a short outage must not fail the turn. Only for calls
-/// that may be repeated.
-async fn patiently<T, F>(mut call: impl FnMut() -> F) -> Result<T, Status>
+/// Makes a call of the store whose failure fails the turn. It may be repeated.
+async fn from_store<T, F>(call: impl FnMut() -> F) -> Result<T, Status>
 where
     F: Future<Output = Result<T, store::error::Error>>,
 {
-    let until = Instant::now() + Duration::from_millis(limits::SANDBOX_WAIT_MS);
-    loop {
-        match with_store_timeout(call()).await {
-            Ok(value) => return Ok(value),
-            Err(error) if error.is_transient() && Instant::now() < until => {
-                tokio::time::sleep(STORE_PAUSE).await;
-            }
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "cannot read or record whether a workspace exists");
-                let message = "the database does not answer; try again later";
-                return Err(rpc::status::unavailable("store_unavailable", message));
-            }
-        }
-    }
+    retry_while_away(STORE_RETRY, call).await.map_err(|error| {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, "cannot read or record what a workspace has");
+        rpc::status::unavailable("store_unavailable", "the database does not answer; try again later")
+    })
 }
 
 /// The error that a turn shows when its workspace cannot be opened, or vanishes while it works.

@@ -85,8 +85,8 @@ pub(crate) async fn run(tool: Tool, ctx: &CallContext, input: Value) -> Result<O
     }
 }
 
-/// Describes the change of files that a call would make, for the person who is asked to allow it. Returns `None` if the call changes
-/// no files, or would fail.
+/// Describes the change of files that a call would make, for the person whom the session asks for permission. Returns `None` if
+/// the call changes no files, or would fail.
 pub(crate) async fn preview(tool: Tool, ctx: &CallContext, input: Value) -> Option<Map<String, Value>> {
     let change = match tool {
         Tool::ApplyPatch => apply_patch::preview(ctx, parse_arguments(input).ok()?).await,

@@ -2,7 +2,7 @@
 
 use super::edits;
 use crate::{
-    app::{ground::gateway::Gateway, prompts::parts},
+    app::ground::gateway::Gateway,
     auth::principal::Principal,
     ground::{
         error::Error,
@@ -15,7 +15,7 @@ use crate::{
 use domain::{
     conversation::{
         message::{MessageTime, ModelRef, User},
-        part::{Body, Part, Text},
+        part::{Body, NO_REPLY, Part, Text},
     },
     ids::{MessageId, PartId, SessionId},
     session::WORKSPACE,
@@ -73,13 +73,11 @@ pub(crate) async fn restart_workspace(
         format: None,
         summary: None,
     };
-    let mut texts = vec![Part {
+    let text = Box::new(Part {
         id: state.id(PartId::make),
         session_id: id.clone(),
         message_id: note.id.clone(),
-        body: Body::Text(Text::synthetic(NOTE)),
-    }];
-    parts::mark_as_note(state, &mut texts);
-    let text = Box::new(texts.remove(0));
+        body: Body::Text(Text::synthetic(NOTE).marked(NO_REPLY, true)),
+    });
     edits::edit(gateway, principal, &id, &Edit::RestartWorkspace { note: Box::new(note), text }).await
 }

@@ -22,6 +22,7 @@ use domain::{
     session::{Origin, Source},
 };
 use serde_json::json;
+use std::collections::HashMap;
 use store::tenant::projects::{Project, ProjectCreation};
 
 /// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them.
@@ -124,6 +125,19 @@ pub(crate) async fn get(gateway: &Gateway, principal: &Principal, id: &ProjectId
     Ok(gateway.state.store.get_project(principal.tenant(Scope::Read)?, id).await?)
 }
 
+/// Returns those of these projects that exist, by id.
+///
+/// # Errors
+/// `scope_missing`, `store_unavailable`.
+pub(crate) async fn find(
+    gateway: &Gateway,
+    principal: &Principal,
+    ids: &[&ProjectId],
+) -> Result<HashMap<ProjectId, Project>, Error> {
+    let projects = gateway.state.store.find_projects(principal.tenant(Scope::Read)?, ids).await?;
+    Ok(projects.into_iter().map(|project| (project.id.clone(), project)).collect())
+}
+
 /// Lists projects by name.
 ///
 /// # Errors
@@ -180,7 +194,7 @@ pub(crate) async fn open_directory(
         );
         return Err(Invalid::DirectoryUnknown.because(message));
     }
-    let id = directory_project::id_of(tenant, directory).unwrap_or_else(|| state.id(ProjectId::make));
+    let id = directory_project::id_of(tenant, directory);
     let creation = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
     let ProjectCreation { project, is_new } = creation;
     // Another request may have created it first.

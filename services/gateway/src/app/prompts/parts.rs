@@ -239,7 +239,7 @@ pub(super) fn to_stored(
 }
 
 /// Marks a message that starts no turn: on its first text, or on an empty text that no model gets.
-pub(in crate::app) fn mark_as_note(state: &State, parts: &mut Vec<Part>) {
+pub(super) fn mark_as_note(state: &State, parts: &mut Vec<Part>) {
     let first_text = parts
         .iter_mut()
         .find_map(|part| if let Body::Text(text) = &mut part.body { Some(text) } else { None });

@@ -23,12 +23,9 @@ use serde_json::{Value, json};
 use store::tenant::projects::Project;
 
 /// The id of the project of a directory, also before it has one.
-pub(in crate::http) async fn id_of_directory(
-    gateway: &Gateway,
-    caller: &Caller,
-) -> Result<Option<ProjectId>> {
+pub(in crate::http) async fn id_of_directory(gateway: &Gateway, caller: &Caller) -> Result<ProjectId> {
     Ok(match caller.find_project(gateway).await? {
-        Some(project) => Some(project.id),
+        Some(project) => project.id,
         None => directory_project::id_of(caller.principal.tenant(Scope::Read)?, caller.project_name()?),
     })
 }
@@ -90,8 +87,8 @@ pub(in crate::http) async fn directories(
     Path(id): Path<String>,
 ) -> Result<Json<Value>> {
     let directory = match id_of_directory(&gateway, &caller).await? {
-        Some(own) if own.as_str() == id => caller.project_name()?.to_owned(),
-        Some(_) | None => get(&gateway, &caller, &id).await?.name,
+        own if own.as_str() == id => caller.project_name()?.to_owned(),
+        _ => get(&gateway, &caller, &id).await?.name,
     };
     Ok(Json(json!([{"directory": directory}])))
 }

@@ -13,8 +13,7 @@ use crate::{
             abort,
             change::{self, SessionChange},
             create::{self, SessionRequest},
-            output,
-            read::{self, SessionView},
+            output, read,
         },
     },
     ground::{entity::Entity, error::Error, kind::Kind},
@@ -39,7 +38,6 @@ use domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
 use store::session::sessions::Filter;
 
 /// Sessions in a list without a limit, as in OpenCode.
@@ -130,18 +128,18 @@ pub(in crate::http) async fn list_all(
     let list = read::list(&gateway, &caller.principal, &filter, page).await?;
     let last = list.entries.last().map(|view| view.session.info.time.updated.0.into());
     let next = last.filter(|_| list.next.is_some()).map(|next: HeaderValue| [(NEXT_CURSOR, next)]);
-    let mut projects = HashMap::new();
-    let mut sessions = vec![];
-    for SessionView { session, .. } in list.entries {
-        let id = &session.info.project_id;
-        if !projects.contains_key(id) {
-            projects.insert(id.clone(), manage::get(&gateway, &caller.principal, id).await?);
-        }
-        let Some(project) = projects.get(id) else { continue };
-        let mut shown = shape::session(&session.info, &project.name);
-        shown["project"] = json!({"id": project.id, "name": project.name, "worktree": project.name});
-        sessions.push(shown);
-    }
+    let infos = || list.entries.iter().map(|view| &view.session.info);
+    let ids: Vec<_> = infos().map(|info| &info.project_id).collect();
+    let projects = manage::find(&gateway, &caller.principal, &ids).await?;
+    // A project without sessions can be deleted, so one may be gone with its last session since the list was read.
+    let shown = infos().filter_map(|info| Some((info, projects.get(&info.project_id)?)));
+    let sessions: Vec<Value> = shown
+        .map(|(info, project)| {
+            let mut session = shape::session(info, &project.name);
+            session["project"] = json!({"id": project.id, "name": project.name, "worktree": project.name});
+            session
+        })
+        .collect();
     Ok((next.map(AppendHeaders), Json(sessions)).into_response())
 }
 

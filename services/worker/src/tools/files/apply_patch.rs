@@ -84,7 +84,7 @@ impl Step {
     }
 }
 
-/// Describes the change that a call would make, for the person who is asked to allow it.
+/// Describes the change that a call would make, for the person whom the session asks for permission.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
     Ok(facts(&plan_all(ctx, &input).await?))
 }

@@ -20,7 +20,7 @@ pub(super) fn file_change(path: &str, before: &str, after: &str) -> Map<String, 
     metadata
 }
 
-/// Describes a change of one file that a person is asked to allow, as OpenCode's TUI reads it.
+/// Describes a change of one file for which the session asks a person's permission, as OpenCode's TUI reads it.
 pub(super) fn proposed_change(path: &str, before: &str, after: &str) -> Map<String, Value> {
     let mut metadata = diff(path, before, after);
     metadata.insert("filepath".to_owned(), relative(path).into());

@@ -76,7 +76,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     })
 }
 
-/// Describes the change that a call would make, for the person who is asked to allow it.
+/// Describes the change that a call would make, for the person whom the session asks for permission.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
     let Input { file_path: path, edit } = input;
     if edit.old_string.is_empty() {

@@ -52,7 +52,7 @@ pub(crate) fn spec() -> tool::Spec {
     )
 }
 
-/// Describes the change that a call would make, for the person who is asked to allow it.
+/// Describes the change that a call would make, for the person whom the session asks for permission.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
     edit::preview_change(ctx, &input.file_path, &input.edits).await
 }

@@ -55,7 +55,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     Ok(Output { title: relative(&input.file_path), text: text.to_owned(), metadata, ..Output::default() })
 }
 
-/// Describes the change that a call would make, for the person who is asked to allow it.
+/// Describes the change that a call would make, for the person whom the session asks for permission.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
     let before = match load(ctx, &input.file_path).await {
         Ok(file) => String::from_utf8_lossy(&file.data).into_owned(),
