@@ -6,6 +6,8 @@ use std::{io::Read as _, path::Path};
 
 /// Bytes of `.gitmodules` and `.gitattributes` that are read.
 const READ_BYTES_MAX: u64 = 64 * 1024;
+/// Submodules whose directories are looked up. Nobody reads about more of them.
+const SUBMODULES_MAX: usize = 1_000;
 /// Submodules and patterns that one sentence names.
 const NAMED_MAX: usize = 10;
 /// Bytes of one name in a sentence.
@@ -15,6 +17,7 @@ const NAME_BYTES_MAX: usize = 200;
 pub(super) fn sentences(roots: &Roots) -> Vec<String> {
     let submodules: Vec<String> = submodule_paths(&text(roots, ".gitmodules"))
         .into_iter()
+        .take(SUBMODULES_MAX)
         .filter(|path| is_empty(roots, path))
         .collect();
     let patterns = lfs_patterns(&text(roots, ".gitattributes"));
