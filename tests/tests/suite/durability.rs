@@ -186,12 +186,18 @@ async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {
     }
 }
 
-#[tokio::test]
-async fn an_abort_without_any_worker_is_kept_until_there_is_one() {
-    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+/// A stack without workers, and a session with a prompt and its abort.
+async fn aborted_without_a_worker() -> (Stack, String) {
+    let stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
     let session = stack.session().await;
     stack.api.prompt(&session, "@text never said").await.unwrap();
     assert!(stack.api.abort(&session).await.unwrap());
+    (stack, session)
+}
+
+#[tokio::test]
+async fn an_abort_without_any_worker_is_kept_until_there_is_one() {
+    let (mut stack, session) = aborted_without_a_worker().await;
     stack.add_worker().await;
     assert_eq!(Watch::start(&stack.api, &session).await.until_idle().await, "aborted");
     assert!(stack.model.journal.requests().is_empty(), "there was no model call");
@@ -210,10 +216,7 @@ const GATE: &str = "create sequence reader;
 
 #[tokio::test]
 async fn an_abort_does_not_end_a_prompt_that_comes_while_the_loop_reads_it() {
-    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
-    let session = stack.session().await;
-    stack.api.prompt(&session, "@text never said").await.unwrap();
-    assert!(stack.api.abort(&session).await.unwrap());
+    let (mut stack, session) = aborted_without_a_worker().await;
     let mut gate = testkit::database::connect(&stack.database.migrator_url).await;
     sqlx::raw_sql(GATE).execute(&mut gate).await.unwrap();
     stack.add_worker().await;

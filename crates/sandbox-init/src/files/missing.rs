@@ -6,7 +6,7 @@ use std::{io::Read as _, path::Path};
 
 /// Bytes of `.gitmodules` and `.gitattributes` that are read.
 const READ_BYTES_MAX: u64 = 64 * 1024;
-/// Submodules whose directories are looked up. Nobody reads about more of them.
+/// Submodules whose directories this module looks up. A sentence names only a few of them.
 const SUBMODULES_MAX: usize = 1_000;
 /// Submodules and patterns that one sentence names.
 const NAMED_MAX: usize = 10;

@@ -26,8 +26,13 @@ use store::tenant::projects::Project;
 pub(in crate::http) async fn id_of_directory(gateway: &Gateway, caller: &Caller) -> Result<ProjectId> {
     Ok(match caller.find_project(gateway).await? {
         Some(project) => project.id,
-        None => directory_project::id_of(caller.principal.tenant(Scope::Read)?, caller.project_name()?),
+        None => future_id(caller)?,
     })
+}
+
+/// The id that the project of a directory will have.
+fn future_id(caller: &Caller) -> Result<ProjectId> {
+    Ok(directory_project::id_of(caller.principal.tenant(Scope::Read)?, caller.project_name()?))
 }
 
 /// The project of the directory.
@@ -40,7 +45,8 @@ pub(in crate::http) async fn current(State(gateway): State<Gateway>, caller: Cal
             json
         }
         None => json!({
-            "id": id_of_directory(&gateway, &caller).await?, "worktree": caller.project_name()?, "time": {"created": 0, "updated": 0}, "sandboxes": none,
+            "id": future_id(&caller)?, "worktree": caller.project_name()?, "time": {"created": 0, "updated": 0},
+            "sandboxes": none,
         }),
     }))
 }
