@@ -94,10 +94,10 @@ async fn a_timeout_ends_the_whole_tree() {
 #[tokio::test]
 async fn a_timeout_ends_nothing_but_its_command() {
     let (_directory, _machine, session) = fresh(&[]).await;
-    // A server that another command started holds the output of the command open. Up to there no shell starts a process: beside a
-    // test with hundreds of processes that could take longer than the time limit.
+    // A server that another command started holds the output of the command open. It opens fd 2: while the command's shell writes
+    // its pid, its fd 1 is the FIFO.
     let server =
-        "(read pid < pid; exec 3> /proc/$pid/fd/1; echo held > holds; sleep 1000) > /dev/null 2>&1 &";
+        "(read pid < pid; exec 3> /proc/$pid/fd/2; echo held > holds; sleep 1000) > /dev/null 2>&1 &";
     session.sh(&format!("mkfifo pid holds; {server} echo $! > server")).await;
     let request = StartExecRequest {
         timeout_ms: 8_000,
