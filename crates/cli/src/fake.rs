@@ -6,6 +6,7 @@ mod operator;
 mod people;
 
 use crate::client::{Client, Connection};
+use domain::text;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use rpc::v1::{
     admin_service_server::AdminServiceServer,
@@ -105,7 +106,7 @@ impl ProjectService for Fake {
         {
             bundle.extend_from_slice(&data);
         }
-        let sha256: String = Sha256::digest(&bundle).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = text::hex(&Sha256::digest(&bundle));
         assert_eq!((header.size_bytes, header.sha256), (bundle.len() as u64, sha256));
         self.0.lock().unwrap().bundle = bundle;
         Ok(Response::new(UploadBundleResponse { bundle_id: "bun_1".to_owned() }))

@@ -3,6 +3,7 @@
 
 pub mod pty;
 
+use crate::text;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -80,8 +81,7 @@ impl QuestionId {
 impl ProjectId {
     /// The id that stands for a SHA-256: always the same one.
     pub fn of_sha256(hash: [u8; 32]) -> Self {
-        let digits: String = hash.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
-        Self(format!("prj_{digits}").into())
+        Self(format!("prj_{}", text::hex(&hash[..DIGEST_BYTES])).into())
     }
 }
 

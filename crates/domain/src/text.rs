@@ -1,4 +1,4 @@
-//! Cleans text from outside of characters that Postgres cannot hold, and cuts text at character boundaries.
+//! Cleans text from outside of characters that Postgres cannot hold, cuts text at character boundaries, and writes bytes as text.
 
 use std::borrow::Cow;
 
@@ -25,6 +25,11 @@ pub fn percent_decode(text: &str) -> Option<Vec<u8>> {
     is_valid.then(|| percent_encoding::percent_decode_str(text).collect())
 }
 
+/// Writes bytes as lowercase hexadecimal digits, two for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +46,7 @@ mod tests {
             assert_eq!((head(text, max), tail(text, max)), (want_head, want_tail), "{text:?} {max}");
         }
         assert_eq!(without_nul("a\0b"), "a\u{fffd}b");
+        assert_eq!(hex(&[0, 10, 255]), "000aff");
     }
 
     #[test]

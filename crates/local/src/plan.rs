@@ -172,6 +172,9 @@ fn postgres_settings(address: SocketAddr, options: Options) -> String {
     // To check a password against its SCRAM hash, the server repeats thousands of hash rounds for each connection. Tests make
     // thousands of connections.
     let hash = if options.fsync { "scram-sha-256" } else { "md5" };
+    // A connection plans each statement five times for its values before it considers a plan for all values. Connections of tests
+    // end long before that is worth its time, and their databases end before anything could be vacuumed.
+    let (plans, vacuum) = if options.fsync { ("auto", "on") } else { ("force_generic_plan", "off") };
     format!(
         "listen_addresses = '127.0.0.1'
 port = {port}
@@ -191,6 +194,8 @@ lc_messages = 'C'
 log_timezone = 'UTC'
 log_line_prefix = '%m [%p] %q%u@%d '
 password_encryption = '{hash}'
+plan_cache_mode = {plans}
+autovacuum = {vacuum}
 # A killed worker must not keep row locks, and no session may hold back vacuum.
 idle_in_transaction_session_timeout = 10s
 statement_timeout = 15s

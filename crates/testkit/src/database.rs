@@ -1,6 +1,7 @@
 //! A database for each test, copied from a template. The template is migrated once for each set of migrations.
 
 use crate::servers;
+use domain::text;
 use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, migrate::Migrator};
 use std::path::Path;
@@ -84,7 +85,7 @@ async fn template(postgres_url: &str) -> String {
         hash.update(migration.version.to_be_bytes());
         hash.update(&migration.checksum);
     }
-    let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash = text::hex(&hash.finalize()[..8]);
     let name = format!("{TEMPLATE_PREFIX}{hash}");
     let mut connection = connect(postgres_url).await;
     if !exists(&mut connection, &name).await {

@@ -1,5 +1,6 @@
 //! Small repositories and their bundles, made with the `git` program, independent of the machine's git configuration.
 
+use domain::text;
 use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::PermissionsExt as _;
 use std::{
@@ -63,7 +64,7 @@ impl Repository {
         // One thread makes the bytes deterministic.
         self.git(&["-c", "pack.threads=1", "bundle", "create", "--quiet", name, "--branches", "HEAD"]);
         let bytes = fs::read(file.path()).expect("a bundle");
-        let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = text::hex(&Sha256::digest(&bytes));
         Bundle { bytes, sha256 }
     }
 }

@@ -47,7 +47,8 @@ pub struct Verdict {
 pub fn expected(mutant: Mutant) -> (&'static [Invariant], &'static [Kind]) {
     use Invariant::{I1, I2, I3, I4, I5, I6, I7, I8, I9, I10, I14};
     match mutant {
-        Mutant::EpochUnchecked | Mutant::EpochBySelect => (&[I1, I2, I3, I4], &[Kind::FreezeWorker]),
+        Mutant::EpochUnchecked => (&[I1, I2, I3, I4], &[Kind::FreezeWorker]),
+        Mutant::EpochBySelect => (&[I1, I2, I3, I4], &[Kind::LateWrite]),
         Mutant::WriteSeqUnchecked => (&[I2], &[Kind::LostCommit, Kind::TornStream]),
         Mutant::ParkBlind => (&[I1, I7], &[]),
         Mutant::NoSweeper => (&[I7], &[Kind::FlushRedis, Kind::KillRedis, Kind::KillNats]),

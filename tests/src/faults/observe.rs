@@ -28,8 +28,9 @@ const STALL_US: i64 = 1_000_000;
 /// How long the observers wait for the system to settle. The limit of the promise is shorter.
 const SETTLE: Duration = Duration::from_secs(90);
 /// Time limit for the release of resources after the system settled: idle sandboxes end after three seconds, the leases
-/// of dead workers expire, and Postgres notices a dead client after at most twenty seconds.
-const RELEASE: Duration = Duration::from_secs(25);
+/// of dead workers expire, and Postgres notices a dead client after at most twenty seconds. The command of a quarantined session
+/// runs until its timeout, two minutes.
+const RELEASE: Duration = Duration::from_secs(145);
 /// Limit of the resident memory of one service after the run; kilobytes. An idle debug build uses a tenth of it.
 const MEMORY_KB_MAX: u64 = 400_000;
 /// Time limit for an answer of Redis.

@@ -9,6 +9,7 @@ use crate::{
     terminal::out,
 };
 use anyhow::{Context as _, Result};
+use domain::text;
 use rpc::v1::{
     AcceptPromptRequest, AcceptPromptResponse, CreateProjectRequest, CreateSessionRequest, ModelRef,
     PermissionRule, PermissionVerdict, SessionClass, ShellPart, prompt_part::Kind,
@@ -255,7 +256,7 @@ pub(crate) fn random_key() -> Result<String> {
     let mut bytes = [0_u8; 16];
     let mut random = std::fs::File::open("/dev/urandom").context("open /dev/urandom")?;
     random.read_exact(&mut bytes).context("read /dev/urandom")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(text::hex(&bytes))
 }
 
 #[cfg(test)]

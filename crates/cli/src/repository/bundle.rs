@@ -3,7 +3,7 @@
 
 use crate::repository::git::Git;
 use anyhow::{Context as _, Result, bail};
-use domain::limits;
+use domain::{limits, text};
 use sha2::{Digest as _, Sha256};
 use std::{
     env, fs,
@@ -188,7 +188,7 @@ fn digest(file: &Path) -> io::Result<(u64, String)> {
         hasher.update(&buffer[..length]);
         size_bytes += length as u64;
     }
-    Ok((size_bytes, hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok((size_bytes, text::hex(&hasher.finalize())))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::{
     paths::{Access, Kind, PathHandle, Roots},
     service::Failure,
 };
-use domain::limits;
+use domain::{limits, text};
 use sandbox_wire::v1::FailureCode;
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -164,7 +164,7 @@ pub(super) fn is_binary(head: &[u8]) -> bool {
 }
 
 pub(super) fn hex_digest(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+    text::hex(&Sha256::digest(data))
 }
 
 fn unreadable(path: &str, error: &io::Error) -> Failure {

@@ -93,7 +93,7 @@ async fn replay(directory: &Path, offset: u64, to: &Sender) -> Result<(), Attach
 }
 
 async fn finish(directory: &Path, end: &ExecOutcome, to: &Sender) -> Result<(), AttachError> {
-    send(to, Item::Exit(end.to_exit(directory))).await
+    send(to, Item::Exit(end.to_exit(directory).await)).await
 }
 
 struct Reader<'a> {

@@ -61,7 +61,7 @@ impl ExecOutcome {
     }
 
     /// As the caller sees it.
-    pub fn to_exit(&self, directory: &Path) -> ExecExit {
+    pub async fn to_exit(&self, directory: &Path) -> ExecExit {
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         ExecExit {
             end: self.end,
@@ -72,7 +72,7 @@ impl ExecOutcome {
             duration_ms: self.duration_ms,
             message: self.message.clone(),
             spill_path: format!("{OUT_INSIDE}/{name}/{OUTPUT}"),
-            in_new_sandbox: directory.join(IN_NEW_SANDBOX).exists(),
+            in_new_sandbox: tokio::fs::try_exists(directory.join(IN_NEW_SANDBOX)).await.unwrap_or(false),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{code::Code, error::Error, layout, sandbox::Command, session::guard::SandboxGuard};
 use chassis::tasks::Tasks;
-use domain::limits;
+use domain::{limits, text};
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::HashMap,
@@ -205,7 +205,7 @@ impl Registry {
 
 /// The caller chooses exec ids; a digest is a safe name of fixed length.
 fn name(exec_id: &str) -> String {
-    let digest: String = Sha256::digest(exec_id).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = text::hex(&Sha256::digest(exec_id));
     digest.chars().take(NAME_CHARS).collect()
 }
 

@@ -26,6 +26,8 @@ use testkit::{
 const TRAP_TIME: Duration = Duration::from_secs(3);
 /// Attempts to restart a server: another connection may briefly use its port.
 const RESTARTS_MAX: u32 = 20;
+/// Delay of each statement and of each answer before a worker is frozen: most of its transactions are then in their middle.
+const STATEMENT_DELAY: Duration = Duration::from_millis(200);
 /// Pause between two attempts.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
 
@@ -93,6 +95,7 @@ pub(super) async fn perform(cluster: &Cluster, fault: Fault, sessions: Vec<Strin
             link.disarm();
         }
         Fault::Late(worker, server, for_ms) => late(cluster, worker, server, for_ms).await,
+        Fault::LateWrite(worker, for_ms) => late_write(cluster, worker, for_ms).await,
         Fault::CutFront(gateway) => cluster.fronts[gateway].cut(ConnectionEnd::Reset),
         Fault::SilentFront(gateway, for_ms) => {
             cluster.fronts[gateway].set(Rules::half_open());
@@ -139,6 +142,19 @@ async fn late(cluster: &Cluster, worker: usize, server: Server, for_ms: u64) {
     pause(for_ms).await;
     link.set(Rules::default());
     pause(300).await;
+    process.lock().await.signal(Signal::SIGCONT);
+}
+
+/// Freezes a worker in the middle of its transactions. They continue after a successor has taken over.
+async fn late_write(cluster: &Cluster, worker: usize, for_ms: u64) {
+    let link = &cluster.links[&(Service::Worker(worker), Server::Postgres)];
+    link.set(Rules::slow(STATEMENT_DELAY, Duration::ZERO));
+    pause(1_500).await;
+    let process = &cluster.services[&Service::Worker(worker)];
+    process.lock().await.signal(Signal::SIGSTOP);
+    link.set(Rules::half_open());
+    pause(for_ms).await;
+    link.set(Rules::default());
     process.lock().await.signal(Signal::SIGCONT);
 }
 

@@ -41,6 +41,8 @@ pub enum Fault {
     Trap(Service, Trap),
     /// A link delays a worker's messages to a server until the worker was frozen and replaced.
     Late(usize, Server, u64),
+    /// A link delays the statements of a worker's transactions until the worker was frozen and replaced.
+    LateWrite(usize, u64),
     /// The link to a gateway closes the connections of its clients.
     CutFront(usize),
     /// Clients and a gateway cannot reach each other.
@@ -109,6 +111,8 @@ pub enum Kind {
     TornStream,
     /// See [`Fault::Late`]; calls to the sandbox.
     LateCall,
+    /// See [`Fault::LateWrite`].
+    LateWrite,
     /// See [`Fault::Late`]; messages to subscribers.
     LateNews,
     /// See [`Fault::CutFront`].
@@ -120,7 +124,7 @@ pub enum Kind {
 }
 
 /// Every kind of fault, with its weight.
-pub const EVERYTHING: [(Kind, u32); 25] = [
+pub const EVERYTHING: [(Kind, u32); 26] = [
     (Kind::KillWorker, 10),
     (Kind::KillGateway, 5),
     (Kind::KillUnheard, 4),
@@ -142,6 +146,7 @@ pub const EVERYTHING: [(Kind, u32); 25] = [
     (Kind::LostCommit, 8),
     (Kind::TornStream, 4),
     (Kind::LateCall, 4),
+    (Kind::LateWrite, 4),
     (Kind::LateNews, 3),
     (Kind::CutFront, 3),
     (Kind::SilentFront, 2),
@@ -173,6 +178,7 @@ impl Kind {
             Self::LostCommit => "answer to COMMIT lost",
             Self::TornStream => "link to Postgres cut after N bytes",
             Self::LateCall => "late calls of a replaced worker",
+            Self::LateWrite => "late writes of a replaced worker",
             Self::LateNews => "late messages of a replaced worker",
             Self::CutFront => "clients cut off a gateway",
             Self::SilentFront => "clients and gateway half-open",
@@ -224,6 +230,8 @@ impl Kind {
             Self::LostCommit => Fault::Trap(some, Trap::AnswerTo(b"COMMIT".to_vec())),
             Self::TornStream => Fault::Trap(some, Trap::AfterBytes(direction, rng.random_range(0..4_000))),
             Self::LateCall => Fault::Late(worker, Server::Sandbox, beyond_the_lease(rng)),
+            // Postgres ends a transaction that is idle for 10 s.
+            Self::LateWrite => Fault::LateWrite(worker, LEASE_TTL_MS + rng.random_range(1_500..3_000)),
             Self::LateNews => Fault::Late(worker, Server::Nats, beyond_the_lease(rng)),
             Self::CutFront => Fault::CutFront(gateway),
             Self::SilentFront => Fault::SilentFront(gateway, rng.random_range(500..8_000)),
@@ -257,6 +265,10 @@ impl Fault {
             Self::Late(worker, server, _) => {
                 let worker = Service::Worker(*worker);
                 vec![Target::Process(worker), Target::Link(worker, *server)]
+            }
+            Self::LateWrite(worker, _) => {
+                let worker = Service::Worker(*worker);
+                vec![Target::Process(worker), Target::Link(worker, Server::Postgres)]
             }
             Self::CutFront(gateway) | Self::SilentFront(gateway, _) => vec![Target::Front(*gateway)],
             Self::WakeStorm(_) | Self::Repeat(_) => vec![],

@@ -33,8 +33,8 @@ const EDITS: [Edit; 28] = [
     Edit {
         mutant: Mutant::EpochBySelect,
         file: "crates/store/src/log/record.rs",
-        guard: r#"pub(crate) const FENCE: &str = "epoch = $3 and write_seq = $4 - 1";"#,
-        without: r#"pub(crate) const FENCE: &str = "epoch >= $3";"#,
+        guard: "          where tenant_id = $1 and session_id = $2 and {FENCE}",
+        without: "          where tenant_id = $1 and session_id = $2 and epoch >= $3",
     },
     Edit {
         mutant: Mutant::EpochBySelect,
@@ -141,7 +141,7 @@ const EDITS: [Edit; 28] = [
         guard: "        let redis = self.bus.renew(&self.incarnation.to_string()).await;",
         without: "        let redis = self.bus.renew(&self.incarnation.to_string()).await;
         if redis.is_err() {
-            std::future::pending::<()>().await;
+            self.tick = Arc::default();
         }",
     },
     Edit {

@@ -3,6 +3,7 @@
 use super::{edits::Edit, guard::Mutant};
 use anyhow::{Context as _, Result, ensure};
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -14,8 +15,6 @@ const SOURCES: [&str; 7] = ["Cargo.toml", "Cargo.lock", "crates", "migrations", 
 /// A copy of the workspace's sources.
 #[derive(Debug)]
 pub struct Tree {
-    /// The workspace that was copied.
-    workspace: PathBuf,
     /// The directory of the copy and of its build.
     directory: PathBuf,
 }
@@ -28,10 +27,10 @@ impl Tree {
     pub fn copy() -> Result<Self> {
         let workspace = workspace();
         let directory = workspace.join("target/mutants");
-        let tree = Self { workspace, directory };
+        let tree = Self { directory };
         fs::create_dir_all(tree.sources()).context("make the directory of the copy")?;
         for name in SOURCES {
-            synchronize(&tree.workspace.join(name), &tree.sources().join(name))?;
+            synchronize(&workspace.join(name), &tree.sources().join(name))?;
         }
         Ok(tree)
     }
@@ -42,9 +41,10 @@ impl Tree {
     /// If an edit does not match the sources, or the build fails.
     pub fn build_without(&self, mutant: Mutant) -> Result<PathBuf> {
         let edits = mutant.edits();
+        let originals = self.read(&edits)?;
         let built = self.edit(&edits).and_then(|()| self.build());
-        for edit in &edits {
-            synchronize(&self.workspace.join(edit.file), &self.sources().join(edit.file))?;
+        for (path, text) in originals {
+            fs::write(&path, text).with_context(|| format!("restore {}", path.display()))?;
         }
         built.with_context(|| format!("build without the guard of {}", mutant.as_str()))?;
         let program = self.directory.join(format!("flotilla-{}", mutant.as_str()));
@@ -58,6 +58,16 @@ impl Tree {
 
     fn sources(&self) -> PathBuf {
         self.directory.join("sources")
+    }
+
+    /// Reads the files of the copy that `edits` change. The workspace may have changed since it was copied.
+    fn read(&self, edits: &[Edit]) -> Result<BTreeMap<PathBuf, String>> {
+        let paths = edits.iter().map(|edit| self.sources().join(edit.file));
+        let texts = paths.map(|path| {
+            let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            Ok((path, text))
+        });
+        texts.collect()
     }
 
     fn edit(&self, edits: &[Edit]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Uploads that contradict their header or are not bundles.
 
-use domain::limits;
+use domain::{limits, text};
 use e2e::{
     Stack,
     api::{Api, assert_refused},
@@ -77,7 +77,7 @@ async fn an_invalid_bundle_ends_the_turn_with_an_error() {
     let stack = Stack::start().await;
     let bundle = |bytes: &[u8]| Bundle {
         bytes: bytes.to_vec(),
-        sha256: Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect(),
+        sha256: text::hex(&Sha256::digest(bytes)),
     };
     let whole = testkit::git::repository(&[("a.txt", "a\n")]).bundle().bytes;
     for bundle in [bundle(b"this is no git bundle\n"), bundle(&whole[..whole.len() - 10])] {

@@ -64,6 +64,8 @@ impl OpenCode {
             .args(arguments)
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| name == "PATH"))
+            // It unpacks libraries into this directory and leaves them there.
+            .env("TMPDIR", self.home.path())
             .env("HOME", self.home.path())
             .envs(
                 ["CONFIG", "DATA", "STATE", "CACHE"]

@@ -2,6 +2,7 @@
 //! machine can see arguments.
 
 use anyhow::{Context as _, Result};
+use domain::text;
 use std::{
     ffi::OsString,
     fs,
@@ -153,7 +154,7 @@ pub(super) fn secret(data: &Path, name: &str) -> Result<String> {
     let mut bytes = [0_u8; SECRET_BYTES];
     let mut random = fs::File::open("/dev/urandom").context("open /dev/urandom")?;
     random.read_exact(&mut bytes).context("read /dev/urandom")?;
-    let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let secret = text::hex(&bytes);
     super::private::write(&file, &secret)?;
     Ok(secret)
 }

@@ -6,7 +6,7 @@ use crate::{
     auth::principal::Principal,
     ground::{error::Error, invalid::Invalid, scope::Scope},
 };
-use domain::{ids::TenantId, limits};
+use domain::{ids::TenantId, limits, text};
 use sha2::{Digest as _, Sha256};
 use store::Store;
 
@@ -87,7 +87,7 @@ impl BundleUpload {
         if !self.gathered.is_empty() {
             self.put_piece().await?;
         }
-        let sha256: String = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = text::hex(&self.hash.finalize());
         if self.received_bytes != self.header.size_bytes || sha256 != self.header.sha256 {
             return Err(Invalid::Bundle.because("the bundle does not match its header; upload it again"));
         }

@@ -75,15 +75,8 @@ pub(in crate::http) async fn list(
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<Value>>> {
     let Some(project) = caller.find_project(&gateway).await? else { return Ok(Json(vec![])) };
-    let filter = Filter {
-        project: Some(project.id),
-        only_roots: query.roots.is_some_and(|roots| roots == "true"),
-        search: query.search.filter(|search| !search.contains('\0')),
-        since: query.start.map(Timestamp),
-        ..Filter::default()
-    };
-    let limit = Some(query.limit.unwrap_or(LIST_DEFAULT).min(limits::PAGE_MAX));
-    let page = PageRequest { limit, cursor: None };
+    let filter = Filter { project: Some(project.id), ..filter(query.roots, query.search, query.start) };
+    let page = PageRequest { limit: page_limit(query.limit), cursor: None };
     let list = read::list(&gateway, &caller.principal, &filter, page).await?;
     let sessions = list.entries.iter().map(|view| shape::session(&view.session.info, &project.name));
     Ok(Json(sessions.collect()))
@@ -116,15 +109,12 @@ pub(in crate::http) async fn list_all(
     };
     let filter = Filter {
         project,
-        archived: query.archived.is_some_and(|archived| archived == "true"),
-        only_roots: query.roots.is_some_and(|roots| roots == "true"),
-        search: query.search.filter(|search| !search.contains('\0')),
-        since: query.start.map(Timestamp),
-        ..Filter::default()
+        archived: is_true(query.archived),
+        ..filter(query.roots, query.search, query.start)
     };
-    let limit = Some(query.limit.unwrap_or(LIST_DEFAULT).min(limits::PAGE_MAX));
     // The page begins before every session that changed at this time.
-    let page = PageRequest { limit, cursor: query.cursor.map(|before| format!("{before}.ses_0")) };
+    let cursor = query.cursor.map(|before| format!("{before}.ses_0"));
+    let page = PageRequest { limit: page_limit(query.limit), cursor };
     let list = read::list(&gateway, &caller.principal, &filter, page).await?;
     let last = list.entries.last().map(|view| view.session.info.time.updated.0.into());
     let next = last.filter(|_| list.next.is_some()).map(|next: HeaderValue| [(NEXT_CURSOR, next)]);
@@ -141,6 +131,24 @@ pub(in crate::http) async fn list_all(
         })
         .collect();
     Ok((next.map(AppendHeaders), Json(sessions)).into_response())
+}
+
+/// The part of a filter that both lists have. No title contains NUL, so a search for it is left out.
+fn filter(roots: Option<String>, search: Option<String>, start: Option<i64>) -> Filter {
+    Filter {
+        only_roots: is_true(roots),
+        search: search.filter(|search| !search.contains('\0')),
+        since: start.map(Timestamp),
+        ..Filter::default()
+    }
+}
+
+fn is_true(parameter: Option<String>) -> bool {
+    parameter.is_some_and(|value| value == "true")
+}
+
+fn page_limit(limit: Option<u32>) -> Option<u32> {
+    Some(limit.unwrap_or(LIST_DEFAULT).min(limits::PAGE_MAX))
 }
 
 #[derive(Debug, Default, Deserialize)]
