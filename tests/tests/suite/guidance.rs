@@ -235,7 +235,7 @@ async fn an_invalid_configuration_ends_the_turn_only_if_it_affects_permissions()
         .properties
         .to_string();
     assert!(
-        told.contains("ConfigInvalidError")
+        told.contains("config_invalid")
             && told.contains("opencode.json:2:")
             && told.contains("agent.x.steps"),
         "{told}"
@@ -251,7 +251,7 @@ async fn an_invalid_configuration_ends_the_turn_only_if_it_affects_permissions()
     let session = stack.session_on(&testkit::git::repository(&[("a", "a")])).await;
     let (outcome, seen) = prompt_as(&stack, &session, "nobody", "@text on").await;
     assert_eq!(outcome, "failed");
-    assert!(seen.error().unwrap().to_string().contains("AgentNotFoundError"), "{:?}", seen.error());
+    assert!(seen.error().unwrap().to_string().contains("agent_not_found"), "{:?}", seen.error());
 }
 
 #[tokio::test]
@@ -307,6 +307,6 @@ async fn a_subagent_cannot_answer_a_prompt() {
     let session = stack.session_on(&repository).await;
     let (outcome, seen) = e2e::turn::run(&stack.api, &session, "@text one").await;
     let error = seen.error().unwrap();
-    assert_eq!((outcome.as_str(), error["name"].as_str()), ("failed", Some("AgentNotFoundError")));
+    assert_eq!((outcome.as_str(), error["data"]["ref"].as_str()), ("failed", Some("agent_not_found")));
     assert!(stack.model.journal.requests().is_empty());
 }

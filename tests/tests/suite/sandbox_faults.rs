@@ -61,7 +61,11 @@ async fn unavailable_repositories_end_the_turn_with_the_reason() {
         let (outcome, seen) = run(&stack.api, &session, "@text I need no file.").await;
         assert_eq!(outcome, "failed", "{url}");
         let error = seen.error().unwrap();
-        assert_eq!(error["name"], "WorkspaceError", "{url}: {error}");
+        assert_eq!(
+            (&error["name"], &error["data"]["ref"]),
+            (&"UnknownError".into(), &code.into()),
+            "{url}: {error}"
+        );
         let message = error["data"]["message"].as_str().unwrap();
         assert!(message.ends_with(&format!("({code})")), "{url} {revision}: {message}");
         let (outcome, _) = run(&stack.api, &session, "@text again").await;

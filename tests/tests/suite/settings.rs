@@ -85,7 +85,7 @@ async fn settings_decide_the_model_and_its_context_size() {
     let (outcome, seen) = run_on(&stack.api, &session, "gemini", "@text never").await;
     assert_eq!(outcome, "failed");
     let told = seen.error().unwrap().to_string();
-    assert!(told.contains("ProviderModelNotFoundError") && told.contains("do not allow"), "{told}");
+    assert!(told.contains("model_not_found") && told.contains("do not allow"), "{told}");
     assert!(stack.model.journal.requests().is_empty());
 
     // A context that one answer fills: the next turn starts with a summary.

@@ -133,7 +133,7 @@ impl Renderer {
                 let error = &properties["error"];
                 let message = text_of(&error["data"]["message"]);
                 let message = if message.is_empty() { text_of(&error["name"]) } else { message };
-                if error["name"] == "QuarantinedError" && self.told(&message) {
+                if error["data"]["ref"] == "session_quarantined" && self.told(&message) {
                     return;
                 }
                 let line = self.paint.red(&format!("✗ {}", harmless(&message)));

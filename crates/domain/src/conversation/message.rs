@@ -227,8 +227,8 @@ pub struct Error {
     /// `ProviderAuthError`, `APIError`, `MessageAbortedError`, `MessageOutputLengthError`, `ContextOverflowError`,
     /// `ContentFilterError`, `StructuredOutputError`, `UnknownError`.
     pub name: String,
-    /// Details.
-    pub data: ErrorData,
+    /// Details, in a box: errors are rare, and values that may be errors stay small.
+    pub data: Box<ErrorData>,
 }
 
 /// A sentence for people, and details for programs.
@@ -249,6 +249,9 @@ pub struct ErrorData {
     /// Number of retries for a structured answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
+    /// Our stable code, such as `needs_human`, of an error that OpenCode has no name for.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 impl Error {
@@ -260,14 +263,23 @@ impl Error {
             is_retryable: None,
             provider_id: None,
             retries: None,
+            code: None,
         };
-        Self { name: name.into(), data }
+        Self { name: name.into(), data: Box::new(data) }
+    }
+
+    /// An error that OpenCode has no name for: an `UnknownError` with our stable code.
+    pub fn coded(code: &str, message: impl Into<String>) -> Self {
+        let mut error = Self::new(UNKNOWN, message);
+        error.data.code = Some(code.to_owned());
+        error
     }
 
     /// After this many retries, the model still returned no object that matches the schema.
     pub fn structured(message: impl Into<String>, retries: u32) -> Self {
-        let Self { name, data } = Self::new("StructuredOutputError", message);
-        Self { name, data: ErrorData { retries: Some(retries), ..data } }
+        let mut error = Self::new("StructuredOutputError", message);
+        error.data.retries = Some(retries);
+        error
     }
 
     /// The conversation does not fit into the model's context.
@@ -292,6 +304,7 @@ impl Error {
 }
 
 const ABORTED: &str = "MessageAbortedError";
+const UNKNOWN: &str = "UnknownError";
 /// The name of the error for a conversation that is too long.
 pub const OVERFLOW: &str = "ContextOverflowError";
 

@@ -2,14 +2,14 @@
 
 use crate::{conversation::message::Error, session::Outcome};
 
-/// Name of the error that says that the turn needs a person.
-pub const NEEDS_HUMAN: &str = "NeedsHumanError";
+/// Code of the error that says that the turn needs a person.
+pub const NEEDS_HUMAN: &str = "needs_human";
 
 /// The outcome of a turn whose last step has this error.
 pub fn outcome_of(error: &Error) -> Outcome {
     if error.is_abort() {
         Outcome::Aborted
-    } else if error.name == NEEDS_HUMAN {
+    } else if error.data.code.as_deref() == Some(NEEDS_HUMAN) {
         Outcome::NeedsHuman
     } else {
         Outcome::Failed

@@ -323,7 +323,7 @@ impl State {
         }
         if view.steps >= STEPS_PER_TURN_MAX {
             let text = format!("The turn reached its limit of {STEPS_PER_TURN_MAX} steps");
-            return Some(self.close(Error::new(NEEDS_HUMAN, text)));
+            return Some(self.close(Error::coded(NEEDS_HUMAN, text)));
         }
         if view.out_of_budget {
             return Some(self.park(ParkReason::Wait(Wait { reason: Reason::Budget, until: None })));

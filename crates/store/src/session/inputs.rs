@@ -95,7 +95,7 @@ pub struct PromptReceipt {
 }
 
 impl Store {
-    /// Accepts a prompt. An archived session returns to the lists.
+    /// Accepts a prompt. The session moves to the beginning of the lists, also if it was archived.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` for a used key with a different body, or a used message id; `Quarantined`; `TooManyInputs`;
@@ -130,7 +130,7 @@ impl Store {
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));
         }
-        let stored = stored(&mut tx, tenant, &prompt.user).await?;
+        let stored = touch(&mut tx, tenant, &prompt.user).await?;
         if stored.has_message {
             return Err(Error::Conflict);
         }
@@ -160,11 +160,12 @@ struct Stored {
     variant: Option<String>,
 }
 
-/// Reads [`Stored`]. The caller holds the control row, so no other prompt comes between.
-async fn stored(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<Stored, Error> {
+/// Records that the session changed, and reads [`Stored`]. The caller holds the control row, so no other prompt comes between.
+async fn touch(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<Stored, Error> {
     let row = sqlx::query(
-        "select variant, exists (select 1 from message where tenant_id = $1 and session_id = $2 and id = $3) as has_message
-           from session where tenant_id = $1 and id = $2",
+        "update session set updated_at = date_trunc('milliseconds', now()) where tenant_id = $1 and id = $2
+         returning variant,
+                   exists (select 1 from message where tenant_id = $1 and session_id = $2 and id = $3) as has_message",
     )
     .bind(tenant.0)
     .bind(user.session_id.as_str())

@@ -46,8 +46,8 @@ pub enum QuarantineRule {
     Any,
 }
 
-/// Name of the error that a quarantined session shows.
-const ERROR: &str = "QuarantinedError";
+/// Code of the error that a quarantined session shows.
+const QUARANTINED_CODE: &str = "session_quarantined";
 
 /// The control row after the session was quarantined or released.
 struct RunState {
@@ -75,7 +75,7 @@ impl Store {
         let Some(stopped) = stop(&mut tx, tenant, session, rule, reason).await? else { return Ok(None) };
         let events = [
             Event::SessionQuarantined { reason: reason.to_owned() },
-            Event::SessionError(message::Error::new(ERROR, reason)),
+            Event::SessionError(message::Error::coded(QUARANTINED_CODE, reason)),
             // A client that does not know quarantine must not wait for a turn that does not continue.
             Event::SessionStatus(Status::Idle),
         ];

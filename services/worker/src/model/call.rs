@@ -375,13 +375,14 @@ fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
     };
     Error {
         name: name.to_owned(),
-        data: ErrorData {
+        data: Box::new(ErrorData {
             message: domain::text::without_nul(&error.message).into_owned(),
             status_code: error.status,
             is_retryable: Some(error.is_retryable()),
             provider_id: Some(provider_id.to_owned()),
             retries: None,
-        },
+            code: None,
+        }),
     }
 }
 

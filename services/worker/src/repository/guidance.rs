@@ -137,7 +137,7 @@ impl Guidance {
 
 /// The error that a session shows for an invalid configuration.
 pub(crate) fn configuration_error(problems: &str) -> Error {
-    Error::new("ConfigInvalidError", format!("The configuration of the repository is invalid:\n{problems}"))
+    Error::coded("config_invalid", format!("The configuration of the repository is invalid:\n{problems}"))
 }
 
 /// An instruction file as a model reads it.

@@ -148,8 +148,8 @@ where
 /// The error that a turn shows when its workspace cannot be opened, or vanishes while it works.
 pub(crate) fn failure(status: &Status) -> message::Error {
     if is_away(status) {
-        return message::Error::new(
-            "SandboxUnavailableError",
+        return message::Error::coded(
+            "sandbox_unavailable",
             "The sandbox service does not answer; try again later",
         );
     }
@@ -162,5 +162,5 @@ pub(crate) fn failure(status: &Status) -> message::Error {
         ),
         _ => format!("{} ({code})", status.message()),
     };
-    message::Error::new("WorkspaceError", text)
+    message::Error::coded(&code, text)
 }

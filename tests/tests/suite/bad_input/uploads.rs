@@ -75,17 +75,18 @@ async fn an_upload_that_contradicts_its_header_is_refused() {
 #[tokio::test]
 async fn an_invalid_bundle_ends_the_turn_with_an_error() {
     let stack = Stack::start().await;
-    let bundle = |bytes: &[u8]| Bundle {
-        bytes: bytes.to_vec(),
-        sha256: text::hex(&Sha256::digest(bytes)),
-    };
+    let bundle = |bytes: &[u8]| Bundle { bytes: bytes.to_vec(), sha256: text::hex(&Sha256::digest(bytes)) };
     let whole = testkit::git::repository(&[("a.txt", "a\n")]).bundle().bytes;
     for bundle in [bundle(b"this is no git bundle\n"), bundle(&whole[..whole.len() - 10])] {
         let id = stack.api.upload(&bundle).await;
         let session = session_from(&stack.api, &id).await.unwrap();
         let (outcome, seen) = run(&stack.api, &session, "@text I need no file.").await;
         let error = seen.error().unwrap();
-        assert_eq!((outcome.as_str(), &error["name"]), ("failed", &"WorkspaceError".into()), "{error}");
+        assert_eq!(
+            (outcome.as_str(), &error["data"]["ref"]),
+            ("failed", &"bundle_invalid".into()),
+            "{error}"
+        );
         assert!(error["data"]["message"].as_str().unwrap().ends_with("(bundle_invalid)"), "{error}");
     }
     assert_works(&stack.api, &stack.session().await).await;

@@ -194,7 +194,7 @@ fn errors_retries_and_questions_are_one_line_each() {
 
 #[test]
 fn waits_and_quarantine_are_one_line_each() {
-    let error = json!({"error": {"name": "QuarantinedError", "data": {"message": "its loop ended 5 times"}}});
+    let error = json!({"error": {"name": "UnknownError", "data": {"message": "its loop ended 5 times", "ref": "session_quarantined"}}});
     let items = [
         event("flotilla.session.waiting", json!({"reason": "back_off", "until": 40_000})),
         event("flotilla.session.waiting", json!({"reason": "children", "until": null})),

@@ -206,6 +206,9 @@ async fn lists_are_complete_and_show_the_last_updated_first() {
     world.sql("update session set updated_at = updated_at - interval '1 minute'").await;
     world.store.update_session(world.tenant, &id, &Patch::default(), &event, NOW).await.unwrap();
     assert_eq!(walk(&world, &Filter::default(), 2).await[0], ids[3]);
+    world.sql("update session set updated_at = updated_at - interval '1 minute'").await;
+    world.accept(&ids[5].parse().unwrap(), "a prompt").await;
+    assert_eq!(walk(&world, &Filter::default(), 2).await[0], ids[5]);
     // Some sessions share their moment.
     world.sql("update session set updated_at = '2026-11-01T00:00:00.123Z'").await;
     let mut walked = walk(&world, &Filter::default(), 2).await;

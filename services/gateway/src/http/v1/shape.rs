@@ -167,6 +167,7 @@ fn with_known_error(mut holder: Value) -> Value {
         }
         "ProviderAuthError" => &["message", "providerID"],
         "StructuredOutputError" => &["message", "retries"],
+        "UnknownError" => &["message", "ref"],
         _ => &["message"],
     };
     data.retain(|fact, _| known.contains(&fact.as_str()));
@@ -212,8 +213,7 @@ mod tests {
 
     #[test]
     fn errors_keep_only_the_members_of_their_kind() {
-        let all =
-            json!({"message": "m", "statusCode": 400, "isRetryable": true, "providerID": "p", "retries": 2});
+        let all = json!({"message": "m", "statusCode": 400, "isRetryable": true, "providerID": "p", "retries": 2, "ref": "r"});
         for (name, want) in [
             (
                 "APIError",
@@ -221,6 +221,7 @@ mod tests {
             ),
             ("ProviderAuthError", json!({"message": "m", "providerID": "p"})),
             ("StructuredOutputError", json!({"message": "m", "retries": 2})),
+            ("UnknownError", json!({"message": "m", "ref": "r"})),
             ("ContextOverflowError", json!({"message": "m"})),
         ] {
             let error = json!({"name": name, "data": all});

@@ -11,7 +11,7 @@ use llm::{config::providers::Config, model::Model, provider::Provider};
 use settings::Settings;
 
 /// Name of the error of a prompt whose model is not configured.
-const MODEL_UNKNOWN: &str = "ProviderModelNotFoundError";
+const MODEL_NOT_FOUND: &str = "model_not_found";
 
 /// The inputs of the choice of an agent and a model.
 #[derive(Clone, Copy)]
@@ -84,8 +84,8 @@ impl<'a> Models<'a> {
     pub(in crate::turn) fn unknown_agent(&self, agent: &str) -> Signal {
         let known: Vec<String> =
             self.permissions.agents(Mode::Primary).into_iter().map(|(name, _)| name).collect();
-        Signal::Failed(final_failure(Error::new(
-            "AgentNotFoundError",
+        Signal::Failed(final_failure(Error::coded(
+            "agent_not_found",
             format!("no agent {agent:?} can answer prompts here; available agents: {}", known.join(", ")),
         )))
     }
@@ -101,7 +101,7 @@ impl<'a> Models<'a> {
                  explain` to see which"
             )
         };
-        Error::new(MODEL_UNKNOWN, message)
+        Error::coded(MODEL_NOT_FOUND, message)
     }
 }
 

@@ -249,7 +249,7 @@ async fn ask(
         }
         OnAsk::Fail => {
             let text = format!("{} needs a person's answer, and this session asks no person", call.tool.tool);
-            Ok(Settled::Ended(Signal::Broken(Error::new(NEEDS_HUMAN, text))))
+            Ok(Settled::Ended(Signal::Broken(Error::coded(NEEDS_HUMAN, text))))
         }
     }
 }

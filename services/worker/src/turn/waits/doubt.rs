@@ -127,7 +127,7 @@ pub(in crate::turn) async fn doubt(session: &mut Session) -> Result<Signal, Writ
                              this session asks no person",
                             call.tool.tool
                         );
-                        return Ok(Signal::Broken(Error::new(NEEDS_HUMAN, text)));
+                        return Ok(Signal::Broken(Error::coded(NEEDS_HUMAN, text)));
                     }
                 }
             }
