@@ -10,7 +10,7 @@ use crate::{
     session::{Info, Outcome},
     wait::Wait,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// One fact. The control row gives its position and epoch when it is stored.
@@ -126,8 +126,9 @@ pub enum FileEvent {
     Unlink,
 }
 
-/// The status of a session, as OpenCode's clients show it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The status of a session, as OpenCode's clients show it: `{"type":"busy"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
 pub enum Status {
     /// No turn is running.
     Idle,
@@ -194,7 +195,7 @@ impl Event {
             Self::SessionCreated(info) | Self::SessionUpdated(info) | Self::SessionDeleted(info) => {
                 json!({"sessionID": session, "info": info})
             }
-            Self::SessionStatus(status) => json!({"sessionID": session, "status": status_json(status)}),
+            Self::SessionStatus(status) => json!({"sessionID": session, "status": status}),
             Self::SessionIdle(outcome) => json!({"sessionID": session, "outcome": outcome}),
             Self::SessionError(error) => json!({"sessionID": session, "error": error}),
             Self::MessageUpdated(message) => json!({"sessionID": session, "info": message}),
@@ -268,15 +269,5 @@ fn answered_json(session: &SessionId, id: &Id, answer: &Answer) -> Value {
             Id::Question(_) => json!({"sessionID": session, "requestID": request}),
         },
         Answer::Labels { labels } => json!({"sessionID": session, "requestID": request, "answers": labels}),
-    }
-}
-
-fn status_json(status: &Status) -> Value {
-    match status {
-        Status::Idle => json!({"type": "idle"}),
-        Status::Busy => json!({"type": "busy"}),
-        Status::Retry { attempt, message, next } => {
-            json!({"type": "retry", "attempt": attempt, "message": message, "next": next})
-        }
     }
 }

@@ -52,6 +52,27 @@ async fn a_subtask_works_in_the_same_files_and_answers_its_parent() {
 }
 
 #[tokio::test]
+async fn a_task_that_is_continued_knows_its_earlier_work() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    run(&stack.api, &session, &format!("{}\n@text over", task("@text the secret is blue"))).await;
+    let child = stack.api.children(&session).await.remove(0).id;
+    let again = serde_json::json!({
+        "description": "the same subtask", "prompt": "@text it is still known", "subagent_type": "general", "task_id": child,
+    });
+    let (outcome, _) = run(&stack.api, &session, &format!("@tool task {again}\n@text over")).await;
+    assert_eq!(outcome, "done");
+    assert_eq!(stack.api.children(&session).await.len(), 1, "no other child");
+    let calls = stack.api.tool_calls(&session).await;
+    let result = &calls.last().unwrap().result;
+    assert!(result.contains("it is still known") && result.contains(&child), "{result}");
+    let requests = stack.model.journal.requests();
+    let last = requests.iter().rfind(|request| request.headers["x-session-id"] == child).unwrap();
+    let messages = last.body["messages"].to_string();
+    assert!(messages.contains("the secret is blue") && messages.contains("it is still known"), "{messages}");
+}
+
+#[tokio::test]
 async fn several_subtasks_run_in_parallel_and_the_parent_shows_their_progress() {
     let stack = Stack::with(Options { workers: 2, ..Options::default() }).await;
     let session = stack.session().await;

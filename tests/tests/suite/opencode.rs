@@ -20,6 +20,7 @@ mod strangers;
 mod streams;
 mod tui;
 mod variants;
+mod waits;
 
 use e2e::Stack;
 use rpc::v1;

@@ -8,7 +8,11 @@ use crate::{
     error::Error,
     phase::{RUNNABLE, RUNNING, WAITING},
 };
-use domain::ids::{ProjectId, SessionId, TenantId, Timestamp};
+use domain::{
+    event::Status,
+    ids::{ProjectId, SessionId, TenantId, Timestamp},
+};
+use serde::Deserialize;
 use sqlx::{AssertSqlSafe, Row as _};
 
 /// A moment in the order of transactions: every transaction before it has ended. Moments only grow.
@@ -101,7 +105,11 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let active = format!("r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})");
         let rows = sqlx::query(AssertSqlSafe(format!(
-            "select s.id, {active} as is_active
+            "select s.id, {active} as is_active,
+                    case when r.waiting_reason = 'back_off' then
+                      (select e.properties from session_event e
+                        where e.tenant_id = s.tenant_id and e.session_id = s.id and e.kind = 'session.status'
+                        order by e.seq desc limit 1) end as retry
                from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
               where s.tenant_id = $1 and ($2::text is null or s.project_id = $2)
                 and ({active} or s.updated_at >= to_timestamp($3::bigint / 1000.0))
@@ -116,7 +124,7 @@ impl Store {
         let recent = |row: &sqlx::postgres::PgRow| {
             Ok(RecentSession {
                 session: parse_id("session", row.try_get("id")?)?,
-                is_active: row.try_get("is_active")?,
+                status: status(row.try_get("is_active")?, row.try_get("retry")?),
             })
         };
         rows.iter().map(recent).collect()
@@ -137,6 +145,21 @@ pub struct Window {
 pub struct RecentSession {
     /// The session.
     pub session: SessionId,
-    /// Whether it has work: it runs, waits for a worker, or waits for something else.
-    pub is_active: bool,
+    /// Busy: it runs, waits for a worker, or waits for something else.
+    pub status: Status,
+}
+
+/// The status of a session. `back_off` has the properties of the last `session.status` of a session that waits to call the model
+/// again.
+fn status(is_active: bool, back_off: Option<&str>) -> Status {
+    #[derive(Deserialize)]
+    struct Properties {
+        status: Status,
+    }
+    let retry = back_off.and_then(|text| serde_json::from_str::<Properties>(text).ok());
+    match retry {
+        Some(Properties { status }) => status,
+        None if is_active => Status::Busy,
+        None => Status::Idle,
+    }
 }

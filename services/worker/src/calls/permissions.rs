@@ -158,10 +158,16 @@ impl Permissions {
         }
     }
 
-    /// The rules of a child besides those of its own agent: everything that binds this session.
-    pub(crate) fn of_child(&self, agent: &str) -> Vec<Rules> {
-        let off: Vec<Rule> =
+    /// The rules of a child besides those of its own agent: everything that binds `agent` in this session. The to-do list belongs to
+    /// the agent that gave the task, unless a setting of the child's agent mentions it.
+    pub(crate) fn of_child(&self, agent: &str, child: &str) -> Vec<Rules> {
+        let mut off: Vec<Rule> =
             self.switches.0.iter().filter(|rule| rule.action == Verdict::Deny).cloned().collect();
+        let settings = self.settings.rules(child);
+        let mentions =
+            |name: &str| settings.iter().flat_map(|rules| &rules.0).any(|rule| rule.permission == name);
+        let todos = [Tool::TodoRead, Tool::TodoWrite].map(Tool::permission).into_iter();
+        off.extend(todos.filter(|name| !mentions(name)).map(|name| Rule::of(name, Verdict::Deny)));
         let lists = self.all(agent).into_iter().chain([Rules(off)]);
         lists.filter(|rules| !rules.0.is_empty()).collect()
     }
@@ -317,7 +323,7 @@ mod tests {
         }
         assert!(permissions.hides("plan")(Tool::Write) && !permissions.hides("plan")(Tool::Bash));
         // Its subagents may change nothing either.
-        let child = Permissions::new(permissions.of_child("plan"));
+        let child = Permissions::new(permissions.of_child("plan", "explore"));
         let write = json!({"filePath": "/workspace/a"});
         assert_eq!(child.verdict("explore", Tool::Write, &write), Verdict::Deny);
     }
@@ -349,7 +355,25 @@ mod tests {
         let no_bash = BTreeMap::from([("bash".to_owned(), false)]);
         let permissions = Permissions::default().of_prompt(Some(&no_bash));
         assert_eq!(permissions.verdict("build", Tool::Batch, &inner), Verdict::Deny, "not by way of a batch");
-        assert!(permissions.of_child("build").contains(&Rules(vec![Rule::of("bash", Verdict::Deny)])));
+        let child = Permissions::new(permissions.of_child("build", "general"));
+        assert_eq!(child.verdict("general", Tool::Bash, &json!({"command": "ls"})), Verdict::Deny);
+    }
+
+    #[test]
+    fn a_child_has_no_to_do_list_unless_settings_give_it_one() {
+        let settings = r#"{"agent": {
+            "plain": {"mode": "subagent"},
+            "lists": {"mode": "subagent", "permission": {"todowrite": "allow", "todoread": "allow"}}
+        }}"#;
+        let parent = configured("opencode.json", settings);
+        for (child, is_hidden) in [("general", true), ("plain", true), ("lists", false)] {
+            let mut permissions = configured("opencode.json", settings);
+            permissions.lists = parent.of_child("build", child);
+            for tool in [Tool::TodoRead, Tool::TodoWrite] {
+                assert_eq!(permissions.hides(child)(tool), is_hidden, "{child} {tool:?}");
+            }
+        }
+        assert!(!parent.hides("build")(Tool::TodoWrite));
     }
 
     fn configured(name: &str, json: &str) -> Permissions {
@@ -392,7 +416,7 @@ mod tests {
         assert_eq!(names(Mode::Primary), ["build", "plan", "general", "main"]);
 
         // A child of a reviewer may not edit either, whichever agent answers in it.
-        let child = Permissions::new(permissions.of_child("review"));
+        let child = Permissions::new(permissions.of_child("review", "build"));
         assert_eq!(edit(&child, "build"), Verdict::Deny);
 
         let asked = permissions.use_to_ask("build", Tool::Bash, &json!({"command": "ls"})).unwrap();

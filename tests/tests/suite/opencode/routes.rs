@@ -181,6 +181,7 @@ async fn sessions(client: &Client) -> String {
     )
     .await;
 
+    refused(client, Method::POST, "/session", r#"{"parentID":"ses_01234567890123456789abcdef"}"#).await;
     let titles = async |query: &str| {
         let listed = client.get(&format!("/session{query}")).await;
         listed.as_array().unwrap().iter().map(|it| it["title"].clone()).collect::<Vec<_>>()

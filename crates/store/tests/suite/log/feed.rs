@@ -2,6 +2,7 @@
 
 use crate::{family::permission, world::World};
 use domain::{
+    event::Status,
     ids::{SessionId, Timestamp},
     session::Source,
 };
@@ -65,13 +66,13 @@ async fn recently_active_sessions_are_listed() {
     let list = async |world: &World, since| {
         let found =
             world.store.list_recent(tenant, Some(&world.project), Window { since, limit: 10 }).await.unwrap();
-        found.into_iter().map(|it| (it.session, it.is_active)).collect::<Vec<_>>()
+        found.into_iter().map(|it| (it.session, it.status)).collect::<Vec<_>>()
     };
-    assert_eq!(list(&world, None).await, [(running.session.clone(), true)]);
+    assert_eq!(list(&world, None).await, [(running.session.clone(), Status::Busy)]);
     let mut all = list(&world, Some(Timestamp(0))).await;
-    all.sort();
-    let mut want = [(idle, false), (running.session, true)];
-    want.sort();
+    all.sort_by_key(|(session, _)| session.clone());
+    let mut want = [(idle, Status::Idle), (running.session, Status::Busy)];
+    want.sort_by_key(|(session, _)| session.clone());
     assert_eq!(all, want);
     let other = world.sample.project();
     assert_eq!(

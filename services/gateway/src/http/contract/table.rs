@@ -152,7 +152,7 @@ fn of_sessions() -> Vec<Operation> {
             .query("{roots? start?:integer search? limit?:integer}")
             .gives("Session[]"),
         post("/session", sessions::create, "Creates a session")
-            .takes("{title? agent? model?:{id providerID} permission?:Rule[]}")
+            .takes("{title? agent? model?:{id providerID} permission?:Rule[] parentID?}")
             .gives("Session"),
         get(
             "/experimental/session",

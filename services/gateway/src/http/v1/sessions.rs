@@ -16,7 +16,7 @@ use crate::{
             output, read,
         },
     },
-    ground::{entity::Entity, error::Error, kind::Kind},
+    ground::{entity::Entity, error::Error, invalid::Invalid, kind::Kind},
     http::ground::{
         caller::Caller,
         directory::with_note,
@@ -158,6 +158,9 @@ pub(in crate::http) struct CreateBody {
     agent: Option<String>,
     model: Option<Model>,
     permission: Vec<Rule>,
+    /// OpenCode makes a child session for it. Here, only a call of an agent makes one: its parent waits for it.
+    #[serde(rename = "parentID")]
+    parent_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -187,6 +190,10 @@ pub(in crate::http) async fn create(
     caller: Caller,
     Body(body): Body<CreateBody>,
 ) -> Result<Response> {
+    if body.parent_id.is_some() {
+        let message = "only the task tool of an agent makes child sessions; create the session without parentID, or fork one";
+        return Err(Invalid::ParentUnsupported.because(message).into());
+    }
     let OpenedDirectory { project, note } = caller.open_project(&gateway).await?;
     let request = SessionRequest {
         title: body.title.unwrap_or_default(),
@@ -216,7 +223,7 @@ pub(in crate::http) async fn status(
 ) -> Result<Json<Map<String, Value>>> {
     let Some(project) = caller.find_project(&gateway).await? else { return Ok(Json(Map::new())) };
     let active = read::list_active(&gateway, &caller.principal, Some(&project.id)).await?;
-    Ok(Json(active.into_iter().map(|it| (it.session.to_string(), json!({"type": "busy"}))).collect()))
+    Ok(Json(active.into_iter().map(|it| (it.session.to_string(), json!(it.status))).collect()))
 }
 
 #[derive(Debug, Default, Deserialize)]

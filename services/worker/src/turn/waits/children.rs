@@ -157,7 +157,7 @@ fn new_child(session: &Session, origin: &Origin<'_>, task: &Task) -> NewChild {
         agent: agent.clone(),
         model: model.model.clone(),
         is_model_chosen,
-        permissions: permissions.of_child(&origin.user.agent),
+        permissions: permissions.of_child(&origin.user.agent, &task.agent),
         prompt: Prompt {
             user: User {
                 id,

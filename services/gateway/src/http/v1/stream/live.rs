@@ -46,7 +46,7 @@ use axum::{
 };
 use domain::{
     conversation::request::Id,
-    event::StoredEvent,
+    event::{Status, StoredEvent},
     ids::{ProjectId, SessionId, Timestamp},
     limits,
 };
@@ -370,7 +370,7 @@ impl Stream {
             let (session, messages_max) = (&recent.session, STATE_MESSAGES_MAX);
             let snapshot = snapshot::find(&self.gateway, &self.principal, session, messages_max).await?;
             if let Some(snapshot) = snapshot {
-                self.send_state(snapshot, recent.is_active).await?;
+                self.send_state(snapshot, &recent.status).await?;
             }
         }
         self.send_requests().await
@@ -391,7 +391,7 @@ impl Stream {
         Ok(())
     }
 
-    async fn send_state(&mut self, snapshot: SessionSnapshot, is_active: bool) -> Sent {
+    async fn send_state(&mut self, snapshot: SessionSnapshot, status: &Status) -> Sent {
         let SessionSnapshot { head, info, directory, turn, todos } = snapshot;
         let (session, scope) = (&info.id, FrameScope::Directory(&directory));
         let updated = json!({"sessionID": session, "info": shape::session(&info, &directory.name)});
@@ -409,9 +409,8 @@ impl Stream {
         if !todos.is_null() {
             self.send_event("todo.updated", json!({"sessionID": session, "todos": todos}), scope).await?;
         }
-        let status = json!({"type": if is_active { "busy" } else { "idle" }});
         self.send_event("session.status", json!({"sessionID": session, "status": status}), scope).await?;
-        if !is_active {
+        if *status == Status::Idle {
             self.send_event("session.idle", json!({"sessionID": session}), scope).await?;
         }
         self.seen.insert(session.clone(), head);
