@@ -259,10 +259,10 @@ async fn forged_event_cursors_are_refused() {
     }
     assert_refused(subscribe("v1.1", true).await, Code::InvalidArgument, "cursor_invalid");
     assert_works(api, &id).await;
-    let (_, seen) = run(api, &id, "@text again").await;
+    let (_, transcript) = run(api, &id, "@text again").await;
     // A cursor of this session resumes at exactly its position.
     let mut watch = Watch::from(api, &id, "v1.3").await;
     watch.until_idle().await;
     assert_eq!(watch.transcript.events[0].seq, 4);
-    assert_eq!(seen.events[3].kind, watch.transcript.events[0].kind);
+    assert_eq!(transcript.events[3].kind, watch.transcript.events[0].kind);
 }

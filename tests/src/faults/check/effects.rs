@@ -170,11 +170,11 @@ pub(super) fn none_starts_after_an_abort(history: &History) -> Vec<Violation> {
                 }
             }
             let named: Vec<_> = prompt.subtasks.iter().map(|subtask| &subtask.canary).collect();
-            let asked = history
+            let requests = history
                 .requests
                 .iter()
                 .filter(|request| request.prompt == prompt.canary || named.contains(&&request.prompt));
-            for request in asked.filter(|request| request.at_us > deadline) {
+            for request in requests.filter(|request| request.at_us > deadline) {
                 blame(format!("a model call for {}", request.prompt), request.at_us);
             }
         }

@@ -143,11 +143,12 @@ pub(super) fn model_knows_every_prompt(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for task in tasks::all(history) {
         let (Some(session), Some(message)) = (task.session, task.message) else { continue };
-        let asked = session
+        let prompt_at = session
             .events
             .iter()
             .position(|event| event.kind == "message.updated" && event.properties["info"]["id"] == *message);
-        let end = asked.and_then(|at| session.events[at..].iter().find(|event| event.kind == "session.idle"));
+        let end =
+            prompt_at.and_then(|at| session.events[at..].iter().find(|event| event.kind == "session.idle"));
         let Some(end) = end.filter(|end| end.properties["outcome"] == "done") else { continue };
         if first_request.get(task.canary).is_none_or(|at_us| *at_us / 1_000 > end.at_ms) {
             let what =

@@ -121,9 +121,9 @@ async fn catalogue(client: &Client) {
     let at = format!("/project/{id}");
     assert_eq!(client.expect(200, Method::PATCH, &at, json!({})).await, project, "nothing is changed");
     let icon = json!({"color": "mint"});
-    let shown = client.expect(200, Method::PATCH, &at, json!({"name": "Shop", "icon": icon})).await;
+    let shop = client.expect(200, Method::PATCH, &at, json!({"name": "Shop", "icon": icon})).await;
     assert_eq!(
-        (&shown["name"], &shown["icon"], &shown["worktree"]),
+        (&shop["name"], &shop["icon"], &shop["worktree"]),
         (&json!("Shop"), &icon, &project["worktree"])
     );
     let named =

@@ -160,8 +160,8 @@ async fn log(client: &Client, at: &str) {
     for after in [0, middle] {
         let want: Vec<&Value> =
             data.iter().filter(|event| event["durable"]["seq"].as_u64().unwrap() > after).collect();
-        let told = read_events(client, &format!("{at}/event?after={after}"), want.len()).await;
-        assert_eq!(told.iter().collect::<Vec<_>>(), want, "after {after}");
+        let events = read_events(client, &format!("{at}/event?after={after}"), want.len()).await;
+        assert_eq!(events.iter().collect::<Vec<_>>(), want, "after {after}");
     }
     for bad in ["history?after=x", "history?limit=-1", "event?after=99999999"] {
         let refused = client.expect(400, Method::GET, &format!("{at}/{bad}"), Value::Null).await;
@@ -174,8 +174,8 @@ async fn read_events(client: &Client, path: &str, count: usize) -> Vec<Value> {
     let request = client.request(Method::GET, path).timeout(Duration::from_secs(60));
     let mut response = request.send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let (mut unread, mut told) = (String::new(), vec![]);
-    while told.len() < count {
+    let (mut unread, mut events) = (String::new(), vec![]);
+    while events.len() < count {
         unread.push_str(std::str::from_utf8(&response.chunk().await.unwrap().unwrap()).unwrap());
         while let Some((frame, rest)) = unread.split_once("\n\n") {
             let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -183,12 +183,12 @@ async fn read_events(client: &Client, path: &str, count: usize) -> Vec<Value> {
                 let event: Value = serde_json::from_str(data).unwrap();
                 let seq = event["durable"]["seq"].to_string();
                 assert_eq!((field("id:"), field("event:")), (Some(seq.as_str()), event["type"].as_str()));
-                told.push(event);
+                events.push(event);
             }
             unread = rest.to_owned();
         }
     }
-    told
+    events
 }
 
 async fn check_messages(client: &Client, at: &str) {
@@ -233,12 +233,15 @@ async fn requests(client: &Client, at: &str) {
     let mut events = Events::of(client, "/event", "").await;
     client.prompt_async(&session, &bash("true")).await;
     events.until_session("permission.asked", &session).await;
-    let asked = client.get(&format!("{own}/permission")).await["data"][0].clone();
-    assert_eq!((&asked["action"], &asked["sessionID"]), (&json!("bash"), &json!(session)));
+    let permission = client.get(&format!("{own}/permission")).await["data"][0].clone();
+    assert_eq!((&permission["action"], &permission["sessionID"]), (&json!("bash"), &json!(session)));
     let open = client.get("/api/permission/request").await;
-    assert_eq!((&open["data"], &open["location"]["directory"]), (&json!([asked]), &json!(client.directory)));
-    let one = format!("{own}/permission/{}", asked["id"].as_str().unwrap());
-    assert_eq!(client.get(&one).await["data"], asked);
+    assert_eq!(
+        (&open["data"], &open["location"]["directory"]),
+        (&json!([permission]), &json!(client.directory))
+    );
+    let one = format!("{own}/permission/{}", permission["id"].as_str().unwrap());
+    assert_eq!(client.get(&one).await["data"], permission);
     refused(client, Method::POST, &format!("{one}/reply"), r#"{"reply":"maybe"}"#).await;
     empty(client, &format!("{one}/reply"), json!({"reply": "once"})).await;
     events.until_session("session.idle", &session).await;
@@ -252,9 +255,9 @@ async fn requests(client: &Client, at: &str) {
     for (path, body) in [("reply", json!({"answers": [["Red"]]})), ("reject", Value::Null)] {
         client.prompt_async(&session, &format!("@tool question {ask}\n@text thanks")).await;
         events.until_session("question.asked", &session).await;
-        let asked = client.get(&format!("{own}/question")).await["data"][0].clone();
-        assert_eq!(client.get("/api/question/request").await["data"], json!([asked]));
-        let one = format!("{own}/question/{}", asked["id"].as_str().unwrap());
+        let question = client.get(&format!("{own}/question")).await["data"][0].clone();
+        assert_eq!(client.get("/api/question/request").await["data"], json!([question]));
+        let one = format!("{own}/question/{}", question["id"].as_str().unwrap());
         empty(client, &format!("{one}/{path}"), body.clone()).await;
         events.until_session("session.idle", &session).await;
         client.expect(404, Method::POST, &format!("{one}/{path}"), body).await;
