@@ -233,7 +233,7 @@ impl Speaker {
             routes.clone().call(request.map(Body::new))
         });
         let stream = TokioIo::new(connection);
-        let asked = async {
+        let end_request = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = without_key(&admission, self.keyless_life) => {}
@@ -243,11 +243,13 @@ impl Speaker {
         let ended = match protocol {
             Protocol::Http1 => {
                 let connection = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
-                until_over(connection, |connection| connection.graceful_shutdown(), asked, self.closing).await
+                until_over(connection, |connection| connection.graceful_shutdown(), end_request, self.closing)
+                    .await
             }
             Protocol::Http2 => {
                 let connection = Box::pin(self.http2.serve_connection(stream, service));
-                until_over(connection, |connection| connection.graceful_shutdown(), asked, self.closing).await
+                until_over(connection, |connection| connection.graceful_shutdown(), end_request, self.closing)
+                    .await
             }
         };
         match ended {
@@ -282,16 +284,17 @@ async fn without_key(admission: &Admission, life: Duration) {
     metrics::counter!("flotilla_connections_keyless_total").increment(1);
 }
 
-/// Waits until a connection is over. Once it is `asked` to end, through `stop`, it has the time `closing`; `None` if it did not end.
+/// Waits until a connection is over. After `end_request`, `stop` is called and the connection has the time `closing`;
+/// `None` if it did not end.
 async fn until_over<C: Future>(
     mut connection: Pin<Box<C>>,
     stop: impl Fn(Pin<&mut C>),
-    asked: impl Future<Output = ()>,
+    end_request: impl Future<Output = ()>,
     closing: Duration,
 ) -> Option<C::Output> {
     tokio::select! {
         ended = connection.as_mut() => return Some(ended),
-        () = asked => stop(connection.as_mut()),
+        () = end_request => stop(connection.as_mut()),
     }
     tokio::time::timeout(closing, connection).await.ok()
 }

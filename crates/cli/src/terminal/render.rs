@@ -317,7 +317,7 @@ impl Renderer {
         let status = text_of(&state["status"]);
         let subtask = subtask(state);
         let shown_as = format!("{status}{subtask}");
-        if self.tools.get(&id).is_some_and(|shown| *shown == shown_as) {
+        if self.tools.get(&id).is_some_and(|previous| *previous == shown_as) {
             return;
         }
         let name = one_line(&text_of(&part["tool"]), TITLE_CHARS);

@@ -155,9 +155,9 @@ fn provider(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option
 
 fn api_key(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>, usual: Option<&str>) -> Option<ApiKey> {
     let set = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-    let given = keys.text("api_key");
+    let inline_key = keys.text("api_key");
     let named = keys.text("api_key_env");
-    match (given, named) {
+    match (inline_key, named) {
         (Some(_), Some(_)) => {
             keys.say("api_key", "give either api_key or api_key_env");
             None

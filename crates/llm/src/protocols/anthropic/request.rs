@@ -196,8 +196,8 @@ fn media_block(model: &Model, media: &Media) -> Value {
 fn assistant_blocks(parts: &[&AssistantPart]) -> Vec<Value> {
     let blocks: Vec<Value> = parts.iter().filter_map(|part| assistant_block(part)).collect();
     // An answer that ends with reasoning was cut off before its text. The API refuses such an ending.
-    let said = blocks.iter().rposition(is_cacheable).map_or(0, |at| at + 1);
-    blocks.into_iter().take(said).collect()
+    let length = blocks.iter().rposition(is_cacheable).map_or(0, |at| at + 1);
+    blocks.into_iter().take(length).collect()
 }
 
 fn assistant_block(part: &AssistantPart) -> Option<Value> {

@@ -326,8 +326,8 @@ async fn a_parent_learns_that_its_child_was_deleted() {
     let mut parent = world.actor().await;
     let (call, child) = world.child(&mut parent).await;
     world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
-    let told = world.store.delete_session(world.tenant, child.session()).await.unwrap().parent;
-    assert_eq!(told.as_ref(), Some(parent.session()));
+    let parent_id = world.store.delete_session(world.tenant, child.session()).await.unwrap().parent;
+    assert_eq!(parent_id.as_ref(), Some(parent.session()));
     let want = ChildAnswer {
         outcome: Outcome::Failed,
         ..answer(child.session(), &call, "The subtask's session was deleted.")

@@ -81,8 +81,8 @@ async fn the_branch_of_a_session_is_stored_with_its_event() {
 async fn the_oldest_snapshot_is_found() {
     let mut world = World::new().await;
     let running = world.running().await;
-    let asked = world.sample.user(&running.session);
-    let step = world.sample.assistant(&running.session, &asked.id);
+    let prompt = world.sample.user(&running.session);
+    let step = world.sample.assistant(&running.session, &prompt.id);
     let mut changes =
         vec![world.change(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(step.clone())))))];
     for snapshot in [None, Some("first"), Some("second")] {

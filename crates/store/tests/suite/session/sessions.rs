@@ -178,14 +178,14 @@ async fn an_unknown_project_has_no_sessions() {
 
 /// Walks with cursors made as the API makes them: from the milliseconds that clients see.
 async fn walk(world: &World, filter: &Filter, limit: u32) -> Vec<String> {
-    let (mut seen, mut cursor) = (vec![], None);
+    let (mut ids, mut cursor) = (vec![], None);
     loop {
         let page = Page { limit, cursor };
         let sessions = world.store.list_sessions(world.tenant, filter, &page).await.unwrap();
-        let Some(last) = sessions.last() else { return seen };
+        let Some(last) = sessions.last() else { return ids };
         cursor = Some(format!("{}.{}", last.info.time.updated.0, last.info.id));
-        assert!(seen.len() < 100, "the walk does not end at {cursor:?}");
-        seen.extend(sessions.iter().map(|Session { info, .. }| info.id.to_string()));
+        assert!(ids.len() < 100, "the walk does not end at {cursor:?}");
+        ids.extend(sessions.iter().map(|Session { info, .. }| info.id.to_string()));
     }
 }
 
@@ -279,16 +279,16 @@ async fn children_are_listed_oldest_first_despite_changes_between_pages() {
         made.push(((second / 2), child.to_string()));
     }
     made.sort();
-    let mut seen = vec![];
+    let mut ids = vec![];
     let mut page = Page { limit: 1, cursor: None };
     loop {
         let children = world.store.list_children(world.tenant, &parent, &page).await.unwrap();
         let Some(child) = children.last() else { break };
-        seen.push(child.info.id.to_string());
+        ids.push(child.info.id.to_string());
         page.cursor = Some(format!("{}.{}", child.info.time.created.0, child.info.id));
         world.sql(&format!("update session set updated_at = now() where id = '{}'", child.info.id)).await;
     }
-    assert_eq!(seen, made.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+    assert_eq!(ids, made.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ async fn the_display_settings_of_a_project_can_be_updated_separately() {
     assert_eq!((&made.display, made.updated_at), (&ProjectDisplay::default(), made.created_at));
     let icon = Icon { color: Some("mint".to_owned()), ..Icon::default() };
     let named = ProjectDisplay { name: Some("Shop".to_owned()), icon: Some(icon.clone()), commands: None };
-    let with = |change: ProjectDisplay| move |shown: &ProjectDisplay| Some(shown.changed(&change));
+    let with = |change: ProjectDisplay| move |display: &ProjectDisplay| Some(display.changed(&change));
     let update = async |change: ProjectDisplay| {
         world.store.update_project(world.tenant, &project, with(change)).await.unwrap().unwrap()
     };
@@ -150,8 +150,8 @@ async fn a_project_without_files_gets_the_first_source() {
     let source =
         |name: &str| Source { origin: Origin::GitUrl(format!("https://{name}")), ..Source::default() };
     let mut sources = vec![];
-    for given in [Source::default(), source("a"), source("b"), Source::default()] {
-        sources.push(store.create_project(tenant, &id, "app", &given).await.unwrap().project.source);
+    for new_source in [Source::default(), source("a"), source("b"), Source::default()] {
+        sources.push(store.create_project(tenant, &id, "app", &new_source).await.unwrap().project.source);
     }
     assert_eq!(sources, [Source::default(), source("a"), source("a"), source("a")]);
 }
