@@ -159,9 +159,9 @@ async fn single_files_are_reverted_each_from_its_own_snapshot() {
         ])
         .await
         .unwrap();
-    let shown = session.sh("head -n 9 a b c d/f mine; ls -A; stat -c %A b").await;
+    let output = session.sh("head -n 9 a b c d/f mine; ls -A; stat -c %A b").await;
     assert_eq!(
-        shown,
+        output,
         "==> a <==\n1\n\n==> b <==\n2\n\n==> c <==\n2\n\n==> d/f <==\n1\n\n==> mine <==\n3\n.git\na\nb\nc\nd\nmine\n-rwxr-xr-x"
     );
     session.restore(&previous).await.unwrap();

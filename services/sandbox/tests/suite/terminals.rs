@@ -327,9 +327,9 @@ async fn a_terminal_has_the_walls_of_any_command() {
         head -c 0 /dev/pts/1; head -c 0 /proc/1/fd/0; grep -E '^(CapEff|NoNewPrivs|Seccomp:)' /proc/self/status; \
         touch /usr/x; cat /etc/shadow; id -u";
     terminals.run("a", script).await;
-    let seen = terminals.to_end("a", 0).await.seen.replace('\r', "");
-    let lines: Vec<&str> = seen.lines().collect();
-    assert_eq!(lines[..5], ["canary", "0", "ptmx", "1", "1"], "{seen}");
+    let output = terminals.to_end("a", 0).await.seen.replace('\r', "");
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines[..5], ["canary", "0", "ptmx", "1", "1"], "{output}");
     for refusal in [
         "cannot open '/dev/pts/1' for reading: No such file",
         "cannot open '/proc/1/fd/0' for reading: Permission denied",
@@ -339,9 +339,9 @@ async fn a_terminal_has_the_walls_of_any_command() {
         "'/usr/x': Read-only file system",
         "/etc/shadow: No such file",
     ] {
-        assert!(seen.contains(refusal), "wanted {refusal:?} in {seen}");
+        assert!(output.contains(refusal), "wanted {refusal:?} in {output}");
     }
-    assert!(seen.ends_with("1000\n"), "{seen}");
+    assert!(output.ends_with("1000\n"), "{output}");
     // A call without the service's token is refused.
     let request = v1::ListTerminalsRequest { fence: terminals.session.fence() };
     assert_eq!(code(terminals.client.clone().list_terminals(request).await), "token_invalid");

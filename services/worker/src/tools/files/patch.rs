@@ -212,8 +212,8 @@ pub(crate) fn apply(path: &str, content: &str, hunks: &[Hunk]) -> Result<String,
             from = at + 1;
         }
         let (at, old, new) = place(&lines, hunk, from).ok_or_else(|| {
-            let shown = domain::text::head(&hunk.old.join("\n"), 1_000).to_owned();
-            format!("These lines of the patch are not in {path}; read the file and quote them as they are:\n{shown}")
+            let old_lines = domain::text::head(&hunk.old.join("\n"), 1_000).to_owned();
+            format!("These lines of the patch are not in {path}; read the file and quote them as they are:\n{old_lines}")
         })?;
         from = at + old;
         pieces.push((at, old, new));

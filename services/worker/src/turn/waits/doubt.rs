@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     fn known(answer: Option<Answer>, is_over: bool) -> RequestRecord {
-        let asked = RequestBody::Question { questions: vec![] };
+        let body = RequestBody::Question { questions: vec![] };
         let part_id = "prt_1".parse().unwrap();
         let request = Request {
             id: Id::Permission(PermissionId::of_loop(&part_id)),
@@ -228,7 +228,7 @@ mod tests {
             message_id: "msg_1".parse().unwrap(),
             part_id,
             call_id: "c".to_owned(),
-            body: asked,
+            body,
             expires_at: None,
         };
         RequestRecord { request, asked_at: Timestamp(1), answer, is_over }
@@ -266,7 +266,7 @@ mod tests {
         }
         let denied = next_action(None, Verdict::Deny);
         assert!(matches!(denied, DoubtAction::Decide(Decision::Tell(_))), "{denied:?}");
-        let said = decision_of(&Answer::Reject { message: Some("use sed".to_owned()) });
-        assert!(matches!(&said, Decision::Tell(text) if text.contains("use sed")), "{said:?}");
+        let decision = decision_of(&Answer::Reject { message: Some("use sed".to_owned()) });
+        assert!(matches!(&decision, Decision::Tell(text) if text.contains("use sed")), "{decision:?}");
     }
 }

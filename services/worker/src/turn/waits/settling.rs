@@ -115,8 +115,8 @@ pub(super) enum AnswerEffect {
 }
 
 /// Returns the meaning of an answer for its call.
-pub(super) fn effect_of(asked: &RequestBody, is_plan: bool, answer: Answer) -> AnswerEffect {
-    match (asked, answer) {
+pub(super) fn effect_of(body: &RequestBody, is_plan: bool, answer: Answer) -> AnswerEffect {
+    match (body, answer) {
         (RequestBody::Permission { .. }, Answer::Once | Answer::Always { .. }) => AnswerEffect::Start,
         (RequestBody::Question { .. }, Answer::Labels { labels }) if is_plan => {
             AnswerEffect::Plan(plan_exit::answer_of(&labels))

@@ -171,8 +171,8 @@ mod tests {
     fn no_character_is_split() {
         let mut text = Text::default();
         let bytes = "až ☃".as_bytes();
-        let shown: Vec<String> = bytes.iter().map(|byte| text.take(&[*byte])).collect();
-        assert_eq!(shown, ["a", "", "ž", " ", "", "", "☃"]);
+        let texts: Vec<String> = bytes.iter().map(|byte| text.take(&[*byte])).collect();
+        assert_eq!(texts, ["a", "", "ž", " ", "", "", "☃"]);
         assert_eq!(text.take(b"x\xffy\xe2\x98"), "x\u{fffd}y");
         assert_eq!(text.take(b"z"), "\u{fffd}z");
         assert_eq!(text.take("ž".as_bytes()), "ž");
