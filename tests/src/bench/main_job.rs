@@ -45,8 +45,8 @@ async fn text_session(api: &Api, model: &Model, latencies: &mut Latencies) {
                 Some(Event { kind, .. }) if kind == "session.idle" => return Instant::now(),
                 Some(_) => {}
                 None => {
-                    for sent in model::stamps(watch.newest_text()) {
-                        latencies.chunk_to_client.push(model.began.elapsed().saturating_sub(sent));
+                    for sent_at in model::stamps(watch.newest_text()) {
+                        latencies.chunk_to_client.push(model.began.elapsed().saturating_sub(sent_at));
                     }
                 }
             }

@@ -124,11 +124,11 @@ async fn names_and_settings_of_sessions_are_checked() {
     assert_refused(refused, Code::InvalidArgument, "idempotency_key_too_long");
     let refused = session(api, |new| new.idempotency_key = "\0".to_owned()).await;
     assert_refused(refused, Code::InvalidArgument, "idempotency_key_invalid");
-    let made = session(api, |new| new.title = "a\0b".to_owned()).await.unwrap();
-    assert_eq!(made.title, "a\u{fffd}b");
+    let new_session = session(api, |new| new.title = "a\0b".to_owned()).await.unwrap();
+    assert_eq!(new_session.title, "a\u{fffd}b");
     let update = async |paths: &[&str], title: &str| {
         let request = v1::UpdateSessionRequest {
-            session_id: made.id.clone(),
+            session_id: new_session.id.clone(),
             update_mask: Some(prost_types::FieldMask {
                 paths: paths.iter().map(ToString::to_string).collect(),
             }),
@@ -144,13 +144,13 @@ async fn names_and_settings_of_sessions_are_checked() {
     assert_refused(update(&[], "x").await, Code::InvalidArgument, "mask_empty");
     assert_refused(update(&["title"], "").await, Code::InvalidArgument, "name_empty");
     assert_refused(update(&["title"], &long).await, Code::InvalidArgument, "name_too_long");
-    assert_eq!(api.get(&made.id).await.title, "a\u{fffd}b", "a refused change changes nothing");
+    assert_eq!(api.get(&new_session.id).await.title, "a\u{fffd}b", "a refused change changes nothing");
     for name in ["", "x".repeat(limits::NAME_BYTES_MAX + 1).as_str()] {
         let request = v1::CreateProjectRequest { name: name.to_owned(), ..Default::default() };
         let code = if name.is_empty() { "name_empty" } else { "name_too_long" };
         assert_refused(api.projects().create_project(request).await, Code::InvalidArgument, code);
     }
-    assert_works(api, &made.id).await;
+    assert_works(api, &new_session.id).await;
 }
 
 #[tokio::test]

@@ -134,7 +134,7 @@ async fn terminal_notices_are_live_only() {
     let session = stack.session().await;
     let mut all = All::of(&stack.api, "", "").await;
     let request = v1::CreatePtyRequest { session_id: session.clone(), ..Default::default() };
-    let made = stack.api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap();
+    let terminal = stack.api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap();
     let notice = loop {
         let next = all.next().await;
         if let Some(Item::Notice(notice)) = next.item {
@@ -143,7 +143,7 @@ async fn terminal_notices_are_live_only() {
         }
     };
     assert_eq!(notice.kind, "pty.created");
-    assert!(String::from_utf8(notice.properties_json.to_vec()).unwrap().contains(&made.id));
+    assert!(String::from_utf8(notice.properties_json.to_vec()).unwrap().contains(&terminal.id));
 }
 
 #[tokio::test]

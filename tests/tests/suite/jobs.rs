@@ -30,11 +30,11 @@ async fn a_subtask_works_in_the_same_files_and_answers_its_parent() {
         calls[0].result
     );
     assert_eq!(calls[1].result, "from the child\n", "the files are the same");
-    let done = transcript.events.iter().find(|event| {
+    let completion = transcript.events.iter().find(|event| {
         let part = &event.properties["part"];
         part["tool"] == "task" && part["state"]["status"] == "completed"
     });
-    let line = &done.unwrap().properties["part"]["state"]["metadata"]["summary"][0];
+    let line = &completion.unwrap().properties["part"]["state"]["metadata"]["summary"][0];
     assert_eq!(
         (&line["tool"], &line["state"]["status"]),
         (&"bash".into(), &"completed".into()),

@@ -31,10 +31,11 @@ async fn a_person_can_use_a_terminal_beside_the_agent() {
     let (api, session) = (&stack.api, stack.session().await);
     // Before the first prompt the files are created for the terminal.
     let script = "echo from-a-person > note; stty size; read -r line; echo \"got $line\"; exit 4";
-    let made = api.ptys().create_pty(shell(&session, script)).await.unwrap().into_inner().pty.unwrap();
-    assert!(made.id.starts_with("pty_") && made.exit_code.is_none(), "{made:?}");
+    let terminal = api.ptys().create_pty(shell(&session, script)).await.unwrap().into_inner().pty.unwrap();
+    assert!(terminal.id.starts_with("pty_") && terminal.exit_code.is_none(), "{terminal:?}");
     let (typed, receiver) = mpsc::channel(4);
-    let first = v1::AttachPtyRequest { pty_id: made.id.clone(), from_offset_bytes: Some(0), data: vec![] };
+    let first =
+        v1::AttachPtyRequest { pty_id: terminal.id.clone(), from_offset_bytes: Some(0), data: vec![] };
     typed.send(first).await.unwrap();
     let mut items = api.ptys().attach_pty(ReceiverStream::new(receiver)).await.unwrap().into_inner();
     let mut text = String::new();
@@ -52,8 +53,8 @@ async fn a_person_can_use_a_terminal_beside_the_agent() {
     assert_eq!((exit, text.as_str()), (4, "24 80\r\nyes\r\ngot yes\r\n"));
     let listed = v1::ListPtysRequest { session_id: session.clone() };
     let listed = api.ptys().list_ptys(listed).await.unwrap().into_inner().ptys;
-    assert_eq!(listed, [v1::Terminal { exit_code: Some(4), ..made.clone() }]);
-    let delete = v1::DeletePtyRequest { pty_id: made.id.clone() };
+    assert_eq!(listed, [v1::Terminal { exit_code: Some(4), ..terminal.clone() }]);
+    let delete = v1::DeletePtyRequest { pty_id: terminal.id.clone() };
     api.ptys().delete_pty(delete.clone()).await.unwrap();
     assert_refused(api.ptys().delete_pty(delete).await, Code::NotFound, "pty_not_found");
     let outside = v1::CreatePtyRequest { directory: "/etc".to_owned(), ..shell(&session, "true") };
@@ -158,13 +159,13 @@ async fn an_opencode_client_can_use_terminals() {
     let shells = client.call(Method::GET, "/pty/shells", json!({})).await.1;
     assert_eq!(shells[0], json!({"path": "/bin/bash", "name": "bash", "acceptable": true}));
     let new = json!({"command": "/bin/sh", "title": "t", "cwd": DIRECTORY, "env": {"PS1": "$ "}});
-    let (status, made) = client.call(Method::POST, "/pty", new).await;
-    let id = made["id"].as_str().unwrap().to_owned();
+    let (status, terminal) = client.call(Method::POST, "/pty", new).await;
+    let id = terminal["id"].as_str().unwrap().to_owned();
     let want = json!({
-        "id": id, "title": "t", "command": "/bin/sh", "args": ["-l"], "cwd": DIRECTORY, "pid": made["pid"],
+        "id": id, "title": "t", "command": "/bin/sh", "args": ["-l"], "cwd": DIRECTORY, "pid": terminal["pid"],
         "status": "running",
     });
-    assert_eq!((status, &made), (StatusCode::OK, &want));
+    assert_eq!((status, &terminal), (StatusCode::OK, &want));
     assert_eq!(event(&mut stream, &mut unread, "pty.created").await, json!({"info": want}));
     assert_eq!(client.call(Method::GET, "/pty", json!({})).await.1, json!([want]));
     let path = format!("/pty/{id}");

@@ -32,9 +32,9 @@ async fn check_calls(stack: &Stack, before: &str, calls: &[(&str, Value, &str, &
     }
     let (outcome, transcript) = run(&stack.api, &session, &prompt).await;
     assert_eq!(outcome, "done", "{:?}", transcript.error());
-    let made = stack.api.tool_calls(&session).await;
-    let made = &made[made.len() - calls.len()..];
-    for (call, (tool, input, status, text)) in made.iter().zip(calls) {
+    let tool_calls = stack.api.tool_calls(&session).await;
+    let tool_calls = &tool_calls[tool_calls.len() - calls.len()..];
+    for (call, (tool, input, status, text)) in tool_calls.iter().zip(calls) {
         assert_eq!((call.tool.as_str(), call.status.as_str()), (*tool, *status), "{input}: {}", call.result);
         assert!(call.result.contains(text), "{tool} {input}: wanted {text:?} in {:?}", call.result);
     }

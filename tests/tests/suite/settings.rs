@@ -132,9 +132,9 @@ async fn invalid_settings_are_refused_with_their_position_and_change_nothing() {
         let message = refused(document).await;
         assert!(message.contains(want), "{want}: {message}");
     }
-    let kept =
+    let answer =
         stack.api.settings().get_settings(v1::GetSettingsRequest::default()).await.unwrap().into_inner();
-    assert_eq!(kept.settings.unwrap().document, "{\"model\":\"chat/demo\"}");
+    assert_eq!(answer.settings.unwrap().document, "{\"model\":\"chat/demo\"}");
 }
 
 #[tokio::test]

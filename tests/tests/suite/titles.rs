@@ -16,9 +16,9 @@ use tonic::Code;
 async fn create_untitled(api: &Api, source: Option<v1::Source>) -> String {
     let request =
         v1::CreateSessionRequest { project_id: api.project_id.clone(), source, ..Default::default() };
-    let made = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap();
-    assert!(is_default(&made.title), "{}", made.title);
-    made.id
+    let session = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap();
+    assert!(is_default(&session.title), "{}", session.title);
+    session.id
 }
 
 /// Returns the model requests for a title of a session.

@@ -70,8 +70,8 @@ pub(super) fn all_taken(history: &History) -> Vec<Violation> {
 pub(super) fn every_prompt_answered(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for session in history.sessions.iter().filter(|session| !history.is_poison(&session.id)) {
-        let newest = |wanted: &dyn Fn(&testkit::dump::Event) -> bool| {
-            session.events.iter().rev().find(|event| wanted(event)).map_or(0, |event| event.seq)
+        let newest = |matches: &dyn Fn(&testkit::dump::Event) -> bool| {
+            session.events.iter().rev().find(|event| matches(event)).map_or(0, |event| event.seq)
         };
         let prompt =
             newest(&|event| event.kind == "message.updated" && event.properties["info"]["role"] == "user");
@@ -162,11 +162,11 @@ pub(super) fn model_knows_every_prompt(history: &History) -> Vec<Violation> {
 /// Returns whether the session ended a turn as done after this prompt and before the next one.
 fn has_separate_turn(session: &Session, message: Option<&str>) -> bool {
     let Some(message) = message else { return false };
-    let seq = |wanted: &dyn Fn(&Value) -> bool| {
+    let seq = |matches: &dyn Fn(&Value) -> bool| {
         let found = session.events.iter().find(|event| {
             event.kind == "message.updated"
                 && event.properties["info"]["role"] == "user"
-                && wanted(&event.properties["info"])
+                && matches(&event.properties["info"])
         });
         found.map(|event| event.seq)
     };

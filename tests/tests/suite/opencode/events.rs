@@ -75,12 +75,12 @@ impl Events {
         event
     }
 
-    /// Waits for an event for which `wanted` holds.
-    pub(super) async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for an event for which `matches` holds.
+    pub(super) async fn until(&mut self, matches: impl Fn(&Value) -> bool) -> Value {
         let search = async {
             loop {
                 let event = self.next().await;
-                if wanted(&event) {
+                if matches(&event) {
                     return event;
                 }
             }

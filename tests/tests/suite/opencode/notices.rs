@@ -167,10 +167,11 @@ async fn clients_are_told_what_to_reread() {
     let mut own = Events::of(&client, "/event", "").await;
     let mut all = Events::of(&everywhere, "/global/event", "").await;
     let mut other = Events::of(&stranger, "/global/event", "").await;
-    let made = elsewhere.post("/project/git/init", Value::Null).await;
-    let of_it = |event: &Value| event["type"] == "project.updated" && event["properties"]["id"] == made["id"];
-    assert_eq!(all.until(of_it).await["properties"], made);
-    assert_eq!(elsewhere.get("/project/current").await, made);
+    let new_project = elsewhere.post("/project/git/init", Value::Null).await;
+    let of_it =
+        |event: &Value| event["type"] == "project.updated" && event["properties"]["id"] == new_project["id"];
+    assert_eq!(all.until(of_it).await["properties"], new_project);
+    assert_eq!(elsewhere.get("/project/current").await, new_project);
 
     let is_disposed = |event: &Value| event["type"] == "server.instance.disposed";
     store_settings(&stack, &json!({"agent": {"poet": {"description": "writes"}}})).await;
@@ -180,7 +181,7 @@ async fn clients_are_told_what_to_reread() {
     assert!(agents.as_array().unwrap().iter().any(|agent| agent["name"] == "poet"), "{agents}");
 
     // The notice concerns one project only.
-    let project_id = made["id"].as_str().unwrap().to_owned();
+    let project_id = new_project["id"].as_str().unwrap().to_owned();
     let request = v1::SetSettingsRequest { project_id, document: "{}".to_owned() };
     stack.api.settings().set_settings(request).await.unwrap();
     assert_eq!(all.until(is_disposed).await["properties"]["directory"], elsewhere.directory.as_str());
@@ -191,7 +192,7 @@ async fn clients_are_told_what_to_reread() {
     assert_eq!(client.post("/global/dispose", Value::Null).await, true);
     own.until(is_disposed).await;
     assert_eq!(all.seen.iter().filter(|event| of_it(event)).count(), 1, "a project is created once");
-    let path = format!("/project/{}", made["id"].as_str().unwrap());
+    let path = format!("/project/{}", new_project["id"].as_str().unwrap());
     let project = everywhere.expect(200, Method::PATCH, &path, json!({"name": "New"})).await;
     assert_eq!(all.until(of_it).await["properties"], project);
     let last = stranger.session(json!({})).await;
@@ -217,7 +218,7 @@ async fn a_completed_upgrade_of_the_fleet_is_announced() {
         if let Ok(notice) = tokio::time::timeout(LOOKED, events.until(is_told)).await {
             // A late one may be of the version before.
             let mut versions = (2..=version).map(|version| json!({"version": format!("9.0.{version}")}));
-            assert!(versions.any(|wanted| notice["properties"] == wanted), "{notice}");
+            assert!(versions.any(|properties| notice["properties"] == properties), "{notice}");
             return;
         }
     }

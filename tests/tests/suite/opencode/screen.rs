@@ -64,9 +64,9 @@ impl Screen {
     }
 
     /// Waits until the condition holds for the screen.
-    pub(super) async fn until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) {
+    pub(super) async fn until(&mut self, what: &str, matches: impl Fn(&str) -> bool) {
         let search = async {
-            while !wanted(&self.text()) {
+            while !matches(&self.text()) {
                 assert!(self.drawn.changed().await.is_ok(), "the program ended\n{}", self.text());
             }
         };

@@ -262,8 +262,8 @@ async fn every_malformed_body_gets_an_answer() {
         let calls = bodies.iter().map(|body| call(&client, &method, &path, body.clone()));
         let answers: Vec<(u16, String)> = stream::iter(calls).buffered(AT_ONCE).collect().await;
         for ((status, answer), body) in answers.iter().zip(&bodies) {
-            let sent = String::from_utf8_lossy(&body[..body.len().min(200)]);
-            assert!(*status < 500, "{method} {path} {sent}: {status} {answer}");
+            let excerpt = String::from_utf8_lossy(&body[..body.len().min(200)]);
+            assert!(*status < 500, "{method} {path} {excerpt}: {status} {answer}");
         }
         // If a route reads a body, it must be an object.
         let refused = answers[..=NO_OBJECTS.len()].iter().filter(|(status, _)| *status == 400).count();

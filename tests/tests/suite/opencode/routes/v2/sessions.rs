@@ -50,14 +50,15 @@ async fn empty(client: &Client, path: &str, body: Value) {
 
 async fn create_session(client: &Client) -> String {
     let location = json!({"directory": client.directory});
-    let made = client.post("/api/session", json!({"id": OWN, "location": location})).await["data"].clone();
-    assert_eq!((&made["id"], &made["location"]), (&json!(OWN), &location));
+    let new_session =
+        client.post("/api/session", json!({"id": OWN, "location": location})).await["data"].clone();
+    assert_eq!((&new_session["id"], &new_session["location"]), (&json!(OWN), &location));
     let again = client.post("/api/session", json!({"id": OWN, "agent": "plan", "location": location})).await;
-    assert_eq!(again["data"], made, "one session for one id");
+    assert_eq!(again["data"], new_session, "one session for one id");
     let at = format!("/api/session/{OWN}");
-    assert_eq!(client.get(&at).await["data"], made);
+    assert_eq!(client.get(&at).await["data"], new_session);
     let listed = client.get(&format!("/api/session?directory={}&limit=1", client.directory)).await;
-    assert_eq!((&listed["data"], listed["cursor"]["next"].is_string()), (&json!([made]), true));
+    assert_eq!((&listed["data"], listed["cursor"]["next"].is_string()), (&json!([new_session]), true));
     let next = format!(
         "/api/session?directory={}&cursor={}",
         client.directory,
@@ -276,8 +277,8 @@ async fn points(client: &Client, at: &str) {
     assert_eq!(staged["data"]["messageID"], first);
     empty(client, &format!("{at}/revert/clear"), Value::Null).await;
     assert!(client.get(at).await["data"].get("revert").is_none());
-    let kept = r#"{"messageID":"msg_x","files":false}"#;
-    refused(client, Method::POST, &format!("{at}/revert/stage"), kept).await;
+    let body = r#"{"messageID":"msg_x","files":false}"#;
+    refused(client, Method::POST, &format!("{at}/revert/stage"), body).await;
     client.expect(404, Method::POST, &format!("{at}/revert/stage"), json!({"messageID": "msg_none"})).await;
     client.post(&format!("{at}/revert/stage"), stage).await;
     empty(client, &format!("{at}/revert/commit"), Value::Null).await;
