@@ -117,26 +117,26 @@ pub fn vouch(extensions: &Extensions) {
     }
 }
 
-/// Raises this process's limit of open files so that `wanted` connections can each have a descriptor. Returns the
+/// Raises this process's limit of open files so that this many `connections` can each have a descriptor. Returns the
 /// number of connections that can. If the system allows fewer, the log names the remedy.
-pub fn afford(wanted: usize) -> usize {
-    let needed = wanted as u64 + DESCRIPTORS_BESIDES;
+pub fn afford(connections: usize) -> usize {
+    let needed = connections as u64 + DESCRIPTORS_BESIDES;
     let limit = getrlimit(Resource::Nofile);
     let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     if now >= needed {
-        return wanted;
+        return connections;
     }
     let raised = needed.min(most);
-    let done = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
-    let have = if done.is_ok() { raised } else { now };
+    let result = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
+    let have = if result.is_ok() { raised } else { now };
     if have >= needed {
-        return wanted;
+        return connections;
     }
     // If the limit is very low, use half of it, because the rest of the process could need all of it.
     let left = have.saturating_sub(DESCRIPTORS_BESIDES).max(have / 2);
-    let left = usize::try_from(left).unwrap_or(wanted);
+    let left = usize::try_from(left).unwrap_or(connections);
     tracing::warn!(
-        "only {left} connections are accepted instead of {wanted}: the process may open {have} files; raise the limit to {needed} \
+        "only {left} connections are accepted instead of {connections}: the process may open {have} files; raise the limit to {needed} \
          (ulimit -n, LimitNOFILE=)"
     );
     left

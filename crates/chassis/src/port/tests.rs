@@ -38,9 +38,9 @@ impl Port {
     }
 
     /// Returns the bytes that the server sends until it closes the connection.
-    async fn answer_to(&self, sent: &str) -> String {
+    async fn answer_to(&self, text: &str) -> String {
         let mut stream = self.connect().await;
-        stream.write_all(sent.as_bytes()).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
         to_end(stream).await
     }
 

@@ -160,14 +160,14 @@ impl World {
             Some(child) => (self.resumed(child, &call), Dispatch::Resumed),
             None => (self.new_child(&call), Dispatch::New),
         };
-        let done = self.store.dispatch_child(parent, &changes, &child, dispatch, NOW).await?;
-        Ok((done, child))
+        let outcome = self.store.dispatch_child(parent, &changes, &child, dispatch, NOW).await?;
+        Ok((outcome, child))
     }
 
     /// Creates a call of a parent, and its child, which waits for a worker.
     pub(crate) async fn dispatch(&mut self, parent: &mut Actor) -> (ParentCall, SessionId) {
-        let (done, child) = self.try_dispatch(&parent.next(), None).await.unwrap();
-        assert!(matches!(done, DispatchOutcome::Dispatched { .. }), "{done:?}");
+        let (outcome, child) = self.try_dispatch(&parent.next(), None).await.unwrap();
+        assert!(matches!(outcome, DispatchOutcome::Dispatched { .. }), "{outcome:?}");
         (child.call, child.prompt.user.session_id)
     }
 

@@ -65,9 +65,8 @@ async fn deletions_refund_nothing() {
     world.store.delete_session(world.tenant, child.session()).await.unwrap();
     assert_eq!(spent(&world, &root).await, UsdPicos(7), "the cost of the subtask counts");
     world.store.delete_session(world.tenant, &root).await.unwrap();
-    let kept =
-        format!("select coalesce(sum(cost_usd_picos), 0)::bigint from ledger where root_id = '{root}'");
-    assert_eq!(world.number(&kept).await, 7);
+    let sql = format!("select coalesce(sum(cost_usd_picos), 0)::bigint from ledger where root_id = '{root}'");
+    assert_eq!(world.number(&sql).await, 7);
 }
 
 #[tokio::test]

@@ -144,8 +144,11 @@ async fn a_person_types_and_reads_the_output() {
         env: [("PS1".to_owned(), "> ".to_owned()), ("GREETING".to_owned(), "ahoj".to_owned())].into(),
         ..terminals.request("pty_1", "bash", &["--norc"])
     };
-    let made = terminals.create(request.clone()).await.unwrap();
-    assert_eq!((made.title.as_str(), made.exit_code, made.pid > 1), ("Terminal ty_1", None, true));
+    let terminal = terminals.create(request.clone()).await.unwrap();
+    assert_eq!(
+        (terminal.title.as_str(), terminal.exit_code, terminal.pid > 1),
+        ("Terminal ty_1", None, true)
+    );
     let mut reader = terminals.attach("pty_1", Some(0)).await.unwrap();
     terminals.write("pty_1", "tty; pwd; echo $GREETING-$TERM; id -u\n").await.unwrap();
     reader.until("/dev/pts/0\r\n/workspace/sub\r\nahoj-xterm-256color\r\n1000\r\n").await;
@@ -159,7 +162,10 @@ async fn a_person_types_and_reads_the_output() {
     while reader.next().await {}
     assert!(reader.seen.contains("code-130\r\n"), "{:?}", reader.seen);
     assert_eq!(reader.exit, Some(3));
-    assert_eq!(terminals.get("pty_1").await.unwrap(), v1::Terminal { exit_code: Some(3), ..made.clone() });
+    assert_eq!(
+        terminals.get("pty_1").await.unwrap(),
+        v1::Terminal { exit_code: Some(3), ..terminal.clone() }
+    );
     assert_eq!(code(terminals.write("pty_1", "x").await), "terminal_unknown");
     // The same call again returns the existing terminal.
     assert_eq!(terminals.create(request).await.unwrap().exit_code, Some(3));

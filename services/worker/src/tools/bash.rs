@@ -102,9 +102,9 @@ impl OutputExcerpt {
         self.head.extend_from_slice(&fresh[..to_head]);
         self.tail.extend_from_slice(&fresh[to_head..]);
         // Clients always see the same amount, even if the model reads less.
-        let kept = side_bytes.max(TOOL_PROGRESS_BYTES);
-        if self.tail.len() > 2 * kept {
-            self.tail.drain(..self.tail.len() - kept);
+        let tail_bytes = side_bytes.max(TOOL_PROGRESS_BYTES);
+        if self.tail.len() > 2 * tail_bytes {
+            self.tail.drain(..self.tail.len() - tail_bytes);
         }
     }
 

@@ -100,7 +100,7 @@ fn thinking(
             true
         }
         Thinking::Budget => {
-            let wanted = match effort {
+            let tokens = match effort {
                 Effort::Off => return false,
                 Effort::Minimal => 2_000,
                 Effort::Low => 4_000,
@@ -109,7 +109,7 @@ fn thinking(
                 Effort::XHigh | Effort::Max => 32_000,
             };
             // The budget is part of the answer limit and must leave room for the rest.
-            let budget = std::cmp::min(wanted, output_tokens / 2);
+            let budget = std::cmp::min(tokens, output_tokens / 2);
             if budget < THINKING_BUDGET_MIN {
                 return false;
             }

@@ -75,8 +75,8 @@ fn generation(model: &Model, request: &Request) -> Value {
     config
 }
 
-fn thinking(model: &Model, wanted: Option<Effort>) -> Value {
-    match (model.thinking, model.effort(wanted)) {
+fn thinking(model: &Model, effort: Option<Effort>) -> Value {
+    match (model.thinking, model.effort(effort)) {
         (Thinking::Effort, Some(effort)) => {
             json!({"includeThoughts": true, "thinkingLevel": effort.as_str()})
         }

@@ -64,8 +64,8 @@ async fn run(
         }
     }
     if let Some((child, changes)) = child {
-        let made = store.dispatch_child(&actor.next(), &changes, &child, Dispatch::New, NOW).await;
-        match settled("dispatch", made) {
+        let dispatch = store.dispatch_child(&actor.next(), &changes, &child, Dispatch::New, NOW).await;
+        match settled("dispatch", dispatch) {
             Some(DispatchOutcome::Dispatched { .. }) => {}
             None => return,
             Some(refused) => panic!("{refused:?}"),

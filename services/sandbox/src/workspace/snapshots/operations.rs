@@ -100,7 +100,7 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
     }
     let scratch = Scratch::make(root, store.uid())?;
     let written = store.write_lists(&scratch, &lists);
-    let done = match written {
+    let result = match written {
         Ok(()) => {
             let _right = caller.hold().await?;
             store.write_files(REVERT, vec![previous.clone()], Some(&scratch)).await
@@ -108,7 +108,7 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
         Err(error) => Err(error),
     };
     scratch.remove().await;
-    done.map(|()| previous)
+    result.map(|()| previous)
 }
 
 /// Paths by snapshot, each terminated by NUL; a repeated path is ignored.
