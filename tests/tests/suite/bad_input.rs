@@ -156,8 +156,8 @@ async fn names_and_settings_of_sessions_are_checked() {
 #[tokio::test]
 async fn unknown_ids_are_not_found() {
     let stack = Stack::start().await;
-    let (api, known) = (&stack.api, stack.session().await);
-    assert!(!api.abort(&known).await.unwrap(), "no turn is active");
+    let (api, session) = (&stack.api, stack.session().await);
+    assert!(!api.abort(&session).await.unwrap(), "no turn is active");
     let far = format!("ses_{}", "a".repeat(5_000));
     let message = "msg_00000000000000000000000000";
     for id in ["", "ses_", "ses_00000000000000000000000000", "../ses", "ses_a\0b", "ses_a'--", message, &far]
@@ -173,7 +173,7 @@ async fn unknown_ids_are_not_found() {
         assert_refused(api.sessions().delete_session(request).await, Code::NotFound, "session_not_found");
     }
     for id in ["", "msg_", message, "prt_00000000000000000000000000", "\0"] {
-        let request = v1::GetMessageRequest { session_id: known.clone(), message_id: id.to_owned() };
+        let request = v1::GetMessageRequest { session_id: session.clone(), message_id: id.to_owned() };
         assert_refused(api.messages().get_message(request).await, Code::NotFound, "message_not_found");
     }
     for id in ["", "per_00000000000000000000000000", "\0"] {
@@ -188,10 +188,10 @@ async fn unknown_ids_are_not_found() {
         assert_refused(api.questions().reply_question(request).await, Code::NotFound, "question_not_found");
     }
     // No turn ran yet, so there is no workspace.
-    let request = v1::GetSessionDiffRequest { session_id: known.clone(), ..Default::default() };
+    let request = v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
     let refused = api.sessions().get_session_diff(request).await;
     assert_refused(refused, Code::FailedPrecondition, "workspace_missing");
-    assert_works(api, &known).await;
+    assert_works(api, &session).await;
 }
 
 #[tokio::test]

@@ -274,8 +274,8 @@ async fn a_repository_configures_the_default_agent() {
         (word("providerID"), word("agent"))
     };
     let who = |provider: &str, agent: &str| (format!("{provider:?}"), format!("{agent:?}"));
-    let known = repository("claude/demo");
-    let session = stack.session_on(&known).await;
+    let valid_repository = repository("claude/demo");
+    let session = stack.session_on(&valid_repository).await;
     run_to_end(&stack, &session, "@text one").await;
     assert_eq!(answered_by(&session).await, who("claude", "review"));
     assert!(stack.model.journal.requests()[0].body.to_string().contains("You review."));
@@ -286,7 +286,7 @@ async fn a_repository_configures_the_default_agent() {
     run_to_end(&stack, &unknown, "@text one").await;
     assert_eq!(answered_by(&unknown).await, who("chat", "review"), "an unavailable model");
 
-    let bundle_id = stack.api.upload(&known.bundle()).await;
+    let bundle_id = stack.api.upload(&valid_repository.bundle()).await;
     let request = rpc::v1::CreateSessionRequest {
         project_id: stack.api.project_id.clone(),
         title: "test".to_owned(),

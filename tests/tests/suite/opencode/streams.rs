@@ -284,7 +284,7 @@ async fn a_resumed_stream_repeats_few_events() {
         }
         events.until(|event| event["properties"]["info"]["title"] == format!("{path} 20")).await;
         let mut cursor = events.cursor.clone();
-        let mut known: Vec<Value> = std::mem::take(&mut events.seen);
+        let mut events_seen: Vec<Value> = std::mem::take(&mut events.seen);
         drop(events);
         for cut in 0..4 {
             let mut again = Events::of(&client, path, &cursor).await;
@@ -296,14 +296,14 @@ async fn a_resumed_stream_repeats_few_events() {
                 })
                 .await;
             cursor.clone_from(&again.cursor);
-            let ids: BTreeSet<&str> = known.iter().map(|event| event["id"].as_str().unwrap()).collect();
+            let ids: BTreeSet<&str> = events_seen.iter().map(|event| event["id"].as_str().unwrap()).collect();
             let repeated =
                 again.seen.iter().filter(|event| ids.contains(event["id"].as_str().unwrap())).count();
             assert!(repeated <= 10, "{path}, cut {cut}: {repeated} events are repeated");
-            known.extend(again.seen);
+            events_seen.extend(again.seen);
         }
         let titles = |session: &str| {
-            let of_session = known.iter().filter(|event| event["properties"]["info"]["id"] == session);
+            let of_session = events_seen.iter().filter(|event| event["properties"]["info"]["id"] == session);
             of_session.map(|event| event["properties"]["info"]["title"].to_string()).collect::<BTreeSet<_>>()
         };
         for title in 0..29 {
