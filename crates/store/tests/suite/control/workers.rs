@@ -224,10 +224,10 @@ async fn models_of_living_workers_are_listed_once() {
     // Later heartbeats change nothing.
     world.store.renew_worker(&Heartbeat { capabilities: None, ..first.clone() }).await.unwrap();
     world.store.forget_worker(gone.incarnation).await.unwrap();
-    let mut known: Vec<String> =
+    let mut provider_ids: Vec<String> =
         world.store.list_models().await.unwrap().into_iter().map(|facts| facts.model.provider_id).collect();
-    known.sort();
-    assert_eq!(known, ["a", "b", "c"]);
+    provider_ids.sort();
+    assert_eq!(provider_ids, ["a", "b", "c"]);
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ async fn open(world: &World, prefix: &str) -> Vec<Request> {
         .list_requests(world.tenant, RequestScope::Tenant, prefix, &Page::default())
         .await
         .unwrap();
-    list.into_iter().map(|known| known.request).collect()
+    list.into_iter().map(|record| record.request).collect()
 }
 
 async fn reply(world: &mut World, id: &Id, answer: &Answer, by: &str) -> AnswerOutcome {
@@ -52,14 +52,14 @@ async fn open_requests_are_listed_by_kind_session_and_page() {
     let list = async |whose, limit, cursor: Option<&Request>| {
         let page = Page { limit, cursor: cursor.map(|request| request.id.as_str().to_owned()) };
         let list = world.store.list_requests(world.tenant, whose, "per", &page).await.unwrap();
-        list.into_iter().map(|known| known.request).collect::<Vec<_>>()
+        list.into_iter().map(|record| record.request).collect::<Vec<_>>()
     };
     assert_eq!(list(RequestScope::Tenant, 2, None).await, [one.clone(), two.clone()]);
     assert_eq!(list(RequestScope::Tenant, 2, Some(&two)).await, std::slice::from_ref(&three));
     assert_eq!(list(RequestScope::Session(second.session()), 9, None).await, [two.clone(), three.clone()]);
     let (session, parts) = (second.session(), [&three.part_id, &one.part_id, &question.part_id]);
     let of = world.store.list_requests_of(world.tenant, session, &parts).await.unwrap();
-    assert_eq!(of.into_iter().map(|known| known.request).collect::<Vec<_>>(), [three, question]);
+    assert_eq!(of.into_iter().map(|record| record.request).collect::<Vec<_>>(), [three, question]);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_tree_lists_its_requests_at_any_depth_and_no_others() {
     world.ask(&mut other).await;
     let list = async |whose| {
         let list = world.store.list_requests(world.tenant, whose, "per", &Page::default()).await.unwrap();
-        list.into_iter().map(|known| known.request).collect::<Vec<_>>()
+        list.into_iter().map(|record| record.request).collect::<Vec<_>>()
     };
     assert_eq!(list(RequestScope::Tree(root.session())).await, [own.clone(), below.clone()]);
     assert_eq!(list(RequestScope::Session(root.session())).await, [own]);

@@ -142,8 +142,8 @@ impl Waiting {
                 refusal: refusal.clone(),
             };
             let settlement = settling.next(&call, awaited);
-            let record = requests.iter().find(|known| known.request.id == request_id(&call));
-            let body = record.map(|known| known.request.body.clone());
+            let record = requests.iter().find(|record| record.request.id == request_id(&call));
+            let body = record.map(|record| record.request.body.clone());
             match settle_one(session, tool_calls, &call, body, settlement).await? {
                 Settled::Waits(wait) => waits.push((call.call_id, wait)),
                 Settled::Ended(signal) => {

@@ -98,12 +98,12 @@ pub(in crate::turn) async fn doubt(session: &mut Session) -> Result<Signal, Writ
     let requests =
         session.deps.store.list_requests_of(session.record.tenant(), session.record.session(), &parts);
     let requests = with_store_timeout(requests).await.map_err(WriteError::Store)?;
-    let request = requests.into_iter().find(|known| known.request.id == call.id);
+    let request = requests.into_iter().find(|record| record.request.id == call.id);
     let verdict = session.permissions.repetition_verdict(session.step_agent(), &call.tool.tool);
     let decision = match next_action(request.as_ref(), verdict) {
         DoubtAction::Decide(decision) => decision,
         DoubtAction::Wait => {
-            return Ok(Signal::Doubted(request.map(|known| wait_for(&known.request))));
+            return Ok(Signal::Doubted(request.map(|record| wait_for(&record.request))));
         }
         DoubtAction::Close { answer, by } => {
             decision_of(&close_request(session, &call.id, answer, by).await?)
