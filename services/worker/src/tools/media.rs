@@ -66,7 +66,7 @@ pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, 
     })
 }
 
-/// Whether the tools of one step may return `files` in addition to `known`.
+/// Whether the tools of one step may return `files` in addition to `earlier_files`.
 pub(crate) fn fits<'a>(earlier_files: impl Iterator<Item = &'a File>, files: &'a [File]) -> bool {
     let (mut count, mut bytes) = (0, 0);
     for file in earlier_files.chain(files) {
