@@ -117,26 +117,26 @@ pub fn vouch(extensions: &Extensions) {
     }
 }
 
-/// Raises this process's limit of open files so that `wanted` connections can each have a descriptor. Returns the
+/// Raises this process's limit of open files so that this many `connections` can each have a descriptor. Returns the
 /// number of connections that can. If the system allows fewer, the log names the remedy.
-pub fn afford(wanted: usize) -> usize {
-    let needed = wanted as u64 + DESCRIPTORS_BESIDES;
+pub fn afford(connections: usize) -> usize {
+    let needed = connections as u64 + DESCRIPTORS_BESIDES;
     let limit = getrlimit(Resource::Nofile);
     let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     if now >= needed {
-        return wanted;
+        return connections;
     }
     let raised = needed.min(most);
-    let done = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
-    let have = if done.is_ok() { raised } else { now };
+    let result = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
+    let have = if result.is_ok() { raised } else { now };
     if have >= needed {
-        return wanted;
+        return connections;
     }
     // If the limit is very low, use half of it, because the rest of the process could need all of it.
     let left = have.saturating_sub(DESCRIPTORS_BESIDES).max(have / 2);
-    let left = usize::try_from(left).unwrap_or(wanted);
+    let left = usize::try_from(left).unwrap_or(connections);
     tracing::warn!(
-        "only {left} connections are accepted instead of {wanted}: the process may open {have} files; raise the limit to {needed} \
+        "only {left} connections are accepted instead of {connections}: the process may open {have} files; raise the limit to {needed} \
          (ulimit -n, LimitNOFILE=)"
     );
     left
@@ -233,7 +233,7 @@ impl Speaker {
             routes.clone().call(request.map(Body::new))
         });
         let stream = TokioIo::new(connection);
-        let asked = async {
+        let end_request = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = without_key(&admission, self.keyless_life) => {}
@@ -243,11 +243,13 @@ impl Speaker {
         let ended = match protocol {
             Protocol::Http1 => {
                 let connection = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
-                until_over(connection, |connection| connection.graceful_shutdown(), asked, self.closing).await
+                until_over(connection, |connection| connection.graceful_shutdown(), end_request, self.closing)
+                    .await
             }
             Protocol::Http2 => {
                 let connection = Box::pin(self.http2.serve_connection(stream, service));
-                until_over(connection, |connection| connection.graceful_shutdown(), asked, self.closing).await
+                until_over(connection, |connection| connection.graceful_shutdown(), end_request, self.closing)
+                    .await
             }
         };
         match ended {
@@ -282,16 +284,17 @@ async fn without_key(admission: &Admission, life: Duration) {
     metrics::counter!("flotilla_connections_keyless_total").increment(1);
 }
 
-/// Waits until a connection is over. Once it is `asked` to end, through `stop`, it has the time `closing`; `None` if it did not end.
+/// Waits until a connection is over. After `end_request`, `stop` is called and the connection has the time `closing`;
+/// `None` if it did not end.
 async fn until_over<C: Future>(
     mut connection: Pin<Box<C>>,
     stop: impl Fn(Pin<&mut C>),
-    asked: impl Future<Output = ()>,
+    end_request: impl Future<Output = ()>,
     closing: Duration,
 ) -> Option<C::Output> {
     tokio::select! {
         ended = connection.as_mut() => return Some(ended),
-        () = asked => stop(connection.as_mut()),
+        () = end_request => stop(connection.as_mut()),
     }
     tokio::time::timeout(closing, connection).await.ok()
 }

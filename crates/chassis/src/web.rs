@@ -108,8 +108,8 @@ impl Web {
         let client = crate::http::builder().no_proxy().resolve_to_addrs(&host, &addresses).build();
         let client = client.map_err(|error| Error::Transport(error.to_string()))?;
         let accept = "text/markdown, text/html;q=0.9, text/plain;q=0.8, */*;q=0.5";
-        let asked = client.get(url.clone()).header(header::ACCEPT, accept).send().await;
-        asked.map_err(|error| Error::Transport(error.without_url().to_string()))
+        let response = client.get(url.clone()).header(header::ACCEPT, accept).send().await;
+        response.map_err(|error| Error::Transport(error.without_url().to_string()))
     }
 
     /// Resolves the host of a URL. Every one of its addresses must be allowed.

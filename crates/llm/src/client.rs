@@ -70,12 +70,12 @@ impl Client {
     ) -> Result<EventStream, Error> {
         let (client, to, of) = (self.clone(), provider.clone(), model.clone());
         // Serializing a long conversation takes milliseconds and would block the other calls on this thread.
-        let asked = tokio::task::spawn_blocking(move || client.question(&to, &of, &request, headers));
-        let asked = asked
+        let builder = tokio::task::spawn_blocking(move || client.question(&to, &of, &request, headers));
+        let builder = builder
             .await
             .map_err(|_| Error::new(ErrorKind::Transport, "the request could not be serialized"))?;
         let wait = Duration::from_millis(provider.header_timeout_ms);
-        let answer = tokio::time::timeout(wait, asked.send()).await;
+        let answer = tokio::time::timeout(wait, builder.send()).await;
         let named = |error: Error| error.of(&provider.id);
         let response = match answer {
             Ok(Ok(response)) => response,
@@ -108,49 +108,49 @@ impl Client {
     ) -> reqwest::RequestBuilder {
         let http = if provider.is_loopback() { &self.direct } else { &self.http };
         let key = provider.api_key.as_ref();
-        let mut asked = match provider.protocol {
+        let mut builder = match provider.protocol {
             Protocol::Anthropic => {
-                let mut asked = http.post(anthropic::request::url(provider));
+                let mut builder = http.post(anthropic::request::url(provider));
                 for (name, value) in anthropic::request::headers(model, request) {
-                    asked = asked.header(name, value);
+                    builder = builder.header(name, value);
                 }
                 if let Some(key) = key {
-                    asked = asked.header("x-api-key", key.expose());
+                    builder = builder.header("x-api-key", key.expose());
                 }
-                asked.json(&anthropic::request::body(model, request))
+                builder.json(&anthropic::request::body(model, request))
             }
             Protocol::OpenAiChat => {
-                let mut asked = http.post(openai_chat::request::url(provider));
+                let mut builder = http.post(openai_chat::request::url(provider));
                 if let Some(key) = key {
-                    asked = asked.bearer_auth(key.expose());
+                    builder = builder.bearer_auth(key.expose());
                 }
-                asked.json(&openai_chat::request::body(provider, model, request))
+                builder.json(&openai_chat::request::body(provider, model, request))
             }
             Protocol::OpenAiResponses => {
-                let mut asked = http.post(openai_responses::request::url(provider));
+                let mut builder = http.post(openai_responses::request::url(provider));
                 if let Some(key) = key {
-                    asked = asked.bearer_auth(key.expose());
+                    builder = builder.bearer_auth(key.expose());
                 }
-                asked.json(&openai_responses::request::body(provider, model, request))
+                builder.json(&openai_responses::request::body(provider, model, request))
             }
             Protocol::Gemini => {
-                let mut asked = http.post(gemini::request::url(provider, &request.model));
+                let mut builder = http.post(gemini::request::url(provider, &request.model));
                 // The key never goes into the URL, because URLs end up in logs.
                 if let Some(key) = key {
-                    asked = asked.header("x-goog-api-key", key.expose());
+                    builder = builder.header("x-goog-api-key", key.expose());
                 }
-                asked.json(&gemini::request::body(model, request))
+                builder.json(&gemini::request::body(model, request))
             }
         };
-        asked = asked.header("accept", "text/event-stream");
+        builder = builder.header("accept", "text/event-stream");
         // Load-balancing gateways use this header to pick the server with the warm cache.
         if !request.cache_key.is_empty() {
-            asked = asked.header("x-session-affinity", &request.cache_key);
+            builder = builder.header("x-session-affinity", &request.cache_key);
         }
         for (name, value) in headers {
-            asked = asked.header(name, value);
+            builder = builder.header(name, value);
         }
-        asked
+        builder
     }
 }
 

@@ -220,15 +220,15 @@ impl ToolResult {
     /// accept.
     pub(crate) fn text_and_media(&self, model: &Model) -> (Cow<'_, str>, Vec<&Media>) {
         let mut text = Cow::Borrowed(self.text.as_str());
-        let mut shown = Vec::new();
+        let mut attachments = Vec::new();
         for media in &self.media {
             match media.kind(model) {
-                Ok(_) => shown.push(media),
-                Err(said) if text.is_empty() => text = Cow::Owned(said),
-                Err(said) => text.to_mut().push_str(&format!("\n{said}")),
+                Ok(_) => attachments.push(media),
+                Err(sentence) if text.is_empty() => text = Cow::Owned(sentence),
+                Err(sentence) => text.to_mut().push_str(&format!("\n{sentence}")),
             }
         }
-        (text, shown)
+        (text, attachments)
     }
 }
 

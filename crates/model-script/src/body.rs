@@ -81,16 +81,16 @@ fn cut(frames: Vec<Frame>, pieces_max: usize) -> VecDeque<Frame> {
         return frames.into();
     }
     let last_piece = frames.iter().rposition(|frame| frame.is_piece).map_or(0, |at| at + 1);
-    let mut kept = VecDeque::new();
+    let mut beginning = VecDeque::new();
     let mut pieces = 0;
     for frame in frames.into_iter().take(last_piece) {
         if frame.is_piece && pieces == pieces_max {
             break;
         }
         pieces += usize::from(frame.is_piece);
-        kept.push_back(frame);
+        beginning.push_back(frame);
     }
-    kept
+    beginning
 }
 
 /// The next bytes and the next state; the state is `None` at the end.

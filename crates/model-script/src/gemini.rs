@@ -20,8 +20,8 @@ pub(super) fn plain(request: &Value, path: &str) -> Value {
             continue;
         }
         for response in parts.iter().filter_map(|part| part.get("functionResponse")) {
-            let said = ["output", "error"].iter().find_map(|key| response["response"].get(key));
-            messages.push(json!({"role": "tool", "content": said}));
+            let result = ["output", "error"].iter().find_map(|key| response["response"].get(key));
+            messages.push(json!({"role": "tool", "content": result}));
         }
         messages.extend(texts(&parts).map(|content| json!({"role": "user", "content": content})));
     }

@@ -57,16 +57,16 @@ pub struct Request {
 impl Journal {
     /// The newest requests, oldest first; at most [`JOURNAL_REQUESTS_MAX`], and [`JOURNAL_BYTES_MAX`] bytes of bodies.
     pub fn requests(&self) -> Vec<Request> {
-        let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.requests.iter().map(|(request, _)| request.clone()).collect()
+        let state = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        state.requests.iter().map(|(request, _)| request.clone()).collect()
     }
 
     /// Removes and returns the requests since the last call, oldest first. A test that calls this often enough sees all
     /// of them.
     pub fn take(&self) -> Vec<Request> {
-        let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.bytes = 0;
-        kept.requests.drain(..).map(|(request, _)| request).collect()
+        let mut state = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        state.bytes = 0;
+        state.requests.drain(..).map(|(request, _)| request).collect()
     }
 
     /// The number of requests that were dropped before a test could see them.
@@ -91,13 +91,13 @@ impl Journal {
 
     pub(super) fn push(&self, request: Request, body_bytes: usize) {
         if self.0.is_recording.load(Ordering::Relaxed) {
-            let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.bytes += body_bytes;
-            kept.requests.push_back((request, body_bytes));
-            while kept.requests.len() > JOURNAL_REQUESTS_MAX || kept.bytes > JOURNAL_BYTES_MAX {
-                let Some((_, bytes)) = kept.requests.pop_front() else { break };
-                kept.bytes -= bytes;
-                kept.forgotten += 1;
+            let mut state = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            state.bytes += body_bytes;
+            state.requests.push_back((request, body_bytes));
+            while state.requests.len() > JOURNAL_REQUESTS_MAX || state.bytes > JOURNAL_BYTES_MAX {
+                let Some((_, bytes)) = state.requests.pop_front() else { break };
+                state.bytes -= bytes;
+                state.forgotten += 1;
             }
         }
         self.0.received.send_modify(|received| *received += 1);

@@ -59,12 +59,12 @@ pub(super) fn complaint(request: &Value) -> Option<String> {
     let items = request["input"].as_array()?;
     let missing = |item: &Value| {
         let is_text = item["role"] == "assistant" && item["content"].is_array();
-        let wanted: &[&str] = match item["type"].as_str() {
+        let keys: &[&str] = match item["type"].as_str() {
             Some("reasoning") => &["id", "summary"],
             Some("message") if is_text => &["id", "status"],
             Some(_) | None => &[],
         };
-        wanted.iter().find(|key| item[**key].is_null()).copied()
+        keys.iter().find(|key| item[**key].is_null()).copied()
     };
     if let Some((at, key)) = items.iter().enumerate().find_map(|(at, item)| Some((at, missing(item)?))) {
         return Some(format!("Missing required parameter: 'input[{at}].{key}'."));
@@ -116,8 +116,8 @@ pub(super) fn frames(answer: &Answer) -> Vec<Frame> {
         empty[key] = nothing;
         frames.push(frame("response.output_item.added", json!({"output_index": at, "item": empty})));
         frames.extend(inner);
-        let done = json!({"output_index": at, "item": item(answer, at)});
-        frames.push(frame("response.output_item.done", done));
+        let data = json!({"output_index": at, "item": item(answer, at)});
+        frames.push(frame("response.output_item.done", data));
     }
     let response = response(answer);
     let kind = match response["status"].as_str() {

@@ -158,14 +158,14 @@ async fn answer(
     let open = server.script.journal.open();
     let plain = protocol.plain(&request, path);
     let conversation = conversation::read(&plain, session(headers));
-    let kept = journal::Request {
+    let entry = journal::Request {
         path: path.to_owned(),
         headers: kept_headers(headers),
         body: request,
         received_at: Instant::now(),
     };
-    let complaint = protocol.complaint(&kept.body);
-    server.script.journal.push(kept, bytes.len());
+    let complaint = protocol.complaint(&entry.body);
+    server.script.journal.push(entry, bytes.len());
     if let Some(reason) = complaint {
         return refusal(protocol, StatusCode::BAD_REQUEST, &reason);
     }

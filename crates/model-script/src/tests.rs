@@ -217,8 +217,8 @@ fn tool_output_in_texts_is_bounded() {
     let long = "ä".repeat(TOOL_RESULT_BYTES_MAX);
     let messages =
         [user("@tool bash\n@text {{last_tool_result}}"), called(), json!({"role":"tool","content":long})];
-    let said = says(&Script::default(), &messages);
-    assert!(said.ends_with('…') && said.len() <= TOOL_RESULT_BYTES_MAX + "…".len(), "{}", said.len());
+    let text = says(&Script::default(), &messages);
+    assert!(text.ends_with('…') && text.len() <= TOOL_RESULT_BYTES_MAX + "…".len(), "{}", text.len());
 }
 
 #[test]

@@ -40,8 +40,8 @@ struct Settings {
 
 /// Runs the program until the service closes the socket, and returns its exit code.
 pub(super) fn run() -> ExitCode {
-    let done = settings().and_then(|settings| serve(&settings));
-    match done {
+    let result = settings().and_then(|settings| serve(&settings));
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The service reads this pipe until it gets the first frame.

@@ -245,11 +245,11 @@ impl Job {
             Ok(_) if self.phase == Phase::Background => {}
             Ok(bytes) => {
                 let room = usize::try_from(self.bytes_max - self.kept_bytes).unwrap_or(usize::MAX);
-                let kept = bytes.min(room);
-                self.kept_bytes += kept as u64;
-                self.dropped_bytes += (bytes - kept) as u64;
-                if kept > 0 {
-                    service.send(self.id, reply::Body::Output(buffer[..kept].to_vec().into()));
+                let length = bytes.min(room);
+                self.kept_bytes += length as u64;
+                self.dropped_bytes += (bytes - length) as u64;
+                if length > 0 {
+                    service.send(self.id, reply::Body::Output(buffer[..length].to_vec().into()));
                 }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -371,8 +371,8 @@ impl State {
         let (read, both) = (PollFlags::POLLIN, PollFlags::POLLIN | PollFlags::POLLOUT);
         let mut fds = vec![PollFd::new(self.woken.as_fd(), read), PollFd::new(self.signals.as_fd(), read)];
         for job in &self.jobs {
-            let wanted = if job.keys.as_ref().is_some_and(Keys::is_waiting) { both } else { read };
-            fds.extend(job.output.as_ref().map(|file| PollFd::new(file.as_fd(), wanted)));
+            let flags = if job.keys.as_ref().is_some_and(Keys::is_waiting) { both } else { read };
+            fds.extend(job.output.as_ref().map(|file| PollFd::new(file.as_fd(), flags)));
             fds.extend(job.status.as_ref().map(|file| PollFd::new(file.as_fd(), read)));
         }
         let timeout = wait::timeout(until.saturating_duration_since(Instant::now()));

@@ -79,6 +79,6 @@ fn window(size: &TerminalSize) -> Winsize {
 #[allow(unsafe_code)] // No safe wrapper sets the size of a terminal.
 fn resize_to(terminal: &File, window: &Winsize) -> io::Result<()> {
     // SAFETY: the kernel reads one `struct winsize`, which is borrowed until it has.
-    let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, std::ptr::from_ref(window)) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let status = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, std::ptr::from_ref(window)) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

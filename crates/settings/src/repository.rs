@@ -175,8 +175,9 @@ mod tests {
             \"baseURL\": \"http://evil\"}, \"models\": {\"b\": {\"cost\": {\"input\": 0}, \"limit\": {\"context\": 9}}}}}}";
         let configured = configure(&[], &[("opencode.json", text)]).unwrap();
         assert_eq!(configured.problems, None);
-        let told: Vec<_> = configured.merged.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
-        assert_eq!(told, ["provider.a.npm", "provider.a.options", "provider.a.models.b.cost"]);
+        let paths: Vec<_> =
+            configured.merged.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
+        assert_eq!(paths, ["provider.a.npm", "provider.a.options", "provider.a.models.b.cost"]);
         let model = domain::conversation::message::ModelRef { provider_id: "a".into(), model_id: "b".into() };
         assert_eq!(configured.merged.settings.limit(&model).context, Some(9));
     }

@@ -138,9 +138,9 @@ async fn test_isolation(
     };
     service.health.set("isolation", Ok(()));
     let facts = launcher.facts();
-    let shown: Vec<String> =
+    let properties: Vec<String> =
         report.properties.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    tracing::info!("isolation by bwrap {}: {}", facts.bwrap_version, shown.join(", "));
+    tracing::info!("isolation by bwrap {}: {}", facts.bwrap_version, properties.join(", "));
     Ok(v1::GetIsolationResponse {
         backend: "bwrap".to_owned(),
         backend_version: facts.bwrap_version.clone(),

@@ -212,10 +212,10 @@ impl Record {
         let all = spend.into_iter().chain(events.into_iter().map(ChangeBody::Event));
         let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
-        let (seen, at) = (self.read_input, now());
+        let (read_input, at) = (self.read_input, now());
         let store = self.deps.store.clone();
         let ParkOutcome::Parked(written) =
-            retry_in_doubt(|| store.park(&fence, &changes, seen, park, at)).await?
+            retry_in_doubt(|| store.park(&fence, &changes, read_input, park, at)).await?
         else {
             // The state of the control row is unknown after this: the next look reads it.
             self.newest_input = 0;

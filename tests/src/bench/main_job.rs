@@ -37,7 +37,7 @@ async fn text_session(api: &Api, model: &Model, latencies: &mut Latencies) {
     model.plan(Plan::Text { chunks: 20, apart: Duration::from_millis(40) });
     let session = api.session(None).await;
     let mut watch = Watch::start(api, &session).await;
-    let asked = Instant::now();
+    let prompted_at = Instant::now();
     let prompt = async { api.prompt(&session, "bench").await.expect("an accepted prompt") };
     let stream = async {
         loop {
@@ -45,8 +45,8 @@ async fn text_session(api: &Api, model: &Model, latencies: &mut Latencies) {
                 Some(Event { kind, .. }) if kind == "session.idle" => return Instant::now(),
                 Some(_) => {}
                 None => {
-                    for sent in model::stamps(watch.newest_text()) {
-                        latencies.chunk_to_client.push(model.began.elapsed().saturating_sub(sent));
+                    for sent_at in model::stamps(watch.newest_text()) {
+                        latencies.chunk_to_client.push(model.began.elapsed().saturating_sub(sent_at));
                     }
                 }
             }
@@ -54,7 +54,7 @@ async fn text_session(api: &Api, model: &Model, latencies: &mut Latencies) {
     };
     let (_, idle) = tokio::join!(prompt, stream);
     let log = model.take();
-    latencies.prompt_to_model.push(log.requests[0] - asked);
+    latencies.prompt_to_model.push(log.requests[0] - prompted_at);
     latencies.model_to_idle.push(idle - log.answers[0]);
 }
 

@@ -117,20 +117,20 @@ pub fn waits_ms(history: &History, of_heavy: bool) -> Vec<i64> {
         };
         let message = prompt.answers.first();
         let events = &session.events;
-        let asked = events.iter().position(|event| {
+        let prompt_at = events.iter().position(|event| {
             event.kind == "message.updated"
                 && event.properties["info"]["id"].as_str() == message.map(String::as_str)
         });
-        let Some(asked) = asked else { continue };
+        let Some(prompt_at) = prompt_at else { continue };
         // In a busy session the prompt does not wait for a worker.
-        let last = events[..asked]
+        let last = events[..prompt_at]
             .iter()
             .rev()
             .find(|event| event.kind == "session.idle" || event.kind == "flotilla.loop.started");
         if last.is_some_and(|event| event.kind != "session.idle") {
             continue;
         }
-        let started = events[asked..].iter().find(|event| event.kind == "flotilla.loop.started");
+        let started = events[prompt_at..].iter().find(|event| event.kind == "flotilla.loop.started");
         waits.extend(started.map(|event| (event.at_ms - accepted_us / 1_000).max(0)));
     }
     waits.sort_unstable();

@@ -80,14 +80,14 @@ pub async fn run(plan: &Plan) -> Result<Outcome> {
         }
     };
     let violations = promises::all(&history);
-    let kept = (!violations.is_empty()).then(|| directory.keep());
-    if let Some(kept) = &kept {
+    let kept_directory = (!violations.is_empty()).then(|| directory.keep());
+    if let Some(kept_directory) = &kept_directory {
         let json = serde_json::to_vec(&history).context("write the history")?;
-        std::fs::write(kept.join("history.json"), json).context("write the history")?;
+        std::fs::write(kept_directory.join("history.json"), json).context("write the history")?;
         let json = serde_json::to_vec_pretty(&violations).context("write the violations")?;
-        std::fs::write(kept.join("violations.json"), json).context("write the violations")?;
+        std::fs::write(kept_directory.join("violations.json"), json).context("write the violations")?;
     }
-    Ok(Outcome { history, violations, counts, directory: kept })
+    Ok(Outcome { history, violations, counts, directory: kept_directory })
 }
 
 /// Creates the directory of the run. Workspaces belong to other users, who must be able to enter it.

@@ -84,10 +84,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns the newest prompt up to `seen`; 0 without one.
-    pub fn newest_prompt(&self, seen: u64) -> u64 {
-        let seen = usize::try_from(seen).unwrap_or(usize::MAX).min(self.inputs.len());
-        let newest = self.inputs[..seen].iter().rposition(|input| matches!(input, Input::Prompt(_)));
+    /// Returns the newest prompt up to `read_input`; 0 without one.
+    pub fn newest_prompt(&self, read_input: u64) -> u64 {
+        let read_input = usize::try_from(read_input).unwrap_or(usize::MAX).min(self.inputs.len());
+        let newest = self.inputs[..read_input].iter().rposition(|input| matches!(input, Input::Prompt(_)));
         newest.map_or(0, |place| place as u64 + 1)
     }
 

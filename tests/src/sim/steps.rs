@@ -152,8 +152,8 @@ impl System {
             Kind::Close => self.observer.abort(session, turn.answered_to),
             Kind::Dispatch(child) => {
                 self.hints.insert(child);
-                let made = self.postgres.runs[child].event_seq;
-                self.observer.events(child, 1, made);
+                let event_seq = self.postgres.runs[child].event_seq;
+                self.observer.events(child, 1, event_seq);
             }
             Kind::Park(Park::Idle) => {
                 self.hint_parent(session);

@@ -121,7 +121,7 @@ impl Loop {
 /// Decides the next step of a loop that has read the row, from the stored state alone.
 pub(super) fn decide(scenario: &Scenario, runs: &[Run], at: &LoopState, draining: bool) -> Stage {
     let run = &runs[at.fence.session];
-    let (turn, seen) = (run.turn, run.input_seq);
+    let (turn, input_seq) = (run.turn, run.input_seq);
     let inputs = run.inputs_after(at.acked);
     let children = &scenario.children[at.fence.session];
     let plan = |kind, ack, turn, progress| {
@@ -133,19 +133,19 @@ pub(super) fn decide(scenario: &Scenario, runs: &[Run], at: &LoopState, draining
         if let Some(child) = uninformed.filter(|_| !scenario.rules.is_broken(BrokenRule::AbortStaysUp)) {
             return Stage::AbortChild(*child);
         }
-        let answered_to = run.newest_prompt(seen).max(turn.answered_to);
-        return plan(Kind::Close, seen, Turn { open: None, answered_to, aborted: true, ..turn }, true);
+        let answered_to = run.newest_prompt(input_seq).max(turn.answered_to);
+        return plan(Kind::Close, input_seq, Turn { open: None, answered_to, aborted: true, ..turn }, true);
     }
     if draining {
         let write = Write { events: 0, ack: 0, progress: false, turn };
         return Stage::Plan(Plan { kind: Kind::HandOver, write });
     }
     let Some(upto) = turn.open else {
-        let newest = run.newest_prompt(seen);
+        let newest = run.newest_prompt(input_seq);
         if newest > turn.answered_to {
-            return plan(Kind::Begin, seen, Turn { open: Some(newest), aborted: false, ..turn }, false);
+            return plan(Kind::Begin, input_seq, Turn { open: Some(newest), aborted: false, ..turn }, false);
         }
-        return plan(Kind::Park(Park::Idle), seen, turn, true);
+        return plan(Kind::Park(Park::Idle), input_seq, turn, true);
     };
     let news = inputs.iter().filter_map(|input| match input {
         Input::Answer(child) => children.iter().position(|own| own == child),
@@ -157,16 +157,16 @@ pub(super) fn decide(scenario: &Scenario, runs: &[Run], at: &LoopState, draining
         plan(Kind::Dispatch(children[turn.dispatched]), ack, Turn { dispatched, ..turn }, false)
     };
     if turn.dispatched < children.len() && scenario.rules.is_broken(BrokenRule::AckUnnoted) {
-        return dispatch(seen);
+        return dispatch(input_seq);
     }
     if answered != turn.answered {
-        return plan(Kind::Collect, seen, Turn { answered, ..turn }, true);
+        return plan(Kind::Collect, input_seq, Turn { answered, ..turn }, true);
     }
     if turn.dispatched < children.len() {
         return dispatch(0);
     }
     if answered.count_ones() < u32::try_from(children.len()).unwrap_or(u32::MAX) {
-        return plan(Kind::Park(Park::Waiting), seen, turn, true);
+        return plan(Kind::Park(Park::Waiting), input_seq, turn, true);
     }
     // In a session with children, they are the effect of the first turn.
     if children.is_empty() || upto > 1 { Stage::Effect(turn) } else { finish(turn, upto, at.acked) }

@@ -272,34 +272,34 @@ impl Pair {
             write_seq: fence.write_seq,
         };
         let changes = std::slice::from_ref(change);
-        let (real, model) =
-            match *kind {
-                Kind::Append => {
-                    let real = self.store.append(&real, changes, write.ack, Progress::None, NOW).await;
-                    (real.map(Some), self.model.append(&Rules::SOUND, fence, write))
-                }
-                Kind::Park(park) => {
-                    let reason = self.park_reason(fence.session, park);
-                    let real = self.store.park(&real, changes, write.ack, &reason, NOW).await.map(|parked| {
-                        match parked {
+        let (real, model) = match *kind {
+            Kind::Append => {
+                let real = self.store.append(&real, changes, write.ack, Progress::None, NOW).await;
+                (real.map(Some), self.model.append(&Rules::SOUND, fence, write))
+            }
+            Kind::Park(park) => {
+                let reason = self.park_reason(fence.session, park);
+                let real =
+                    self.store.park(&real, changes, write.ack, &reason, NOW).await.map(
+                        |parked| match parked {
                             ParkOutcome::Parked(written) => Some(written),
                             ParkOutcome::NewInput => None,
-                        }
-                    });
-                    (real, self.model.park(&Rules::SOUND, fence, write, park))
-                }
-                Kind::Dispatch(child) => {
-                    let new = self.new_child(child);
-                    let real = self.store.dispatch_child(&real, changes, &new, Dispatch::New, NOW).await.map(
-                        |made| match made {
-                            DispatchOutcome::Dispatched { parent: written, .. } => Some(written),
-                            DispatchOutcome::TooMany | DispatchOutcome::NotFree => panic!("{made:?}"),
                         },
                     );
-                    self.open_call(child).await;
-                    (real, self.model.dispatch(&Rules::SOUND, fence, write, child))
-                }
-            };
+                (real, self.model.park(&Rules::SOUND, fence, write, park))
+            }
+            Kind::Dispatch(child) => {
+                let new = self.new_child(child);
+                let real = self.store.dispatch_child(&real, changes, &new, Dispatch::New, NOW).await.map(
+                    |outcome| match outcome {
+                        DispatchOutcome::Dispatched { parent: written, .. } => Some(written),
+                        DispatchOutcome::TooMany | DispatchOutcome::NotFree => panic!("{outcome:?}"),
+                    },
+                );
+                self.open_call(child).await;
+                (real, self.model.dispatch(&Rules::SOUND, fence, write, child))
+            }
+        };
         let real = match real {
             Ok(Some(written)) => {
                 if let WriteResult::Now(first) = model {

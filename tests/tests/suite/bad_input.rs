@@ -124,11 +124,11 @@ async fn names_and_settings_of_sessions_are_checked() {
     assert_refused(refused, Code::InvalidArgument, "idempotency_key_too_long");
     let refused = session(api, |new| new.idempotency_key = "\0".to_owned()).await;
     assert_refused(refused, Code::InvalidArgument, "idempotency_key_invalid");
-    let made = session(api, |new| new.title = "a\0b".to_owned()).await.unwrap();
-    assert_eq!(made.title, "a\u{fffd}b");
+    let new_session = session(api, |new| new.title = "a\0b".to_owned()).await.unwrap();
+    assert_eq!(new_session.title, "a\u{fffd}b");
     let update = async |paths: &[&str], title: &str| {
         let request = v1::UpdateSessionRequest {
-            session_id: made.id.clone(),
+            session_id: new_session.id.clone(),
             update_mask: Some(prost_types::FieldMask {
                 paths: paths.iter().map(ToString::to_string).collect(),
             }),
@@ -144,20 +144,20 @@ async fn names_and_settings_of_sessions_are_checked() {
     assert_refused(update(&[], "x").await, Code::InvalidArgument, "mask_empty");
     assert_refused(update(&["title"], "").await, Code::InvalidArgument, "name_empty");
     assert_refused(update(&["title"], &long).await, Code::InvalidArgument, "name_too_long");
-    assert_eq!(api.get(&made.id).await.title, "a\u{fffd}b", "a refused change changes nothing");
+    assert_eq!(api.get(&new_session.id).await.title, "a\u{fffd}b", "a refused change changes nothing");
     for name in ["", "x".repeat(limits::NAME_BYTES_MAX + 1).as_str()] {
         let request = v1::CreateProjectRequest { name: name.to_owned(), ..Default::default() };
         let code = if name.is_empty() { "name_empty" } else { "name_too_long" };
         assert_refused(api.projects().create_project(request).await, Code::InvalidArgument, code);
     }
-    assert_works(api, &made.id).await;
+    assert_works(api, &new_session.id).await;
 }
 
 #[tokio::test]
 async fn unknown_ids_are_not_found() {
     let stack = Stack::start().await;
-    let (api, known) = (&stack.api, stack.session().await);
-    assert!(!api.abort(&known).await.unwrap(), "no turn is active");
+    let (api, session) = (&stack.api, stack.session().await);
+    assert!(!api.abort(&session).await.unwrap(), "no turn is active");
     let far = format!("ses_{}", "a".repeat(5_000));
     let message = "msg_00000000000000000000000000";
     for id in ["", "ses_", "ses_00000000000000000000000000", "../ses", "ses_a\0b", "ses_a'--", message, &far]
@@ -173,7 +173,7 @@ async fn unknown_ids_are_not_found() {
         assert_refused(api.sessions().delete_session(request).await, Code::NotFound, "session_not_found");
     }
     for id in ["", "msg_", message, "prt_00000000000000000000000000", "\0"] {
-        let request = v1::GetMessageRequest { session_id: known.clone(), message_id: id.to_owned() };
+        let request = v1::GetMessageRequest { session_id: session.clone(), message_id: id.to_owned() };
         assert_refused(api.messages().get_message(request).await, Code::NotFound, "message_not_found");
     }
     for id in ["", "per_00000000000000000000000000", "\0"] {
@@ -188,10 +188,10 @@ async fn unknown_ids_are_not_found() {
         assert_refused(api.questions().reply_question(request).await, Code::NotFound, "question_not_found");
     }
     // No turn ran yet, so there is no workspace.
-    let request = v1::GetSessionDiffRequest { session_id: known.clone(), ..Default::default() };
+    let request = v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
     let refused = api.sessions().get_session_diff(request).await;
     assert_refused(refused, Code::FailedPrecondition, "workspace_missing");
-    assert_works(api, &known).await;
+    assert_works(api, &session).await;
 }
 
 #[tokio::test]
@@ -259,10 +259,10 @@ async fn forged_event_cursors_are_refused() {
     }
     assert_refused(subscribe("v1.1", true).await, Code::InvalidArgument, "cursor_invalid");
     assert_works(api, &id).await;
-    let (_, seen) = run(api, &id, "@text again").await;
+    let (_, transcript) = run(api, &id, "@text again").await;
     // A cursor of this session resumes at exactly its position.
     let mut watch = Watch::from(api, &id, "v1.3").await;
     watch.until_idle().await;
     assert_eq!(watch.transcript.events[0].seq, 4);
-    assert_eq!(seen.events[3].kind, watch.transcript.events[0].kind);
+    assert_eq!(transcript.events[3].kind, watch.transcript.events[0].kind);
 }

@@ -27,8 +27,8 @@ async fn set(api: &Api, session: &str, max_usd_picos: i64) -> v1::Budget {
     api.sessions().set_session_budget(request).await.unwrap().into_inner().budget.unwrap()
 }
 
-fn waits_for_budget(seen: &e2e::turn::Event) -> bool {
-    seen.kind == "flotilla.session.waiting" && seen.properties["reason"] == "budget"
+fn waits_for_budget(event: &e2e::turn::Event) -> bool {
+    event.kind == "flotilla.session.waiting" && event.properties["reason"] == "budget"
 }
 
 #[tokio::test]
@@ -127,9 +127,9 @@ async fn an_aborted_call_costs_what_its_provider_reported() {
 async fn a_failed_attempt_costs_what_its_provider_reported() {
     let stack = Stack::start().await;
     let (whole, cut) = (session(&stack.api, 0).await, session(&stack.api, 0).await);
-    let said = "@chunk 4\n@text Here it is.";
-    assert_eq!(run_on(&stack.api, &whole, "claude", said).await.0, "done");
-    assert_eq!(run_on(&stack.api, &cut, "claude", &format!("@cut 2 times=1\n{said}")).await.0, "done");
+    let script = "@chunk 4\n@text Here it is.";
+    assert_eq!(run_on(&stack.api, &whole, "claude", script).await.0, "done");
+    assert_eq!(run_on(&stack.api, &cut, "claude", &format!("@cut 2 times=1\n{script}")).await.0, "done");
     let (one, both) = (spent(&stack.api, &whole).await, spent(&stack.api, &cut).await);
     assert!(one > 0 && both > one, "{one} and {both}");
     assert_eq!(stack.api.get(&cut).await.cost_usd_picos, both);

@@ -23,9 +23,9 @@ async fn run_part(stack: &Stack, session: &str, part: v1::PromptPart) -> (String
     run_request(&stack.api, session, |prompt| prompt.parts = vec![part]).await
 }
 
-fn executed(seen: &Transcript) -> Vec<&Value> {
-    let executed = seen.events.iter().filter(|seen| seen.kind == "command.executed");
-    executed.map(|seen| &seen.properties).collect()
+fn executed(transcript: &Transcript) -> Vec<&Value> {
+    let executed = transcript.events.iter().filter(|event| event.kind == "command.executed");
+    executed.map(|event| &event.properties).collect()
 }
 
 /// Returns the texts of a message that a person sees.
@@ -45,16 +45,16 @@ async fn a_command_expands_its_template_with_the_arguments() {
         ("docs/a.txt", "the file\n"),
     ]);
     let session = stack.session_on(&repository).await;
-    let (outcome, seen) = run_part(&stack, &session, command("greet", "Ann 'Bob and' Carl")).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run_part(&stack, &session, command("greet", "Ann 'Bob and' Carl")).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
 
-    let asked = stack.model.journal.requests()[0].body["messages"].to_string();
+    let messages = stack.model.journal.requests()[0].body["messages"].to_string();
     for words in
         ["Greet Ann and then Bob and Carl.", "Here: a.txt\\nSee @docs", "1: the file", "subagent: explore"]
     {
-        assert!(asked.contains(words), "{words}: {asked}");
+        assert!(messages.contains(words), "{words}: {messages}");
     }
-    assert!(!asked.contains("failed to read"), "a missing path is not a file: {asked}");
+    assert!(!messages.contains("failed to read"), "a missing path is not a file: {messages}");
     let talk = stack.api.conversation(&session).await;
     assert!(visible_texts(&talk[0].1)[0].starts_with("Greet Ann and"), "{:?}", talk[0].1);
     assert_eq!(
@@ -63,14 +63,14 @@ async fn a_command_expands_its_template_with_the_arguments() {
     );
     let kinds: Vec<_> = talk[0].1.iter().filter_map(|part| part["type"].as_str()).collect();
     assert_eq!(kinds, ["text", "file", "agent", "text", "text", "text"], "{:?}", talk[0].1);
-    let events = executed(&seen);
+    let events = executed(&transcript);
     assert_eq!(events.len(), 1);
     assert_eq!((events[0]["name"].as_str(), &events[0]["messageID"]), (Some("greet"), &talk[1].0["id"]));
     assert_eq!(events[0]["arguments"], "Ann 'Bob and' Carl");
 
     // A later turn neither expands nor announces the command again.
-    let (_, seen) = run(&stack.api, &session, &bash("cat ran")).await;
-    assert_eq!(executed(&seen).len(), 1, "of the first turn");
+    let (_, transcript) = run(&stack.api, &session, &bash("cat ran")).await;
+    assert_eq!(executed(&transcript).len(), 1, "of the first turn");
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!(calls[0].result, "run\n", "the command of the shell ran once");
 }
@@ -81,8 +81,8 @@ async fn a_command_can_run_as_a_subtask() {
     let look = r#"{"command": {"look": {"template": "@text looked at $ARGUMENTS", "description": "looks", "subtask": true}}}"#;
     let repository = testkit::git::repository(&[("opencode.json", look)]);
     let session = stack.session_on(&repository).await;
-    let (outcome, seen) = run_part(&stack, &session, command("look", "the sky")).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run_part(&stack, &session, command("look", "the sky")).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     let children = stack.api.children(&session).await;
     assert_eq!(children.len(), 1);
     let calls = stack.api.tool_calls(&session).await;
@@ -91,7 +91,7 @@ async fn a_command_can_run_as_a_subtask() {
     let task = talk[0].1.iter().find(|part| part["type"] == "subtask").unwrap();
     assert_eq!((task["command"].as_str(), task["description"].as_str()), (Some("look"), Some("looks")));
     assert_eq!(talk[0].1[0]["text"], "/look the sky", "the text of the person stays");
-    assert_eq!(executed(&seen).len(), 1);
+    assert_eq!(executed(&transcript).len(), 1);
 }
 
 #[tokio::test]
@@ -110,8 +110,8 @@ async fn a_command_runs_its_shell_lines_unless_they_are_denied() {
     let run = async |name: &str, arguments: &str| run_part(&stack, &session, command(name, arguments)).await;
     assert_eq!(run("run", "").await.0, "done");
     let talk = stack.api.conversation(&session).await;
-    let said = visible_texts(&talk[0].1)[0];
-    assert!(said.starts_with("A 1 B @a.txt C (`rm a.txt` was not run: a rule denies it)"), "{said}");
+    let text = visible_texts(&talk[0].1)[0];
+    assert!(text.starts_with("A 1 B @a.txt C (`rm a.txt` was not run: a rule denies it)"), "{text}");
     assert!(
         talk[0].1.iter().all(|part| part["type"] == "text"),
         "the output of the shell names no file: {talk:?}"
@@ -126,8 +126,8 @@ async fn a_command_runs_its_shell_lines_unless_they_are_denied() {
     assert_eq!(run("dig", "").await.0, "done");
     assert_eq!(stack.api.children(&session).await.len(), 1, "a subagent answers as a task");
 
-    let (outcome, seen) = run("long", &"x".repeat(600_000)).await;
-    let error = seen.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();
+    let (outcome, transcript) = run("long", &"x".repeat(600_000)).await;
+    let error = transcript.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();
     let words = "the command /long expands to 1200001 bytes; the limit is 1048576 bytes";
     assert_eq!((outcome.as_str(), error.as_str()), ("failed", words));
 }
@@ -142,10 +142,10 @@ async fn invalid_commands_are_reported() {
         ("nothing", "the command /nothing does not exist; available commands: init, many, review"),
         ("many", "the command /many runs 17 shell commands; the limit is 16"),
     ] {
-        let (outcome, seen) = run_part(&stack, &session, command(name, "")).await;
-        let error = seen.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();
+        let (outcome, transcript) = run_part(&stack, &session, command(name, "")).await;
+        let error = transcript.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();
         assert_eq!((outcome.as_str(), error.as_str()), ("failed", words));
-        assert!(executed(&seen).is_empty());
+        assert!(executed(&transcript).is_empty());
     }
     assert!(stack.model.journal.requests().is_empty());
     let ask = async |parts: Vec<v1::PromptPart>, text: &str, no_reply: bool| {
@@ -166,9 +166,9 @@ async fn invalid_commands_are_reported() {
         (vec![shell("ls")], "", true, "no_reply_task"),
         (vec![task], "", true, "no_reply_task"),
     ] {
-        let shown = format!("{parts:?} {text:?}");
+        let case = format!("{parts:?} {text:?}");
         let refused = ask(parts, text, no_reply).await;
-        assert!(refused.is_err(), "{shown}");
+        assert!(refused.is_err(), "{case}");
         assert_refused(refused, Code::InvalidArgument, code);
     }
 }
@@ -177,8 +177,8 @@ async fn invalid_commands_are_reported() {
 async fn a_shell_command_of_a_person_reaches_the_agent_without_a_model_call() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    let (outcome, seen) = run_part(&stack, &session, shell("echo hi > note; cat note")).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run_part(&stack, &session, shell("echo hi > note; cat note")).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     assert!(stack.model.journal.requests().is_empty());
     let talk = stack.api.conversation(&session).await;
     assert_eq!(talk.len(), 2);
@@ -193,8 +193,8 @@ async fn a_shell_command_of_a_person_reaches_the_agent_without_a_model_call() {
     let busy = stack.api.prompt_with(&session, |prompt| prompt.parts = vec![shell("ls")]).await;
     assert_refused(busy, Code::FailedPrecondition, "session_busy");
     assert_eq!(watch.until_idle().await, "done");
-    let asked = stack.model.journal.requests()[0].body["messages"].to_string();
-    assert!(asked.contains("executed by the user") && asked.contains("echo hi > note"), "{asked}");
+    let messages = stack.model.journal.requests()[0].body["messages"].to_string();
+    assert!(messages.contains("executed by the user") && messages.contains("echo hi > note"), "{messages}");
 
     // A person needs no permission for a shell command, but rules that deny it apply.
     let rules = [("bash", PermissionVerdict::Ask), ("bash:rm *", PermissionVerdict::Deny)];
@@ -235,10 +235,10 @@ async fn an_abort_ends_the_expansion_of_a_command() {
     let session = stack.session_on(&repository).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt_with(&session, |prompt| prompt.parts = vec![command("long", "")]).await.unwrap();
-    watch.until(|seen| seen.kind == "session.status").await;
+    watch.until(|event| event.kind == "session.status").await;
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
-    let (outcome, seen) = run(&stack.api, &session, "@text still here").await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, "@text still here").await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     assert!(stack.model.journal.requests().len() == 1);
 }

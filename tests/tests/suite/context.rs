@@ -26,8 +26,8 @@ fn shape(talk: &[(Value, Vec<Value>)]) -> Vec<String> {
     talk.iter().map(line).collect()
 }
 
-fn compacted(seen: &Transcript) -> usize {
-    seen.kinds().into_iter().filter(|kind| *kind == "session.compacted").count()
+fn compacted(transcript: &Transcript) -> usize {
+    transcript.kinds().into_iter().filter(|kind| *kind == "session.compacted").count()
 }
 
 #[tokio::test]
@@ -35,8 +35,8 @@ async fn a_full_context_is_summarised_and_the_turn_continues() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     run(&stack.api, &session, "@text first answer").await;
-    let (outcome, seen) = run(&stack.api, &session, FULL).await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, FULL).await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("done", 1), "{:?}", transcript.error());
     let talk = stack.api.conversation(&session).await;
     let go_on = "user Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed.";
     assert_eq!(
@@ -58,19 +58,19 @@ async fn a_full_context_is_summarised_and_the_turn_continues() {
     let requests = stack.model.journal.requests();
     let question = &requests[2].body;
     assert!(question["tools"].is_null(), "the summary agent has no tools");
-    let asked = question["messages"].to_string();
-    assert!(asked.contains("[Agent]: first answer\\n[Person]: @usage"), "{asked}");
+    let messages = question["messages"].to_string();
+    assert!(messages.contains("[Agent]: first answer\\n[Person]: @usage"), "{messages}");
     let later = requests[3].body["messages"].to_string();
     assert!(later.contains("What did we do so far?") && later.contains("A scripted summary."), "{later}");
     assert!(!later.contains("first answer"), "the summary takes its place: {later}");
 
     // A later summary is based on the earlier one.
-    let (outcome, seen) = run(&stack.api, &session, FULL).await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 2));
-    let asked = stack.model.journal.requests()[5].body["messages"].to_string();
+    let (outcome, transcript) = run(&stack.api, &session, FULL).await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("done", 2));
+    let messages = stack.model.journal.requests()[5].body["messages"].to_string();
     assert!(
-        asked.contains("<earlier-summary>\\n## Objective\\nA scripted summary.\\n</earlier-summary>"),
-        "{asked}"
+        messages.contains("<earlier-summary>\\n## Objective\\nA scripted summary.\\n</earlier-summary>"),
+        "{messages}"
     );
 }
 
@@ -79,9 +79,9 @@ async fn a_request_that_is_too_long_is_repeated_after_a_summary() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     run(&stack.api, &session, "@text first answer").await;
-    let (outcome, seen) = run(&stack.api, &session, "@status 413 times=1\n@text recovered").await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
-    assert_eq!(seen.error().unwrap()["name"], "ContextOverflowError", "the first prompt is still sent");
+    let (outcome, transcript) = run(&stack.api, &session, "@status 413 times=1\n@text recovered").await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("done", 1), "{:?}", transcript.error());
+    assert_eq!(transcript.error().unwrap()["name"], "ContextOverflowError", "the first prompt is still sent");
     let prompt = "user @status 413 times=1";
     let want = [
         prompt,
@@ -92,12 +92,12 @@ async fn a_request_that_is_too_long_is_repeated_after_a_summary() {
         "assistant recovered",
     ];
     assert_eq!(shape(&stack.api.conversation(&session).await)[2..], want);
-    let asked = stack.model.journal.requests()[2].body["messages"].to_string();
-    assert!(asked.contains("first answer") && !asked.contains("recovered"), "{asked}");
+    let messages = stack.model.journal.requests()[2].body["messages"].to_string();
+    assert!(messages.contains("first answer") && !messages.contains("recovered"), "{messages}");
 
     // If a summary does not help, the turn fails once.
-    let (outcome, seen) = run(&stack.api, &session, "@status 413").await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("failed", 2));
+    let (outcome, transcript) = run(&stack.api, &session, "@status 413").await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("failed", 2));
     assert_eq!(run(&stack.api, &session, "@text still here").await.0, "done");
 }
 
@@ -106,16 +106,16 @@ async fn a_summary_request_that_is_too_long_ends_the_turn() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let prompt = format!("{FULL}\n@summary @status 413 times=1");
-    let (outcome, seen) = run(&stack.api, &session, &prompt).await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("failed", 0));
-    assert_eq!(seen.error().unwrap()["name"], "ContextOverflowError");
+    let (outcome, transcript) = run(&stack.api, &session, &prompt).await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("failed", 0));
+    assert_eq!(transcript.error().unwrap()["name"], "ContextOverflowError");
     assert_eq!(
         shape(&stack.api.conversation(&session).await)[1..],
         ["assistant big", "wish overflow=false", "summary \"ContextOverflowError\""]
     );
     // The next prompt finds the context full and causes another summary.
-    let (outcome, seen) = run(&stack.api, &session, "@text after all").await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, "@text after all").await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("done", 1), "{:?}", transcript.error());
     assert_eq!(shape(&stack.api.conversation(&session).await)[5..7], ["wish overflow=false", "summary null"]);
 }
 
@@ -124,8 +124,8 @@ async fn a_summary_calls_no_tools() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let call = format!("@summary @text sums up\n@summary {}", bash("touch /workspace/never"));
-    let (outcome, seen) = run(&stack.api, &session, &format!("{FULL}\n{call}")).await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, &format!("{FULL}\n{call}")).await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("done", 1), "{:?}", transcript.error());
     let call = &stack.api.tool_calls(&session).await[0];
     assert!(call.status == "error" && call.result.contains("Not executed"), "{call:?}");
 }
@@ -137,7 +137,7 @@ async fn a_summary_is_repeated_after_a_crash_of_its_worker() {
     let mut watch = Watch::start(&stack.api, &session).await;
     let prompt = format!("{FULL}\n@summary @stall times=1");
     stack.api.prompt(&session, &prompt).await.unwrap();
-    watch.until(|seen| seen.properties["info"]["summary"] == true).await;
+    watch.until(|event| event.properties["info"]["summary"] == true).await;
     stack.model.journal.wait_for(2).await;
     stack.add_worker().await;
     stack.crash_worker(0);
@@ -154,11 +154,11 @@ async fn a_person_can_request_a_summary() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     run(&stack.api, &session, "@text first answer").await;
-    let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
+    let (outcome, transcript) = run_request(&stack.api, &session, |prompt| {
         prompt.parts = vec![Kind::Compaction(v1::CompactionPart {}).into()];
     })
     .await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("done", 1), "{:?}", transcript.error());
     assert_eq!(stack.api.conversation(&session).await.len(), 4, "no turn follows automatically");
     run(&stack.api, &session, "@text more").await;
     let later = stack.model.journal.requests()[2].body["messages"].to_string();
@@ -185,8 +185,8 @@ async fn old_outputs_are_pruned_from_requests_but_stay_readable() {
     assert_eq!(parts.len(), 3, "the newest outputs are kept");
     assert!(parts.iter().all(|part| part["state"]["output"].as_str().unwrap().len() > 40_000));
     run(&stack.api, &session, "@text four").await;
-    let asked = stack.model.journal.requests().last().unwrap().body["messages"].to_string();
-    assert_eq!(asked.matches("[Old tool result content cleared]").count(), 3);
+    let messages = stack.model.journal.requests().last().unwrap().body["messages"].to_string();
+    assert_eq!(messages.matches("[Old tool result content cleared]").count(), 3);
 }
 
 #[tokio::test]
@@ -195,11 +195,14 @@ async fn a_repository_can_disable_summaries() {
     let repository = testkit::git::repository(&[("opencode.json", r#"{"compaction": {"auto": false}}"#)]);
     let session = stack.session_on(&repository).await;
     run(&stack.api, &session, "@text first answer").await;
-    let (outcome, seen) = run(&stack.api, &session, FULL).await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 0), "{:?}", seen.error());
-    let (outcome, seen) = run(&stack.api, &session, "@status 413\n@text never").await;
-    let error = seen.error().unwrap()["name"].as_str().unwrap().to_owned();
-    assert_eq!((outcome.as_str(), error.as_str(), compacted(&seen)), ("failed", "ContextOverflowError", 0));
+    let (outcome, transcript) = run(&stack.api, &session, FULL).await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("done", 0), "{:?}", transcript.error());
+    let (outcome, transcript) = run(&stack.api, &session, "@status 413\n@text never").await;
+    let error = transcript.error().unwrap()["name"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (outcome.as_str(), error.as_str(), compacted(&transcript)),
+        ("failed", "ContextOverflowError", 0)
+    );
     let shapes = shape(&stack.api.conversation(&session).await);
     assert!(!shapes.iter().any(|line| line.starts_with("wish")), "{shapes:?}");
 }
@@ -210,10 +213,10 @@ async fn a_repository_configures_the_agent_and_prompt_of_summaries() {
     let agent = r#"{"agent": {"compaction": {"model": "claude/demo", "prompt": "You sum up in verse."}}}"#;
     let session = stack.session_on(&testkit::git::repository(&[("opencode.json", agent)])).await;
     run(&stack.api, &session, "@text first answer").await;
-    let (outcome, seen) = run(&stack.api, &session, FULL).await;
-    assert_eq!((outcome.as_str(), compacted(&seen)), ("done", 1), "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, FULL).await;
+    assert_eq!((outcome.as_str(), compacted(&transcript)), ("done", 1), "{:?}", transcript.error());
     let summed: Vec<_> =
-        stack.model.journal.requests().into_iter().filter(|asked| asked.path == "/v1/messages").collect();
+        stack.model.journal.requests().into_iter().filter(|request| request.path == "/v1/messages").collect();
     assert_eq!(summed.len(), 1, "only the summary");
     assert!(summed[0].body["system"].to_string().contains("You sum up in verse."), "{}", summed[0].body);
     let talk = stack.api.conversation(&session).await;

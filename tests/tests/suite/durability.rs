@@ -30,7 +30,7 @@ async fn another_worker_continues_after_a_crash_without_duplicates() {
     assert_eq!(watch.until_idle().await, "done");
     watch.transcript.assert_gap_free();
     let starts: Vec<_> =
-        watch.transcript.events.iter().filter(|seen| seen.kind == "flotilla.loop.started").collect();
+        watch.transcript.events.iter().filter(|event| event.kind == "flotilla.loop.started").collect();
     assert_eq!(starts.len(), 2, "the subscriber receives the takeover");
     assert_eq!((starts[1].epoch, starts[1].properties["attempt"].as_i64()), (2, Some(2)));
     let talk = stack.api.conversation(&session).await;
@@ -48,7 +48,7 @@ async fn a_successor_attaches_to_a_running_command() {
     let prompt = format!("@tool bash {{\"command\":\"{command}\"}}\n@text {{{{last_tool_result}}}}");
     stack.api.prompt(&session, &prompt).await.unwrap();
     // The first state of the call means that the command is about to start; its output means that it has started.
-    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
+    watch.until(|event| event.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
     stack.add_worker().await;
     stack.crash_worker(0);
     let part = watch.until_tool("completed").await;
@@ -64,11 +64,11 @@ async fn a_drained_worker_hands_over_at_once() {
     let mut watch = Watch::start(&stack.api, &session).await;
     let prompt = "@tool bash {\"command\":\"sleep 1\"}\n@tool bash {\"command\":\"sleep 1\"}\n@text over";
     stack.api.prompt(&session, prompt).await.unwrap();
-    let started = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+    let started = watch.until(|event| event.kind == "flotilla.loop.started").await;
     watch.until_tool("running").await;
     let index = if started.properties["worker"] == "worker-1" { 0 } else { 1 };
     stack.drain_worker(index).await;
-    let again = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+    let again = watch.until(|event| event.kind == "flotilla.loop.started").await;
     assert_eq!(again.properties["attempt"], 1, "a handover is not a failed attempt");
     assert_eq!(watch.until_idle().await, "done");
     watch.transcript.assert_gap_free();
@@ -147,7 +147,7 @@ async fn a_prompt_during_a_retry_is_answered_once() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@status 500 times=1\n@text first").await.unwrap();
-    watch.until(|seen| seen.properties["status"]["type"] == "retry").await;
+    watch.until(|event| event.properties["status"]["type"] == "retry").await;
     stack
         .api
         .prompt(&session, "@tool bash {\"command\":\"echo ran >> count; cat count\"}\n@text over")
@@ -301,11 +301,11 @@ async fn a_subscriber_resumes_from_its_cursor_without_gap_or_repetition() {
     let mut before = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, LONG).await.unwrap();
     before.until_text().await;
-    let (cursor, seen) = (before.transcript.cursor.clone(), before.transcript.events.last().unwrap().seq);
+    let (cursor, last_seq) = (before.transcript.cursor.clone(), before.transcript.events.last().unwrap().seq);
     drop(before);
     let mut after = Watch::from(&stack.api, &session, &cursor).await;
     assert_eq!(after.until_idle().await, "done");
-    assert_eq!(after.transcript.events[0].seq, seen + 1);
+    assert_eq!(after.transcript.events[0].seq, last_seq + 1);
     after.transcript.assert_gap_free();
     after.transcript.assert_deltas_agree();
 }

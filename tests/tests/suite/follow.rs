@@ -34,8 +34,8 @@ impl All {
         let next = next.unwrap().unwrap().unwrap();
         self.cursor.clone_from(&next.cursor);
         if let Some(Item::Event(event)) = &next.item {
-            let seen = self.seen.entry(next.session_id.clone()).or_default();
-            seen.push((event.seq, event.kind.clone()));
+            let events = self.seen.entry(next.session_id.clone()).or_default();
+            events.push((event.seq, event.kind.clone()));
         }
         next
     }
@@ -53,7 +53,9 @@ impl All {
 
     async fn until_deleted(&mut self, session: &str) {
         let is_told = |all: &Self| {
-            all.seen.get(session).is_some_and(|seen| seen.iter().any(|(_, kind)| kind == "session.deleted"))
+            all.seen
+                .get(session)
+                .is_some_and(|events| events.iter().any(|(_, kind)| kind == "session.deleted"))
         };
         while !is_told(self) {
             self.next().await;
@@ -94,14 +96,17 @@ async fn a_stream_of_all_sessions_misses_no_event() {
     let cursor = all.cursor.clone();
     let known = all.positions(&one);
     assert_eq!(known[0], 1, "from its beginning");
-    let known_of_two = all.seen.get(&two).map_or(0, |seen| seen.last().unwrap().0);
+    let known_of_two = all.seen.get(&two).map_or(0, |events| events.last().unwrap().0);
     // A new subscriber catches up on events from before its subscription.
     drop(all);
-    let (_, seen) = run(api, &two, "@text Two.").await;
+    let (_, transcript) = run(api, &two, "@text Two.").await;
     let (_, again) = run(api, &one, "@text Again.").await;
     let mut all = All::of(api, "", &cursor).await;
-    while all.seen.get(&one).is_none_or(|seen| seen.last().unwrap().0 < again.events.last().unwrap().seq)
-        || all.seen.get(&two).is_none_or(|events| events.last().unwrap().0 < seen.events.last().unwrap().seq)
+    while all.seen.get(&one).is_none_or(|events| events.last().unwrap().0 < again.events.last().unwrap().seq)
+        || all
+            .seen
+            .get(&two)
+            .is_none_or(|events| events.last().unwrap().0 < transcript.events.last().unwrap().seq)
     {
         all.next().await;
     }
@@ -129,16 +134,16 @@ async fn terminal_notices_are_live_only() {
     let session = stack.session().await;
     let mut all = All::of(&stack.api, "", "").await;
     let request = v1::CreatePtyRequest { session_id: session.clone(), ..Default::default() };
-    let made = stack.api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap();
-    let told = loop {
+    let terminal = stack.api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap();
+    let notice = loop {
         let next = all.next().await;
         if let Some(Item::Notice(notice)) = next.item {
             assert_eq!(next.session_id, session);
             break notice;
         }
     };
-    assert_eq!(told.kind, "pty.created");
-    assert!(String::from_utf8(told.properties_json.to_vec()).unwrap().contains(&made.id));
+    assert_eq!(notice.kind, "pty.created");
+    assert!(String::from_utf8(notice.properties_json.to_vec()).unwrap().contains(&terminal.id));
 }
 
 #[tokio::test]
@@ -194,8 +199,8 @@ async fn deletions_are_delivered_once_also_to_returning_clients() {
             stream.until_idle(&kept).await;
         }
         stream.until_deleted(&gone).await;
-        let told = stream.seen[&gone].iter().filter(|(_, kind)| kind == "session.deleted");
-        assert_eq!(told.count(), 1);
+        let deletions = stream.seen[&gone].iter().filter(|(_, kind)| kind == "session.deleted");
+        assert_eq!(deletions.count(), 1);
     }
 }
 
@@ -279,23 +284,23 @@ async fn an_event_whose_notice_was_lost_comes_before_later_events() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let mut all = All::of(&stack.api, "", "").await;
-    watch.until(|seen| seen.kind == "session.created").await;
+    watch.until(|event| event.kind == "session.created").await;
     // The gateway's line and feed know nothing of the session yet.
     for (number, round) in [(1, "first"), (2, "second")] {
         name_silently(&stack, &session, Timestamp(number)).await;
         name(&stack.api, &session, round).await;
-        let told = watch.until(|seen| seen.properties["info"]["title"] == round).await;
-        while all.seen.get(&session).and_then(|seen| seen.last()).is_none_or(|last| last.0 < told.seq) {
+        let update = watch.until(|event| event.properties["info"]["title"] == round).await;
+        while all.seen.get(&session).and_then(|events| events.last()).is_none_or(|last| last.0 < update.seq) {
             all.next().await;
         }
-        let seqs: Vec<u64> = watch.transcript.events.iter().map(|seen| seen.seq).collect();
-        assert_eq!(seqs, (1..=told.seq).collect::<Vec<_>>());
-        assert!(all.positions(&session).contains(&(told.seq - 1)), "{:?}", all.seen);
+        let seqs: Vec<u64> = watch.transcript.events.iter().map(|event| event.seq).collect();
+        assert_eq!(seqs, (1..=update.seq).collect::<Vec<_>>());
+        assert!(all.positions(&session).contains(&(update.seq - 1)), "{:?}", all.seen);
     }
     // If no later notice arrives, the gateway polls for the event.
     name_silently(&stack, &session, Timestamp(3)).await;
     let head = stack.api.get(&session).await.event_seq;
-    watch.until(|seen| seen.seq == head).await;
+    watch.until(|event| event.seq == head).await;
     while !all.positions(&session).contains(&head) {
         all.next().await;
     }

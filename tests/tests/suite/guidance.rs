@@ -33,8 +33,8 @@ fn tool(name: &str, input: &Value) -> String {
 }
 
 async fn run_to_end(stack: &Stack, session: &str, prompt: &str) {
-    let (outcome, seen) = run(&stack.api, session, prompt).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, session, prompt).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
 }
 
 #[tokio::test]
@@ -56,9 +56,13 @@ async fn instructions_are_reread_in_each_turn_and_near_used_files() {
     let write = json!({"filePath": "/workspace/AGENTS.md", "content": "Be thorough.\n"});
     run_to_end(&stack, &session, &format!("{}\n@text two", tool("write", &write))).await;
     run_to_end(&stack, &session, "@text three").await;
-    let asked = systems(&stack, &session);
-    assert!(asked[2].contains("Be brief."), "a turn has one set of instructions: {}", asked[2]);
-    let last = asked.last().unwrap();
+    let system_prompts = systems(&stack, &session);
+    assert!(
+        system_prompts[2].contains("Be brief."),
+        "a turn has one set of instructions: {}",
+        system_prompts[2]
+    );
+    let last = system_prompts.last().unwrap();
     assert!(last.contains("Be thorough.") && !last.contains("Be brief."), "{last}");
 
     let read = |path: &str| tool("read", &json!({"filePath": format!("/workspace/{path}")}));
@@ -75,7 +79,7 @@ async fn instructions_are_reread_in_each_turn_and_near_used_files() {
     let reminder = "<system-reminder>\nInstructions from: /workspace/docs/deep/CLAUDE.md\nDeep rules.\n</system-reminder>\n\n\
                     <system-reminder>\nInstructions from: /workspace/docs/AGENTS.md\nDocs are in English.\n</system-reminder>";
     assert!(reads[0].contains(reminder), "{}", reads[0]);
-    assert!(reads[1..].iter().all(|said| !said.contains("<system-reminder>")), "shown once: {reads:?}");
+    assert!(reads[1..].iter().all(|output| !output.contains("<system-reminder>")), "shown once: {reads:?}");
 }
 
 #[tokio::test]
@@ -86,10 +90,11 @@ async fn instructions_written_into_an_empty_workspace_take_effect() {
     let write = json!({"filePath": "/workspace/AGENTS.md", "content": "Written later.\n"});
     run_to_end(&stack, &session, &format!("{}\n@text written", tool("write", &write))).await;
     run_to_end(&stack, &session, "@text now").await;
-    let asked = systems(&stack, &session);
+    let system_prompts = systems(&stack, &session);
     assert!(
-        !asked[0].contains("Instructions from") && asked.last().unwrap().contains("Written later."),
-        "{asked:?}"
+        !system_prompts[0].contains("Instructions from")
+            && system_prompts.last().unwrap().contains("Written later."),
+        "{system_prompts:?}"
     );
 }
 
@@ -108,11 +113,11 @@ async fn skills_are_listed_and_loaded_on_demand() {
                 /workspace/.claude/skills/pdf/scripts/run.sh\n</files>\n</skill>";
     assert_eq!(calls[0].result, want);
     assert_eq!(calls[1].result, "There is no skill \"xls\". Available skills: pdf.");
-    let told = |session: &str| of_session(&stack, session).remove(0)["tools"].to_string();
-    assert!(told(&session).contains("- pdf: reads PDF"));
+    let tools = |session: &str| of_session(&stack, session).remove(0)["tools"].to_string();
+    assert!(tools(&session).contains("- pdf: reads PDF"));
     let without = stack.session().await;
     run_to_end(&stack, &without, "@text x").await;
-    assert!(!told(&without).contains("\"skill\""), "without skills there is no skill tool");
+    assert!(!tools(&without).contains("\"skill\""), "without skills there is no skill tool");
 }
 
 const SETTINGS: &str = r#"{
@@ -134,7 +139,7 @@ async fn prompt_as(stack: &Stack, session: &str, agent: &str, text: &str) -> (St
     };
     let mut watch = Watch::start(&stack.api, session).await;
     let idle = |transcript: &e2e::turn::Transcript| {
-        transcript.events.iter().filter(|seen| seen.kind == "session.idle").count()
+        transcript.events.iter().filter(|event| event.kind == "session.idle").count()
     };
     let before =
         stack.api.conversation(session).await.iter().filter(|(info, _)| info["role"] == "user").count();
@@ -216,8 +221,8 @@ async fn a_subtask_can_use_an_agent_of_the_repository() {
     let child = stack.api.children(&session).await.remove(0).id;
     let calls = stack.api.tool_calls(&child).await;
     assert_eq!(calls[0].result, "A rule of this session forbids this call. Do the work without it.");
-    let told = of_session(&stack, &session).remove(0)["tools"].to_string();
-    assert!(told.contains("review: reviews changes"), "{told}");
+    let tools = of_session(&stack, &session).remove(0)["tools"].to_string();
+    assert!(tools.contains("review: reviews changes"), "{tools}");
 }
 
 #[tokio::test]
@@ -225,33 +230,33 @@ async fn an_invalid_configuration_ends_the_turn_only_if_it_affects_permissions()
     let stack = Stack::start().await;
     let wrong = "{\n  \"agent\": {\"x\": {\"steps\": \"many\"}}\n}";
     let session = stack.session_on(&testkit::git::repository(&[("opencode.json", wrong)])).await;
-    let (outcome, seen) = run(&stack.api, &session, "@text on").await;
+    let (outcome, transcript) = run(&stack.api, &session, "@text on").await;
     assert_eq!(outcome, "done");
-    let told = seen
+    let error = transcript
         .events
         .iter()
-        .find(|seen| seen.kind == "session.error")
+        .find(|event| event.kind == "session.error")
         .expect("the error is reported")
         .properties
         .to_string();
     assert!(
-        told.contains("config_invalid")
-            && told.contains("opencode.json:2:")
-            && told.contains("agent.x.steps"),
-        "{told}"
+        error.contains("config_invalid")
+            && error.contains("opencode.json:2:")
+            && error.contains("agent.x.steps"),
+        "{error}"
     );
 
     let wrong = "{\"permission\": {\"bash\": \"denny\"}}";
     let session = stack.session_on(&testkit::git::repository(&[("opencode.json", wrong)])).await;
-    let (outcome, seen) = run(&stack.api, &session, "@text on").await;
+    let (outcome, transcript) = run(&stack.api, &session, "@text on").await;
     assert_eq!(outcome, "failed");
-    assert!(seen.error().unwrap().to_string().contains("permission.bash"), "{:?}", seen.error());
+    assert!(transcript.error().unwrap().to_string().contains("permission.bash"), "{:?}", transcript.error());
     assert!(of_session(&stack, &session).is_empty(), "there was no model call");
 
     let session = stack.session_on(&testkit::git::repository(&[("a", "a")])).await;
-    let (outcome, seen) = prompt_as(&stack, &session, "nobody", "@text on").await;
+    let (outcome, transcript) = prompt_as(&stack, &session, "nobody", "@text on").await;
     assert_eq!(outcome, "failed");
-    assert!(seen.error().unwrap().to_string().contains("agent_not_found"), "{:?}", seen.error());
+    assert!(transcript.error().unwrap().to_string().contains("agent_not_found"), "{:?}", transcript.error());
 }
 
 #[tokio::test]
@@ -269,8 +274,8 @@ async fn a_repository_configures_the_default_agent() {
         (word("providerID"), word("agent"))
     };
     let who = |provider: &str, agent: &str| (format!("{provider:?}"), format!("{agent:?}"));
-    let known = repository("claude/demo");
-    let session = stack.session_on(&known).await;
+    let valid_repository = repository("claude/demo");
+    let session = stack.session_on(&valid_repository).await;
     run_to_end(&stack, &session, "@text one").await;
     assert_eq!(answered_by(&session).await, who("claude", "review"));
     assert!(stack.model.journal.requests()[0].body.to_string().contains("You review."));
@@ -281,7 +286,7 @@ async fn a_repository_configures_the_default_agent() {
     run_to_end(&stack, &unknown, "@text one").await;
     assert_eq!(answered_by(&unknown).await, who("chat", "review"), "an unavailable model");
 
-    let bundle_id = stack.api.upload(&known.bundle()).await;
+    let bundle_id = stack.api.upload(&valid_repository.bundle()).await;
     let request = rpc::v1::CreateSessionRequest {
         project_id: stack.api.project_id.clone(),
         title: "test".to_owned(),
@@ -305,8 +310,8 @@ async fn a_subagent_cannot_answer_a_prompt() {
         json!({"default_agent": "helper", "agent": {"helper": {"mode": "subagent", "prompt": "You help."}}});
     let repository = testkit::git::repository(&[("opencode.json", &settings.to_string())]);
     let session = stack.session_on(&repository).await;
-    let (outcome, seen) = e2e::turn::run(&stack.api, &session, "@text one").await;
-    let error = seen.error().unwrap();
+    let (outcome, transcript) = e2e::turn::run(&stack.api, &session, "@text one").await;
+    let error = transcript.error().unwrap();
     assert_eq!((outcome.as_str(), error["data"]["ref"].as_str()), ("failed", Some("agent_not_found")));
     assert!(stack.model.journal.requests().is_empty());
 }

@@ -15,9 +15,9 @@ fn write(path: &str, content: &str) -> String {
 
 /// Runs a turn and asserts that it is done.
 async fn run_to_end(stack: &Stack, session: &str, prompt: &str) -> e2e::turn::Transcript {
-    let (outcome, seen) = run(&stack.api, session, prompt).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
-    seen
+    let (outcome, transcript) = run(&stack.api, session, prompt).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    transcript
 }
 
 /// Returns the answers of a session, each with its parts.

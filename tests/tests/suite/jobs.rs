@@ -8,7 +8,7 @@ use rpc::v1;
 use std::time::{Duration, Instant};
 
 fn has_kind(kind: &'static str) -> impl Fn(&e2e::turn::Event) -> bool {
-    move |seen| seen.kind == kind
+    move |event| event.kind == kind
 }
 
 #[tokio::test]
@@ -17,10 +17,10 @@ async fn a_subtask_works_in_the_same_files_and_answers_its_parent() {
     let session = stack.session().await;
     let child = format!("{}\n@text the child is done", bash("echo from the child > note"));
     let prompt = format!("{}\n{}\n@text {{{{last_tool_result}}}}", task(&child), bash("cat note"));
-    let (outcome, seen) = run(&stack.api, &session, &prompt).await;
+    let (outcome, transcript) = run(&stack.api, &session, &prompt).await;
     assert_eq!(outcome, "done");
-    seen.assert_gap_free();
-    let waiting = seen.events.iter().find(|seen| seen.kind == "flotilla.session.waiting").unwrap();
+    transcript.assert_gap_free();
+    let waiting = transcript.events.iter().find(|event| event.kind == "flotilla.session.waiting").unwrap();
     assert_eq!(waiting.properties["reason"], "children", "the parent holds no slot meanwhile");
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!((calls[0].tool.as_str(), calls[0].status.as_str()), ("task", "completed"));
@@ -30,11 +30,11 @@ async fn a_subtask_works_in_the_same_files_and_answers_its_parent() {
         calls[0].result
     );
     assert_eq!(calls[1].result, "from the child\n", "the files are the same");
-    let done = seen.events.iter().find(|seen| {
-        let part = &seen.properties["part"];
+    let completion = transcript.events.iter().find(|event| {
+        let part = &event.properties["part"];
         part["tool"] == "task" && part["state"]["status"] == "completed"
     });
-    let line = &done.unwrap().properties["part"]["state"]["metadata"]["summary"][0];
+    let line = &completion.unwrap().properties["part"]["state"]["metadata"]["summary"][0];
     assert_eq!(
         (&line["tool"], &line["state"]["status"]),
         (&"bash".into(), &"completed".into()),
@@ -84,11 +84,11 @@ async fn several_subtasks_run_in_parallel_and_the_parent_shows_their_progress() 
     let prompt = format!("@tools\n{}\n{}\n@text both are done", meet("a", "b"), meet("b", "a"));
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &prompt).await.unwrap();
-    let shown = watch
-        .until(|seen| seen.properties["part"]["state"]["metadata"]["summary"][0]["tool"] == "bash")
+    let progress = watch
+        .until(|event| event.properties["part"]["state"]["metadata"]["summary"][0]["tool"] == "bash")
         .await;
     assert_eq!(
-        shown.properties["part"]["state"]["status"], "running",
+        progress.properties["part"]["state"]["status"], "running",
         "the parent's part shows the progress"
     );
     assert_eq!(watch.until_idle().await, "done");
@@ -106,9 +106,9 @@ async fn a_tree_of_depth_five_needs_one_slot() {
     for _ in 0..5 {
         prompt = format!("@tools\n{}\n{}\n@text passed on", task(&prompt), task("@text a short branch"));
     }
-    let (outcome, seen) = run(&stack.api, &session, &prompt).await;
+    let (outcome, transcript) = run(&stack.api, &session, &prompt).await;
     assert_eq!(outcome, "done");
-    seen.assert_gap_free();
+    transcript.assert_gap_free();
     let mut below = vec![session];
     for depth in 1..=5 {
         let children = stack.api.children(&below[0]).await;
@@ -119,8 +119,8 @@ async fn a_tree_of_depth_five_needs_one_slot() {
             below.swap(0, 1);
         }
     }
-    let (_, seen) = run(&stack.api, &below[0], &task("@text too deep")).await;
-    seen.assert_gap_free();
+    let (_, transcript) = run(&stack.api, &below[0], &task("@text too deep")).await;
+    transcript.assert_gap_free();
     let refused = stack.api.tool_calls(&below[0]).await;
     assert!(refused[0].result.contains("limited to 5"), "{refused:?}");
 }
@@ -168,9 +168,9 @@ async fn an_abort_reaches_every_subtask() {
     }
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!((calls[0].status.as_str(), calls[0].result.as_str()), ("error", "Tool execution aborted"));
-    let (outcome, seen) = run(&stack.api, &session, &bash("test -e awake || echo still asleep")).await;
+    let (outcome, transcript) = run(&stack.api, &session, &bash("test -e awake || echo still asleep")).await;
     assert_eq!(outcome, "done");
-    seen.assert_gap_free();
+    transcript.assert_gap_free();
     assert_eq!(stack.api.tool_calls(&session).await[1].result, "still asleep\n");
 }
 
@@ -234,7 +234,7 @@ async fn a_subtask_survives_its_worker_and_answers_its_parent_once() {
         "once: {}",
         calls[0].result
     );
-    let idles = watch.transcript.events.iter().filter(|seen| seen.kind == "session.idle").count();
+    let idles = watch.transcript.events.iter().filter(|event| event.kind == "session.idle").count();
     assert_eq!(idles, 1);
 }
 
@@ -250,8 +250,9 @@ async fn a_read_only_agent_gets_no_writing_tools() {
     let refused = &stack.api.tool_calls(&child).await[0];
     assert!(refused.status == "error" && refused.result.contains("forbids"), "{refused:?}");
     let requests = stack.model.journal.requests();
-    let asked = requests.iter().find(|request| request.headers.get("x-session-id") == Some(&child)).unwrap();
-    let tools = asked.body["tools"].to_string();
+    let request =
+        requests.iter().find(|request| request.headers.get("x-session-id") == Some(&child)).unwrap();
+    let tools = request.body["tools"].to_string();
     assert!(
         tools.contains("\"grep\"") && !tools.contains("\"write\"") && !tools.contains("\"task\""),
         "{tools}"

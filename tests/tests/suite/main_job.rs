@@ -12,10 +12,10 @@ async fn a_prompt_is_answered_and_stored_as_it_was_streamed() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let prompt = "@reason Let me think.\n@chunk 3\n@delay 2\n@text Hello, wörld: this is streamed.";
-    let (outcome, seen) = run(&stack.api, &session, prompt).await;
+    let (outcome, transcript) = run(&stack.api, &session, prompt).await;
     assert_eq!(outcome, "done");
-    assert_eq!(seen.events[0].kind, "session.created");
-    assert!(!seen.deltas.is_empty(), "the text was streamed");
+    assert_eq!(transcript.events[0].kind, "session.created");
+    assert!(!transcript.deltas.is_empty(), "the text was streamed");
     let talk = stack.api.conversation(&session).await;
     let roles: Vec<_> = talk.iter().map(|(info, _)| info["role"].clone()).collect();
     assert_eq!(roles, ["user", "assistant"]);
@@ -57,8 +57,8 @@ async fn the_demo_repairs_the_sample_repository() {
     let script = include_str!("../../../crates/model-script/src/demo.toml").to_owned();
     let stack = Stack::with(Options { script, ..Options::default() }).await;
     let session = stack.session_on(&repository).await;
-    let (outcome, seen) = run(&stack.api, &session, "fix the failing tests").await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, "fix the failing tests").await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     let talk = stack.api.conversation(&session).await;
     let tools: Vec<_> = talk
         .iter()
@@ -106,8 +106,8 @@ async fn tools_run_in_parallel_and_every_tool_works() {
 @tool edit {"filePath":"/workspace/src/a.txt","oldString":"two","newString":"three"}
 @tool todowrite {"todos":[{"content":"rest","status":"pending","priority":"low"}]}
 @text {{last_tool_result}}"#;
-    let (outcome, seen) = run(&stack.api, &session, prompt).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, prompt).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     let talk = stack.api.conversation(&session).await;
     let output = |tool: &str| {
         let part = talk.iter().flat_map(|(_, parts)| parts).find(|part| part["tool"] == tool).expect(tool);
@@ -119,7 +119,7 @@ async fn tools_run_in_parallel_and_every_tool_works() {
     assert_eq!(output("grep"), "/workspace/src/a.txt:\n  2: two\n");
     assert_eq!(output("bash"), "one\ntwo\n\n(Exit code 3.)");
     assert!(output("list").contains("a.txt"));
-    assert!(seen.kinds().contains(&"todo.updated"));
+    assert!(transcript.kinds().contains(&"todo.updated"));
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ async fn the_content_of_a_file_decides_its_type() {
         ("data.pdf", "\0\u{1}"),
     ];
     let session = stack.session_on(&testkit::git::repository(&files)).await;
-    let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
+    let (outcome, transcript) = run_request(&stack.api, &session, |prompt| {
         prompt.text = "@text seen".to_owned();
         let model = ("chat".to_owned(), "eyes".to_owned());
         prompt.model = Some(v1::ModelRef { provider_id: model.0, model_id: model.1 });
@@ -59,15 +59,15 @@ async fn the_content_of_a_file_decides_its_type() {
             files.map(|(name, _)| file("image/png", &format!("file:///workspace/{name}"))).to_vec();
     })
     .await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
-    let asked = stack.model.journal.requests()[0].body["messages"].to_string();
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    let messages = stack.model.journal.requests()[0].body["messages"].to_string();
     for words in [
         "1: only words",
         "data:image/gif;base64,R0lGODlh",
         "data:application/pdf;base64,JVBERi0",
         "failed to read /workspace/data.pdf with the following error: it is not text, a picture or a PDF document",
     ] {
-        assert!(asked.contains(words), "{words}: {asked}");
+        assert!(messages.contains(words), "{words}: {messages}");
     }
 }
 
@@ -76,7 +76,7 @@ async fn the_model_receives_files_and_agents_once() {
     let stack = Stack::start().await;
     let repository = testkit::git::repository(&[("src/a.txt", "hello\nworld\n")]);
     let session = stack.session_on(&repository).await;
-    let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
+    let (outcome, transcript) = run_request(&stack.api, &session, |prompt| {
         prompt.text = "@text seen\n@step\n@text again".to_owned();
         prompt.parts = vec![
             file("text/plain", "data:text/plain;base64,ZnJvbSBhZmFy"),
@@ -88,8 +88,8 @@ async fn the_model_receives_files_and_agents_once() {
         ];
     })
     .await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
-    let asked = stack.model.journal.requests()[0].body["messages"].to_string();
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    let messages = stack.model.journal.requests()[0].body["messages"].to_string();
     for words in [
         "from afar",
         "<path>/workspace/src/a.txt</path>\\n<type>file</type>\\n<content>\\n2: world\\n",
@@ -98,15 +98,15 @@ async fn the_model_receives_files_and_agents_once() {
         "ERROR: Cannot read \\\"a.txt\\\" (this model does not support image/png input)",
         "call the task tool with subagent: explore",
     ] {
-        assert!(asked.contains(words), "{words}: {asked}");
+        assert!(messages.contains(words), "{words}: {messages}");
     }
     let talk = stack.api.conversation(&session).await;
     let kinds: Vec<_> = talk[0].1.iter().map(|part| part["type"].as_str().unwrap()).collect();
     assert_eq!(kinds.iter().filter(|kind| **kind == "file").count(), 5);
-    let told = texts(&talk[0].1).len();
+    let text_count = texts(&talk[0].1).len();
     run(&stack.api, &session, "@text more").await;
     let talk = stack.api.conversation(&session).await;
-    assert_eq!(texts(&talk[0].1).len(), told, "files are read once");
+    assert_eq!(texts(&talk[0].1).len(), text_count, "files are read once");
     assert_eq!(stack.model.journal.requests()[1].body["messages"].to_string().matches("2: world").count(), 1);
 }
 
@@ -125,8 +125,8 @@ async fn a_note_starts_no_turn_and_is_part_of_the_next_one() {
     assert_eq!(note().await.message_id, first.message_id, "it is stored once");
     let state = stack.api.get(&session).await;
     assert_eq!((state.state(), state.event_seq), (v1::SessionState::Idle, 3));
-    let (outcome, seen) = run(&stack.api, &session, "@text seen").await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, "@text seen").await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     let requests = stack.model.journal.requests();
     assert_eq!(requests.len(), 1);
     assert!(requests[0].body["messages"].to_string().contains("the colour is red"));
@@ -210,13 +210,13 @@ async fn unsupported_parts_are_refused() {
         ("retries_too_many", |prompt| prompt.format = schema(Some(11))),
     ];
     for (code, change) in cases {
-        let asked = stack.api.prompt_with(&session, |prompt| {
+        let answer = stack.api.prompt_with(&session, |prompt| {
             if code != "prompt_empty" {
                 prompt.text = "@text never".to_owned();
             }
             change(prompt);
         });
-        assert_refused(asked.await, Code::InvalidArgument, code);
+        assert_refused(answer.await, Code::InvalidArgument, code);
     }
     assert_eq!(stack.api.get(&session).await.event_seq, 1, "nothing is stored");
 }
@@ -265,8 +265,8 @@ async fn a_structured_answer_fits_its_schema_or_the_turn_fails() {
             .await
     };
     let fits = format!("{misfit}\n@tool StructuredOutput {{\"answer\":42}}\n@text never said");
-    let (outcome, seen) = ask(fits, None).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = ask(fits, None).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     let requests = stack.model.journal.requests();
     assert_eq!((requests.len(), &requests[0].body["tool_choice"]), (2, &json!("required")));
     assert!(requests[0].body["messages"].to_string().contains("The person wants a structured answer"));
@@ -278,9 +278,9 @@ async fn a_structured_answer_fits_its_schema_or_the_turn_fails() {
     for (text, retries, failed) in
         [(format!("{misfit}\n{misfit}\n{misfit}"), 1, 1), ("@text plain".to_owned(), 1, 0)]
     {
-        let (outcome, seen) = ask(text, Some(retries)).await;
+        let (outcome, transcript) = ask(text, Some(retries)).await;
         assert_eq!(outcome, "failed");
-        let error = seen.error().unwrap();
+        let error = transcript.error().unwrap();
         assert_eq!(
             (&error["name"], &error["data"]["retries"]),
             (&json!("StructuredOutputError"), &json!(failed))
@@ -293,12 +293,12 @@ async fn a_structured_answer_fits_its_schema_or_the_turn_fails() {
 async fn a_subtask_of_a_prompt_runs_before_the_first_model_call() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
+    let (outcome, transcript) = run_request(&stack.api, &session, |prompt| {
         prompt.text = "@text skipped\n@step\n@text It says: {{last_tool_result}}".to_owned();
         prompt.parts = vec![task("@text the child is done"), task("@text so is the other")];
     })
     .await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     let talk = stack.api.conversation(&session).await;
     let agents: Vec<_> = talk.iter().map(|(info, _)| info["agent"].as_str().unwrap()).collect();
     assert_eq!(agents, ["build", "general", "build"]);

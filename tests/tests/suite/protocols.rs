@@ -41,13 +41,13 @@ async fn reasoning_and_tools_work_the_same_over_every_protocol() {
 @text It says: {{last_tool_result}}";
     for provider in PROVIDERS {
         let session = stack.session().await;
-        let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
-        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let (outcome, transcript) = run_on(&stack.api, &session, provider, prompt).await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", transcript.error());
         let talk = stack.api.conversation(&session).await;
         // Gemini's signature is stored as a reasoning part without text.
         let kinds = |parts: &[Value]| -> Vec<String> {
-            let shown = parts.iter().filter(|part| part["type"] != "reasoning" || part["text"] != "");
-            shown.map(|part| part["type"].as_str().unwrap().to_owned()).collect()
+            let visible_parts = parts.iter().filter(|part| part["type"] != "reasoning" || part["text"] != "");
+            visible_parts.map(|part| part["type"].as_str().unwrap().to_owned()).collect()
         };
         let steps: Vec<_> = talk[1..].iter().map(|(_, parts)| kinds(parts)).collect();
         let want = [
@@ -60,9 +60,9 @@ async fn reasoning_and_tools_work_the_same_over_every_protocol() {
             assert!(part["time"]["end"].is_number(), "{provider}: a thought ends when it ends: {part}");
         }
         let calls = stack.api.tool_calls(&session).await;
-        let said: Vec<_> = calls.iter().map(|call| (call.tool.as_str(), call.status.as_str())).collect();
+        let outcomes: Vec<_> = calls.iter().map(|call| (call.tool.as_str(), call.status.as_str())).collect();
         assert_eq!(
-            said,
+            outcomes,
             [("write", "completed"), ("bash", "completed"), ("read", "completed")],
             "{provider}"
         );
@@ -73,10 +73,10 @@ async fn reasoning_and_tools_work_the_same_over_every_protocol() {
         let tokens = &talk[3].0["tokens"];
         let want = [json!(100), json!(output), json!(reasoning)];
         assert_eq!(["input", "output", "reasoning"].map(|key| tokens[key].clone()), want, "{provider}");
-        let asked = requests(&stack.model, &session);
-        assert_eq!(asked.len(), 3, "{provider}: nothing was refused");
+        let requests = requests(&stack.model, &session);
+        assert_eq!(requests.len(), 3, "{provider}: nothing was refused");
         for thought in thoughts(provider) {
-            assert!(asked[1].to_string().contains(thought), "{provider}: {thought} goes back");
+            assert!(requests[1].to_string().contains(thought), "{provider}: {thought} goes back");
         }
         assert_works(&stack.api, &session).await;
     }
@@ -91,18 +91,18 @@ async fn a_session_changes_protocols_without_its_signatures() {
             "@reason hm\n@text I look.\n@tools\n@tool list {}\n@tool glob {\"pattern\":\"*\"}\n@text done";
         assert_eq!(run_on(&stack.api, &session, first, prompt).await.0, "done", "{first}");
         for next in PROVIDERS.into_iter().filter(|next| *next != first) {
-            let (outcome, seen) = run_on(&stack.api, &session, next, "@text still here").await;
-            assert_eq!(outcome, "done", "{first} to {next}: {:?}", seen.error());
-            let asked = requests(&stack.model, &session).pop().unwrap().to_string();
-            assert!(asked.contains("I look."), "{first} to {next}: the history came along");
+            let (outcome, transcript) = run_on(&stack.api, &session, next, "@text still here").await;
+            assert_eq!(outcome, "done", "{first} to {next}: {:?}", transcript.error());
+            let request = requests(&stack.model, &session).pop().unwrap().to_string();
+            assert!(request.contains("I look."), "{first} to {next}: the history came along");
             for thought in thoughts(first).iter().filter(|thought| !thoughts(next).contains(thought)) {
-                assert!(!asked.contains(thought), "{first} to {next}: {thought}");
+                assert!(!request.contains(thought), "{first} to {next}: {thought}");
             }
         }
         // Back at the first protocol, the model receives its own reasoning again.
         assert_eq!(run_on(&stack.api, &session, first, "@text home").await.0, "done", "{first}");
-        let asked = requests(&stack.model, &session).pop().unwrap().to_string();
-        assert!(thoughts(first).iter().all(|thought| asked.contains(thought)), "{first}");
+        let request = requests(&stack.model, &session).pop().unwrap().to_string();
+        assert!(thoughts(first).iter().all(|thought| request.contains(thought)), "{first}");
     }
 }
 
@@ -113,11 +113,11 @@ async fn ten_thousand_one_byte_deltas_become_one_text() {
     for provider in PROVIDERS {
         let session = stack.session().await;
         let prompt = format!("@chunk 1\n@text {text}");
-        let (outcome, seen) = run_on(&stack.api, &session, provider, &prompt).await;
-        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let (outcome, transcript) = run_on(&stack.api, &session, provider, &prompt).await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", transcript.error());
         let talk = stack.api.conversation(&session).await;
         assert_eq!(talk[1].1[1]["text"], text, "{provider}");
-        assert!(seen.events.len() < 50, "{provider}: {} events", seen.events.len());
+        assert!(transcript.events.len() < 50, "{provider}: {} events", transcript.events.len());
     }
 }
 
@@ -135,8 +135,8 @@ async fn an_answer_without_calls_ends_the_turn_whatever_its_reason_is_called() {
                 continue;
             }
             let session = stack.session().await;
-            let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
-            assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+            let (outcome, transcript) = run_on(&stack.api, &session, provider, prompt).await;
+            assert_eq!(outcome, "done", "{provider}: {:?}", transcript.error());
             assert_eq!(stack.api.conversation(&session).await[1].0["finish"], want, "{provider} {prompt}");
             assert_eq!(requests(&stack.model, &session).len(), 1, "{provider}: there is no further request");
             assert_works(&stack.api, &session).await;

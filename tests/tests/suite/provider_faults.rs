@@ -20,8 +20,8 @@ fn requests(model: &ScriptedModel, session: &str) -> Vec<Value> {
 }
 
 /// Returns the announced failed attempts.
-fn retries(seen: &Transcript) -> Vec<u64> {
-    let statuses = seen.events.iter().filter(|event| event.kind == "session.status");
+fn retries(transcript: &Transcript) -> Vec<u64> {
+    let statuses = transcript.events.iter().filter(|event| event.kind == "session.status");
     let retry = |event: &e2e::turn::Event| {
         let status = &event.properties["status"];
         (status["type"] == "retry").then(|| status["attempt"].as_u64().unwrap())
@@ -53,8 +53,8 @@ async fn a_refusal_ends_the_turn_after_one_request() {
     ];
     let check = async |provider: &str, (prompt, name, status): (&str, &str, Option<u64>)| {
         let session = stack.session().await;
-        let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
-        let error = seen.error().expect("an error that is shown");
+        let (outcome, transcript) = run_on(&stack.api, &session, provider, prompt).await;
+        let error = transcript.error().expect("an error that is shown");
         assert_eq!(
             (outcome.as_str(), error["name"].as_str().unwrap()),
             ("failed", name),
@@ -87,8 +87,12 @@ async fn a_call_to_a_busy_provider_is_retried_and_answered_once() {
         ] {
             let session = stack.session().await;
             let prompt = format!("{fault}\n@text Here it is.");
-            let (outcome, seen) = run_on(&stack.api, &session, provider, &prompt).await;
-            assert_eq!((outcome.as_str(), retries(&seen)), ("done", failed.clone()), "{provider} {fault}");
+            let (outcome, transcript) = run_on(&stack.api, &session, provider, &prompt).await;
+            assert_eq!(
+                (outcome.as_str(), retries(&transcript)),
+                ("done", failed.clone()),
+                "{provider} {fault}"
+            );
             assert_eq!(requests(&stack.model, &session).len(), failed.len() + 1, "{provider} {fault}");
             let parts = newest_parts(&stack, &session).await;
             let mut want = vec!["retry"; failed.len()];
@@ -97,7 +101,7 @@ async fn a_call_to_a_busy_provider_is_retried_and_answered_once() {
             let attempts: Vec<_> = parts.iter().filter_map(|part| part["attempt"].as_u64()).collect();
             assert_eq!(attempts, failed, "the failed attempts stay");
             assert_eq!(stack.api.conversation(&session).await.len(), 2, "one answer");
-            assert!(seen.error().is_none(), "a successful turn shows no error");
+            assert!(transcript.error().is_none(), "a successful turn shows no error");
         }
     }
 }
@@ -106,29 +110,29 @@ async fn a_call_to_a_busy_provider_is_retried_and_answered_once() {
 async fn a_provider_that_stays_busy_ends_the_turn() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    let (outcome, seen) = run(&stack.api, &session, "@status 503 retry-after-ms=10").await;
+    let (outcome, transcript) = run(&stack.api, &session, "@status 503 retry-after-ms=10").await;
     let tries = 1 + domain::limits::MODEL_RETRIES_MAX as usize;
     assert_eq!((outcome.as_str(), requests(&stack.model, &session).len()), ("failed", tries));
-    assert_eq!(retries(&seen), (1..tries as u64).collect::<Vec<_>>());
-    assert_eq!(seen.error().unwrap()["data"]["statusCode"], 503);
+    assert_eq!(retries(&transcript), (1..tries as u64).collect::<Vec<_>>());
+    assert_eq!(transcript.error().unwrap()["data"]["statusCode"], 503);
     assert_works(&stack.api, &session).await;
 }
 
 #[tokio::test]
 async fn an_interrupted_answer_is_restarted() {
     let stack = Stack::start().await;
-    let said = "one two three four five";
+    let words = "one two three four five";
     let check = async |provider: &str, fault: &str| {
         let session = stack.session().await;
-        let prompt = format!("{fault} times=1\n@chunk 4\n@text {said}");
-        let (outcome, seen) = run_on(&stack.api, &session, provider, &prompt).await;
-        assert_eq!((outcome.as_str(), retries(&seen)), ("done", vec![1]), "{provider} {fault}");
+        let prompt = format!("{fault} times=1\n@chunk 4\n@text {words}");
+        let (outcome, transcript) = run_on(&stack.api, &session, provider, &prompt).await;
+        assert_eq!((outcome.as_str(), retries(&transcript)), ("done", vec![1]), "{provider} {fault}");
         let parts = newest_parts(&stack, &session).await;
         assert_eq!(kinds(&parts), ["retry", "step-start", "text", "step-finish"], "{provider} {fault}");
-        assert_eq!(parts[2]["text"], said);
-        let removed = seen.events.iter().filter(|event| event.kind == "message.part.removed");
+        assert_eq!(parts[2]["text"], words);
+        let removed = transcript.events.iter().filter(|event| event.kind == "message.part.removed");
         let removed: Vec<_> = removed.map(|event| event.properties["partID"].clone()).collect();
-        let begun = seen.events.iter().filter(|event| event.kind == "message.part.updated");
+        let begun = transcript.events.iter().filter(|event| event.kind == "message.part.updated");
         let cut = |part: &&Value| part["type"] == "text" && part["messageID"] == parts[0]["messageID"];
         let text = begun.map(|event| &event.properties["part"]).find(cut).unwrap();
         assert!(
@@ -157,8 +161,8 @@ async fn an_incomplete_tool_call_does_not_run() {
     let check = async |provider: &str, fault: &str, outcome: &str, runs: &str| {
         let session = stack.session().await;
         let prompt = format!("@chunk 4\n{fault}\n@tool bash {{\"command\":\"echo ran >> runs\"}}");
-        let (ended, seen) = run_on(&stack.api, &session, provider, &prompt).await;
-        assert_eq!(ended, outcome, "{provider} {fault}: {:?}", seen.error());
+        let (ended, transcript) = run_on(&stack.api, &session, provider, &prompt).await;
+        assert_eq!(ended, outcome, "{provider} {fault}: {:?}", transcript.error());
         let look = "@tool bash {\"command\":\"cat runs 2>/dev/null | wc -l\"}";
         assert_eq!(run(&stack.api, &session, look).await.0, "done");
         let calls = stack.api.tool_calls(&session).await;
@@ -205,16 +209,16 @@ async fn a_call_that_was_cut_off_keeps_its_name_and_arguments() {
     for provider in PROVIDERS {
         let session = stack.session().await;
         let prompt = "@finish length\n@tool teleport {\"to\":\"moon\"}\n@text I see.";
-        let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
-        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let (outcome, transcript) = run_on(&stack.api, &session, provider, prompt).await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", transcript.error());
         let call = stack.api.tool_calls(&session).await.remove(0);
         assert_eq!((call.tool.as_str(), call.status.as_str()), ("invalid", "error"), "{provider}");
         assert_eq!(
             (&call.input["tool"], &call.input["arguments"]["to"]),
             (&"teleport".into(), &"moon".into())
         );
-        let told = requests(&stack.model, &session)[1].to_string();
-        assert!(told.contains("teleport") && told.contains("moon"), "{provider}: {told}");
+        let request = requests(&stack.model, &session)[1].to_string();
+        assert!(request.contains("teleport") && request.contains("moon"), "{provider}: {request}");
     }
 }
 
@@ -240,20 +244,20 @@ async fn the_model_learns_of_its_mistakes_and_the_turn_continues() {
     ];
     for provider in PROVIDERS {
         let session = stack.session().await;
-        let (outcome, seen) = run_on(&stack.api, &session, provider, prompt).await;
-        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let (outcome, transcript) = run_on(&stack.api, &session, provider, prompt).await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", transcript.error());
         let calls = stack.api.tool_calls(&session).await;
         assert_eq!(calls.len(), want.len(), "{provider}: {calls:?}");
         let requests = requests(&stack.model, &session);
         assert_eq!(requests.len(), 2, "{provider}");
-        let told = requests[1].to_string();
+        let request = requests[1].to_string();
         for (call, (tool, status, text)) in calls.iter().zip(want) {
             assert_eq!((call.tool.as_str(), call.status.as_str()), (tool, status), "{provider}: {call:?}");
             assert!(call.result.contains(text), "{provider}: {call:?}");
             let quoted = serde_json::to_string(call.result.trim_end()).unwrap();
             assert!(
-                told.contains(quoted.trim_matches('"')),
-                "{provider}: the model receives {quoted} in {told}"
+                request.contains(quoted.trim_matches('"')),
+                "{provider}: the model receives {quoted} in {request}"
             );
         }
         assert_works(&stack.api, &session).await;
@@ -284,8 +288,8 @@ async fn zero_bytes_of_a_model_are_removed_before_storing() {
     let stack = Stack::with(Options { script: ZEROS.to_owned(), ..Options::default() }).await;
     for provider in PROVIDERS {
         let session = stack.session().await;
-        let (outcome, seen) = run_on(&stack.api, &session, provider, "say zero").await;
-        assert_eq!(outcome, "done", "{provider}: {:?}", seen.error());
+        let (outcome, transcript) = run_on(&stack.api, &session, provider, "say zero").await;
+        assert_eq!(outcome, "done", "{provider}: {:?}", transcript.error());
         let calls = stack.api.tool_calls(&session).await;
         let ended: Vec<_> = calls.iter().map(|call| (call.tool.as_str(), call.status.as_str())).collect();
         let want =
@@ -296,7 +300,7 @@ async fn zero_bytes_of_a_model_are_removed_before_storing() {
         assert_eq!(calls[2].result, "a\u{fffd}b", "{provider}");
         let talk = stack.api.conversation(&session).await;
         assert!(talk[1].1.iter().any(|part| part["text"] == "said\u{fffd}"), "{provider}: {talk:?}");
-        assert_eq!(seen.events.iter().filter(|event| event.kind == "flotilla.loop.started").count(), 1);
+        assert_eq!(transcript.events.iter().filter(|event| event.kind == "flotilla.loop.started").count(), 1);
         assert_works(&stack.api, &session).await;
     }
 }
@@ -310,9 +314,9 @@ async fn a_truncated_answer_is_an_error() {
         {
             let session = stack.session().await;
             let prompt = format!("@text The beginning of\n@finish {finish}");
-            let (outcome, seen) = run_on(&stack.api, &session, provider, &prompt).await;
-            let shown = seen.error().map(|error| error["name"].clone());
-            assert_eq!((outcome.as_str(), shown), ("failed", Some(name.into())), "{provider} {finish}");
+            let (outcome, transcript) = run_on(&stack.api, &session, provider, &prompt).await;
+            let error = transcript.error().map(|error| error["name"].clone());
+            assert_eq!((outcome.as_str(), error), ("failed", Some(name.into())), "{provider} {finish}");
             let parts = newest_parts(&stack, &session).await;
             assert!(parts.iter().any(|part| part["text"] == "The beginning of"), "the received text is kept");
             assert_eq!(requests(&stack.model, &session).len(), 1);
@@ -328,7 +332,7 @@ async fn a_repeated_identical_call_needs_permission() {
     let again = "@tool bash {\"command\":\"echo again\"}\n".repeat(5);
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &again).await.unwrap();
-    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    watch.until(|event| event.kind == "flotilla.session.waiting").await;
     assert_eq!(stack.api.tool_calls(&session).await.len(), domain::limits::DOOM_LOOP_CALLS);
     assert_eq!(requests(&stack.model, &session).len(), domain::limits::DOOM_LOOP_CALLS);
     assert!(stack.api.abort(&session).await.unwrap());
@@ -349,14 +353,14 @@ async fn an_abort_ends_a_wait_for_the_provider_at_once() {
     ] {
         let session = stack.session().await;
         let mut watch = Watch::start(&stack.api, &session).await;
-        let asked = stack.model.journal.requests().len();
+        let request_count = stack.model.journal.requests().len();
         stack.api.prompt(&session, prompt).await.unwrap();
-        let waiting = watch.until(|seen| match waits_for {
-            "session.status" => seen.properties["status"]["type"] == "retry",
-            kind => seen.kind == kind && seen.properties["part"]["type"] == "step-start",
+        let waiting = watch.until(|event| match waits_for {
+            "session.status" => event.properties["status"]["type"] == "retry",
+            kind => event.kind == kind && event.properties["part"]["type"] == "step-start",
         });
         waiting.await;
-        stack.model.journal.wait_for(asked + 1).await;
+        stack.model.journal.wait_for(request_count + 1).await;
         let asked_at = Instant::now();
         assert!(stack.api.abort(&session).await.unwrap(), "a turn was active");
         assert_eq!(watch.until_idle().await, "aborted", "{prompt}");

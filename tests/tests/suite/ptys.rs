@@ -31,13 +31,14 @@ async fn a_person_can_use_a_terminal_beside_the_agent() {
     let (api, session) = (&stack.api, stack.session().await);
     // Before the first prompt the files are created for the terminal.
     let script = "echo from-a-person > note; stty size; read -r line; echo \"got $line\"; exit 4";
-    let made = api.ptys().create_pty(shell(&session, script)).await.unwrap().into_inner().pty.unwrap();
-    assert!(made.id.starts_with("pty_") && made.exit_code.is_none(), "{made:?}");
+    let terminal = api.ptys().create_pty(shell(&session, script)).await.unwrap().into_inner().pty.unwrap();
+    assert!(terminal.id.starts_with("pty_") && terminal.exit_code.is_none(), "{terminal:?}");
     let (typed, receiver) = mpsc::channel(4);
-    let first = v1::AttachPtyRequest { pty_id: made.id.clone(), from_offset_bytes: Some(0), data: vec![] };
+    let first =
+        v1::AttachPtyRequest { pty_id: terminal.id.clone(), from_offset_bytes: Some(0), data: vec![] };
     typed.send(first).await.unwrap();
     let mut items = api.ptys().attach_pty(ReceiverStream::new(receiver)).await.unwrap().into_inner();
-    let mut seen = String::new();
+    let mut text = String::new();
     // The agent takes the session over, and reads what the person wrote.
     assert_eq!(run(api, &session, "@tool bash {\"command\":\"cat note\"}\n@text done").await.0, "done");
     assert_eq!(api.tool_calls(&session).await[0].result, "from-a-person\n");
@@ -45,15 +46,15 @@ async fn a_person_can_use_a_terminal_beside_the_agent() {
     let exit = loop {
         match items.message().await.unwrap().unwrap().item.unwrap() {
             Item::Replay(replay) => assert_eq!((replay.from_offset_bytes, replay.lost_bytes), (0, 0)),
-            Item::Output(output) => seen.push_str(&String::from_utf8_lossy(&output.data)),
+            Item::Output(output) => text.push_str(&String::from_utf8_lossy(&output.data)),
             Item::Exit(exit) => break exit.code,
         }
     };
-    assert_eq!((exit, seen.as_str()), (4, "24 80\r\nyes\r\ngot yes\r\n"));
+    assert_eq!((exit, text.as_str()), (4, "24 80\r\nyes\r\ngot yes\r\n"));
     let listed = v1::ListPtysRequest { session_id: session.clone() };
     let listed = api.ptys().list_ptys(listed).await.unwrap().into_inner().ptys;
-    assert_eq!(listed, [v1::Terminal { exit_code: Some(4), ..made.clone() }]);
-    let delete = v1::DeletePtyRequest { pty_id: made.id.clone() };
+    assert_eq!(listed, [v1::Terminal { exit_code: Some(4), ..terminal.clone() }]);
+    let delete = v1::DeletePtyRequest { pty_id: terminal.id.clone() };
     api.ptys().delete_pty(delete.clone()).await.unwrap();
     assert_refused(api.ptys().delete_pty(delete).await, Code::NotFound, "pty_not_found");
     let outside = v1::CreatePtyRequest { directory: "/etc".to_owned(), ..shell(&session, "true") };
@@ -115,8 +116,8 @@ impl Socket {
             Some(Ok(Message::Text(text))) => self.seen.push_str(&text),
             Some(Ok(Message::Binary(data))) => {
                 assert_eq!(data[0], 0);
-                let told: Value = serde_json::from_slice(&data[1..]).unwrap();
-                self.cursors.push(told["cursor"].as_u64().unwrap());
+                let control: Value = serde_json::from_slice(&data[1..]).unwrap();
+                self.cursors.push(control["cursor"].as_u64().unwrap());
             }
             Some(Ok(Message::Close(_)) | Err(_)) | None => return false,
             Some(Ok(other)) => panic!("{other:?}"),
@@ -132,18 +133,18 @@ impl Socket {
 }
 
 /// Waits for the next event of this type in a stream.
-async fn event(stream: &mut reqwest::Response, seen: &mut String, kind: &str) -> Value {
+async fn event(stream: &mut reqwest::Response, unread: &mut String, kind: &str) -> Value {
     loop {
-        while let Some((frame, rest)) = seen.split_once("\n\n") {
+        while let Some((frame, rest)) = unread.split_once("\n\n") {
             let data = frame.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or("null");
             let event: Value = serde_json::from_str(data).unwrap();
-            *seen = rest.to_owned();
+            *unread = rest.to_owned();
             if event["type"] == kind {
                 return event["properties"].clone();
             }
         }
         let chunk = stream.chunk().await.unwrap().expect("the stream continues");
-        seen.push_str(std::str::from_utf8(&chunk).unwrap());
+        unread.push_str(std::str::from_utf8(&chunk).unwrap());
     }
 }
 
@@ -152,26 +153,26 @@ async fn an_opencode_client_can_use_terminals() {
     let stack = Stack::start().await;
     let client = Client::of(&stack);
     let mut stream = client.request(Method::GET, "/event").send().await.unwrap();
-    let mut heard = String::new();
-    event(&mut stream, &mut heard, "server.connected").await;
+    let mut unread = String::new();
+    event(&mut stream, &mut unread, "server.connected").await;
     assert_eq!(client.call(Method::GET, "/pty", json!({})).await, (StatusCode::OK, json!([])));
     let shells = client.call(Method::GET, "/pty/shells", json!({})).await.1;
     assert_eq!(shells[0], json!({"path": "/bin/bash", "name": "bash", "acceptable": true}));
     let new = json!({"command": "/bin/sh", "title": "t", "cwd": DIRECTORY, "env": {"PS1": "$ "}});
-    let (status, made) = client.call(Method::POST, "/pty", new).await;
-    let id = made["id"].as_str().unwrap().to_owned();
+    let (status, terminal) = client.call(Method::POST, "/pty", new).await;
+    let id = terminal["id"].as_str().unwrap().to_owned();
     let want = json!({
-        "id": id, "title": "t", "command": "/bin/sh", "args": ["-l"], "cwd": DIRECTORY, "pid": made["pid"],
+        "id": id, "title": "t", "command": "/bin/sh", "args": ["-l"], "cwd": DIRECTORY, "pid": terminal["pid"],
         "status": "running",
     });
-    assert_eq!((status, &made), (StatusCode::OK, &want));
-    assert_eq!(event(&mut stream, &mut heard, "pty.created").await, json!({"info": want}));
+    assert_eq!((status, &terminal), (StatusCode::OK, &want));
+    assert_eq!(event(&mut stream, &mut unread, "pty.created").await, json!({"info": want}));
     assert_eq!(client.call(Method::GET, "/pty", json!({})).await.1, json!([want]));
     let path = format!("/pty/{id}");
     let change = json!({"title": "new", "size": {"rows": 20, "cols": 100}});
     let (_, changed) = client.call(Method::PUT, &path, change).await;
     assert_eq!(changed["title"], "new");
-    assert_eq!(event(&mut stream, &mut heard, "pty.updated").await["info"], changed);
+    assert_eq!(event(&mut stream, &mut unread, "pty.updated").await["info"], changed);
 
     let mut socket = client
         .connect(&id, &format!("directory={DIRECTORY}&ticket={}", client.ticket(&id).await))
@@ -201,11 +202,11 @@ async fn an_opencode_client_can_use_terminals() {
     while future.next().await {}
     assert!(rest.seen.contains("exit 5") && !rest.seen.contains('☃'), "{:?}", rest.seen);
     assert!(!future.seen.contains('☃'), "{:?}", future.seen);
-    assert_eq!(event(&mut stream, &mut heard, "pty.exited").await, json!({"id": id, "exitCode": 5}));
+    assert_eq!(event(&mut stream, &mut unread, "pty.exited").await, json!({"id": id, "exitCode": 5}));
     let (_, ended) = client.call(Method::GET, &path, json!({})).await;
     assert_eq!((&ended["status"], &ended["exitCode"]), (&json!("exited"), &json!(5)));
     assert_eq!(client.call(Method::DELETE, &path, json!({})).await, (StatusCode::OK, json!(true)));
-    assert_eq!(event(&mut stream, &mut heard, "pty.deleted").await, json!({"id": id}));
+    assert_eq!(event(&mut stream, &mut unread, "pty.deleted").await, json!({"id": id}));
     let (status, gone) = client.call(Method::GET, &path, json!({})).await;
     assert_eq!((status, &gone["_tag"]), (StatusCode::NOT_FOUND, &json!("PtyNotFoundError")));
 }

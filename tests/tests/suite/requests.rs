@@ -12,9 +12,9 @@ const ASK: [(&str, PermissionVerdict); 1] = [("bash", PermissionVerdict::Ask)];
 
 /// Waits until a session is parked for a permission, and returns the id of the request.
 async fn wait_for_permission(watch: &mut Watch) -> String {
-    let asked = watch.until(|seen| seen.kind == "permission.asked").await;
-    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
-    asked.properties["id"].as_str().unwrap().to_owned()
+    let permission = watch.until(|event| event.kind == "permission.asked").await;
+    watch.until(|event| event.kind == "flotilla.session.waiting").await;
+    permission.properties["id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -75,11 +75,11 @@ async fn requests_of_a_grandchild_are_listed_at_the_root() {
         stack.api.permissions().list_permissions(open).await.unwrap().into_inner().permissions
     };
     assert_eq!(list(false).await, [], "it has no request");
-    let asked = list(true).await.remove(0);
+    let permission = list(true).await.remove(0);
     let child = stack.api.children(&root).await.remove(0).id;
     let leaf = stack.api.children(&child).await.remove(0).id;
-    assert_eq!((asked.session_id.as_str(), asked.permission.as_str()), (leaf.as_str(), "bash"));
-    stack.api.reply(&asked.id, PermissionAnswer::Once, "").await.unwrap();
+    assert_eq!((permission.session_id.as_str(), permission.permission.as_str()), (leaf.as_str(), "bash"));
+    stack.api.reply(&permission.id, PermissionAnswer::Once, "").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     assert_eq!(stack.api.tool_calls(&leaf).await[0].result, "allowed\n");
 }
@@ -98,10 +98,10 @@ async fn always_allows_later_calls_and_a_refusal_reaches_the_model() {
     stack.api.reply(&second, PermissionAnswer::Reject, "use printf").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let calls = stack.api.tool_calls(&session).await;
-    let said: Vec<_> = calls.iter().map(|call| call.result.as_str()).collect();
-    assert_eq!(said, ["same\n", "same\n", "The person refused this call and says: use printf"]);
-    let replied = watch.transcript.events.iter().filter(|seen| seen.kind == "permission.replied");
-    let replies: Vec<_> = replied.map(|seen| seen.properties["reply"].as_str().unwrap()).collect();
+    let results: Vec<_> = calls.iter().map(|call| call.result.as_str()).collect();
+    assert_eq!(results, ["same\n", "same\n", "The person refused this call and says: use printf"]);
+    let replied = watch.transcript.events.iter().filter(|event| event.kind == "permission.replied");
+    let replies: Vec<_> = replied.map(|event| event.properties["reply"].as_str().unwrap()).collect();
     assert_eq!(replies, ["always", "reject"]);
 }
 
@@ -131,7 +131,7 @@ async fn a_refusal_without_a_message_ends_the_turn_and_its_other_requests() {
     stack.api.prompt(&session, &format!("@tools\n{one}\n{other}\n@text another way")).await.unwrap();
     let first = wait_for_permission(&mut watch).await;
     stack.api.reply(&first, PermissionAnswer::Reject, "use printf").await.unwrap();
-    watch.until(|seen| seen.properties["part"]["text"] == "another way").await;
+    watch.until(|event| event.properties["part"]["text"] == "another way").await;
     assert_eq!(watch.until_idle().await, "done");
     for call in &stack.api.tool_calls(&session).await[2..] {
         assert_eq!(call.result, "The person refused this call and says: use printf");
@@ -223,9 +223,13 @@ async fn a_session_without_people_continues_or_ends() {
         );
     }
     let fails = make(v1::OnAsk::Fail).await;
-    let (outcome, seen) = run(api, &fails, &prompt).await;
+    let (outcome, transcript) = run(api, &fails, &prompt).await;
     assert_eq!(outcome, "needs_human");
-    assert!(seen.error().unwrap().to_string().contains("bash needs a person's answer"), "{:?}", seen.error());
+    assert!(
+        transcript.error().unwrap().to_string().contains("bash needs a person's answer"),
+        "{:?}",
+        transcript.error()
+    );
     let open = api.permissions().list_permissions(v1::ListPermissionsRequest::default()).await.unwrap();
     assert_eq!(open.into_inner().permissions, [], "there was no request");
     // A subtask of a failed turn must not continue.
@@ -259,8 +263,8 @@ async fn a_question_is_answered_and_an_abort_closes_it() {
         "@tool question {\"questions\":[{\"question\":\"Which colour?\",\"options\":[{\"label\":\"red\"}]}]}";
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &format!("{question}\n@text over")).await.unwrap();
-    let asked = watch.until(|seen| seen.kind == "question.asked").await;
-    let id = asked.properties["id"].as_str().unwrap().to_owned();
+    let event = watch.until(|event| event.kind == "question.asked").await;
+    let id = event.properties["id"].as_str().unwrap().to_owned();
     let answer = |id: &str, label: &str| v1::ReplyQuestionRequest {
         question_id: id.to_owned(),
         answers: vec![v1::QuestionAnswer { labels: vec![label.to_owned()] }],
@@ -270,9 +274,9 @@ async fn a_question_is_answered_and_an_abort_closes_it() {
     assert!(stack.api.tool_calls(&session).await[0].result.contains("\"Which colour?\" = \"red\""));
 
     stack.api.prompt(&session, &format!("{question}\n@text over")).await.unwrap();
-    let asked = watch.until(|seen| seen.kind == "question.asked").await;
-    let id = asked.properties["id"].as_str().unwrap().to_owned();
-    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    let event = watch.until(|event| event.kind == "question.asked").await;
+    let id = event.properties["id"].as_str().unwrap().to_owned();
+    watch.until(|event| event.kind == "flotilla.session.waiting").await;
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
     let open = stack.api.questions().list_questions(v1::ListQuestionsRequest::default()).await.unwrap();
@@ -288,6 +292,6 @@ async fn a_rule_that_forbids_a_tool_hides_it() {
     let (outcome, _) = run(&stack.api, &session, &format!("{}\n@text over", bash("echo never"))).await;
     assert_eq!(outcome, "done");
     assert!(stack.api.tool_calls(&session).await[0].result.contains("forbids"));
-    let asked = stack.model.journal.requests();
-    assert!(!asked[0].body["tools"].to_string().contains("\"bash\""));
+    let requests = stack.model.journal.requests();
+    assert!(!requests[0].body["tools"].to_string().contains("\"bash\""));
 }

@@ -30,11 +30,11 @@ async fn check_calls(stack: &Stack, before: &str, calls: &[(&str, Value, &str, &
     for (tool, input, _, _) in calls {
         prompt.push_str(&format!("@tool {tool} {input}\n"));
     }
-    let (outcome, seen) = run(&stack.api, &session, &prompt).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
-    let made = stack.api.tool_calls(&session).await;
-    let made = &made[made.len() - calls.len()..];
-    for (call, (tool, input, status, text)) in made.iter().zip(calls) {
+    let (outcome, transcript) = run(&stack.api, &session, &prompt).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    let tool_calls = stack.api.tool_calls(&session).await;
+    let tool_calls = &tool_calls[tool_calls.len() - calls.len()..];
+    for (call, (tool, input, status, text)) in tool_calls.iter().zip(calls) {
         assert_eq!((call.tool.as_str(), call.status.as_str()), (*tool, *status), "{input}: {}", call.result);
         assert!(call.result.contains(text), "{tool} {input}: wanted {text:?} in {:?}", call.result);
     }
@@ -58,9 +58,9 @@ async fn unavailable_repositories_end_the_turn_with_the_reason() {
     std::fs::create_dir(stack.repositories.join("plain")).unwrap();
     let check = async |url: String, revision: &str, code: &str| {
         let session = session_at(&stack, &url, revision).await.unwrap();
-        let (outcome, seen) = run(&stack.api, &session, "@text I need no file.").await;
+        let (outcome, transcript) = run(&stack.api, &session, "@text I need no file.").await;
         assert_eq!(outcome, "failed", "{url}");
-        let error = seen.error().unwrap();
+        let error = transcript.error().unwrap();
         assert_eq!(
             (&error["name"], &error["data"]["ref"]),
             (&"UnknownError".into(), &code.into()),
@@ -208,8 +208,8 @@ async fn a_fork_bomb_is_bounded_and_the_session_continues() {
         "@tool bash {bomb}\n@tool write {}\n",
         json!({"filePath": "/workspace/after", "content": "x"})
     );
-    let (outcome, seen) = run(&stack.api, &session, &prompt).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, &prompt).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     let calls = stack.api.tool_calls(&session).await;
     assert!(calls[0].result.len() <= limits::TOOL_OUTPUT_BYTES_MAX, "{}", calls[0].result.len());
     assert_eq!(calls[1].status, "completed", "files can be written whatever runs: {:?}", calls[1]);
@@ -228,18 +228,19 @@ async fn endless_output_is_bounded_and_names_the_file_with_the_rest() {
     let stack = Stack::start().await;
     let session = stack.session().await;
     let endless = json!({"command": "yes", "timeout": 1_000});
-    let (outcome, seen) = run(&stack.api, &session, &format!("@tool bash {endless}\n")).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
-    for event in &seen.events {
+    let (outcome, transcript) = run(&stack.api, &session, &format!("@tool bash {endless}\n")).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
+    for event in &transcript.events {
         let bytes = event.properties.to_string().len();
         // The output occurs twice: as the answer and as live output, each line end escaped.
         assert!(bytes < 4 * limits::TOOL_OUTPUT_BYTES_MAX, "{} with {bytes} bytes", event.kind);
     }
-    let said = stack.api.tool_calls(&session).await[0].result.clone();
-    assert!(said.len() <= limits::TOOL_OUTPUT_BYTES_MAX, "{}", said.len());
-    let rest = said.split("the whole output is in ").nth(1).expect("the result names the file with the rest");
+    let output = stack.api.tool_calls(&session).await[0].result.clone();
+    assert!(output.len() <= limits::TOOL_OUTPUT_BYTES_MAX, "{}", output.len());
+    let rest =
+        output.split("the whole output is in ").nth(1).expect("the result names the file with the rest");
     let path = rest.split([' ', '\n', ')']).next().unwrap();
-    assert!(said.contains("stopped after"), "{}", domain::text::tail(&said, 300));
+    assert!(output.contains("stopped after"), "{}", domain::text::tail(&output, 300));
     let read = format!("@tool read {}\n", json!({"filePath": path, "offset": 1000, "limit": 2}));
     assert_eq!(run(&stack.api, &session, &read).await.0, "done");
     let read = stack.api.tool_calls(&session).await.pop().unwrap();
@@ -359,9 +360,13 @@ async fn lost_files_are_never_replaced_without_a_persons_word() {
     let revert = v1::RevertSessionRequest { session_id: session.clone(), message_id, part_id: String::new() };
     assert_refused(sessions.revert_session(revert).await, Code::FailedPrecondition, "workspace_lost");
     for _ in 0..2 {
-        let (outcome, seen) = run(&stack.api, &session, &bash("ls")).await;
+        let (outcome, transcript) = run(&stack.api, &session, &bash("ls")).await;
         assert_eq!(outcome, "failed");
-        assert!(seen.error().unwrap().to_string().contains("workspace_lost"), "{:?}", seen.error());
+        assert!(
+            transcript.error().unwrap().to_string().contains("workspace_lost"),
+            "{:?}",
+            transcript.error()
+        );
     }
 
     restart(&stack).await.unwrap();

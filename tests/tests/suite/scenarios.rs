@@ -119,23 +119,23 @@ async fn play(stack: &Stack, store: &Store, scenario: &Scenario, lose_after: Opt
             continue;
         }
         loop {
-            let Some(seen) = client.watch.next().await else { continue };
+            let Some(event) = client.watch.next().await else { continue };
             events += 1;
             if !was_lost && lose_after.is_some_and(|after| events >= after) {
                 was_lost = lose(stack, store, &client.session).await;
             }
-            let info = &seen.properties["info"];
+            let info = &event.properties["info"];
             if info["role"] == "assistant" && !info["time"]["completed"].is_null() {
                 step_ends.push(events);
             }
-            match seen.kind.as_str() {
+            match event.kind.as_str() {
                 "permission.asked" | "question.asked" => {
-                    let id = seen.properties["id"].as_str().unwrap();
+                    let id = event.properties["id"].as_str().unwrap();
                     client.perform(scenario, Moment::Asked, id).await;
                     client.answer(scenario.answer, id).await.expect("it is open");
                     client.perform(scenario, Moment::Answered, id).await;
                 }
-                "session.idle" if seen.seq > client.accepted => break,
+                "session.idle" if event.seq > client.accepted => break,
                 _ => {}
             }
         }

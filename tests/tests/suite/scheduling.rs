@@ -79,9 +79,9 @@ async fn a_session_that_crashes_its_workers_is_quarantined_until_its_release() {
     blame.execute(&mut database).await.unwrap();
     let mut watch = Watch::start(&stack.api, &poison).await;
     stack.add_worker().await;
-    let told = watch.until(|seen| seen.kind == "flotilla.session.quarantined").await;
-    assert!(told.properties["reason"].as_str().unwrap().contains("5 times"), "{told:?}");
-    watch.until(|seen| seen.properties["status"]["type"] == "idle").await;
+    let event = watch.until(|event| event.kind == "flotilla.session.quarantined").await;
+    assert!(event.properties["reason"].as_str().unwrap().contains("5 times"), "{event:?}");
+    watch.until(|event| event.properties["status"]["type"] == "idle").await;
     assert_eq!(Watch::start(&stack.api, &innocent).await.until_idle().await, "done");
     let wait = stack.api.get(&poison).await.wait.unwrap();
     assert_eq!(wait.reason, "quarantined");
@@ -106,7 +106,7 @@ async fn an_operator_can_list_and_kill_running_sessions() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &format!("{}\n@text over", bash("echo on; sleep 100"))).await.unwrap();
-    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "on\n").await;
+    watch.until(|event| event.properties["part"]["state"]["metadata"]["output"] == "on\n").await;
     let (operator, page) = (stack.operator(), None);
     let lines = operator.admin().list_queue(v1::ListQueueRequest { page }).await.unwrap().into_inner().lines;
     assert_eq!((lines.len(), lines[0].tenant_name.as_str(), lines[0].running), (1, "acme", 1));
@@ -130,8 +130,8 @@ async fn an_operator_can_list_and_kill_running_sessions() {
         ..Default::default()
     };
     operator.admin().kill_session(kill).await.unwrap();
-    let told = watch.until(|seen| seen.kind == "flotilla.session.quarantined").await;
-    assert_eq!(told.properties["reason"], "an operator stopped it: runs amok");
+    let event = watch.until(|event| event.kind == "flotilla.session.quarantined").await;
+    assert_eq!(event.properties["reason"], "an operator stopped it: runs amok");
     let state = stack.api.get(&session).await;
     assert_eq!((state.state(), state.epoch), (v1::SessionState::Quarantined, 2));
     let release = v1::ReleaseSessionRequest { session_id: session.clone(), ..Default::default() };
@@ -149,19 +149,19 @@ async fn a_drained_worker_hands_its_commands_over_and_takes_no_sessions() {
     let mut watch = Watch::start(&stack.api, &session).await;
     let command = bash("echo ran >> count; echo on; sleep 8; cat count");
     stack.api.prompt(&session, &format!("{command}\n@text over")).await.unwrap();
-    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "on\n").await;
+    watch.until(|event| event.properties["part"]["state"]["metadata"]["output"] == "on\n").await;
     stack.add_worker().await;
     assert_eq!(
         stack.operator().admin().drain_worker(drain("worker-1", false)).await.unwrap().into_inner().asked,
         1
     );
-    let started = watch.until(|seen| seen.kind == "flotilla.loop.started").await;
+    let started = watch.until(|event| event.kind == "flotilla.loop.started").await;
     assert_eq!(started.properties["worker"], "worker-2", "while the command runs");
     assert_eq!(watch.until_idle().await, "done");
     assert_eq!(stack.api.tool_calls(&session).await[0].result, "on\nran\n", "it ran once");
     for _ in 0..3 {
-        let (_, seen) = run(&stack.api, &session, "@text more").await;
-        let started = seen.events.iter().rfind(|seen| seen.kind == "flotilla.loop.started").unwrap();
+        let (_, transcript) = run(&stack.api, &session, "@text more").await;
+        let started = transcript.events.iter().rfind(|event| event.kind == "flotilla.loop.started").unwrap();
         assert_eq!(started.properties["worker"], "worker-2");
     }
     assert_refused(
@@ -205,7 +205,7 @@ async fn parent_of_a_busy_child(stack: &Stack) -> (String, Watch, String) {
     let mut watch = Watch::start(&stack.api, &session).await;
     let below = task(&format!("{}\n@text never", bash("sleep 100")));
     stack.api.prompt(&session, &format!("{below}\n@text over")).await.unwrap();
-    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    watch.until(|event| event.kind == "flotilla.session.waiting").await;
     let child = stack.api.children(&session).await.remove(0).id;
     (session, watch, child)
 }
@@ -237,7 +237,7 @@ async fn a_killed_or_deleted_session_frees_its_slot_while_the_model_is_silent() 
     for session in [&killed, &deleted] {
         let mut watch = Watch::start(&stack.api, session).await;
         stack.api.prompt(session, "@stall\n@text never").await.unwrap();
-        watch.until(|seen| seen.properties["part"]["type"] == "step-start").await;
+        watch.until(|event| event.properties["part"]["type"] == "step-start").await;
         if session == &killed {
             let kill = v1::KillSessionRequest { session_id: session.clone(), ..Default::default() };
             stack.operator().admin().kill_session(kill).await.unwrap();
@@ -264,7 +264,7 @@ async fn sessions_of_two_tenants_with_one_id_do_not_disturb_each_other() {
     other.sessions().create_session(request).await.unwrap();
     let mut watch = Watch::start(&other, &id).await;
     other.prompt(&id, "@stall\n@text never").await.unwrap();
-    watch.until(|seen| seen.properties["part"]["type"] == "step-start").await;
+    watch.until(|event| event.properties["part"]["type"] == "step-start").await;
     assert_eq!(run(&stack.api, &id, "@text own").await.0, "done", "while the other one runs");
 
     let kill = |tenant: &str| v1::KillSessionRequest {
@@ -280,7 +280,7 @@ async fn sessions_of_two_tenants_with_one_id_do_not_disturb_each_other() {
     let refused = operator.admin().kill_session(kill(nobody)).await;
     assert_refused(refused, Code::NotFound, "session_not_found");
     operator.admin().kill_session(kill(&other.tenant_id)).await.unwrap();
-    watch.until(|seen| seen.kind == "flotilla.session.quarantined").await;
+    watch.until(|event| event.kind == "flotilla.session.quarantined").await;
     e2e::turn::assert_works(&stack.api, &id).await;
     let release =
         |tenant: &str| v1::ReleaseSessionRequest { session_id: id.clone(), tenant_id: tenant.to_owned() };
@@ -340,7 +340,7 @@ async fn a_long_back_off_holds_no_slot() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@status 429 retry-after=4 times=1\n@text at last").await.unwrap();
-    let waiting = watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    let waiting = watch.until(|event| event.kind == "flotilla.session.waiting").await;
     assert_eq!(waiting.properties["reason"], "back_off");
     let other = stack.session().await;
     assert_eq!(run(&stack.api, &other, "@text meanwhile").await.0, "done");
@@ -348,6 +348,6 @@ async fn a_long_back_off_holds_no_slot() {
     assert_eq!(watch.until_idle().await, "done");
     watch.transcript.assert_gap_free();
     let retries =
-        watch.transcript.events.iter().filter(|seen| seen.properties["status"]["type"] == "retry").count();
+        watch.transcript.events.iter().filter(|event| event.properties["status"]["type"] == "retry").count();
     assert_eq!(retries, 1);
 }

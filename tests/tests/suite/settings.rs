@@ -48,8 +48,8 @@ async fn each_level_of_settings_binds_lower_levels_and_values_show_their_origin(
     let wide = json!({"permission": {"bash": "allow"}, "default_agent": "build"});
     let repository = testkit::git::repository(&[("opencode.json", &wide.to_string()), ("a", "a")]);
     let session = stack.session_on(&repository).await;
-    let (outcome, seen) = run(&stack.api, &session, &bash("rm a")).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(&stack.api, &session, &bash("rm a")).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     assert_eq!(stack.api.tool_calls(&session).await[0].result, FORBIDDEN);
     let talk = stack.api.conversation(&session).await;
     let answer = &talk.last().unwrap().0;
@@ -71,8 +71,8 @@ async fn each_level_of_settings_binds_lower_levels_and_values_show_their_origin(
     assert_eq!(stack.api.tool_calls(&empty).await[0].result, FORBIDDEN);
     let none = v1::SetSettingsRequest::default();
     stack.api.settings().set_settings(none).await.unwrap();
-    let told = stack.api.settings().get_settings(v1::GetSettingsRequest::default()).await.unwrap();
-    assert_eq!(told.into_inner().settings, None);
+    let answer = stack.api.settings().get_settings(v1::GetSettingsRequest::default()).await.unwrap();
+    assert_eq!(answer.into_inner().settings, None);
     run(&stack.api, &empty, &bash("rm -f a")).await;
     assert_ne!(stack.api.tool_calls(&empty).await[1].result, FORBIDDEN);
 }
@@ -82,10 +82,10 @@ async fn settings_decide_the_model_and_its_context_size() {
     let stack = Stack::start().await;
     set(&stack, "", &json!({"disabled_providers": ["gemini"]})).await;
     let session = stack.session().await;
-    let (outcome, seen) = run_on(&stack.api, &session, "gemini", "@text never").await;
+    let (outcome, transcript) = run_on(&stack.api, &session, "gemini", "@text never").await;
     assert_eq!(outcome, "failed");
-    let told = seen.error().unwrap().to_string();
-    assert!(told.contains("model_not_found") && told.contains("do not allow"), "{told}");
+    let error = transcript.error().unwrap().to_string();
+    assert!(error.contains("model_not_found") && error.contains("do not allow"), "{error}");
     assert!(stack.model.journal.requests().is_empty());
 
     // A context that one answer fills: the next turn starts with a summary.
@@ -129,12 +129,12 @@ async fn invalid_settings_are_refused_with_their_position_and_change_nothing() {
         ("{\"model\": \"a\\u0000/b\"}", "NUL"),
         (&format!("{{\"model\": \"a/{}\"}}", "x".repeat(300_000)), "at most 262144 bytes"),
     ] {
-        let told = refused(document).await;
-        assert!(told.contains(want), "{want}: {told}");
+        let message = refused(document).await;
+        assert!(message.contains(want), "{want}: {message}");
     }
-    let kept =
+    let answer =
         stack.api.settings().get_settings(v1::GetSettingsRequest::default()).await.unwrap().into_inner();
-    assert_eq!(kept.settings.unwrap().document, "{\"model\":\"chat/demo\"}");
+    assert_eq!(answer.settings.unwrap().document, "{\"model\":\"chat/demo\"}");
 }
 
 #[tokio::test]
@@ -158,8 +158,8 @@ async fn agents_of_stored_settings_work_without_a_repository() {
     let mut watch = Watch::start(&stack.api, &session).await;
     ask("critic", vec![mention("critic")]).await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
-    let asked = stack.model.journal.requests()[0].body.to_string();
-    assert!(asked.contains("You only criticize.") && asked.contains("critic"), "{asked}");
+    let request = stack.model.journal.requests()[0].body.to_string();
+    assert!(request.contains("You only criticize.") && request.contains("critic"), "{request}");
     for (agent, parts) in [("pirate", vec![]), ("", vec![mention("pirate")]), ("", vec![mention("title")])] {
         assert_refused(ask(agent, parts).await, Code::InvalidArgument, "agent_unknown");
     }

@@ -77,7 +77,7 @@ async fn theirs(api: &Api) -> ForeignIds {
 async fn open_request(api: &Api, kind: &str, prompt: &str) -> String {
     let session = api.session_with_rules(&[("bash", v1::PermissionVerdict::Ask)]).await;
     api.prompt(&session, prompt).await.unwrap();
-    let request = Watch::start(api, &session).await.until(|seen| seen.kind == kind).await;
+    let request = Watch::start(api, &session).await.until(|event| event.kind == kind).await;
     request.properties["id"].as_str().unwrap().to_owned()
 }
 
@@ -357,12 +357,13 @@ async fn lists_and_workspaces_show_only_the_callers_tenant() {
     let questions = api.questions().list_questions(v1::ListQuestionsRequest::default()).await.unwrap();
     assert_eq!((sessions.sessions.len(), projects.projects.len(), keys.keys.len()), (1, 1, 1));
     let talk = api.conversation(&own).await;
-    let (_, seen) = run(&api, &own, "@text again").await;
-    let shown = format!("{sessions:?}{projects:?}{keys:?}{permissions:?}{questions:?}{talk:?}{seen:?}");
+    let (_, transcript) = run(&api, &own, "@text again").await;
+    let answers =
+        format!("{sessions:?}{projects:?}{keys:?}{permissions:?}{questions:?}{talk:?}{transcript:?}");
     for secret in
         [CANARY, &theirs.session, &theirs.project, &theirs.message, &theirs.tenant, &theirs.key_prefix]
     {
-        assert!(!shown.contains(secret), "{secret} is shown");
+        assert!(!answers.contains(secret), "{secret} is shown");
     }
     let to_model = stack.model.journal.requests().into_iter();
     let to_model = to_model.filter(|request| request.headers.get("x-session-id") == Some(&own));

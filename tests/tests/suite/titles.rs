@@ -16,9 +16,9 @@ use tonic::Code;
 async fn create_untitled(api: &Api, source: Option<v1::Source>) -> String {
     let request =
         v1::CreateSessionRequest { project_id: api.project_id.clone(), source, ..Default::default() };
-    let made = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap();
-    assert!(is_default(&made.title), "{}", made.title);
-    made.id
+    let session = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap();
+    assert!(is_default(&session.title), "{}", session.title);
+    session.id
 }
 
 /// Returns the model requests for a title of a session.
@@ -53,8 +53,8 @@ async fn listed(api: &Api, include_archived: bool) -> Vec<String> {
     sessions.into_iter().map(|session| session.id).collect()
 }
 
-fn has_title(seen: &Event, title: &str) -> bool {
-    seen.kind == "session.updated" && seen.properties["info"]["title"] == title
+fn has_title(event: &Event, title: &str) -> bool {
+    event.kind == "session.updated" && event.properties["info"]["title"] == title
 }
 
 #[tokio::test]
@@ -64,13 +64,13 @@ async fn the_first_prompt_creates_a_title_whose_cost_is_recorded() {
     let session = create_untitled(api, None).await;
     let prompt = "@title @usage input=100 output=7\n@title @text <think>They greet.</think>\n@title @text  A greeting\n\
                   @usage input=10 output=5\n@text Hello";
-    let (outcome, seen) = run(api, &session, prompt).await;
+    let (outcome, transcript) = run(api, &session, prompt).await;
     assert_eq!(outcome, "done");
-    let titled = seen.events.iter().position(|seen| has_title(seen, "A greeting"));
+    let titled = transcript.events.iter().position(|event| has_title(event, "A greeting"));
     assert!(
-        titled.is_some_and(|at| at < seen.events.len() - 1),
+        titled.is_some_and(|at| at < transcript.events.len() - 1),
         "the title was announced before the end of the turn: {:?}",
-        seen.kinds()
+        transcript.kinds()
     );
     let state = api.get(&session).await;
     let tokens = state.tokens.unwrap();
@@ -157,17 +157,18 @@ async fn settings_of_the_repository_configure_the_title_agent() {
 #[tokio::test]
 async fn a_missing_title_has_no_effect_on_the_session() {
     let stack = Stack::start().await;
-    let check = async |said: &str, requests: usize| {
+    let check = async |directive: &str, requests: usize| {
         let session = create_untitled(&stack.api, None).await;
         let began = Instant::now();
-        let (outcome, seen) = run(&stack.api, &session, &format!("@title {said}\n@text Here it is.")).await;
-        assert_eq!((outcome.as_str(), seen.error()), ("done", None), "{said}");
-        assert!(began.elapsed() < Duration::from_millis(limits::TITLE_CALL_MS / 2), "{said}");
+        let (outcome, transcript) =
+            run(&stack.api, &session, &format!("@title {directive}\n@text Here it is.")).await;
+        assert_eq!((outcome.as_str(), transcript.error()), ("done", None), "{directive}");
+        assert!(began.elapsed() < Duration::from_millis(limits::TITLE_CALL_MS / 2), "{directive}");
         let talk = stack.api.conversation(&session).await;
-        assert!(talk[1].1.iter().any(|part| part["text"] == "Here it is."), "{said}");
-        assert_eq!(talk.len(), 2, "{said}: a title is no message");
-        assert!(is_default(&title(&stack.api, &session).await), "{said}");
-        assert_eq!(title_requests(&stack, &session).len(), requests, "{said}");
+        assert!(talk[1].1.iter().any(|part| part["text"] == "Here it is."), "{directive}");
+        assert_eq!(talk.len(), 2, "{directive}: a title is no message");
+        assert!(is_default(&title(&stack.api, &session).await), "{directive}");
+        assert_eq!(title_requests(&stack, &session).len(), requests, "{directive}");
     };
     tokio::join!(
         check("@status 401", 1),
@@ -226,7 +227,7 @@ async fn a_title_from_a_person_is_kept() {
         ("Mine", 12),
         "the cost of the call is recorded"
     );
-    assert!(!watch.transcript.events.iter().any(|seen| has_title(seen, "The machine says so")));
+    assert!(!watch.transcript.events.iter().any(|event| has_title(event, "The machine says so")));
 }
 
 #[tokio::test]
@@ -241,7 +242,7 @@ async fn the_next_worker_repeats_the_call_for_a_title() {
     // The other session only lacks its title.
     let mut watch_over = Watch::start(&stack.api, &over).await;
     stack.api.prompt(&over, &format!("{title_later}\n@text over")).await.unwrap();
-    watch_over.until(|seen| seen.properties["info"]["time"]["completed"].is_number()).await;
+    watch_over.until(|event| event.properties["info"]["time"]["completed"].is_number()).await;
     assert_eq!((title_requests(&stack, &running).len(), title_requests(&stack, &over).len()), (1, 1));
     stack.crash_worker(0);
     stack.add_worker().await;
@@ -272,7 +273,7 @@ async fn a_busy_session_can_be_renamed_and_archived_and_a_prompt_restores_it() {
     assert!(changed.title == "New name" && changed.archived_at_ms > 0, "{changed:?}");
     assert_eq!(watch.until_idle().await, "done");
     watch.transcript.assert_gap_free();
-    assert!(watch.transcript.events.iter().any(|seen| has_title(seen, "New name")));
+    assert!(watch.transcript.events.iter().any(|event| has_title(event, "New name")));
     let state = api.get(&session).await;
     assert_eq!((state.title.as_str(), state.archived_at_ms), ("New name", changed.archived_at_ms));
     assert_eq!((listed(api, false).await, listed(api, true).await), (vec![], vec![session.clone()]));

@@ -16,18 +16,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Runs one call in `session` and returns its result.
 async fn call(api: &Api, session: &str, tool: &str, input: &Value) -> (String, String) {
-    let (outcome, seen) = run(api, session, &format!("@tool {tool} {input}\n@text over")).await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(api, session, &format!("@tool {tool} {input}\n@text over")).await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
     let call = api.tool_calls(session).await.pop().unwrap();
     (call.status, call.result)
 }
 
 /// Asserts that the call ends as `status`, and that the result contains all of `wants`.
 async fn check(api: &Api, session: &str, (tool, input): (&str, Value), (status, wants): (&str, &[&str])) {
-    let (had, said) = call(api, session, tool, &input).await;
-    assert_eq!(had, status, "{tool} {input}: {said}");
+    let (had, output) = call(api, session, tool, &input).await;
+    assert_eq!(had, status, "{tool} {input}: {output}");
     for want in wants {
-        assert!(said.contains(want), "{tool} {input}: {want:?} is not in {said}");
+        assert!(output.contains(want), "{tool} {input}: {want:?} is not in {output}");
     }
 }
 
@@ -181,13 +181,13 @@ async fn a_rule_binds_every_command_of_a_line_and_every_call_of_a_batch() {
     api.prompt(session, &format!("{}\n{}\n@text over", bash("cd . && touch a"), bash("touch b")))
         .await
         .unwrap();
-    let asked = watch.until(|seen| seen.kind == "permission.asked").await.properties;
+    let permission = watch.until(|event| event.kind == "permission.asked").await.properties;
     assert_eq!(
-        (&asked["patterns"], &asked["always"]),
+        (&permission["patterns"], &permission["always"]),
         (&json!(["cd .", "touch a"]), &json!(["cd *", "touch *"]))
     );
     let answer = v1::ReplyPermissionRequest {
-        permission_id: asked["id"].as_str().unwrap().to_owned(),
+        permission_id: permission["id"].as_str().unwrap().to_owned(),
         answer: PermissionAnswer::Always.into(),
         message: String::new(),
         ..Default::default()

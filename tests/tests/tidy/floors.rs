@@ -18,12 +18,12 @@ struct Graph {
 
 impl Graph {
     fn new(name: &str, modules: &[Module]) -> Self {
-        let known: BTreeSet<&Path> = modules.iter().map(|module| &module.path).collect();
+        let paths: BTreeSet<&Path> = modules.iter().map(|module| &module.path).collect();
         let groups = modules.iter().filter(|module| module.is_group).map(|module| module.path.clone());
         let groups: BTreeSet<Path> = groups.collect();
         let mut arrows = BTreeMap::new();
         for module in modules {
-            let targets = module.imports.iter().filter_map(|import| resolve(&module.path, import, &known));
+            let targets = module.imports.iter().filter_map(|import| resolve(&module.path, import, &paths));
             let targets = targets.filter(|target| *target != module.path && !groups.contains(target));
             arrows.insert(module.path.clone(), targets.collect());
         }
@@ -74,12 +74,12 @@ impl Graph {
 }
 
 /// Resolves a path in the module `from`; `None` for a path to another crate.
-fn resolve(from: &Path, import: &[String], known: &BTreeSet<&Path>) -> Option<Path> {
+fn resolve(from: &Path, import: &[String], paths: &BTreeSet<&Path>) -> Option<Path> {
     let (mut at, mut rest): (Path, &[String]) = match import.first()?.as_str() {
         "crate" => (vec![], &import[1..]),
         "self" => (from.clone(), &import[1..]),
         "super" => (from.clone(), import),
-        first if known.contains(&[from.as_slice(), &[first.to_owned()]].concat()) => (from.clone(), import),
+        first if paths.contains(&[from.as_slice(), &[first.to_owned()]].concat()) => (from.clone(), import),
         _ => return None,
     };
     while rest.first().is_some_and(|segment| segment == "super") {
@@ -88,7 +88,7 @@ fn resolve(from: &Path, import: &[String], known: &BTreeSet<&Path>) -> Option<Pa
     }
     for segment in rest {
         at.push(segment.clone());
-        if !known.contains(&at) {
+        if !paths.contains(&at) {
             at.pop();
             break;
         }

@@ -104,24 +104,24 @@ async fn a_frozen_redis_delays_no_nudge_and_a_tree_only_once() {
     // is enough.
     for _ in 0..TRIES {
         let interrupted = within("the interrupt returns", bus.interrupt(&entries));
-        let mut heard = std::pin::pin!(within("all nudges are heard", async {
-            let mut heard = BTreeSet::new();
-            while heard.len() < sessions.len() {
+        let mut all_nudges = std::pin::pin!(within("all nudges are heard", async {
+            let mut nudged = BTreeSet::new();
+            while nudged.len() < sessions.len() {
                 let (_, session) = nudges.next_nudge().await;
-                heard.extend(sessions.contains(&session).then_some(session));
+                nudged.extend(sessions.contains(&session).then_some(session));
             }
-            heard
+            nudged
         }));
         tokio::select! {
             biased;
-            heard = &mut heard => {
-                assert_eq!(heard, sessions);
+            nudged = &mut all_nudges => {
+                assert_eq!(nudged, sessions);
                 return within("the interrupt returns", bus.interrupt(&entries)).await;
             }
             () = interrupted => {}
         }
         // The next attempt must not see any of them.
-        heard.await;
+        all_nudges.await;
     }
     panic!("it waited for Redis before it nudged");
 }

@@ -100,8 +100,8 @@ async fn a_tenant_receives_notices_of_its_sessions_projects_and_itself() {
         publisher.notify(tenant, of, &notice);
     }
     for of in subjects {
-        let (heard, news) = within("news arrives", reader.next()).await.unwrap();
-        let News::Notice(told) = news else { panic!("{news:?}") };
-        assert_eq!((heard, told.project_name.as_str(), told.reader.as_str()), (Some(of), "app", "ann"));
+        let (subject, news) = within("news arrives", reader.next()).await.unwrap();
+        let News::Notice(notice) = news else { panic!("{news:?}") };
+        assert_eq!((subject, notice.project_name.as_str(), notice.reader.as_str()), (Some(of), "app", "ann"));
     }
 }

@@ -69,8 +69,8 @@ async fn rings_and_nudges_do_not_accumulate_during_an_outage() {
         within("a nudge is heard among the old ones", async {
             loop {
                 bus.nudge(tenant, &last);
-                let heard = nudges.next_nudge();
-                if tokio::time::timeout(std::time::Duration::from_millis(50), heard).await
+                let nudge = nudges.next_nudge();
+                if tokio::time::timeout(std::time::Duration::from_millis(50), nudge).await
                     == Ok((tenant, last.clone()))
                 {
                     break;

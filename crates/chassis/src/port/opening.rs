@@ -44,23 +44,23 @@ pub(super) async fn open(
     within: Duration,
     admission: Arc<Admission>,
 ) -> io::Result<Connection> {
-    let (protocol, said) = tokio::time::timeout(within, hear(&mut stream)).await??;
-    Ok(Connection { protocol, stream, said, admission })
+    let (protocol, bytes) = tokio::time::timeout(within, hear(&mut stream)).await??;
+    Ok(Connection { protocol, stream, said: bytes, admission })
 }
 
 async fn hear(stream: &mut TcpStream) -> io::Result<(Protocol, Vec<u8>)> {
-    let mut said = [0; PREFACE.len()];
-    let mut known = 0;
-    while known < PREFACE.len() {
-        match stream.read(&mut said[known..]).await? {
+    let mut bytes = [0; PREFACE.len()];
+    let mut length = 0;
+    while length < PREFACE.len() {
+        match stream.read(&mut bytes[length..]).await? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => known += read,
+            read => length += read,
         }
-        if !PREFACE.starts_with(&said[..known]) {
-            return Ok((Protocol::Http1, said[..known].to_vec()));
+        if !PREFACE.starts_with(&bytes[..length]) {
+            return Ok((Protocol::Http1, bytes[..length].to_vec()));
         }
     }
-    Ok((Protocol::Http2, said.to_vec()))
+    Ok((Protocol::Http2, bytes.to_vec()))
 }
 
 impl AsyncRead for Connection {

@@ -38,9 +38,9 @@ impl Port {
     }
 
     /// Returns the bytes that the server sends until it closes the connection.
-    async fn answer_to(&self, sent: &str) -> String {
+    async fn answer_to(&self, text: &str) -> String {
         let mut stream = self.connect().await;
-        stream.write_all(sent.as_bytes()).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
         to_end(stream).await
     }
 
@@ -92,27 +92,27 @@ async fn requests_carry_the_address_of_their_sender() {
 async fn a_request_reaches_its_route_unchanged() {
     let port = Port::start(Bounds::default()).await;
     let headers = "Host: x\r\nX-A: 1\r\nx-b: \u{e9}\r\nx-a: 2\r\nConnection: close\r\n\r\n";
-    let seen = "host=\"x\" x-a=\"1\" x-a=\"2\" x-b=\"\\xc3\\xa9\" connection=\"close\"";
+    let header_list = "host=\"x\" x-a=\"1\" x-a=\"2\" x-b=\"\\xc3\\xa9\" connection=\"close\"";
     for uri in ["/told?q=%20a&q=b", "http://other:1/told?q"] {
-        let told = port.answer_to(&format!("GET {uri} HTTP/1.1\r\n{headers}")).await;
-        let told = told.rsplit_once("\r\n\r\n").unwrap().1;
-        assert_eq!(told, format!("{uri} HTTP/1.1 {seen}"));
+        let answer = port.answer_to(&format!("GET {uri} HTTP/1.1\r\n{headers}")).await;
+        let body = answer.rsplit_once("\r\n\r\n").unwrap().1;
+        assert_eq!(body, format!("{uri} HTTP/1.1 {header_list}"));
     }
 }
 
 #[tokio::test]
 async fn a_silent_connection_is_closed() {
     let port = Port::start(Bounds { opening: SHORT, ..Bounds::default() }).await;
-    for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
-        assert_eq!(port.answer_to(said).await, "", "{said:?}");
+    for prefix in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
+        assert_eq!(port.answer_to(prefix).await, "", "{prefix:?}");
     }
 }
 
 #[tokio::test]
 async fn a_connection_with_an_incomplete_head_is_closed() {
     let port = Port::start(Bounds { head: SHORT, ..Bounds::default() }).await;
-    for said in ["G", "GET / HTTP/1.1\r\nhost: x\r\n", "GET / HTTP/1.1\r\nhost: x\r\nx-a: "] {
-        assert_eq!(port.answer_to(said).await, "", "{said:?}");
+    for prefix in ["G", "GET / HTTP/1.1\r\nhost: x\r\n", "GET / HTTP/1.1\r\nhost: x\r\nx-a: "] {
+        assert_eq!(port.answer_to(prefix).await, "", "{prefix:?}");
     }
     // Idle time between two requests counts as a missing head.
     assert!(port.answer_to("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.ends_with("127.0.0.1"));

@@ -117,15 +117,15 @@ impl Open {
 
     pub(crate) fn to_json(&self) -> Value {
         match self {
-            Self::Permission(asked) => json!({
-                "id": asked.id, "session_id": asked.session_id, "permission": asked.permission,
-                "patterns": asked.patterns, "always": asked.always, "asked_at_ms": asked.asked_at_ms,
-                "expires_at_ms": asked.expires_at_ms,
+            Self::Permission(permission) => json!({
+                "id": permission.id, "session_id": permission.session_id, "permission": permission.permission,
+                "patterns": permission.patterns, "always": permission.always, "asked_at_ms": permission.asked_at_ms,
+                "expires_at_ms": permission.expires_at_ms,
             }),
-            Self::Question(asked) => json!({
-                "id": asked.id, "session_id": asked.session_id, "asked_at_ms": asked.asked_at_ms,
-                "expires_at_ms": asked.expires_at_ms,
-                "questions": asked.items.iter().map(|item| json!({
+            Self::Question(question) => json!({
+                "id": question.id, "session_id": question.session_id, "asked_at_ms": question.asked_at_ms,
+                "expires_at_ms": question.expires_at_ms,
+                "questions": question.items.iter().map(|item| json!({
                     "header": item.header, "question": item.question, "multiple": item.multiple,
                     "options": item.options.iter().map(|option| json!({
                         "label": option.label, "description": option.description,

@@ -89,9 +89,9 @@ fn fetch(git: &Git, export: &Export, file: &Path) -> Result<()> {
     let has = |commit: &str| git.is(&["cat-file", "-e", &format!("{commit}^{{commit}}")]);
     if !has(&export.base_commit) {
         // The session may have started from uncommitted changes of this machine.
-        let kept = bundle::dirty_file(&export.base_commit)?;
-        if kept.exists() {
-            unbundle(git, &kept)?;
+        let dirty_bundle = bundle::dirty_file(&export.base_commit)?;
+        if dirty_bundle.exists() {
+            unbundle(git, &dirty_bundle)?;
         }
     }
     // A result without changes is the base itself, and its bundle may be empty.

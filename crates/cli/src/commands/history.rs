@@ -103,15 +103,15 @@ mod tests {
 
     #[test]
     fn a_revert_shows_what_it_changed_and_how_to_take_it_back() {
-        let shown = |diff: &str| {
+        let report = |diff: &str| {
             let revert =
                 Revert { message_id: "msg_1".to_owned(), diff: diff.to_owned(), ..Default::default() };
             let session = Session { id: "ses_1".to_owned(), revert: Some(revert), ..Default::default() };
             reverted(&session, Paint::Plain)
         };
         let back = "the next prompt removes the messages, and `flotilla unrevert ses_1` undoes the revert\n";
-        assert_eq!(shown(""), format!("no file changed; {back}"));
+        assert_eq!(report(""), format!("no file changed; {back}"));
         let diff = "diff --git a/x b/x\n-a\n";
-        assert_eq!(shown(diff), format!("{diff}\nthe files are reverted; {back}"));
+        assert_eq!(report(diff), format!("{diff}\nthe files are reverted; {back}"));
     }
 }

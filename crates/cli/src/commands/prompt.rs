@@ -189,12 +189,12 @@ async fn hand_in(
     client: &Client,
     id: &str,
     prompt: AcceptPromptRequest,
-    shown: &watch::ShowArgs,
+    options: &watch::ShowArgs,
 ) -> Result<Exit> {
     // Subscribe before the prompt is sent, so that its first event is not missed.
     let reading = Reading::of_what_comes(client, id).await?;
     let accepted = accept(client, id, prompt).await?;
-    show(client, reading.not_before(accepted.event_seq), accepted, shown).await
+    show(client, reading.not_before(accepted.event_seq), accepted, options).await
 }
 
 /// The rules of the new session. Questions must be enabled explicitly, because no person may be there to answer them.

@@ -90,20 +90,20 @@ pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
             break;
         }
     }
-    let shown = if arguments.all { sessions.len() } else { sessions.len().min(LIST_MAX) };
+    let count = if arguments.all { sessions.len() } else { sessions.len().min(LIST_MAX) };
     if arguments.json {
-        for session in &sessions[..shown] {
+        for session in &sessions[..count] {
             out::line(&json::session(session).to_string())?;
         }
     } else {
         let table = if arguments.waiting { waiting_table } else { table };
-        out::write(&table(&sessions[..shown], show::now_ms(), Paint::for_stdout()))?;
+        out::write(&table(&sessions[..count], show::now_ms(), Paint::for_stdout()))?;
     }
     if sessions.is_empty() && arguments.waiting {
         out::note("no session waits");
     } else if sessions.is_empty() {
         out::note("no sessions yet; `flotilla run \"…\"` starts one");
-    } else if shown < sessions.len() || !cursor.is_empty() {
+    } else if count < sessions.len() || !cursor.is_empty() {
         out::note("… there are more; --all shows them");
     }
     Ok(Exit::Done)

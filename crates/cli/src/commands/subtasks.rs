@@ -40,8 +40,8 @@ impl Subtasks {
     }
 
     /// Removes requests that were returned before.
-    pub(crate) fn fresh(&mut self, asked: Vec<Open>) -> Vec<Open> {
-        asked.into_iter().filter(|open| self.shown.insert(open.id().to_owned())).collect()
+    pub(crate) fn fresh(&mut self, requests: Vec<Open>) -> Vec<Open> {
+        requests.into_iter().filter(|open| self.shown.insert(open.id().to_owned())).collect()
     }
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Look {
 /// If the server refuses the call or cannot be reached.
 pub(crate) async fn look(client: &Client, session_id: &str) -> Result<Look> {
     let session = client::get_session(client, session_id).await?;
-    let mut asked = answer::list(client, session_id).await?;
-    asked.retain(|open| open.session_id() != session_id);
+    let mut requests = answer::list(client, session_id).await?;
+    requests.retain(|open| open.session_id() != session_id);
     let waits = session.wait.as_ref().filter(|_| session.state() == SessionState::Waiting);
-    let is_stuck = waits.is_some_and(|wait| wait.asking > 0 && wait.going_on == 0) && !asked.is_empty();
-    Ok(Look { asked, is_stuck })
+    let is_stuck = waits.is_some_and(|wait| wait.asking > 0 && wait.going_on == 0) && !requests.is_empty();
+    Ok(Look { asked: requests, is_stuck })
 }
 
 #[cfg(test)]

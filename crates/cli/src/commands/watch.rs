@@ -162,8 +162,8 @@ impl View {
     }
 
     /// Shows new requests of subtasks.
-    fn show_asked(&mut self, asked: Vec<Open>) -> Result<()> {
-        for open in self.subtasks.fresh(asked) {
+    fn show_asked(&mut self, requests: Vec<Open>) -> Result<()> {
+        for open in self.subtasks.fresh(requests) {
             if self.json {
                 out::line(&json!({"subtask_asks": open.to_json()}).to_string())?;
             } else {

@@ -118,8 +118,9 @@ fn numbers(wait: &Wait) -> String {
     if wait.reason == "budget" {
         return String::new();
     }
-    let said = wait.sentence.contains(&format!("{used} ")) && wait.sentence.contains(&format!("of {max}"));
-    if *max == 0 || said { String::new() } else { format!(" ({used} of {max})") }
+    let has_numbers =
+        wait.sentence.contains(&format!("{used} ")) && wait.sentence.contains(&format!("of {max}"));
+    if *max == 0 || has_numbers { String::new() } else { format!(" ({used} of {max})") }
 }
 
 #[cfg(test)]

@@ -82,10 +82,11 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
     };
     pack(&file, &["HEAD", &reference])?;
     if let Some(parent) = made {
-        let kept = dirty_file(&commit)?;
-        fs::create_dir_all(kept.parent().unwrap_or(Path::new("/"))).context("make the cache directory")?;
+        let dirty_bundle = dirty_file(&commit)?;
+        fs::create_dir_all(dirty_bundle.parent().unwrap_or(Path::new("/")))
+            .context("make the cache directory")?;
         let without = parent.map(|parent| format!("^{parent}"));
-        pack(&kept, &["HEAD"].into_iter().chain(without.as_deref()).collect::<Vec<_>>())?;
+        pack(&dirty_bundle, &["HEAD"].into_iter().chain(without.as_deref()).collect::<Vec<_>>())?;
     }
     let (size_bytes, sha256) = digest(&file).context("read the bundle")?;
     if size_bytes > limits::BUNDLE_BYTES_MAX {

@@ -204,20 +204,21 @@ async fn begin(
 /// stored in `credentials.json`.
 async fn bootstrap(data: &Path, servers: &local::stack::Stack, tenant: &str) -> Result<(Bootstrap, String)> {
     let file = data.join("credentials.json");
-    let kept = fs::read(&file).ok().and_then(|json| serde_json::from_slice::<Credentials>(&json).ok());
-    let key = match &kept {
-        Some(kept) => Key::Keep { tenant_id: &kept.tenant_id },
+    let old_credentials =
+        fs::read(&file).ok().and_then(|json| serde_json::from_slice::<Credentials>(&json).ok());
+    let key = match &old_credentials {
+        Some(old_credentials) => Key::Keep { tenant_id: &old_credentials.tenant_id },
         None => Key::New,
     };
-    let made = gateway::admin::bootstrap(&servers.postgres_url, tenant, key).await;
-    let made = made.context("migrate the database and create the tenant")?;
-    if let (None, Some(kept)) = (&made.api_key, kept) {
-        return Ok((made, kept.api_key));
+    let bootstrap = gateway::admin::bootstrap(&servers.postgres_url, tenant, key).await;
+    let bootstrap = bootstrap.context("migrate the database and create the tenant")?;
+    if let (None, Some(old_credentials)) = (&bootstrap.api_key, old_credentials) {
+        return Ok((bootstrap, old_credentials.api_key));
     }
-    let (tenant_id, api_key) = (made.tenant_id.clone(), made.api_key.clone().unwrap_or_default());
+    let (tenant_id, api_key) = (bootstrap.tenant_id.clone(), bootstrap.api_key.clone().unwrap_or_default());
     let credentials = Credentials { tenant: tenant.to_owned(), tenant_id, api_key };
     private::write(&file, &serde_json::to_string(&credentials)?)?;
-    Ok((made, credentials.api_key))
+    Ok((bootstrap, credentials.api_key))
 }
 
 /// Starts services in parallel, waits until all are ready and returns their addresses.

@@ -11,9 +11,9 @@ impl Paint {
     /// Colours on a terminal, unless NO_COLOR is set (<https://no-color.org>).
     pub(crate) fn for_stdout() -> Self {
         use std::io::IsTerminal as _;
-        let wanted = std::io::stdout().is_terminal()
+        let is_colour = std::io::stdout().is_terminal()
             && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        if wanted { Self::Colour } else { Self::Plain }
+        if is_colour { Self::Colour } else { Self::Plain }
     }
 
     pub(crate) fn dim(self, text: &str) -> String {

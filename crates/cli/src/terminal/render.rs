@@ -232,19 +232,19 @@ impl Renderer {
             self.texts.insert(id.clone(), Text { reasoning, ..Text::default() });
             self.waiting.push_back(id.clone());
         }
-        let known = self.texts.get(&id).map(|known| known.text.as_str()).unwrap_or_default();
+        let old_text = self.texts.get(&id).map(|known| known.text.as_str()).unwrap_or_default();
         // Another attempt wrote a different text: the text on the screen is obsolete.
-        let again = !text.starts_with(known) && !known.starts_with(&text);
+        let again = !text.starts_with(old_text) && !old_text.starts_with(&text);
         if again {
             self.note("· written again:");
         }
-        let Some(known) = self.texts.get_mut(&id) else { return };
-        known.ended = !part["time"]["end"].is_null();
+        let Some(part_text) = self.texts.get_mut(&id) else { return };
+        part_text.ended = !part["time"]["end"].is_null();
         if again {
-            known.written = 0;
+            part_text.written = 0;
         }
-        if again || text.len() > known.text.len() {
-            known.text = text;
+        if again || text.len() > part_text.text.len() {
+            part_text.text = text;
         }
         self.write_waiting(id);
     }
@@ -254,12 +254,12 @@ impl Renderer {
             return;
         }
         // A part that is not known yet is not shown: its own event carries the text.
-        let Some(known) = self.texts.get_mut(&delta.part_id) else { return };
+        let Some(part_text) = self.texts.get_mut(&delta.part_id) else { return };
         let Ok(offset) = usize::try_from(delta.offset_bytes) else { return };
         // The part's next event repairs a gap (an offset that is too large).
-        let Some(overlap) = known.text.len().checked_sub(offset) else { return };
+        let Some(overlap) = part_text.text.len().checked_sub(offset) else { return };
         let Some(rest) = delta.text.get(overlap..).filter(|rest| !rest.is_empty()) else { return };
-        known.text.push_str(rest);
+        part_text.text.push_str(rest);
         // In a live stream, a part is over when the next one has text: the event that ends reasoning may arrive only
         // at the end of the answer.
         while self.waiting.contains(&delta.part_id)
@@ -317,7 +317,7 @@ impl Renderer {
         let status = text_of(&state["status"]);
         let subtask = subtask(state);
         let shown_as = format!("{status}{subtask}");
-        if self.tools.get(&id).is_some_and(|shown| *shown == shown_as) {
+        if self.tools.get(&id).is_some_and(|previous| *previous == shown_as) {
             return;
         }
         let name = one_line(&text_of(&part["tool"]), TITLE_CHARS);

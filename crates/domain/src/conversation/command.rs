@@ -119,15 +119,15 @@ mod tests {
 
     #[test]
     fn a_text_asks_for_a_command_and_remembers_it() {
-        let asked = CommandRequest {
+        let request = CommandRequest {
             name: "review".to_owned(),
             arguments: "main".to_owned(),
             progress: Progress::Asked,
         };
-        let text = asked.text();
+        let text = request.text();
         assert_eq!((text.text.as_str(), text.synthetic), ("/review main", None));
-        assert_eq!(CommandRequest::of(&text), Some(asked.clone()));
-        let expanded = CommandRequest { progress: Progress::Expanded, ..asked };
+        assert_eq!(CommandRequest::of(&text), Some(request.clone()));
+        let expanded = CommandRequest { progress: Progress::Expanded, ..request };
         assert_eq!(CommandRequest::of(&expanded.mark(text)), Some(expanded));
         assert_eq!(CommandRequest::of(&Text::default()), None);
         assert_eq!(CommandRequest::of(&Text::default().marked(COMMAND, "review")), None);

@@ -101,10 +101,10 @@ pub fn tail_start(sizes: &[(u64, bool)], window: &Window) -> Option<usize> {
 /// Returns the old outputs that the worker leaves out, as indexes of `outputs`: the tokens of tool outputs, newest first, without
 /// those of the last turns. The newest outputs stay, and a small saving is not worth losing the provider's cache.
 pub fn prunable(outputs: &[u64]) -> Vec<usize> {
-    let (mut seen, mut freed, mut places) = (0_u64, 0_u64, vec![]);
+    let (mut total, mut freed, mut places) = (0_u64, 0_u64, vec![]);
     for (place, tokens) in outputs.iter().enumerate() {
-        seen = seen.saturating_add(*tokens);
-        if seen > PRUNE_PROTECT_TOKENS {
+        total = total.saturating_add(*tokens);
+        if total > PRUNE_PROTECT_TOKENS {
             freed = freed.saturating_add(*tokens);
             places.push(place);
         }
@@ -171,8 +171,8 @@ mod tests {
     fn a_tail_is_a_quarter_within_bounds() {
         let tail = |context| window(context, None, 1_000).tail_tokens();
         assert_eq!((tail(5_000), tail(21_000), tail(1_000_000)), (2_000, 5_000, 15_000));
-        let asked = Window { tail_tokens: Some(7), ..window(5_000, None, 1_000) };
-        assert_eq!(asked.tail_tokens(), 7);
+        let custom = Window { tail_tokens: Some(7), ..window(5_000, None, 1_000) };
+        assert_eq!(custom.tail_tokens(), 7);
     }
 
     #[test]

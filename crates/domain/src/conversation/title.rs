@@ -31,9 +31,9 @@ pub fn is_default(title: &str) -> bool {
 /// Returns the title in a model's answer: its first line with any text, without reasoning and control characters, cut to
 /// [`TITLE_CHARS_MAX`] and [`NAME_BYTES_MAX`]. `None` if there is no such line.
 pub fn of_answer(answer: &str) -> Option<String> {
-    let said = without_thoughts(answer);
+    let text = without_thoughts(answer);
     let plain = |line: &str| line.replace(char::is_control, " ").trim().to_owned();
-    let line = said.lines().map(plain).find(|line| !line.is_empty())?;
+    let line = text.lines().map(plain).find(|line| !line.is_empty())?;
     if line.chars().count() <= TITLE_CHARS_MAX && line.len() <= NAME_BYTES_MAX {
         return Some(line);
     }
@@ -43,13 +43,13 @@ pub fn of_answer(answer: &str) -> Option<String> {
 
 /// Removes reasoning. Some servers put it into the answer between marks, of which the first or the last may be missing.
 fn without_thoughts(answer: &str) -> String {
-    let (mut said, mut rest) = (String::new(), answer);
+    let (mut text, mut rest) = (String::new(), answer);
     while let Some((before, thought)) = rest.split_once("<think>") {
-        said.push_str(before);
+        text.push_str(before);
         rest = thought.split_once("</think>").map_or("", |(_, after)| after);
     }
-    said.push_str(rest);
-    said.rsplit_once("</think>").map_or(said.as_str(), |(_, after)| after).to_owned()
+    text.push_str(rest);
+    text.rsplit_once("</think>").map_or(text.as_str(), |(_, after)| after).to_owned()
 }
 
 #[cfg(test)]

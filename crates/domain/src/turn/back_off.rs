@@ -16,7 +16,7 @@ const RETRY_CAP_MS: u64 = 30_000;
 )]
 pub(super) fn back_off_ms(failed: u32, retry_after_ms: Option<u64>, jitter: f64) -> u64 {
     let (wait, share) = match retry_after_ms {
-        Some(asked) => (asked, 0.1),
+        Some(wait_ms) => (wait_ms, 0.1),
         None => {
             let doublings = failed.saturating_sub(1).min(16);
             (RETRY_BASE_MS.saturating_mul(1 << doublings).min(RETRY_CAP_MS), 0.25)

@@ -372,7 +372,8 @@ impl State {
 
     fn fail(&mut self, failed: u32, failure: ModelFailure, timing: Timing) -> Vec<Action> {
         let wait_ms = back_off_ms(failed, failure.retry_after_ms, timing.jitter);
-        let asks_too_much = failure.retry_after_ms.is_some_and(|asked| asked > RETRY_AFTER_MAX_MS);
+        let asks_too_much =
+            failure.retry_after_ms.is_some_and(|retry_after_ms| retry_after_ms > RETRY_AFTER_MAX_MS);
         if !failure.retryable || failed > MODEL_RETRIES_MAX || asks_too_much {
             return self.close(failure.error);
         }

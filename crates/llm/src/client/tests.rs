@@ -92,7 +92,7 @@ async fn a_whole_answer_arrives_in_every_protocol() {
         answer.blocks.retain(|block| !is_mark(block));
         let [
             Block::Reasoning { text, signature, details, .. },
-            said,
+            text_block,
             Block::ToolCall { name, input, .. },
             list,
         ] = answer.blocks.as_slice()
@@ -101,7 +101,7 @@ async fn a_whole_answer_arrives_in_every_protocol() {
         };
         assert_eq!((text.as_str(), signature.is_some()), ("think hard", protocol == Protocol::Anthropic));
         assert_eq!(details.is_some(), protocol == Protocol::OpenAiResponses);
-        assert_eq!(said, &Block::Text("Grüße 😀!".to_owned()));
+        assert_eq!(text_block, &Block::Text("Grüße 😀!".to_owned()));
         assert_eq!((name.as_str(), input), ("bash", &json!({"command":"true"})));
         assert!(matches!(list, Block::ToolCall { name, .. } if name == "list"), "{list:?}");
         // Gemini does not report cache writes.
@@ -189,7 +189,7 @@ async fn each_refusal_gets_its_kind() {
 async fn a_broken_answer_fails_after_its_earlier_events() {
     let client = Client::new().unwrap();
     let server = Server::start(Script::default()).await;
-    for (directive, kind, said) in [
+    for (directive, kind, partial_text) in [
         ("@html", ErrorKind::Protocol, ""),
         ("@garbage", ErrorKind::Protocol, ""),
         ("@garbage 2", ErrorKind::Protocol, "abcd"),
@@ -212,7 +212,7 @@ async fn a_broken_answer_fails_after_its_earlier_events() {
                 [Block::Text(text)] => text.as_str(),
                 _ => "",
             };
-            assert_eq!(text, said, "{protocol:?} {directive}");
+            assert_eq!(text, partial_text, "{protocol:?} {directive}");
         }
     }
 }

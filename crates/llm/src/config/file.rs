@@ -94,9 +94,9 @@ fn chosen(key: &str, table: &Table, providers: &Providers) -> Result<Option<(Str
     match providers.find(pair.0, pair.1) {
         Some(_) => Ok(Some(owned(pair))),
         None => {
-            let known = providers.known().join(", ");
+            let models = providers.known().join(", ");
             Err(problem(format!(
-                "`{}/{}` is not a configured model; the configured models are {known}",
+                "`{}/{}` is not a configured model; the configured models are {models}",
                 pair.0, pair.1
             )))
         }
@@ -105,8 +105,8 @@ fn chosen(key: &str, table: &Table, providers: &Providers) -> Result<Option<(Str
 
 fn provider(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option<Provider> {
     let kind = keys.text("kind");
-    let known = Protocol::ALL.into_iter().find(|protocol| Some(protocol.as_str()) == kind.as_deref());
-    let Some(protocol) = known else {
+    let protocol = Protocol::ALL.into_iter().find(|protocol| Some(protocol.as_str()) == kind.as_deref());
+    let Some(protocol) = protocol else {
         let kinds = Protocol::ALL.map(Protocol::as_str).join(", ");
         match kind {
             Some(other) => keys.say("kind", format!("`{other}` must be one of {kinds}")),
@@ -155,9 +155,9 @@ fn provider(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option
 
 fn api_key(keys: &mut Keys<'_>, env: &dyn Fn(&str) -> Option<String>, usual: Option<&str>) -> Option<ApiKey> {
     let set = |name: &str| env(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-    let given = keys.text("api_key");
+    let inline_key = keys.text("api_key");
     let named = keys.text("api_key_env");
-    match (given, named) {
+    match (inline_key, named) {
         (Some(_), Some(_)) => {
             keys.say("api_key", "give either api_key or api_key_env");
             None

@@ -233,8 +233,8 @@ fn the_environment_alone_is_enough() {
 #[test]
 fn keys_are_never_shown() {
     let config = from_env(&env).unwrap();
-    let shown = format!("{config:?}");
-    assert!(shown.contains("***") && !shown.contains("sk-a"), "{shown}");
+    let text = format!("{config:?}");
+    assert!(text.contains("***") && !text.contains("sk-a"), "{text}");
 }
 
 #[test]

@@ -71,11 +71,11 @@ pub(crate) fn find_error(value: &Value) -> Option<Error> {
 
 fn build(status: Option<u16>, detail: &Detail) -> Error {
     let kind = kind(status, detail);
-    let said = sentence(kind);
+    let sentence = sentence(kind);
     let status_text = status.map(|status| format!(" (HTTP {status})")).unwrap_or_default();
     let message = match detail.message.as_str() {
-        "" => format!("{said}{status_text}"),
-        message => format!("{said}{status_text}: {message}"),
+        "" => format!("{sentence}{status_text}"),
+        message => format!("{sentence}{status_text}: {message}"),
     };
     let mut error = Error::new(kind, message);
     error.status = status;

@@ -27,9 +27,10 @@ pub(crate) fn entries(messages: &[Message]) -> Vec<Entry<'_>> {
             }
             Message::Assistant(parts) => {
                 let is_said = |(at, part): &(usize, &AssistantPart)| says(part) || separates(parts, *at);
-                let said: Vec<_> = parts.iter().enumerate().filter(is_said).map(|(_, part)| part).collect();
-                if !said.is_empty() {
-                    entries.push(Entry::Assistant(said));
+                let content: Vec<_> =
+                    parts.iter().enumerate().filter(is_said).map(|(_, part)| part).collect();
+                if !content.is_empty() {
+                    entries.push(Entry::Assistant(content));
                 }
                 let results = results(parts, &messages[at + 1..]);
                 entries.extend((!results.is_empty()).then_some(Entry::Results(results)));
@@ -70,7 +71,7 @@ fn separates(parts: &[AssistantPart], at: usize) -> bool {
 /// The results of the calls in `parts`, from the messages before the next answer.
 fn results<'a>(parts: &'a [AssistantPart], later: &'a [Message]) -> Vec<Cow<'a, ToolResult>> {
     let until_next = || later.iter().take_while(|message| !matches!(message, Message::Assistant(_)));
-    let given = |id: &str| {
+    let result_of = |id: &str| {
         let results = until_next().filter_map(|message| match message {
             Message::ToolResults(results) => results.iter().find(|result| result.call_id == id),
             Message::User(_) | Message::Assistant(_) => None,
@@ -78,7 +79,7 @@ fn results<'a>(parts: &'a [AssistantPart], later: &'a [Message]) -> Vec<Cow<'a, 
         results.map(Cow::Borrowed).next()
     };
     let result = |part: &'a AssistantPart| match part {
-        AssistantPart::ToolCall { id, name, .. } => Some(given(id).unwrap_or_else(|| {
+        AssistantPart::ToolCall { id, name, .. } => Some(result_of(id).unwrap_or_else(|| {
             Cow::Owned(ToolResult {
                 call_id: id.clone(),
                 name: name.clone(),

@@ -39,10 +39,10 @@ fn every_call_has_one_result_right_after_it() {
         Message::ToolResults(vec![result("c1", "too late", false)]),
     ];
     let entries = entries(&messages);
-    let [Entry::Assistant(said), Entry::Results(results), Entry::User(_)] = entries.as_slice() else {
+    let [Entry::Assistant(parts), Entry::Results(results), Entry::User(_)] = entries.as_slice() else {
         panic!("{entries:?}")
     };
-    assert_eq!(said.len(), 2);
+    assert_eq!(parts.len(), 2);
     let got: Vec<_> = results.iter().map(|result| (result.call_id.as_str(), result.text.as_str())).collect();
     assert_eq!(got, [("c1", "The tool call has no result: it was interrupted."), ("c2", "two")]);
     assert!(results[0].is_error && !results[1].is_error);
@@ -116,9 +116,9 @@ fn every_protocols_request_contains_media_from_tools() {
 
     let media = |mime: &str, name: &str| media(mime, name, Source::Base64("AA==".to_owned()));
     let read = |name: &str, mime: &str| {
-        let seen = ToolResult { media: vec![media(mime, name)], ..result("c1", "read", false) };
+        let results = vec![ToolResult { media: vec![media(mime, name)], ..result("c1", "read", false) }];
         super::Request {
-            messages: vec![Message::Assistant(vec![call("c1", json!({}))]), Message::ToolResults(vec![seen])],
+            messages: vec![Message::Assistant(vec![call("c1", json!({}))]), Message::ToolResults(results)],
             ..super::Request::default()
         }
     };
@@ -135,7 +135,7 @@ fn every_protocols_request_contains_media_from_tools() {
             gemini::request::body(model, request)["contents"][1]["parts"].take(),
         ]
     };
-    let given = "<system-reminder>\nOther output of the tools above:\n</system-reminder>";
+    let reminder = "<system-reminder>\nOther output of the tools above:\n</system-reminder>";
     let tool = |text: &str| json!({"role":"tool","tool_call_id":"c1","content":text});
     let answered =
         |text: &str| json!({"functionResponse":{"id":"c1","name":"bash","response":{"output":text}}});
@@ -146,7 +146,7 @@ fn every_protocols_request_contains_media_from_tools() {
         bodies(&seeing, &png),
         [
             claude(json!([{"type":"text","text":"read"},{"type":"image","source":source("image/png")}])),
-            json!([tool("read"), {"role":"user","content":[{"type":"text","text":given},
+            json!([tool("read"), {"role":"user","content":[{"type":"text","text":reminder},
             {"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]),
             json!([{"type":"input_text","text":"read"},
             {"type":"input_image","image_url":"data:image/png;base64,AA==","detail":"auto"}]),
@@ -159,7 +159,7 @@ fn every_protocols_request_contains_media_from_tools() {
             claude(
                 json!([{"type":"text","text":"read"},{"type":"document","source":source("application/pdf")}])
             ),
-            json!([tool("read"), {"role":"user","content":[{"type":"text","text":given},
+            json!([tool("read"), {"role":"user","content":[{"type":"text","text":reminder},
             {"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}}]}]),
             json!([{"type":"input_text","text":"read"},
             {"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}]),
@@ -167,16 +167,16 @@ fn every_protocols_request_contains_media_from_tools() {
         ]
     );
     for (request, name, mime) in [(png, "a.png", "image/png"), (pdf, "a.pdf", "application/pdf")] {
-        let said = format!(
+        let error = format!(
             "ERROR: Cannot read \"{name}\" (this model does not support {mime} input). Inform the user."
         );
-        let both = format!("read\n{said}");
+        let both = format!("read\n{error}");
         assert_eq!(
             bodies(&blind, &request),
             [
-                claude(json!([{"type":"text","text":"read"},{"type":"text","text":said}])),
+                claude(json!([{"type":"text","text":"read"},{"type":"text","text":error}])),
                 json!([tool(&both)]),
-                json!([{"type":"input_text","text":"read"},{"type":"input_text","text":said}]),
+                json!([{"type":"input_text","text":"read"},{"type":"input_text","text":error}]),
                 json!([answered(&both)]),
             ]
         );

@@ -69,8 +69,8 @@ fn is_empty(roots: &Roots, path: &str) -> bool {
 }
 
 fn names(all: &[String]) -> String {
-    let shown = all.iter().take(NAMED_MAX).map(|name| domain::text::head(name, NAME_BYTES_MAX));
-    let mut names = shown.collect::<Vec<_>>().join(", ");
+    let heads = all.iter().take(NAMED_MAX).map(|name| domain::text::head(name, NAME_BYTES_MAX));
+    let mut names = heads.collect::<Vec<_>>().join(", ");
     if all.len() > NAMED_MAX {
         names.push_str(&format!(", and {} more", all.len() - NAMED_MAX));
     }

@@ -28,8 +28,8 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Reads bytes of a file.
 pub(super) fn file(roots: &Roots, request: &v1::ReadFileRequest) -> Result<v1::ReadFileResponse, Failure> {
-    let wanted = usize_or(request.bytes_max, FILE_READ_BYTES);
-    if wanted > limits::FILE_BYTES_MAX {
+    let bytes_max = usize_or(request.bytes_max, FILE_READ_BYTES);
+    if bytes_max > limits::FILE_BYTES_MAX {
         let text = format!("the read is too large; the limit is {} bytes", limits::FILE_BYTES_MAX);
         return Err(Failure::new(FailureCode::FileTooLarge, text));
     }
@@ -39,7 +39,7 @@ pub(super) fn file(roots: &Roots, request: &v1::ReadFileRequest) -> Result<v1::R
     let mut data = Vec::new();
     let read = |file: &mut File, data: &mut Vec<u8>| -> io::Result<()> {
         file.seek(SeekFrom::Start(request.offset_bytes))?;
-        file.take(wanted as u64).read_to_end(data).map(drop)
+        file.take(bytes_max as u64).read_to_end(data).map(drop)
     };
     read(&mut file, &mut data).map_err(|error| unreadable(path, &error))?;
     let size_bytes = found

@@ -102,8 +102,8 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
     let (mut files, mut left_out) = (Vec::new(), false);
     while let Some(entry) = walk.next() {
         let relative = entry.path().strip_prefix(&start).unwrap_or(entry.path());
-        let wanted = entry.depth() == 0 || include.as_ref().is_none_or(|glob| glob.is_match(relative));
-        if !wanted || !entry.file_type().is_some_and(|kind| kind.is_file()) {
+        let is_included = entry.depth() == 0 || include.as_ref().is_none_or(|glob| glob.is_match(relative));
+        if !is_included || !entry.file_type().is_some_and(|kind| kind.is_file()) {
             continue;
         }
         let Ok(metadata) = entry.metadata() else { continue };

@@ -27,10 +27,13 @@ mod tests {
         let edges = [0, 999, 1_000, 59_999, 60_000, 60_001, 65_533, 65_534, 65_535, 65_536, 120_000];
         let micros = [1, 999, 1_001].map(Duration::from_micros);
         for wait in seconds.chain(edges.map(Duration::from_millis)).chain(micros).chain([Duration::MAX]) {
-            let given = timeout(wait).duration().unwrap_or(Duration::MAX);
+            let duration = timeout(wait).duration().unwrap_or(Duration::MAX);
             let shortest = wait.min(IDLE);
-            assert!(given >= shortest, "{wait:?} ended early, after {given:?}");
-            assert!(given <= shortest + Duration::from_millis(1), "{wait:?} ended late, after {given:?}");
+            assert!(duration >= shortest, "{wait:?} ended early, after {duration:?}");
+            assert!(
+                duration <= shortest + Duration::from_millis(1),
+                "{wait:?} ended late, after {duration:?}"
+            );
         }
     }
 }

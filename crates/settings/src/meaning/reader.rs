@@ -96,8 +96,8 @@ impl Reader {
         self.ignored.push(Ignored { path: self.path.clone(), origin: entry.origin.clone() });
     }
 
-    pub(crate) fn unknown(&mut self, entry: &Entry, known: &[&str]) {
-        self.problem(&entry.origin, &format!("one of {}", known.join(", ")), "an unknown key");
+    pub(crate) fn unknown(&mut self, entry: &Entry, keys: &[&str]) {
+        self.problem(&entry.origin, &format!("one of {}", keys.join(", ")), "an unknown key");
     }
 
     pub(crate) fn at_most(&mut self, node: &Node, count: usize, most: usize, what: &str) {

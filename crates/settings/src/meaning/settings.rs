@@ -168,8 +168,8 @@ impl Reader {
                 "variant" => command.variant = reader.text(node),
                 "subtask" => command.subtask = reader.flag(node),
                 _ => {
-                    let known = ["template", "description", "agent", "model", "variant", "subtask"];
-                    reader.unknown(entry, &known);
+                    let keys = ["template", "description", "agent", "model", "variant", "subtask"];
+                    reader.unknown(entry, &keys);
                 }
             }
         });
@@ -212,8 +212,8 @@ impl Reader {
                 }
                 "tail_turns" => compaction.tail_turns = reader.whole(node, 0, u64::MAX),
                 _ => {
-                    let known = ["auto", "prune", "reserved", "preserve_recent_tokens", "tail_turns"];
-                    reader.unknown(entry, &known);
+                    let keys = ["auto", "prune", "reserved", "preserve_recent_tokens", "tail_turns"];
+                    reader.unknown(entry, &keys);
                 }
             }
         });

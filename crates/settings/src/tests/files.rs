@@ -152,14 +152,15 @@ fn keys_without_effect_are_told() {
     let text = r#"{"$schema": "x", "mcp": {"a": {"headers": {"b": 1}}},
         "agent": {"a b": {"color": "red", "promt": "slip"}}}"#;
     let ignored = merged(&[json(text)]).ignored;
-    let told: Vec<_> = ignored.iter().map(|ignored| format!("{} {}", ignored.origin, ignored.path)).collect();
+    let lines: Vec<_> =
+        ignored.iter().map(|ignored| format!("{} {}", ignored.origin, ignored.path)).collect();
     let want = [
         "opencode.json:1:2 $schema",
         "opencode.json:1:18 mcp",
         "opencode.json:2:27 agent.\"a b\".color",
         "opencode.json:2:43 agent.\"a b\".promt",
     ];
-    assert_eq!(told, want);
+    assert_eq!(lines, want);
 }
 
 #[test]
@@ -349,8 +350,8 @@ fn references_are_replaced_inside_their_text_only() {
     assert_eq!(merged.settings.model, Some(model("a", "b")));
     assert_eq!(merged.settings.instructions, ["text {env:} {file:x"]);
     assert_eq!(merged.settings.agents["a"].prompt.as_deref(), Some("<\", \"hidden\": {env:MODEL}>text"));
-    let shown: Vec<_> = merged.explain().into_iter().map(|row| row.value).collect();
-    assert!(shown.contains(&json!("{env:MODEL}")), "people see the reference: {shown:?}");
+    let values: Vec<_> = merged.explain().into_iter().map(|row| row.value).collect();
+    assert!(values.contains(&json!("{env:MODEL}")), "people see the reference: {values:?}");
 }
 
 #[test]

@@ -272,14 +272,14 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn ask_drain(&self, worker: &str, drain: bool) -> Result<u64, Error> {
-        let done = sqlx::query(
+        let result = sqlx::query(
             "update worker set drain_asked = $2 where (name = $1 or incarnation::text = $1) and lease_runs(lease_until)",
         )
         .bind(worker)
         .bind(drain)
         .execute(&self.system)
         .await?;
-        Ok(done.rows_affected())
+        Ok(result.rows_affected())
     }
 }
 

@@ -47,7 +47,7 @@ impl Store {
     /// # Errors
     /// `Db`: woken or not.
     pub async fn wake_from_the_future(&self, limit: i64) -> Result<u64, Error> {
-        let done = sqlx::query(AssertSqlSafe(format!(
+        let result = sqlx::query(AssertSqlSafe(format!(
             "with early as materialized (
                select tenant_id, session_id from session_run
                 where wake_at is not null and phase = {WAITING} and waiting_at > now() + interval '1 minute'
@@ -58,7 +58,7 @@ impl Store {
         .bind(limit)
         .execute(&self.system)
         .await?;
-        Ok(done.rows_affected())
+        Ok(result.rows_affected())
     }
 
     /// Lists runnable sessions: the longest waiting one of each tenant and class, then the second of each, and so on;

@@ -16,13 +16,13 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn forget_dead_workers(&self) -> Result<u64, Error> {
-        let done = sqlx::query(AssertSqlSafe(format!(
+        let result = sqlx::query(AssertSqlSafe(format!(
             "delete from worker w where w.lease_until < now() - $1 * interval '1 millisecond'
                 and not exists (select 1 from session_run r where r.phase = {RUNNING} and r.owner = w.incarnation)")))
         .bind(signed(limits::WORKER_KEPT_MS))
         .execute(&self.system)
         .await?;
-        Ok(done.rows_affected())
+        Ok(result.rows_affected())
     }
 
     /// Says whether Postgres started more than `ms` milliseconds ago. Right after a start every lease looks expired.

@@ -80,13 +80,13 @@ impl Store {
     /// `Db`.
     pub async fn delete_approval(&self, tenant: TenantId, request: &PermissionId) -> Result<bool, Error> {
         let mut tx = self.begin(tenant).await?;
-        let done = sqlx::query("delete from approval where tenant_id = $1 and request_id = $2")
+        let result = sqlx::query("delete from approval where tenant_id = $1 and request_id = $2")
             .bind(tenant.0)
             .bind(request.as_str())
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
-        Ok(done.rows_affected() > 0)
+        Ok(result.rows_affected() > 0)
     }
 }
 

@@ -77,13 +77,13 @@ impl Store {
         project: Option<&ProjectId>,
     ) -> Result<bool, Error> {
         let mut tx = self.begin(tenant).await?;
-        let done = sqlx::query("delete from settings where tenant_id = $1 and project_id = $2")
+        let result = sqlx::query("delete from settings where tenant_id = $1 and project_id = $2")
             .bind(tenant.0)
             .bind(project.map_or("", ProjectId::as_str))
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
-        Ok(done.rows_affected() > 0)
+        Ok(result.rows_affected() > 0)
     }
 
     /// Returns the settings of the tenant, then those of the project; either may be missing.

@@ -79,7 +79,7 @@ pub(crate) async fn insert(
     new: &NewSession,
     events: u64,
 ) -> Result<bool, Error> {
-    let done = sqlx::query(
+    let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
                               budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, updated_at)
          select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, $15, date_trunc('milliseconds', now())
@@ -103,7 +103,7 @@ pub(crate) async fn insert(
     .bind(new.key.as_ref().and_then(|key| key.body_sha256.as_ref()).map(<[u8; 32]>::as_slice))
     .execute(&mut **tx)
     .await?;
-    if done.rows_affected() == 0 {
+    if result.rows_affected() == 0 {
         return Ok(false);
     }
     refuse_deleted(tx, tenant, &new.id).await?;

@@ -50,8 +50,8 @@ impl Kind {
     /// Reads [`Kind::as_str`]. A loop must not take an input of a newer version, because it does not know how to handle
     /// it.
     fn read(text: &str) -> Result<Self, Error> {
-        let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        known.ok_or_else(|| Error::unreadable("input", UnknownKind(text.to_owned())))
+        let kind = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        kind.ok_or_else(|| Error::unreadable("input", UnknownKind(text.to_owned())))
     }
 }
 
@@ -138,7 +138,7 @@ impl Mailbox<'_> {
     /// `Db`.
     pub(crate) async fn put(&self, tx: &mut Tx, input: NewInput<'_>) -> Result<(), Error> {
         let NewInput { kind, dedupe, body } = input;
-        let known = sqlx::query(
+        let row = sqlx::query(
             "select 1 from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
         )
         .bind(self.tenant.0)
@@ -146,7 +146,7 @@ impl Mailbox<'_> {
         .bind(dedupe)
         .fetch_optional(&mut **tx)
         .await?;
-        if known.is_some() {
+        if row.is_some() {
             return Ok(());
         }
         let seq = self.advance(tx, kind, 0).await?;

@@ -82,7 +82,7 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn revoke_key(&self, tenant: TenantId, prefix: &str) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
-        let done = sqlx::query(
+        let result = sqlx::query(
             "update api_key set revoked_at = coalesce(revoked_at, now()) where tenant_id = $1 and prefix = $2",
         )
         .bind(tenant.0)
@@ -90,6 +90,6 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
-        if done.rows_affected() == 0 { Err(Error::NotFound(Entity::Key)) } else { Ok(()) }
+        if result.rows_affected() == 0 { Err(Error::NotFound(Entity::Key)) } else { Ok(()) }
     }
 }

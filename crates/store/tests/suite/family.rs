@@ -160,14 +160,14 @@ impl World {
             Some(child) => (self.resumed(child, &call), Dispatch::Resumed),
             None => (self.new_child(&call), Dispatch::New),
         };
-        let done = self.store.dispatch_child(parent, &changes, &child, dispatch, NOW).await?;
-        Ok((done, child))
+        let outcome = self.store.dispatch_child(parent, &changes, &child, dispatch, NOW).await?;
+        Ok((outcome, child))
     }
 
     /// Creates a call of a parent, and its child, which waits for a worker.
     pub(crate) async fn dispatch(&mut self, parent: &mut Actor) -> (ParentCall, SessionId) {
-        let (done, child) = self.try_dispatch(&parent.next(), None).await.unwrap();
-        assert!(matches!(done, DispatchOutcome::Dispatched { .. }), "{done:?}");
+        let (outcome, child) = self.try_dispatch(&parent.next(), None).await.unwrap();
+        assert!(matches!(outcome, DispatchOutcome::Dispatched { .. }), "{outcome:?}");
         (child.call, child.prompt.user.session_id)
     }
 
@@ -178,14 +178,14 @@ impl World {
     }
 
     /// Parks a loop with the given read position.
-    pub(crate) async fn park_as(&self, actor: &mut Actor, seen: u64, park: &Park) -> ParkOutcome {
-        self.store.park(&actor.next(), &[], seen, park, NOW).await.unwrap()
+    pub(crate) async fn park_as(&self, actor: &mut Actor, read_input: u64, park: &Park) -> ParkOutcome {
+        self.store.park(&actor.next(), &[], read_input, park, NOW).await.unwrap()
     }
 
     /// Makes a permission or question of a session's call, with the call.
-    pub(crate) fn request(&mut self, session: &SessionId, asked: RequestBody) -> (Request, Vec<Change>) {
+    pub(crate) fn request(&mut self, session: &SessionId, body: RequestBody) -> (Request, Vec<Change>) {
         let (call, mut changes) = self.call(session);
-        let id = match &asked {
+        let id = match &body {
             RequestBody::Permission { .. } => Id::Permission(PermissionId::of(&call.part_id)),
             RequestBody::Question { .. } => Id::Question(QuestionId::of(&call.part_id)),
         };
@@ -195,7 +195,7 @@ impl World {
             message_id: call.message_id,
             part_id: call.part_id,
             call_id: "call-1".to_owned(),
-            body: asked,
+            body,
             expires_at: None,
         };
         changes.push(self.change(Event::RequestAsked(Box::new(request.clone()))));

@@ -140,8 +140,8 @@ async fn another_tenant_changes_and_deletes_nothing() {
     see_as(&mut connection, &stranger.to_string()).await;
     for table in tables(&world).await.into_iter().filter(|table| table != "tenant" && table != "ledger") {
         for sql in [format!("update {table} set tenant_id = '{stranger}'"), format!("delete from {table}")] {
-            let done = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(&mut connection).await.unwrap();
-            assert_eq!(done.rows_affected(), 0, "{sql}");
+            let result = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(&mut connection).await.unwrap();
+            assert_eq!(result.rows_affected(), 0, "{sql}");
         }
     }
     // Even its own tenant cannot remove a ledger entry.

@@ -65,9 +65,8 @@ async fn deletions_refund_nothing() {
     world.store.delete_session(world.tenant, child.session()).await.unwrap();
     assert_eq!(spent(&world, &root).await, UsdPicos(7), "the cost of the subtask counts");
     world.store.delete_session(world.tenant, &root).await.unwrap();
-    let kept =
-        format!("select coalesce(sum(cost_usd_picos), 0)::bigint from ledger where root_id = '{root}'");
-    assert_eq!(world.number(&kept).await, 7);
+    let sql = format!("select coalesce(sum(cost_usd_picos), 0)::bigint from ledger where root_id = '{root}'");
+    assert_eq!(world.number(&sql).await, 7);
 }
 
 #[tokio::test]
@@ -76,10 +75,10 @@ async fn a_ledger_entry_keeps_the_data_of_its_call() {
     let running = world.running().await;
     let spend = world.spend(tokens(9), 27);
     world.store.append(&running.write(1), &[spend], 0, Progress::None, NOW).await.unwrap();
-    let known =
+    let sql =
         "select count(*) from ledger where purpose = 'step' and outcome = 'finished' and input_tokens = 9
                     and cost_usd_picos = 27 and cost_max_usd_picos is null and model_id <> ''";
-    assert_eq!(world.number(known).await, 1);
+    assert_eq!(world.number(sql).await, 1);
     let other = world.sample.tenant();
     world.store.create_tenant(other, "second").await.unwrap();
     assert!(world.store.get_budget(other, &running.session).await.is_err(), "of another tenant");

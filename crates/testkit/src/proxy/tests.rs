@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_millis(150);
 async fn echo() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (sender, heard) = mpsc::unbounded_channel();
+    let (sender, reports) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -48,7 +48,7 @@ async fn echo() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
             });
         }
     });
-    (address, heard)
+    (address, reports)
 }
 
 struct Client(TcpStream);
@@ -87,14 +87,14 @@ impl Client {
 
 #[tokio::test]
 async fn a_good_link_passes_bytes_and_the_end_of_both_directions() {
-    let (server, mut heard) = echo().await;
+    let (server, mut reports) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     let mut client = Client::new(&proxy).await;
     assert_eq!(client.ask("hello").await, "hello");
     client.0.shutdown().await.unwrap();
     assert_eq!(client.hear().await, "end");
     assert_eq!(
-        (heard.recv().await.unwrap().as_str(), heard.recv().await.unwrap().as_str()),
+        (reports.recv().await.unwrap().as_str(), reports.recv().await.unwrap().as_str()),
         ("hello", "end")
     );
     assert_eq!((proxy.counts().connections, proxy.counts().sprung), (1, 0));
@@ -105,44 +105,44 @@ async fn a_cut_ends_open_connections_and_no_later_ones() {
     for (end, client_sees, server_sees) in
         [(ConnectionEnd::Reset, "reset", "error"), (ConnectionEnd::Finish, "end", "end")]
     {
-        let (server, mut heard) = echo().await;
+        let (server, mut reports) = echo().await;
         let proxy = Proxy::start(server).await.unwrap();
         let mut client = Client::new(&proxy).await;
         assert_eq!(client.ask("a").await, "a");
         proxy.cut(end);
         assert_eq!(client.hear().await, client_sees);
-        heard.recv().await.unwrap();
-        assert_eq!(heard.recv().await.unwrap(), server_sees);
+        reports.recv().await.unwrap();
+        assert_eq!(reports.recv().await.unwrap(), server_sees);
         assert_eq!(Client::new(&proxy).await.ask("b").await, "b");
     }
 }
 
 #[tokio::test]
 async fn a_link_can_refuse_connections_and_change_its_target() {
-    let (server, _heard) = echo().await;
+    let (server, _reports) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     proxy.set(Rules { refuses: true, ..Rules::default() });
     assert_eq!(Client::new(&proxy).await.hear().await, "reset");
     proxy.set(Rules::default());
-    let (other, mut heard) = echo().await;
+    let (other, mut reports) = echo().await;
     proxy.retarget(other);
     assert_eq!(Client::new(&proxy).await.ask("there").await, "there");
-    assert_eq!(heard.recv().await.unwrap(), "there");
+    assert_eq!(reports.recv().await.unwrap(), "there");
 }
 
 #[tokio::test]
 async fn a_half_open_link_is_silent_and_resumes_without_loss() {
-    let (server, mut heard) = echo().await;
+    let (server, mut reports) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     let mut old = Client::new(&proxy).await;
     assert_eq!(old.ask("a").await, "a");
-    heard.recv().await.unwrap();
+    reports.recv().await.unwrap();
     proxy.set(Rules::half_open());
     let mut new = Client::new(&proxy).await;
     new.send("new").await;
     old.send("b").await;
     assert!(old.hears_nothing().await && new.hears_nothing().await);
-    assert!(heard.try_recv().is_err(), "a byte arrived at the server");
+    assert!(reports.try_recv().is_err(), "a byte arrived at the server");
     proxy.set(Rules::default());
     assert_eq!((old.hear().await.as_str(), new.hear().await.as_str()), ("b", "new"));
 }
@@ -150,15 +150,15 @@ async fn a_half_open_link_is_silent_and_resumes_without_loss() {
 #[tokio::test]
 async fn a_connection_that_lost_bytes_of_one_direction_is_reset() {
     for (lost, server_hears) in [(Direction::Up, None), (Direction::Down, Some("b"))] {
-        let (server, mut heard) = echo().await;
+        let (server, mut reports) = echo().await;
         let proxy = Proxy::start(server).await.unwrap();
         let mut client = Client::new(&proxy).await;
         assert_eq!(client.ask("a").await, "a");
-        heard.recv().await.unwrap();
+        reports.recv().await.unwrap();
         proxy.set(Rules::one_way(lost));
         client.send("b").await;
         assert!(client.hears_nothing().await);
-        assert_eq!(heard.try_recv().ok().as_deref(), server_hears);
+        assert_eq!(reports.try_recv().ok().as_deref(), server_hears);
         proxy.set(Rules::default());
         assert_eq!(client.hear().await, "reset", "a stream with a hole must not go on");
     }
@@ -177,7 +177,7 @@ async fn a_slow_link_adds_the_configured_delay() {
 
 #[tokio::test]
 async fn a_byte_trap_resets_after_exactly_that_many_bytes() {
-    let (server, mut heard) = echo().await;
+    let (server, mut reports) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     proxy.trap(Trap::AfterBytes(Direction::Down, 5));
     let mut client = Client::new(&proxy).await;
@@ -186,21 +186,24 @@ async fn a_byte_trap_resets_after_exactly_that_many_bytes() {
     let (first, second) = (client.hear().await, client.hear().await);
     assert_eq!((first.as_str(), second.as_str()), ("de", "reset"));
     assert_eq!(proxy.counts().sprung, 1);
-    assert_eq!((heard.recv().await.unwrap(), heard.recv().await.unwrap()), ("abc".into(), "defgh".into()));
+    assert_eq!(
+        (reports.recv().await.unwrap(), reports.recv().await.unwrap()),
+        ("abc".into(), "defgh".into())
+    );
     assert_eq!(Client::new(&proxy).await.ask("once").await, "once");
 }
 
 #[tokio::test]
 async fn an_answer_trap_passes_the_request_and_drops_the_answer() {
-    let (server, mut heard) = echo().await;
+    let (server, mut reports) = echo().await;
     let proxy = Proxy::start(server).await.unwrap();
     proxy.trap(Trap::AnswerTo(b"COMMIT".to_vec()));
     let mut client = Client::new(&proxy).await;
     assert_eq!(client.ask("insert").await, "insert");
     assert_eq!(client.ask("Q COMMIT").await, "reset");
-    heard.recv().await.unwrap();
+    reports.recv().await.unwrap();
     assert_eq!(
-        heard.recv().await.unwrap(),
+        reports.recv().await.unwrap(),
         "Q COMMIT",
         "the server got the request; the client never learns"
     );

@@ -77,7 +77,7 @@ pub(crate) async fn list_open(
     }
     let page = page.check(|cursor| kind.is_id(cursor))?;
     let open = store.list_requests(tenant, scope, kind.prefix(), &page).await?;
-    Ok(List::of(&page, open, |known| known.request.id.as_str().to_owned()))
+    Ok(List::of(&page, open, |record| record.request.id.as_str().to_owned()))
 }
 
 /// The answer that refuses a permission or a question; the message is for the model.

@@ -79,8 +79,8 @@ impl Keys {
 
     async fn find(&self, sha256: &[u8; 32]) -> Result<Option<KeyOwner>, Error> {
         let now = Instant::now();
-        if let Some(known) = self.cache.find(sha256, now) {
-            return Ok(Some(known));
+        if let Some(owner) = self.cache.find(sha256, now) {
+            return Ok(Some(owner));
         }
         let found = self.store.find_key(sha256).await?.map(|(tenant, name)| KeyOwner { tenant, name });
         if let Some(owner) = &found {

@@ -67,8 +67,8 @@ impl AdminService for Service {
         let principal = self.operator(&request)?;
         let request = request.get_ref();
         let draining = if request.undo { Draining::Stop } else { Draining::Start };
-        respond(operator::drain_worker(&self.0, &principal, &request.worker, draining).await, |asked| {
-            v1::DrainWorkerResponse { asked }
+        respond(operator::drain_worker(&self.0, &principal, &request.worker, draining).await, |count| {
+            v1::DrainWorkerResponse { asked: count }
         })
     }
 

@@ -99,8 +99,8 @@ fn approval(approval: Approval) -> v1::Approval {
     }
 }
 
-fn permission(known: RequestRecord) -> Option<v1::Permission> {
-    let request = known.request;
+fn permission(record: RequestRecord) -> Option<v1::Permission> {
+    let request = record.request;
     let RequestBody::Permission { permission, patterns, always, .. } = request.body else { return None };
     Some(v1::Permission {
         id: request.id.as_str().to_owned(),
@@ -110,7 +110,7 @@ fn permission(known: RequestRecord) -> Option<v1::Permission> {
         always,
         message_id: request.message_id.to_string(),
         call_id: request.call_id,
-        asked_at_ms: known.asked_at.0,
+        asked_at_ms: record.asked_at.0,
         expires_at_ms: request.expires_at.map_or(0, |at| at.0),
     })
 }

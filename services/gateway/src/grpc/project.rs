@@ -30,8 +30,8 @@ impl ProjectService for Service {
         let principal = self.principal(&request).await?;
         let request = request.into_inner();
         let source = placed(request.source, request.place);
-        let wanted = if request.or_at_place { Match::Place } else { Match::Name };
-        respond(manage::create(&self.0, &principal, &request.name, &source, wanted).await, |project| {
+        let matching = if request.or_at_place { Match::Place } else { Match::Name };
+        respond(manage::create(&self.0, &principal, &request.name, &source, matching).await, |project| {
             v1::CreateProjectResponse { project: Some(convert::project(project)) }
         })
     }

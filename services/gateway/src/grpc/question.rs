@@ -43,8 +43,8 @@ impl QuestionService for Service {
     }
 }
 
-fn question(known: RequestRecord) -> Option<v1::Question> {
-    let request = known.request;
+fn question(record: RequestRecord) -> Option<v1::Question> {
+    let request = record.request;
     let RequestBody::Question { questions } = request.body else { return None };
     let option = |choice: Choice| v1::QuestionOption { label: choice.label, description: choice.description };
     let items = questions.into_iter().map(|question| v1::QuestionItem {
@@ -59,7 +59,7 @@ fn question(known: RequestRecord) -> Option<v1::Question> {
         items: items.collect(),
         message_id: request.message_id.to_string(),
         call_id: request.call_id,
-        asked_at_ms: known.asked_at.0,
+        asked_at_ms: record.asked_at.0,
         expires_at_ms: request.expires_at.map_or(0, |at| at.0),
     })
 }

@@ -299,15 +299,15 @@ impl Source {
             let info = store.get_session(tenant, session).await?.info;
             let head = store.get_head(tenant, session).await?;
             let first = store.find_first_since(tenant, session, self.horizon()).await?;
-            let seen = first.map_or(head.seq, |first| first.saturating_sub(1));
+            let last_seq = first.map_or(head.seq, |first| first.saturating_sub(1));
             let name = store.get_project(tenant, &info.project_id).await?.name;
             let (directory, epoch) = (Arc::new(Directory { project: info.project_id, name }), head.epoch);
-            let position = Position { directory, seen, epoch, open: OpenParts::default() };
+            let position = Position { directory, seen: last_seq, epoch, open: OpenParts::default() };
             self.sessions.insert(session.clone(), position);
             self.adopt_open_parts(session).await?;
         }
-        let Some(seen) = self.sessions.get(session).map(|position| position.seen) else { return Ok(()) };
-        let mut pages = store.event_pages(tenant, session.clone(), seen);
+        let Some(last_seq) = self.sessions.get(session).map(|position| position.seen) else { return Ok(()) };
+        let mut pages = store.event_pages(tenant, session.clone(), last_seq);
         while let Some(events) = pages.next().await? {
             events.into_iter().for_each(|event| self.send_event(session, event));
         }
@@ -349,11 +349,11 @@ impl Source {
     }
 
     fn send_fragments(&self, session: &SessionId, fragments: Vec<Fragment>) {
-        let Some(Position { directory, seen, .. }) = self.sessions.get(session) else { return };
+        let Some(Position { directory, seen: last_seq, .. }) = self.sessions.get(session) else { return };
         for fragment in fragments {
             self.texts.extend(&fragment);
             let scope = UpdateScope::Session(session.clone(), Arc::clone(directory));
-            self.send(scope, Content::Fragment { fragment, after: *seen });
+            self.send(scope, Content::Fragment { fragment, after: *last_seq });
         }
     }
 

@@ -58,7 +58,7 @@ pub(crate) async fn subscribe(
     // Join before reading: every later commit then arrives over NATS, or is found by the poll while NATS is away.
     let (line, events) = hub.join(subscription.tenant, &subscription.session).await;
     let head = state.store.get_head(subscription.tenant, &subscription.session).await?;
-    let seen = match subscription.start {
+    let start = match subscription.start {
         Start::Now => head.seq,
         Start::After(seq) if seq > head.seq => {
             let message = format!("the cursor is ahead of the session, which has {} events", head.seq);
@@ -71,7 +71,7 @@ pub(crate) async fn subscribe(
         state: state.clone(),
         subscription,
         items,
-        seen,
+        seen: start,
         head: head.seq,
         epoch: head.epoch,
         open: OpenParts::default(),

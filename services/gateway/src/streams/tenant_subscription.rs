@@ -191,9 +191,9 @@ impl Stream {
         }
         self.cursor = Arc::clone(&update.cursor);
         let session = update.scope.session();
-        let seen = session.and_then(|session| self.seen.get(session));
+        let last_seq = session.and_then(|session| self.seen.get(session));
         let content = match &update.content {
-            Content::Event { event, .. } if seen.is_some_and(|seen| event.seq <= *seen) => return,
+            Content::Event { event, .. } if last_seq.is_some_and(|seq| event.seq <= *seq) => return,
             Content::Event { event, .. } => TenantContent::Event(event.clone().into()),
             Content::Fragment { fragment, .. } => TenantContent::Fragment(fragment.clone()),
             Content::Notice(notice) => TenantContent::Notice(notice.clone()),

@@ -29,11 +29,11 @@ pub enum Source {
 
 /// Sends the output from `offset` on, and then the outcome. Returns early if the reader disconnects.
 pub async fn run(source: Source, offset: u64, to: Sender) {
-    let done = match source {
+    let result = match source {
         Source::Running(exec) => follow(&exec, offset, &to).await,
         Source::Ended(directory) => replay(&directory, offset, &to).await,
     };
-    match done {
+    match result {
         Ok(()) | Err(AttachError::ReaderLeft) => {}
         Err(AttachError::Cancelled) => {
             let error = Error::refused(Code::ExecUnknown, "the exec was never started");
@@ -112,9 +112,9 @@ impl Reader<'_> {
                 self.file = Some(file);
             }
             let Some(file) = &mut self.file else { return Ok(()) };
-            let wanted = (end - self.offset).min(rpc::CHUNK_BYTES as u64);
-            let mut data = Vec::with_capacity(usize::try_from(wanted).unwrap_or(rpc::CHUNK_BYTES));
-            let read = file.take(wanted).read_to_end(&mut data).await.map_err(failed)?;
+            let length = (end - self.offset).min(rpc::CHUNK_BYTES as u64);
+            let mut data = Vec::with_capacity(usize::try_from(length).unwrap_or(rpc::CHUNK_BYTES));
+            let read = file.take(length).read_to_end(&mut data).await.map_err(failed)?;
             if read == 0 {
                 return Ok(());
             }

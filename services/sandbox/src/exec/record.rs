@@ -143,8 +143,8 @@ async fn blocking(
     doing: &'static str,
     work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
 ) -> Result<(), Error> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io(doing))
+    let result = tokio::task::spawn_blocking(work).await;
+    result.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io(doing))
 }
 
 /// The text of an error and of its causes.

@@ -58,12 +58,13 @@ impl Registry {
             let text = format!("the session already runs {} commands", limits::EXECS_RUNNING_MAX);
             return Err(Error::refused(Code::ExecsTooMany, text));
         }
-        let (place, kept) = (directory.clone(), self.directory.clone());
-        let made = tokio::task::spawn_blocking(move || {
-            forget_old(&kept)?;
+        let (place, root) = (directory.clone(), self.directory.clone());
+        let creation = tokio::task::spawn_blocking(move || {
+            forget_old(&root)?;
             layout::make_passage(&place)
         });
-        made.await
+        creation
+            .await
             .unwrap_or_else(|error| Err(io::Error::other(error)))
             .map_err(Error::io("make an exec's directory"))?;
         write_spec(&directory, spec).await?;
@@ -78,9 +79,9 @@ impl Registry {
     /// # Errors
     /// Those of the file system.
     pub async fn has_earlier(&self) -> Result<bool, Error> {
-        let kept = self.directory.clone();
+        let root = self.directory.clone();
         let found = tokio::task::spawn_blocking(move || {
-            for entry in std::fs::read_dir(kept)? {
+            for entry in std::fs::read_dir(root)? {
                 let path = entry?.path();
                 if path.join(SPEC).exists() && path.join(STATE).exists() {
                     return Ok(true);
@@ -100,10 +101,10 @@ impl Registry {
     /// Those of the file system; nothing is kept then.
     pub async fn keep(&self, output_id: &str, data: Vec<u8>) -> Result<String, Error> {
         let name = name(&format!("{OUTPUT_PREFIX}{output_id}"));
-        let (place, kept) = (self.directory.join(&name), self.directory.clone());
+        let (place, root) = (self.directory.join(&name), self.directory.clone());
         let _running = self.running.lock().await;
         let written = tokio::task::spawn_blocking(move || {
-            forget_old(&kept)?;
+            forget_old(&root)?;
             layout::make_passage(&place)?;
             std::fs::write(place.join(OUTPUT), data)?;
             // Written last: an output without this file is incomplete, and one with it may be removed.

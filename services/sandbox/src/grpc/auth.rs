@@ -9,8 +9,8 @@ use tonic::{Request, Status};
 pub fn interceptor(token: Secret<String>) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
         let header = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
-        let given = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        if constant_time_eq(given.as_bytes(), token.expose().as_bytes()) {
+        let bearer = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        if constant_time_eq(bearer.as_bytes(), token.expose().as_bytes()) {
             return Ok(request);
         }
         let code = Code::TokenInvalid;

@@ -20,9 +20,9 @@ pub(super) async fn read(
         return Err(Error::refused(Code::Internal, "the sandbox sent a reply of the wrong kind"));
     };
     if wants_configuration {
-        let kept = configuration::read(&caller.root).await?;
-        response.configuration = kept.files;
-        response.left_out.extend(kept.left_out);
+        let configuration = configuration::read(&caller.root).await?;
+        response.configuration = configuration.files;
+        response.left_out.extend(configuration.left_out);
     }
     response.base_commit = meta.base_commit;
     Ok(response)

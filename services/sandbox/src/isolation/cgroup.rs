@@ -107,12 +107,12 @@ impl Base {
     pub fn make(&self, limits: &Limits) -> io::Result<Option<Group>> {
         let name = fresh_name();
         let mut group = Group { directories: Vec::new(), memory: None, pids: None };
-        let made = match self {
+        let creation = match self {
             Self::V1(directories) => make_v1(&mut group, directories, &name, limits),
             Self::V2(directory) => make_v2(&mut group, &directory.join(name), limits),
             Self::None => return Ok(None),
         };
-        if let Err(error) = made {
+        if let Err(error) = creation {
             group.remove_now();
             return Err(error);
         }

@@ -165,14 +165,14 @@ impl Launcher {
         }
         let (sources, stage) = if self.facts.can_stage { stage(&mounts)? } else { (sources(&mounts), None) };
 
-        let mut kept = Vec::new();
+        let mut fds = Vec::new();
         let mut args = Vec::new();
         namespaces(&mut args, start.network);
         self.file_system(&mut args, start.network, mounts.iter().zip(sources));
         for filter in self.filters.iter() {
             let fd = keep(memory_file(filter)?)?;
             args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
-            kept.push(fd);
+            fds.push(fd);
         }
         match start.program {
             Program::Init(socket) => {
@@ -189,7 +189,7 @@ impl Launcher {
                     [limits.processes.to_string(), watched.to_string(), limits.disk_bytes.to_string()]
                         .map(Into::into),
                 );
-                kept.push(fd);
+                fds.push(fd);
             }
             Program::Script(script, arguments) => {
                 args.extend(["--", "/bin/bash", "-c", script, "helper"].map(Into::into));
@@ -199,7 +199,7 @@ impl Launcher {
         let child = ChildSetup {
             entry_files: group.map(Group::entry_files).transpose()?.unwrap_or_default(),
             stage,
-            kept,
+            kept: fds,
             uid: (self.facts.user == User::PerSession).then_some(start.uid),
             file_bytes_max: self.facts.limits.disk_bytes,
         };

@@ -83,12 +83,12 @@ impl Sessions {
 
 /// Removes fences that were last raised so long ago that no caller of a lower epoch can be left.
 fn forget_old_fences(fences: &Path) -> io::Result<()> {
-    let kept = Duration::from_millis(limits::SANDBOX_FENCE_KEPT_MS);
+    let age_max = Duration::from_millis(limits::SANDBOX_FENCE_KEPT_MS);
     for tenant in std::fs::read_dir(fences)? {
         for fence in std::fs::read_dir(tenant?.path())? {
             let fence = fence?;
             // A time in the future gives an error, and the fence stays.
-            if fence.metadata()?.modified()?.elapsed().is_ok_and(|age| age > kept) {
+            if fence.metadata()?.modified()?.elapsed().is_ok_and(|age| age > age_max) {
                 std::fs::remove_file(fence.path())?;
             }
         }

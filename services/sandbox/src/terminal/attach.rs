@@ -16,11 +16,11 @@ pub type Sender = mpsc::Sender<Result<AttachTerminalResponse, tonic::Status>>;
 pub async fn run(terminal: Arc<Terminal>, request: AttachTerminalRequest, to: Sender) {
     let mut state = terminal.state.subscribe();
     let replay = {
-        let kept = &state.borrow().scrollback;
-        let wanted = request.from_offset_bytes.filter(|_| !request.exit_only).unwrap_or(kept.end);
-        let from = wanted.clamp(kept.start(), kept.end);
-        let lost_bytes = kept.start().saturating_sub(wanted);
-        TerminalReplay { from_offset_bytes: from, to_offset_bytes: kept.end, lost_bytes }
+        let scrollback = &state.borrow().scrollback;
+        let start = request.from_offset_bytes.filter(|_| !request.exit_only).unwrap_or(scrollback.end);
+        let from = start.clamp(scrollback.start(), scrollback.end);
+        let lost_bytes = scrollback.start().saturating_sub(start);
+        TerminalReplay { from_offset_bytes: from, to_offset_bytes: scrollback.end, lost_bytes }
     };
     let mut offset = replay.from_offset_bytes;
     if !send(Item::Replay(replay), &to).await {

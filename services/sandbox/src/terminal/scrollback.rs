@@ -39,16 +39,16 @@ mod tests {
 
     #[test]
     fn the_last_bytes_are_kept_at_their_offsets() {
-        let mut kept = Scrollback::default();
-        kept.append(b"first");
-        assert_eq!(kept.read(2), (2, Bytes::from_static(b"rst")));
-        kept.append(&vec![b'x'; KEPT_BYTES_MAX - 2]);
-        assert_eq!((kept.start(), kept.end), (3, 5 + KEPT_BYTES_MAX as u64 - 2));
-        assert_eq!(kept.read(0).0, 3);
-        assert_eq!(&kept.read(0).1[..3], b"stx");
-        kept.append(&vec![b'y'; 2 * KEPT_BYTES_MAX]);
-        assert_eq!((kept.bytes.len(), kept.bytes[0]), (KEPT_BYTES_MAX, b'y'));
-        assert_eq!(kept.read(kept.end), (kept.end, Bytes::new()));
-        assert_eq!(kept.read(u64::MAX), (kept.end, Bytes::new()));
+        let mut scrollback = Scrollback::default();
+        scrollback.append(b"first");
+        assert_eq!(scrollback.read(2), (2, Bytes::from_static(b"rst")));
+        scrollback.append(&vec![b'x'; KEPT_BYTES_MAX - 2]);
+        assert_eq!((scrollback.start(), scrollback.end), (3, 5 + KEPT_BYTES_MAX as u64 - 2));
+        assert_eq!(scrollback.read(0).0, 3);
+        assert_eq!(&scrollback.read(0).1[..3], b"stx");
+        scrollback.append(&vec![b'y'; 2 * KEPT_BYTES_MAX]);
+        assert_eq!((scrollback.bytes.len(), scrollback.bytes[0]), (KEPT_BYTES_MAX, b'y'));
+        assert_eq!(scrollback.read(scrollback.end), (scrollback.end, Bytes::new()));
+        assert_eq!(scrollback.read(u64::MAX), (scrollback.end, Bytes::new()));
     }
 }

@@ -70,9 +70,9 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
     let ours = if meta.base_is_ours { "yes" } else { "no" };
     let arguments = vec![meta.base_commit.clone(), ours.to_owned(), message.to_owned()];
     let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
-    let done = stream(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
+    let result = stream(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
     scratch.remove().await;
-    done
+    result
 }
 
 /// Sends what a helper prints: a commit in the first line, and a bundle.

@@ -49,12 +49,13 @@ pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result
         ..Task::new(uid, time_limit)
     };
     let output = session.shared.helpers.run(task, limits::SETTINGS_BYTES_MAX + HEADS_BYTES_MAX).await?;
-    let kept = if output.code == 0 { parse(&output.stdout) } else { None };
+    let configuration = if output.code == 0 { parse(&output.stdout) } else { None };
     let broken =
         || refused(Code::Internal, "the repository's configuration could not be read", &output.stderr);
-    let kept = kept.ok_or_else(broken)?;
+    let configuration = configuration.ok_or_else(broken)?;
     let path = session.shared.layout.workspace(&session.key).join(FILE);
-    layout::replace(&path, &kept.encode_to_vec()).map_err(Error::io("keep the repository's configuration"))
+    layout::replace(&path, &configuration.encode_to_vec())
+        .map_err(Error::io("keep the repository's configuration"))
 }
 
 /// Returns the kept files.
@@ -64,13 +65,14 @@ pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result
 pub(crate) async fn read(session: &Session) -> Result<ConfigurationFiles, Error> {
     let path = session.shared.layout.workspace(&session.key).join(FILE);
     let bytes = tokio::fs::read(path).await;
-    let kept = bytes.and_then(|bytes| ConfigurationFiles::decode(bytes.as_slice()).map_err(io::Error::other));
-    kept.map_err(Error::io("read the repository's configuration"))
+    let configuration =
+        bytes.and_then(|bytes| ConfigurationFiles::decode(bytes.as_slice()).map_err(io::Error::other));
+    configuration.map_err(Error::io("read the repository's configuration"))
 }
 
 /// Parses a sequence of `path NUL length NUL bytes`.
 fn parse(mut output: &[u8]) -> Option<ConfigurationFiles> {
-    let mut kept = ConfigurationFiles::default();
+    let mut configuration = ConfigurationFiles::default();
     while !output.is_empty() {
         let (path, rest) = split(output)?;
         let (length, rest) = split(rest)?;
@@ -82,15 +84,15 @@ fn parse(mut output: &[u8]) -> Option<ConfigurationFiles> {
             length => {
                 let (text, rest) = rest.split_at_checked(length.parse().ok()?)?;
                 let text = String::from_utf8_lossy(text).into_owned();
-                kept.files.push(v1::GuidanceFile { path, text });
+                configuration.files.push(v1::GuidanceFile { path, text });
                 output = rest;
                 continue;
             }
         };
-        kept.left_out.push(format!("{path}: {why}"));
+        configuration.left_out.push(format!("{path}: {why}"));
         output = rest;
     }
-    Some(kept)
+    Some(configuration)
 }
 
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -106,10 +108,10 @@ mod tests {
     #[test]
     fn configuration_files_may_contain_any_bytes() {
         let output = b"opencode.json\x005\0{\0\xff}\n.opencode/agent/a.md\0-2\0b\0-1\0empty\x000\0";
-        let kept = parse(output).unwrap();
+        let configuration = parse(output).unwrap();
         let file = |path: &str, text: &str| v1::GuidanceFile { path: path.to_owned(), text: text.to_owned() };
-        assert_eq!(kept.files, [file("opencode.json", "{\0\u{fffd}}\n"), file("empty", "")]);
-        assert_eq!(kept.left_out, [".opencode/agent/a.md: it is a link", "b: it is too large"]);
+        assert_eq!(configuration.files, [file("opencode.json", "{\0\u{fffd}}\n"), file("empty", "")]);
+        assert_eq!(configuration.left_out, [".opencode/agent/a.md: it is a link", "b: it is too large"]);
         for broken in [&b"a"[..], b"a\x009\0xyz", b"a\0-9\0", b"a\0x\0"] {
             assert!(parse(broken).is_none(), "{broken:?}");
         }

@@ -213,10 +213,10 @@ fn too_slow() -> Error {
 
 /// Keeps the beginning and discards the rest, so that the helper never blocks.
 async fn read_errors(mut stderr: ChildStderr) -> String {
-    let mut kept = Vec::new();
-    drop((&mut stderr).take(HELPER_ERROR_BYTES_MAX as u64).read_to_end(&mut kept).await);
+    let mut bytes = Vec::new();
+    drop((&mut stderr).take(HELPER_ERROR_BYTES_MAX as u64).read_to_end(&mut bytes).await);
     drain(&mut stderr).await;
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 async fn drain(from: &mut (impl AsyncRead + Unpin)) {

@@ -303,10 +303,10 @@ async fn a_start_is_seen_by_the_successor_or_never_happens() {
             new.attach(&id, 0).await
         };
         let both = async { tokio::join!(old.start(old.command(&id, &command)), takeover) };
-        let (started, seen) =
+        let (started, attachment) =
             tokio::time::timeout(Duration::from_secs(20), both).await.expect("nobody hangs");
         let has_effect = new.sh(&format!("test -e effect-{race} && echo yes || true")).await == "yes";
-        match seen {
+        match attachment {
             Ok(outcome) => {
                 assert_eq!(outcome.exit.end(), ExecEnd::Exited, "race {race}: {outcome:?}");
                 assert!(started.unwrap() && has_effect, "race {race}");

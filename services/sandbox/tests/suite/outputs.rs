@@ -8,7 +8,7 @@ use tonic::Status;
 async fn keep(session: &Session, output_id: &str, data: &[u8]) -> Result<String, Status> {
     let (output_id, data) = (output_id.to_owned(), data.to_vec());
     let request = v1::KeepOutputRequest { fence: session.fence(), output_id, data };
-    session.client.clone().keep_output(request).await.map(|kept| kept.into_inner().path)
+    session.client.clone().keep_output(request).await.map(|answer| answer.into_inner().path)
 }
 
 /// The request of a gateway, for a person.

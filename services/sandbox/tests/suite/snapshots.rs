@@ -159,9 +159,9 @@ async fn single_files_are_reverted_each_from_its_own_snapshot() {
         ])
         .await
         .unwrap();
-    let shown = session.sh("head -n 9 a b c d/f mine; ls -A; stat -c %A b").await;
+    let output = session.sh("head -n 9 a b c d/f mine; ls -A; stat -c %A b").await;
     assert_eq!(
-        shown,
+        output,
         "==> a <==\n1\n\n==> b <==\n2\n\n==> c <==\n2\n\n==> d/f <==\n1\n\n==> mine <==\n3\n.git\na\nb\nc\nd\nmine\n-rwxr-xr-x"
     );
     session.restore(&previous).await.unwrap();
@@ -171,19 +171,19 @@ async fn single_files_are_reverted_each_from_its_own_snapshot() {
 #[tokio::test]
 async fn an_unknown_snapshot_is_refused() {
     let (_directory, machine, session) = fresh(&[]).await;
-    let known = session.snapshot().await;
+    let snapshot = session.snapshot().await;
     let other = machine.empty_session().await;
     other.write("secret", b"theirs").await.unwrap();
     let theirs = other.snapshot().await;
     let unknown = "0".repeat(40);
     for bad in [theirs.as_str(), &unknown, "", "HEAD", "../x", "--all"] {
         assert_eq!(code(session.restore(bad).await), "snapshot_unknown", "{bad}");
-        assert_eq!(code(session.compare(bad, &known, 0).await), "snapshot_unknown", "{bad}");
+        assert_eq!(code(session.compare(bad, &snapshot, 0).await), "snapshot_unknown", "{bad}");
         assert_eq!(code(session.revert(&[(bad, &["x"])]).await), "snapshot_unknown", "{bad}");
     }
-    assert_eq!(code(session.compare(&known, &theirs, 0).await), "snapshot_unknown");
+    assert_eq!(code(session.compare(&snapshot, &theirs, 0).await), "snapshot_unknown");
     for path in ["/etc/passwd", "../x", ".git/config", "a/.git/hooks/x"] {
-        assert!(session.revert(&[(&known, &[path])]).await.is_err(), "{path}");
+        assert!(session.revert(&[(&snapshot, &[path])]).await.is_err(), "{path}");
     }
     assert_eq!(code(machine.session().track().await), "workspace_missing");
     assert_eq!(session.sh("ls").await, "");

@@ -144,8 +144,11 @@ async fn a_person_types_and_reads_the_output() {
         env: [("PS1".to_owned(), "> ".to_owned()), ("GREETING".to_owned(), "ahoj".to_owned())].into(),
         ..terminals.request("pty_1", "bash", &["--norc"])
     };
-    let made = terminals.create(request.clone()).await.unwrap();
-    assert_eq!((made.title.as_str(), made.exit_code, made.pid > 1), ("Terminal ty_1", None, true));
+    let terminal = terminals.create(request.clone()).await.unwrap();
+    assert_eq!(
+        (terminal.title.as_str(), terminal.exit_code, terminal.pid > 1),
+        ("Terminal ty_1", None, true)
+    );
     let mut reader = terminals.attach("pty_1", Some(0)).await.unwrap();
     terminals.write("pty_1", "tty; pwd; echo $GREETING-$TERM; id -u\n").await.unwrap();
     reader.until("/dev/pts/0\r\n/workspace/sub\r\nahoj-xterm-256color\r\n1000\r\n").await;
@@ -159,7 +162,10 @@ async fn a_person_types_and_reads_the_output() {
     while reader.next().await {}
     assert!(reader.seen.contains("code-130\r\n"), "{:?}", reader.seen);
     assert_eq!(reader.exit, Some(3));
-    assert_eq!(terminals.get("pty_1").await.unwrap(), v1::Terminal { exit_code: Some(3), ..made.clone() });
+    assert_eq!(
+        terminals.get("pty_1").await.unwrap(),
+        v1::Terminal { exit_code: Some(3), ..terminal.clone() }
+    );
     assert_eq!(code(terminals.write("pty_1", "x").await), "terminal_unknown");
     // The same call again returns the existing terminal.
     assert_eq!(terminals.create(request).await.unwrap().exit_code, Some(3));
@@ -327,9 +333,9 @@ async fn a_terminal_has_the_walls_of_any_command() {
         head -c 0 /dev/pts/1; head -c 0 /proc/1/fd/0; grep -E '^(CapEff|NoNewPrivs|Seccomp:)' /proc/self/status; \
         touch /usr/x; cat /etc/shadow; id -u";
     terminals.run("a", script).await;
-    let seen = terminals.to_end("a", 0).await.seen.replace('\r', "");
-    let lines: Vec<&str> = seen.lines().collect();
-    assert_eq!(lines[..5], ["canary", "0", "ptmx", "1", "1"], "{seen}");
+    let output = terminals.to_end("a", 0).await.seen.replace('\r', "");
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines[..5], ["canary", "0", "ptmx", "1", "1"], "{output}");
     for refusal in [
         "cannot open '/dev/pts/1' for reading: No such file",
         "cannot open '/proc/1/fd/0' for reading: Permission denied",
@@ -339,9 +345,9 @@ async fn a_terminal_has_the_walls_of_any_command() {
         "'/usr/x': Read-only file system",
         "/etc/shadow: No such file",
     ] {
-        assert!(seen.contains(refusal), "wanted {refusal:?} in {seen}");
+        assert!(output.contains(refusal), "wanted {refusal:?} in {output}");
     }
-    assert!(seen.ends_with("1000\n"), "{seen}");
+    assert!(output.ends_with("1000\n"), "{output}");
     // A call without the service's token is refused.
     let request = v1::ListTerminalsRequest { fence: terminals.session.fence() };
     assert_eq!(code(terminals.client.clone().list_terminals(request).await), "token_invalid");

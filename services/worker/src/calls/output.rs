@@ -25,8 +25,8 @@ pub(crate) async fn bounded(ctx: &CallContext, output: Output) -> Result<Output,
     if find(&ctx.call.tool).is_ok_and(gives_pages) {
         return Ok(output);
     }
-    let Some(kept) = cut(&output.text, ctx.bounds).map(ToOwned::to_owned) else { return Ok(output) };
-    let whole = std::mem::replace(&mut output.text, kept);
+    let Some(excerpt) = cut(&output.text, ctx.bounds).map(ToOwned::to_owned) else { return Ok(output) };
+    let whole = std::mem::replace(&mut output.text, excerpt);
     let (lines, bytes) = (whole.lines().count(), whole.len());
     output.metadata.insert("truncated".to_owned(), true.into());
     let rest = match keep(ctx, &whole).await {
@@ -54,12 +54,12 @@ async fn keep(ctx: &CallContext, whole: &str) -> Result<String, ToolError> {
         output_id: ctx.call.exec_id.clone(),
         data: text::head(whole, most).as_bytes().to_vec(),
     };
-    let kept = ctx.deps.sandbox.call(|mut client| {
+    let answer = ctx.deps.sandbox.call(|mut client| {
         let request = request.clone();
         async move { client.keep_output(request).await }
     });
-    match kept.await {
-        Ok(kept) => Ok(kept.path),
+    match answer.await {
+        Ok(answer) => Ok(answer.path),
         Err(status) => {
             tracing::warn!("cannot keep the whole answer of a tool: {}", status.message());
             Err(sandbox_error(&status))
@@ -79,12 +79,12 @@ pub(crate) fn cleaned(mut output: Output) -> Output {
 fn cut(full: &str, bounds: Bounds) -> Option<&str> {
     let by_lines = full.match_indices('\n').nth(bounds.lines - 1).map(|(end, _)| &full[..end]);
     // A line break at the end of a text does not start another line.
-    let by_lines = by_lines.filter(|kept| kept.len() + 1 < full.len());
-    let kept = by_lines.unwrap_or(full);
-    if kept.len() <= bounds.bytes {
+    let by_lines = by_lines.filter(|lines| lines.len() + 1 < full.len());
+    let lines = by_lines.unwrap_or(full);
+    if lines.len() <= bounds.bytes {
         return by_lines;
     }
-    let head = text::head(kept, bounds.bytes);
+    let head = text::head(lines, bounds.bytes);
     Some(head.rfind('\n').map_or(head, |end| &head[..end]))
 }
 
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn long_answers_are_cut_at_a_line() {
         let lines = "line\n".repeat(limits::TOOL_OUTPUT_LINES_MAX + 5);
-        let kept = cut(&lines, Bounds::default()).unwrap();
-        assert_eq!(kept.lines().count(), limits::TOOL_OUTPUT_LINES_MAX);
+        let excerpt = cut(&lines, Bounds::default()).unwrap();
+        assert_eq!(excerpt.lines().count(), limits::TOOL_OUTPUT_LINES_MAX);
         let bytes = format!("{}\n{}", "é".repeat(10_000), "x".repeat(60_000));
         assert_eq!(cut(&bytes, Bounds::default()), Some("é".repeat(10_000).as_str()));
         let one = "y".repeat(200_000);

@@ -227,10 +227,13 @@ mod tests {
         ] {
             assert_eq!(permissions(&list).repetition_verdict("build", tool), want, "{list:?}");
         }
-        let mut asked = permissions(&[]);
-        asked.allow(marks::REPETITION, &["bash".to_owned()]);
+        let mut with_answer = permissions(&[]);
+        with_answer.allow(marks::REPETITION, &["bash".to_owned()]);
         assert_eq!(
-            (asked.repetition_verdict("build", "bash"), asked.repetition_verdict("build", "read")),
+            (
+                with_answer.repetition_verdict("build", "bash"),
+                with_answer.repetition_verdict("build", "read")
+            ),
             (Verdict::Allow, Verdict::Ask)
         );
         let denied = configured("opencode.json", r#"{"permission": {"doom_loop": "deny"}}"#);
@@ -261,10 +264,10 @@ mod tests {
             let verdict = permissions.verdict("build", Tool::Bash, &json!({"command": command}));
             assert_eq!(verdict, want, "{command}");
         }
-        let asked =
+        let tool_use =
             permissions.use_to_ask("build", Tool::Bash, &json!({"command": "cat /etc/passwd"})).unwrap();
         assert_eq!(
-            (asked.permission, &asked.patterns[..]),
+            (tool_use.permission, &tool_use.patterns[..]),
             ("external_directory", &["/etc/*".to_owned()][..])
         );
     }
@@ -272,9 +275,9 @@ mod tests {
     #[test]
     fn an_answer_always_covers_what_it_names() {
         let mut permissions = permissions(&[("bash", "*", Verdict::Ask)]);
-        let asked =
+        let tool_use =
             permissions.use_to_ask("build", Tool::Bash, &json!({"command": "git commit -m x"})).unwrap();
-        permissions.allow(asked.permission, &asked.always);
+        permissions.allow(tool_use.permission, &tool_use.always);
         for (command, want) in [
             ("git commit -m y", Verdict::Allow),
             ("git commit", Verdict::Allow),
@@ -292,11 +295,11 @@ mod tests {
         for command in ["*", "ec*o a", "npm run '*'", "$X a"] {
             let mut permissions =
                 permissions(&[("bash", "*", Verdict::Ask), ("bash", "*secret*", Verdict::Deny)]);
-            let asked = permissions.use_to_ask("build", Tool::Bash, &json!({"command": command})).unwrap();
-            permissions.allow(asked.permission, &asked.always);
+            let tool_use = permissions.use_to_ask("build", Tool::Bash, &json!({"command": command})).unwrap();
+            permissions.allow(tool_use.permission, &tool_use.always);
             for other in ["touch a", "npm run build", "echo secret"] {
                 let verdict = permissions.verdict("build", Tool::Bash, &json!({"command": other}));
-                assert_ne!(verdict, Verdict::Allow, "{command:?} allowed {other:?}: {:?}", asked.always);
+                assert_ne!(verdict, Verdict::Allow, "{command:?} allowed {other:?}: {:?}", tool_use.always);
             }
         }
     }
@@ -419,8 +422,8 @@ mod tests {
         let child = Permissions::new(permissions.of_child("review", "build"));
         assert_eq!(edit(&child, "build"), Verdict::Deny);
 
-        let asked = permissions.use_to_ask("build", Tool::Bash, &json!({"command": "ls"})).unwrap();
-        permissions.allow(asked.permission, &asked.always);
+        let tool_use = permissions.use_to_ask("build", Tool::Bash, &json!({"command": "ls"})).unwrap();
+        permissions.allow(tool_use.permission, &tool_use.always);
         assert_eq!(
             (bash(&permissions, "build", "ls"), bash(&permissions, "build", "rm a")),
             (Verdict::Allow, Verdict::Deny)

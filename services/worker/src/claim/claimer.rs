@@ -222,12 +222,12 @@ impl Claimer {
         let notice = Notice { reason: &reason, event_ids: ids, at: now() };
         let rule = QuarantineRule::Exhausted;
         match with_store_timeout(self.deps.store.quarantine(tenant, session, rule, notice)).await {
-            Ok(Some(done)) => {
+            Ok(Some(outcome)) => {
                 metrics::counter!("flotilla_quarantines_total").increment(1);
                 tracing::error!(tenant.id = %tenant, session.id = %session, "a session is quarantined: {reason}");
-                self.deps.publisher.publish_events(tenant, session, &done.events);
-                if let Some(parent) = &done.parent {
-                    self.deps.interrupt(tenant, parent, done.class).await;
+                self.deps.publisher.publish_events(tenant, session, &outcome.events);
+                if let Some(parent) = &outcome.parent {
+                    self.deps.interrupt(tenant, parent, outcome.class).await;
                 }
             }
             Ok(None) => {}

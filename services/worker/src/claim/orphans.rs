@@ -32,8 +32,8 @@ pub(super) async fn repair(claimer: &Claimer, before: Orphans) -> Orphans {
     let is_forgotten = |key: &&Key| running.contains(*key) && !held.contains(*key);
     let forgotten: BTreeSet<Key> = owned.keys().filter(is_forgotten).cloned().collect();
     for key in forgotten.intersection(&before.forgotten) {
-        if let Some(known) = owned.get(key) {
-            adopt(claimer, known).await;
+        if let Some(owned_session) = owned.get(key) {
+            adopt(claimer, owned_session).await;
         }
     }
     Orphans { released, forgotten }

@@ -236,7 +236,7 @@ pub(crate) fn size(entry: &MessageWithParts) -> u64 {
         Body::Reasoning(thought) => estimate(&thought.text),
         Body::File(_) => limits::MEDIA_TOKENS,
         Body::Tool(tool) => {
-            let said = match &tool.state {
+            let answer_tokens = match &tool.state {
                 ToolState::Completed { output, time, attachments, .. } if time.compacted.is_none() => {
                     let media = u64::try_from(attachments.len()).unwrap_or_default();
                     estimate(output).saturating_add(media.saturating_mul(limits::MEDIA_TOKENS))
@@ -244,7 +244,7 @@ pub(crate) fn size(entry: &MessageWithParts) -> u64 {
                 ToolState::Error { error, .. } => estimate(error),
                 ToolState::Completed { .. } | ToolState::Pending { .. } | ToolState::Running { .. } => 0,
             };
-            estimate(&tool.state.input().to_string()).saturating_add(said)
+            estimate(&tool.state.input().to_string()).saturating_add(answer_tokens)
         }
         Body::Agent(_)
         | Body::Subtask(_)

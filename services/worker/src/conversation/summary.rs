@@ -106,8 +106,8 @@ fn lines(entry: &MessageWithParts) -> String {
     let mut text = String::new();
     for (_, part) in &entry.parts {
         match &part.body {
-            Body::Text(said) if said.ignored != Some(true) && !said.text.is_empty() => {
-                text.push_str(&format!("[{role}]: {}\n", said.text));
+            Body::Text(words) if words.ignored != Some(true) && !words.text.is_empty() => {
+                text.push_str(&format!("[{role}]: {}\n", words.text));
             }
             Body::File(file) => text.push_str(&format!("[{role}]: {}\n", file_mention(file))),
             Body::Subtask(task) => {
@@ -135,11 +135,11 @@ fn lines(entry: &MessageWithParts) -> String {
 }
 
 fn answer(state: &ToolState) -> String {
-    let said = answer_text(state);
-    match said.char_indices().nth(SUMMARY_TOOL_CHARS_MAX) {
-        None => said.to_owned(),
+    let text = answer_text(state);
+    match text.char_indices().nth(SUMMARY_TOOL_CHARS_MAX) {
+        None => text.to_owned(),
         Some((at, _)) => {
-            format!("{} [cut: {} of {} bytes]", &said[..at], said.len() - at, said.len())
+            format!("{} [cut: {} of {} bytes]", &text[..at], text.len() - at, text.len())
         }
     }
 }

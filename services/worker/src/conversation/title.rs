@@ -65,7 +65,7 @@ fn least_effort(model: &Model) -> Option<Effort> {
 
 /// The person's own text, without the content of files that the prompt names.
 fn words(parts: &[(u64, Part)]) -> String {
-    let said = parts.iter().filter_map(|(_, part)| match &part.body {
+    let texts = parts.iter().filter_map(|(_, part)| match &part.body {
         Body::Text(text) if text.synthetic != Some(true) && text.ignored != Some(true) => {
             Some(text.text.clone())
         }
@@ -82,7 +82,7 @@ fn words(parts: &[(u64, Part)]) -> String {
         | Body::StepFinish(_)
         | Body::Retry(_) => None,
     });
-    said.collect::<Vec<_>>().join("\n")
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_question_has_a_persons_words_and_a_bound() {
         let model = llm::catalogue::find_or_default("claude-haiku-4-5");
-        let asked = |bodies: Vec<Body>| {
+        let question_of = |bodies: Vec<Body>| {
             let request = request(&user(1, bodies), &model)?;
             assert_eq!((request.tools.len(), request.temperature), (0, Some(0.5)));
             assert_eq!(request.variant, Some(Effort::Off));
@@ -128,10 +128,10 @@ mod tests {
             Some(text.clone())
         };
         let read = Body::Text(Text::synthetic("the content of a file"));
-        let question = asked(vec![text("Fix it "), read.clone(), text("soon")]).unwrap();
+        let question = question_of(vec![text("Fix it "), read.clone(), text("soon")]).unwrap();
         assert_eq!(question, "Generate a title for this conversation:\n\nFix it \nsoon");
-        assert_eq!(asked(vec![text(" \n"), read]), None);
-        let long = asked(vec![text(&"ä".repeat(TITLE_PROMPT_BYTES_MAX))]).unwrap();
+        assert_eq!(question_of(vec![text(" \n"), read]), None);
+        let long = question_of(vec![text(&"ä".repeat(TITLE_PROMPT_BYTES_MAX))]).unwrap();
         assert!(long.len() <= INTRODUCTION.len() + 2 + TITLE_PROMPT_BYTES_MAX);
     }
 

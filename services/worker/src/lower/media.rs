@@ -115,7 +115,7 @@ mod tests {
 
         let mut many = talk(1, MODEL_MEDIA_MAX);
         bound(&mut many);
-        let kept = names(&many);
-        assert_eq!((kept.len(), kept[0]), (MODEL_MEDIA_MAX, "t1"));
+        let names = names(&many);
+        assert_eq!((names.len(), names[0]), (MODEL_MEDIA_MAX, "t1"));
     }
 }

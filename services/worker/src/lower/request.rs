@@ -54,10 +54,10 @@ pub(crate) fn request(
     let mut before = None;
     for entry in visible(entries) {
         match &entry.message {
-            Message::User(asked) => {
+            Message::User(prompt) => {
                 let mut parts = user::parts(&entry.parts);
                 if !parts.is_empty() && is_answered(&entry.parts) {
-                    let reminder = mode::reminder(&asked.agent, before);
+                    let reminder = mode::reminder(&prompt.agent, before);
                     parts.extend(reminder.map(|text| UserPart::Text(text.to_owned())));
                 }
                 messages.push(llm::request::Message::User(parts));

@@ -171,9 +171,9 @@ impl ModelCall {
 
     /// Makes the provider's id of a call unique in the answer.
     fn unique(&self, id: &str) -> String {
-        let known: BTreeSet<&str> = self.draft.call_ids().collect();
+        let ids: BTreeSet<&str> = self.draft.call_ids().collect();
         let mut unique = if id.is_empty() { "call".to_owned() } else { id.to_owned() };
-        while known.contains(unique.as_str()) {
+        while ids.contains(unique.as_str()) {
             unique.push('x');
         }
         unique

@@ -86,9 +86,9 @@ const ROOM: Bounds = Bounds { lines: 16, bytes: 1_024 };
 
 impl OutputExcerpt {
     /// Keeps as much of the beginning and of the end as the model may read of both together.
-    fn new(shown: Bounds) -> Self {
+    fn new(bounds: Bounds) -> Self {
         let half = |all: usize, room: usize| ((all - room.min(all / 4)) / 2).max(1);
-        let side = Bounds { lines: half(shown.lines, ROOM.lines), bytes: half(shown.bytes, ROOM.bytes) };
+        let side = Bounds { lines: half(bounds.lines, ROOM.lines), bytes: half(bounds.bytes, ROOM.bytes) };
         Self { head: vec![], tail: vec![], next_offset: 0, side }
     }
 
@@ -102,9 +102,9 @@ impl OutputExcerpt {
         self.head.extend_from_slice(&fresh[..to_head]);
         self.tail.extend_from_slice(&fresh[to_head..]);
         // Clients always see the same amount, even if the model reads less.
-        let kept = side_bytes.max(TOOL_PROGRESS_BYTES);
-        if self.tail.len() > 2 * kept {
-            self.tail.drain(..self.tail.len() - kept);
+        let tail_bytes = side_bytes.max(TOOL_PROGRESS_BYTES);
+        if self.tail.len() > 2 * tail_bytes {
+            self.tail.drain(..self.tail.len() - tail_bytes);
         }
     }
 
@@ -161,8 +161,8 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     if !ctx.call.resumed {
         start(ctx, &input).await?;
     }
-    let mut seen = OutputExcerpt::new(ctx.bounds);
-    let followed = follow(ctx, &title, &mut seen).await;
+    let mut excerpt = OutputExcerpt::new(ctx.bounds);
+    let followed = follow(ctx, &title, &mut excerpt).await;
     let exit = match followed {
         // The intent was stored, but the command never reached the sandbox. The sandbox knows this loop's epoch, so it
         // refuses a delayed start from the previous worker.
@@ -176,7 +176,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         Err(status) => return Err(sandbox_error(&status)),
         Ok(exit) => exit,
     };
-    let output = output_of(&exit, &seen);
+    let output = output_of(&exit, &excerpt);
     if exit.end() == ExecEnd::Lost {
         return Err(ToolError::Model(output.text));
     }
@@ -184,8 +184,8 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
 }
 
 /// The answer of a command that has ended, without a title.
-fn output_of(exit: &v1::ExecExit, seen: &OutputExcerpt) -> Output {
-    let mut metadata = live(seen);
+fn output_of(exit: &v1::ExecExit, excerpt: &OutputExcerpt) -> Output {
+    let mut metadata = live(excerpt);
     metadata.insert(
         "exit".to_owned(),
         if exit.end() == ExecEnd::Exited { json!(exit.code) } else { Value::Null },
@@ -194,11 +194,11 @@ fn output_of(exit: &v1::ExecExit, seen: &OutputExcerpt) -> Output {
     if exit.in_new_sandbox {
         metadata.insert(IN_NEW_SANDBOX.to_owned(), true.into());
     }
-    if !seen.is_shown_whole() {
+    if !excerpt.is_shown_whole() {
         metadata.insert("truncated".to_owned(), true.into());
         metadata.insert(OUTPUT_PATH.to_owned(), exit.spill_path.clone().into());
     }
-    let text = answer(exit, seen.text(&exit.spill_path));
+    let text = answer(exit, excerpt.text(&exit.spill_path));
     Output { text, metadata, ..Output::default() }
 }
 
@@ -210,14 +210,14 @@ pub(crate) async fn read_aborted(
     bounds: Bounds,
     until: Instant,
 ) -> Option<Output> {
-    let mut seen = OutputExcerpt::new(bounds);
+    let mut excerpt = OutputExcerpt::new(bounds);
     let (mut is_attached, mut exit) = (false, None);
     let read = async {
         let mut stream = sandbox.client().attach_exec(request).await?.into_inner();
         is_attached = true;
         while let Some(message) = stream.message().await? {
             match message.item {
-                Some(Item::Output(output)) => seen.push(output.offset_bytes, &output.data),
+                Some(Item::Output(output)) => excerpt.push(output.offset_bytes, &output.data),
                 Some(Item::Exit(ended)) => {
                     exit = Some(ended);
                     break;
@@ -229,10 +229,10 @@ pub(crate) async fn read_aborted(
     };
     let read = timeout_at(until, read).await.unwrap_or(Ok(()));
     match exit {
-        Some(exit) if exit.end() != ExecEnd::Lost => Some(output_of(&exit, &seen)),
+        Some(exit) if exit.end() != ExecEnd::Lost => Some(output_of(&exit, &excerpt)),
         // The kill reached it before it started.
         _ if is_unknown(&read) => None,
-        Some(_) | None => is_attached.then(|| aborted(live(&seen))),
+        Some(_) | None => is_attached.then(|| aborted(live(&excerpt))),
     }
 }
 
@@ -272,16 +272,16 @@ fn is_unknown<T>(followed: &Result<T, Status>) -> bool {
 }
 
 /// Follows the output to the exit, across lost connections, and reports progress.
-async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Result<v1::ExecExit, Status> {
+async fn follow(ctx: &CallContext, title: &str, excerpt: &mut OutputExcerpt) -> Result<v1::ExecExit, Status> {
     let mut show_at = Instant::now() + Duration::from_millis(TOOL_PROGRESS_MS);
-    let mut shown = 0;
+    let mut shown_offset = 0;
     let give_up = Instant::now()
         + Duration::from_millis(u64::from(limits::EXEC_TIMEOUT_MAX_MS) + limits::SANDBOX_WAIT_MS);
     loop {
         let request = v1::AttachExecRequest {
             fence: ctx.identity.fence(),
             exec_id: ctx.call.exec_id.clone(),
-            from_offset_bytes: seen.next_offset,
+            from_offset_bytes: excerpt.next_offset,
         };
         let mut stream = ctx
             .deps
@@ -295,9 +295,9 @@ async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Res
             let message = tokio::select! {
                 message = stream.message() => message,
                 () = sleep_until(show_at) => {
-                    if seen.next_offset != shown {
-                        shown = seen.next_offset;
-                        ctx.show_progress(title.to_owned(), live(seen)).await;
+                    if excerpt.next_offset != shown_offset {
+                        shown_offset = excerpt.next_offset;
+                        ctx.show_progress(title.to_owned(), live(excerpt)).await;
                     }
                     show_at = Instant::now() + Duration::from_millis(TOOL_PROGRESS_MS);
                     continue;
@@ -305,7 +305,7 @@ async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Res
             };
             match message {
                 Ok(Some(v1::AttachExecResponse { item: Some(Item::Output(output)) })) => {
-                    seen.push(output.offset_bytes, &output.data);
+                    excerpt.push(output.offset_bytes, &output.data);
                 }
                 Ok(Some(v1::AttachExecResponse { item: Some(Item::Exit(exit)) })) => return Ok(exit),
                 Ok(Some(v1::AttachExecResponse { item: None })) => {}
@@ -321,8 +321,8 @@ async fn follow(ctx: &CallContext, title: &str, seen: &mut OutputExcerpt) -> Res
 }
 
 /// The newest output, as clients see it while the command runs.
-fn live(seen: &OutputExcerpt) -> Map<String, Value> {
-    let both = [&seen.head[..], &seen.tail[..]].concat();
+fn live(excerpt: &OutputExcerpt) -> Map<String, Value> {
+    let both = [&excerpt.head[..], &excerpt.tail[..]].concat();
     let output = String::from_utf8_lossy(&both).replace('\0', "\u{fffd}");
     let mut metadata = Map::new();
     metadata.insert("output".to_owned(), text::tail(&output, TOOL_PROGRESS_BYTES).into());
@@ -372,11 +372,11 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     let dropped = (exit.dropped_bytes > 0)
         .then(|| format!("Its last {} bytes of output were not kept.", exit.dropped_bytes));
     // The sandbox's message about a limit is more specific than the limit's name.
-    let told = Some(exit.message.clone()).filter(|message| !message.is_empty());
-    let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || told.is_none();
+    let message = Some(exit.message.clone()).filter(|message| !message.is_empty());
+    let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || message.is_none();
     let how = how.filter(|_| adds);
     let offline = (exit.code != 0 && needs_network(&output)).then(|| NO_NETWORK.to_owned());
-    let notes: Vec<String> = how.into_iter().chain(told).chain(dropped).chain(offline).collect();
+    let notes: Vec<String> = how.into_iter().chain(message).chain(dropped).chain(offline).collect();
     match (output.is_empty(), notes.is_empty()) {
         (true, true) => "(no output)".to_owned(),
         (false, true) => output,
@@ -401,14 +401,14 @@ mod tests {
 
     #[test]
     fn output_keeps_its_beginning_and_its_end() {
-        let mut seen = OutputExcerpt::new(Bounds::default());
-        seen.push(0, b"hello ");
-        seen.push(3, b"lo world");
-        assert_eq!(seen.text("/x"), "hello world", "an overlap is taken once");
+        let mut excerpt = OutputExcerpt::new(Bounds::default());
+        excerpt.push(0, b"hello ");
+        excerpt.push(3, b"lo world");
+        assert_eq!(excerpt.text("/x"), "hello world", "an overlap is taken once");
         for at in 0..200_u64 {
-            seen.push(11 + at * 1000, &[b'a' + u8::try_from(at % 26).unwrap_or(0); 1000]);
+            excerpt.push(11 + at * 1000, &[b'a' + u8::try_from(at % 26).unwrap_or(0); 1000]);
         }
-        let text = seen.text("/run/out");
+        let text = excerpt.text("/run/out");
         assert!(text.starts_with("hello world") && text.ends_with('r'), "{}", text::tail(&text, 20));
         assert!(text.contains("bytes left out; the whole output is in /run/out"));
         assert!(text.len() < limits::TOOL_OUTPUT_BYTES_MAX);
@@ -416,9 +416,9 @@ mod tests {
 
     #[test]
     fn settings_say_how_much_is_kept() {
-        let mut seen = OutputExcerpt::new(Bounds { lines: 4, bytes: 1_000 });
-        (0..9).for_each(|number| seen.push(seen.next_offset, format!("{number}\n").as_bytes()));
-        let text = seen.text("/x");
+        let mut excerpt = OutputExcerpt::new(Bounds { lines: 4, bytes: 1_000 });
+        (0..9).for_each(|number| excerpt.push(excerpt.next_offset, format!("{number}\n").as_bytes()));
+        let text = excerpt.text("/x");
         assert!(text.starts_with("0\n\n(") && text.ends_with("8\n"), "{text}");
         let mut least = OutputExcerpt::new(Bounds { lines: 1, bytes: 1 });
         least.push(0, b"abc\ndef\n");
@@ -427,11 +427,11 @@ mod tests {
 
     #[test]
     fn many_short_lines_keep_both_ends_too() {
-        let mut seen = OutputExcerpt::new(Bounds::default());
+        let mut excerpt = OutputExcerpt::new(Bounds::default());
         for number in 0..5_000_u64 {
-            seen.push(seen.next_offset, format!("{number}\n").as_bytes());
+            excerpt.push(excerpt.next_offset, format!("{number}\n").as_bytes());
         }
-        let text = seen.text("/run/out");
+        let text = excerpt.text("/run/out");
         assert!(text.starts_with("0\n1\n") && text.ends_with("\n4998\n4999\n"), "{}", text::tail(&text, 20));
         assert!(text.contains("the whole output is in /run/out"));
         assert!(text.lines().count() < limits::TOOL_OUTPUT_LINES_MAX);
@@ -465,7 +465,10 @@ mod tests {
         let cleaned = v1::ExecExit { in_new_sandbox: true, ..exit(ExecEnd::Exited, 0, 0) };
         let Output { text, metadata, .. } = output_of(&cleaned, &OutputExcerpt::new(Bounds::default()));
         assert_eq!(text, "(no output)");
-        let told = text_for_model(&text.into(), &metadata);
-        assert!(told.starts_with("(no output)\n\n(Before this command the sandbox was cleaned"), "{told}");
+        let model_text = text_for_model(&text.into(), &metadata);
+        assert!(
+            model_text.starts_with("(no output)\n\n(Before this command the sandbox was cleaned"),
+            "{model_text}"
+        );
     }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     let answers: Vec<_> = futures::stream::iter(calls).buffered(limits::TOOLS_PARALLEL_MAX).collect().await;
     let (mut text, mut done, mut todos, mut files) = (String::new(), 0, None, vec![]);
     for (number, (name, answer)) in answers.into_iter().enumerate() {
-        let (state, said) = match answer {
+        let (state, result) = match answer {
             Ok(output) if !media::fits(files.iter(), &output.media) => ("failed", media::TOO_MANY.to_owned()),
             Ok(output) => {
                 done += 1;
@@ -87,11 +87,11 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
                 files.extend(output.media);
                 ("done", output.text)
             }
-            Err(ToolError::Model(said)) => ("failed", said),
+            Err(ToolError::Model(message)) => ("failed", message),
             Err(other) => return Err(other),
         };
         text.push_str(&format!(
-            "<call number=\"{}\" tool=\"{name}\" state=\"{state}\">\n{said}\n</call>\n",
+            "<call number=\"{}\" tool=\"{name}\" state=\"{state}\">\n{result}\n</call>\n",
             number + 1
         ));
     }

@@ -66,10 +66,10 @@ pub(crate) fn shown(name: &str, data: &[u8], size_bytes: u64) -> Result<Output, 
     })
 }
 
-/// Whether the tools of one step may return `files` in addition to `known`.
-pub(crate) fn fits<'a>(known: impl Iterator<Item = &'a File>, files: &'a [File]) -> bool {
+/// Whether the tools of one step may return `files` in addition to `earlier_files`.
+pub(crate) fn fits<'a>(earlier_files: impl Iterator<Item = &'a File>, files: &'a [File]) -> bool {
     let (mut count, mut bytes) = (0, 0);
-    for file in known.chain(files) {
+    for file in earlier_files.chain(files) {
         count += 1;
         bytes += file.url.len();
     }

@@ -81,9 +81,9 @@ pub(crate) fn read(input: Value, agents: &[(String, String)]) -> Result<Task, To
     let agent = arguments.subagent_type;
     if !agents.iter().any(|(name, _)| *name == agent) {
         let names: Vec<&str> = agents.iter().map(|(name, _)| name.as_str()).collect();
-        let asked = domain::text::head(&agent, 80);
+        let name = domain::text::head(&agent, 80);
         return Err(ToolError::Model(format!(
-            "There is no subagent {asked:?}. Available subagents: {}.",
+            "There is no subagent {name:?}. Available subagents: {}.",
             names.join(", ")
         )));
     }

@@ -153,15 +153,15 @@ mod tests {
 
     #[test]
     fn html_becomes_what_was_asked_for() {
-        let shown = |format| shown("text/html", PAGE.as_bytes(), format).unwrap();
-        let markdown = shown(Format::Markdown);
+        let page_as = |format| shown("text/html", PAGE.as_bytes(), format).unwrap();
+        let markdown = page_as(Format::Markdown);
         for want in ["# Top", "[this][1]", "[1]: https://a.example/", "* one", "code  here"] {
             assert!(markdown.contains(want), "{want}: {markdown}");
         }
         assert!(!markdown.contains("bad()"));
-        let text = shown(Format::Text);
+        let text = page_as(Format::Text);
         assert!(text.contains("Top") && text.contains("See this.") && !text.contains('#'), "{text}");
-        assert_eq!(shown(Format::Html), PAGE);
+        assert_eq!(page_as(Format::Html), PAGE);
     }
 
     #[test]

@@ -105,11 +105,11 @@ fn executed_commands(session: &Session) -> Vec<Event> {
     let commands = entries::expanded_commands(session.conversation().entries());
     commands
         .flat_map(|(part, text, invocation)| {
-            let done = Invocation { progress: CommandProgress::Executed, ..invocation };
-            let part = Part { body: Body::Text(done.mark(text.clone())), ..part.clone() };
+            let invocation = Invocation { progress: CommandProgress::Executed, ..invocation };
+            let part = Part { body: Body::Text(invocation.mark(text.clone())), ..part.clone() };
             let executed = Event::CommandExecuted {
-                name: done.name,
-                arguments: done.arguments,
+                name: invocation.name,
+                arguments: invocation.arguments,
                 message_id: step.id.clone(),
             };
             [Event::PartUpdated { part: Box::new(part), at: now() }, executed]

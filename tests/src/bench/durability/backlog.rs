@@ -80,10 +80,10 @@ async fn admissions(light: &Api, prompts: usize) -> Samples {
     for _ in 0..prompts {
         let session = light.session(None).await;
         let mut watch = Watch::start(light, &session).await;
-        let asked = Instant::now();
+        let prompted_at = Instant::now();
         light.prompt(&session, "@text quick").await.expect("an accepted prompt");
         watch.until(|event| event.kind == "flotilla.loop.started").await;
-        samples.push(asked.elapsed());
+        samples.push(prompted_at.elapsed());
         watch.until_idle().await;
     }
     samples

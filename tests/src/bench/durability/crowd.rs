@@ -53,10 +53,10 @@ async fn prompt_to_model(testbed: &Testbed, model: &Model, prompts: usize) -> Sa
         model.plan(Plan::Tools { steps: 0, call: Call::True });
         let session = testbed.stack.session().await;
         let mut watch = Watch::start(&testbed.stack.api, &session).await;
-        let asked = Instant::now();
+        let prompted_at = Instant::now();
         testbed.stack.api.prompt(&session, "bench").await.expect("an accepted prompt");
         watch.until_idle().await;
-        samples.push(model.take().requests[0] - asked);
+        samples.push(model.take().requests[0] - prompted_at);
     }
     samples
 }

@@ -61,7 +61,7 @@ async fn stream(api: Api, model: &Model) -> (Samples, Samples) {
             None => {
                 let now = model.began.elapsed();
                 let took: Vec<Duration> =
-                    model::stamps(watch.newest_text()).map(|sent| now.saturating_sub(sent)).collect();
+                    model::stamps(watch.newest_text()).map(|sent_at| now.saturating_sub(sent_at)).collect();
                 if let Some(first) = took.first() {
                     beyond.push(first.saturating_sub(Duration::from_millis(DELTA_WINDOW_MS)));
                 }

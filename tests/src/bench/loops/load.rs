@@ -61,8 +61,8 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
 async fn measure_turn(api: &Api, model: &Model, session: &str, begin: &mut Samples) {
     model.plan(Plan::Tools { steps: 0, call: Call::Todos });
     let mut watch = past::watch(api, session).await;
-    let asked = Instant::now();
+    let prompted_at = Instant::now();
     api.prompt(session, "bench").await.expect("an accepted prompt");
     watch.until_idle().await;
-    begin.push(model.take().requests[0] - asked);
+    begin.push(model.take().requests[0] - prompted_at);
 }

@@ -59,12 +59,12 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
 async fn measure_turn(api: &Api, model: &Model, session: &str, latencies: &mut Latencies) {
     model.plan(Plan::Tools { steps: STEPS, call: Call::Todos });
     let mut watch = past::watch(api, session).await;
-    let asked = Instant::now();
+    let prompted_at = Instant::now();
     api.prompt(session, "bench").await.expect("an accepted prompt");
     watch.until_idle().await;
     let idle = Instant::now();
     let log = model.take();
-    latencies.begin.push(log.requests[0] - asked);
+    latencies.begin.push(log.requests[0] - prompted_at);
     for (answer, next) in log.answers.iter().zip(&log.requests[1..]) {
         latencies.step.push(*next - *answer);
     }

@@ -53,10 +53,10 @@ pub(super) fn as_reported(history: &History) -> Vec<Violation> {
             continue;
         }
         for call in task.calls {
-            let done = effects.get(call.canary.as_str()).map_or(0, Vec::len);
+            let effect_count = effects.get(call.canary.as_str()).map_or(0, Vec::len);
             let parts =
                 task.session.map_or_else(Vec::new, |session| parts_of(session, &call.canary).collect());
-            if let Some(what) = contradiction(&parts, done) {
+            if let Some(what) = contradiction(&parts, effect_count) {
                 let what = format!("call {} ({}): {what}", call.canary, call.tool);
                 let subject = task.session.map_or(task.canary, |session| &session.id);
                 violations.push(Violation::new(Invariant::I3, subject, what));
@@ -66,16 +66,19 @@ pub(super) fn as_reported(history: &History) -> Vec<Violation> {
     violations
 }
 
-fn contradiction(parts: &[&Part], done: usize) -> Option<String> {
+fn contradiction(parts: &[&Part], effect_count: usize) -> Option<String> {
     let Some(part) = parts.first() else {
-        return (done > 0).then(|| "it had its effect, but the conversation does not contain it".to_owned());
+        return (effect_count > 0)
+            .then(|| "it had its effect, but the conversation does not contain it".to_owned());
     };
     let state = &part.data["state"];
     let error = state["error"].as_str().unwrap_or_default();
     match state["status"].as_str() {
         Some("completed") if state["output"].as_str().is_some_and(|output| output.contains(ABORTED)) => None,
-        Some("completed") if done == 0 => Some("it is reported as completed, but had no effect".to_owned()),
-        Some("error") if done > 0 && NOT_STARTED.iter().any(|words| error.contains(words)) => {
+        Some("completed") if effect_count == 0 => {
+            Some("it is reported as completed, but had no effect".to_owned())
+        }
+        Some("error") if effect_count > 0 && NOT_STARTED.iter().any(|words| error.contains(words)) => {
             Some("the model was told that it did not start, but it had its effect".to_owned())
         }
         Some("completed" | "error") => None,
@@ -170,11 +173,11 @@ pub(super) fn none_starts_after_an_abort(history: &History) -> Vec<Violation> {
                 }
             }
             let named: Vec<_> = prompt.subtasks.iter().map(|subtask| &subtask.canary).collect();
-            let asked = history
+            let requests = history
                 .requests
                 .iter()
                 .filter(|request| request.prompt == prompt.canary || named.contains(&&request.prompt));
-            for request in asked.filter(|request| request.at_us > deadline) {
+            for request in requests.filter(|request| request.at_us > deadline) {
                 blame(format!("a model call for {}", request.prompt), request.at_us);
             }
         }

@@ -24,10 +24,10 @@ pub(super) fn work_settled(history: &History) -> Vec<Violation> {
         );
         Violation::new(Invariant::I7, &left.session_id, what)
     });
-    let sent = history.prompts.iter().filter_map(|prompt| prompt.accepted_us);
+    let prompt_times = history.prompts.iter().filter_map(|prompt| prompt.accepted_us);
     // A session that waits for a person is settled; each answer is new work.
     let answered = history.answers.iter().filter_map(|answer| answer.accepted_us);
-    let since = sent.chain(answered).fold(end.repaired_us, i64::max);
+    let since = prompt_times.chain(answered).fold(end.repaired_us, i64::max);
     let took_us = end.settled_us.map(|at| at - since).filter(|took_us| *took_us > SETTLE_US);
     let late = took_us.map(|took_us| {
         let what = format!("settled {} ms after the last fault, prompt and answer", took_us / 1_000);

@@ -70,8 +70,8 @@ pub(super) fn all_taken(history: &History) -> Vec<Violation> {
 pub(super) fn every_prompt_answered(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for session in history.sessions.iter().filter(|session| !history.is_poison(&session.id)) {
-        let newest = |wanted: &dyn Fn(&testkit::dump::Event) -> bool| {
-            session.events.iter().rev().find(|event| wanted(event)).map_or(0, |event| event.seq)
+        let newest = |matches: &dyn Fn(&testkit::dump::Event) -> bool| {
+            session.events.iter().rev().find(|event| matches(event)).map_or(0, |event| event.seq)
         };
         let prompt =
             newest(&|event| event.kind == "message.updated" && event.properties["info"]["role"] == "user");
@@ -143,11 +143,12 @@ pub(super) fn model_knows_every_prompt(history: &History) -> Vec<Violation> {
     let mut violations = vec![];
     for task in tasks::all(history) {
         let (Some(session), Some(message)) = (task.session, task.message) else { continue };
-        let asked = session
+        let prompt_at = session
             .events
             .iter()
             .position(|event| event.kind == "message.updated" && event.properties["info"]["id"] == *message);
-        let end = asked.and_then(|at| session.events[at..].iter().find(|event| event.kind == "session.idle"));
+        let end =
+            prompt_at.and_then(|at| session.events[at..].iter().find(|event| event.kind == "session.idle"));
         let Some(end) = end.filter(|end| end.properties["outcome"] == "done") else { continue };
         if first_request.get(task.canary).is_none_or(|at_us| *at_us / 1_000 > end.at_ms) {
             let what =
@@ -161,11 +162,11 @@ pub(super) fn model_knows_every_prompt(history: &History) -> Vec<Violation> {
 /// Returns whether the session ended a turn as done after this prompt and before the next one.
 fn has_separate_turn(session: &Session, message: Option<&str>) -> bool {
     let Some(message) = message else { return false };
-    let seq = |wanted: &dyn Fn(&Value) -> bool| {
+    let seq = |matches: &dyn Fn(&Value) -> bool| {
         let found = session.events.iter().find(|event| {
             event.kind == "message.updated"
                 && event.properties["info"]["role"] == "user"
-                && wanted(&event.properties["info"])
+                && matches(&event.properties["info"])
         });
         found.map(|event| event.seq)
     };

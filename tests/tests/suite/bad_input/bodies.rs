@@ -17,15 +17,15 @@ async fn a_body_that_is_too_large_is_refused() {
     };
     for bytes in [rpc::MESSAGE_BYTES_MAX, 2 * rpc::MESSAGE_BYTES_MAX] {
         for path in [format!("/session/{session}/message"), "/session".to_owned(), "/pty".to_owned()] {
-            let (status, told) = post(&path, "x".repeat(bytes)).await;
-            assert_eq!((status, &told["_tag"]), (413, &"InvalidRequestError".into()), "{path}: {told}");
-            let message = told["message"].as_str().unwrap();
+            let (status, error) = post(&path, "x".repeat(bytes)).await;
+            assert_eq!((status, &error["_tag"]), (413, &"InvalidRequestError".into()), "{path}: {error}");
+            let message = error["message"].as_str().unwrap();
             assert!(message.contains(&format!("larger than {} bytes", rpc::MESSAGE_BYTES_MAX)), "{message}");
         }
     }
     // Smaller bodies are read, and their content has a separate limit.
-    let (status, told) =
+    let (status, error) =
         post(&format!("/session/{session}/message"), "x".repeat(rpc::MESSAGE_BYTES_MAX / 2)).await;
-    assert!(status == 400 && told["message"].as_str().unwrap().contains("the limit is"), "{status} {told}");
+    assert!(status == 400 && error["message"].as_str().unwrap().contains("the limit is"), "{status} {error}");
     assert_works(&stack.api, &session).await;
 }

@@ -132,10 +132,10 @@ async fn a_revoked_key_is_refused_at_once() {
     let stack = Stack::start().await;
     let (api, session) = (&stack.api, stack.session().await);
     let request = v1::CreateKeyRequest { tenant_id: String::new(), name: "second".to_owned() };
-    let made = api.tenants().create_key(request).await.unwrap().into_inner();
-    let prefix = made.key.unwrap().prefix;
-    assert!(made.secret.starts_with(&prefix) && made.secret.len() > prefix.len() + 20);
-    let second = Api::with_key(stack.gateway_url(), &made.secret);
+    let answer = api.tenants().create_key(request).await.unwrap().into_inner();
+    let prefix = answer.key.unwrap().prefix;
+    assert!(answer.secret.starts_with(&prefix) && answer.secret.len() > prefix.len() + 20);
+    let second = Api::with_key(stack.gateway_url(), &answer.secret);
     assert_works(&second, &session).await;
     let revoke = async |api: &Api, prefix: &str| {
         let request = v1::RevokeKeyRequest { tenant_id: String::new(), prefix: prefix.to_owned() };

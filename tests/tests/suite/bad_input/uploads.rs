@@ -80,8 +80,8 @@ async fn an_invalid_bundle_ends_the_turn_with_an_error() {
     for bundle in [bundle(b"this is no git bundle\n"), bundle(&whole[..whole.len() - 10])] {
         let id = stack.api.upload(&bundle).await;
         let session = session_from(&stack.api, &id).await.unwrap();
-        let (outcome, seen) = run(&stack.api, &session, "@text I need no file.").await;
-        let error = seen.error().unwrap();
+        let (outcome, transcript) = run(&stack.api, &session, "@text I need no file.").await;
+        let error = transcript.error().unwrap();
         assert_eq!(
             (outcome.as_str(), &error["data"]["ref"]),
             ("failed", &"bundle_invalid".into()),

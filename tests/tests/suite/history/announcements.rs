@@ -25,9 +25,9 @@ fn tool(name: &str, input: &Value) -> String {
 }
 
 /// Returns the files that tools wrote. Each must be announced in the same write that ends the call.
-fn edited(seen: &Transcript) -> Vec<String> {
+fn edited(transcript: &Transcript) -> Vec<String> {
     let (mut lines, mut files) = (vec![], vec![]);
-    for turn::Event { kind, properties, .. } in &seen.events {
+    for turn::Event { kind, properties, .. } in &transcript.events {
         let (part, state) = (&properties["part"], &properties["part"]["state"]);
         if kind == "file.edited" {
             files.push(properties["file"].as_str().unwrap().trim_start_matches("/workspace/"));
@@ -70,7 +70,7 @@ async fn each_written_file_is_announced_at_the_end_of_its_call() {
         bash("echo x > by_hand"),
         "@text over".to_owned(),
     ];
-    let seen = run_to_end(&stack, &session, &prompt.join("\n")).await;
+    let transcript = run_to_end(&stack, &session, &prompt.join("\n")).await;
     let want = [
         "write completed: a",
         "edit completed: a",
@@ -82,8 +82,8 @@ async fn each_written_file_is_announced_at_the_end_of_its_call() {
         "batch completed: c",
         "bash completed: ",
     ];
-    assert_eq!(edited(&seen), want);
-    seen.assert_gap_free();
+    assert_eq!(edited(&transcript), want);
+    transcript.assert_gap_free();
 }
 
 #[tokio::test]
@@ -92,20 +92,21 @@ async fn the_patch_of_a_step_announces_its_file_changes() {
     let files = [("a.txt", "one\n"), ("gone.txt", "x\n")];
     let session = stack.session_on(&testkit::git::repository(&files)).await;
     let change = bash("echo two >> a.txt; rm gone.txt; mkdir d; echo n > d/new");
-    let seen = run_to_end(&stack, &session, &format!("{change}\n@tool todoread {{}}\n@text over")).await;
-    let told: Vec<&turn::Event> =
-        seen.events.iter().filter(|seen| seen.kind == "file.watcher.updated").collect();
+    let transcript =
+        run_to_end(&stack, &session, &format!("{change}\n@tool todoread {{}}\n@text over")).await;
+    let updates: Vec<&turn::Event> =
+        transcript.events.iter().filter(|event| event.kind == "file.watcher.updated").collect();
     let want = json!({"files": [
         {"file": "/workspace/a.txt", "event": "change"},
         {"file": "/workspace/d/new", "event": "add"},
         {"file": "/workspace/gone.txt", "event": "unlink"},
     ]});
     assert_eq!(
-        told.iter().map(|seen| &seen.properties).collect::<Vec<_>>(),
+        updates.iter().map(|event| &event.properties).collect::<Vec<_>>(),
         [&want],
         "one event for all files"
     );
-    let before = seen.events.iter().find(|before| before.seq + 1 == told[0].seq).unwrap();
+    let before = transcript.events.iter().find(|before| before.seq + 1 == updates[0].seq).unwrap();
     assert_eq!(before.properties["part"]["type"], "patch", "{before:?}");
 }
 
@@ -114,20 +115,25 @@ async fn a_change_of_the_branch_is_announced() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     assert_eq!(stack.api.get(&session).await.branch, "");
-    let told = async |command: &str| {
+    let run_command = async |command: &str| {
         let from = stack.api.get(&session).await.event_seq;
-        let seen = run_to_end(&stack, &session, &format!("{}\n@text over", bash(command))).await;
-        let moves = seen.events.iter().filter(|seen| seen.seq > from && seen.kind == "vcs.branch.updated");
-        let moves: Vec<Value> = moves.map(|seen| seen.properties.clone()).collect();
+        let transcript = run_to_end(&stack, &session, &format!("{}\n@text over", bash(command))).await;
+        let moves =
+            transcript.events.iter().filter(|event| event.seq > from && event.kind == "vcs.branch.updated");
+        let moves: Vec<Value> = moves.map(|event| event.properties.clone()).collect();
         (moves, stack.api.get(&session).await.branch)
     };
-    assert_eq!(told("ls").await, (vec![json!({"branch": "main"})], "main".to_owned()));
-    assert_eq!(told("echo x > b").await, (vec![], "main".to_owned()));
+    assert_eq!(run_command("ls").await, (vec![json!({"branch": "main"})], "main".to_owned()));
+    assert_eq!(run_command("echo x > b").await, (vec![], "main".to_owned()));
     let feature = "feature/größer".to_owned();
-    let moved = told(&format!("git checkout -q -b {feature}")).await;
+    let moved = run_command(&format!("git checkout -q -b {feature}")).await;
     assert_eq!(moved, (vec![json!({"branch": feature})], feature));
-    assert_eq!(told("git checkout -q --detach").await, (vec![json!({})], String::new()));
-    assert_eq!(told("rm .git/HEAD; mkfifo .git/HEAD").await, (vec![], String::new()), "no call waits for it");
+    assert_eq!(run_command("git checkout -q --detach").await, (vec![json!({})], String::new()));
+    assert_eq!(
+        run_command("rm .git/HEAD; mkfifo .git/HEAD").await,
+        (vec![], String::new()),
+        "no call waits for it"
+    );
 }
 
 /// Simulates a worker that ended the calls of a step and crashed before it took the snapshot.
@@ -179,7 +185,7 @@ async fn a_step_has_one_patch_and_one_snapshot_after_a_crash_of_its_worker() {
     assert!(begun["snapshot"].is_string() && ended["snapshot"].is_string(), "{step:?}");
     assert_eq!(part(&step, "patch")["files"], json!(["/workspace/made"]));
     let count = |kind: &str| {
-        watch.transcript.events.iter().filter(|seen| seen.properties["part"]["type"] == kind).count()
+        watch.transcript.events.iter().filter(|event| event.properties["part"]["type"] == kind).count()
     };
     assert_eq!(
         (

@@ -83,10 +83,10 @@ async fn a_fork_has_the_history_and_files_from_before_a_message() {
     let want = " D gone.txt\n?? b.txt\none\na.txt\nb.txt\nfirst\n";
     assert_eq!(command_output(&stack, &forked.id, LOOK).await.replace('\r', ""), want);
     assert_eq!(command_output(&stack, &forked.id, "cat b.txt").await, "b\r\n", "bytes are kept");
-    let asked = stack.model.journal.requests().pop().unwrap().body.to_string();
+    let request = stack.model.journal.requests().pop().unwrap().body.to_string();
     assert!(
-        asked.contains("first") && !asked.contains("@text second"),
-        "the model receives the same history: {asked}"
+        request.contains("first") && !request.contains("@text second"),
+        "the model receives the same history: {request}"
     );
     let diff = v1::GetSessionDiffRequest { session_id: forked.id.clone(), ..Default::default() };
     let diff = stack.api.sessions().get_session_diff(diff).await.unwrap().into_inner();

@@ -84,12 +84,15 @@ async fn a_revert_restores_files_at_once_and_can_be_undone() {
     let before = stack.api.get(&session).await;
     let reverted = revert(&stack, &session, &prompts[1]).await.unwrap();
     assert_eq!(files(&stack, &session).await, first);
-    let said = reverted.revert.clone().unwrap();
-    assert_eq!((said.message_id.as_str(), said.part_id.as_str()), (prompts[1]["id"].as_str().unwrap(), ""));
+    let revert_point = reverted.revert.clone().unwrap();
+    assert_eq!(
+        (revert_point.message_id.as_str(), revert_point.part_id.as_str()),
+        (prompts[1]["id"].as_str().unwrap(), "")
+    );
     for line in
         ["-three\n+one\n", "+was here\n", "b/d/new\ndeleted file", "Binary files a/b.bin and b/b.bin differ"]
     {
-        assert!(said.diff.contains(line), "{line:?} in {}", said.diff);
+        assert!(revert_point.diff.contains(line), "{line:?} in {}", revert_point.diff);
     }
     let summary = reverted.summary.unwrap();
     assert_eq!((summary.additions, summary.deletions, summary.files), (1, 0, 1));
@@ -121,26 +124,26 @@ async fn the_next_prompt_removes_reverted_messages_and_ignored_files_stay() {
     let prompts = prompts(&stack, &session).await;
     revert(&stack, &session, &prompts[1]).await.unwrap();
     let from = stack.api.get(&session).await.event_seq;
-    let seen = run_to_end(
+    let transcript = run_to_end(
         &stack,
         &session,
         &format!("{}\n@text over", bash("od -An -tx1 b.bin; cat ignored a.txt gone.txt; ls d")),
     )
     .await;
-    let said = stack.api.tool_calls(&session).await.pop().unwrap().result;
-    assert!(said.starts_with(" 00 01 02\ni\none\nwas here\nls: cannot access 'd'"), "{said}");
-    let new: Vec<_> = seen.events.iter().filter(|seen| seen.seq > from).take(8).collect();
-    let kinds: Vec<&str> = new.iter().map(|seen| seen.kind.as_str()).collect();
+    let output = stack.api.tool_calls(&session).await.pop().unwrap().result;
+    assert!(output.starts_with(" 00 01 02\ni\none\nwas here\nls: cannot access 'd'"), "{output}");
+    let new: Vec<_> = transcript.events.iter().filter(|event| event.seq > from).take(8).collect();
+    let kinds: Vec<&str> = new.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, [&["message.removed"; 6][..], &["session.updated", "message.updated"]].concat());
-    let gone: Vec<&Value> = new.iter().take(6).map(|seen| &seen.properties["messageID"]).collect();
+    let gone: Vec<&Value> = new.iter().take(6).map(|event| &event.properties["messageID"]).collect();
     let want: Vec<&Value> = talk[3..].iter().rev().map(|(info, _)| &info["id"]).collect();
     assert_eq!(gone, want, "the newest files come first");
     assert_eq!(new[6].properties["info"]["revert"], Value::Null);
     let after = stack.api.conversation(&session).await;
     assert_eq!(after[..3], talk[..3]);
     assert_eq!((after.len(), stack.api.get(&session).await.revert), (6, None));
-    let told = stack.model.journal.requests().pop().unwrap().body.to_string();
-    assert!(!told.contains("mkdir d"), "the model no longer receives it: {told}");
+    let request = stack.model.journal.requests().pop().unwrap().body.to_string();
+    assert!(!request.contains("mkdir d"), "the model no longer receives it: {request}");
 }
 
 #[tokio::test]
@@ -174,7 +177,7 @@ async fn a_busy_session_cannot_be_reverted_and_continues() {
     let mut watch = Watch::start(&stack.api, &session).await;
     let child = format!("{}\n@text done", bash("until [ -e go ]; do sleep 0.1; done"));
     stack.api.prompt(&session, &format!("{}\n@text over", task(&child))).await.unwrap();
-    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
+    watch.until(|event| event.kind == "flotilla.session.waiting").await;
     let refused = revert(&stack, &session, &first).await;
     assert_refused(refused, Code::FailedPrecondition, "session_busy");
     assert_refused(unrevert(&stack, &session).await, Code::FailedPrecondition, "session_busy");
@@ -182,7 +185,7 @@ async fn a_busy_session_cannot_be_reverted_and_continues() {
     let theirs = prompts(&stack, &below).await.remove(0);
     assert_refused(revert(&stack, &below, &theirs).await, Code::FailedPrecondition, "session_busy");
     stack.api.abort(&session).await.unwrap();
-    watch.until(|seen| seen.kind == "session.idle" && seen.properties["outcome"] == "aborted").await;
+    watch.until(|event| event.kind == "session.idle" && event.properties["outcome"] == "aborted").await;
     testkit::eventually("the subtask ends too", async || revert(&stack, &session, &first).await.is_ok())
         .await;
     assert_refused(

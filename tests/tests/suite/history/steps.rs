@@ -63,10 +63,10 @@ async fn an_event_reports_a_step_without_a_snapshot_and_the_turn_continues() {
     let snapshots = tenant.join(&session).join("snapshots");
     std::fs::remove_dir_all(&snapshots).unwrap();
     std::fs::write(&snapshots, "").unwrap();
-    let seen = run_to_end(&stack, &session, &prompt).await;
+    let transcript = run_to_end(&stack, &session, &prompt).await;
     let step = stack.api.conversation(&session).await[4].0["id"].clone();
-    let missed: Vec<_> = seen.events.iter().filter(|event| event.kind == kind).collect();
-    assert_eq!(missed.len(), 1, "{:?}", seen.kinds());
+    let missed: Vec<_> = transcript.events.iter().filter(|event| event.kind == kind).collect();
+    assert_eq!(missed.len(), 1, "{:?}", transcript.kinds());
     assert_eq!(missed[0].properties["messageID"], step);
 }
 
@@ -107,7 +107,7 @@ async fn a_step_that_another_worker_finishes_keeps_its_first_snapshot() {
     let mut watch = Watch::start(&stack.api, &session).await;
     let prompt = format!("{}\n@text over", bash("echo x > made; echo begun; sleep 9; echo y > later"));
     stack.api.prompt(&session, &prompt).await.unwrap();
-    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
+    watch.until(|event| event.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
     let before = snapshots(&answers(&stack, &session).await[0])
         .0
         .expect("the snapshot is stored before the command starts");
@@ -125,7 +125,7 @@ async fn an_aborted_turn_records_its_changes() {
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &bash("echo x > made; echo begun; sleep 60")).await.unwrap();
-    watch.until(|seen| seen.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
+    watch.until(|event| event.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
     assert!(stack.api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
     let talk = stack.api.conversation(&session).await;
@@ -147,18 +147,19 @@ async fn a_turn_without_a_sandbox_only_lacks_snapshots() {
 async fn prompts_and_sessions_show_their_changes() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\ntwo\n")])).await;
-    let seen = run_to_end(&stack, &session, &format!("{}\n@text over", write("a.txt", "one\n2\n3\n"))).await;
-    let kinds = seen.kinds();
+    let transcript =
+        run_to_end(&stack, &session, &format!("{}\n@text over", write("a.txt", "one\n2\n3\n"))).await;
+    let kinds = transcript.kinds();
     let end = &kinds[kinds.len() - 5..];
     let want = ["session.updated", "session.diff", "message.updated", "session.status", "session.idle"];
     assert_eq!(end, want);
     let diff = json!([{
         "file": "a.txt", "additions": 2, "deletions": 1, "status": "modified",
-        "patch": seen.events[seen.events.len() - 4].properties["diff"][0]["patch"],
+        "patch": transcript.events[transcript.events.len() - 4].properties["diff"][0]["patch"],
     }]);
     let patch = diff[0]["patch"].as_str().unwrap();
     assert!(patch.contains("@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n"), "{patch}");
-    assert_eq!(seen.events[seen.events.len() - 4].properties["diff"], diff);
+    assert_eq!(transcript.events[transcript.events.len() - 4].properties["diff"], diff);
     // The second turn shows its own change, and the session shows both.
     let binary = bash("printf '\\000\\001' > b.bin; rm a.txt");
     run_to_end(&stack, &session, &format!("{binary}\n@text over")).await;
@@ -168,12 +169,12 @@ async fn prompts_and_sessions_show_their_changes() {
         talk.iter().map(|(info, _)| info).filter(|info| info["role"] == "user").collect();
     assert_eq!(prompts[0]["summary"]["diffs"], diff);
     let second = prompts[1]["summary"]["diffs"].as_array().unwrap();
-    let told: Vec<_> =
+    let files: Vec<_> =
         second.iter().map(|it| (&it["file"], &it["status"], &it["additions"], &it["deletions"])).collect();
     let (a, b) = (("a.txt", "deleted", 0, 3), ("b.bin", "added", 0, 0));
     let want =
         [a, b].map(|(file, status, more, less)| (json!(file), json!(status), json!(more), json!(less)));
-    assert_eq!(told, want.iter().map(|(a, b, c, d)| (a, b, c, d)).collect::<Vec<_>>());
+    assert_eq!(files, want.iter().map(|(a, b, c, d)| (a, b, c, d)).collect::<Vec<_>>());
     assert_eq!(prompts[2]["summary"], Value::Null);
     let summary = stack.api.get(&session).await.summary.unwrap();
     assert_eq!((summary.additions, summary.deletions, summary.files), (0, 2, 2));
@@ -215,8 +216,8 @@ async fn a_summarised_session_continues_without_its_past() {
     let spoilt = "update part set data = '{\"type\":\"of a later version\"}' where kind = 'tool'";
     assert_eq!(sqlx::query(spoilt).execute(&mut postgres).await.unwrap().rows_affected(), 1);
     run_to_end(&stack, &session, &format!("{}\n@text after", write("c.txt", "three\n"))).await;
-    let asked = stack.model.journal.requests().last().unwrap().body["messages"].to_string();
-    assert!(asked.contains("A scripted summary.") && !asked.contains("zebra"), "{asked}");
+    let messages = stack.model.journal.requests().last().unwrap().body["messages"].to_string();
+    assert!(messages.contains("A scripted summary.") && !messages.contains("zebra"), "{messages}");
     let summary = stack.api.get(&session).await.summary.unwrap();
     assert_eq!((summary.additions, summary.files), (2, 2), "changes before the summary count");
 }

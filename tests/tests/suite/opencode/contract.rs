@@ -155,9 +155,9 @@ impl Contract {
             let mut needed = Map::new();
             self.gather(schema, &mut needed);
             let whole = json!({"allOf": [schema], "components": {"schemas": needed}});
-            let made = Arc::new(jsonschema::validator_for(&whole).unwrap());
-            self.compiled.lock().unwrap().insert(key.to_owned(), Arc::clone(&made));
-            made
+            let validator = Arc::new(jsonschema::validator_for(&whole).unwrap());
+            self.compiled.lock().unwrap().insert(key.to_owned(), Arc::clone(&validator));
+            validator
         });
         let wrong: Vec<String> = validator
             .iter_errors(value)

@@ -18,9 +18,9 @@ async fn a_returning_client_learns_of_a_deletion() {
     drop(events);
     client.expect(200, Method::DELETE, &format!("/session/{session}"), Value::Null).await;
     let mut again = Events::of(&client, "/event", &cursor).await;
-    let told = again.until_session("session.deleted", &session).await;
-    assert_eq!(told["properties"]["info"]["directory"], client.directory.as_str());
-    assert_eq!(told["properties"]["info"]["title"], "", "the deletion keeps none of its content");
+    let deletion = again.until_session("session.deleted", &session).await;
+    assert_eq!(deletion["properties"]["info"]["directory"], client.directory.as_str());
+    assert_eq!(deletion["properties"]["info"]["title"], "", "the deletion keeps none of its content");
 }
 
 #[tokio::test]
@@ -61,8 +61,8 @@ async fn a_stream_with_a_forged_event_id_starts_at_the_head() {
             title = format!("{path} {}", &forged[..forged.len().min(30)]);
             stranger.expect(200, Method::PATCH, &format!("/session/{own}"), json!({"title": title})).await;
             events.until(is_told(title.clone())).await;
-            let seen = json!(events.seen).to_string();
-            assert!(!seen.contains(&theirs), "{path} {forged}: {seen}");
+            let stream_text = json!(events.seen).to_string();
+            assert!(!stream_text.contains(&theirs), "{path} {forged}: {stream_text}");
         }
     }
     // A cursor must be text.

@@ -22,8 +22,8 @@ async fn a_child_is_announced_by_an_update_before_it_asks() {
     let client = Client::new(&stack, "/home/me/project");
     let (session, mut events) = asking_session(&client).await;
     client.prompt_async(&session, &task(&bash("uname -a"))).await;
-    let asked = events.until(|event| event["type"] == "permission.asked").await;
-    let child = asked["properties"]["sessionID"].as_str().unwrap();
+    let permission = events.until(|event| event["type"] == "permission.asked").await;
+    let child = permission["properties"]["sessionID"].as_str().unwrap();
     assert_ne!(child, session);
     let mut of_child = events.seen.iter().filter(|event| event["properties"]["sessionID"] == child);
     for kind in ["session.created", "session.updated"] {
@@ -41,8 +41,8 @@ async fn an_answered_question_shows_its_answers() {
     let question = |text: &str, label: &str| json!({"question": text, "header": text, "options": [{"label": label, "description": ""}]});
     let questions = json!({"questions": [question("Which colour?", "Red"), question("Which size?", "S")]});
     client.prompt_async(&session, &format!("@tool question {questions}\n@text So.")).await;
-    let asked = events.until_session("question.asked", &session).await;
-    let id = asked["properties"]["id"].as_str().unwrap();
+    let event = events.until_session("question.asked", &session).await;
+    let id = event["properties"]["id"].as_str().unwrap();
     let answers = json!([["Red"], ["S"]]);
     client.post(&format!("/question/{id}/reply"), json!({"answers": answers})).await;
     let state = until_tool(&mut events, "completed").await;
@@ -92,7 +92,7 @@ async fn a_command_that_waits_for_permission_shows_its_input() {
     let client = Client::new(&stack, "/home/me/project");
     let (session, mut events) = asking_session(&client).await;
     client.prompt_async(&session, &bash("echo allowed")).await;
-    let asked = events.until_session("permission.asked", &session).await;
+    let permission = events.until_session("permission.asked", &session).await;
     let input = json!({"command": "echo allowed"});
     let newest = events.seen.iter().rev().find(|event| event["properties"]["part"]["type"] == "tool");
     let talk = client.get(&format!("/session/{session}/message")).await;
@@ -102,7 +102,7 @@ async fn a_command_that_waits_for_permission_shows_its_input() {
         assert_eq!((&state["status"], &state["input"]), (&json!("running"), &input), "{part}");
         assert!(state["time"]["start"].as_i64().is_some_and(|start| start > 0), "{part}");
     }
-    let id = asked["properties"]["id"].as_str().unwrap();
+    let id = permission["properties"]["id"].as_str().unwrap();
     client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
     assert_eq!(until_tool(&mut events, "completed").await["output"], "allowed\n");
 }
@@ -127,11 +127,11 @@ async fn a_permission_to_change_files_shows_the_files_and_the_change() {
         let mut input = call.clone();
         let tool = input.as_object_mut().unwrap().remove("tool").unwrap();
         client.prompt_async(&session, &format!("@tool {} {input}\n", tool.as_str().unwrap())).await;
-        let asked = events.until_session("permission.asked", &session).await;
-        let metadata = &asked["properties"]["metadata"];
-        assert_eq!(metadata["filepath"], files, "{asked}");
-        assert!(metadata["diff"].as_str().is_some_and(|diff| diff.contains(change)), "{asked}");
-        let id = asked["properties"]["id"].as_str().unwrap();
+        let permission = events.until_session("permission.asked", &session).await;
+        let metadata = &permission["properties"]["metadata"];
+        assert_eq!(metadata["filepath"], files, "{permission}");
+        assert!(metadata["diff"].as_str().is_some_and(|diff| diff.contains(change)), "{permission}");
+        let id = permission["properties"]["id"].as_str().unwrap();
         client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
         events.until_session("session.idle", &session).await;
     }

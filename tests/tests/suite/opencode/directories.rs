@@ -80,8 +80,8 @@ async fn reads_create_no_project_and_a_new_one_is_announced() {
     // A command reaches clients in a directory without a project.
     client.post("/tui/append-prompt", json!({"text": "hi"})).await;
     commands.until(|event| event["type"] == "tui.prompt.append").await;
-    let made = client.send(Method::POST, "/session", "").await;
-    let note = made.headers["x-flotilla-note"].to_str().unwrap();
+    let answer = client.send(Method::POST, "/session", "").await;
+    let note = answer.headers["x-flotilla-note"].to_str().unwrap();
     assert!(note.contains("flotilla project update /home/me/new --repo PATH"), "{note}");
     let toast = events.until(|event| event["type"] == "tui.toast.show").await;
     assert_eq!(toast["properties"]["message"], note);

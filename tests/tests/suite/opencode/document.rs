@@ -19,9 +19,9 @@ async fn the_description_is_a_valid_openapi_document() {
     for schema in components["schemas"].as_object().unwrap().values() {
         assert!(jsonschema::meta::is_valid(schema), "{schema}");
     }
-    let wanted =
+    let schemes =
         document["security"].as_array().unwrap().iter().flat_map(|it| it.as_object().unwrap().keys());
-    for scheme in wanted {
+    for scheme in schemes {
         assert!(components["securitySchemes"][scheme]["type"].is_string(), "{scheme}");
     }
     visit(&document, &mut |members| {

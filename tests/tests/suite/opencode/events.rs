@@ -26,15 +26,15 @@ impl Events {
         let request = if cursor.is_empty() { request } else { request.header("last-event-id", cursor) };
         let response = request.send().await.unwrap();
         client.called.lock().unwrap().insert(("GET".to_owned(), path.to_owned()));
-        let told =
+        let header_text =
             |name: &str| response.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
         assert_eq!(
-            (response.status().as_u16(), told(header::CONTENT_TYPE.as_str())),
+            (response.status().as_u16(), header_text(header::CONTENT_TYPE.as_str())),
             (200, "text/event-stream".to_owned())
         );
-        assert_eq!(told("cache-control"), "no-cache, no-transform");
+        assert_eq!(header_text("cache-control"), "no-cache, no-transform");
         assert_eq!(
-            (told("x-accel-buffering"), told("x-content-type-options")),
+            (header_text("x-accel-buffering"), header_text("x-content-type-options")),
             ("no".into(), "nosniff".into())
         );
         let (unread, path) = (String::new(), path.to_owned());
@@ -62,11 +62,11 @@ impl Events {
         let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
         assert!(field("event:").is_none(), "clients ignore event names: {frame}");
         self.cursor = field("id:").expect("a place to resume").to_owned();
-        let told: Value = serde_json::from_str(field("data:").unwrap()).unwrap();
+        let data: Value = serde_json::from_str(field("data:").unwrap()).unwrap();
         let event = match self.path.as_str() {
-            "/global/event" => unwrapped(told),
-            "/api/event" => older(told),
-            _ => told,
+            "/global/event" => unwrapped(data),
+            "/api/event" => older(data),
+            _ => data,
         };
         if let Some(contract) = contract::find() {
             contract.check_event(&event);
@@ -75,12 +75,12 @@ impl Events {
         event
     }
 
-    /// Waits for an event for which `wanted` holds.
-    pub(super) async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for an event for which `matches` holds.
+    pub(super) async fn until(&mut self, matches: impl Fn(&Value) -> bool) -> Value {
         let search = async {
             loop {
                 let event = self.next().await;
-                if wanted(&event) {
+                if matches(&event) {
                     return event;
                 }
             }
@@ -106,11 +106,11 @@ impl Events {
     /// Returns the text of a part: its last full text, and the deltas since then.
     pub(super) fn text(&self, part: &str) -> String {
         self.seen.iter().fold(String::new(), |text, event| {
-            let told = &event["properties"];
-            if told["part"]["id"] == part {
-                told["part"]["text"].as_str().unwrap_or_default().to_owned()
-            } else if told["partID"] == part && event["type"] == "message.part.delta" {
-                text + told["delta"].as_str().unwrap()
+            let properties = &event["properties"];
+            if properties["part"]["id"] == part {
+                properties["part"]["text"].as_str().unwrap_or_default().to_owned()
+            } else if properties["partID"] == part && event["type"] == "message.part.delta" {
+                text + properties["delta"].as_str().unwrap()
             } else {
                 text
             }
@@ -119,17 +119,17 @@ impl Events {
 }
 
 /// Converts a frame of `/api/event`. An event that belongs to a directory names it.
-fn older(mut told: Value) -> Value {
+fn older(mut frame: Value) -> Value {
     if let Some(contract) = contract::find() {
-        contract.check_native_event(&told);
+        contract.check_native_event(&frame);
     }
-    let properties = told["data"].take();
-    json!({"id": told["id"], "type": told["type"], "properties": properties})
+    let properties = frame["data"].take();
+    json!({"id": frame["id"], "type": frame["type"], "properties": properties})
 }
 
 /// Unwraps a frame of `/global/event`. A frame that belongs to a project names the project.
-fn unwrapped(mut told: Value) -> Value {
-    let event = told["payload"].take();
+fn unwrapped(mut frame: Value) -> Value {
+    let event = frame["payload"].take();
     let kind = event["type"].as_str().unwrap();
     let (has_directory, has_project) = match kind {
         "server.connected" | "server.heartbeat" => (false, false),
@@ -137,11 +137,11 @@ fn unwrapped(mut told: Value) -> Value {
         _ => (true, true),
     };
     assert_eq!(
-        (told["directory"].is_string(), told["project"].is_string()),
+        (frame["directory"].is_string(), frame["project"].is_string()),
         (has_directory, has_project),
         "{event}"
     );
     let is_global = ["global.disposed", "installation.updated", "project.updated"].contains(&kind);
-    assert_eq!(told["directory"] == "global", is_global, "{event}");
+    assert_eq!(frame["directory"] == "global", is_global, "{event}");
     event
 }

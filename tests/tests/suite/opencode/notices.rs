@@ -48,7 +48,7 @@ async fn tui_clients_of_a_directory_receive_commands_of_programs() {
     let toast = json!({"title": "CI", "message": "red", "variant": "error", "duration": 5000});
     let published =
         json!({"type": "tui.toast.show", "properties": {"message": "green", "variant": "success"}});
-    for (path, body, kind, told) in [
+    for (path, body, kind, properties) in [
         ("append-prompt", json!({"text": "@src/a.rs "}), "tui.prompt.append", json!({"text": "@src/a.rs "})),
         (
             "execute-command",
@@ -80,14 +80,14 @@ async fn tui_clients_of_a_directory_receive_commands_of_programs() {
         assert_eq!(client.post(&format!("/tui/{path}"), body).await, true);
         let is_it = |event: &Value| event["type"].as_str().unwrap().starts_with("tui.");
         let (one, other) = join(own.until(is_it), all.until(is_it)).await;
-        assert_eq!((&one["type"], &one["properties"]), (&json!(kind), &told), "{path}");
+        assert_eq!((&one["type"], &one["properties"]), (&json!(kind), &properties), "{path}");
         assert_eq!(one, other, "{path}");
     }
     for (events, whose) in others.iter_mut().zip([&elsewhere, &stranger, &colleague]) {
         let last = whose.session(json!({"title": "the end"})).await;
         events.until_session("session.created", &last).await;
-        let told = events.kinds();
-        assert!(!told.iter().any(|kind| kind.starts_with("tui.")), "{told:?}");
+        let kinds = events.kinds();
+        assert!(!kinds.iter().any(|kind| kind.starts_with("tui.")), "{kinds:?}");
     }
 }
 
@@ -101,7 +101,7 @@ async fn a_client_can_poll_for_commands() {
     let elsewhere = Client { directory: "/home/me/other".to_owned(), ..client.clone() };
     let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
     let colleague = Client { key: key_of_colleague(&stack).await, ..client.clone() };
-    for (path, body, told) in [
+    for (path, body, command) in [
         ("/tui/append-prompt", json!({"text": "a"}), ("/tui/append-prompt", json!({"text": "a"}))),
         ("/tui/clear-prompt", Value::Null, ("/tui/execute-command", json!({"command": "prompt.clear"}))),
     ] {
@@ -118,7 +118,7 @@ async fn a_client_can_poll_for_commands() {
             loop {
                 let next = client.get("/tui/control/next").await;
                 // A command of the previous round may arrive late.
-                if next["path"] == told.0 {
+                if next["path"] == command.0 {
                     return next;
                 }
             }
@@ -127,7 +127,7 @@ async fn a_client_can_poll_for_commands() {
             next = asking => next,
             () = ordering => unreachable!(),
         };
-        assert_eq!((&next["path"], &next["body"]), (&json!(told.0), &told.1));
+        assert_eq!((&next["path"], &next["body"]), (&json!(command.0), &command.1));
         assert_eq!(client.post("/tui/control/response", json!({"done": true})).await, true);
     }
     let half = client.send(Method::POST, "/tui/control/response", "{").await;
@@ -167,10 +167,11 @@ async fn clients_are_told_what_to_reread() {
     let mut own = Events::of(&client, "/event", "").await;
     let mut all = Events::of(&everywhere, "/global/event", "").await;
     let mut other = Events::of(&stranger, "/global/event", "").await;
-    let made = elsewhere.post("/project/git/init", Value::Null).await;
-    let of_it = |event: &Value| event["type"] == "project.updated" && event["properties"]["id"] == made["id"];
-    assert_eq!(all.until(of_it).await["properties"], made);
-    assert_eq!(elsewhere.get("/project/current").await, made);
+    let new_project = elsewhere.post("/project/git/init", Value::Null).await;
+    let of_it =
+        |event: &Value| event["type"] == "project.updated" && event["properties"]["id"] == new_project["id"];
+    assert_eq!(all.until(of_it).await["properties"], new_project);
+    assert_eq!(elsewhere.get("/project/current").await, new_project);
 
     let is_disposed = |event: &Value| event["type"] == "server.instance.disposed";
     store_settings(&stack, &json!({"agent": {"poet": {"description": "writes"}}})).await;
@@ -180,7 +181,7 @@ async fn clients_are_told_what_to_reread() {
     assert!(agents.as_array().unwrap().iter().any(|agent| agent["name"] == "poet"), "{agents}");
 
     // The notice concerns one project only.
-    let project_id = made["id"].as_str().unwrap().to_owned();
+    let project_id = new_project["id"].as_str().unwrap().to_owned();
     let request = v1::SetSettingsRequest { project_id, document: "{}".to_owned() };
     stack.api.settings().set_settings(request).await.unwrap();
     assert_eq!(all.until(is_disposed).await["properties"]["directory"], elsewhere.directory.as_str());
@@ -191,9 +192,9 @@ async fn clients_are_told_what_to_reread() {
     assert_eq!(client.post("/global/dispose", Value::Null).await, true);
     own.until(is_disposed).await;
     assert_eq!(all.seen.iter().filter(|event| of_it(event)).count(), 1, "a project is created once");
-    let path = format!("/project/{}", made["id"].as_str().unwrap());
-    let shown = everywhere.expect(200, Method::PATCH, &path, json!({"name": "New"})).await;
-    assert_eq!(all.until(of_it).await["properties"], shown);
+    let path = format!("/project/{}", new_project["id"].as_str().unwrap());
+    let project = everywhere.expect(200, Method::PATCH, &path, json!({"name": "New"})).await;
+    assert_eq!(all.until(of_it).await["properties"], project);
     let last = stranger.session(json!({})).await;
     other.until_session("session.created", &last).await;
     let foreign = |event: &&Value| event["type"].as_str().unwrap().contains("disposed") || of_it(event);
@@ -214,10 +215,10 @@ async fn a_completed_upgrade_of_the_fleet_is_announced() {
         let update = "update worker set version = $1, lease_until = now() + interval '10 seconds'";
         sqlx::query(update).bind(format!("9.0.{version}")).execute(&mut postgres).await.unwrap();
         let is_told = |event: &Value| event["type"] == "installation.updated";
-        if let Ok(told) = tokio::time::timeout(LOOKED, events.until(is_told)).await {
+        if let Ok(notice) = tokio::time::timeout(LOOKED, events.until(is_told)).await {
             // A late one may be of the version before.
             let mut versions = (2..=version).map(|version| json!({"version": format!("9.0.{version}")}));
-            assert!(versions.any(|wanted| told["properties"] == wanted), "{told}");
+            assert!(versions.any(|properties| notice["properties"] == properties), "{notice}");
             return;
         }
     }

@@ -121,9 +121,9 @@ async fn catalogue(client: &Client) {
     let at = format!("/project/{id}");
     assert_eq!(client.expect(200, Method::PATCH, &at, json!({})).await, project, "nothing is changed");
     let icon = json!({"color": "mint"});
-    let shown = client.expect(200, Method::PATCH, &at, json!({"name": "Shop", "icon": icon})).await;
+    let shop = client.expect(200, Method::PATCH, &at, json!({"name": "Shop", "icon": icon})).await;
     assert_eq!(
-        (&shown["name"], &shown["icon"], &shown["worktree"]),
+        (&shop["name"], &shop["icon"], &shop["worktree"]),
         (&json!("Shop"), &icon, &project["worktree"])
     );
     let named =
@@ -152,10 +152,10 @@ async fn catalogue(client: &Client) {
 }
 
 async fn sessions(client: &Client) -> String {
-    let made = client.post("/session", Value::Null).await;
+    let new_session = client.post("/session", Value::Null).await;
     assert_eq!(
-        (made["directory"].as_str(), &made["version"]),
-        (Some(client.directory.as_str()), &made["version"])
+        (new_session["directory"].as_str(), &new_session["version"]),
+        (Some(client.directory.as_str()), &new_session["version"])
     );
     let rule = json!({"permission": "bash", "pattern": "rm *", "action": "deny"});
     let model = json!({"providerID": "claude", "id": "demo"});
@@ -165,7 +165,7 @@ async fn sessions(client: &Client) -> String {
         (&session["title"], &session["agent"], &session["model"]),
         (&json!("Über: a test!"), &json!("plan"), &model)
     );
-    assert_eq!((&session["permission"], made.get("permission")), (&json!([rule]), None));
+    assert_eq!((&session["permission"], new_session.get("permission")), (&json!([rule]), None));
     assert!(session["slug"].as_str().unwrap().starts_with("über-a-test-"), "{session}");
     let id = session["id"].as_str().unwrap().to_owned();
     let at = format!("/session/{id}");

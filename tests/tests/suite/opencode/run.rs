@@ -31,11 +31,11 @@ async fn run(client: &Client, opencode: &OpenCode, prompt: &str) -> Vec<String> 
     let output = ended.expect("a run that ends").unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
     let line = |line: &str| {
-        let told: Value = serde_json::from_str(line).unwrap();
-        let (part, state) = (&told["part"], &told["part"]["state"]);
-        let texts = [&part["text"], &state["output"], &state["error"], &told["error"]["data"]["message"]];
+        let event: Value = serde_json::from_str(line).unwrap();
+        let (part, state) = (&event["part"], &event["part"]["state"]);
+        let texts = [&part["text"], &state["output"], &state["error"], &event["error"]["data"]["message"]];
         let text = texts.into_iter().find_map(Value::as_str).unwrap_or_default();
-        format!("{} {text}", told["type"].as_str().unwrap()).trim().to_owned()
+        format!("{} {text}", event["type"].as_str().unwrap()).trim().to_owned()
     };
     assert!(!lines.is_empty(), "it said nothing: {}", String::from_utf8_lossy(&output.stderr));
     lines.lines().map(line).collect()

@@ -41,12 +41,12 @@ impl Screen {
         let program = command.stdin(twin()).stdout(twin()).stderr(twin()).spawn().unwrap();
         let parser = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let (draws, drawn) = watch::channel(0_u64);
-        let (mut output, shown) = (keys.try_clone().unwrap(), Arc::clone(&parser));
+        let (mut output, terminal) = (keys.try_clone().unwrap(), Arc::clone(&parser));
         // Reading a terminal blocks, so a thread does it. The thread ends with the program.
         std::thread::spawn(move || {
             let mut bytes = [0; 16 * 1024];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
-                shown.lock().unwrap().process(&bytes[..count]);
+                terminal.lock().unwrap().process(&bytes[..count]);
                 draws.send_modify(|count| *count += 1);
             }
         });
@@ -64,9 +64,9 @@ impl Screen {
     }
 
     /// Waits until the condition holds for the screen.
-    pub(super) async fn until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) {
+    pub(super) async fn until(&mut self, what: &str, matches: impl Fn(&str) -> bool) {
         let search = async {
-            while !wanted(&self.text()) {
+            while !matches(&self.text()) {
                 assert!(self.drawn.changed().await.is_ok(), "the program ended\n{}", self.text());
             }
         };

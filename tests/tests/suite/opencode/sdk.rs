@@ -19,9 +19,9 @@ async fn check(generation: &str) {
         .kill_on_drop(true);
     let ended = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
     let output = ended.expect("a program that ends").unwrap();
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}", said(&output.stdout), said(&output.stderr));
-    assert_eq!(said(&output.stdout), "everything is as it should be\n");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(text(&output.stdout), "everything is as it should be\n");
 }
 
 #[tokio::test]

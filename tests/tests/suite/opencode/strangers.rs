@@ -34,14 +34,14 @@ impl ResourceIds {
         let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
         let session = client.session(json!({"title": CANARY, "permission": [rule]})).await;
         client.prompt_async(&session, &format!("@text {CANARY}\n{}", bash("true"))).await;
-        let asked = events.until_session("permission.asked", &session).await;
-        let permission = asked["properties"]["id"].as_str().unwrap().to_owned();
+        let event = events.until_session("permission.asked", &session).await;
+        let permission = event["properties"]["id"].as_str().unwrap().to_owned();
         let other = client.session(json!({"title": CANARY})).await;
         let options = json!([{"label": CANARY, "description": CANARY}]);
         let ask = json!({"questions": [{"question": CANARY, "header": "canary", "options": options}]});
         client.prompt_async(&other, &format!("@tool question {ask}\n@text thanks")).await;
-        let asked = events.until_session("question.asked", &other).await;
-        let question = asked["properties"]["id"].as_str().unwrap().to_owned();
+        let event = events.until_session("question.asked", &other).await;
+        let question = event["properties"]["id"].as_str().unwrap().to_owned();
         let talk = client.get(&format!("/session/{session}/message")).await;
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         Self {
@@ -144,17 +144,17 @@ pub(super) async fn call(client: &Client, method: &str, path: &str, body: Vec<u8
 
 /// Returns what the owner sees at every reading route of ours.
 async fn owner_view(client: &Client, theirs: &ResourceIds) -> Vec<(String, Value)> {
-    let mut seen = vec![];
+    let mut answers = vec![];
     for (method, route) in client.own().await.listed() {
         let is_read = method == "GET" && !route.ends_with("/connect") && !route.ends_with("/event");
         let path = theirs.path(&route).filter(|_| is_read);
         if let Some(path) = path {
-            seen.push((path.clone(), client.get(&path).await));
+            answers.push((path.clone(), client.get(&path).await));
         }
     }
-    seen.push(("/permission".to_owned(), client.get("/permission").await));
-    seen.push(("/question".to_owned(), client.get("/question").await));
-    seen
+    answers.push(("/permission".to_owned(), client.get("/permission").await));
+    answers.push(("/question".to_owned(), client.get("/question").await));
+    answers
 }
 
 #[tokio::test]
@@ -181,19 +181,19 @@ async fn data_of_another_tenant_is_not_found_at_any_route() {
     for (method, route) in &every {
         let Some(path) = theirs.path(route) else { continue };
         let body = theirs.body(route).to_string().into_bytes();
-        let (status, told) = call(&stranger, method, &path, body).await;
+        let (status, answer) = call(&stranger, method, &path, body).await;
         tried += 1;
         // An abort always answers `true`, as in OpenCode. Methods that we lack are refused in any case.
         let is_ours = ours.contains(&(method.clone(), route.clone()));
         let is_refused = match status {
-            200 => route.ends_with("/abort") && told == "true",
-            404 => !is_ours || !told.contains("no such path"),
+            200 => route.ends_with("/abort") && answer == "true",
+            404 => !is_ours || !answer.contains("no such path"),
             // No client can ask for a permission, so the session is not looked for.
             400 => *route == "/api/session/{sessionID}/permission" && method == "POST",
             status => status == 405 && !is_ours,
         };
-        if !is_refused || told.contains(CANARY) {
-            wrong.push(format!("{method} {path}: {status} {told}"));
+        if !is_refused || answer.contains(CANARY) {
+            wrong.push(format!("{method} {path}: {status} {answer}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -204,9 +204,9 @@ async fn data_of_another_tenant_is_not_found_at_any_route() {
     stranger.expect(200, Method::PATCH, &format!("/session/{own}"), json!({"title": "the end"})).await;
     for events in &mut streams {
         events.until(|event| event["properties"]["info"]["title"] == "the end").await;
-        let seen = json!(events.seen).to_string();
+        let stream_text = json!(events.seen).to_string();
         for foreign in theirs.all().into_iter().chain([CANARY]) {
-            assert!(!seen.contains(foreign), "{foreign} reached a stream: {seen}");
+            assert!(!stream_text.contains(foreign), "{foreign} reached a stream: {stream_text}");
         }
     }
     let witnessed = json!(witness.seen).to_string();
@@ -261,9 +261,9 @@ async fn every_malformed_body_gets_an_answer() {
         let path = nothing.path(&route).unwrap_or(route);
         let calls = bodies.iter().map(|body| call(&client, &method, &path, body.clone()));
         let answers: Vec<(u16, String)> = stream::iter(calls).buffered(AT_ONCE).collect().await;
-        for ((status, told), body) in answers.iter().zip(&bodies) {
-            let sent = String::from_utf8_lossy(&body[..body.len().min(200)]);
-            assert!(*status < 500, "{method} {path} {sent}: {status} {told}");
+        for ((status, answer), body) in answers.iter().zip(&bodies) {
+            let excerpt = String::from_utf8_lossy(&body[..body.len().min(200)]);
+            assert!(*status < 500, "{method} {path} {excerpt}: {status} {answer}");
         }
         // If a route reads a body, it must be an object.
         let refused = answers[..=NO_OBJECTS.len()].iter().filter(|(status, _)| *status == 400).count();

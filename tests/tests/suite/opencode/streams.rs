@@ -64,7 +64,7 @@ async fn every_event_has_the_shape_of_opencode_on_each_stream() {
     let begun: Vec<_> = begun.map(|part| part["id"].as_str().unwrap()).collect();
     assert_eq!(begun.iter().collect::<BTreeSet<_>>().len(), begun.len(), "a step starts once");
     let talk = client.get(&format!("/session/{session}/message")).await;
-    let spoken = talk.as_array().unwrap().iter().flat_map(|said| said["parts"].as_array().unwrap());
+    let spoken = talk.as_array().unwrap().iter().flat_map(|message| message["parts"].as_array().unwrap());
     for part in spoken.filter(|part| part["type"] == "text") {
         let id = part["id"].as_str().unwrap();
         assert_eq!(own.text(id), part["text"].as_str().unwrap(), "the events match the stored messages");
@@ -85,8 +85,8 @@ async fn happenings(client: &Client, session: &str, events: &mut Events) {
             &format!("@reason Let me think.\n@chunk 4\n@text I will look.\n{call}\n@text Done."),
         )
         .await;
-    let asked = events.until_session("permission.asked", session).await;
-    let id = asked["properties"]["id"].as_str().unwrap();
+    let permission = events.until_session("permission.asked", session).await;
+    let id = permission["properties"]["id"].as_str().unwrap();
     client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
     events.until_session("session.idle", session).await;
 
@@ -99,9 +99,9 @@ async fn happenings(client: &Client, session: &str, events: &mut Events) {
         client
             .prompt_async(session, &format!("@tool question {}\n@text So.", json!({"questions": [question]})))
             .await;
-        let asked = events.until_session("question.asked", session).await;
+        let event = events.until_session("question.asked", session).await;
         client
-            .post(&format!("/question/{}/{answer}", asked["properties"]["id"].as_str().unwrap()), body)
+            .post(&format!("/question/{}/{answer}", event["properties"]["id"].as_str().unwrap()), body)
             .await;
         events.until_session("session.idle", session).await;
     }
@@ -172,9 +172,9 @@ async fn a_cut_stream_resumes_without_loss() {
     let id = part["id"].as_str().unwrap();
     for (who, events) in [("with a cursor", &with_cursor), ("without", &without)] {
         assert_eq!(events.text(id), words, "{who}");
-        let told = events.seen.iter().map(|event| &event["type"]);
+        let kinds = events.seen.iter().map(|event| &event["type"]);
         let mut statuses = events.seen.iter().filter(|event| event["type"] == "session.status");
-        assert_eq!(statuses.next_back().unwrap()["properties"]["status"]["type"], "idle", "{who}: {told:?}");
+        assert_eq!(statuses.next_back().unwrap()["properties"]["status"]["type"], "idle", "{who}: {kinds:?}");
     }
     let mut late = Events::of(&client, "/global/event", "").await;
     late.until_session("session.idle", &session).await;
@@ -220,8 +220,8 @@ async fn deltas_after_a_cut_fit_the_text_that_the_client_has() {
     assert_eq!(finals.len(), 2, "a reasoning and a text: {talk}");
     for (who, reader) in [("event", &a), ("global", &b), ("event, anew", &c), ("global, anew", &d)] {
         let answers = reader.shown.iter().filter(|(part, _)| finals.contains_key(part.as_str()));
-        for (part, shown) in answers {
-            assert!(finals[part.as_str()].starts_with(shown.as_str()), "{who} showed {shown:?}");
+        for (part, text) in answers {
+            assert!(finals[part.as_str()].starts_with(text.as_str()), "{who} showed {text:?}");
         }
         let last: BTreeMap<&str, &str> =
             reader.shown.iter().map(|(part, text)| (part.as_str(), text.as_str())).collect();
@@ -244,27 +244,27 @@ struct Reader {
 impl Reader {
     /// Reads until this many texts were shown, or the session is idle.
     async fn read(&mut self, events: &mut Events, shown_max: usize) {
-        let mut shown = 0;
-        while shown < shown_max {
+        let mut count = 0;
+        while count < shown_max {
             let event = events.next().await;
             self.cursor.clone_from(&events.cursor);
-            let told = &event["properties"];
+            let properties = &event["properties"];
             let (part, text) = match event["type"].as_str().unwrap() {
-                "message.part.updated" if told["part"]["text"].is_string() => {
-                    let part = told["part"]["id"].as_str().unwrap();
-                    (part, told["part"]["text"].as_str().unwrap().to_owned())
+                "message.part.updated" if properties["part"]["text"].is_string() => {
+                    let part = properties["part"]["id"].as_str().unwrap();
+                    (part, properties["part"]["text"].as_str().unwrap().to_owned())
                 }
                 "message.part.delta" => {
-                    let part = told["partID"].as_str().unwrap();
+                    let part = properties["partID"].as_str().unwrap();
                     let text = self.texts.get(part).map_or("", String::as_str);
-                    (part, format!("{text}{}", told["delta"].as_str().unwrap()))
+                    (part, format!("{text}{}", properties["delta"].as_str().unwrap()))
                 }
                 "session.idle" => return,
                 _ => continue,
             };
             self.texts.insert(part.to_owned(), text.clone());
             self.shown.push((part.to_owned(), text));
-            shown += 1;
+            count += 1;
         }
     }
 }
@@ -284,7 +284,7 @@ async fn a_resumed_stream_repeats_few_events() {
         }
         events.until(|event| event["properties"]["info"]["title"] == format!("{path} 20")).await;
         let mut cursor = events.cursor.clone();
-        let mut known: Vec<Value> = std::mem::take(&mut events.seen);
+        let mut events_seen: Vec<Value> = std::mem::take(&mut events.seen);
         drop(events);
         for cut in 0..4 {
             let mut again = Events::of(&client, path, &cursor).await;
@@ -296,14 +296,14 @@ async fn a_resumed_stream_repeats_few_events() {
                 })
                 .await;
             cursor.clone_from(&again.cursor);
-            let ids: BTreeSet<&str> = known.iter().map(|event| event["id"].as_str().unwrap()).collect();
+            let ids: BTreeSet<&str> = events_seen.iter().map(|event| event["id"].as_str().unwrap()).collect();
             let repeated =
                 again.seen.iter().filter(|event| ids.contains(event["id"].as_str().unwrap())).count();
             assert!(repeated <= 10, "{path}, cut {cut}: {repeated} events are repeated");
-            known.extend(again.seen);
+            events_seen.extend(again.seen);
         }
         let titles = |session: &str| {
-            let of_session = known.iter().filter(|event| event["properties"]["info"]["id"] == session);
+            let of_session = events_seen.iter().filter(|event| event["properties"]["info"]["id"] == session);
             of_session.map(|event| event["properties"]["info"]["title"].to_string()).collect::<BTreeSet<_>>()
         };
         for title in 0..29 {
@@ -322,10 +322,10 @@ async fn open_requests_are_delivered_to_late_subscribers() {
     let session = client.session(json!({"permission": [rule]})).await;
     let mut first = Events::of(&client, "/event", "").await;
     client.prompt_async(&session, &bash("true")).await;
-    let asked = first.until_session("permission.asked", &session).await;
+    let permission = first.until_session("permission.asked", &session).await;
     for path in ["/event", "/global/event"] {
         let again = Events::of(&client, path, "").await.until_session("permission.asked", &session).await;
-        assert_eq!(again["properties"], asked["properties"], "{path}");
+        assert_eq!(again["properties"], permission["properties"], "{path}");
     }
     let elsewhere = Client { directory: "/home/me/other".to_owned(), ..client.clone() };
     let other = elsewhere.session(json!({})).await;
@@ -333,7 +333,7 @@ async fn open_requests_are_delivered_to_late_subscribers() {
     elsewhere.prompt_async(&other, "@text mine").await;
     events.until_session("session.idle", &other).await;
     let sessions = events.seen.iter().filter_map(|event| event["properties"]["sessionID"].as_str());
-    assert!(sessions.into_iter().all(|told| told == other), "only the events of its directory");
+    assert!(sessions.into_iter().all(|session_id| session_id == other), "only the events of its directory");
     let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
     let mut events = Events::of(&stranger, "/global/event", "").await;
     let own = stranger.session(json!({})).await;
@@ -356,17 +356,17 @@ async fn a_client_can_request_the_older_event_shapes() {
     let request = client.request(reqwest::Method::GET, "/event?shapes=older");
     let mut stream = request.send().await.unwrap();
     client.prompt_async(&session, &bash("true")).await;
-    let mut seen = String::new();
+    let mut frames = String::new();
     let mut until = async |what: &str| {
-        while !seen.contains(what) {
+        while !frames.contains(what) {
             let chunk =
                 tokio::time::timeout(std::time::Duration::from_secs(40), stream.chunk()).await.unwrap();
-            seen.push_str(std::str::from_utf8(&chunk.unwrap().unwrap()).unwrap());
+            frames.push_str(std::str::from_utf8(&chunk.unwrap().unwrap()).unwrap());
         }
-        seen.clone()
+        frames.clone()
     };
     until("permission.updated").await;
-    let asked = client.get("/permission").await[0]["id"].as_str().unwrap().to_owned();
-    client.post(&format!("/permission/{asked}/reply"), json!({"reply": "once"})).await;
-    assert!(until("\"session.idle\"").await.contains(&format!("\"permissionID\":\"{asked}\"")));
+    let permission_id = client.get("/permission").await[0]["id"].as_str().unwrap().to_owned();
+    client.post(&format!("/permission/{permission_id}/reply"), json!({"reply": "once"})).await;
+    assert!(until("\"session.idle\"").await.contains(&format!("\"permissionID\":\"{permission_id}\"")));
 }

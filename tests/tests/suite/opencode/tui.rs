@@ -78,7 +78,7 @@ async fn say(screen: &mut Screen, prompt: &str) {
 
 /// Waits until a turn ends: its answer is on the screen, and no turn is running.
 async fn answered(screen: &mut Screen, text: &str) {
-    screen.until(text, |shown| flat(shown).contains(text) && !shown.contains(BUSY)).await;
+    screen.until(text, |display| flat(display).contains(text) && !display.contains(BUSY)).await;
 }
 
 /// Joins the lines of a screen, because long texts wrap anywhere.
@@ -132,7 +132,9 @@ async fn the_tui_shows_every_part_of_a_turn() {
     screen.type_in(ESCAPE);
     screen.until_output("again to interrupt").await;
     screen.type_in(ESCAPE);
-    screen.until("an interrupted turn", |shown| shown.contains("interrupted") && !shown.contains(BUSY)).await;
+    screen
+        .until("an interrupted turn", |display| display.contains("interrupted") && !display.contains(BUSY))
+        .await;
     assert!(!screen.text().contains(STORY.1), "{}", screen.text());
 }
 
@@ -164,11 +166,13 @@ async fn the_tui_shows_a_whole_answer_after_a_cut_stream_and_a_killed_worker() {
 
     let again = "another story please";
     say(&mut screen, again).await;
-    let newest = |shown: &str| shown.rsplit(again).next().unwrap_or_default().to_owned();
-    screen.until("a second story", |shown| newest(shown).contains(STORY.0)).await;
+    let newest = |display: &str| display.rsplit(again).next().unwrap_or_default().to_owned();
+    screen.until("a second story", |display| newest(display).contains(STORY.0)).await;
     worker.kill();
     let _successor = Process::worker(&stack, 2);
-    screen.until("its end", |shown| flat(&newest(shown)).contains(STORY.1) && !shown.contains(BUSY)).await;
+    screen
+        .until("its end", |display| flat(&newest(display)).contains(STORY.1) && !display.contains(BUSY))
+        .await;
     let sessions = client.get("/session").await;
     assert_eq!(sessions.as_array().unwrap().len(), 1, "everything happened in one session");
 }

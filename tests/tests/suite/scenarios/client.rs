@@ -41,8 +41,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Performs the actions of that moment. `asked` is the open request, if any.
-    pub(super) async fn perform(&mut self, scenario: &Scenario, when: Moment, asked: &str) {
+    /// Performs the actions of that moment. `request_id` names the open request, if any.
+    pub(super) async fn perform(&mut self, scenario: &Scenario, when: Moment, request_id: &str) {
         for (_, deed) in scenario.beside.iter().filter(|(at, _)| *at == when) {
             match *deed {
                 ClientAction::Prompt(say) => self.prompt(say).await,
@@ -51,7 +51,7 @@ impl<'a> Client<'a> {
                     assert_code(refused, code);
                 }
                 ClientAction::AnswerAgain(code) => {
-                    assert_code(self.answer(scenario.answer, asked).await, code)
+                    assert_code(self.answer(scenario.answer, request_id).await, code)
                 }
                 ClientAction::Fork => self.fork().await,
                 ClientAction::Revert => self.revert().await,

@@ -64,14 +64,15 @@ fn part(part: &Value) -> Option<String> {
 fn tool(part: &Value) -> String {
     let (state, name) = (&part["state"], part["tool"].as_str().unwrap_or_default());
     let status = state["status"].as_str().unwrap_or_default();
-    let said = if status == "error" { &state["error"] } else { &state["output"] };
-    let said = said.as_str().unwrap_or_default();
-    if said.starts_with("This c") && said.contains(" was interrupted ") {
+    let output = if status == "error" { &state["error"] } else { &state["output"] };
+    let output = output.as_str().unwrap_or_default();
+    if output.starts_with("This c") && output.contains(" was interrupted ") {
         return format!("{name} {INTERRUPTED}");
     }
     // The id of a child differs.
-    let said = if name == "task" { said.split_once('>').map_or(said, |(_, rest)| rest) } else { said };
-    format!("{name} {status}({})", head(&Value::from(said)))
+    let output =
+        if name == "task" { output.split_once('>').map_or(output, |(_, rest)| rest) } else { output };
+    format!("{name} {status}({})", head(&Value::from(output)))
 }
 
 fn head(text: &Value) -> String {

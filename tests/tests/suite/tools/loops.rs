@@ -15,13 +15,13 @@ fn again(times: usize) -> String {
 
 /// Waits until the session is parked for the permission, and returns the id of the request.
 async fn wait_for_permission(watch: &mut Watch) -> String {
-    let asked = watch.until(|seen| seen.kind == "permission.asked").await.properties;
+    let permission = watch.until(|event| event.kind == "permission.asked").await.properties;
     assert_eq!(
-        (&asked["permission"], &asked["patterns"], &asked["always"]),
+        (&permission["permission"], &permission["patterns"], &permission["always"]),
         (&json!("doom_loop"), &json!(["bash"]), &json!(["bash"]))
     );
-    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
-    asked["id"].as_str().unwrap().to_owned()
+    watch.until(|event| event.kind == "flotilla.session.waiting").await;
+    permission["id"].as_str().unwrap().to_owned()
 }
 
 async fn open(api: &Api) -> usize {
@@ -70,8 +70,8 @@ async fn always_ends_the_loop_check_and_a_refusal_reaches_the_model() {
     api.reply(&id, PermissionAnswer::Reject, "count to ten").await.unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let talk = api.conversation(&session).await;
-    let said = talk.last().unwrap().1.iter().find(|part| part["type"] == "text").unwrap()["text"].clone();
-    assert!(said.as_str().unwrap().contains("and says: count to ten"), "{said}");
+    let text = talk.last().unwrap().1.iter().find(|part| part["type"] == "text").unwrap()["text"].clone();
+    assert!(text.as_str().unwrap().contains("and says: count to ten"), "{text}");
 
     api.prompt(&session, &again(7)).await.unwrap();
     let id = wait_for_permission(&mut watch).await;
@@ -96,9 +96,13 @@ async fn rules_and_sessions_without_people_need_no_answer() {
     let last = api.tool_calls(&denies).await.pop().unwrap();
     assert!(last.result.contains("This session cannot ask a person"), "{last:?}");
     let fails = session_that_asks(api, v1::OnAsk::Fail).await;
-    let (outcome, seen) = run(api, &fails, &again(3)).await;
+    let (outcome, transcript) = run(api, &fails, &again(3)).await;
     assert_eq!(outcome, "needs_human");
-    assert!(seen.error().unwrap().to_string().contains("this session asks no person"), "{:?}", seen.error());
+    assert!(
+        transcript.error().unwrap().to_string().contains("this session asks no person"),
+        "{:?}",
+        transcript.error()
+    );
     assert_eq!(open(api).await, 0);
     assert_works(api, &fails).await;
 }

@@ -39,27 +39,27 @@ async fn attachments(stack: &Stack, session: &str) -> Vec<Value> {
 #[tokio::test]
 async fn an_image_reaches_models_that_accept_it_and_others_get_a_text() {
     let stack = Stack::start().await;
-    let mut shown = vec![];
+    let mut images = vec![];
     for provider in ["chat", "claude", "responses", "gemini"] {
         for (model, sees) in [("eyes", true), ("demo", false)] {
             let session = stack.session().await;
-            let (outcome, seen) = run_request(&stack.api, &session, |prompt| {
+            let (outcome, transcript) = run_request(&stack.api, &session, |prompt| {
                 let read = json!({"filePath": "/workspace/dot.txt"});
                 prompt.text = format!("@tool bash {}\n@tool read {read}\n@text over", files());
                 let (provider_id, model_id) = (provider.to_owned(), model.to_owned());
                 prompt.model = Some(v1::ModelRef { provider_id, model_id });
             })
             .await;
-            assert_eq!(outcome, "done", "{provider}/{model}: {:?}", seen.error());
-            let asked = last_request(&stack);
-            assert_eq!(asked.contains(DOT), sees, "{provider}/{model}: {asked}");
+            assert_eq!(outcome, "done", "{provider}/{model}: {:?}", transcript.error());
+            let request = last_request(&stack);
+            assert_eq!(request.contains(DOT), sees, "{provider}/{model}: {request}");
             let words = "Cannot read \\\"dot.txt\\\" (this model does not support image/png input)";
-            assert_eq!(asked.contains(words), !sees, "{provider}/{model}: {asked}");
-            shown.extend(attachments(&stack, &session).await);
+            assert_eq!(request.contains(words), !sees, "{provider}/{model}: {request}");
+            images.extend(attachments(&stack, &session).await);
         }
     }
-    assert_eq!(shown.len(), 8);
-    let file = &shown[0];
+    assert_eq!(images.len(), 8);
+    let file = &images[0];
     assert_eq!(
         (&file["type"], &file["mime"], &file["filename"], &file["url"]),
         (
@@ -98,6 +98,6 @@ async fn an_unsupported_file_is_refused_with_the_reason() {
     let newest = &calls[calls.len() - domain::limits::STEP_MEDIA_MAX - 1..];
     let refused: Vec<_> = newest.iter().filter(|call| call.status == "error").collect();
     assert!(refused.len() == 1 && refused[0].result.contains("more than one step can return"), "{refused:?}");
-    let (outcome, seen) = run(api, &session, "@text still here").await;
-    assert_eq!(outcome, "done", "{:?}", seen.error());
+    let (outcome, transcript) = run(api, &session, "@text still here").await;
+    assert_eq!(outcome, "done", "{:?}", transcript.error());
 }

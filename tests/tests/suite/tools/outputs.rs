@@ -18,9 +18,9 @@ async fn facts(api: &Api, session: &str) -> Value {
 
 /// Returns the output of a completed call.
 async fn call_output(api: &Api, session: &str, tool: &str, input: Value) -> String {
-    let (status, said) = call(api, session, tool, &input).await;
-    assert_eq!(status, "completed", "{tool} {input}: {said}");
-    said
+    let (status, output) = call(api, session, tool, &input).await;
+    assert_eq!(status, "completed", "{tool} {input}: {output}");
+    output
 }
 
 #[tokio::test]
@@ -31,12 +31,13 @@ async fn a_long_output_is_truncated_for_the_model_and_complete_on_disk() {
     let long = "x=$(head -c 1900 /dev/zero | tr '\\0' x); for i in $(seq 89); do echo $x; done > long; \
                 echo xneedle >> long";
     call_output(api, &session, "bash", json!({"command": long})).await;
-    let said = call_output(api, &session, "grep", json!({"pattern": "^x", "path": "/workspace/long"})).await;
+    let output =
+        call_output(api, &session, "grep", json!({"pattern": "^x", "path": "/workspace/long"})).await;
     let facts = facts(api, &session).await;
     let path = facts["outputPath"].as_str().unwrap();
     assert_eq!((&facts["truncated"], facts["matches"].as_u64()), (&json!(true), Some(90)));
-    assert!(said.len() < domain::limits::TOOL_OUTPUT_BYTES_MAX + 500 && !said.contains("needle"));
-    assert!(said.contains("(Cut: the whole answer has 91 lines") && said.contains(path), "{said:?}");
+    assert!(output.len() < domain::limits::TOOL_OUTPUT_BYTES_MAX + 500 && !output.contains("needle"));
+    assert!(output.contains("(Cut: the whole answer has 91 lines") && output.contains(path), "{output:?}");
     let found = call_output(api, &session, "grep", json!({"pattern": "needle", "path": path})).await;
     assert!(found.contains("91:   90: xneedle"), "{found}");
     let read = call_output(api, &session, "read", json!({"filePath": path, "offset": 91})).await;
@@ -56,18 +57,18 @@ async fn a_repository_configures_the_length_of_outputs() {
     let settings = r#"{"tool_output": {"max_lines": 10, "max_bytes": 2000}}"#;
     let repository = testkit::git::repository(&[("opencode.json", settings), ("a.txt", "x\n")]);
     let (api, session) = (&stack.api, stack.session_on(&repository).await);
-    let said = call_output(api, &session, "bash", json!({"command": "seq 100; seq 100 > many"})).await;
-    let shown: Vec<&str> = said.lines().filter(|line| line.parse::<u32>().is_ok()).collect();
-    assert_eq!((shown.len(), shown[0], shown.last()), (8, "1", Some(&"100")), "{said}");
-    assert!(said.contains("the whole output is in /run/sbx/out/"), "{said}");
-    assert!(said.contains(facts(api, &session).await["outputPath"].as_str().unwrap()), "{said}");
-    let said = call_output(api, &session, "read", json!({"filePath": "/workspace/many"})).await;
-    assert!(said.contains("10: 10\n\n(There is more: continue with offset 11.)"), "{said}");
-    let said = call_output(api, &session, "grep", json!({"pattern": "1", "path": "/workspace/many"})).await;
-    assert!(said.contains("(Cut: the whole answer has 21 lines"), "{said}");
+    let output = call_output(api, &session, "bash", json!({"command": "seq 100; seq 100 > many"})).await;
+    let numbers: Vec<&str> = output.lines().filter(|line| line.parse::<u32>().is_ok()).collect();
+    assert_eq!((numbers.len(), numbers[0], numbers.last()), (8, "1", Some(&"100")), "{output}");
+    assert!(output.contains("the whole output is in /run/sbx/out/"), "{output}");
+    assert!(output.contains(facts(api, &session).await["outputPath"].as_str().unwrap()), "{output}");
+    let output = call_output(api, &session, "read", json!({"filePath": "/workspace/many"})).await;
+    assert!(output.contains("10: 10\n\n(There is more: continue with offset 11.)"), "{output}");
+    let output = call_output(api, &session, "grep", json!({"pattern": "1", "path": "/workspace/many"})).await;
+    assert!(output.contains("(Cut: the whole answer has 21 lines"), "{output}");
     assert_eq!(
-        said.lines().filter(|line| line.starts_with("  ")).count(),
+        output.lines().filter(|line| line.starts_with("  ")).count(),
         9,
-        "below the file's name: {said}"
+        "below the file's name: {output}"
     );
 }

@@ -22,14 +22,19 @@ async fn planned(stack: &Stack, session: &str, watch: &mut Watch) -> String {
     let write = json!({"filePath": "/workspace/early", "content": "x"});
     let prompt =
         format!("@tool write {write}\n@text The plan: build it.\n@tool plan_exit {{}}\n@text another plan");
-    let ask = stack.api.prompt_with(session, |asked| (asked.text, asked.agent) = (prompt, "plan".to_owned()));
+    let ask =
+        stack.api.prompt_with(session, |request| (request.text, request.agent) = (prompt, "plan".to_owned()));
     ask.await.unwrap();
-    let asked = watch.until(|seen| seen.kind == "question.asked").await.properties;
-    let labels: Vec<_> =
-        asked["questions"][0]["options"].as_array().unwrap().iter().map(|option| &option["label"]).collect();
+    let question = watch.until(|event| event.kind == "question.asked").await.properties;
+    let labels: Vec<_> = question["questions"][0]["options"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|option| &option["label"])
+        .collect();
     assert_eq!(labels, ["Yes", "No"]);
-    watch.until(|seen| seen.kind == "flotilla.session.waiting").await;
-    asked["id"].as_str().unwrap().to_owned()
+    watch.until(|event| event.kind == "flotilla.session.waiting").await;
+    question["id"].as_str().unwrap().to_owned()
 }
 
 async fn answer(stack: &Stack, id: &str, label: &str) {
@@ -71,8 +76,8 @@ async fn the_build_agent_performs_an_approved_plan() {
     assert_eq!(talk[3].1[0]["synthetic"], true);
     assert_eq!(talk[5].1[1]["text"], "It is built.");
 
-    let asked = stack.model.journal.requests();
-    let (first, last) = (&asked[0].body, &asked.last().unwrap().body);
+    let requests = stack.model.journal.requests();
+    let (first, last) = (&requests[0].body, &requests.last().unwrap().body);
     assert!(first["messages"].to_string().contains("You are planning"));
     let has = |body: &Value, name: &str| offered(body).contains(&name);
     assert!(has(first, "plan_exit") && has(first, "bash") && !has(first, "write") && !has(first, "edit"));
@@ -91,7 +96,7 @@ async fn a_rejected_plan_changes_nothing() {
     assert_eq!(watch.until_idle().await, "needs_human");
     let id = planned(&stack, &session, &mut watch).await;
     answer(&stack, &id, "not without tests").await;
-    watch.until(|seen| seen.properties["part"]["text"] == "another plan").await;
+    watch.until(|event| event.properties["part"]["text"] == "another plan").await;
     assert_eq!(watch.until_idle().await, "done");
     let last = stack.api.tool_calls(&session).await.pop().unwrap();
     assert!(last.status == "error" && last.result.ends_with("says: not without tests"), "{last:?}");
@@ -99,8 +104,8 @@ async fn a_rejected_plan_changes_nothing() {
     assert!(talk.iter().all(|(info, _)| info["agent"] == "plan"), "the build agent did not run");
 
     // Other agents cannot call the tool that ends the planning.
-    let (outcome, _) = run_request(&stack.api, &session, |asked| {
-        (asked.text, asked.agent) = ("@tool plan_exit {}\n@text over".to_owned(), "build".to_owned());
+    let (outcome, _) = run_request(&stack.api, &session, |request| {
+        (request.text, request.agent) = ("@tool plan_exit {}\n@text over".to_owned(), "build".to_owned());
     })
     .await;
     assert_eq!(outcome, "done");

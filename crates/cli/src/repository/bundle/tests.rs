@@ -91,9 +91,9 @@ fn uncommitted_files_go_along_and_the_repository_is_untouched() {
     );
 
     // Checkout needs the temporary commit as a base: it is kept outside of the repository.
-    let kept = dirty_file(&bundle.commit).unwrap();
-    repository.git.run(&["bundle", "verify", "--quiet", kept.to_str().unwrap()]).unwrap();
-    fs::remove_file(kept).unwrap();
+    let dirty_bundle = dirty_file(&bundle.commit).unwrap();
+    repository.git.run(&["bundle", "verify", "--quiet", dirty_bundle.to_str().unwrap()]).unwrap();
+    fs::remove_file(dirty_bundle).unwrap();
 }
 
 #[test]

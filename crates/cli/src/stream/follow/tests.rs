@@ -67,7 +67,7 @@ async fn check<const N: usize>(
     calls: Vec<Answers>,
     (from, until): (From, Until),
     expected: Result<StreamEnd, &str>,
-    seen: &[u64],
+    seqs: &[u64],
     cursors: [&str; N],
 ) {
     let fake = Fake::default();
@@ -95,7 +95,7 @@ async fn check<const N: usize>(
     assert_eq!(end, expected.map_err(str::to_owned));
     assert_eq!(
         (got.as_slice(), fake.cursors.lock().unwrap().as_slice()),
-        (seen, cursors.map(str::to_owned).as_slice())
+        (seqs, cursors.map(str::to_owned).as_slice())
     );
     server.abort();
 }
@@ -157,9 +157,9 @@ async fn a_refusal_is_not_tried_again() {
 async fn a_wait_for_a_human_is_an_end_and_a_wait_for_others_is_none() {
     let needs_human = || Ok(StreamEnd::Idle("needs_human".to_owned()));
     let waits = |seq, reason| event(seq, "flotilla.session.waiting", &format!(r#"{{"reason":"{reason}"}}"#));
-    let asked = event(2, "permission.asked", "{}");
+    let permission = event(2, "permission.asked", "{}");
     let from = || (From::Start, Until::IdleAfter(2));
-    let calls = vec![vec![waits(1, "question"), asked, waits(3, "children"), waits(4, "permission")]];
+    let calls = vec![vec![waits(1, "question"), permission, waits(3, "children"), waits(4, "permission")]];
     check(calls, from(), needs_human(), &[1, 2, 3, 4], [""]).await;
     let quarantined = event(2, "flotilla.session.quarantined", r#"{"reason":"x"}"#);
     check(vec![vec![quarantined]], from(), needs_human(), &[2], [""]).await;

@@ -113,7 +113,7 @@ fn a_full_context_is_summed_up_once() {
     let full = |last, steps| View { is_full: true, steps_since_summary: steps, ..view(1, Some(last)) };
     let (over, again) = (step(1), LastStep { continues: true, ..step(1) });
     let compact = vec![Action::Compact { overflow: false }, Action::Look];
-    let done = vec![Action::Park(ParkReason::Idle(Outcome::Done))];
+    let park = vec![Action::Park(ParkReason::Idle(Outcome::Done))];
     let call = vec![Action::Call { failed: 0 }];
     let overflowed = LastStep { failed: Some(Outcome::Failed), overflowed: true, ..step(1) };
     let summary = LastStep { is_summary: true, continues: true, ..step(1) };
@@ -123,8 +123,8 @@ fn a_full_context_is_summed_up_once() {
         ("between two steps", full(again.clone(), None), compact.clone()),
         ("after the answer", full(over.clone(), Some(2)), compact.clone()),
         ("a full step right after a summary", full(again.clone(), Some(1)), call.clone()),
-        ("a full answer right after a summary", full(over.clone(), Some(1)), done.clone()),
-        ("an answer without money", View { out_of_budget: true, ..full(over, None) }, done.clone()),
+        ("a full answer right after a summary", full(over.clone(), Some(1)), park.clone()),
+        ("an answer without money", View { out_of_budget: true, ..full(over, None) }, park.clone()),
         (
             "a refused prompt",
             view(1, Some(overflowed.clone())),
@@ -156,7 +156,7 @@ fn a_full_context_is_summed_up_once() {
         ),
         ("a summary", view(1, Some(summary.clone())), vec![Action::Resume, Action::Look]),
         ("a summary and a newer prompt", view(2, Some(summary.clone())), call),
-        ("a summary that a person asked for", view(1, Some(LastStep { continues: false, ..summary })), done),
+        ("a summary that a person asked for", view(1, Some(LastStep { continues: false, ..summary })), park),
         (
             "tasks",
             View { due: Due::Calls, is_full: true, ..view(2, Some(step(1))) },

@@ -39,14 +39,14 @@ fn endless_texts_and_reasonings_end_with_a_named_error() {
                 "{protocol:?}: {error}"
             );
             assert!(!error.is_retryable(), "the next answer would be as long");
-            let kept: usize = events
+            let text_bytes: usize = events
                 .iter()
                 .map(|event| match event {
                     Event::Text { delta, .. } | Event::Reasoning { delta, .. } => delta.len(),
                     _ => 0,
                 })
                 .sum();
-            assert_eq!(kept, PART_TEXT_BYTES_MAX, "{protocol:?}: the text that fits was emitted");
+            assert_eq!(text_bytes, PART_TEXT_BYTES_MAX, "{protocol:?}: the text that fits was emitted");
         }
     }
 }

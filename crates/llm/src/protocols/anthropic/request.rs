@@ -100,7 +100,7 @@ fn thinking(
             true
         }
         Thinking::Budget => {
-            let wanted = match effort {
+            let tokens = match effort {
                 Effort::Off => return false,
                 Effort::Minimal => 2_000,
                 Effort::Low => 4_000,
@@ -109,7 +109,7 @@ fn thinking(
                 Effort::XHigh | Effort::Max => 32_000,
             };
             // The budget is part of the answer limit and must leave room for the rest.
-            let budget = std::cmp::min(wanted, output_tokens / 2);
+            let budget = std::cmp::min(tokens, output_tokens / 2);
             if budget < THINKING_BUDGET_MIN {
                 return false;
             }
@@ -196,8 +196,8 @@ fn media_block(model: &Model, media: &Media) -> Value {
 fn assistant_blocks(parts: &[&AssistantPart]) -> Vec<Value> {
     let blocks: Vec<Value> = parts.iter().filter_map(|part| assistant_block(part)).collect();
     // An answer that ends with reasoning was cut off before its text. The API refuses such an ending.
-    let said = blocks.iter().rposition(is_cacheable).map_or(0, |at| at + 1);
-    blocks.into_iter().take(said).collect()
+    let length = blocks.iter().rposition(is_cacheable).map_or(0, |at| at + 1);
+    blocks.into_iter().take(length).collect()
 }
 
 fn assistant_block(part: &AssistantPart) -> Option<Value> {

@@ -144,8 +144,8 @@ impl Decoder {
                 | "UNEXPECTED_TOOL_CALL"
                 | "TOO_MANY_TOOL_CALLS"),
             ) => {
-                let said = candidate.get("finishMessage").and_then(Value::as_str).unwrap_or_default();
-                let text = format!("the model wrote an answer that cannot be read ({raw}): {said}");
+                let message = candidate.get("finishMessage").and_then(Value::as_str).unwrap_or_default();
+                let text = format!("the model wrote an answer that cannot be read ({raw}): {message}");
                 Err(Error::new(ErrorKind::Invalid, text).with_retryable(Some(true)))
             }
             Some(raw) if !raw.is_empty() => {

@@ -75,8 +75,8 @@ fn generation(model: &Model, request: &Request) -> Value {
     config
 }
 
-fn thinking(model: &Model, wanted: Option<Effort>) -> Value {
-    match (model.thinking, model.effort(wanted)) {
+fn thinking(model: &Model, effort: Option<Effort>) -> Value {
+    match (model.thinking, model.effort(effort)) {
         (Thinking::Effort, Some(effort)) => {
             json!({"includeThoughts": true, "thinkingLevel": effort.as_str()})
         }
@@ -109,13 +109,13 @@ fn contents(model: &Model, request: &Request) -> Vec<Value> {
             Entry::Results(results) => {
                 // Results go into a content of their own: the API wants as many results as calls, directly after them.
                 let mut parts = Vec::new();
-                let mut shown = Vec::new();
+                let mut media_parts = Vec::new();
                 for result in &results {
                     let (text, media) = result.text_and_media(model);
                     parts.push(function_response(result, &text));
-                    shown.extend(media.into_iter().map(|media| media_part(model, media)));
+                    media_parts.extend(media.into_iter().map(|media| media_part(model, media)));
                 }
-                contents.push(("user", parts.into_iter().chain(shown).collect()));
+                contents.push(("user", parts.into_iter().chain(media_parts).collect()));
                 continue;
             }
         };

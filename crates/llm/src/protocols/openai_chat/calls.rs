@@ -118,12 +118,12 @@ impl Calls {
     }
 
     fn unique_id(&self, position: usize) -> String {
-        let given = self.calls[position].id.as_str();
-        let is_taken = self.calls[..position].iter().any(|call| call.id == given);
-        match (given.is_empty(), is_taken) {
+        let id = self.calls[position].id.as_str();
+        let is_taken = self.calls[..position].iter().any(|call| call.id == id);
+        match (id.is_empty(), is_taken) {
             (true, _) => format!("call_{}_{position}", self.response_id),
-            (false, true) => format!("{given}_{position}"),
-            (false, false) => given.to_owned(),
+            (false, true) => format!("{id}_{position}"),
+            (false, false) => id.to_owned(),
         }
     }
 }

@@ -123,21 +123,21 @@ fn messages(dialect: Dialect, model: &Model, request: &Request) -> Vec<Value> {
 
 /// Adds tool results as text. Other output of the tools follows in a user message.
 fn results_of(dialect: Dialect, model: &Model, results: &[Cow<'_, ToolResult>], messages: &mut Vec<Value>) {
-    let mut shown = Vec::new();
+    let mut media_parts = Vec::new();
     for result in results {
         let (text, media) = result.text_and_media(model);
         let call_id = dialect.call_id(&result.call_id);
         messages.push(json!({"role": "tool", "tool_call_id": call_id, "content": text}));
-        shown.extend(media.into_iter().map(|media| media_part(model, media)));
+        media_parts.extend(media.into_iter().map(|media| media_part(model, media)));
     }
-    if shown.is_empty() {
+    if media_parts.is_empty() {
         return;
     }
     if dialect.is_mistral {
         messages.push(json!({"role": "assistant", "content": "Done."}));
     }
     let says = json!({"type": "text", "text": TOOLS_GAVE});
-    messages.push(user(std::iter::once(says).chain(shown).collect()));
+    messages.push(user(std::iter::once(says).chain(media_parts).collect()));
 }
 
 fn user_part(model: &Model, part: &UserPart) -> Value {
@@ -157,7 +157,7 @@ fn media_part(model: &Model, media: &Media) -> Value {
         (Ok(MediaKind::Pdf), Source::Url(url)) => {
             text(&format!("ERROR: this model reads no documents at addresses ({url}). Tell the user."))
         }
-        (Err(said), _) => text(&said),
+        (Err(reason), _) => text(&reason),
     }
 }
 

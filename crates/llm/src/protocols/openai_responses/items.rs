@@ -209,9 +209,9 @@ impl Items {
     fn found_or_new(&mut self, found: Option<usize>, names: Names) -> Result<usize, Error> {
         if let Some(place) = found {
             let known = &mut self.items[place].names;
-            for (known, given) in [(&mut known.id, names.id), (&mut known.call_id, names.call_id)] {
+            for (known, new_name) in [(&mut known.id, names.id), (&mut known.call_id, names.call_id)] {
                 if known.is_empty() {
-                    *known = given;
+                    *known = new_name;
                 }
             }
             return Ok(place);

@@ -70,7 +70,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         control_row::lock(&mut tx, tenant, root).await?;
         family::lock_tree(&mut tx, tenant, root).await?;
-        let done = sqlx::query(
+        let result = sqlx::query(
             "update session set budget_usd_picos = $3 where tenant_id = $1 and id = $2 and root_id is null",
         )
         .bind(tenant.0)
@@ -78,7 +78,7 @@ impl Store {
         .bind(max.map(|max| max.0))
         .execute(&mut *tx)
         .await?;
-        if done.rows_affected() == 0 {
+        if result.rows_affected() == 0 {
             return Err(Error::NotFound(Entity::Session));
         }
         // A running session may be about to park; a runnable one reads the new budget when it starts.

@@ -170,7 +170,7 @@ impl Store {
 /// Inserts the rows of a new child, unless its tree is full.
 async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) -> Result<ChildRows, Error> {
     let id = &child.prompt.user.session_id;
-    let done = sqlx::query(
+    let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, parent_id, root_id, depth, parent_message_id, parent_part_id,
                               title, agent, provider_id, model_id, source, rights, on_ask, dedupe, model_chosen, updated_at)
          select $1, $2, p.project_id, p.id, coalesce(p.root_id, p.id), p.depth + 1, $4, $5,
@@ -193,7 +193,7 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
     .bind(child.is_model_chosen)
     .execute(&mut **tx)
     .await?;
-    if done.rows_affected() == 0 {
+    if result.rows_affected() == 0 {
         return Ok(Err(DispatchOutcome::TooMany));
     }
     sqlx::query(
@@ -231,7 +231,7 @@ async fn resume(tx: &mut Tx, tenant: TenantId, child: &NewChild) -> Result<Child
         Err(Error::NotFound(Entity::Session)) => false,
         Err(error) => return Err(error),
     };
-    let done = sqlx::query(
+    let result = sqlx::query(
         "update session set parent_message_id = $4, parent_part_id = $5, rights = $7
           where tenant_id = $1 and id = $2 and parent_id = $3 and $6",
     )
@@ -244,7 +244,7 @@ async fn resume(tx: &mut Tx, tenant: TenantId, child: &NewChild) -> Result<Child
     .bind(Json(&child.permissions))
     .execute(&mut **tx)
     .await?;
-    Ok(if done.rows_affected() == 0 { Err(DispatchOutcome::NotFree) } else { Ok(vec![]) })
+    Ok(if result.rows_affected() == 0 { Err(DispatchOutcome::NotFree) } else { Ok(vec![]) })
 }
 
 /// Returns the part with the child's progress; `None` if the call is over.

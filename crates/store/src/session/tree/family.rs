@@ -147,7 +147,7 @@ pub(crate) async fn lock_tree(tx: &mut Tx, tenant: TenantId, session: &SessionId
 
 /// Locks the rows that are currently below a session, and returns their number.
 async fn lock_below(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<u64, Error> {
-    let done = sqlx::query(
+    let result = sqlx::query(
         "with recursive tree as (
            select id, depth from session where tenant_id = $1 and parent_id = $2
            union all
@@ -159,7 +159,7 @@ async fn lock_below(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Resul
     .bind(session.as_str())
     .execute(&mut **tx)
     .await?;
-    Ok(done.rows_affected())
+    Ok(result.rows_affected())
 }
 
 /// Returns the parent's call that a session answers, if the session is a child.

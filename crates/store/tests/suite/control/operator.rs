@@ -168,14 +168,14 @@ async fn workers_are_listed_with_what_they_own() {
     let (old, new) = (world.running().await, world.running().await);
     world.sql(&format!("update worker set started_at = now() + interval '1 hour', lease_until = now() - interval '1 hour' where incarnation = '{}'", new.worker)).await;
     let workers = world.store.list_workers(&Page::default()).await.unwrap();
-    let shown: Vec<_> = workers
+    let rows: Vec<_> = workers
         .iter()
         .map(|worker| {
             (worker.incarnation, worker.name.as_str(), worker.slots, worker.running, worker.lease_ms > 0)
         })
         .collect();
     let want = [(old.worker, "worker", 4, 1, true), (new.worker, "worker", 4, 1, false)];
-    assert_eq!(shown, want, "living workers come before dead ones");
+    assert_eq!(rows, want, "living workers come before dead ones");
     assert!(workers.iter().all(|worker| !worker.draining && worker.version == env!("CARGO_PKG_VERSION")));
     let page = world.store.list_workers(&Page { limit: 1, cursor: None }).await.unwrap();
     assert_eq!(page.iter().map(|worker| worker.incarnation).collect::<Vec<_>>(), [old.worker]);

@@ -140,16 +140,16 @@ async fn pages_list_every_waiting_session_once_in_order() {
     world.running().await;
     let order = [3, 1, 2, 4, 0].map(|place| want[place].clone());
     for limit in [1, 2, 5, 9] {
-        let (mut seen, mut after) = (vec![], None);
+        let (mut entries, mut after) = (vec![], None);
         loop {
             let (page, last) = world.store.list_queued(after.as_ref(), limit).await.unwrap();
             if last.is_none() {
                 break;
             }
-            seen.extend(places(page));
+            entries.extend(places(page));
             after = last;
         }
-        assert_eq!(seen, order, "{limit} at once");
+        assert_eq!(entries, order, "{limit} at once");
     }
 }
 
@@ -162,12 +162,12 @@ async fn pages_list_every_owned_session_once() {
         want.push((SessionRef { tenant: world.tenant, session: running.session }, running.worker));
     }
     want.sort_by(|(one, _), (other, _)| one.session.cmp(&other.session));
-    let (mut seen, mut after) = (vec![], None);
+    let (mut entries, mut after) = (vec![], None);
     while let Some((session, worker)) = world.store.list_owned(after.as_ref(), 1).await.unwrap().pop() {
         after = Some(session.target.clone());
-        seen.push((session.target, worker));
+        entries.push((session.target, worker));
     }
-    assert_eq!(seen, want);
+    assert_eq!(entries, want);
 }
 
 /// If no worker takes the first sessions, every page would otherwise offer only them.

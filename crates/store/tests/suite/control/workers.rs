@@ -209,22 +209,25 @@ async fn models_of_living_workers_are_listed_once() {
         pdf: false,
         variants: vec![],
     };
-    let told = |models: Vec<Facts>| Heartbeat {
+    let heartbeat = |models: Vec<Facts>| Heartbeat {
         capabilities: Some(Arc::new(Capabilities { models, tools: vec![] })),
         ..beat(Uuid::now_v7())
     };
-    let (first, second, gone) =
-        (told(vec![facts("a"), facts("b")]), told(vec![facts("b"), facts("c")]), told(vec![facts("d")]));
+    let (first, second, gone) = (
+        heartbeat(vec![facts("a"), facts("b")]),
+        heartbeat(vec![facts("b"), facts("c")]),
+        heartbeat(vec![facts("d")]),
+    );
     for worker in [&first, &second, &gone] {
         world.store.renew_worker(worker).await.unwrap();
     }
     // Later heartbeats change nothing.
     world.store.renew_worker(&Heartbeat { capabilities: None, ..first.clone() }).await.unwrap();
     world.store.forget_worker(gone.incarnation).await.unwrap();
-    let mut known: Vec<String> =
+    let mut provider_ids: Vec<String> =
         world.store.list_models().await.unwrap().into_iter().map(|facts| facts.model.provider_id).collect();
-    known.sort();
-    assert_eq!(known, ["a", "b", "c"]);
+    provider_ids.sort();
+    assert_eq!(provider_ids, ["a", "b", "c"]);
 }
 
 #[tokio::test]
@@ -236,11 +239,11 @@ async fn the_newest_worker_decides_the_list_of_tools() {
         description: "does".to_owned(),
         schema: serde_json::json!({"type": "object"}),
     };
-    let told = |tools: Vec<tool::Spec>| Heartbeat {
+    let heartbeat = |tools: Vec<tool::Spec>| Heartbeat {
         capabilities: Some(Arc::new(Capabilities { models: vec![], tools })),
         ..beat(Uuid::now_v7())
     };
-    let (older, newer) = (told(vec![tool("old")]), told(vec![tool("a"), tool("b")]));
+    let (older, newer) = (heartbeat(vec![tool("old")]), heartbeat(vec![tool("a"), tool("b")]));
     let silent = beat(Uuid::now_v7());
     for worker in [&older, &newer, &Heartbeat { capabilities: None, ..newer.clone() }, &silent] {
         world.store.renew_worker(worker).await.unwrap();

@@ -11,8 +11,8 @@ use testkit::sample::NOW;
 impl World {
     async fn edit(&mut self, session: &SessionId, edit: &Edit) -> Result<Vec<String>, Error> {
         let event = self.sample.event();
-        let told = self.store.edit(self.tenant, session, edit, &event, NOW).await?;
-        Ok(told.into_iter().map(|event| event.kind).collect())
+        let events = self.store.edit(self.tenant, session, edit, &event, NOW).await?;
+        Ok(events.into_iter().map(|event| event.kind).collect())
     }
 }
 
@@ -21,8 +21,8 @@ async fn changes_of_people_are_stored_and_announced_once() {
     let mut world = World::new().await;
     let (session, messages) = world.talk().await;
     let (question, answer) = (messages[0].clone(), messages[1].clone());
-    let said = world.store.get_message(world.tenant, &session, &answer).await.unwrap();
-    let part = said.parts[0].1.id.clone();
+    let message = world.store.get_message(world.tenant, &session, &answer).await.unwrap();
+    let part = message.parts[0].1.id.clone();
     let text = Edit::Text(answer.clone(), part.clone(), "other".to_owned());
     assert_eq!(world.edit(&session, &text).await.unwrap(), ["message.part.updated"]);
     let changed = world.store.get_message(world.tenant, &session, &answer).await.unwrap();
@@ -90,8 +90,8 @@ async fn reverted_messages_are_removed_on_request() {
     assert!(world.edit(&session, &Edit::CommitRevert).await.unwrap().is_empty());
     let hold = world.held(&session).await.unwrap();
     world.end(&hold, Some(back_to(&messages[2]))).await.unwrap();
-    let told = world.edit(&session, &Edit::CommitRevert).await.unwrap();
-    assert_eq!(told, ["message.removed", "message.removed", "session.updated"]);
+    let kinds = world.edit(&session, &Edit::CommitRevert).await.unwrap();
+    assert_eq!(kinds, ["message.removed", "message.removed", "session.updated"]);
     assert_eq!(world.messages(&session).await, messages[..2]);
     assert!(world.edit(&session, &Edit::CommitRevert).await.unwrap().is_empty(), "once");
     world.gap_free(&session).await;

@@ -96,8 +96,8 @@ fn wish(world: &mut World, session: &SessionId, tail: Option<&MessageId>) -> (Us
     let body = Body::Compaction(Compaction { auto: true, overflow: None, tail_start_id: tail.cloned() });
     let (id, message_id) = (PartId::make(&mut world.sample.ids, NOW), user.id.clone());
     let part = Part { id, session_id: session.clone(), message_id, body };
-    let asked = world.change(Event::MessageUpdated(Box::new(Message::User(user.clone()))));
-    (user, [asked, world.change(Event::PartUpdated { part: Box::new(part), at: NOW })])
+    let message = world.change(Event::MessageUpdated(Box::new(Message::User(user.clone()))));
+    (user, [message, world.change(Event::PartUpdated { part: Box::new(part), at: NOW })])
 }
 
 #[tokio::test]
@@ -120,14 +120,14 @@ async fn a_loop_reads_from_the_newest_summary_on() {
         world.store.load_conversation(world.tenant, &session, 0).await.unwrap()[0].message.id().clone();
     let (kept, kept_change) = answer(&mut world, &session, &prompt, None);
     write(&world, &[kept_change]).await;
-    let (asked, wished) = wish(&mut world, &session, None);
+    let (request, wished) = wish(&mut world, &session, None);
     write(&world, &wished).await;
     assert_eq!(first(&world).await, 0, "a request is not a summary");
-    let (_, summed) = answer(&mut world, &session, &asked.id, Some(true));
+    let (_, summed) = answer(&mut world, &session, &request.id, Some(true));
     write(&world, &[summed]).await;
     world.accept(&session, "on").await;
     assert_eq!(first(&world).await, 0, "the request decides what follows");
-    let (_, later) = answer(&mut world, &session, &asked.id, None);
+    let (_, later) = answer(&mut world, &session, &request.id, None);
     write(&world, &[later]).await;
     assert_eq!(first(&world).await, 2, "the request");
     // Another summary, with a tail older than its request.

@@ -157,8 +157,8 @@ async fn a_loop_that_has_not_seen_an_input_does_not_park() {
     let running = world.running().await;
     world.accept(&running.session, "second").await;
     let idle = [world.change(Event::SessionIdle(Outcome::Done))];
-    let park = async |seen| {
-        world.store.park(&running.write(1), &idle, seen, &world::idle(Outcome::Done, None), NOW).await
+    let park = async |read_input| {
+        world.store.park(&running.write(1), &idle, read_input, &world::idle(Outcome::Done, None), NOW).await
     };
     assert_eq!(park(1).await.unwrap(), ParkOutcome::NewInput);
     let state = world.store.get_session(world.tenant, &running.session).await.unwrap();
@@ -264,9 +264,9 @@ async fn waiting_moves_no_more_index_entries_than_its_phases() {
             let event = world.sample.event();
             world.store.report_child(&child.fence, &call, &json!([]), &event, NOW).await.unwrap().unwrap();
         }
-        let seen = u64::try_from(round).unwrap() + 1;
+        let read_input = u64::try_from(round).unwrap() + 1;
         let wait = crate::family::waiting(domain::wait::Reason::BackOff, Some(domain::ids::Timestamp(0)));
-        assert!(matches!(world.park_as(&mut parent, seen, &wait).await, ParkOutcome::Parked(_)));
+        assert!(matches!(world.park_as(&mut parent, read_input, &wait).await, ParkOutcome::Parked(_)));
         world.accept(&session, &format!("round {round}")).await;
         parent = crate::family::Actor { fence: world.take(&session, worker).await.unwrap().fence };
     }

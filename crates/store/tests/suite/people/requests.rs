@@ -26,7 +26,7 @@ async fn open(world: &World, prefix: &str) -> Vec<Request> {
         .list_requests(world.tenant, RequestScope::Tenant, prefix, &Page::default())
         .await
         .unwrap();
-    list.into_iter().map(|known| known.request).collect()
+    list.into_iter().map(|record| record.request).collect()
 }
 
 async fn reply(world: &mut World, id: &Id, answer: &Answer, by: &str) -> AnswerOutcome {
@@ -44,22 +44,22 @@ async fn open_requests_are_listed_by_kind_session_and_page() {
     let mut world = World::new().await;
     let (mut first, mut second) = (world.actor().await, world.actor().await);
     let (one, two) = (world.ask(&mut first).await, world.ask(&mut second).await);
-    let (asked, changes) = world.request(second.session(), question());
+    let (question, changes) = world.request(second.session(), question());
     world.store.append(&second.next(), &changes, 0, Progress::None, NOW).await.unwrap();
     let three = world.ask(&mut second).await;
     assert_eq!(open(&world, "per").await, [one.clone(), two.clone(), three.clone()]);
-    assert_eq!(open(&world, "que").await, std::slice::from_ref(&asked));
+    assert_eq!(open(&world, "que").await, std::slice::from_ref(&question));
     let list = async |whose, limit, cursor: Option<&Request>| {
         let page = Page { limit, cursor: cursor.map(|request| request.id.as_str().to_owned()) };
         let list = world.store.list_requests(world.tenant, whose, "per", &page).await.unwrap();
-        list.into_iter().map(|known| known.request).collect::<Vec<_>>()
+        list.into_iter().map(|record| record.request).collect::<Vec<_>>()
     };
     assert_eq!(list(RequestScope::Tenant, 2, None).await, [one.clone(), two.clone()]);
     assert_eq!(list(RequestScope::Tenant, 2, Some(&two)).await, std::slice::from_ref(&three));
     assert_eq!(list(RequestScope::Session(second.session()), 9, None).await, [two.clone(), three.clone()]);
-    let (session, parts) = (second.session(), [&three.part_id, &one.part_id, &asked.part_id]);
+    let (session, parts) = (second.session(), [&three.part_id, &one.part_id, &question.part_id]);
     let of = world.store.list_requests_of(world.tenant, session, &parts).await.unwrap();
-    assert_eq!(of.into_iter().map(|known| known.request).collect::<Vec<_>>(), [three, asked]);
+    assert_eq!(of.into_iter().map(|record| record.request).collect::<Vec<_>>(), [three, question]);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_tree_lists_its_requests_at_any_depth_and_no_others() {
     world.ask(&mut other).await;
     let list = async |whose| {
         let list = world.store.list_requests(world.tenant, whose, "per", &Page::default()).await.unwrap();
-        list.into_iter().map(|known| known.request).collect::<Vec<_>>()
+        list.into_iter().map(|record| record.request).collect::<Vec<_>>()
     };
     assert_eq!(list(RequestScope::Tree(root.session())).await, [own.clone(), below.clone()]);
     assert_eq!(list(RequestScope::Session(root.session())).await, [own]);
@@ -201,8 +201,8 @@ async fn the_end_of_a_call_closes_its_unanswered_request() {
     let changes = [&answered, &unanswered].map(closed);
     let changes = changes.map(|event| world.change(event));
     let written = world.store.append(&actor.next(), &changes, 2, Progress::Made, NOW).await.unwrap();
-    let told = written.events.iter().map(|event| event.properties.contains(r#""reply":"once""#));
-    assert_eq!(told.collect::<Vec<_>>(), [true, false], "the log has the answer that counts");
+    let matches = written.events.iter().map(|event| event.properties.contains(r#""reply":"once""#));
+    assert_eq!(matches.collect::<Vec<_>>(), [true, false], "the log has the answer that counts");
     assert_eq!(known(&world, &answered).await.answer, Some(Answer::Once));
     assert_eq!(known(&world, &unanswered).await.answer, Some(Answer::Reject { message: None }));
     let late = reply(&mut world, &unanswered.id, &Answer::Once, "bob").await;

@@ -56,11 +56,11 @@ async fn a_raise_during_parking_is_never_lost() {
         let mut actor = world.actor().await;
         let (fence, session) = (actor.next(), actor.session().clone());
         let (park, dedupe) = (waiting(Reason::Budget, None), format!("set:{round}"));
-        let (parked, told) = tokio::join!(
+        let (parked, sessions) = tokio::join!(
             world.store.park(&fence, &[], 1, &park, NOW),
             world.store.set_budget(world.tenant, &session, Some(UsdPicos(9)), &dedupe)
         );
-        assert_eq!(told.unwrap(), std::slice::from_ref(&session));
+        assert_eq!(sessions.unwrap(), std::slice::from_ref(&session));
         let state = world.store.get_session(world.tenant, &session).await.unwrap();
         let want = match parked.unwrap() {
             ParkOutcome::Parked(_) => Phase::Runnable,
@@ -88,6 +88,6 @@ async fn a_parent_learns_once_that_its_child_has_no_budget_left() {
     let state = world.store.get_session(world.tenant, parent.session()).await.unwrap();
     assert_eq!(state.phase, Phase::Runnable);
     assert_eq!(world.inputs(parent.session()).await, ["budget"]);
-    let told = world.store.set_budget(world.tenant, parent.session(), None, "set:1").await.unwrap();
-    assert_eq!(told, [child.session().clone()], "a runnable session checks the budget anyway");
+    let sessions = world.store.set_budget(world.tenant, parent.session(), None, "set:1").await.unwrap();
+    assert_eq!(sessions, [child.session().clone()], "a runnable session checks the budget anyway");
 }

@@ -166,10 +166,10 @@ async fn a_tree_has_a_size_limit_and_a_refusal_writes_nothing() {
         assert_eq!(world.gap_free(actor.session()).await, head);
     }
     world.sql("delete from session where id = 'ses_grown2'").await;
-    let (done, _) = world.try_dispatch(&parent.fence.clone(), None).await.unwrap();
+    let (outcome, _) = world.try_dispatch(&parent.fence.clone(), None).await.unwrap();
     assert!(
-        matches!(done, DispatchOutcome::Dispatched { .. }),
-        "the number of the refused write is free: {done:?}"
+        matches!(outcome, DispatchOutcome::Dispatched { .. }),
+        "the number of the refused write is free: {outcome:?}"
     );
 }
 
@@ -188,22 +188,23 @@ async fn concurrent_dispatches_cannot_exceed_the_limit() {
            from session, generate_series(3, {room}) n where id = '{root}'"
     );
     world.sql(&grow).await;
-    let mut made = vec![];
+    let mut dispatches = vec![];
     for mut actor in [first, second] {
         let (call, changes) = world.call(actor.session());
-        made.push((actor.next(), world.new_child(&call), changes));
+        dispatches.push((actor.next(), world.new_child(&call), changes));
     }
     // Both start before either has ended.
     let mut held = world.hold(&root).await;
-    let dispatch = made
+    let dispatch = dispatches
         .iter()
         .map(|(fence, child, changes)| world.store.dispatch_child(fence, changes, child, Dispatch::New, NOW));
     let release = async {
         world.blocked(2).await;
         held.execute("commit").await.unwrap();
     };
-    let (done, ()) = tokio::join!(futures::future::try_join_all(dispatch), release);
-    let refused = done.unwrap().into_iter().filter(|done| *done == DispatchOutcome::TooMany).count();
+    let (outcomes, ()) = tokio::join!(futures::future::try_join_all(dispatch), release);
+    let refused =
+        outcomes.unwrap().into_iter().filter(|outcome| *outcome == DispatchOutcome::TooMany).count();
     assert_eq!(refused, 1);
     let count = format!("select count(*) from session where root_id = '{root}'");
     assert_eq!(world.number(&count).await, SUBTASKS_PER_TREE_MAX);
@@ -216,8 +217,8 @@ async fn only_its_parent_can_resume_an_idle_child() {
     let (call, mut child) = world.child(&mut parent).await;
     let id = child.session().clone();
     let refused = async |world: &mut World, fence: &Fence, id| {
-        let (done, _) = world.try_dispatch(fence, Some(id)).await.unwrap();
-        assert_eq!(done, DispatchOutcome::NotFree);
+        let (outcome, _) = world.try_dispatch(fence, Some(id)).await.unwrap();
+        assert_eq!(outcome, DispatchOutcome::NotFree);
     };
     let fence = parent.next();
     refused(&mut world, &fence, &id).await;
@@ -230,8 +231,8 @@ async fn only_its_parent_can_resume_an_idle_child() {
     refused(&mut world, &fence, &unknown).await;
     refused(&mut world, &fence, parent.session()).await;
 
-    let (done, new) = world.try_dispatch(&fence, Some(&id)).await.unwrap();
-    let DispatchOutcome::Dispatched { child: events, .. } = done else { panic!("{done:?}") };
+    let (outcome, new) = world.try_dispatch(&fence, Some(&id)).await.unwrap();
+    let DispatchOutcome::Dispatched { child: events, .. } = outcome else { panic!("{outcome:?}") };
     let kinds: Vec<_> = events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
     assert_eq!(kinds, [(5, "message.updated"), (6, "message.part.updated")]);
     let state = world.store.get_session(world.tenant, &id).await.unwrap();
@@ -276,8 +277,8 @@ async fn a_child_that_names_its_parent_does_not_wait_for_it() {
     let held = world.hold(parent.session()).await;
     let fence = child.next();
     let dispatch = world.try_dispatch(&fence, Some(parent.session()));
-    let (done, _) = testkit::within("the refusal", dispatch).await.unwrap();
-    assert_eq!(done, DispatchOutcome::NotFree);
+    let (outcome, _) = testkit::within("the refusal", dispatch).await.unwrap();
+    assert_eq!(outcome, DispatchOutcome::NotFree);
     drop(held);
 }
 
@@ -326,8 +327,8 @@ async fn a_parent_learns_that_its_child_was_deleted() {
     let mut parent = world.actor().await;
     let (call, child) = world.child(&mut parent).await;
     world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
-    let told = world.store.delete_session(world.tenant, child.session()).await.unwrap().parent;
-    assert_eq!(told.as_ref(), Some(parent.session()));
+    let parent_id = world.store.delete_session(world.tenant, child.session()).await.unwrap().parent;
+    assert_eq!(parent_id.as_ref(), Some(parent.session()));
     let want = ChildAnswer {
         outcome: Outcome::Failed,
         ..answer(child.session(), &call, "The subtask's session was deleted.")

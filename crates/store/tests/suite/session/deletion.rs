@@ -52,13 +52,13 @@ async fn a_deletion_is_listed_with_all_its_sessions() {
     let event = deletion.tombstones[0].event();
     assert_eq!((event.seq, event.epoch, event.kind.as_str()), (head.seq + 1, head.epoch, "session.deleted"));
     assert!(event.id.starts_with("evt_") && event.id.len() == child.as_str().len());
-    let told: serde_json::Value = serde_json::from_str(&event.properties).unwrap();
+    let properties: serde_json::Value = serde_json::from_str(&event.properties).unwrap();
     assert_eq!(
-        (&told["sessionID"], &told["info"]["parentID"]),
+        (&properties["sessionID"], &properties["info"]["parentID"]),
         (&child.as_str().into(), &root.as_str().into())
     );
     assert_eq!(
-        (&told["info"]["title"], deletion.tombstones[0].project_name.as_str()),
+        (&properties["info"]["title"], deletion.tombstones[0].project_name.as_str()),
         (&"".into(), "sample")
     );
     assert!(deletion.tombstones.iter().all(|tombstone| tombstone.deleted_at > Timestamp(0)));

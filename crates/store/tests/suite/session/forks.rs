@@ -48,8 +48,8 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_given_history() {
     let talk = world.store.load_conversation(world.tenant, &new.id, 0).await.unwrap();
     assert_eq!((talk.len(), talk[0].message.id(), talk[0].parts.len()), (1, &user.id, 1));
     let of = |session: &store::session::row::Session| session.permissions.clone();
-    let known = world.store.get_session(world.tenant, &origin.id).await.unwrap();
-    assert_eq!((of(&forked.0), of(&forked.0).len()), (of(&known), 2));
+    let stored_origin = world.store.get_session(world.tenant, &origin.id).await.unwrap();
+    assert_eq!((of(&forked.0), of(&forked.0).len()), (of(&stored_origin), 2));
     let (other, missing, event) = (world.sample.tenant(), world.new_session(), world.sample.event());
     let hidden = world
         .store
@@ -81,8 +81,8 @@ async fn the_branch_of_a_session_is_stored_with_its_event() {
 async fn the_oldest_snapshot_is_found() {
     let mut world = World::new().await;
     let running = world.running().await;
-    let asked = world.sample.user(&running.session);
-    let step = world.sample.assistant(&running.session, &asked.id);
+    let prompt = world.sample.user(&running.session);
+    let step = world.sample.assistant(&running.session, &prompt.id);
     let mut changes =
         vec![world.change(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(step.clone())))))];
     for snapshot in [None, Some("first"), Some("second")] {

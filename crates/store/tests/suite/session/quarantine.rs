@@ -56,9 +56,9 @@ async fn only_an_ownerless_session_without_attempts_left_is_exhausted() {
     let take = world.store.take_session(world.tenant, &session, Uuid::now_v7(), SuspectPolicy::Accept).await;
     assert_eq!(take.unwrap(), TakeResult::Exhausted { attempts: ATTEMPTS_MAX });
 
-    let done = quarantine(&mut world, &session, QuarantineRule::Exhausted).await.unwrap();
-    assert_eq!((done.epoch, done.parent), (2, None));
-    let events: Vec<_> = done.events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
+    let outcome = quarantine(&mut world, &session, QuarantineRule::Exhausted).await.unwrap();
+    assert_eq!((outcome.epoch, outcome.parent), (2, None));
+    let events: Vec<_> = outcome.events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
     assert_eq!(events, [(4, "flotilla.session.quarantined"), (5, "session.error"), (6, "session.status")]);
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
     assert_eq!((state.phase, state.epoch, state.attempts), (Phase::Quarantined, 2, ATTEMPTS_MAX));
@@ -81,8 +81,8 @@ async fn an_operator_stops_a_session_with_work_and_fences_its_loop() {
     let unknown = world.sample.session();
     assert_eq!(quarantine(&mut world, &unknown, QuarantineRule::Any).await, None);
     let running = world.running().await;
-    let done = quarantine(&mut world, &running.session, QuarantineRule::Any).await.unwrap();
-    assert_eq!(done.epoch, 2);
+    let outcome = quarantine(&mut world, &running.session, QuarantineRule::Any).await.unwrap();
+    assert_eq!(outcome.epoch, 2);
     assert!(matches!(world.append(&running.write(1)).await, Err(Error::Fenced)));
     assert_eq!(world.store.list_held(running.worker).await.unwrap(), []);
 
@@ -122,8 +122,8 @@ async fn a_parent_learns_once_that_its_child_was_stopped() {
     let mut parent = world.actor().await;
     let (call, child) = world.child(&mut parent).await;
     world.park_as(&mut parent, 1, &waiting(Reason::Children, None)).await;
-    let done = quarantine(&mut world, child.session(), QuarantineRule::Any).await.unwrap();
-    assert_eq!(done.parent.as_ref(), Some(parent.session()));
+    let outcome = quarantine(&mut world, child.session(), QuarantineRule::Any).await.unwrap();
+    assert_eq!(outcome.parent.as_ref(), Some(parent.session()));
     let text = "The subtask was stopped: it ended its worker 5 times.";
     let want = ChildAnswer { outcome: Outcome::Failed, ..answer(child.session(), &call, text) };
     let answers = async |world: &World| {

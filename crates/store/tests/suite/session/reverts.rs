@@ -88,8 +88,8 @@ async fn a_held_session_refuses_inputs_and_the_next_prompt_completes_a_revert() 
     assert!(matches!(world.held(&session).await, Err(Error::Busy)), "one at a time");
     let revert = back_to(&messages[2]);
     world.store.intend_revert(&hold, &revert).await.unwrap();
-    let told = world.end(&hold, Some(revert.clone())).await.unwrap();
-    assert_eq!(told, ["session.updated", "session.diff"]);
+    let kinds = world.end(&hold, Some(revert.clone())).await.unwrap();
+    assert_eq!(kinds, ["session.updated", "session.diff"]);
     let info = world.store.get_session(world.tenant, &session).await.unwrap().info;
     assert_eq!(info.summary, Some(Changes { additions: 2, deletions: 1, files: 1 }));
     assert_eq!(

@@ -70,7 +70,7 @@ async fn a_key_that_named_something_else_is_refused() {
             let (again, event) =
                 (NewSession { key: Some(key.clone()), ..world.new_session() }, world.sample.event());
             let found = world.store.find_keyed_session(world.tenant, &key).await;
-            let made = world.store.create_session(world.tenant, &again, &event, NOW).await;
+            let creation = world.store.create_session(world.tenant, &again, &event, NOW).await;
             let forked = world
                 .store
                 .fork_session(
@@ -80,14 +80,14 @@ async fn a_key_that_named_something_else_is_refused() {
                 )
                 .await;
             if mine == theirs {
-                let of = |made: Result<(Session, Vec<_>), Error>| made.unwrap().0.info.id;
+                let of = |result: Result<(Session, Vec<_>), Error>| result.unwrap().0.info.id;
                 assert_eq!(
-                    [found.unwrap().unwrap().info.id, of(made), of(forked)],
+                    [found.unwrap().unwrap().info.id, of(creation), of(forked)],
                     [(); 3].map(|()| new.id.clone())
                 );
             } else {
                 assert!(matches!(found, Err(Error::Conflict)), "{mine:?} and {theirs:?}");
-                assert!(matches!((made, forked), (Err(Error::Conflict), Err(Error::Conflict))));
+                assert!(matches!((creation, forked), (Err(Error::Conflict), Err(Error::Conflict))));
             }
         }
     }
@@ -159,10 +159,10 @@ async fn eight_concurrent_calls_with_one_key_create_one_session() {
             (new, world.sample.event())
         })
         .collect();
-    let made = news.iter().map(|(new, event)| world.store.create_session(world.tenant, new, event, NOW));
-    let made = futures::future::try_join_all(made).await.unwrap();
-    assert_eq!(made.iter().filter(|(_, events)| !events.is_empty()).count(), 1);
-    assert!(made.iter().all(|(session, _)| session.info.id == made[0].0.info.id));
+    let creations = news.iter().map(|(new, event)| world.store.create_session(world.tenant, new, event, NOW));
+    let creations = futures::future::try_join_all(creations).await.unwrap();
+    assert_eq!(creations.iter().filter(|(_, events)| !events.is_empty()).count(), 1);
+    assert!(creations.iter().all(|(session, _)| session.info.id == creations[0].0.info.id));
 }
 
 #[tokio::test]
@@ -178,14 +178,14 @@ async fn an_unknown_project_has_no_sessions() {
 
 /// Walks with cursors made as the API makes them: from the milliseconds that clients see.
 async fn walk(world: &World, filter: &Filter, limit: u32) -> Vec<String> {
-    let (mut seen, mut cursor) = (vec![], None);
+    let (mut ids, mut cursor) = (vec![], None);
     loop {
         let page = Page { limit, cursor };
         let sessions = world.store.list_sessions(world.tenant, filter, &page).await.unwrap();
-        let Some(last) = sessions.last() else { return seen };
+        let Some(last) = sessions.last() else { return ids };
         cursor = Some(format!("{}.{}", last.info.time.updated.0, last.info.id));
-        assert!(seen.len() < 100, "the walk does not end at {cursor:?}");
-        seen.extend(sessions.iter().map(|Session { info, .. }| info.id.to_string()));
+        assert!(ids.len() < 100, "the walk does not end at {cursor:?}");
+        ids.extend(sessions.iter().map(|Session { info, .. }| info.id.to_string()));
     }
 }
 
@@ -267,7 +267,7 @@ async fn a_filter_leaves_out_archived_ones_other_projects_and_other_parents() {
 async fn children_are_listed_oldest_first_despite_changes_between_pages() {
     let mut world = World::new().await;
     let parent = world.session().await;
-    let mut made = vec![];
+    let mut want = vec![];
     for second in 0..6 {
         let child = world.session().await;
         // Two sessions share each moment, and the latest created is updated first.
@@ -276,19 +276,19 @@ async fn children_are_listed_oldest_first_despite_changes_between_pages() {
                     updated_at = timestamptz '2026-02-01' - interval '{second} s' where id = '{child}'",
             second / 2
         )).await;
-        made.push(((second / 2), child.to_string()));
+        want.push(((second / 2), child.to_string()));
     }
-    made.sort();
-    let mut seen = vec![];
+    want.sort();
+    let mut ids = vec![];
     let mut page = Page { limit: 1, cursor: None };
     loop {
         let children = world.store.list_children(world.tenant, &parent, &page).await.unwrap();
         let Some(child) = children.last() else { break };
-        seen.push(child.info.id.to_string());
+        ids.push(child.info.id.to_string());
         page.cursor = Some(format!("{}.{}", child.info.time.created.0, child.info.id));
         world.sql(&format!("update session set updated_at = now() where id = '{}'", child.info.id)).await;
     }
-    assert_eq!(seen, made.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+    assert_eq!(ids, want.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -64,8 +64,8 @@ async fn run(
         }
     }
     if let Some((child, changes)) = child {
-        let made = store.dispatch_child(&actor.next(), &changes, &child, Dispatch::New, NOW).await;
-        match settled("dispatch", made) {
+        let dispatch = store.dispatch_child(&actor.next(), &changes, &child, Dispatch::New, NOW).await;
+        match settled("dispatch", dispatch) {
             Some(DispatchOutcome::Dispatched { .. }) => {}
             None => return,
             Some(refused) => panic!("{refused:?}"),
@@ -79,8 +79,8 @@ async fn run(
     let fence = actor.next();
     for _ in 0..100 {
         let inputs = settled("inputs", store.list_inputs(tenant, &session, 0).await).unwrap();
-        let seen = inputs.last().map_or(0, |input| input.seq);
-        match settled("park", store.park(&fence, &[], seen, &end, NOW).await) {
+        let read_input = inputs.last().map_or(0, |input| input.seq);
+        match settled("park", store.park(&fence, &[], read_input, &end, NOW).await) {
             Some(ParkOutcome::NewInput) => {}
             Some(ParkOutcome::Parked(_)) | None => return,
         }
@@ -228,8 +228,8 @@ async fn a_child_is_free_while_its_end_waits_for_its_parent() {
             held.execute("commit").await.unwrap();
         };
         tokio::join!(end, others);
-        let told = answers(&world, parent.session(), &[&call.part_id]).await;
-        assert_eq!(told, BTreeMap::from([(call.part_id, 1)]), "{way}");
+        let answer_counts = answers(&world, parent.session(), &[&call.part_id]).await;
+        assert_eq!(answer_counts, BTreeMap::from([(call.part_id, 1)]), "{way}");
     }
 }
 

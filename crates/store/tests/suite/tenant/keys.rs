@@ -10,8 +10,8 @@ use store::{
 async fn a_key_is_found_by_its_hash_until_it_is_revoked() {
     let world = World::new().await;
     let (store, tenant) = (&world.store, world.tenant);
-    let made = store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
-    assert_eq!((made.prefix.as_str(), made.name.as_str(), made.revoked_at), ("fl_abc", "laptop", None));
+    let key = store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
+    assert_eq!((key.prefix.as_str(), key.name.as_str(), key.revoked_at), ("fl_abc", "laptop", None));
     assert_eq!(store.find_key(&[7; 32]).await.unwrap().unwrap().0.id, tenant);
     assert_eq!(store.find_key(&[8; 32]).await.unwrap(), None);
 

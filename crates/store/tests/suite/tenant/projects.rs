@@ -23,11 +23,11 @@ async fn a_project_is_created_once_for_each_name() {
     };
     let creation = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
     assert!(creation.is_new);
-    let made = creation.project;
-    assert_eq!((&made.id, made.name.as_str(), &made.source), (&id, "app", &source));
+    let project = creation.project;
+    assert_eq!((&project.id, project.name.as_str(), &project.source), (&id, "app", &source));
     let same = world.store.create_project(world.tenant, &again, "app", &Source::default()).await.unwrap();
-    assert_eq!(same, ProjectCreation { project: made.clone(), is_new: false }, "the first one, unchanged");
-    assert_eq!(world.store.get_project(world.tenant, &id).await.unwrap(), made);
+    assert_eq!(same, ProjectCreation { project: project.clone(), is_new: false }, "the first one, unchanged");
+    assert_eq!(world.store.get_project(world.tenant, &id).await.unwrap(), project);
     assert!(matches!(
         world.store.get_project(world.tenant, &again).await,
         Err(Error::NotFound(Entity::Project))
@@ -72,14 +72,14 @@ async fn a_project_gets_another_source_from_its_own_tenant_only() {
     let mut world = World::new().await;
     let (project, other) = (world.project.clone(), world.sample.tenant());
     world.store.create_tenant(other, "second").await.unwrap();
-    let made = world.store.get_project(world.tenant, &project).await.unwrap();
+    let before = world.store.get_project(world.tenant, &project).await.unwrap();
     let origin = Origin::GitUrl("https://example.org/b.git".to_owned());
     let source = Source { origin, ..Source::default() };
     let foreign = world.store.set_project_source(other, &project, &source).await;
     assert!(matches!(foreign, Err(Error::NotFound(Entity::Project))), "{foreign:?}");
-    assert_eq!(world.store.get_project(world.tenant, &project).await.unwrap(), made);
+    assert_eq!(world.store.get_project(world.tenant, &project).await.unwrap(), before);
     let changed = world.store.set_project_source(world.tenant, &project, &source).await.unwrap();
-    assert!(changed.source == source && changed.updated_at > made.updated_at);
+    assert!(changed.source == source && changed.updated_at > before.updated_at);
     assert_eq!(world.store.get_project(world.tenant, &project).await.unwrap(), changed);
 }
 
@@ -88,17 +88,17 @@ async fn the_display_settings_of_a_project_can_be_updated_separately() {
     let mut world = World::new().await;
     let (project, other) = (world.project.clone(), world.sample.tenant());
     world.store.create_tenant(other, "second").await.unwrap();
-    let made = world.store.get_project(world.tenant, &project).await.unwrap();
-    assert_eq!((&made.display, made.updated_at), (&ProjectDisplay::default(), made.created_at));
+    let before = world.store.get_project(world.tenant, &project).await.unwrap();
+    assert_eq!((&before.display, before.updated_at), (&ProjectDisplay::default(), before.created_at));
     let icon = Icon { color: Some("mint".to_owned()), ..Icon::default() };
     let named = ProjectDisplay { name: Some("Shop".to_owned()), icon: Some(icon.clone()), commands: None };
-    let with = |change: ProjectDisplay| move |shown: &ProjectDisplay| Some(shown.changed(&change));
+    let with = |change: ProjectDisplay| move |display: &ProjectDisplay| Some(display.changed(&change));
     let update = async |change: ProjectDisplay| {
         world.store.update_project(world.tenant, &project, with(change)).await.unwrap().unwrap()
     };
     let first = update(named.clone()).await;
     assert_eq!(first.display, named);
-    assert!(first.updated_at > made.updated_at && first.created_at == made.created_at);
+    assert!(first.updated_at > before.updated_at && first.created_at == before.created_at);
     let commands = Some(Commands { start: Some("make".to_owned()) });
     let drawn = Some(Icon { url: Some("data:,x".to_owned()), ..Icon::default() });
     let second =
@@ -150,8 +150,8 @@ async fn a_project_without_files_gets_the_first_source() {
     let source =
         |name: &str| Source { origin: Origin::GitUrl(format!("https://{name}")), ..Source::default() };
     let mut sources = vec![];
-    for given in [Source::default(), source("a"), source("b"), Source::default()] {
-        sources.push(store.create_project(tenant, &id, "app", &given).await.unwrap().project.source);
+    for new_source in [Source::default(), source("a"), source("b"), Source::default()] {
+        sources.push(store.create_project(tenant, &id, "app", &new_source).await.unwrap().project.source);
     }
     assert_eq!(sources, [Source::default(), source("a"), source("a"), source("a")]);
 }

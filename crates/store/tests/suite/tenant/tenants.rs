@@ -11,11 +11,14 @@ use store::{
 async fn a_tenant_is_created_once_for_each_name() {
     let mut world = World::new().await;
     let id = world.sample.tenant();
-    let made = world.store.create_tenant(id, "second").await.unwrap();
-    assert_eq!((made.id, made.name.as_str(), made.running_max), (id, "second", limits::TENANT_RUNNING_MAX));
+    let tenant = world.store.create_tenant(id, "second").await.unwrap();
+    assert_eq!(
+        (tenant.id, tenant.name.as_str(), tenant.running_max),
+        (id, "second", limits::TENANT_RUNNING_MAX)
+    );
     let other = world.sample.tenant();
-    assert_eq!(world.store.create_tenant(other, "second").await.unwrap(), made);
-    assert_eq!(world.store.get_tenant(id).await.unwrap(), made);
+    assert_eq!(world.store.create_tenant(other, "second").await.unwrap(), tenant);
+    assert_eq!(world.store.get_tenant(id).await.unwrap(), tenant);
     assert!(matches!(world.store.get_tenant(other).await, Err(Error::NotFound(Entity::Tenant))));
 }
 

@@ -64,8 +64,8 @@ pub(super) fn events(
         events.push(Event::MessageUpdated(Box::new(new.message(&entry.message))));
         let is_cut = Some(entry.message.id()) == end.message;
         let stays = |part: &&Part| !is_cut || Some(&part.id) != end.part;
-        let kept = entry.parts.iter().map(|(_, part)| part).take_while(stays);
-        let copied = kept.filter_map(|part| new.part(part));
+        let stored_parts = entry.parts.iter().map(|(_, part)| part).take_while(stays);
+        let copied = stored_parts.filter_map(|part| new.part(part));
         events.extend(copied.map(|part| Event::PartUpdated { part: Box::new(part), at }));
     }
     events

@@ -40,20 +40,20 @@ pub(super) fn find(
     part: Option<&PartId>,
 ) -> Option<Point> {
     let at = entries.iter().position(|entry| entry.message.id() == message)?;
-    let (mut first, mut kept, mut stays) = (at, 0, None);
+    let (mut first, mut part_count, mut stays) = (at, 0, None);
     if let Some(part) = part {
         let parts = &entries[at].parts;
-        kept = parts.iter().position(|(_, known)| known.id == *part)?;
+        part_count = parts.iter().position(|(_, known)| known.id == *part)?;
         let says = |body: &Body| matches!(body, Body::Text(_) | Body::Tool(_));
-        stays = parts[..kept].iter().any(|(_, part)| says(&part.body)).then(|| part.clone());
+        stays = parts[..part_count].iter().any(|(_, part)| says(&part.body)).then(|| part.clone());
     }
     if stays.is_none() {
-        kept = 0;
+        part_count = 0;
         let is_prompt = |entry: &MessageWithParts| matches!(entry.message, Message::User(_));
         first = entries[..=at].iter().rposition(is_prompt).unwrap_or(at);
     }
     let later = entries[first + 1..].iter().flat_map(|entry| &entry.parts);
-    let files = entries[first].parts.iter().skip(kept).chain(later).filter_map(|(_, part)| {
+    let files = entries[first].parts.iter().skip(part_count).chain(later).filter_map(|(_, part)| {
         let Body::Patch(patch) = &part.body else { return None };
         Some(FilesOfSnapshot { snapshot: patch.hash.clone(), paths: patch.files.clone() })
     });

@@ -134,13 +134,13 @@ async fn with_hold(
         let hold = state.store.hold_session(tenant, &session).await?;
         let limit = Duration::from_millis(REVERT_WAIT_MS);
         let files_done = AtomicBool::new(false);
-        let done = tokio::select! {
+        let result = tokio::select! {
             biased;
-            done = tokio::time::timeout(limit, perform(&state, &hold, &files_done, operation)) => done,
+            result = tokio::time::timeout(limit, perform(&state, &hold, &files_done, operation)) => result,
             // The operation was dropped midway, for example at its time limit. The stored intent records that.
             lost = keep_hold(&state.store, &hold, &files_done, since) => Ok(Err(Failure::midway(lost))),
         };
-        let (left, error) = match done {
+        let (left, error) = match result {
             Ok(Ok(session)) => return Ok(session),
             Ok(Err(Failure::Unchanged(error))) => (HoldRelease::Unchanged, error),
             Ok(Err(Failure::Midway(error))) => (HoldRelease::Unfinished, error),

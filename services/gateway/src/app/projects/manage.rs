@@ -55,12 +55,12 @@ pub(crate) async fn create(
     principal: &Principal,
     name: &str,
     PlacedSource { source, place }: &PlacedSource,
-    wanted: Match,
+    matching: Match,
 ) -> Result<Project, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     source::check(state, tenant, source).await?;
     let (places, name) = (place.names(source)?, checks::name(name)?);
-    let at_place = match wanted {
+    let at_place = match matching {
         Match::Name => None,
         Match::Place => find_at(state, tenant, &places).await?,
     };

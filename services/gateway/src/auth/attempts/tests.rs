@@ -59,12 +59,12 @@ fn a_revoked_key_holds_up_only_itself() {
     let (attempts, now) = (Attempts::default(), Instant::now());
     let revoked = attempt("flk_revoked_key", "203.0.113.7");
     attempts.succeeded(&revoked);
-    let mut sent = 0;
+    let mut count = 0;
     while wait(&attempts, &revoked, now).is_none() {
         attempts.failed(&revoked, now);
-        sent += 1;
+        count += 1;
     }
-    assert_eq!((sent, wait(&attempts, &revoked, now)), (PREFIX_BURST, Some(PREFIX_PAUSE)));
+    assert_eq!((count, wait(&attempts, &revoked, now)), (PREFIX_BURST, Some(PREFIX_PAUSE)));
     assert_eq!(wait(&attempts, &guess(1, "203.0.113.7"), now), None);
     let from_elsewhere = attempt("flk_revoked_other", "198.51.100.1");
     assert!(wait(&attempts, &from_elsewhere, now).is_some(), "one beginning has one limit for all addresses");

@@ -43,7 +43,7 @@ async fn list(gateway: &Gateway, caller: &Caller, kind: RequestKind) -> Result<J
     let Some(project) = caller.find_project(gateway).await? else { return Ok(Json(vec![])) };
     let scope = RequestFilter::Project(project.id);
     let list = requests::list_open(gateway, &caller.principal, kind, &scope, PageRequest::FIRST).await?;
-    Ok(Json(list.entries.iter().map(|known| known.request.to_json()).collect()))
+    Ok(Json(list.entries.iter().map(|record| record.request.to_json()).collect()))
 }
 
 #[derive(Debug, Deserialize)]

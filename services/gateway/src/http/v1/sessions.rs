@@ -122,8 +122,8 @@ pub(in crate::http) async fn list_all(
     let ids: Vec<_> = infos().map(|info| &info.project_id).collect();
     let projects = manage::find(&gateway, &caller.principal, &ids).await?;
     // A project without sessions can be deleted, so one may be gone with its last session since the list was read.
-    let shown = infos().filter_map(|info| Some((info, projects.get(&info.project_id)?)));
-    let sessions: Vec<Value> = shown
+    let rows = infos().filter_map(|info| Some((info, projects.get(&info.project_id)?)));
+    let sessions: Vec<Value> = rows
         .map(|(info, project)| {
             let mut session = shape::session(info, &project.name);
             session["project"] = json!({"id": project.id, "name": project.name, "worktree": project.name});
@@ -203,8 +203,8 @@ pub(in crate::http) async fn create(
         ..SessionRequest::of(project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
-    let shown = show(&gateway, &caller, &session.info.id).await?;
-    Ok((with_note(note.as_deref()), shown).into_response())
+    let view = show(&gateway, &caller, &session.info.id).await?;
+    Ok((with_note(note.as_deref()), view).into_response())
 }
 
 /// One session.

@@ -157,7 +157,7 @@ fn with_known_error(mut holder: Value) -> Value {
     let Some(error) = holder.get_mut("error") else { return holder };
     let name = error["name"].as_str().unwrap_or_default().to_owned();
     let Some(data) = error.get_mut("data").and_then(Value::as_object_mut) else { return holder };
-    let known: &[&str] = match name.as_str() {
+    let members: &[&str] = match name.as_str() {
         "APIError" => {
             if let Some(provider) = data.remove("providerID") {
                 data.insert("metadata".to_owned(), json!({"providerID": provider}));
@@ -170,7 +170,7 @@ fn with_known_error(mut holder: Value) -> Value {
         "UnknownError" => &["message", "ref"],
         _ => &["message"],
     };
-    data.retain(|fact, _| known.contains(&fact.as_str()));
+    data.retain(|fact, _| members.contains(&fact.as_str()));
     holder
 }
 

@@ -38,8 +38,8 @@ pub(in crate::http) async fn agents(gateway: State<Gateway>, caller: Caller) -> 
 /// The commands.
 pub(in crate::http) async fn commands(gateway: State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let command = |command: &Value| {
-        let kept = ["name", "template", "description", "subtask"];
-        let members = kept.into_iter().filter_map(|key| Some((key.to_owned(), command.get(key)?.clone())));
+        let keys = ["name", "template", "description", "subtask"];
+        let members = keys.into_iter().filter_map(|key| Some((key.to_owned(), command.get(key)?.clone())));
         Value::Object(members.collect())
     };
     let commands = catalogue::commands(gateway.clone(), caller.clone()).await?.0;

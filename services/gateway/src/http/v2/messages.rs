@@ -215,8 +215,8 @@ pub(in crate::http) async fn list(
         Order::Asc => Side::After(0),
         Order::Desc => Side::Before(i64::MAX as u64),
     };
-    let given = query.cursor.as_deref().map(Cursor::read).transpose()?;
-    let cursor = given.unwrap_or(Cursor { order: query.order, from: begin });
+    let query_cursor = query.cursor.as_deref().map(Cursor::read).transpose()?;
+    let cursor = query_cursor.unwrap_or(Cursor { order: query.order, from: begin });
     let (entries, is_full) = read_side(&gateway, &caller, &session, cursor.from, limit).await?;
     let (older, newer) = cursor.from.around(&entries);
     let (next, previous) = match cursor.order {
@@ -228,7 +228,7 @@ pub(in crate::http) async fn list(
     if is_full || !cursor.is_forward() {
         links["next"] = text(next).into();
     }
-    if given.is_some() && (is_full || cursor.is_forward()) {
+    if query_cursor.is_some() && (is_full || cursor.is_forward()) {
         links["previous"] = text(previous).into();
     }
     let mut data: Vec<Value> = entries.iter().filter_map(shape::message).collect();

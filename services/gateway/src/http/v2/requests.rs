@@ -27,7 +27,7 @@ async fn list(
 ) -> Result<Vec<Value>> {
     let page = PageRequest::FIRST;
     let list = open_requests::list_open(gateway, &caller.principal, kind, scope, page).await?;
-    Ok(list.entries.iter().map(|known| shape::request(&known.request)).collect())
+    Ok(list.entries.iter().map(|record| shape::request(&record.request)).collect())
 }
 
 async fn of_directory(gateway: &Gateway, caller: &Caller, kind: RequestKind) -> Result<Json<Value>> {

@@ -81,8 +81,8 @@ pub(in crate::http) async fn create(
         ..SessionRequest::of(opened.project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
-    let shown = show(&gateway, &caller, &session.info.id).await?;
-    Ok((with_note(opened.note.as_deref()), shown).into_response())
+    let view = show(&gateway, &caller, &session.info.id).await?;
+    Ok((with_note(opened.note.as_deref()), view).into_response())
 }
 
 async fn show(gateway: &Gateway, caller: &Caller, session: &SessionId) -> Result<Json<Value>> {

@@ -74,7 +74,7 @@ impl SnapshotStore<'_> {
         let file = scratch.path().join("patch");
         let written =
             std::fs::write(&file, patch).and_then(|()| give_to(shared.launcher.facts(), self.uid(), &file));
-        let done = match written.map_err(Error::io("write the patch")) {
+        let result = match written.map_err(Error::io("write the patch")) {
             Ok(()) => {
                 let task = Task {
                     script: SCRIPT,
@@ -91,6 +91,6 @@ impl SnapshotStore<'_> {
             Err(error) => Err(error),
         };
         scratch.remove().await;
-        done
+        result
     }
 }

@@ -41,7 +41,7 @@ pub async fn run(root: &Arc<Session>, snapshot: &str, to: &Sender) -> Result<(),
         ],
         ..Task::new(store.uid(), Duration::from_millis(limits::WORKSPACE_HELPER_MS))
     };
-    let done = changes::stream(root, task, &store.meta, to).await;
+    let result = changes::stream(root, task, &store.meta, to).await;
     scratch.remove().await;
-    done
+    result
 }

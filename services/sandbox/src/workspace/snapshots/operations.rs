@@ -100,7 +100,7 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
     }
     let scratch = Scratch::make(root, store.uid())?;
     let written = store.write_lists(&scratch, &lists);
-    let done = match written {
+    let result = match written {
         Ok(()) => {
             let _right = caller.hold().await?;
             store.write_files(REVERT, vec![previous.clone()], Some(&scratch)).await
@@ -108,7 +108,7 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
         Err(error) => Err(error),
     };
     scratch.remove().await;
-    done.map(|()| previous)
+    result.map(|()| previous)
 }
 
 /// Paths by snapshot, each terminated by NUL; a repeated path is ignored.
@@ -134,11 +134,11 @@ pub(super) fn lists_of_paths(files: Vec<v1::FilesOfSnapshot>) -> Result<BTreeMap
 
 /// A path below /workspace as git names it.
 pub(super) fn relative(path: &str) -> Result<&str, Error> {
-    let shown = || domain::text::head(path, 200);
+    let head = || domain::text::head(path, 200);
     let rest = match path.strip_prefix("/workspace/") {
         Some(rest) => rest,
         None if path.starts_with('/') => {
-            let text = format!("{} is outside the workspace", shown());
+            let text = format!("{} is outside the workspace", head());
             return Err(Error::refused(Code::PathOutsideWorkspace, text));
         }
         None => path,
@@ -147,5 +147,5 @@ pub(super) fn relative(path: &str) -> Result<&str, Error> {
     if rest.len() <= limits::PATH_BYTES_MAX && !rest.contains('\0') && rest.split('/').all(is_plain) {
         return Ok(rest);
     }
-    Err(Error::refused(Code::PathInvalid, format!("{:?} is not a valid file path", shown())))
+    Err(Error::refused(Code::PathInvalid, format!("{:?} is not a valid file path", head())))
 }

@@ -164,8 +164,8 @@ pub(super) fn parse(snapshot: &str) -> Result<&str, Error> {
     if is_hash {
         return Ok(snapshot);
     }
-    let shown = domain::text::head(snapshot, 80);
-    Err(Error::refused(Code::SnapshotUnknown, format!("{shown:?} is not a snapshot")))
+    let head = domain::text::head(snapshot, 80);
+    Err(Error::refused(Code::SnapshotUnknown, format!("{head:?} is not a snapshot")))
 }
 
 pub(super) fn read_tracked(stdout: &[u8]) -> Option<Snapshot> {

@@ -100,11 +100,11 @@ pub(super) fn prefix<'a>(line: &[&'a str]) -> Option<Vec<&'a str>> {
         line.len() >= count && line[..count].iter().all(|word| words.next() == Some(word))
     };
     let longest = NAMED_BY.iter().filter(fits).max_by_key(|(name, _)| name.len());
-    let wanted = longest.map_or(1, |(_, words)| *words);
+    let word_count = longest.map_or(1, |(_, words)| *words);
     // An option changes how the action runs: the action of `git -C dir` is its first word.
     let words = line.iter().enumerate();
     let keep = words.take_while(|(at, word)| *at == 0 || !word.starts_with('-') || is_module(line, *at));
-    let keep: Vec<&str> = keep.map(|(_, word)| *word).take(wanted).collect();
+    let keep: Vec<&str> = keep.map(|(_, word)| *word).take(word_count).collect();
     keep.iter().all(|word| !word.contains(['*', '?'])).then_some(keep)
 }
 

@@ -176,16 +176,20 @@ fn a_second_summary_brings_the_first_up_to_date_and_keeps_no_part_of_it() {
     ];
     let plan = summary::Plan::new(&talk, &id(8), &WINDOW);
     assert_eq!(plan.tail_start_id, Some(id(7)), "the newest turn fits, the one before does not");
-    let MessageWithParts { message: Message::User(asked), .. } = &talk[7] else { panic!("a prompt") };
-    let request = plan.request(asked, &WINDOW);
-    let llm::request::Message::User(said) = &request.messages[0] else { panic!("a question") };
-    let llm::request::UserPart::Text(said) = &said[0] else { panic!("a text") };
-    assert!(said.starts_with("<earlier-summary>\nthe summary\n</earlier-summary>"), "{}", &said[..80]);
+    let MessageWithParts { message: Message::User(prompt), .. } = &talk[7] else { panic!("a prompt") };
+    let request = plan.request(prompt, &WINDOW);
+    let llm::request::Message::User(parts) = &request.messages[0] else { panic!("a question") };
+    let llm::request::UserPart::Text(question) = &parts[0] else { panic!("a text") };
+    assert!(
+        question.starts_with("<earlier-summary>\nthe summary\n</earlier-summary>"),
+        "{}",
+        &question[..80]
+    );
     for (words, is_in) in [("[Person]: a\n", true), ("[Agent]: d\n", true), ("[Person]: e\n", false)] {
-        assert_eq!(said.contains(words), is_in, "{words}");
+        assert_eq!(question.contains(words), is_in, "{words}");
     }
     for heading in ["Objective", "Important Details", "Work State", "Next Move", "Relevant Files"] {
-        assert!(said.contains(&format!("## {heading}")), "{heading}");
+        assert!(question.contains(&format!("## {heading}")), "{heading}");
     }
     assert!(request.tools.is_empty());
 }
@@ -198,14 +202,15 @@ fn long_outputs_are_cut_for_a_summary_and_old_ones_left_out() {
         failed(3, 1, Error::new("APIError", "no")),
         wish(4, false, None),
     ];
-    let MessageWithParts { message: Message::User(asked), .. } = &talk[3] else { panic!("a prompt") };
-    let request = summary::Plan::new(&talk, &id(4), &WINDOW).request(asked, &WINDOW);
-    let said = format!("{:?}", request.messages);
+    let MessageWithParts { message: Message::User(prompt), .. } = &talk[3] else { panic!("a prompt") };
+    let request = summary::Plan::new(&talk, &id(4), &WINDOW).request(prompt, &WINDOW);
+    let messages = format!("{:?}", request.messages);
     assert!(
-        said.contains("[cut: 2000 of 6000 bytes]") && said.contains(crate::conversation::model_view::CLEARED),
-        "{said}"
+        messages.contains("[cut: 2000 of 6000 bytes]")
+            && messages.contains(crate::conversation::model_view::CLEARED),
+        "{messages}"
     );
-    assert!(!said.contains("old"));
+    assert!(!messages.contains("old"));
 }
 
 #[test]

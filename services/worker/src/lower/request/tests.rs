@@ -77,8 +77,8 @@ fn a_call_never_stands_without_an_answer() {
         media: vec![],
         is_error: true,
     };
-    let said = vec![AssistantPart::text("hm"), call];
-    assert_eq!(lowered, [Lowered::Assistant(said), Lowered::ToolResults(vec![result])]);
+    let parts = vec![AssistantPart::text("hm"), call];
+    assert_eq!(lowered, [Lowered::Assistant(parts), Lowered::ToolResults(vec![result])]);
 }
 
 #[test]
@@ -152,14 +152,17 @@ fn media_are_shown_and_texts_are_told_elsewhere() {
         let (mime, filename, url) = (mime.to_owned(), Some("a".to_owned()), url.to_owned());
         Body::File(File { mime, filename, url, source: None })
     };
-    let shown = |mime: &str, data: &str| {
+    let media_part = |mime: &str, data: &str| {
         let (mime, source) = (mime.to_owned(), Source::Base64(data.to_owned()));
         UserPart::Media(Media { mime, name: "a".to_owned(), source })
     };
     for (body, want) in [
-        (file("image/png", "data:image/png;base64,AA=="), Some(shown("image/png", "AA=="))),
-        (file("image/png", "data:image/png,%00"), Some(shown("image/png", "AA=="))),
-        (file("application/pdf", "data:application/pdf;base64,AA=="), Some(shown("application/pdf", "AA=="))),
+        (file("image/png", "data:image/png;base64,AA=="), Some(media_part("image/png", "AA=="))),
+        (file("image/png", "data:image/png,%00"), Some(media_part("image/png", "AA=="))),
+        (
+            file("application/pdf", "data:application/pdf;base64,AA=="),
+            Some(media_part("application/pdf", "AA==")),
+        ),
         (file("text/plain", "data:text/plain,a"), None),
         (file("image/png", "file:///workspace/a.png"), None),
     ] {
@@ -190,7 +193,7 @@ fn an_output_that_is_left_out_is_not_sent() {
 
 #[test]
 fn the_first_block_of_the_system_prompt_is_always_the_same() {
-    let asked = |variant: Option<&str>, created| User {
+    let prompt = |variant: Option<&str>, created| User {
         id: "msg_1".parse().expect("an id"),
         session_id: "ses_1".parse().expect("an id"),
         time: MessageTime { created: Timestamp(created), completed: None },
@@ -213,7 +216,7 @@ fn the_first_block_of_the_system_prompt_is_always_the_same() {
         };
         request(&[], &question, &llm::catalogue::find_or_default("m"))
     };
-    let (first, later) = (asked(None, 0), asked(Some("high"), 86_400_000));
+    let (first, later) = (prompt(None, 0), prompt(Some("high"), 86_400_000));
     let (one, two) = (request(&first, false), request(&later, true));
     assert_eq!((one.system.len(), &one.system[0]), (2, &two.system[0]));
     assert_ne!(one.system[1], two.system[1], "the day changes");
@@ -233,7 +236,7 @@ fn the_first_block_of_the_system_prompt_is_always_the_same() {
 
 #[test]
 fn who_plans_is_reminded_of_it_and_who_builds_then_once_of_the_change() {
-    let asked = |seq, agent: &str| {
+    let prompt = |seq, agent: &str| {
         let mut entry = crate::conversation::entries::tests::user(seq, vec![text("do it")]);
         if let Message::User(user) = &mut entry.message {
             agent.clone_into(&mut user.agent);
@@ -248,7 +251,7 @@ fn who_plans_is_reminded_of_it_and_who_builds_then_once_of_the_change() {
         entry
     };
     let note = {
-        let mut entry = asked(9, "plan");
+        let mut entry = prompt(9, "plan");
         entry.parts[0].1.body = Body::Text(
             Text { text: "by the way".into(), ..Text::default() }
                 .marked(domain::conversation::part::NO_REPLY, true),
@@ -256,13 +259,13 @@ fn who_plans_is_reminded_of_it_and_who_builds_then_once_of_the_change() {
         entry
     };
     let talk = [
-        asked(1, "build"),
+        prompt(1, "build"),
         step(2, "build"),
-        asked(3, "plan"),
+        prompt(3, "plan"),
         step(4, "plan"),
-        asked(5, "build"),
+        prompt(5, "build"),
         step(6, "build"),
-        asked(7, "build"),
+        prompt(7, "build"),
         step(8, "build"),
         note,
     ];

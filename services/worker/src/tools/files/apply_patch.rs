@@ -108,21 +108,21 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     if let Some(twice) = steps.iter().find(|step| !seen.insert(step.path.clone())) {
         return Err(nothing_done(format!("The patch names {} twice.", twice.path)));
     }
-    let mut done: Vec<String> = vec![];
+    let mut lines: Vec<String> = vec![];
     for step in &steps {
         if let Err(error) = perform(ctx, step).await {
-            return Err(half_done(error, step, &done));
+            return Err(half_done(error, step, &lines));
         }
         let word = match step.kind() {
             "delete" => "D",
             "add" => "A",
             _ => "M",
         };
-        done.push(format!("{word} {}", step.path));
+        lines.push(format!("{word} {}", step.path));
     }
     Ok(Output {
-        title: format!("{} files", done.len()),
-        text: format!("Done:\n{}", done.join("\n")),
+        title: format!("{} files", lines.len()),
+        text: format!("Done:\n{}", lines.join("\n")),
         metadata: facts(&steps),
         ..Output::default()
     })
@@ -134,12 +134,12 @@ fn nothing_done(error: String) -> ToolError {
 
 /// The error if another writer changed a file, or if the sandbox stopped. Earlier changes stay, and the model gets a
 /// list of them.
-fn half_done(error: ToolError, step: &Step, done: &[String]) -> ToolError {
+fn half_done(error: ToolError, step: &Step, lines: &[String]) -> ToolError {
     match error {
-        ToolError::Model(text) if !done.is_empty() => ToolError::Model(format!(
+        ToolError::Model(text) if !lines.is_empty() => ToolError::Model(format!(
             "{}: {text}\nBefore that this was done:\n{}",
             step.path,
-            done.join("\n")
+            lines.join("\n")
         )),
         other => other,
     }

@@ -60,8 +60,8 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     if !edit.old_string.is_empty() {
         return change(ctx, path, &[edit]).await;
     }
-    let made = save(ctx, &path, edit.new_string.clone().into_bytes(), "absent".to_owned()).await;
-    made.map_err(|error| match error {
+    let result = save(ctx, &path, edit.new_string.clone().into_bytes(), "absent".to_owned()).await;
+    result.map_err(|error| match error {
         ToolError::Model(_) => ToolError::Model(format!(
             "{path} exists. An empty oldString only creates new files: quote the text to replace."
         )),

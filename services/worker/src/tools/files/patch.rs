@@ -202,8 +202,8 @@ pub(crate) fn apply(path: &str, content: &str, hunks: &[Hunk]) -> Result<String,
     let mut from = 0;
     for hunk in hunks {
         for context in &hunk.after {
-            let wanted = [context.as_str()];
-            let at = find(&lines, &wanted, from, false).ok_or_else(|| {
+            let context_lines = [context.as_str()];
+            let at = find(&lines, &context_lines, from, false).ok_or_else(|| {
                 format!(
                     "{path} has no line {:?} where the patch looks for it.",
                     domain::text::head(context, 200)
@@ -212,20 +212,20 @@ pub(crate) fn apply(path: &str, content: &str, hunks: &[Hunk]) -> Result<String,
             from = at + 1;
         }
         let (at, old, new) = place(&lines, hunk, from).ok_or_else(|| {
-            let shown = domain::text::head(&hunk.old.join("\n"), 1_000).to_owned();
-            format!("These lines of the patch are not in {path}; read the file and quote them as they are:\n{shown}")
+            let old_lines = domain::text::head(&hunk.old.join("\n"), 1_000).to_owned();
+            format!("These lines of the patch are not in {path}; read the file and quote them as they are:\n{old_lines}")
         })?;
         from = at + old;
         pieces.push((at, old, new));
     }
     let mut after: Vec<&str> = vec![];
-    let mut done = 0;
+    let mut next = 0;
     for (at, old, new) in &pieces {
-        after.extend(&lines[done..*at]);
+        after.extend(&lines[next..*at]);
         after.extend(new.iter().map(String::as_str));
-        done = at + old;
+        next = at + old;
     }
-    after.extend(&lines[done..]);
+    after.extend(&lines[next..]);
     let mut text = after.join("\n");
     if !text.is_empty() {
         text.push('\n');

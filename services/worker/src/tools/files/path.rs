@@ -19,15 +19,15 @@ pub(crate) fn relative(path: &str) -> String {
 
 /// Returns a path without `.`, `..` and double slashes, based on its text only. The sandbox resolves links.
 pub(crate) fn normal(path: &str) -> String {
-    let mut kept: Vec<&str> = vec![];
+    let mut pieces: Vec<&str> = vec![];
     for piece in path.split('/') {
         match piece {
             "" | "." => {}
-            ".." if kept.last().is_some_and(|last| *last != "..") => drop(kept.pop()),
+            ".." if pieces.last().is_some_and(|last| *last != "..") => drop(pieces.pop()),
             ".." if path.starts_with('/') => {}
-            piece => kept.push(piece),
+            piece => pieces.push(piece),
         }
     }
-    let joined = kept.join("/");
+    let joined = pieces.join("/");
     if path.starts_with('/') { format!("/{joined}") } else { joined }
 }

@@ -5,8 +5,10 @@ use serde_json::json;
 fn tools_are_sorted_and_their_schemas_are_valid() {
     let skill = rpc::v1::Skill { name: "pdf".into(), description: "reads PDF".into(), path: "p".into() };
     let all = offered(std::slice::from_ref(&skill), &[], |_| false);
-    let told = |spec: &tool::Spec| spec.name == "skill" && spec.description.contains("pdf: reads PDF");
-    assert!(all.iter().any(told) && !offered(&[], &[], |_| false).iter().any(|spec| spec.name == "skill"));
+    let is_skill = |spec: &tool::Spec| spec.name == "skill" && spec.description.contains("pdf: reads PDF");
+    assert!(
+        all.iter().any(is_skill) && !offered(&[], &[], |_| false).iter().any(|spec| spec.name == "skill")
+    );
     let names: Vec<String> = all.into_iter().map(|spec| spec.name).collect();
     let mut sorted = names.clone();
     sorted.sort();

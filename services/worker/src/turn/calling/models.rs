@@ -82,19 +82,22 @@ impl<'a> Models<'a> {
 
     /// The failure of a prompt whose agent may not answer it.
     pub(in crate::turn) fn unknown_agent(&self, agent: &str) -> Signal {
-        let known: Vec<String> =
+        let names: Vec<String> =
             self.permissions.agents(Mode::Primary).into_iter().map(|(name, _)| name).collect();
         Signal::Failed(final_failure(Error::coded(
             "agent_not_found",
-            format!("no agent {agent:?} can answer prompts here; available agents: {}", known.join(", ")),
+            format!("no agent {agent:?} can answer prompts here; available agents: {}", names.join(", ")),
         )))
     }
 
     fn unknown_model_error(&self, model: &ModelRef) -> Error {
         let (provider_id, model_id) = (&model.provider_id, &model.model_id);
         let message = if self.settings.allows(model) {
-            let known = self.providers.providers.known();
-            format!("no model {provider_id}/{model_id} is configured; available models: {}", known.join(", "))
+            let models = self.providers.providers.known();
+            format!(
+                "no model {provider_id}/{model_id} is configured; available models: {}",
+                models.join(", ")
+            )
         } else {
             format!(
                 "the settings of this session do not allow the model {provider_id}/{model_id}; run `flotilla config \

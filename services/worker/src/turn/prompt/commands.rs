@@ -141,9 +141,9 @@ fn rewrite(expansion: Expansion, is_subagent: bool) -> Option<RewrittenPrompt> {
     let invocation = Invocation { progress: CommandProgress::Expanded, ..invocation };
     let mut bodies = vec![];
     for body in mentions {
-        let told = if let Body::Agent(agent) = &body { Some(Text::synthetic(agent.told())) } else { None };
+        let note = if let Body::Agent(agent) = &body { Some(Text::synthetic(agent.told())) } else { None };
         bodies.push(body);
-        bodies.extend(told.map(Body::Text));
+        bodies.extend(note.map(Body::Text));
     }
     if command.subtask.unwrap_or(is_subagent) {
         let task = task_of(command, &invocation, text);

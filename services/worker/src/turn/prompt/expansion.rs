@@ -126,11 +126,11 @@ async fn find(means: &ExpansionMeans, prompt: &CommandPrompt) -> Result<Command,
         let skill = means.silent_calls.perform(Tool::Skill, &exec, json!({"name": name})).await?;
         return Ok(Command { template: skill.text, ..Command::default() });
     }
-    let mut known: Vec<&str> = commands.keys().map(String::as_str).chain(command::BUILT_IN).collect();
-    known.extend(means.guidance.skills.iter().map(|skill| skill.name.as_str()));
-    known.sort_unstable();
-    known.dedup();
-    Err(command_error(prompt, &format!("does not exist; available commands: {}", known.join(", "))))
+    let mut names: Vec<&str> = commands.keys().map(String::as_str).chain(command::BUILT_IN).collect();
+    names.extend(means.guidance.skills.iter().map(|skill| skill.name.as_str()));
+    names.sort_unstable();
+    names.dedup();
+    Err(command_error(prompt, &format!("does not exist; available commands: {}", names.join(", "))))
 }
 
 fn command_error(prompt: &CommandPrompt, what: &str) -> ToolError {

@@ -63,20 +63,20 @@ fn an_aborted_command_keeps_its_output() {
     let note =
         |output: &str| format!("{output}\n\n<shell_metadata>\nUser aborted the command\n</shell_metadata>");
     let input = json!({"command": "make\nall"});
-    let shown = Map::from_iter([("output".to_owned(), json!("shown\n"))]);
+    let live_output = Map::from_iter([("output".to_owned(), json!("shown\n"))]);
     let running = |metadata: Option<Map<String, Value>>| {
         let time = Span { start: Timestamp(1), end: None };
         ToolState::Running { input: input.clone(), title: None, metadata, time }
     };
-    let given =
+    let answers =
         BTreeMap::from([("prt_1".to_owned(), Output { text: "given".to_owned(), ..Output::default() })]);
     for (tool, state, commands, want) in [
-        ("bash", running(Some(shown.clone())), given.clone(), Some("given".to_owned())),
-        ("bash", running(Some(shown.clone())), BTreeMap::new(), Some(note("shown\n"))),
+        ("bash", running(Some(live_output.clone())), answers.clone(), Some("given".to_owned())),
+        ("bash", running(Some(live_output.clone())), BTreeMap::new(), Some(note("shown\n"))),
         // It never started.
         ("bash", running(None), BTreeMap::new(), None),
-        ("bash", pending(), given.clone(), None),
-        ("batch", running(Some(shown)), given, None),
+        ("bash", pending(), answers.clone(), None),
+        ("batch", running(Some(live_output)), answers, None),
     ] {
         let part = part(tool, state);
         match (aborted(&part, &commands), want) {

@@ -18,8 +18,9 @@ pub(super) fn aborted(part: &Part, commands: &BTreeMap<String, Output>) -> Optio
     }
     // The exec id of a command is the id of its part.
     let answer = commands.get(part.id.as_str()).cloned();
-    let shown = || metadata.clone().filter(|metadata| metadata.contains_key("output")).map(bash::aborted);
-    let Some(answer) = answer.or_else(shown) else { return interrupted(part) };
+    let last_output =
+        || metadata.clone().filter(|metadata| metadata.contains_key("output")).map(bash::aborted);
+    let Some(answer) = answer.or_else(last_output) else { return interrupted(part) };
     let answer = output::cleaned(Output { title: bash::title_of(input), ..answer });
     Some(ToolState::Completed {
         input: input.clone(),

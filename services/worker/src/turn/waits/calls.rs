@@ -142,9 +142,9 @@ impl Waiting {
                 refusal: refusal.clone(),
             };
             let settlement = settling.next(&call, awaited);
-            let asked = requests.iter().find(|known| known.request.id == request_id(&call));
-            let asked = asked.map(|known| known.request.body.clone());
-            match settle_one(session, tool_calls, &call, asked, settlement).await? {
+            let record = requests.iter().find(|record| record.request.id == request_id(&call));
+            let body = record.map(|record| record.request.body.clone());
+            match settle_one(session, tool_calls, &call, body, settlement).await? {
                 Settled::Waits(wait) => waits.push((call.call_id, wait)),
                 Settled::Ended(signal) => {
                     signals.push(signal);
@@ -170,7 +170,7 @@ async fn settle_one(
     session: &mut Session,
     tool_calls: &mut ToolCalls,
     call: &LoopCall,
-    asked: Option<RequestBody>,
+    body: Option<RequestBody>,
     settlement: Settlement,
 ) -> Result<Settled, WriteError> {
     let answer = match settlement {
@@ -182,8 +182,8 @@ async fn settle_one(
         Settlement::Apply(answer) => answer,
         Settlement::Close { answer, by } => close_request(session, &request_id(call), answer, by).await?,
     };
-    let asked = asked.unwrap_or_else(|| request(session, call).body);
-    match effect_of(&asked, is_plan(&call.tool), answer) {
+    let body = body.unwrap_or_else(|| request(session, call).body);
+    match effect_of(&body, is_plan(&call.tool), answer) {
         AnswerEffect::Start => start_allowed(session, tool_calls, call).await,
         AnswerEffect::End(answer) => call.end(session, answer).await.map(Settled::Ended),
         AnswerEffect::Reject => call.reject(session).await.map(Settled::Ended),

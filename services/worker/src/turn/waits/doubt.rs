@@ -98,12 +98,12 @@ pub(in crate::turn) async fn doubt(session: &mut Session) -> Result<Signal, Writ
     let requests =
         session.deps.store.list_requests_of(session.record.tenant(), session.record.session(), &parts);
     let requests = with_store_timeout(requests).await.map_err(WriteError::Store)?;
-    let request = requests.into_iter().find(|known| known.request.id == call.id);
+    let request = requests.into_iter().find(|record| record.request.id == call.id);
     let verdict = session.permissions.repetition_verdict(session.step_agent(), &call.tool.tool);
     let decision = match next_action(request.as_ref(), verdict) {
         DoubtAction::Decide(decision) => decision,
         DoubtAction::Wait => {
-            return Ok(Signal::Doubted(request.map(|known| wait_for(&known.request))));
+            return Ok(Signal::Doubted(request.map(|record| wait_for(&record.request))));
         }
         DoubtAction::Close { answer, by } => {
             decision_of(&close_request(session, &call.id, answer, by).await?)
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     fn known(answer: Option<Answer>, is_over: bool) -> RequestRecord {
-        let asked = RequestBody::Question { questions: vec![] };
+        let body = RequestBody::Question { questions: vec![] };
         let part_id = "prt_1".parse().unwrap();
         let request = Request {
             id: Id::Permission(PermissionId::of_loop(&part_id)),
@@ -228,7 +228,7 @@ mod tests {
             message_id: "msg_1".parse().unwrap(),
             part_id,
             call_id: "c".to_owned(),
-            body: asked,
+            body,
             expires_at: None,
         };
         RequestRecord { request, asked_at: Timestamp(1), answer, is_over }
@@ -266,7 +266,7 @@ mod tests {
         }
         let denied = next_action(None, Verdict::Deny);
         assert!(matches!(denied, DoubtAction::Decide(Decision::Tell(_))), "{denied:?}");
-        let said = decision_of(&Answer::Reject { message: Some("use sed".to_owned()) });
-        assert!(matches!(&said, Decision::Tell(text) if text.contains("use sed")), "{said:?}");
+        let decision = decision_of(&Answer::Reject { message: Some("use sed".to_owned()) });
+        assert!(matches!(&decision, Decision::Tell(text) if text.contains("use sed")), "{decision:?}");
     }
 }

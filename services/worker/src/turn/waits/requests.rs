@@ -44,7 +44,7 @@ pub(super) fn request(session: &Session, call: &LoopCall) -> Request {
     let (id, input) = (request_id(call), call.tool.state.input());
     let questions =
         if is_plan(&call.tool) { Ok(plan_exit::questions()) } else { question::read(input.clone()) };
-    let asked = match (&id, questions) {
+    let body = match (&id, questions) {
         (Id::Question(_), Ok(questions)) => RequestBody::Question { questions },
         (Id::Question(_) | Id::Permission(_), Ok(_) | Err(_)) => {
             let tool = registry::find(&call.tool.tool).ok();
@@ -64,7 +64,7 @@ pub(super) fn request(session: &Session, call: &LoopCall) -> Request {
         message_id: message_id.unwrap_or_else(|| session.deps.id(MessageId::make)),
         part_id: call.part_id.clone(),
         call_id: call.call_id.clone(),
-        body: asked,
+        body,
         expires_at: Some(Timestamp(now().0.saturating_add(session.deps.request_wait_ms))),
         id,
     }

@@ -62,7 +62,7 @@ impl Settling<'_> {
     /// Decides about one waiting call.
     pub(super) fn next(&self, call: &LoopCall, awaited: CallWait) -> Settlement {
         let id = request_id(call);
-        let request = self.requests.iter().find(|known| known.request.id == id);
+        let request = self.requests.iter().find(|record| record.request.id == id);
         match (awaited, request, &self.refusal) {
             (CallWait::Child, _, _) => self.next_of_child(call),
             (
@@ -77,7 +77,7 @@ impl Settling<'_> {
             (CallWait::Permission | CallWait::Question, None, _) => Settlement::Ask,
             // By the clock of Postgres: otherwise a worker whose clock is slow would be woken and wait again, over
             // and over.
-            (CallWait::Permission | CallWait::Question, Some(known), _) if known.is_over => {
+            (CallWait::Permission | CallWait::Question, Some(record), _) if record.is_over => {
                 Settlement::Close { answer: Answer::Expired, by: "its deadline" }
             }
             (CallWait::Permission | CallWait::Question, Some(_), _)
@@ -85,8 +85,8 @@ impl Settling<'_> {
             {
                 Settlement::Close { answer: Answer::Once, by: "an answer \"always\"" }
             }
-            (CallWait::Permission | CallWait::Question, Some(known), _) => {
-                Settlement::Wait(wait_for(&known.request))
+            (CallWait::Permission | CallWait::Question, Some(record), _) => {
+                Settlement::Wait(wait_for(&record.request))
             }
         }
     }
@@ -115,8 +115,8 @@ pub(super) enum AnswerEffect {
 }
 
 /// Returns the meaning of an answer for its call.
-pub(super) fn effect_of(asked: &RequestBody, is_plan: bool, answer: Answer) -> AnswerEffect {
-    match (asked, answer) {
+pub(super) fn effect_of(body: &RequestBody, is_plan: bool, answer: Answer) -> AnswerEffect {
+    match (body, answer) {
         (RequestBody::Permission { .. }, Answer::Once | Answer::Always { .. }) => AnswerEffect::Start,
         (RequestBody::Question { .. }, Answer::Labels { labels }) if is_plan => {
             AnswerEffect::Plan(plan_exit::answer_of(&labels))
@@ -145,9 +145,9 @@ pub(super) fn effect_of(asked: &RequestBody, is_plan: bool, answer: Answer) -> A
 
 /// Applies answers "always" to other calls of the session.
 pub(super) fn apply_always(permissions: &mut Permissions, requests: &[RequestRecord]) {
-    for known in requests {
+    for record in requests {
         if let (Some(Answer::Always { .. }), RequestBody::Permission { permission, always, .. }) =
-            (&known.answer, &known.request.body)
+            (&record.answer, &record.request.body)
         {
             permissions.allow(permission, always);
         }
@@ -156,8 +156,8 @@ pub(super) fn apply_always(permissions: &mut Permissions, requests: &[RequestRec
 
 /// The first refusal of a permission.
 pub(super) fn refusal(requests: &[RequestRecord]) -> Option<Answer> {
-    let permissions = requests.iter().filter(|known| matches!(known.request.id, Id::Permission(_)));
-    let mut answers = permissions.filter_map(|known| known.answer.as_ref());
+    let permissions = requests.iter().filter(|record| matches!(record.request.id, Id::Permission(_)));
+    let mut answers = permissions.filter_map(|record| record.answer.as_ref());
     answers.find(|answer| matches!(answer, Answer::Reject { .. })).cloned()
 }
 

@@ -251,9 +251,9 @@ fn a_correct_history_has_no_violations() {
     let mut tree = good();
     with_child(&mut tree);
     assert_eq!(all(&tree), [], "a child ends before the call of its parent");
-    let mut asked = good();
-    with_answer(&mut asked);
-    assert_eq!(all(&asked), [], "a command runs after a person allowed it");
+    let mut permission = good();
+    with_answer(&mut permission);
+    assert_eq!(all(&permission), [], "a command runs after a person allowed it");
     let mut poisoned = good();
     poisoned.poisons.push(poison());
     first(&mut poisoned).run.phase = 4;

@@ -11,11 +11,11 @@ const NOBODY: &str = "/pty/pty_00000000000000000000000000";
 pub(super) async fn check(client: &Client) {
     let shells = client.get("/pty/shells").await;
     assert_eq!(shells[0], json!({"path": "/bin/bash", "name": "bash", "acceptable": true}));
-    let made = client.post("/pty", json!({"command": "cat", "title": "mine", "env": {"A": "b"}})).await;
-    assert_eq!((&made["title"], &made["status"]), (&json!("mine"), &json!("running")));
-    let at = format!("/pty/{}", made["id"].as_str().unwrap());
-    assert_eq!(client.get(&at).await, made);
-    assert_eq!(client.get("/pty").await, json!([made]));
+    let terminal = client.post("/pty", json!({"command": "cat", "title": "mine", "env": {"A": "b"}})).await;
+    assert_eq!((&terminal["title"], &terminal["status"]), (&json!("mine"), &json!("running")));
+    let at = format!("/pty/{}", terminal["id"].as_str().unwrap());
+    assert_eq!(client.get(&at).await, terminal);
+    assert_eq!(client.get("/pty").await, json!([terminal]));
     let change = json!({"title": "yours", "size": {"rows": 30, "cols": 90}});
     assert_eq!(client.expect(200, Method::PUT, &at, change).await["title"], "yours");
     let no_page = client.expect(403, Method::POST, &format!("{at}/connect-token"), Value::Null).await;

@@ -27,10 +27,10 @@ async fn catalogue(client: &Client) {
         ("model", "demo", "id"),
         ("provider", "chat", "id"),
     ] {
-        let known = client.get(&format!("/api/{path}")).await;
-        assert_eq!(known["location"], place, "{path}");
-        let mut listed = known["data"].as_array().unwrap().iter();
-        assert!(listed.any(|one| one[member] == named), "{path}: {known}");
+        let listing = client.get(&format!("/api/{path}")).await;
+        assert_eq!(listing["location"], place, "{path}");
+        let mut listed = listing["data"].as_array().unwrap().iter();
+        assert!(listed.any(|one| one[member] == named), "{path}: {listing}");
     }
     let provider = client.get("/api/provider/chat").await;
     assert_eq!((&provider["location"], &provider["data"]["id"]), (&place, &json!("chat")), "{provider}");

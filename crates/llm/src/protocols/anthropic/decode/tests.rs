@@ -170,24 +170,24 @@ fn content_of_the_start_is_read_once() {
     };
     let call =
         |id: &str| Block::ToolCall { id: id.to_owned(), name: "bash".to_owned(), input: json!({"a":1}) };
-    let said = Block::Text("Hi".to_owned());
+    let text_block = Block::Text("Hi".to_owned());
     let both = start(json!([text, tool("c1")]));
     for (what, start, streamed, want) in [
-        ("nothing follows", both.clone(), vec![], vec![said.clone(), call("c1")]),
+        ("nothing follows", both.clone(), vec![], vec![text_block.clone(), call("c1")]),
         (
             "streamed again",
             both.clone(),
             vec![begin(0, &text), begin(1, &tool("c1"))],
-            vec![said.clone(), call("c1")],
+            vec![text_block.clone(), call("c1")],
         ),
         (
             "the last is streamed again",
             both.clone(),
             vec![begin(1, &tool("c1"))],
-            vec![said.clone(), call("c1")],
+            vec![text_block.clone(), call("c1")],
         ),
-        ("continued", both, vec![begin(2, &tool("c2"))], vec![said.clone(), call("c1"), call("c2")]),
-        ("counted anew", start(json!([tool("c1")])), vec![begin(0, &text)], vec![call("c1"), said]),
+        ("continued", both, vec![begin(2, &tool("c2"))], vec![text_block.clone(), call("c1"), call("c2")]),
+        ("counted anew", start(json!([tool("c1")])), vec![begin(0, &text)], vec![call("c1"), text_block]),
         ("nothing", start(json!(null)), vec![], vec![]),
     ] {
         let end = end("tool_use");

@@ -114,24 +114,24 @@ fn the_cache_mark_never_lands_on_reasoning() {
             reasoning("broken off", Some("s"), None),
         ]),
     ]);
-    let said = got[1]["content"].as_array().unwrap();
-    assert_eq!(said.len(), 2, "no answer ends with reasoning: {said:?}");
+    let blocks = got[1]["content"].as_array().unwrap();
+    assert_eq!(blocks.len(), 2, "no answer ends with reasoning: {blocks:?}");
     assert_eq!(
-        (&said[0]["cache_control"], &said[1]["cache_control"]),
+        (&blocks[0]["cache_control"], &blocks[1]["cache_control"]),
         (&Value::Null, &json!({"type":"ephemeral"}))
     );
 }
 
 #[test]
 fn an_empty_text_between_signed_reasoning_blocks_becomes_a_space() {
-    let said = vec![
+    let parts = vec![
         AssistantPart::text(""),
         reasoning("a", Some("s1"), None),
         AssistantPart::text(""),
         reasoning("b", None, Some("r")),
         AssistantPart::text("end"),
     ];
-    let got = messages(vec![text("a"), Message::Assistant(said)]);
+    let got = messages(vec![text("a"), Message::Assistant(parts)]);
     let kinds: Vec<_> =
         got[1]["content"].as_array().unwrap().iter().map(|block| block["type"].clone()).collect();
     assert_eq!(kinds, ["thinking", "text", "redacted_thinking", "text"]);
@@ -184,11 +184,11 @@ fn thinking_is_requested_in_the_form_that_the_model_supports() {
 fn media_and_addresses() {
     let pdf = || media("application/pdf", "a.pdf", Source::Url("https://x/a.pdf".to_owned()));
     let sound = media("audio/mp3", "a.mp3", Source::Base64("AA==".to_owned()));
-    let shown = ToolResult { media: vec![pdf()], ..result("c1", "see", false) };
+    let tool_result = ToolResult { media: vec![pdf()], ..result("c1", "see", false) };
     let got = messages(vec![
         Message::User(vec![png(), UserPart::Media(sound)]),
         Message::Assistant(vec![call("c1", json!({}))]),
-        Message::ToolResults(vec![shown]),
+        Message::ToolResults(vec![tool_result]),
     ]);
     let user = &got[0]["content"];
     assert_eq!(user[0]["source"], json!({"type":"base64","media_type":"image/png","data":"AA=="}));

@@ -123,11 +123,11 @@ fn media_from_tools_arrive_in_a_user_message() {
     let got =
         body(&openai(), &catalogue::find_or_default("gpt-5"), &Request { messages, ..Request::default() });
     assert_eq!(got["messages"][1], json!({"role":"tool","tool_call_id":"c1","content":"see"}));
-    let shown = &got["messages"][2]["content"];
+    let content = &got["messages"][2]["content"];
     let file =
         json!({"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}});
-    assert_eq!((&got["messages"][2]["role"], &shown[1]), (&json!("user"), &file));
-    assert!(shown[2]["text"].as_str().unwrap().starts_with("ERROR: "), "{shown}");
+    assert_eq!((&got["messages"][2]["role"], &content[1]), (&json!("user"), &file));
+    assert!(content[2]["text"].as_str().unwrap().starts_with("ERROR: "), "{content}");
 }
 
 #[test]

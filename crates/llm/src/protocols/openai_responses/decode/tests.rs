@@ -272,8 +272,9 @@ fn ids_that_a_request_must_not_contain_are_left_out() {
     for (id, want) in [("msg_1", true), ("rotated", false), ("", false), (foreign.as_str(), false)] {
         let data = [created(), done(0, message(id, "Hi")), completed()];
         let (events, _) = events(Protocol::OpenAiResponses, &stream(&data), 100);
-        let kept = events.iter().any(|event| matches!(event, Event::BlockEnd { details: Some(_), .. }));
-        assert_eq!(kept, want, "{id}");
+        let has_details =
+            events.iter().any(|event| matches!(event, Event::BlockEnd { details: Some(_), .. }));
+        assert_eq!(has_details, want, "{id}");
     }
 }
 

@@ -96,16 +96,16 @@ fn history_carries_encrypted_reasoning_calls_and_results_back() {
         .take();
     let id = got[2]["call_id"].as_str().unwrap();
     assert!(id.len() == 64 && id.starts_with("call_xx"), "{id}");
-    let said = |text: &str| json!({"type":"message","role":"assistant","content":text});
+    let assistant = |text: &str| json!({"type":"message","role":"assistant","content":text});
     let want = json!([
         item,
-        said("I look."),
+        assistant("I look."),
         {"type":"function_call","call_id":id,"name":"bash","arguments":"{\"a\":1}"},
         {"type":"function_call_output","call_id":id,"output":[
             {"type":"input_text","text":"out"},
             {"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="},
         ]},
-        said("broken"),
+        assistant("broken"),
         {"type":"message","role":"user","content":[{"type":"input_text","text":"go on"}]},
     ]);
     assert_eq!(got, want);

@@ -46,14 +46,14 @@ pub(super) fn in_place_of(payload: &str) -> Option<Vec<String>> {
     }
 }
 
-fn permission_updated(asked: &Value) -> Value {
+fn permission_updated(request: &Value) -> Value {
     let patterns: Vec<&str> =
-        asked["patterns"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let permission = asked["permission"].as_str().unwrap_or_default();
+        request["patterns"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let permission = request["permission"].as_str().unwrap_or_default();
     json!({
-        "id": asked["id"], "type": permission, "pattern": patterns, "sessionID": asked["sessionID"],
-        "messageID": asked["tool"]["messageID"], "callID": asked["tool"]["callID"],
-        "title": format!("{permission} {}", patterns.join(" ")).trim_end(), "metadata": asked["metadata"],
+        "id": request["id"], "type": permission, "pattern": patterns, "sessionID": request["sessionID"],
+        "messageID": request["tool"]["messageID"], "callID": request["tool"]["callID"],
+        "title": format!("{permission} {}", patterns.join(" ")).trim_end(), "metadata": request["metadata"],
         "time": {"created": now()},
     })
 }
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn a_request_comes_in_both_shapes_and_an_answer_with_both_names() {
-        let asked = json!({
+        let request = json!({
             "id": "per_1", "sessionID": "ses_1", "permission": "bash", "patterns": ["rm a", "rm b"], "metadata": {"a": 1},
             "always": ["rm *"], "tool": {"messageID": "msg_1", "callID": "c1"},
         });
-        let both = replacement("permission.asked", &asked).unwrap();
-        assert_eq!((both.len(), &both[0]["properties"]), (2, &asked));
+        let both = replacement("permission.asked", &request).unwrap();
+        assert_eq!((both.len(), &both[0]["properties"]), (2, &request));
         let older = &both[1]["properties"];
         assert_eq!((&both[1]["type"], &both[1]["id"]), (&json!("permission.updated"), &json!("evt_1_older")));
         assert_eq!(

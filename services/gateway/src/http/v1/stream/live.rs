@@ -269,16 +269,17 @@ impl Stream {
         if !update.concerns(self.principal.name(), &self.view.interest) {
             return Ok(());
         }
-        let seen = update.scope.session().and_then(|session| self.seen.get(session)).copied().unwrap_or(0);
+        let last_seq =
+            update.scope.session().and_then(|session| self.seen.get(session)).copied().unwrap_or(0);
         self.cursor = Arc::clone(&update.cursor);
         match &update.content {
-            Content::Event { event, .. } if event.seq <= seen => Ok(()),
+            Content::Event { event, .. } if event.seq <= last_seq => Ok(()),
             Content::Event { text, .. } => {
                 text.iter().for_each(|change| self.texts.change(change));
                 self.send_update(update).await
             }
             // The client has later events, which may have ended the part.
-            Content::Fragment { after, .. } if *after < seen => Ok(()),
+            Content::Fragment { after, .. } if *after < last_seq => Ok(()),
             Content::Fragment { fragment, .. } => self.send_fragment(update, fragment).await,
             Content::Notice(notice) => {
                 self.send_update(update).await?;

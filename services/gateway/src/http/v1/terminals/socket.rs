@@ -57,7 +57,7 @@ impl Socket {
     /// Forwards output and input until the program ends, or either side disconnects.
     pub(super) async fn run(mut self, mut output: TerminalOutput, shutdown: CancellationToken) {
         let end = loop {
-            let done = tokio::select! {
+            let result = tokio::select! {
                 () = shutdown.cancelled() => break ConnectionEnd::Complete,
                 item = output.next() => match item {
                     Ok(Some(item)) => self.send(item).await,
@@ -69,7 +69,7 @@ impl Socket {
                     Some(Err(_)) | None => Err(ConnectionEnd::Complete),
                 },
             };
-            if let Err(end) = done {
+            if let Err(end) = result {
                 break end;
             }
         };
@@ -143,17 +143,17 @@ impl Text {
     fn take(&mut self, data: &[u8]) -> String {
         self.rest.extend_from_slice(data);
         let mut text = String::with_capacity(self.rest.len());
-        let mut kept = 0;
+        let mut rest_bytes = 0;
         for chunk in self.rest.utf8_chunks() {
             text.push_str(chunk.valid());
             let is_last = chunk.invalid().as_ptr_range().end == self.rest.as_ptr_range().end;
             match chunk.invalid() {
                 [] => {}
-                begun if is_last && is_begun(begun) => kept = begun.len(),
+                begun if is_last && is_begun(begun) => rest_bytes = begun.len(),
                 _ => text.push(char::REPLACEMENT_CHARACTER),
             }
         }
-        self.rest.drain(..self.rest.len() - kept);
+        self.rest.drain(..self.rest.len() - rest_bytes);
         text
     }
 }
@@ -171,8 +171,8 @@ mod tests {
     fn no_character_is_split() {
         let mut text = Text::default();
         let bytes = "až ☃".as_bytes();
-        let shown: Vec<String> = bytes.iter().map(|byte| text.take(&[*byte])).collect();
-        assert_eq!(shown, ["a", "", "ž", " ", "", "", "☃"]);
+        let texts: Vec<String> = bytes.iter().map(|byte| text.take(&[*byte])).collect();
+        assert_eq!(texts, ["a", "", "ž", " ", "", "", "☃"]);
         assert_eq!(text.take(b"x\xffy\xe2\x98"), "x\u{fffd}y");
         assert_eq!(text.take(b"z"), "\u{fffd}z");
         assert_eq!(text.take("ž".as_bytes()), "ž");

@@ -143,15 +143,15 @@ fn squeezed(text: &str) -> String {
 
 fn whitespace_normalized<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
     let mut found = blocks(content, old, |a, b| squeezed(a) == squeezed(b));
-    let wanted: Vec<&str> = old.split_whitespace().collect();
-    if old.trim().contains('\n') || wanted.is_empty() {
+    let words: Vec<&str> = old.split_whitespace().collect();
+    if old.trim().contains('\n') || words.is_empty() {
         return found;
     }
     // A piece of one line that has the same words.
     for (at, line) in lines(content) {
-        let starts = line.match_indices(wanted[0]).map(|(start, _)| start);
+        let starts = line.match_indices(words[0]).map(|(start, _)| start);
         for start in starts {
-            if let Some(length) = words_match(&line[start..], &wanted) {
+            if let Some(length) = words_match(&line[start..], &words) {
                 found.push(&content[at + start..at + start + length]);
             }
         }

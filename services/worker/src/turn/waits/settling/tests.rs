@@ -146,7 +146,7 @@ fn an_answer_starts_ends_or_rejects_its_call() {
     let questions = || RequestBody::Question { questions: plan_exit::questions() };
     let labels = |label: &str| Answer::Labels { labels: vec![vec![label.to_owned()]] };
     let always = || Answer::Always { scope: domain::policy::permission::Scope::default() };
-    for (asked, is_plan, answer, want) in [
+    for (body, is_plan, answer, want) in [
         (permission(), false, Answer::Once, AnswerEffect::Start),
         (permission(), false, always(), AnswerEffect::Start),
         (permission(), false, rejection(None), AnswerEffect::Reject),
@@ -156,7 +156,7 @@ fn an_answer_starts_ends_or_rejects_its_call() {
         (questions(), true, labels("Yes"), AnswerEffect::Plan(PlanAnswer::Build)),
         (questions(), true, labels("No"), AnswerEffect::Plan(PlanAnswer::Stay)),
     ] {
-        assert_eq!(effect_of(&asked, is_plan, answer.clone()), want, "{answer:?} to {asked:?}");
+        assert_eq!(effect_of(&body, is_plan, answer.clone()), want, "{answer:?} to {body:?}");
     }
     for (answer, words) in [
         (Answer::Expired, "No person answered in time"),
@@ -176,11 +176,11 @@ fn an_answer_starts_ends_or_rejects_its_call() {
 
 #[test]
 fn only_a_refused_permission_refuses_other_calls() {
-    let (asked, question) = (call("bash", pending()), call("question", running()));
+    let (command, question) = (call("bash", pending()), call("question", running()));
     for (requests, want) in [
         (vec![], None),
-        (vec![known(&asked, Some(Answer::Once), false)], None),
-        (vec![known(&asked, Some(rejection(Some("no"))), false)], Some(rejection(Some("no")))),
+        (vec![known(&command, Some(Answer::Once), false)], None),
+        (vec![known(&command, Some(rejection(Some("no"))), false)], Some(rejection(Some("no")))),
         (vec![known(&question, Some(rejection(None)), false)], None),
     ] {
         assert_eq!(refusal(&requests), want, "{requests:?}");

@@ -203,7 +203,7 @@ pub(super) fn with_child(history: &mut History) {
         data,
     };
     first(history).parts.push(part("prt_5", "msg_2", "tool", data));
-    let done = json!({"state": {"status": "completed", "input": {"command": "cn.t0.s1.22"}}});
+    let state = json!({"state": {"status": "completed", "input": {"command": "cn.t0.s1.22"}}});
     let user = json!({"info": {"id": "msg_5", "role": "user"}});
     history.sessions.push(Session {
         id: "ses_2".to_owned(),
@@ -217,7 +217,7 @@ pub(super) fn with_child(history: &mut History) {
         }],
         parts: vec![
             part("prt_6", "msg_5", "text", json!({"text": "cn.t0.s1.21\nsay cn.t0.s1.22"})),
-            part("prt_7", "msg_6", "tool", done),
+            part("prt_7", "msg_6", "tool", state),
         ],
         events: vec![
             event(1, 0, "message.updated", user),

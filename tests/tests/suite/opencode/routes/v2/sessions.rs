@@ -50,14 +50,15 @@ async fn empty(client: &Client, path: &str, body: Value) {
 
 async fn create_session(client: &Client) -> String {
     let location = json!({"directory": client.directory});
-    let made = client.post("/api/session", json!({"id": OWN, "location": location})).await["data"].clone();
-    assert_eq!((&made["id"], &made["location"]), (&json!(OWN), &location));
+    let new_session =
+        client.post("/api/session", json!({"id": OWN, "location": location})).await["data"].clone();
+    assert_eq!((&new_session["id"], &new_session["location"]), (&json!(OWN), &location));
     let again = client.post("/api/session", json!({"id": OWN, "agent": "plan", "location": location})).await;
-    assert_eq!(again["data"], made, "one session for one id");
+    assert_eq!(again["data"], new_session, "one session for one id");
     let at = format!("/api/session/{OWN}");
-    assert_eq!(client.get(&at).await["data"], made);
+    assert_eq!(client.get(&at).await["data"], new_session);
     let listed = client.get(&format!("/api/session?directory={}&limit=1", client.directory)).await;
-    assert_eq!((&listed["data"], listed["cursor"]["next"].is_string()), (&json!([made]), true));
+    assert_eq!((&listed["data"], listed["cursor"]["next"].is_string()), (&json!([new_session]), true));
     let next = format!(
         "/api/session?directory={}&cursor={}",
         client.directory,
@@ -160,8 +161,8 @@ async fn log(client: &Client, at: &str) {
     for after in [0, middle] {
         let want: Vec<&Value> =
             data.iter().filter(|event| event["durable"]["seq"].as_u64().unwrap() > after).collect();
-        let told = read_events(client, &format!("{at}/event?after={after}"), want.len()).await;
-        assert_eq!(told.iter().collect::<Vec<_>>(), want, "after {after}");
+        let events = read_events(client, &format!("{at}/event?after={after}"), want.len()).await;
+        assert_eq!(events.iter().collect::<Vec<_>>(), want, "after {after}");
     }
     for bad in ["history?after=x", "history?limit=-1", "event?after=99999999"] {
         let refused = client.expect(400, Method::GET, &format!("{at}/{bad}"), Value::Null).await;
@@ -174,8 +175,8 @@ async fn read_events(client: &Client, path: &str, count: usize) -> Vec<Value> {
     let request = client.request(Method::GET, path).timeout(Duration::from_secs(60));
     let mut response = request.send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let (mut unread, mut told) = (String::new(), vec![]);
-    while told.len() < count {
+    let (mut unread, mut events) = (String::new(), vec![]);
+    while events.len() < count {
         unread.push_str(std::str::from_utf8(&response.chunk().await.unwrap().unwrap()).unwrap());
         while let Some((frame, rest)) = unread.split_once("\n\n") {
             let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -183,12 +184,12 @@ async fn read_events(client: &Client, path: &str, count: usize) -> Vec<Value> {
                 let event: Value = serde_json::from_str(data).unwrap();
                 let seq = event["durable"]["seq"].to_string();
                 assert_eq!((field("id:"), field("event:")), (Some(seq.as_str()), event["type"].as_str()));
-                told.push(event);
+                events.push(event);
             }
             unread = rest.to_owned();
         }
     }
-    told
+    events
 }
 
 async fn check_messages(client: &Client, at: &str) {
@@ -233,12 +234,15 @@ async fn requests(client: &Client, at: &str) {
     let mut events = Events::of(client, "/event", "").await;
     client.prompt_async(&session, &bash("true")).await;
     events.until_session("permission.asked", &session).await;
-    let asked = client.get(&format!("{own}/permission")).await["data"][0].clone();
-    assert_eq!((&asked["action"], &asked["sessionID"]), (&json!("bash"), &json!(session)));
+    let permission = client.get(&format!("{own}/permission")).await["data"][0].clone();
+    assert_eq!((&permission["action"], &permission["sessionID"]), (&json!("bash"), &json!(session)));
     let open = client.get("/api/permission/request").await;
-    assert_eq!((&open["data"], &open["location"]["directory"]), (&json!([asked]), &json!(client.directory)));
-    let one = format!("{own}/permission/{}", asked["id"].as_str().unwrap());
-    assert_eq!(client.get(&one).await["data"], asked);
+    assert_eq!(
+        (&open["data"], &open["location"]["directory"]),
+        (&json!([permission]), &json!(client.directory))
+    );
+    let one = format!("{own}/permission/{}", permission["id"].as_str().unwrap());
+    assert_eq!(client.get(&one).await["data"], permission);
     refused(client, Method::POST, &format!("{one}/reply"), r#"{"reply":"maybe"}"#).await;
     empty(client, &format!("{one}/reply"), json!({"reply": "once"})).await;
     events.until_session("session.idle", &session).await;
@@ -252,9 +256,9 @@ async fn requests(client: &Client, at: &str) {
     for (path, body) in [("reply", json!({"answers": [["Red"]]})), ("reject", Value::Null)] {
         client.prompt_async(&session, &format!("@tool question {ask}\n@text thanks")).await;
         events.until_session("question.asked", &session).await;
-        let asked = client.get(&format!("{own}/question")).await["data"][0].clone();
-        assert_eq!(client.get("/api/question/request").await["data"], json!([asked]));
-        let one = format!("{own}/question/{}", asked["id"].as_str().unwrap());
+        let question = client.get(&format!("{own}/question")).await["data"][0].clone();
+        assert_eq!(client.get("/api/question/request").await["data"], json!([question]));
+        let one = format!("{own}/question/{}", question["id"].as_str().unwrap());
         empty(client, &format!("{one}/{path}"), body.clone()).await;
         events.until_session("session.idle", &session).await;
         client.expect(404, Method::POST, &format!("{one}/{path}"), body).await;
@@ -273,8 +277,8 @@ async fn points(client: &Client, at: &str) {
     assert_eq!(staged["data"]["messageID"], first);
     empty(client, &format!("{at}/revert/clear"), Value::Null).await;
     assert!(client.get(at).await["data"].get("revert").is_none());
-    let kept = r#"{"messageID":"msg_x","files":false}"#;
-    refused(client, Method::POST, &format!("{at}/revert/stage"), kept).await;
+    let body = r#"{"messageID":"msg_x","files":false}"#;
+    refused(client, Method::POST, &format!("{at}/revert/stage"), body).await;
     client.expect(404, Method::POST, &format!("{at}/revert/stage"), json!({"messageID": "msg_none"})).await;
     client.post(&format!("{at}/revert/stage"), stage).await;
     empty(client, &format!("{at}/revert/commit"), Value::Null).await;

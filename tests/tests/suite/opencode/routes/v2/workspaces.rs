@@ -50,11 +50,11 @@ async fn files(client: &Client) {
 }
 
 async fn terminals(client: &Client) {
-    let made = client.post("/api/pty", json!({"command": "cat", "title": "mine"})).await;
-    let terminal = &made["data"];
+    let answer = client.post("/api/pty", json!({"command": "cat", "title": "mine"})).await;
+    let terminal = &answer["data"];
     assert_eq!((&terminal["title"], &terminal["status"]), (&json!("mine"), &json!("running")));
     let at = format!("/api/pty/{}", terminal["id"].as_str().unwrap());
-    assert_eq!(client.get(&at).await, made);
+    assert_eq!(client.get(&at).await, answer);
     assert_eq!(client.get("/api/pty").await["data"], json!([terminal]));
     let renamed = client.expect(200, Method::PUT, &at, json!({"title": "yours"})).await;
     assert_eq!(renamed["data"]["title"], "yours");
