@@ -155,7 +155,7 @@ impl Event {
             Self::SessionStatus(_) => "session.status",
             Self::SessionIdle(_) => IDLE,
             Self::SessionError(_) => "session.error",
-            Self::MessageUpdated(_) => "message.updated",
+            Self::MessageUpdated(_) => MESSAGE_UPDATED,
             Self::MessageRemoved(_) => "message.removed",
             Self::SessionDiff(_) => "session.diff",
             Self::FileEdited(_) => "file.edited",
@@ -252,6 +252,8 @@ pub struct StoredEvent {
 pub const DELETED: &str = "session.deleted";
 /// See [`Event::SessionIdle`].
 pub const IDLE: &str = "session.idle";
+/// See [`Event::MessageUpdated`].
+pub const MESSAGE_UPDATED: &str = "message.updated";
 /// See [`Event::LoopStarted`]: it raises the epoch that subscribers accept.
 pub const LOOP_STARTED: &str = "flotilla.loop.started";
 /// See [`Event::SessionWaiting`].

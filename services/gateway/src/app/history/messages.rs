@@ -104,24 +104,20 @@ pub(crate) async fn get(
     Ok(entry)
 }
 
-/// Returns the last answer of the turn that answered a prompt, also if the prompt joined another prompt's turn.
+/// Returns the newest answer of a session.
 ///
 /// # Errors
 /// `message_not_found` if there is no answer; `store_unavailable`.
-pub(crate) async fn get_answer(
+pub(crate) async fn get_newest_answer(
     gateway: &Gateway,
     principal: &Principal,
     session: &SessionId,
-    prompt: &MessageId,
 ) -> Result<MessageWithParts, Error> {
     let tenant = principal.tenant(Scope::Read)?;
     let page = Page { limit: limits::PAGE_MAX, cursor: None };
     let entries = gateway.state.store.list_messages(tenant, session, &page).await?;
-    let is_answer = |entry: &&MessageWithParts| matches!(entry.message, Message::Assistant(_));
-    let is_own = |entry: &&MessageWithParts| matches!(&entry.message, Message::Assistant(step) if &step.parent_id == prompt);
-    let own = entries.iter().rev().find(is_own);
-    let answer = own.or_else(|| entries.iter().rev().find(is_answer)).cloned();
-    answer.ok_or(Error::NotFound(Entity::Message))
+    let is_answer = |entry: &MessageWithParts| matches!(entry.message, Message::Assistant(_));
+    entries.into_iter().rev().find(is_answer).ok_or(Error::NotFound(Entity::Message))
 }
 
 /// The length of a list.

@@ -276,11 +276,15 @@ async fn run(
     if no_reply {
         return Ok(Json(shape::entry(&messages::get(gateway, principal, session, &message_id).await?)));
     }
-    turn::wait_for_turn(gateway, principal, session, event_seq).await?;
+    let answer = turn::wait_for_turn(gateway, principal, session, event_seq).await?;
     if caller.is_opencode {
         tokio::time::sleep(EVENTS_FIRST).await;
     }
-    Ok(Json(shape::entry(&messages::get_answer(gateway, principal, session, &message_id).await?)))
+    let entry = match answer {
+        Some(answer) => messages::get(gateway, principal, session, &answer).await?,
+        None => messages::get_newest_answer(gateway, principal, session).await?,
+    };
+    Ok(Json(shape::entry(&entry)))
 }
 
 #[derive(Debug, Default, Deserialize)]
