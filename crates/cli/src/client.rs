@@ -1,6 +1,6 @@
 //! The connection to a gateway: its address, the API key, and calls that survive a short outage.
 
-use crate::stack::running::{self, Stack};
+use crate::stack::target::{self, Connection, Target};
 use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
 use rpc::{
@@ -25,21 +25,6 @@ const CLI_BACKOFF_BASE_MS: u64 = 200;
 /// Longest pause of the command line between two attempts; milliseconds.
 const CLI_BACKOFF_CAP_MS: u64 = 5_000;
 
-/// The address of the gateway and the caller's key.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Connection {
-    /// The gateway's address; default: the nearest stack that `flotilla up` started.
-    #[arg(long, env = "FLOTILLA_URL", value_name = "URL", global = true)]
-    pub url: Option<String>,
-    /// The API key; default: that of the nearest stack.
-    #[arg(long, env = "FLOTILLA_API_KEY", hide_env_values = true, value_name = "KEY", global = true)]
-    pub api_key: Option<Secret<String>>,
-    /// Data directory of the stack; default: ./.flotilla for `up`; for other commands the first one found here, in a
-    /// directory above or at home.
-    #[arg(long, env = "FLOTILLA_DATA", value_name = "DIRECTORY", global = true)]
-    pub data: Option<std::path::PathBuf>,
-}
-
 /// A channel that presents the API key with every call.
 pub(crate) type Authorized = InterceptedService<Channel, Bearer>;
 
@@ -53,38 +38,28 @@ pub(crate) struct Client {
 impl Client {
     /// Finds the gateway and the key. The connection is made with the first call.
     pub(crate) fn open(connection: &Connection) -> Result<Self> {
-        let key = connection.api_key.as_ref();
-        Self::with_key(connection, key, |stack| stack.api_key.clone(), "FLOTILLA_API_KEY")
+        let target = target::choose(connection)?;
+        Self::with_key(&target, &target.api_key, "FLOTILLA_API_KEY")
     }
 
     /// Like [`Client::open`], with the operator's key: for calls that cross tenants.
     pub(crate) fn open_as_operator(connection: &Connection, key: Option<&Secret<String>>) -> Result<Self> {
-        Self::with_key(connection, key, |stack| stack.operator_key.clone(), "FLOTILLA_OPERATOR_KEY")
+        let target = target::choose(connection)?;
+        Self::with_key(&target, key.unwrap_or(&target.operator_key), "FLOTILLA_OPERATOR_KEY")
     }
 
-    fn with_key(
-        connection: &Connection,
-        key: Option<&Secret<String>>,
-        key_of: fn(&Stack) -> String,
-        variable: &str,
-    ) -> Result<Self> {
-        let (url, key) = match (&connection.url, key) {
-            (Some(url), Some(key)) => (url.clone(), key.expose().clone()),
-            (url, key) => {
-                let Some(stack) = running::find(connection.data.as_deref())? else {
-                    bail!(
-                        "no gateway found; start one with `flotilla up`, or set FLOTILLA_URL and {variable}"
-                    );
-                };
-                let key = key.map_or_else(|| key_of(&stack), |key| key.expose().clone());
-                (url.clone().unwrap_or(stack.gateway_url), key)
-            }
-        };
-        if key.is_empty() {
-            bail!("no API key found; set {variable}");
+    fn with_key(target: &Target, key: &Secret<String>, variable: &str) -> Result<Self> {
+        let (url, source) = (&target.url, &target.source);
+        if key.expose().is_empty() {
+            bail!("no key for {url} ({source}); set {variable}");
         }
-        let channel = chassis::grpc::channel(&url).context("open the connection")?;
-        let key = Bearer::new(&key).context("use the key in a header")?;
+        Self::at(url, key)
+    }
+
+    /// A client for an address and a key.
+    pub(crate) fn at(url: &str, key: &Secret<String>) -> Result<Self> {
+        let channel = chassis::grpc::channel(url).context("open the connection")?;
+        let key = Bearer::new(key.expose()).context("use the key in a header")?;
         Ok(Self { channel, key })
     }
 

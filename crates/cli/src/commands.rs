@@ -7,6 +7,7 @@ pub(crate) mod attach;
 pub(crate) mod budget;
 pub(crate) mod checkout;
 pub(crate) mod config;
+pub(crate) mod context;
 pub(crate) mod doctor;
 pub(crate) mod history;
 pub(crate) mod project;

@@ -5,7 +5,7 @@
 mod operator;
 mod people;
 
-use crate::client::{Client, Connection};
+use crate::client::Client;
 use domain::text;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use rpc::v1::{
@@ -76,8 +76,7 @@ impl Fake {
             .add_service(AdminServiceServer::new(self.clone()))
             .add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
-        Client::open(&Connection { url: Some(url), api_key: Some("key".parse().unwrap()), data: None })
-            .unwrap()
+        Client::at(&url, &"key".parse().unwrap()).unwrap()
     }
 }
 

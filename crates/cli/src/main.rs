@@ -9,17 +9,21 @@ mod stream;
 mod terminal;
 
 use anyhow::{Context as _, Result};
-use clap::{CommandFactory as _, Parser, Subcommand};
-use client::{Client, Connection};
+use clap::{
+    CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind, parser::ValueSource,
+};
+use client::Client;
 use commands::{
-    admin, answer, approvals, budget, checkout, config, history, project, prompt, sessions, watch, why,
+    admin, answer, approvals, budget, checkout, config, context, history, project, prompt, sessions, watch,
+    why,
 };
 use exit::Exit;
 use stack::{
     service::{self, ModelScriptArgs, ServiceArgs},
+    target::{self, Connection},
     up,
 };
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 use terminal::out;
 
 /// Coding agents as a service. `flotilla up` starts everything on this machine.
@@ -106,6 +110,10 @@ enum Command {
     Config(config::ConfigArgs),
     /// See and control the work of all tenants; for operators.
     Admin(admin::AdminArgs),
+    /// List, choose, add and remove the gateways that you work with.
+    Context(context::ContextArgs),
+    /// Check an API key for a gateway, keep both as a context, and make it the current one.
+    Login(context::LoginArgs),
     /// Show what is installed and what is missing.
     Doctor,
     /// Print completions for a shell.
@@ -123,12 +131,22 @@ enum Command {
     ModelScript(Box<ServiceArgs<ModelScriptArgs>>),
 }
 
+/// The commands that call no gateway, each with those of the gateway's flags that it takes nevertheless.
+const WITHOUT_GATEWAY: [(&str, &[&str]); 6] = [
+    ("up", &["data"]),
+    ("completion", &[]),
+    ("gateway", &[]),
+    ("worker", &[]),
+    ("sandbox", &[]),
+    ("model-script", &[]),
+];
+
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 wrong usage or no connection, 2 failed or aborted, 3 needs a human, \
 4 out of budget, 5 still running after --timeout, 130 Ctrl-C (the turn continues).";
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // Clap returns help and version as errors too. If the output is closed, the error cannot be shown.
@@ -146,6 +164,30 @@ async fn main() -> ExitCode {
             ExitCode::from(Exit::Usage.code())
         }
     }
+}
+
+/// Reads the command line. Commands that call no gateway neither show nor take the flags that choose one.
+fn parse(words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    command.build();
+    for (name, own) in WITHOUT_GATEWAY {
+        let is_hidden = |flag: &str| target::FLAGS.contains(&flag) && !own.contains(&flag);
+        command = command.mut_subcommand(name, |sub| {
+            sub.mut_args(|arg| if is_hidden(arg.get_id().as_str()) { arg.hide(true) } else { arg })
+        });
+    }
+    let matches = command.try_get_matches_from_mut(words)?;
+    if let Some((name, own)) =
+        WITHOUT_GATEWAY.into_iter().find(|(name, _)| matches.subcommand_name() == Some(name))
+    {
+        let given = |flag: &&str| matches.value_source(flag) == Some(ValueSource::CommandLine);
+        if let Some(flag) = target::FLAGS.into_iter().filter(|flag| !own.contains(flag)).find(given) {
+            let message =
+                format!("`flotilla {name}` calls no gateway and takes no --{}", flag.replace('_', "-"));
+            return Err(command.error(ErrorKind::ArgumentConflict, message));
+        }
+    }
+    Cli::from_arg_matches(&matches)
 }
 
 async fn run(cli: Cli) -> Result<ExitCode> {
@@ -185,6 +227,8 @@ async fn run(cli: Cli) -> Result<ExitCode> {
             config::run(&Client::open(&connection)?, arguments).await?
         }
         Command::Config(arguments) => config::run_here(&arguments)?,
+        Command::Context(arguments) => context::run(&connection, arguments)?,
+        Command::Login(arguments) => context::login(&connection, arguments).await?,
         Command::Doctor => commands::doctor::run(&connection).await?,
         Command::Completion { shell } => {
             let mut script = Vec::new();

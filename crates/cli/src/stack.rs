@@ -1,5 +1,8 @@
-//! The stack on one machine, and its services.
+//! The stack on one machine, its services, and the gateways that commands call.
 
+pub(crate) mod contexts;
+mod private;
 pub(crate) mod running;
 pub(crate) mod service;
+pub(crate) mod target;
 pub(crate) mod up;

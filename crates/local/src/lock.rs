@@ -36,7 +36,10 @@ impl Lock {
     }
 
     /// Waits until `path` is free and locks it exclusively. Blocks the thread.
-    pub(crate) fn wait(path: &Path) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// The file cannot be opened or locked.
+    pub fn wait(path: &Path) -> Result<Self, Error> {
         let file = open(path)?;
         file.lock().map_err(Error::io("lock", path))?;
         Ok(Self { _file: file })

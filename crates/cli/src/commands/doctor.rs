@@ -1,9 +1,9 @@
 //! `flotilla doctor`: shows what is installed and what is missing, one line each.
 
 use crate::{
-    client::{Client, Connection, call},
+    client::{Client, call},
     exit::{Exit, sentence},
-    stack::running,
+    stack::target::{self, Connection},
     terminal::out,
 };
 use anyhow::{Result, bail};
@@ -44,15 +44,9 @@ pub(crate) async fn run(connection: &Connection) -> Result<Exit> {
             }
         }
     }
-    match running::find(connection.data.as_deref())? {
-        Some(found) => {
-            let pid = found.pids.get("up").copied().unwrap_or_default();
-            out::line(&format!(
-                "found    {:<13} {} (process {pid}, model: {})",
-                "stack", found.gateway_url, found.model
-            ))?;
-        }
-        None => out::line(&format!("absent   {:<13} no running stack of `flotilla up` found", "stack"))?,
+    match target::choose(connection) {
+        Ok(target) => out::line(&format!("found    {:<13} {} ({})", "gateway", target.url, target.source))?,
+        Err(error) => out::line(&format!("absent   {:<13} {error:#}", "gateway"))?,
     }
     let probe = async {
         let client = Client::open(connection)?;
@@ -63,9 +57,11 @@ pub(crate) async fn run(connection: &Connection) -> Result<Exit> {
         .await
     };
     match tokio::time::timeout(GATEWAY_WITHIN, probe).await.unwrap_or_else(|_| bail!("it does not answer")) {
-        Ok(_) => out::line(&format!("found    {:<13} it answers and accepts the API key", "gateway"))?,
+        Ok(_) => {
+            out::line(&format!("found    {:<13} the gateway answers and accepts the key", "connection"))?
+        }
         Err(error) => {
-            out::line(&format!("absent   {:<13} {}", "gateway", sentence(&error).unwrap_or_default()))?
+            out::line(&format!("absent   {:<13} {}", "connection", sentence(&error).unwrap_or_default()))?
         }
     }
     Ok(if missing == 0 { Exit::Done } else { Exit::Usage })

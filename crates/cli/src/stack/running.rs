@@ -2,11 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    env, fs, io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// The data directory's usual name.
 pub(crate) const DATA_DIR: &str = ".flotilla";
@@ -31,49 +27,23 @@ pub(crate) struct Stack {
     pub model: String,
 }
 
-/// Finds the nearest running stack: in `named` if given, else in `.flotilla` here or in a directory above, else in the home
-/// directory.
-pub(crate) fn find(named: Option<&Path>) -> Result<Option<Stack>> {
-    let here = env::current_dir().context("read the current directory")?;
-    let home = env::var_os("HOME").map(PathBuf::from);
-    for dir in candidates(named, &here, home.as_deref()) {
-        let file = dir.join(READY_FILE);
-        match fs::read(&file) {
-            Ok(json) => {
-                let stack: Stack =
-                    serde_json::from_slice(&json).with_context(|| format!("read {}", file.display()))?;
-                // A launcher that was killed leaves its file behind.
-                let lives =
-                    stack.pids.get("up").is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists());
-                if lives {
-                    return Ok(Some(stack));
-                }
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-            Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
+/// Returns the stack that runs in a data directory.
+pub(crate) fn read(data: &Path) -> Result<Option<Stack>> {
+    let file = data.join(READY_FILE);
+    let json = match fs::read(&file) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
         }
-    }
-    Ok(None)
+        other => other.with_context(|| format!("read {}", file.display()))?,
+    };
+    let stack: Stack = serde_json::from_slice(&json).with_context(|| format!("read {}", file.display()))?;
+    // A launcher that was killed leaves its file behind.
+    let lives = stack.pids.get("up").is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists());
+    Ok(lives.then_some(stack))
 }
 
-fn candidates(named: Option<&Path>, here: &Path, home: Option<&Path>) -> Vec<PathBuf> {
-    if let Some(dir) = named {
-        return vec![dir.to_owned()];
-    }
-    here.ancestors().chain(home).map(|dir| dir.join(DATA_DIR)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_stack_wins() {
-        let path = Path::new;
-        assert_eq!(
-            candidates(None, path("/a/b"), Some(path("/home/u"))),
-            [path("/a/b/.flotilla"), path("/a/.flotilla"), path("/.flotilla"), path("/home/u/.flotilla")]
-        );
-        assert_eq!(candidates(Some(path("/d")), path("/a/b"), None), [path("/d")]);
-    }
+/// Returns the nearest running stack: that in `.flotilla` of a directory or of one above it.
+pub(crate) fn find_above(directory: &Path) -> Result<Option<Stack>> {
+    let stacks = directory.ancestors().map(|dir| read(&dir.join(DATA_DIR)));
+    stacks.filter_map(Result::transpose).next().transpose()
 }

@@ -2,7 +2,6 @@
 //! processes, which it supervises until it must stop.
 
 mod child;
-mod private;
 mod provider;
 mod report;
 mod service;
@@ -10,7 +9,10 @@ mod supervise;
 
 use crate::{
     exit::Exit,
-    stack::running::{self, Stack},
+    stack::{
+        contexts, private,
+        running::{self, Stack},
+    },
     terminal::out,
 };
 use anyhow::{Context as _, Result, bail};
@@ -77,7 +79,7 @@ struct Running {
     /// In starting order.
     children: Vec<Child>,
     ready: Stack,
-    file: PathBuf,
+    data: PathBuf,
 }
 
 /// Starts everything, reports the addresses, and supervises the children until SIGTERM or SIGINT.
@@ -101,7 +103,6 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
         local::stack::start(&paths.data, local::options::Options::default()),
         unless_asked(&shutdown, start_helpers(&arguments, &paths, &mut children)),
     );
-    let file = paths.data.join(running::READY_FILE);
     let servers = match servers.context("start Postgres, Redis and NATS") {
         Ok(servers) => servers,
         Err(error) => {
@@ -116,7 +117,7 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
         }
         Err(error) => Err(error),
     };
-    let mut running = Running { servers, children, ready: Stack::default(), file };
+    let mut running = Running { servers, children, ready: Stack::default(), data: paths.data };
     let result = match ready {
         Ok(ready) => {
             running.ready = ready;
@@ -241,15 +242,17 @@ async fn unless_asked<T>(shutdown: &CancellationToken, work: impl Future<Output 
 
 /// Reports that the stack is up, and restarts processes that end, until this process must stop.
 async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken) -> Result<()> {
-    let Running { servers, children, ready, file } = running;
+    let Running { servers, children, ready, data } = running;
+    let file = data.join(running::READY_FILE);
     let servers = servers.servers_mut().iter_mut().map(Process::Server);
     let processes: Vec<_> = servers.chain(children.iter_mut().map(Process::Service)).collect();
     ready.pids.insert("up".to_owned(), std::process::id());
     for process in &processes {
         note(ready, process.state());
     }
-    announce(ready, file)?;
-    out::write(&report::welcome(ready))?;
+    announce(ready, &file)?;
+    let context = add_context(data);
+    out::write(&report::welcome(ready, context.as_deref()))?;
     out::line(&serde_json::to_string(&Stack { operator_key: String::new(), ..ready.clone() })?)?;
     let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
     let supervised = processes.into_iter().map(|process| Box::pin(supervise(process, sender.clone())));
@@ -260,7 +263,7 @@ async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken)
             () = shutdown.cancelled() => return Ok(()),
             Some(change) = changes.recv() => {
                 note(ready, change);
-                if let Err(error) = announce(ready, file) {
+                if let Err(error) = announce(ready, &file) {
                     out::note(&format!("{error:#}"));
                 }
             }
@@ -283,13 +286,41 @@ fn announce(ready: &Stack, file: &Path) -> Result<()> {
     private::write(file, &serde_json::to_string(ready)?)
 }
 
+/// Adds a context for this stack, so that commands find it from any directory, and returns its name. The stack runs without one, too.
+fn add_context(data: &Path) -> Option<String> {
+    let added = contexts::directory()
+        .and_then(|directory| contexts::change(&directory, |contexts| contexts.set_stack(data)));
+    match added {
+        Ok(name) => Some(name),
+        Err(error) => {
+            out::note(&format!("commands find this stack only in its own directory: {error:#}"));
+            None
+        }
+    }
+}
+
+/// Removes the context of this stack.
+fn remove_context(data: &Path) {
+    let removed = contexts::directory().and_then(|directory| {
+        contexts::change(&directory, |contexts| {
+            contexts.remove_stack(data);
+            Ok(())
+        })
+    });
+    if let Err(error) = removed {
+        out::note(&format!("{error:#}"));
+    }
+}
+
 /// Stops everything in reverse starting order, within 30 s.
 async fn stop(running: Running) -> Result<()> {
     // Other commands must not find this stack any more.
-    if let Err(error) = fs::remove_file(&running.file)
+    remove_context(&running.data);
+    let file = running.data.join(running::READY_FILE);
+    if let Err(error) = fs::remove_file(&file)
         && error.kind() != io::ErrorKind::NotFound
     {
-        out::note(&format!("remove {}: {error}", running.file.display()));
+        out::note(&format!("remove {}: {error}", file.display()));
     }
     stop_children(running.children).await;
     running.servers.stop().await.context("stop Postgres, Redis and NATS")

@@ -3,12 +3,16 @@
 use crate::{stack::running::Stack, terminal::paint::Paint};
 use std::{env, path::Path};
 
-/// Returns the text for people; the stack's JSON follows it as the last line.
-pub(super) fn welcome(stack: &Stack) -> String {
+/// Returns the text for people; the stack's JSON follows it as the last line. The context is that by which commands in other
+/// directories find the stack.
+pub(super) fn welcome(stack: &Stack, context: Option<&str>) -> String {
     let paint = Paint::for_stdout();
     let mut text = format!("\n{}\n\n", paint.bold("Flotilla is up."));
     let mut row = |name: &str, value: &str| text.push_str(&format!("  {name:<9} {value}\n"));
     row("gateway", &stack.gateway_url);
+    if let Some(context) = context {
+        row("context", context);
+    }
     row("tenant", &stack.tenant);
     row("API key", &stack.api_key);
     match stack.model.as_str() {

@@ -155,7 +155,7 @@ pub(super) fn secret(data: &Path, name: &str) -> Result<String> {
     let mut random = fs::File::open("/dev/urandom").context("open /dev/urandom")?;
     random.read_exact(&mut bytes).context("read /dev/urandom")?;
     let secret = text::hex(&bytes);
-    super::private::write(&file, &secret)?;
+    crate::stack::private::write(&file, &secret)?;
     Ok(secret)
 }
 

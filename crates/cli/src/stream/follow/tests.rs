@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::*;
-use crate::client::Connection;
 use futures::stream::{self, BoxStream};
 use rpc::v1::{
     SubscribeAllRequest, SubscribeAllResponse, SubscribeResponse,
@@ -77,9 +76,7 @@ async fn check<const N: usize>(
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
     let server = tonic::transport::Server::builder().add_service(EventServiceServer::new(fake.clone()));
     let server = tokio::spawn(server.serve_with_incoming(incoming));
-    let client =
-        Client::open(&Connection { url: Some(url), api_key: Some("key".parse().unwrap()), data: None })
-            .unwrap();
+    let client = Client::at(&url, &"key".parse().unwrap()).unwrap();
     let mut got = Vec::new();
     let reading = match from {
         From::Start => Reading::of_all(&client, "ses_1"),

@@ -1,0 +1,172 @@
+//! `flotilla context` and `flotilla login`: the gateways that a person works with.
+
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    stack::{
+        contexts::{self, Context, Contexts},
+        target::{self, Connection},
+    },
+    terminal::{
+        out,
+        paint::Paint,
+        table::{Side, Table},
+    },
+};
+use anyhow::{Context as _, Result, bail};
+use chassis::secret::Secret;
+use clap::builder::NonEmptyStringValueParser;
+use rpc::v1::{ListProjectsRequest, Page};
+use serde_json::json;
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
+
+/// Longest API key that is read from a terminal or a pipe, in bytes.
+const KEY_BYTES_MAX: u64 = 4096;
+
+/// `flotilla context`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ContextArgs {
+    #[command(subcommand)]
+    command: ContextCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ContextCommand {
+    /// List the contexts; a star marks the one that a command in this directory uses.
+    Ls {
+        /// One JSON object per line, without keys.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a context the current one.
+    Use {
+        /// The context.
+        name: String,
+    },
+    /// Add or replace a context without a look at the gateway; --url is its address. The key is --api-key, FLOTILLA_API_KEY, or a line
+    /// of standard input.
+    Add {
+        /// Its name.
+        name: String,
+    },
+    /// Remove a context. The gateway keeps the key: `flotilla admin` revokes it.
+    Rm {
+        /// The context.
+        name: String,
+    },
+}
+
+/// `flotilla login`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LoginArgs {
+    /// The gateway's address. The key is --api-key, FLOTILLA_API_KEY, typed, or a line of standard input.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    gateway: String,
+    /// The context's name; default: the gateway's host.
+    #[arg(long)]
+    name: Option<String>,
+}
+
+/// `flotilla context …`.
+pub(crate) fn run(connection: &Connection, arguments: ContextArgs) -> Result<Exit> {
+    let directory = contexts::directory()?;
+    match arguments.command {
+        ContextCommand::Ls { json } => list(connection, &contexts::load(&directory)?, json)?,
+        ContextCommand::Use { name } => contexts::change(&directory, |contexts| {
+            contexts.get(&name)?;
+            contexts.current = Some(name);
+            Ok(())
+        })?,
+        ContextCommand::Add { name } => {
+            let url = connection.url.clone().context("give the gateway's address with --url")?;
+            let api_key = read_key(connection)?;
+            // An address or a key that no call could use must not be kept.
+            Client::at(&url, &api_key)?;
+            let context = Context::Gateway { url, api_key, operator_key: Secret::default() };
+            contexts::change(&directory, |contexts| contexts.set(&name, context))?;
+        }
+        ContextCommand::Rm { name } => contexts::change(&directory, |contexts| contexts.remove(&name))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn list(connection: &Connection, contexts: &Contexts, json: bool) -> Result<()> {
+    let chosen = target::choose(connection).ok();
+    let mut table = Table::new([("", Side::Left), ("CONTEXT", Side::Left), ("GATEWAY", Side::Left)]);
+    for (name, context) in &contexts.contexts {
+        let target = target::of_context(name, context)?;
+        let url = target.as_ref().map(|target| target.url.as_str());
+        let is_chosen = url.is_some() && chosen.as_ref().map(|chosen| chosen.url.as_str()) == url;
+        let is_current = contexts.current.as_deref() == Some(name.as_str());
+        let data = if let Context::Stack { data } = context { Some(data) } else { None };
+        if json {
+            let line = json!({"name": name, "url": url, "data": data, "is_current": is_current, "is_used_here": is_chosen});
+            out::line(&line.to_string())?;
+            continue;
+        }
+        let mut words = url.unwrap_or("not running").to_owned();
+        if is_current {
+            words.push_str(" (current)");
+        }
+        table.push([if is_chosen { "*" } else { "" }.to_owned(), name.clone(), words]);
+    }
+    out::write(&table.text(Paint::for_stdout()))?;
+    if contexts.contexts.is_empty() && !json {
+        out::note("no contexts yet; `flotilla up` and `flotilla login URL` make them");
+    }
+    Ok(())
+}
+
+/// `flotilla login URL`.
+pub(crate) async fn login(connection: &Connection, arguments: LoginArgs) -> Result<Exit> {
+    let LoginArgs { gateway: url, name } = arguments;
+    let uri: tonic::transport::Uri = url.parse().with_context(|| format!("{url} is no address"))?;
+    let host = uri
+        .host()
+        .with_context(|| format!("{url} names no host; an address is like https://flotilla.example.com"))?;
+    let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']).to_owned());
+    let directory = contexts::directory()?;
+    if uri.scheme_str() == Some("http") && !is_this_machine(host) {
+        out::note(
+            "warning: the address begins with http, so the API key crosses the network without encryption",
+        );
+    }
+    let api_key = read_key(connection)?;
+    let client = Client::at(&url, &api_key)?;
+    let page = Some(Page { limit: 1, cursor: String::new() });
+    call("check the API key", || async {
+        client.projects().list_projects(ListProjectsRequest { page: page.clone() }).await
+    })
+    .await?;
+    contexts::change(&directory, |contexts| {
+        contexts.set(&name, Context::Gateway { url, api_key, operator_key: Secret::default() })?;
+        contexts.current = Some(name.clone());
+        Ok(())
+    })?;
+    out::line(&format!("{name} is the current context"))?;
+    Ok(Exit::Done)
+}
+
+fn is_this_machine(host: &str) -> bool {
+    host == "localhost"
+        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The key of the flag or the environment; else asks for it, or reads one line if standard input is no terminal.
+fn read_key(connection: &Connection) -> Result<Secret<String>> {
+    if let Some(key) = &connection.api_key {
+        return Ok(key.clone());
+    }
+    let key = if std::io::stdin().is_terminal() {
+        rpassword::prompt_password("API key: ").context("read the API key")?
+    } else {
+        let mut line = String::new();
+        let mut reader = std::io::stdin().lock().take(KEY_BYTES_MAX);
+        reader.read_line(&mut line).context("read the API key from standard input")?;
+        line
+    };
+    match key.trim() {
+        "" => bail!("no API key was given"),
+        key => Ok(Secret::new(key.to_owned())),
+    }
+}
