@@ -14,8 +14,9 @@ use clap::{
 };
 use client::Client;
 use commands::{
-    admin, answer, approvals, budget, checkout, config, context, history, project, prompt, sessions, watch,
-    why,
+    admin, config, context, project,
+    requests::{answer, approvals, why},
+    session::{budget, checkout, history, prompt, sessions, watch},
 };
 use exit::Exit;
 use stack::{

@@ -3,7 +3,11 @@
 
 use crate::{
     Cli, Command,
-    commands::{answer, checkout, history, project, prompt, sessions, watch, why},
+    commands::{
+        project,
+        requests::{answer, why},
+        session::{checkout, history, prompt, sessions, watch},
+    },
     exit::Exit,
     fake::{Fake, SESSION},
     repository::git::Git,

@@ -2,7 +2,7 @@
 //! other in the order in which they began; a tool call is one line.
 
 use crate::{
-    commands::answer::{self, Open},
+    commands::requests::answer::{self, Open},
     stream::item::{Delta, Event, Item},
     terminal::{
         paint::{Paint, harmless, one_line},

@@ -22,9 +22,9 @@ use sqlx::{AssertSqlSafe, Postgres, Row as _, postgres::PgArguments, query::Quer
 pub struct Fence {
     /// The tenant of the session.
     pub tenant: TenantId,
-    /// The epoch: the number of the takeover.
+    /// The session.
     pub session: SessionId,
-    /// The number of the takeover.
+    /// The number of the takeover that gave the right.
     pub epoch: u64,
     /// The number of this write: one more than that of the write before. A repeated number is the same write.
     pub write_seq: u64,

@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, call},
-    commands::{attach::AttachArgs, budget, watch},
+    commands::session::{attach::AttachArgs, budget, watch},
     exit::Exit,
     repository::source::{Notes, RepositoryArgs, RepositorySource},
     stream::follow::{Reading, Until},

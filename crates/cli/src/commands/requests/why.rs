@@ -2,7 +2,7 @@
 
 use crate::{
     client::{self, Client, call},
-    commands::answer::{self, Open},
+    commands::requests::answer::{self, Open},
     exit::Exit,
     terminal::{json, out, paint::one_line, show},
 };

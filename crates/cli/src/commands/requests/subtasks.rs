@@ -2,7 +2,7 @@
 
 use crate::{
     client::{self, Client},
-    commands::answer::{self, Open},
+    commands::requests::answer::{self, Open},
     stream::item::{Event, Item},
 };
 use anyhow::Result;

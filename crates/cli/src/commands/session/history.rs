@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, call},
-    commands::prompt::random_key,
+    commands::session::prompt::random_key,
     exit::Exit,
     terminal::{out, paint::Paint, show},
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, call, get_session},
-    commands::{
+    commands::requests::{
         answer::Open,
         subtasks::{self, Subtasks},
     },

@@ -1,0 +1,9 @@
+//! Commands for the life of a session: its prompts, its events, its files, its cost.
+
+pub(crate) mod attach;
+pub(crate) mod budget;
+pub(crate) mod checkout;
+pub(crate) mod history;
+pub(crate) mod prompt;
+pub(crate) mod sessions;
+pub(crate) mod watch;
