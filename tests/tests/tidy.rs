@@ -2,6 +2,8 @@
 //! A rule that finds nothing to check fails, because it would no longer prove anything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+#[path = "tidy/bounds.rs"]
+mod bounds;
 #[path = "tidy/documents.rs"]
 mod documents;
 #[path = "tidy/floors.rs"]

@@ -14,12 +14,19 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::time::Duration;
-use tokio::sync::mpsc;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Pending news of one process: about a second of busy loops. Further news is dropped, and readers repair the gap from
 /// Postgres.
 const NEWS_QUEUE_MAX: usize = 4_096;
+/// Bytes of such news. Further news is dropped as well.
+const NEWS_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Unit in which the bytes of pending news are counted.
+const NEWS_UNIT_BYTES: usize = 1_024;
+/// Bytes of an event that is sent as news. Of a larger one only the position is sent, and readers get the event from Postgres:
+/// NATS and every reader keep a thousand messages for a slow connection.
+const NEWS_EVENT_BYTES_MAX: usize = 32 * 1_024;
 /// Time that a new reader waits for NATS before it continues without it; milliseconds. A person waits for the first event
 /// meanwhile.
 const NATS_JOIN_MS: u64 = 2_000;
@@ -129,8 +136,18 @@ pub struct Delta {
 /// Sends in order and never waits. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Publisher {
-    queue: mpsc::Sender<(String, Bytes)>,
+    queue: mpsc::Sender<PendingNews>,
+    /// Room for further bytes, in units.
+    room: Arc<Semaphore>,
     namespace: String,
+}
+
+/// A message that waits to be sent.
+#[derive(Debug)]
+struct PendingNews {
+    subject: String,
+    payload: Bytes,
+    _room: OwnedSemaphorePermit,
 }
 
 /// The news of one session.
@@ -144,14 +161,15 @@ pub struct TenantReader(Subscription);
 impl Bus {
     /// Starts a sending task. It ends with the last clone of the publisher.
     pub fn publisher(&self) -> Publisher {
-        let (queue, mut pending) = mpsc::channel::<(String, Bytes)>(NEWS_QUEUE_MAX);
+        let (queue, mut pending) = mpsc::channel::<PendingNews>(NEWS_QUEUE_MAX);
         let nats = self.nats.clone();
         tokio::spawn(async move {
-            while let Some((subject, payload)) = pending.recv().await {
+            while let Some(PendingNews { subject, payload, .. }) = pending.recv().await {
                 outgoing::send(&nats, subject, payload).await;
             }
         });
-        Publisher { queue, namespace: self.namespace.clone() }
+        let room = Arc::new(Semaphore::new(NEWS_QUEUE_BYTES_MAX / NEWS_UNIT_BYTES));
+        Publisher { queue, room, namespace: self.namespace.clone() }
     }
 
     /// Subscribes to a session. Once the reader has joined, the server knows the subscription: a later commit either is read
@@ -190,9 +208,13 @@ fn parse_subject(nats_subject: &str) -> Option<Subject> {
 }
 
 impl Publisher {
-    /// Sends stored events of a session, as [`Publisher::publish`] does.
+    /// Sends stored events of a session, as [`Publisher::publish`] does; of large events only the position.
     pub fn publish_events(&self, tenant: TenantId, session: &SessionId, events: &[StoredEvent]) {
         for stored in events {
+            if stored.properties.len() > NEWS_EVENT_BYTES_MAX {
+                self.publish(tenant, session, &News::Beat { epoch: stored.epoch, seq: stored.seq });
+                continue;
+            }
             let properties = match RawValue::from_string(stored.properties.clone()) {
                 Ok(properties) => properties,
                 Err(error) => {
@@ -233,8 +255,12 @@ impl Publisher {
             Err(error) => return tracing::error!(%error, "cannot write news as JSON"),
         };
         let subject = subjects::news(&self.namespace, tenant, id);
-        if self.queue.try_send((subject, payload)).is_err() {
-            tracing::debug!("dropped news of {id}: {} messages are pending", NEWS_QUEUE_MAX);
+        let units = u32::try_from(payload.len().div_ceil(NEWS_UNIT_BYTES)).unwrap_or(u32::MAX);
+        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(units) else {
+            return tracing::debug!("dropped news of {id}: {NEWS_QUEUE_BYTES_MAX} bytes are pending");
+        };
+        if self.queue.try_send(PendingNews { subject, payload, _room: room }).is_err() {
+            tracing::debug!("dropped news of {id}: {NEWS_QUEUE_MAX} messages are pending");
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod http;
 pub mod port;
 pub mod ready;
 pub mod secret;
+pub mod shares;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;

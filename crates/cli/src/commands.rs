@@ -4,6 +4,8 @@ pub(crate) mod admin;
 pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod doctor;
+pub(crate) mod key;
 pub(crate) mod project;
 pub(crate) mod requests;
 pub(crate) mod session;
+pub(crate) mod tenant;

@@ -14,9 +14,10 @@ use clap::{
 };
 use client::Client;
 use commands::{
-    admin, config, context, project,
+    admin, config, context, key, project,
     requests::{answer, approvals, why},
-    session::{budget, checkout, history, prompt, sessions, watch},
+    session::{budget, checkout, family, history, prompt, sessions, watch},
+    tenant,
 };
 use exit::Exit;
 use stack::{
@@ -90,6 +91,10 @@ enum Command {
     Rename(sessions::RenameArgs),
     /// Hide a session from lists until its next prompt.
     Archive(sessions::ArchiveArgs),
+    /// Delete sessions with their subtasks and files.
+    Delete(family::DeleteArgs),
+    /// Show a session with its subtasks.
+    Tree(family::TreeArgs),
     /// Show the conversation of a session.
     Messages(sessions::MessagesArgs),
     /// Say what a session waits for, and estimate for how long.
@@ -109,6 +114,10 @@ enum Command {
     Project(project::ProjectArgs),
     /// Show, read or replace settings.
     Config(config::ConfigArgs),
+    /// Create, list and revoke API keys.
+    Key(key::KeyArgs),
+    /// Create and list tenants, and set their limits; for operators.
+    Tenant(tenant::TenantArgs),
     /// See and control the work of all tenants; for operators.
     Admin(admin::AdminArgs),
     /// List, choose, add and remove the gateways that you work with.
@@ -122,6 +131,13 @@ enum Command {
         /// Which shell.
         shell: clap_complete::Shell,
     },
+    #[command(flatten)]
+    Service(ServiceCommand),
+}
+
+/// A service that runs until it is stopped.
+#[derive(Debug, Subcommand)]
+enum ServiceCommand {
     /// Run the gateway.
     Gateway(Box<ServiceArgs<gateway::config::Config>>),
     /// Run a worker.
@@ -213,14 +229,21 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Checkout(arguments) => checkout::run(&Client::open(&connection)?, arguments).await?,
         Command::Rename(arguments) => sessions::rename(&Client::open(&connection)?, arguments).await?,
         Command::Archive(arguments) => sessions::archive(&Client::open(&connection)?, arguments).await?,
+        Command::Delete(arguments) => family::delete(&Client::open(&connection)?, arguments).await?,
+        Command::Tree(arguments) => family::tree(&Client::open(&connection)?, arguments).await?,
         Command::Messages(arguments) => sessions::messages(&Client::open(&connection)?, arguments).await?,
         Command::Why(arguments) => why::run(&Client::open(&connection)?, arguments).await?,
         Command::Answer(arguments) => answer::run(&Client::open(&connection)?, arguments).await?,
         Command::Approvals(arguments) => approvals::run(&Client::open(&connection)?, arguments).await?,
         Command::Budget(arguments) => budget::run(&Client::open(&connection)?, arguments).await?,
         Command::Admin(arguments) => {
-            let client = Client::open_as_operator(&connection, arguments.operator_key.as_ref())?;
+            let client = arguments.operator.open(&connection)?;
             admin::run(&client, arguments).await?
+        }
+        Command::Key(arguments) => key::run(&connection, arguments).await?,
+        Command::Tenant(arguments) => {
+            let client = arguments.operator.open(&connection)?;
+            tenant::run(&client, arguments).await?
         }
         Command::Abort { id } => sessions::abort(&Client::open(&connection)?, &id).await?,
         Command::Project(arguments) => project::run(&Client::open(&connection)?, arguments).await?,
@@ -237,25 +260,30 @@ async fn run(cli: Cli) -> Result<ExitCode> {
             out::write(&String::from_utf8(script).context("read the completions")?)?;
             Exit::Done
         }
-        Command::Gateway(arguments) => {
-            let ServiceArgs { config, common } = *arguments;
-            return service::run("gateway", common, |service| gateway::run(config, service)).await;
-        }
-        Command::Worker(arguments) => {
-            let ServiceArgs { config, common } = *arguments;
-            return service::run("worker", common, |service| worker::run(config, service)).await;
-        }
-        Command::Sandbox(arguments) => {
-            let ServiceArgs { config, common } = *arguments;
-            return service::run("sandbox", common, |service| sandbox::run(config, service)).await;
-        }
-        Command::ModelScript(arguments) => {
-            let ServiceArgs { config, common } = *arguments;
-            return service::run("model-script", common, |service| service::model_script(config, service))
-                .await;
-        }
+        Command::Service(command) => return serve(command).await,
     };
     Ok(ExitCode::from(exit.code()))
+}
+
+async fn serve(command: ServiceCommand) -> Result<ExitCode> {
+    match command {
+        ServiceCommand::Gateway(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            service::run("gateway", common, |service| gateway::run(config, service)).await
+        }
+        ServiceCommand::Worker(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            service::run("worker", common, |service| worker::run(config, service)).await
+        }
+        ServiceCommand::Sandbox(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            service::run("sandbox", common, |service| sandbox::run(config, service)).await
+        }
+        ServiceCommand::ModelScript(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            service::run("model-script", common, |service| service::model_script(config, service)).await
+        }
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,13 @@ pub const PAGE_DEFAULT: u32 = 50;
 pub const PAGE_MAX: u32 = 200;
 /// Inputs of one session that no loop has taken yet. Without this bound a stuck session could fill the table.
 pub const INPUTS_PENDING_MAX: i64 = 1_000;
+/// Bytes of the prompts and notes that one session accepts between two summaries: a loop has them in memory at once. Far more than
+/// a model can take.
+pub const SESSION_PROMPTS_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a prompt that a session accepts beyond that bound, because its turn may begin with a summary.
+pub const SESSION_PROMPT_BEYOND_BYTES: u64 = 64 * 1024;
+/// Bytes of one page of messages, unless its first message is larger.
+pub const MESSAGES_PAGE_BYTES: i64 = 4 * 1024 * 1024;
 /// Bytes of an uploaded git bundle.
 pub const BUNDLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of one stored piece of a bundle: one row, well below Postgres' limits and cheap to stream.
@@ -184,12 +191,14 @@ pub const NUDGES_MAX: usize = 1_024;
 
 // Event streams.
 
-/// Events queued for one slow subscriber. With more, the gateway drops the queue and reads from Postgres.
+/// Items queued for one slow subscriber.
 pub const SUBSCRIBER_QUEUE_MAX: usize = 256;
 /// Time between heartbeats on an event stream; milliseconds.
 pub const STREAM_HEARTBEAT_MS: u64 = 10_000;
 /// Events in one read from Postgres while a subscriber catches up; a subscriber may hold two such pages.
 pub const EVENTS_PAGE: i64 = 250;
+/// Bytes of events after which such a page ends; the last event may exceed it.
+pub const EVENTS_PAGE_BYTES: i64 = 1024 * 1024;
 
 // Tenants and the ready queue.
 

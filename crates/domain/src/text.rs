@@ -25,6 +25,23 @@ pub fn percent_decode(text: &str) -> Option<Vec<u8>> {
     is_valid.then(|| percent_encoding::percent_decode_str(text).collect())
 }
 
+/// Returns the length of a value as JSON, in bytes; 0 for a value that is not JSON. Nothing is kept of the JSON.
+pub fn json_bytes(value: &impl serde::Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value).map_or(0, |()| count.0)
+}
+
 /// Writes bytes as lowercase hexadecimal digits, two for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -47,6 +64,7 @@ mod tests {
         }
         assert_eq!(without_nul("a\0b"), "a\u{fffd}b");
         assert_eq!(hex(&[0, 10, 255]), "000aff");
+        assert_eq!(json_bytes(&serde_json::json!({"a": ["é", 1]})), r#"{"a":["é",1]}"#.len());
     }
 
     #[test]

@@ -52,6 +52,20 @@ pub enum Error {
     /// The session has too many inputs that no loop has taken yet.
     #[error("the session has {0} pending prompts; wait until it has worked on some of them")]
     TooManyInputs(i64),
+    /// The prompts and notes since the newest summary are too large to load at once.
+    #[error(
+        "the prompts and notes since the last summary have {stored_bytes} bytes, the limit is {limit_bytes}; summarize the session first, \
+         or start another one"
+    )]
+    PromptsTooLarge {
+        /// Bytes of the stored ones.
+        stored_bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// The messages to copy have too many bytes.
+    #[error("the history to copy is larger than {0} bytes; fork at an earlier message")]
+    HistoryTooLarge(usize),
     /// An operator must release the session before a worker takes it.
     #[error("the session is quarantined; an operator must release it first")]
     Quarantined,
@@ -115,6 +129,8 @@ impl Error {
             | Self::Conflict
             | Self::Deleted
             | Self::TooManyInputs(_)
+            | Self::PromptsTooLarge { .. }
+            | Self::HistoryTooLarge(_)
             | Self::Quarantined
             | Self::Busy
             | Self::RevertUnfinished

@@ -7,5 +7,6 @@ pub mod edits;
 pub mod events;
 pub mod feed;
 pub mod messages;
+pub mod outline;
 pub(crate) mod projection;
 pub mod record;

@@ -2,6 +2,7 @@
 //! `app::events` begins streams, and a protocol translates their items.
 
 pub(crate) mod backlog;
+pub(crate) mod bounded;
 pub(crate) mod cursor;
 pub(crate) mod event;
 pub(crate) mod feed;

@@ -169,7 +169,7 @@ async fn an_agent_cannot_change_the_agents_and_rules_of_its_repository() {
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!(
         calls.last().unwrap().result,
-        "A rule of this session forbids this call. Do the work without it."
+        "The user has specified a rule which prevents you from using this specific tool call. Do the work without it."
     );
 
     let write = json!({"filePath": "/workspace/b", "content": "b"});
@@ -179,7 +179,7 @@ async fn an_agent_cannot_change_the_agents_and_rules_of_its_repository() {
     let calls = stack.api.tool_calls(&session).await;
     assert_eq!(
         calls.last().unwrap().result,
-        "A rule of this session forbids this call. Do the work without it."
+        "The user has specified a rule which prevents you from using this specific tool call. Do the work without it."
     );
     let requests: Vec<Value> = of_session(&stack, &session);
     let review = &requests[requests.len() - 2..];
@@ -220,7 +220,10 @@ async fn a_subtask_can_use_an_agent_of_the_repository() {
     run_to_end(&stack, &session, &prompt).await;
     let child = stack.api.children(&session).await.remove(0).id;
     let calls = stack.api.tool_calls(&child).await;
-    assert_eq!(calls[0].result, "A rule of this session forbids this call. Do the work without it.");
+    assert_eq!(
+        calls[0].result,
+        "The user has specified a rule which prevents you from using this specific tool call. Do the work without it."
+    );
     let tools = of_session(&stack, &session).remove(0)["tools"].to_string();
     assert!(tools.contains("review: reviews changes"), "{tools}");
 }

@@ -99,7 +99,14 @@ async fn always_allows_later_calls_and_a_refusal_reaches_the_model() {
     assert_eq!(watch.until_idle().await, "done");
     let calls = stack.api.tool_calls(&session).await;
     let results: Vec<_> = calls.iter().map(|call| call.result.as_str()).collect();
-    assert_eq!(results, ["same\n", "same\n", "The person refused this call and says: use printf"]);
+    assert_eq!(
+        results,
+        [
+            "same\n",
+            "same\n",
+            "The user rejected permission to use this specific tool call with the following feedback: use printf"
+        ]
+    );
     let replied = watch.transcript.events.iter().filter(|event| event.kind == "permission.replied");
     let replies: Vec<_> = replied.map(|event| event.properties["reply"].as_str().unwrap()).collect();
     assert_eq!(replies, ["always", "reject"]);
@@ -120,7 +127,10 @@ async fn a_refusal_without_a_message_ends_the_turn_and_its_other_requests() {
     assert_eq!(watch.until_idle().await, "needs_human");
     watch.transcript.assert_gap_free();
     for call in stack.api.tool_calls(&session).await {
-        assert_eq!((call.status.as_str(), call.result.as_str()), ("error", "The person refused this call."));
+        assert_eq!(
+            (call.status.as_str(), call.result.as_str()),
+            ("error", "The user rejected permission to use this specific tool call.")
+        );
     }
     let late = stack.api.reply(&second, PermissionAnswer::Once, "").await;
     let sentence = assert_refused(late, Code::FailedPrecondition, "already_resolved");
@@ -134,7 +144,10 @@ async fn a_refusal_without_a_message_ends_the_turn_and_its_other_requests() {
     watch.until(|event| event.properties["part"]["text"] == "another way").await;
     assert_eq!(watch.until_idle().await, "done");
     for call in &stack.api.tool_calls(&session).await[2..] {
-        assert_eq!(call.result, "The person refused this call and says: use printf");
+        assert_eq!(
+            call.result,
+            "The user rejected permission to use this specific tool call with the following feedback: use printf"
+        );
     }
 }
 
@@ -174,7 +187,10 @@ async fn always_for_a_project_applies_to_its_sessions_until_it_is_revoked() {
     assert_eq!(api.tool_calls(&other).await[0].result, "known\n");
     let denied = api.session_with_rules(&[("bash", PermissionVerdict::Deny)]).await;
     run(api, &denied, &prompt).await;
-    assert!(api.tool_calls(&denied).await[0].result.contains("forbids"), "forbidden calls stay forbidden");
+    assert!(
+        api.tool_calls(&denied).await[0].result.contains("specified a rule"),
+        "forbidden calls stay forbidden"
+    );
 
     let list = api.permissions().list_approvals(v1::ListApprovalsRequest::default()).await;
     let list = list.unwrap().into_inner().approvals;
@@ -291,7 +307,7 @@ async fn a_rule_that_forbids_a_tool_hides_it() {
     let session = stack.api.session_with_rules(&[("bash", PermissionVerdict::Deny)]).await;
     let (outcome, _) = run(&stack.api, &session, &format!("{}\n@text over", bash("echo never"))).await;
     assert_eq!(outcome, "done");
-    assert!(stack.api.tool_calls(&session).await[0].result.contains("forbids"));
+    assert!(stack.api.tool_calls(&session).await[0].result.contains("specified a rule"));
     let requests = stack.model.journal.requests();
     assert!(!requests[0].body["tools"].to_string().contains("\"bash\""));
 }

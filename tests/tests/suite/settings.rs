@@ -32,7 +32,7 @@ fn bash(command: &str) -> String {
     format!("@tool bash {}\n@text after", json!({"command": command}))
 }
 
-const FORBIDDEN: &str = "A rule of this session forbids this call. Do the work without it.";
+const FORBIDDEN: &str = "The user has specified a rule which prevents you from using this specific tool call. Do the work without it.";
 
 #[tokio::test]
 async fn each_level_of_settings_binds_lower_levels_and_values_show_their_origin() {

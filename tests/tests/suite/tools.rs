@@ -167,7 +167,8 @@ async fn a_rule_binds_every_command_of_a_line_and_every_call_of_a_batch() {
     let session =
         stack.api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
     let (api, session) = (&stack.api, session.as_str());
-    let denied: (&str, &[&str]) = ("error", &["A rule of this session forbids this call"]);
+    let denied: (&str, &[&str]) =
+        ("error", &["The user has specified a rule which prevents you from using this specific tool call"]);
     for command in ["ls && rm -f a", "bash -c 'rm a'", "find . -exec rm {} \\;", "$X a"] {
         check(api, session, ("bash", json!({"command": command})), denied).await;
     }

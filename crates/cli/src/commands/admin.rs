@@ -1,5 +1,6 @@
 //! `flotilla admin`: waiting and running work of all tenants, and the operator's commands.
 
+use super::tenant::{self, OperatorArgs};
 use crate::{
     client::{Client, call},
     exit::Exit,
@@ -10,13 +11,11 @@ use crate::{
         table::{Side, Table},
     },
 };
-use anyhow::{Result, bail};
-use chassis::secret::Secret;
+use anyhow::Result;
 use domain::limits;
 use rpc::v1::{
     Control, DrainWorkerRequest, KillSessionRequest, ListControlRequest, ListQueueRequest,
-    ListTenantsRequest, ListWorkersRequest, Page, QueueLine, ReleaseSessionRequest, SessionState, Tenant,
-    UpdateTenantRequest, Worker,
+    ListWorkersRequest, Page, QueueLine, ReleaseSessionRequest, SessionState, Worker,
 };
 use serde_json::{Value, json};
 
@@ -28,9 +27,8 @@ const WORKER_CHARS: usize = 24;
 /// `flotilla admin`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminArgs {
-    /// The operator's key; default: that of the nearest stack.
-    #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true, value_name = "KEY", global = true)]
-    pub operator_key: Option<Secret<String>>,
+    #[command(flatten)]
+    pub(crate) operator: OperatorArgs,
     /// One JSON object per line.
     #[arg(long, global = true)]
     json: bool,
@@ -76,17 +74,6 @@ enum Command {
         /// Its tenant, by name or id; needed if several tenants have a session with this id.
         #[arg(long)]
         tenant: Option<String>,
-    },
-    /// Show or change a tenant's limits.
-    Tenant {
-        /// Its name or its id.
-        tenant: String,
-        /// Maximum concurrent loops.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-        running_max: Option<u32>,
-        /// Its share of the slots while other tenants also have work.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-        weight: Option<u32>,
     },
 }
 
@@ -145,19 +132,6 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
                 format!("{id} is stopped{}; {}{named}", and_subtasks(subtasks), show::release_command(&id));
             done(json, &text, json!({"killed": id, "subtasks": subtasks}))
         }
-        Command::Tenant { tenant, running_max, weight } => {
-            let found = tenant_of(client, &tenant).await?;
-            let tenant = match (running_max, weight) {
-                (None, None) => found,
-                (running_max, weight) => {
-                    let (running_max, weight) = (running_max.unwrap_or_default(), weight.unwrap_or_default());
-                    let request = UpdateTenantRequest { tenant_id: found.id, running_max, weight };
-                    let update = async || client.tenants().update_tenant(request.clone()).await;
-                    call("change the tenant", update).await?.tenant.unwrap_or_default()
-                }
-            };
-            list(json, &[tenant], tenant_table, tenant_json, "")
-        }
     }
 }
 
@@ -172,7 +146,7 @@ fn and_subtasks(count: u32) -> String {
 /// The id of the tenant that the operator names; empty: none.
 async fn tenant_id(client: &Client, named: Option<&str>) -> Result<String> {
     match named {
-        Some(named) => Ok(tenant_of(client, named).await?.id),
+        Some(named) => Ok(tenant::get(client, named).await?.id),
         None => Ok(String::new()),
     }
 }
@@ -234,24 +208,6 @@ async fn sessions(client: &Client, state: Option<State>) -> Result<Vec<Control>>
         sessions.extend(call("list sessions", control).await?.sessions);
     }
     Ok(sessions)
-}
-
-/// Finds a tenant by its name or id.
-async fn tenant_of(client: &Client, named: &str) -> Result<Tenant> {
-    let mut cursor = String::new();
-    loop {
-        let request = || ListTenantsRequest { page: Some(page(&cursor)) };
-        let answer =
-            call("list tenants", || async { client.tenants().list_tenants(request()).await }).await?;
-        let found = answer.tenants.into_iter().find(|tenant| tenant.name == named || tenant.id == named);
-        if let Some(tenant) = found {
-            return Ok(tenant);
-        }
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            bail!("no such tenant: {named}");
-        }
-    }
 }
 
 fn queue_table(lines: &[QueueLine], _: i64, paint: Paint) -> String {
@@ -341,17 +297,6 @@ fn sessions_table(sessions: &[Control], now_ms: i64, paint: Paint) -> String {
     table.text(paint)
 }
 
-fn tenant_table(tenants: &[Tenant], _: i64, paint: Paint) -> String {
-    let heading = ["TENANT", "ID", "RUNNING MAX", "SHARE"];
-    let mut table = Table::new(heading.map(|name| (name, Side::Left)));
-    for tenant in tenants {
-        let (running_max, weight) = (tenant.running_max.to_string(), tenant.weight.to_string());
-        let name = crate::terminal::paint::one_line(&tenant.name, TENANT_CHARS);
-        table.push([name, tenant.id.clone(), running_max, weight]);
-    }
-    table.text(paint)
-}
-
 fn queue_json(line: &QueueLine) -> Value {
     json!({
         "tenant_id": line.tenant_id, "tenant": line.tenant_name, "class": show::class_word(line.class()),
@@ -374,13 +319,6 @@ fn control_json(session: &Control) -> Value {
         "class": show::class_word(session.class()), "worker": session.owner, "owned_at_ms": session.owned_at_ms,
         "queued_at_ms": session.queued_at_ms, "waiting_at_ms": session.waiting_at_ms, "epoch": session.epoch, "attempts": session.attempts,
         "waiting_reason": session.waiting_reason, "waiting_detail": session.waiting_detail,
-    })
-}
-
-fn tenant_json(tenant: &Tenant) -> Value {
-    json!({
-        "id": tenant.id, "name": tenant.name, "running_max": tenant.running_max, "weight": tenant.weight,
-        "created_at_ms": tenant.created_at_ms,
     })
 }
 

@@ -49,7 +49,7 @@ enum ContextCommand {
         /// Its name.
         name: String,
     },
-    /// Remove a context. The gateway keeps the key: `flotilla admin` revokes it.
+    /// Remove a context. The gateway keeps the key: `flotilla key revoke` revokes it.
     Rm {
         /// The context.
         name: String,

@@ -1,7 +1,7 @@
 //! The operator's view in the fake gateway, and the commands that it accepts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use super::{Answer, Fake, no};
+use super::{Answer, Fake};
 use rpc::v1::{admin_service_server::AdminService, tenant_service_server::TenantService, *};
 use tonic::{Request, Response};
 
@@ -69,19 +69,30 @@ impl TenantService for Fake {
         Ok(Response::new(UpdateTenantResponse { tenant: Some(Tenant::default()) }))
     }
 
-    async fn create_tenant(&self, _: Request<CreateTenantRequest>) -> Answer<CreateTenantResponse> {
-        no()
+    async fn create_tenant(&self, request: Request<CreateTenantRequest>) -> Answer<CreateTenantResponse> {
+        let name = request.into_inner().name;
+        self.order(format!("create {name}"));
+        Ok(Response::new(CreateTenantResponse { tenant: Some(Tenant { name, ..Tenant::default() }) }))
     }
 
-    async fn create_key(&self, _: Request<CreateKeyRequest>) -> Answer<CreateKeyResponse> {
-        no()
+    async fn create_key(&self, request: Request<CreateKeyRequest>) -> Answer<CreateKeyResponse> {
+        let CreateKeyRequest { tenant_id, name } = request.into_inner();
+        self.order(format!("create key {name} of {tenant_id}"));
+        let key = Key { prefix: "flo_1".to_owned(), name, ..Key::default() };
+        Ok(Response::new(CreateKeyResponse { key: Some(key), secret: "secret".to_owned() }))
     }
 
-    async fn list_keys(&self, _: Request<ListKeysRequest>) -> Answer<ListKeysResponse> {
-        no()
+    async fn list_keys(&self, request: Request<ListKeysRequest>) -> Answer<ListKeysResponse> {
+        let ListKeysRequest { tenant_id, page } = request.into_inner();
+        // Two pages.
+        let next_cursor = if page.unwrap_or_default().cursor.is_empty() { "more" } else { "" }.to_owned();
+        let key = Key { name: format!("{next_cursor} of {tenant_id}"), ..Key::default() };
+        Ok(Response::new(ListKeysResponse { keys: vec![key], next_cursor }))
     }
 
-    async fn revoke_key(&self, _: Request<RevokeKeyRequest>) -> Answer<RevokeKeyResponse> {
-        no()
+    async fn revoke_key(&self, request: Request<RevokeKeyRequest>) -> Answer<RevokeKeyResponse> {
+        let RevokeKeyRequest { tenant_id, prefix } = request.into_inner();
+        self.order(format!("revoke {prefix} of {tenant_id}"));
+        Ok(Response::new(RevokeKeyResponse {}))
     }
 }

@@ -128,20 +128,20 @@ pub(crate) fn short_id(session_id: &str) -> String {
 
 /// Returns a patch in colours.
 pub(crate) fn patch(patch: &str, paint: Paint) -> String {
-    let mut text = String::new();
-    for line in patch.lines() {
-        let clean = harmless(line);
-        let header = ["diff ", "index ", "--- ", "+++ "].iter().any(|prefix| clean.starts_with(prefix));
-        text.push_str(&match clean.chars().next() {
-            _ if header => paint.bold(&clean),
-            Some('+') => paint.green(&clean),
-            Some('-') => paint.red(&clean),
-            Some('@') => paint.cyan(&clean),
-            _ => clean,
-        });
-        text.push('\n');
+    patch.lines().map(|line| format!("{}\n", diff_line(line, paint))).collect()
+}
+
+/// Returns a line of a patch in its colour.
+pub(crate) fn diff_line(line: &str, paint: Paint) -> String {
+    let clean = harmless(line);
+    let is_header = ["diff ", "index ", "--- ", "+++ "].iter().any(|prefix| clean.starts_with(prefix));
+    match clean.chars().next() {
+        _ if is_header => paint.bold(&clean),
+        Some('+') => paint.green(&clean),
+        Some('-') => paint.red(&clean),
+        Some('@') => paint.cyan(&clean),
+        _ => clean,
     }
-    text
 }
 
 /// Returns one line per changed file and a total, then the diff; empty if nothing changed.

@@ -6,6 +6,7 @@ use crate::{
     conversation::message::{Error, dollars},
     ids::{MessageId, PartId, SessionId, Timestamp},
     money::{Tokens, UsdPicos},
+    text,
 };
 use attached::{Compaction, File, Mention, Subtask};
 use serde::{Deserialize, Serialize};
@@ -117,6 +118,24 @@ impl Body {
     /// The request for a summary, if it is one.
     pub fn as_compaction(&self) -> Option<&Compaction> {
         if let Self::Compaction(compaction) = self { Some(compaction) } else { None }
+    }
+
+    /// Bytes of its texts and files: about the memory that it takes.
+    pub fn content_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.text.len(),
+            Self::Reasoning(thought) => thought.text.len(),
+            Self::File(file) => file.url.len(),
+            Self::Tool(tool) => tool.state.content_bytes(),
+            Self::Patch(patch) => patch.files.iter().map(String::len).sum(),
+            Self::Subtask(_)
+            | Self::Agent(_)
+            | Self::Compaction(_)
+            | Self::Snapshot(_)
+            | Self::StepStart(_)
+            | Self::StepFinish(_)
+            | Self::Retry(_) => 0,
+        }
     }
 
     /// The finished step, if it is one.
@@ -281,6 +300,20 @@ impl ToolState {
             | Self::Running { input, .. }
             | Self::Completed { input, .. }
             | Self::Error { input, .. } => input,
+        }
+    }
+
+    /// Bytes of its arguments, its output and its files.
+    fn content_bytes(&self) -> usize {
+        let input = text::json_bytes(self.input());
+        match self {
+            Self::Pending { raw, .. } => input + raw.len(),
+            Self::Running { .. } => input,
+            Self::Completed { output, attachments, .. } => {
+                let files = attachments.iter().map(|part| part.body.content_bytes());
+                input + output.len() + files.sum::<usize>()
+            }
+            Self::Error { error, .. } => input + error.len(),
         }
     }
 

@@ -33,6 +33,15 @@ pub struct Head {
     pub epoch: u64,
 }
 
+/// Consecutive events of a log, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventPage {
+    /// The events.
+    pub events: Vec<StoredEvent>,
+    /// Whether the log had more events when it was read.
+    pub has_more: bool,
+}
+
 /// The events of a session after a position, page by page.
 #[derive(Debug, Clone)]
 pub struct Pages {
@@ -51,20 +60,21 @@ impl Pages {
     /// `Db`.
     pub async fn next(&mut self) -> Result<Option<Vec<StoredEvent>>, Error> {
         let Some(after) = self.after else { return Ok(None) };
-        let page = self.store.list_events(self.tenant, &self.session, after, limits::EVENTS_PAGE).await?;
-        let is_full = i64::try_from(page.len()).unwrap_or(0) == limits::EVENTS_PAGE;
-        self.after = page.last().map(|event| event.seq).filter(|_| is_full);
-        Ok(Some(page).filter(|page| !page.is_empty()))
+        let EventPage { events, has_more } =
+            self.store.list_events(self.tenant, &self.session, after, limits::EVENTS_PAGE).await?;
+        self.after = events.last().map(|event| event.seq).filter(|_| has_more);
+        Ok(Some(events).filter(|events| !events.is_empty()))
     }
 }
 
 impl Store {
-    /// Reads events after `after` in pages of `limits::EVENTS_PAGE`.
+    /// Reads events after `after` in pages of at most `limits::EVENTS_PAGE` events.
     pub fn event_pages(&self, tenant: TenantId, session: SessionId, after: u64) -> Pages {
         Pages { store: self.clone(), tenant, session, after: Some(after) }
     }
 
-    /// Returns at most `limit` events after `after`, oldest first.
+    /// Returns at most `limit` events after `after`, fewer if they exceed `limits::EVENTS_PAGE_BYTES`, and at least one if there is
+    /// one.
     ///
     /// # Errors
     /// `Db`.
@@ -74,19 +84,27 @@ impl Store {
         session: &SessionId,
         after: u64,
         limit: i64,
-    ) -> Result<Vec<StoredEvent>, Error> {
+    ) -> Result<EventPage, Error> {
         let mut tx = self.begin(tenant).await?;
+        // The length of a text is known without reading it, so Postgres reads no text beyond the page.
         let rows = sqlx::query(
-            "select seq, epoch, id, kind, properties, at from session_event
-              where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4",
+            "select seq, epoch, id, kind, properties, at, candidates
+               from (select *, count(*) over () as candidates,
+                            sum(octet_length(properties)) over (order by seq) - octet_length(properties) as bytes_before
+                       from (select seq, epoch, id, kind, properties, at from session_event
+                              where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4 + 1) candidate) measured
+              where bytes_before < $5 order by seq limit $4",
         )
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(after))
         .bind(limit)
+        .bind(limits::EVENTS_PAGE_BYTES)
         .fetch_all(&mut *tx)
         .await?;
-        Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)
+        let candidates: i64 = rows.first().map_or(Ok(0), |row| row.try_get("candidates"))?;
+        let has_more = candidates > i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        Ok(EventPage { events: rows.iter().map(from_row).collect::<Result<_, _>>()?, has_more })
     }
 
     /// Returns the head of a session's log.

@@ -78,6 +78,7 @@ async fn project_event(tx: &mut Tx, scope: &Scope<'_>, event: &Event, seq: u64) 
         Event::BranchUpdated(branch) => sessions::set_branch(tx, scope, branch.as_deref()).await,
         Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
         Event::WorkspaceRestarted => sessions::forget_workspace(tx, scope).await,
+        Event::SessionCompacted => sessions::forget_prompt_bytes(tx, scope).await,
         // Either the log alone records this fact, or the caller changes the row itself.
         Event::RequestAnswered { .. }
         | Event::SessionCreated(_)
@@ -95,8 +96,7 @@ async fn project_event(tx: &mut Tx, scope: &Scope<'_>, event: &Event, seq: u64) 
         | Event::SessionDiff(_)
         | Event::FileEdited(_)
         | Event::FilesChanged(_)
-        | Event::CommandExecuted { .. }
-        | Event::SessionCompacted => Ok(()),
+        | Event::CommandExecuted { .. } => Ok(()),
     }
 }
 

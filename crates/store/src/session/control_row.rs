@@ -21,6 +21,8 @@ pub(crate) struct ControlRow {
     pub(crate) input_seq: u64,
     pub(crate) input_ack: u64,
     cancel_seq: u64,
+    /// Bytes of the prompts and notes since the newest summary.
+    pub(crate) prompt_bytes: u64,
     /// Whether a revert holds the session.
     is_held: bool,
     pub(crate) revert_state: RevertState,
@@ -114,7 +116,7 @@ impl ControlRow {
 /// `NotFound`; `Unreadable`; `Db`.
 pub(crate) async fn lock(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<ControlRow, Error> {
     let row = sqlx::query(
-        "select phase, class, epoch, event_seq, input_seq, input_ack, cancel_seq, revert_state,
+        "select phase, class, epoch, event_seq, input_seq, input_ack, cancel_seq, prompt_bytes, revert_state,
                 coalesce(held_until > clock_timestamp(), false) as held,
                 (select s.archived_at is not null from session s where s.tenant_id = $1 and s.id = $2) as archived
            from session_run where tenant_id = $1 and session_id = $2 for update",
@@ -132,6 +134,7 @@ pub(crate) async fn lock(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> 
         input_seq: unsigned(row.try_get("input_seq")?),
         input_ack: unsigned(row.try_get("input_ack")?),
         cancel_seq: unsigned(row.try_get("cancel_seq")?),
+        prompt_bytes: unsigned(row.try_get("prompt_bytes")?),
         is_held: row.try_get("held")?,
         revert_state: RevertState::from_column(row.try_get("revert_state")?)?,
         is_archived: row.try_get::<Option<bool>, _>("archived")?.unwrap_or_default(),

@@ -1,10 +1,12 @@
 //! Forks: sessions that begin with the history of another session.
 
 use crate::{
-    Store,
+    Store, Tx,
+    column::signed,
     error::Error,
     log::{
         change::{Change, Scope},
+        messages::{self, MessageWithParts, Side, Slice},
         projection,
     },
     session::{
@@ -17,6 +19,11 @@ use domain::{
     ids::{EventId, SessionId, TenantId, Timestamp},
 };
 
+/// Bytes of the messages of a fork: one transaction copies them.
+const FORK_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Messages that are copied at once.
+const MESSAGES_AT_ONCE: i64 = 200;
+
 /// A new fork.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFork<'a> {
@@ -26,28 +33,42 @@ pub struct NewFork<'a> {
     pub session: &'a NewSession,
     /// The id of its first event.
     pub event_id: &'a EventId,
-    /// Its messages and parts.
-    pub history: &'a [Change],
+    /// The position in the origin before which messages are copied.
+    pub before_seq: u64,
+}
+
+/// Returns the changes that create these messages of the origin in the fork. The messages come in order, each once.
+pub type Copy<'a> = dyn FnMut(&[MessageWithParts]) -> Vec<Change> + Send + 'a;
+
+/// A created fork.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fork {
+    /// The new session.
+    pub session: Session,
+    /// Its first event, for publishing; `None` if the key was used before.
+    pub created: Option<StoredEvent>,
 }
 
 impl Store {
-    /// Creates a session that begins with a history and has the permissions of its origin. If the key was already used,
-    /// returns the session of that key and no events.
+    /// Creates a session that begins with a copy of the history of its origin, page by page, and has its permissions. If the key was
+    /// already used, returns the session of that key.
     ///
     /// # Errors
-    /// `NotFound` for the origin or the project; `Conflict`: the key was used with a different body; `Db`: created or
-    /// not.
+    /// `NotFound` for the origin or the project; `Conflict`: the key was used with a different body; `HistoryTooLarge`; `Db`: created
+    /// or not.
     pub async fn fork_session(
         &self,
         tenant: TenantId,
         fork: NewFork<'_>,
+        copy: &mut Copy<'_>,
         at: Timestamp,
-    ) -> Result<(Session, Vec<StoredEvent>), Error> {
-        let NewFork { origin, session: new, event_id, history } = fork;
+    ) -> Result<Fork, Error> {
+        let NewFork { origin, session: new, event_id, before_seq } = fork;
         let mut tx = self.begin(tenant).await?;
         row::read(&mut tx, tenant, origin).await?;
-        if !creation::insert(&mut tx, tenant, new, 1 + history.len() as u64).await? {
-            return creation::get_existing(&mut tx, tenant, new).await.map(|session| (session, vec![]));
+        if !creation::insert(&mut tx, tenant, new, 1).await? {
+            let session = creation::get_existing(&mut tx, tenant, new).await?;
+            return Ok(Fork { session, created: None });
         }
         sqlx::query(
             "update session set rights = o.rights, variant = o.variant from session o
@@ -60,12 +81,12 @@ impl Store {
         .await?;
         let session = row::read(&mut tx, tenant, &new.id).await?;
         let created = Event::SessionCreated(Box::new(session.info.clone()));
-        let created = Change::event(event_id.clone(), created);
-        let changes: Vec<Change> = std::iter::once(created).chain(history.iter().cloned()).collect();
+        let created = [Change::event(event_id.clone(), created)];
         let scope = Scope { tenant, session: &new.id, epoch: 0, at };
-        let events = projection::project(&mut tx, &scope, &changes, 1).await?;
+        let mut events = projection::project(&mut tx, &scope, &created, 1).await?;
+        let event_seq = copy_history(&mut tx, &scope, origin, before_seq, copy).await?;
         tx.commit().await?;
-        Ok((session, events))
+        Ok(Fork { session: Session { event_seq, ..session }, created: events.pop() })
     }
 
     /// Returns the oldest snapshot of a session's files.
@@ -86,4 +107,43 @@ impl Store {
         );
         Ok(state.bind(tenant.0).bind(session.as_str()).fetch_optional(&mut *tx).await?)
     }
+}
+
+/// Copies the messages of `origin` before a position into the new session of `scope`, whose log has one event. Returns the position of
+/// the last event.
+async fn copy_history(
+    tx: &mut Tx,
+    scope: &Scope<'_>,
+    origin: &SessionId,
+    before_seq: u64,
+    copy: &mut Copy<'_>,
+) -> Result<u64, Error> {
+    let (mut after, mut event_seq, mut bytes) = (0, 1, 0);
+    loop {
+        let seqs = signed(after) + 1..signed(before_seq);
+        let slice = Slice { seqs, side: Side::Oldest, limit: MESSAGES_AT_ONCE };
+        let page = messages::read_page(tx, scope.tenant, origin, slice).await?;
+        bytes += page.bytes;
+        if bytes > FORK_BYTES_MAX {
+            return Err(Error::HistoryTooLarge(FORK_BYTES_MAX));
+        }
+        let changes = copy(&page.entries);
+        projection::project(tx, scope, &changes, event_seq + 1).await?;
+        event_seq += changes.len() as u64;
+        match page.entries.last().filter(|_| page.has_more) {
+            Some(last) => after = last.seq,
+            None => break,
+        }
+    }
+    sqlx::query(
+        "update session_run set event_seq = $3, prompt_bytes = o.prompt_bytes from session_run o
+          where session_run.tenant_id = $1 and session_run.session_id = $2 and o.tenant_id = $1 and o.session_id = $4",
+    )
+    .bind(scope.tenant.0)
+    .bind(scope.session.as_str())
+    .bind(signed(event_seq))
+    .bind(origin.as_str())
+    .execute(&mut **tx)
+    .await?;
+    Ok(event_seq)
 }

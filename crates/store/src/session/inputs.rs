@@ -11,7 +11,7 @@ use crate::{
     },
     session::{
         control_row::{self, ControlRow, RevertState},
-        mailbox::{Kind, Mailbox},
+        mailbox::{Growth, Kind, Mailbox},
         removal, row,
     },
 };
@@ -22,7 +22,7 @@ use domain::{
     },
     event::{Event, StoredEvent},
     ids::{EventId, MessageId, SessionId, TenantId, Timestamp},
-    limits,
+    limits, text,
 };
 use sqlx::{Row as _, postgres::PgRow};
 
@@ -98,7 +98,7 @@ impl Store {
     /// Accepts a prompt. The session moves to the beginning of the lists, also if it was archived.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` for a used key with a different body, or a used message id; `Quarantined`; `TooManyInputs`;
+    /// `NotFound`; `Conflict` for a used key with a different body, or a used message id; `Quarantined`; `TooManyInputs`; `PromptsTooLarge`;
     /// `Busy` and `RevertUnfinished` while a revert changes the files; `Busy` if only an idle session accepts the prompt;
     /// `Db` (stored or not: repeat with the same key).
     pub async fn accept_prompt(
@@ -130,6 +130,7 @@ impl Store {
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));
         }
+        refuse_too_large(prompt, &run)?;
         let stored = touch(&mut tx, tenant, &prompt.user).await?;
         if stored.has_message {
             return Err(Error::Conflict);
@@ -150,6 +151,22 @@ impl Store {
             runnable: prompt.reply == Reply::Expected && run.needs_worker(),
         })
     }
+}
+
+/// Refuses a prompt with which the conversation would be too large to load. A small prompt is accepted all the same: its turn may begin
+/// with a summary, and the number of waiting prompts is bounded. No turn follows a note, so nothing else bounds the notes.
+fn refuse_too_large(prompt: &Prompt, run: &ControlRow) -> Result<(), Error> {
+    let (bytes, limit) = (bytes(prompt), limits::SESSION_PROMPTS_BYTES_MAX);
+    let is_small = prompt.reply == Reply::Expected && bytes <= limits::SESSION_PROMPT_BEYOND_BYTES;
+    if run.prompt_bytes + bytes > limit && !is_small {
+        return Err(Error::PromptsTooLarge { stored_bytes: run.prompt_bytes, limit_bytes: limit });
+    }
+    Ok(())
+}
+
+/// Bytes of a prompt's parts.
+fn bytes(prompt: &Prompt) -> u64 {
+    prompt.parts.iter().map(|part| text::json_bytes(part) as u64).sum()
 }
 
 /// The rows that decide about a new prompt.
@@ -233,7 +250,8 @@ pub(crate) async fn insert(
         Reply::Expected => Kind::Prompt,
         Reply::None => Kind::Note,
     };
-    let seq = Mailbox { tenant, session, run }.advance(tx, kind, changes.len() as u64).await?;
+    let growth = Growth { events: changes.len() as u64, prompt_bytes: bytes(prompt) };
+    let seq = Mailbox { tenant, session, run }.advance(tx, kind, growth).await?;
     sqlx::query(
         "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)
          values ($1, $2, $3, $8, $4, $5, $6, $7)",

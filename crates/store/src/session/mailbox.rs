@@ -124,6 +124,15 @@ pub(crate) struct NewInput<'a> {
     pub(crate) body: Option<Value>,
 }
 
+/// How much a session grows by an input.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Growth {
+    /// Events that the caller writes.
+    pub(crate) events: u64,
+    /// Bytes of the prompt or note.
+    pub(crate) prompt_bytes: u64,
+}
+
 /// A mailbox whose control row the transaction holds.
 pub(crate) struct Mailbox<'a> {
     pub(crate) tenant: TenantId,
@@ -149,7 +158,7 @@ impl Mailbox<'_> {
         if row.is_some() {
             return Ok(());
         }
-        let seq = self.advance(tx, kind, 0).await?;
+        let seq = self.advance(tx, kind, Growth::default()).await?;
         sqlx::query(
             "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, body)
              values ($1, $2, $3, $4, $5, '', $6)",
@@ -165,18 +174,18 @@ impl Mailbox<'_> {
         Ok(())
     }
 
-    /// Assigns the next position to an input with `events`. Makes the session runnable, unless a loop owns it or an operator
+    /// Assigns the next position to an input. Makes the session runnable, unless a loop owns it or an operator
     /// must release it first.
     ///
     /// # Errors
     /// `Db`.
-    pub(crate) async fn advance(&self, tx: &mut Tx, kind: Kind, events: u64) -> Result<u64, Error> {
+    pub(crate) async fn advance(&self, tx: &mut Tx, kind: Kind, growth: Growth) -> Result<u64, Error> {
         let seq = self.run.input_seq + 1;
         if kind == Kind::Note {
-            return self.advance_past_note(tx, seq, events).await;
+            return self.advance_past_note(tx, seq, growth).await;
         }
         let sql = format!(
-            "update session_run set input_seq = $3, event_seq = event_seq + $4,
+            "update session_run set input_seq = $3, event_seq = event_seq + $4, prompt_bytes = prompt_bytes + $6,
                     cancel_seq = case when $5 then $3 else cancel_seq end,
                     phase = case when phase in ({IDLE}, {WAITING}) then {RUNNABLE} else phase end,
                     queued_at = case when phase in ({IDLE}, {WAITING}) then now() else queued_at end,
@@ -188,17 +197,18 @@ impl Mailbox<'_> {
             .bind(self.tenant.0)
             .bind(self.session.as_str())
             .bind(signed(seq))
-            .bind(signed(events))
+            .bind(signed(growth.events))
             .bind(kind == Kind::Abort)
+            .bind(signed(growth.prompt_bytes))
             .execute(&mut **tx)
             .await?;
         Ok(seq)
     }
 
     /// A note starts no turn: an idle session acknowledges it at once.
-    async fn advance_past_note(&self, tx: &mut Tx, seq: u64, events: u64) -> Result<u64, Error> {
+    async fn advance_past_note(&self, tx: &mut Tx, seq: u64, growth: Growth) -> Result<u64, Error> {
         let sql = format!(
-            "update session_run set input_seq = $3, event_seq = event_seq + $4,
+            "update session_run set input_seq = $3, event_seq = event_seq + $4, prompt_bytes = prompt_bytes + $5,
                     input_ack = case when phase = {IDLE} then $3 else input_ack end
               where tenant_id = $1 and session_id = $2"
         );
@@ -206,7 +216,8 @@ impl Mailbox<'_> {
             .bind(self.tenant.0)
             .bind(self.session.as_str())
             .bind(signed(seq))
-            .bind(signed(events))
+            .bind(signed(growth.events))
+            .bind(signed(growth.prompt_bytes))
             .execute(&mut **tx)
             .await?;
         Ok(seq)

@@ -154,7 +154,8 @@ async fn another_tenant_changes_and_deletes_nothing() {
 async fn reading_functions_return_nothing_to_another_tenant() {
     let (world, running, stranger) = two_tenants().await;
     let (store, session) = (&world.store, &running.session);
-    let message = store.list_messages(world.tenant, session, &Page::default()).await.unwrap().remove(0);
+    let message =
+        store.list_messages(world.tenant, session, &Page::default()).await.unwrap().entries.remove(0);
     assert!(matches!(store.get_session(stranger, session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.get_head(stranger, session).await, Err(Error::NotFound(_))));
     assert_eq!(store.list_heads(stranger, &[session]).await.unwrap(), []);
@@ -168,9 +169,10 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.find_bundle_piece(stranger, "b1", 0).await.unwrap(), None);
     assert!(!store.has_bundle(stranger, "b1").await.unwrap());
     assert_eq!(store.list_sessions(stranger, &Filter::default(), &Page::default()).await.unwrap(), []);
-    assert_eq!(store.list_messages(stranger, session, &Page::default()).await.unwrap(), []);
+    assert_eq!(store.list_messages(stranger, session, &Page::default()).await.unwrap().entries, []);
+    assert_eq!(store.find_newest_answer(stranger, session).await.unwrap(), None);
     assert_eq!(store.load_conversation(stranger, session, 0).await.unwrap(), []);
-    assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap(), []);
+    assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap().events, []);
     assert_eq!(store.list_inputs(stranger, session, 0).await.unwrap(), []);
     assert_eq!(store.list_chunks(stranger, session, 1).await.unwrap(), []);
     assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);

@@ -42,9 +42,18 @@ pub(crate) enum Error {
     /// Use another id.
     #[error("a session with this id was deleted; choose another id")]
     SessionDeleted,
+    /// Try again when other requests have ended.
+    #[error("too many diffs, exports, forks, reverts and searches run at the same time; try again")]
+    RequestsTooMany,
     /// Let the session work first.
     #[error("the session has {0} waiting prompts; let it work first")]
     SessionFull(i64),
+    /// Summarize the session, or start another one.
+    #[error(
+        "the prompts and notes since the last summary have {stored_bytes} bytes, the limit is {limit_bytes}; summarize the session first, \
+         or start another one"
+    )]
+    PromptsTooLarge { stored_bytes: u64, limit_bytes: u64 },
     /// Ask an operator to release the session.
     #[error("the session is quarantined; an operator must release it")]
     Quarantined,
@@ -78,6 +87,9 @@ pub(crate) enum Error {
     /// Fork a session with fewer files.
     #[error("the files and their history are larger than {0} bytes")]
     ForkTooLarge(u64),
+    /// Fork a session at an earlier message.
+    #[error("the history to copy is larger than {0} bytes; fork at an earlier message")]
+    HistoryTooLarge(usize),
 
     /// Start again from the source of the session.
     #[error(
@@ -133,7 +145,8 @@ impl Error {
             Self::TerminalForbidden(_) => "pty_forbidden",
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::SessionDeleted => "session_deleted",
-            Self::SessionFull(_) => "session_full",
+            Self::RequestsTooMany => "requests_too_many",
+            Self::SessionFull(_) | Self::PromptsTooLarge { .. } => "session_full",
             Self::Quarantined => "session_quarantined",
             Self::Busy => "session_busy",
             Self::ProjectNotEmpty => "project_not_empty",
@@ -144,6 +157,7 @@ impl Error {
             Self::AlreadyResolved { .. } => "already_resolved",
             Self::CursorTooOld { .. } => "cursor_too_old",
             Self::ForkTooLarge(_) => "bundle_too_large",
+            Self::HistoryTooLarge(_) => "history_too_large",
             Self::WorkspaceLost => "workspace_lost",
             Self::Sandbox(refusal) => refusal.reason.code(),
             Self::RevertTimedOut => "sandbox_unavailable",
@@ -169,7 +183,12 @@ impl Error {
             | Self::OriginForbidden
             | Self::TerminalForbidden(_) => Kind::Forbidden,
             Self::IdempotencyConflict | Self::SessionDeleted => Kind::AlreadyExists,
-            Self::TooManyAttempts { .. } | Self::SessionFull(_) | Self::ForkTooLarge(_) => Kind::Exhausted,
+            Self::TooManyAttempts { .. }
+            | Self::RequestsTooMany
+            | Self::SessionFull(_)
+            | Self::PromptsTooLarge { .. }
+            | Self::ForkTooLarge(_)
+            | Self::HistoryTooLarge(_) => Kind::Exhausted,
             Self::Quarantined
             | Self::Busy
             | Self::ProjectNotEmpty
@@ -224,6 +243,10 @@ impl From<store::error::Error> for Error {
             Store::Conflict => Self::IdempotencyConflict,
             Store::Deleted => Self::SessionDeleted,
             Store::TooManyInputs(count) => Self::SessionFull(count),
+            Store::HistoryTooLarge(limit) => Self::HistoryTooLarge(limit),
+            Store::PromptsTooLarge { stored_bytes, limit_bytes } => {
+                Self::PromptsTooLarge { stored_bytes, limit_bytes }
+            }
             Store::Quarantined => Self::Quarantined,
             Store::Busy => Self::Busy,
             Store::RevertUnfinished => Self::RevertUnfinished,

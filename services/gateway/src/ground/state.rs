@@ -1,17 +1,28 @@
 //! The connections and settings that every call shares, and the source of the gateway's ids.
 
-use super::{origin::Origins, sandbox::Sandbox};
+use super::{error::Error, origin::Origins, sandbox::Sandbox};
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
+use chassis::shares::{Busy, Share, Shares};
 use domain::{
     conversation::message::ModelRef,
-    ids::{Ids, Timestamp},
+    ids::{Ids, TenantId, Timestamp},
 };
 use settings::{document::Document, problem::Problems, standing};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use store::people::settings::StoredSettings;
 use tokio_util::sync::CancellationToken;
+
+/// Heavy requests (diffs, exports, forks, reverts, searches) at once: each may take seconds of a sandbox machine or of Postgres.
+const HEAVY_REQUESTS_MAX: usize = 32;
+/// Those of one tenant.
+const HEAVY_REQUESTS_TENANT_MAX: usize = 8;
+/// Longest wait of such a request for its turn.
+const HEAVY_REQUEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A handle to the shared state; clones are cheap.
 #[derive(Clone)]
@@ -29,6 +40,7 @@ pub(crate) struct State {
     platform: Arc<[Document]>,
     pub(crate) shutdown: CancellationToken,
     ids: Arc<Mutex<Ids>>,
+    heavy_requests: Arc<Shares<TenantId>>,
 }
 
 impl State {
@@ -57,6 +69,7 @@ impl State {
             platform: platform.into(),
             shutdown,
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
+            heavy_requests: Arc::new(Shares::new(HEAVY_REQUESTS_MAX, HEAVY_REQUESTS_TENANT_MAX)),
         })
     }
 
@@ -67,6 +80,15 @@ impl State {
     pub(crate) fn settings_above(&self, stored: &[StoredSettings]) -> Result<Vec<Document>, Problems> {
         let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
         self.platform.iter().cloned().map(Ok).chain(stored).collect()
+    }
+
+    /// Waits until a tenant may make a heavy request. The request holds the share until it ends.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn heavy_request(&self, tenant: TenantId) -> Result<Share, Error> {
+        let share = self.heavy_requests.acquire(tenant, HEAVY_REQUEST_WAIT).await;
+        share.map_err(|(Busy::Own | Busy::All)| Error::RequestsTooMany)
     }
 
     /// Tells workers that a session has an input. This is a hint: the sweeper finds the session without it.

@@ -11,8 +11,8 @@ use crate::{
     streams::{
         cursor::{self, Start},
         event::{Fragment, StreamEvent},
-        subscription::Item,
-        tenant_subscription::{TenantContent, TenantItem},
+        subscription::{Item, Items},
+        tenant_subscription::{TenantContent, TenantItem, TenantItems},
     },
 };
 use futures::{StreamExt as _, stream::Map};
@@ -20,16 +20,15 @@ use rpc::v1::{
     self, event_service_server::EventService, subscribe_all_response::Item as AllItem,
     subscribe_response::Item as OneItem,
 };
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-/// A stream of items, converted one by one.
-type Converted<T, R> = Map<ReceiverStream<Result<T, Error>>, fn(Result<T, Error>) -> Result<R, Status>>;
+/// A stream `S` of items `T`, converted one by one.
+type Converted<S, T, R> = Map<S, fn(Result<T, Error>) -> Result<R, Status>>;
 
 #[tonic::async_trait]
 impl EventService for Service {
-    type SubscribeAllStream = Converted<TenantItem, v1::SubscribeAllResponse>;
-    type SubscribeStream = Converted<Item, v1::SubscribeResponse>;
+    type SubscribeAllStream = Converted<TenantItems, TenantItem, v1::SubscribeAllResponse>;
+    type SubscribeStream = Converted<Items, Item, v1::SubscribeResponse>;
 
     async fn subscribe(
         &self,
@@ -49,7 +48,7 @@ impl EventService for Service {
         };
         let items = subscribe::follow_session(&self.0, &principal, stream).await.map_err(to_status)?;
         let convert: fn(_) -> _ = |item: Result<Item, Error>| item.map(session_item).map_err(to_status);
-        Ok(Response::new(ReceiverStream::new(items).map(convert)))
+        Ok(Response::new(items.map(convert)))
     }
 
     async fn subscribe_all(
@@ -63,7 +62,7 @@ impl EventService for Service {
         let items = subscribe::follow_tenant(&self.0, &principal, project, since).await;
         let items = items.map_err(to_status)?;
         let convert: fn(_) -> _ = |item: Result<TenantItem, Error>| item.map(tenant_item).map_err(to_status);
-        Ok(Response::new(ReceiverStream::new(items).map(convert)))
+        Ok(Response::new(items.map(convert)))
     }
 }
 

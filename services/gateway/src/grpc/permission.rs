@@ -17,6 +17,9 @@ use rpc::v1::{self, permission_service_server::PermissionService};
 use store::people::{approvals::Approval, requests::RequestRecord};
 use tonic::{Request, Response, Status};
 
+/// Bytes of a diff in a request. A page of requests fits into the smallest message that clients accept.
+const DIFF_BYTES_MAX: usize = 16 * 1024;
+
 #[tonic::async_trait]
 impl PermissionService for Service {
     async fn list_permissions(
@@ -101,7 +104,11 @@ fn approval(approval: Approval) -> v1::Approval {
 
 fn permission(record: RequestRecord) -> Option<v1::Permission> {
     let request = record.request;
-    let RequestBody::Permission { permission, patterns, always, .. } = request.body else { return None };
+    let RequestBody::Permission { permission, patterns, always, metadata } = request.body else {
+        return None;
+    };
+    let whole_diff = metadata.get("diff").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let diff = domain::text::head(whole_diff, DIFF_BYTES_MAX).to_owned();
     Some(v1::Permission {
         id: request.id.as_str().to_owned(),
         session_id: request.session_id.to_string(),
@@ -112,5 +119,7 @@ fn permission(record: RequestRecord) -> Option<v1::Permission> {
         call_id: request.call_id,
         asked_at_ms: record.asked_at.0,
         expires_at_ms: request.expires_at.map_or(0, |at| at.0),
+        is_diff_cut: diff.len() < whole_diff.len(),
+        diff,
     })
 }

@@ -91,7 +91,8 @@ impl Backlog {
                 },
             };
             let (tenant, store) = (self.range.tenant, &self.state.store);
-            let events = store.list_events(tenant, &session.session, after, limits::EVENTS_PAGE).await?;
+            let events =
+                store.list_events(tenant, &session.session, after, limits::EVENTS_PAGE).await?.events;
             // An empty page: the session has been deleted, or has been read completely.
             let Some(last) = events.last().map(|event| event.seq) else { continue };
             let directory =

@@ -45,6 +45,20 @@ pub(crate) struct Fragment {
     pub(crate) text: String,
 }
 
+impl StreamEvent {
+    /// About the memory that the event takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.properties.len()
+    }
+}
+
+impl Fragment {
+    /// About the memory that the fragment takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.text.len()
+    }
+}
+
 /// The stored text of a part that is still streaming; `None` for any other part.
 pub(crate) fn open_text(part: &Part) -> Option<&str> {
     match &part.body {

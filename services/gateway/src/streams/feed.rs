@@ -3,6 +3,7 @@
 //! each session in order; a subscriber that resumes may get an item twice.
 
 use super::{
+    bounded::ring::{self, Bounds},
     cursor::TenantCursor,
     event::{Fragment, open_text},
     hub::POLL_WITHOUT_NATS,
@@ -28,16 +29,13 @@ use std::{
     time::Duration,
 };
 use store::{Page, log::feed::Horizon};
-use tokio::{
-    sync::{broadcast, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Poll interval for events whose NATS message was lost. The horizon lags behind by this time.
 const POLL_WITH_NATS: Duration = Duration::from_secs(2);
 /// Pending updates of one slow subscriber. With more, it starts again from Postgres.
-const WAITING_MAX: usize = 4_096;
+const PENDING: Bounds = Bounds { items: 4_096, bytes: 8 * 1024 * 1024 };
 /// Sessions whose position is remembered. Beyond that all positions are read again.
 const SESSIONS_MAX: usize = 10_000;
 
@@ -48,7 +46,7 @@ pub(crate) struct Feeds(Arc<SharedMap<TenantId, Feed>>);
 /// The feed of one tenant. Ends with its last subscriber.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    updates: broadcast::Sender<Arc<Update>>,
+    updates: ring::Sender<Update>,
     horizon: watch::Receiver<Option<Horizon>>,
     /// The texts of open parts.
     pub(crate) texts: Arc<OpenTexts>,
@@ -57,11 +55,7 @@ pub(crate) struct Feed {
 
 impl Feeds {
     /// Joins the feed of a tenant. The receiver gets everything that is committed from now on.
-    pub(crate) async fn join(
-        &self,
-        state: &State,
-        tenant: TenantId,
-    ) -> (Arc<Feed>, broadcast::Receiver<Arc<Update>>) {
+    pub(crate) async fn join(&self, state: &State, tenant: TenantId) -> (Arc<Feed>, ring::Receiver<Update>) {
         let feed = self.0.join(tenant, || Feed::start(state, tenant));
         let receiver = feed.updates.subscribe();
         // Wait until the feed is subscribed. A subscriber that reads Postgres earlier would miss the commits in
@@ -78,8 +72,9 @@ impl Feeds {
             // A feed without a horizon has no subscriber yet.
             let Some(horizon) = *feed.horizon.borrow() else { continue };
             let (content, cursor) = (Content::Notice(notice.clone()), Arc::new(TenantCursor::at(horizon)));
-            // This fails if the last subscriber is leaving.
-            drop(feed.updates.send(Arc::new(Update { scope: UpdateScope::Tenant, content, cursor })));
+            let update = Update { scope: UpdateScope::Tenant, content, cursor };
+            let bytes = update.bytes();
+            feed.updates.send(update, bytes);
         }
     }
 }
@@ -87,7 +82,7 @@ impl Feeds {
 impl Feed {
     fn start(state: &State, tenant: TenantId) -> Self {
         let texts = Arc::<OpenTexts>::default();
-        let (updates, (horizons, horizon)) = (broadcast::Sender::new(WAITING_MAX), watch::channel(None));
+        let (updates, (horizons, horizon)) = (ring::Sender::new(PENDING), watch::channel(None));
         let source = Source {
             state: state.clone(),
             tenant,
@@ -111,7 +106,7 @@ impl Feed {
 struct Source {
     state: State,
     tenant: TenantId,
-    updates: broadcast::Sender<Arc<Update>>,
+    updates: ring::Sender<Update>,
     horizons: watch::Sender<Option<Horizon>>,
     progress: Progress,
     sessions: HashMap<SessionId, Position>,
@@ -319,7 +314,7 @@ impl Source {
         let page = Page { limit: 1, cursor: None };
         let newest = self.state.store.list_messages(self.tenant, session, &page).await?;
         let Some(position) = self.sessions.get_mut(session) else { return Ok(()) };
-        let parts = newest.into_iter().flat_map(|entry| entry.parts);
+        let parts = newest.entries.into_iter().flat_map(|entry| entry.parts);
         for (_, part) in parts.filter(|(_, part)| open_text(part).is_some()) {
             position.open.open(part.id.clone(), part.message_id.clone(), 0);
             self.texts.begin_empty(part);
@@ -378,9 +373,9 @@ impl Source {
     }
 
     fn send(&self, scope: UpdateScope, content: Content) {
-        // This fails while the feed has no subscriber.
-        let cursor = Arc::clone(self.progress.cursor());
-        drop(self.updates.send(Arc::new(Update { scope, content, cursor })));
+        let update = Update { scope, content, cursor: Arc::clone(self.progress.cursor()) };
+        let bytes = update.bytes();
+        self.updates.send(update, bytes);
     }
 
     /// The moment before which everything was sent; 0 before the first poll.

@@ -2,7 +2,11 @@
 //! NATS messages, and repairs gaps from Postgres for all its followers. A follower that is too slow, or joins late, catches up
 //! alone.
 
-use super::{event::StreamEvent, shared::SharedMap};
+use super::{
+    bounded::ring::{self, Bounds},
+    event::StreamEvent,
+    shared::SharedMap,
+};
 use bus::{
     Bus,
     feed::{Delta, News, Reader},
@@ -24,10 +28,7 @@ use std::{
     time::Duration,
 };
 use store::{Store, log::events::Head};
-use tokio::{
-    sync::{broadcast, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Poll interval for the heads of sessions while NATS is away: text then advances in the steps of stored events.
@@ -36,9 +37,9 @@ pub(crate) const POLL_WITHOUT_NATS: Duration = Duration::from_millis(300);
 const POLL_WITH_NATS: Duration = Duration::from_secs(5);
 /// Sessions whose heads one query reads.
 const HEADS_MAX: usize = 1_000;
-/// Pending events of one slow follower. With more, it catches up from Postgres. Each line reserves room for them from its
+/// Pending events of one slow follower. With more, it catches up from Postgres. Each line reserves room for their number from its
 /// start, and there are thousands of lines.
-const WAITING_MAX: usize = 64;
+const PENDING: Bounds = Bounds { items: 64, bytes: 1024 * 1024 };
 
 /// The lines of this gateway; clones are cheap.
 #[derive(Clone)]
@@ -53,7 +54,7 @@ type Lines = SharedMap<(TenantId, SessionId), Line>;
 
 /// The events of one session. Ends with its last follower.
 pub(crate) struct Line {
-    events: broadcast::Sender<Arc<LineEvent>>,
+    events: ring::Sender<LineEvent>,
     /// The result of the last poll.
     head: watch::Sender<HeadState>,
     is_joined: Arc<AtomicBool>,
@@ -99,7 +100,7 @@ impl Hub {
         &self,
         tenant: TenantId,
         session: &SessionId,
-    ) -> (Arc<Line>, broadcast::Receiver<Arc<LineEvent>>) {
+    ) -> (Arc<Line>, ring::Receiver<LineEvent>) {
         let line = self.lines.join((tenant, session.clone()), || self.start(tenant, session));
         let receiver = line.events.subscribe();
         // An error means that the line has ended. The receiver reports that itself.
@@ -108,8 +109,7 @@ impl Hub {
     }
 
     fn start(&self, tenant: TenantId, session: &SessionId) -> Line {
-        let (events, (head, heads)) =
-            (broadcast::Sender::new(WAITING_MAX), watch::channel(HeadState::Unknown));
+        let (events, (head, heads)) = (ring::Sender::new(PENDING), watch::channel(HeadState::Unknown));
         let (begun, has_begun) = watch::channel(false);
         let is_joined = Arc::<AtomicBool>::default();
         let listener = Listener {
@@ -182,7 +182,7 @@ struct Listener {
     store: Store,
     tenant: TenantId,
     session: SessionId,
-    events: broadcast::Sender<Arc<LineEvent>>,
+    events: ring::Sender<LineEvent>,
     /// Position of the newest forwarded event; 0 before the first.
     sent: u64,
     is_joined: Arc<AtomicBool>,
@@ -279,7 +279,8 @@ impl Listener {
         if self.sent == 0 {
             return Ok(vec![]);
         }
-        self.store.list_events(self.tenant, &self.session, self.sent, limits::EVENTS_PAGE).await
+        let page = self.store.list_events(self.tenant, &self.session, self.sent, limits::EVENTS_PAGE).await?;
+        Ok(page.events)
     }
 
     fn send_event(&mut self, event: StoredEvent) {
@@ -288,7 +289,11 @@ impl Listener {
     }
 
     fn send(&self, event: LineEvent) {
-        // This fails if the last follower is leaving.
-        drop(self.events.send(Arc::new(event)));
+        let bytes = match &event {
+            LineEvent::Event(event) => event.bytes(),
+            LineEvent::Delta(delta) => size_of::<LineEvent>() + delta.text.len(),
+            LineEvent::Head(_) | LineEvent::Gone | LineEvent::Closed => size_of::<LineEvent>(),
+        };
+        self.events.send(event, bytes);
     }
 }

@@ -2,6 +2,7 @@
 //! repaired from Postgres, so the subscriber gets each event once and in order.
 
 use super::{
+    bounded::{queue, ring},
     cursor::Start,
     event::{Fragment, StreamEvent},
     hub::{Hub, Line, LineEvent},
@@ -14,13 +15,7 @@ use domain::{
     limits,
 };
 use std::{pin::pin, sync::Arc, time::Duration};
-use tokio::{
-    sync::{
-        broadcast::{self, error::RecvError},
-        mpsc,
-    },
-    time::Instant,
-};
+use tokio::{sync::broadcast::error::RecvError, time::Instant};
 
 /// Poll interval for the stored text that fills a hole.
 pub(crate) const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
@@ -44,17 +39,24 @@ pub(crate) enum Item {
     Heartbeat(u64),
 }
 
-type Items = mpsc::Sender<Result<Item, Error>>;
+impl Item {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Event(event) => event.bytes(),
+            Self::Fragment(fragment) => fragment.bytes(),
+            Self::Heartbeat(_) => size_of::<Self>(),
+        }
+    }
+}
+
+/// The items of a stream, for its subscriber.
+pub(crate) type Items = queue::Receiver<Result<Item, Error>>;
 
 /// Begins a stream. It ends when the subscriber leaves, at the requested idle event, or with `gateway_stopping`.
 ///
 /// # Errors
 /// `session_not_found`, `cursor_invalid`, `store_unavailable`.
-pub(crate) async fn subscribe(
-    state: &State,
-    hub: &Hub,
-    subscription: Subscription,
-) -> Result<mpsc::Receiver<Result<Item, Error>>, Error> {
+pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscription) -> Result<Items, Error> {
     // Join before reading: every later commit then arrives over NATS, or is found by the poll while NATS is away.
     let (line, events) = hub.join(subscription.tenant, &subscription.session).await;
     let head = state.store.get_head(subscription.tenant, &subscription.session).await?;
@@ -66,7 +68,7 @@ pub(crate) async fn subscribe(
         }
         Start::After(seq) => seq,
     };
-    let (items, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
+    let (items, receiver) = queue::channel();
     let stream = Stream {
         state: state.clone(),
         subscription,
@@ -84,7 +86,7 @@ pub(crate) async fn subscribe(
 struct Stream {
     state: State,
     subscription: Subscription,
-    items: Items,
+    items: queue::Sender<Result<Item, Error>>,
     /// Position of the last event that was sent.
     seen: u64,
     /// Position of the newest known event.
@@ -111,10 +113,10 @@ impl From<store::error::Error> for StreamEnd {
 }
 
 impl Stream {
-    async fn run(mut self, events: broadcast::Receiver<Arc<LineEvent>>) {
+    async fn run(mut self, events: ring::Receiver<LineEvent>) {
         let Err(end) = self.follow(events).await;
         if let StreamEnd::Failed(error) = end
-            && self.items.send(Err(error)).await.is_err()
+            && self.items.send(Err(error), 0).await.is_err()
         {
             tracing::debug!("the subscriber left before it got the error that ends its stream");
         }
@@ -122,7 +124,7 @@ impl Stream {
 
     async fn follow(
         &mut self,
-        mut events: broadcast::Receiver<Arc<LineEvent>>,
+        mut events: ring::Receiver<LineEvent>,
     ) -> Result<std::convert::Infallible, StreamEnd> {
         self.read().await?;
         let (shutdown, items) = (self.state.shutdown.clone(), self.items.clone());
@@ -228,6 +230,7 @@ impl Stream {
     }
 
     async fn send(&self, item: Item) -> Result<(), StreamEnd> {
-        self.items.send(Ok(item)).await.map_err(|_| StreamEnd::Complete)
+        let bytes = item.bytes();
+        self.items.send(Ok(item), bytes).await.map_err(|queue::Left| StreamEnd::Complete)
     }
 }

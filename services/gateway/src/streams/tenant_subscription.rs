@@ -2,6 +2,7 @@
 
 use super::{
     backlog::{Backlog, BacklogRange},
+    bounded::{queue, ring},
     cursor::TenantCursor,
     event::{Fragment, StreamEvent},
     feed::Feeds,
@@ -17,10 +18,7 @@ use domain::{
 use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 use store::log::feed::Horizon;
 use tokio::{
-    sync::{
-        broadcast::{self, error::RecvError},
-        mpsc,
-    },
+    sync::broadcast::error::RecvError,
     time::{Instant, sleep},
 };
 
@@ -59,7 +57,19 @@ pub(crate) enum TenantContent {
     Heartbeat,
 }
 
-type Items = mpsc::Sender<Result<TenantItem, Error>>;
+impl TenantContent {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Event(event) => event.bytes(),
+            Self::Fragment(fragment) => fragment.bytes(),
+            Self::Notice(notice) => size_of::<Self>() + notice.properties.get().len(),
+            Self::Heartbeat => size_of::<Self>(),
+        }
+    }
+}
+
+/// The items of a stream, for its subscriber.
+pub(crate) type TenantItems = queue::Receiver<Result<TenantItem, Error>>;
 
 /// Begins a stream. It ends when the subscriber leaves, or with `gateway_stopping`.
 ///
@@ -69,14 +79,14 @@ pub(crate) async fn subscribe(
     state: &State,
     feeds: &Feeds,
     subscription: TenantSubscription,
-) -> Result<mpsc::Receiver<Result<TenantItem, Error>>, Error> {
+) -> Result<TenantItems, Error> {
     let (feed, updates) = feeds.join(state, subscription.tenant).await;
     let now = feed.horizon();
     let cursor = subscription.since.clone().unwrap_or_else(|| TenantCursor::at(now));
     if cursor.horizon > now {
         return Err(Invalid::Cursor.because("the cursor is ahead of every event"));
     }
-    let (items, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
+    let (items, receiver) = queue::channel();
     let cursor = Arc::new(cursor);
     let interest = Interest::of(subscription.project.clone());
     let stream = Stream { state: state.clone(), subscription, interest, items, seen: HashMap::new(), cursor };
@@ -96,21 +106,16 @@ struct Stream {
     state: State,
     subscription: TenantSubscription,
     interest: Interest,
-    items: Items,
+    items: queue::Sender<Result<TenantItem, Error>>,
     /// Positions up to which sessions were read from Postgres.
     seen: HashMap<SessionId, u64>,
     cursor: Arc<TenantCursor>,
 }
 
 impl Stream {
-    async fn run(
-        mut self,
-        backlog: Option<Backlog>,
-        now: Horizon,
-        updates: broadcast::Receiver<Arc<Update>>,
-    ) {
+    async fn run(mut self, backlog: Option<Backlog>, now: Horizon, updates: ring::Receiver<Update>) {
         if let Err(error) = self.follow(backlog, now, updates).await
-            && self.items.send(Err(error)).await.is_err()
+            && self.items.send(Err(error), 0).await.is_err()
         {
             tracing::debug!("the subscriber left before it got the error that ends its stream");
         }
@@ -120,7 +125,7 @@ impl Stream {
         &mut self,
         backlog: Option<Backlog>,
         now: Horizon,
-        mut updates: broadcast::Receiver<Arc<Update>>,
+        mut updates: ring::Receiver<Update>,
     ) -> Result<(), Error> {
         if let Some(backlog) = backlog {
             Box::pin(self.resume(backlog, now)).await?;
@@ -204,8 +209,8 @@ impl Stream {
 
     /// Sends an item. The loop notices when the subscriber has left.
     async fn send(&self, session: Option<&SessionId>, project: Option<&ProjectId>, content: TenantContent) {
-        let (session, project) = (session.cloned(), project.cloned());
+        let (session, project, bytes) = (session.cloned(), project.cloned(), content.bytes());
         let item = TenantItem { session, project, content, cursor: Arc::clone(&self.cursor) };
-        drop(self.items.send(Ok(item)).await);
+        drop(self.items.send(Ok(item), bytes).await);
     }
 }

@@ -53,6 +53,16 @@ impl Interest {
 }
 
 impl Update {
+    /// About the memory that the update takes. Updates share their directories and cursors.
+    pub(crate) fn bytes(&self) -> usize {
+        let content = match &self.content {
+            Content::Event { event, .. } => event.properties.len(),
+            Content::Fragment { fragment, .. } => fragment.bytes(),
+            Content::Notice(notice) => notice.properties.get().len(),
+        };
+        size_of::<Self>() + content
+    }
+
     /// Whether a subscriber gets the update. `reader` is the name of its key.
     pub(crate) fn concerns(&self, reader: &str, interest: &Interest) -> bool {
         let is_addressed = match &self.content {

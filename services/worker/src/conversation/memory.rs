@@ -32,11 +32,16 @@ use store::{
 /// Number of messages from which a conversation counts as long. For a shorter one, moving to another thread costs
 /// more than it saves.
 const LONG_ENTRIES: usize = 100;
+/// Bytes of texts, outputs and files from which on a conversation needs a summary, whatever the model can take: every loop has its
+/// conversation in memory. A model gets at most 16 MiB of files, and a million tokens of text are some 4 MiB.
+const HEAVY_BYTES: usize = 32 * 1024 * 1024;
 
 /// Messages in order, each with its parts in order.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     entries: Vec<MessageWithParts>,
+    /// Bytes of its texts, outputs and files.
+    bytes: usize,
     /// The position of the newest prompt that was read from Postgres.
     read_to: u64,
     /// Nothing up to this position was loaded, because the newest summary replaces it.
@@ -60,6 +65,11 @@ impl Conversation {
     /// Whether the conversation is loaded from its first message on.
     pub(crate) fn is_whole(&self) -> bool {
         self.left_out == 0
+    }
+
+    /// Whether the conversation needs a summary because of its size in memory.
+    pub(crate) fn is_heavy(&self) -> bool {
+        self.bytes > HEAVY_BYTES
     }
 
     /// Reads new messages; the first time, as much of the past as a loop needs.
@@ -93,6 +103,7 @@ impl Conversation {
                 self.read_to = self.read_to.max(entry.seq);
             }
             if let Err(at) = self.entries.binary_search_by_key(&entry.seq, |known| known.seq) {
+                self.bytes += content_bytes(&entry);
                 self.entries.insert(at, entry);
             }
         }
@@ -108,19 +119,20 @@ impl Conversation {
                 }
             },
             Event::PartUpdated { part, .. } => {
-                if let Some(entry) = self.find_mut(&part.message_id) {
+                self.change(&part.message_id, |entry| {
                     match entry.parts.iter_mut().find(|(_, known)| known.id == part.id) {
                         Some((_, known)) => *known = (**part).clone(),
                         None => entry.parts.push((seq, (**part).clone())),
                     }
-                }
+                });
             }
             Event::PartRemoved { message_id, part_id } => {
-                if let Some(entry) = self.find_mut(message_id) {
-                    entry.parts.retain(|(_, part)| &part.id != part_id);
-                }
+                self.change(message_id, |entry| entry.parts.retain(|(_, part)| &part.id != part_id));
             }
-            Event::MessageRemoved(id) => self.entries.retain(|entry| entry.message.id() != id),
+            Event::MessageRemoved(id) => {
+                self.change(id, |entry| entry.parts.clear());
+                self.entries.retain(|entry| entry.message.id() != id);
+            }
             Event::SessionCreated(_)
             | Event::SessionUpdated(_)
             | Event::SessionDeleted(_)
@@ -144,6 +156,15 @@ impl Conversation {
             | Event::RequestAsked(_)
             | Event::RequestAnswered { .. } => {}
         }
+    }
+
+    /// Changes the parts of a message, if it is loaded.
+    fn change(&mut self, id: &MessageId, change: impl FnOnce(&mut MessageWithParts)) {
+        let Some(entry) = self.find_mut(id) else { return };
+        let before = content_bytes(entry);
+        change(entry);
+        let after = content_bytes(entry);
+        self.bytes = self.bytes + after - before;
     }
 
     fn find_mut(&mut self, id: &MessageId) -> Option<&mut MessageWithParts> {
@@ -290,6 +311,10 @@ impl Conversation {
         // Only a call asks for another step. The words of providers for the end of an answer prove nothing.
         step.structured.is_none() && parts.iter().any(|(_, part)| matches!(part.body, Body::Tool(_)))
     }
+}
+
+fn content_bytes(entry: &MessageWithParts) -> usize {
+    entry.parts.iter().map(|(_, part)| part.body.content_bytes()).sum()
 }
 
 fn last_step(assistant: &Assistant, parts: &[(u64, Part)]) -> LastStep {

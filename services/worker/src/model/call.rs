@@ -330,8 +330,10 @@ fn captured(input: Value, time: Ran) -> ToolState {
     ToolState::Completed { input, output, title, metadata, time, attachments: vec![] }
 }
 
-/// The model reads this about a call that a rule forbids.
-const DENIED: &str = "A rule of this session forbids this call. Do the work without it.";
+/// The model reads this about a call that a rule forbids. OpenCode's terminal client strikes a call through whose error has the words of
+/// OpenCode's own refusals.
+const DENIED: &str = "The user has specified a rule which prevents you from using this specific tool call. Do the work without \
+                      it.";
 
 fn span(end: Option<Timestamp>) -> Span {
     Span { start: now(), end }

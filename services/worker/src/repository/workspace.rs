@@ -153,10 +153,13 @@ pub(crate) fn failure(status: &Status) -> message::Error {
             "The sandbox service does not answer; try again later",
         );
     }
-    let code = rpc::status::code_of(status).unwrap_or_else(|| "workspace_failed".to_owned());
-    let text = match code.as_str() {
+    let code = match rpc::status::code_of(status) {
         // A loop calls for files only after it opened them.
-        LOST | "workspace_missing" => format!(
+        Some(code) if code == "workspace_missing" => LOST.to_owned(),
+        code => code.unwrap_or_else(|| "workspace_failed".to_owned()),
+    };
+    let text = match code.as_str() {
+        LOST => format!(
             "The sandbox machine lost the files of this session, with all changes that were not exported. To continue with the \
              files that the session began with, run `flotilla restart-workspace` ({LOST})"
         ),

@@ -72,6 +72,8 @@ struct OutputExcerpt {
     side: Bounds,
 }
 
+/// Bytes at the end of an output in which words about a missing network count although the command succeeded.
+const NETWORK_ERROR_BYTES: usize = 1_024;
 /// The note after a command that failed because it found no network.
 const NO_NETWORK: &str = "The sandbox has no network, so retrying does not help. `webfetch` reads public pages; packages must be in \
                           the repository or on the sandbox machine, which its operator can change.";
@@ -337,18 +339,28 @@ pub(crate) fn text_for_model(output: &Arc<String>, metadata: &Map<String, Value>
     Arc::clone(output)
 }
 
-/// Whether the output of a failed command says that it found no network, in the words of libc, curl, git, pip, npm and cargo.
-fn needs_network(output: &str) -> bool {
-    const WORDS: [&str; 8] = [
-        "Could not resolve host",
-        "Temporary failure in name resolution",
-        "Name or service not known",
-        "Network is unreachable",
-        "No matching distribution found",
-        "EAI_AGAIN",
-        "ENOTFOUND",
-        "Couldn't resolve host",
+/// Whether the output of a command says that it found no network, in the words of libc, curl, git, pip, npm, cargo, apt, Go and Java. The
+/// exit code proves little: in `pip install x | tail` it is that of `tail`. If it is 0, only the end of the output counts, because a
+/// command may also print a file that has such words.
+fn needs_network(exit_code: i32, output: &str) -> bool {
+    const WORDS: [&str; 14] = [
+        "could not resolve host",
+        "couldn't resolve host",
+        "unable to resolve host",
+        "failed to lookup address information",
+        "temporary failure in name resolution",
+        "temporary failure resolving",
+        "name or service not known",
+        "network is unreachable",
+        "no matching distribution found",
+        "no such host",
+        "unknownhostexception",
+        "eai_again",
+        "enotfound",
+        "dial tcp: lookup",
     ];
+    let output = if exit_code == 0 { text::tail(output, NETWORK_ERROR_BYTES) } else { output };
+    let output = output.to_ascii_lowercase();
     WORDS.iter().any(|word| output.contains(word))
 }
 
@@ -375,7 +387,7 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     let message = Some(exit.message.clone()).filter(|message| !message.is_empty());
     let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || message.is_none();
     let how = how.filter(|_| adds);
-    let offline = (exit.code != 0 && needs_network(&output)).then(|| NO_NETWORK.to_owned());
+    let offline = needs_network(exit.code, &output).then(|| NO_NETWORK.to_owned());
     let notes: Vec<String> = how.into_iter().chain(message).chain(dropped).chain(offline).collect();
     match (output.is_empty(), notes.is_empty()) {
         (true, true) => "(no output)".to_owned(),
@@ -461,7 +473,16 @@ mod tests {
         let pip = "ERROR: No matching distribution found for requests";
         let text = answer(&exit(ExecEnd::Exited, 1, 0), pip.to_owned());
         assert!(text.starts_with(pip) && text.contains("The sandbox has no network"), "{text}");
-        assert_eq!(answer(&exit(ExecEnd::Exited, 0, 0), pip.to_owned()), pip, "the command succeeded");
+        assert!(answer(&exit(ExecEnd::Exited, 0, 0), pip.to_owned()).contains("The sandbox has no network"));
+        let printed = format!("{pip}\n{}", "more text\n".repeat(200));
+        assert_eq!(answer(&exit(ExecEnd::Exited, 0, 0), printed.clone()), printed, "a file with such words");
+        for line in [
+            "Could not resolve host: x",
+            "dial tcp: lookup x: no such host",
+            "E: Temporary failure resolving 'x'",
+        ] {
+            assert!(needs_network(1, line), "{line}");
+        }
         let cleaned = v1::ExecExit { in_new_sandbox: true, ..exit(ExecEnd::Exited, 0, 0) };
         let Output { text, metadata, .. } = output_of(&cleaned, &OutputExcerpt::new(Bounds::default()));
         assert_eq!(text, "(no output)");

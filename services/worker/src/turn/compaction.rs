@@ -39,7 +39,7 @@ const CONTINUE_TEXT: &str =
 /// The inputs of the decision whether a summary is needed.
 #[derive(Debug, Clone, Copy)]
 struct RoomFacts {
-    /// Whether the newest answer filled the context of the model that answers next.
+    /// Whether the newest answer filled the context of the model that answers next, or the conversation is too large for memory.
     is_full: bool,
     /// Whether settings allow summaries that no person requests.
     is_automatic: bool,
@@ -74,16 +74,17 @@ pub(super) fn with_context_room(
     opening: &Opening,
     models: Models<'_>,
 ) -> View {
-    let used = session.conversation().used();
+    let (used, is_heavy) = (session.conversation().used(), session.conversation().is_heavy());
     let overflowed = view.last.as_ref().is_some_and(|last| last.overflowed);
     let user = session.newest_user().and_then(|user| models.choose(user));
     let model = user.and_then(|user| models.find(&user.model.model));
     let facts = RoomFacts {
-        is_full: model
-            .zip(used)
-            .is_some_and(|((_, model), used)| window(models.settings, &model).is_filled_by(&used)),
+        is_full: is_heavy
+            || model
+                .zip(used)
+                .is_some_and(|((_, model), used)| window(models.settings, &model).is_filled_by(&used)),
         is_automatic: models.settings.compaction.auto != Some(false),
-        is_prepared: used.is_none() && !overflowed || opening.is_guided(session),
+        is_prepared: used.is_none() && !overflowed && !is_heavy || opening.is_guided(session),
     };
     facts.apply(view)
 }

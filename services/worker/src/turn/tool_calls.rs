@@ -14,6 +14,7 @@ use crate::{
         media,
         outcome::{Output, ToolError},
         registry,
+        tool::Tool,
     },
     turn::prompt::commands,
 };
@@ -145,7 +146,7 @@ impl LoopCall {
     pub(super) async fn reject(&self, session: &mut Session) -> Result<Signal, WriteError> {
         let state = ToolState::Error {
             input: self.tool.state.input().clone(),
-            error: "The person refused this call.".to_owned(),
+            error: rejection(&self.tool.tool).to_owned(),
             metadata: Some(marks::rejected()),
             time: Span { start: now(), end: Some(now()) },
         };
@@ -156,6 +157,15 @@ impl LoopCall {
         let events = session.tool_event(&self.call_id, state).into_iter().collect();
         session.write(events, Progress::Made).await?;
         Ok(Signal::ToolEnded(self.call_id.clone()))
+    }
+}
+
+/// The error of a call that a person rejected, in OpenCode's words: its terminal client strikes such calls through.
+fn rejection(tool: &str) -> &'static str {
+    if tool == Tool::Question.name() {
+        "The user dismissed this question"
+    } else {
+        "The user rejected permission to use this specific tool call."
     }
 }
 

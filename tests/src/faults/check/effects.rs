@@ -14,7 +14,7 @@ const ABORT_US: i64 = 5_000_000;
 const ABORTED: &str = "User aborted the command";
 /// The texts that tell the model that a command did not start.
 const NOT_STARTED: [&str; 3] =
-    ["interrupted before it started", "No person answered in time", "The person refused this call"];
+    ["interrupted before it started", "No person answered in time", "The user rejected permission"];
 
 fn by_canary(history: &History) -> BTreeMap<&str, Vec<&Effect>> {
     let mut effects: BTreeMap<&str, Vec<&Effect>> = BTreeMap::new();

@@ -5,6 +5,7 @@ use e2e::{
     Stack,
     turn::{bash, task},
 };
+use rpc::v1;
 use serde_json::{Value, json};
 
 /// A session whose commands and changes of files need a person's permission, and a subscriber of its events.
@@ -131,6 +132,10 @@ async fn a_permission_to_change_files_shows_the_files_and_the_change() {
         let metadata = &permission["properties"]["metadata"];
         assert_eq!(metadata["filepath"], files, "{permission}");
         assert!(metadata["diff"].as_str().is_some_and(|diff| diff.contains(change)), "{permission}");
+        let request = v1::ListPermissionsRequest { session_id: session.clone(), ..Default::default() };
+        let listed =
+            stack.api.permissions().list_permissions(request).await.unwrap().into_inner().permissions;
+        assert_eq!(metadata["diff"], listed[0].diff, "over gRPC too");
         let id = permission["properties"]["id"].as_str().unwrap();
         client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
         events.until_session("session.idle", &session).await;

@@ -50,7 +50,7 @@ async fn permreject() {
         answer: Answer::Permission(PermissionAnswer::Reject, ""),
         expected: &[
             "user: text(@tool bash {\"command\":\"pwd\"})",
-            "build tool-calls: bash error(The person refused this call.)",
+            "build tool-calls: bash error(The user rejected permission to use this specific tool call.)",
         ],
         ..ASKING
     })
@@ -64,7 +64,7 @@ async fn permrejectmsg() {
         answer: Answer::Permission(PermissionAnswer::Reject, "use id instead"),
         expected: &[
             "user: text(@tool bash {\"command\":\"whoami\"})",
-            "build tool-calls: bash error(The person refused this call and says: use id instead)",
+            "build tool-calls: bash error(The user rejected permission to use this specific tool call )",
             "build stop: text(with id then)",
         ],
         ..ASKING
@@ -90,7 +90,7 @@ async fn questionreject() {
         answer: Answer::Question(None),
         expected: &[
             "user: text(@tool question {\"questions\":[{\"question\":\"Which?\",\"header\":\")",
-            "build tool-calls: question error(The person refused this call.)",
+            "build tool-calls: question error(The user dismissed this question)",
         ],
         ..PLAIN
     })

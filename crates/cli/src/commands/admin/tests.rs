@@ -28,17 +28,13 @@ async fn orders_reach_the_gateway() {
         ("release ses_1 --tenant b", "release ses_1 of id-of-b"),
         ("kill ses_1 --reason loops", "kill ses_1 of : loops"),
         ("kill ses_1 --tenant id-of-a", "kill ses_1 of id-of-a: "),
-        ("tenant b", ""),
-        ("tenant id-of-b --weight 3", "tenant id-of-b 0 3"),
-        ("tenant a --running-max 7", "tenant id-of-a 7 0"),
     ] {
         let fake = Fake::default();
         assert_eq!(admin(&fake, line).await.unwrap(), Exit::Done, "{line}");
         assert_eq!(fake.0.lock().unwrap().orders.join(","), want, "{line}");
     }
-    let error = admin(&Fake::default(), "tenant nobody").await.unwrap_err();
-    assert_eq!(error.to_string(), "no such tenant: nobody");
-    assert!(Cli::try_parse_from(["flotilla", "admin", "tenant", "a", "--weight", "0"]).is_err());
+    let error = admin(&Fake::default(), "kill ses_1 --tenant nobody").await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no tenant nobody; `flotilla tenant ls` lists them");
 }
 
 /// Compares a table, which must fit into 80 columns.
@@ -130,22 +126,5 @@ fn sessions_show_who_has_them_or_why_nobody_has() {
 {ID}  running      1 min      1  worker-1
 "
         ),
-    );
-}
-
-#[test]
-fn a_tenant_is_one_line() {
-    let tenant = Tenant {
-        name: "dev".to_owned(),
-        id: "01a1fb3c-eb5f-7c1f-8a2f-7f6b0a4f8a11".to_owned(),
-        running_max: 20,
-        weight: 1,
-        created_at_ms: 0,
-    };
-    check(
-        &tenant_table(&[tenant], NOW_MS, Paint::Plain),
-        "TENANT  ID                                    RUNNING MAX  SHARE
-dev     01a1fb3c-eb5f-7c1f-8a2f-7f6b0a4f8a11  20           1
-",
     );
 }

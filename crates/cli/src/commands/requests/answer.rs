@@ -5,7 +5,8 @@ use crate::{
     exit::Exit,
     terminal::{
         out,
-        paint::{harmless, one_line},
+        paint::{Paint, harmless, one_line},
+        show,
     },
 };
 use anyhow::{Result, bail};
@@ -18,6 +19,8 @@ use serde_json::{Value, json};
 
 /// Characters of a request's text.
 const ASKED_CHARS: usize = 90;
+/// Lines of a change in a list of requests.
+const DIFF_LINES_MAX: usize = 40;
 
 /// `flotilla answer`.
 #[derive(Debug, clap::Args)]
@@ -104,6 +107,21 @@ impl Open {
         format!("{}  {}", self.id(), one_line(&self.words(), ASKED_CHARS))
     }
 
+    /// Returns the change of files that it asks for, indented; empty for other requests. The terminal obeys nothing that a model wrote.
+    fn diff(&self, paint: Paint) -> String {
+        let Self::Permission(permission) = self else { return String::new() };
+        let mut lines = permission.diff.lines();
+        let mut text: String = lines
+            .by_ref()
+            .take(DIFF_LINES_MAX)
+            .map(|line| format!("    {}\n", show::diff_line(line, paint)))
+            .collect();
+        if permission.is_diff_cut || lines.next().is_some() {
+            text.push_str("    … the change is longer; `--json` shows up to 16 KiB of it\n");
+        }
+        text
+    }
+
     /// Returns the command that answers it. The command contains nothing that a model wrote, because people copy it
     /// into a shell.
     pub(crate) fn command(&self) -> String {
@@ -120,7 +138,7 @@ impl Open {
             Self::Permission(permission) => json!({
                 "id": permission.id, "session_id": permission.session_id, "permission": permission.permission,
                 "patterns": permission.patterns, "always": permission.always, "asked_at_ms": permission.asked_at_ms,
-                "expires_at_ms": permission.expires_at_ms,
+                "expires_at_ms": permission.expires_at_ms, "diff": permission.diff, "is_diff_cut": permission.is_diff_cut,
             }),
             Self::Question(question) => json!({
                 "id": question.id, "session_id": question.session_id, "asked_at_ms": question.asked_at_ms,
@@ -190,14 +208,14 @@ pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> 
         open.retain(|open| open.id() == id);
     }
     if arguments.answers.is_empty() && !arguments.reject {
-        return show(&open, arguments.json);
+        return print(&open, arguments.json);
     }
     if !is_session && open.is_empty() {
         // The request is closed or unknown. The server says which, and who closed it.
         open.push(unknown(id)?);
     }
     if is_session && open.iter().all(|open| open.session_id() != id) {
-        show(&open, arguments.json)?;
+        print(&open, arguments.json)?;
         let below = if open.is_empty() { "" } else { " of its own; answer its subtasks by the ids above" };
         bail!("session {id} has no open request{below}");
     }
@@ -206,7 +224,7 @@ pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> 
     let has = |kind: fn(&Open) -> bool| open.iter().any(kind);
     let questions = open.iter().filter(|open| matches!(open, Open::Question(_))).count();
     if questions > 1 || (questions == 1 && has(|open| matches!(open, Open::Permission(_)))) {
-        show(&open, arguments.json)?;
+        print(&open, arguments.json)?;
         bail!("session {id} has several open requests; answer each by its own id");
     }
     let mut exit = Exit::Done;
@@ -227,12 +245,18 @@ pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> 
     Ok(exit)
 }
 
-fn show(open: &[Open], json: bool) -> Result<Exit> {
+fn print(open: &[Open], json: bool) -> Result<Exit> {
     for open in open {
         if json {
             out::line(&open.to_json().to_string())?;
         } else {
-            out::line(&format!("{}\n  {}  session {}", open.line(), open.command(), open.session_id()))?;
+            let diff = open.diff(Paint::for_stdout());
+            out::line(&format!(
+                "{}\n{diff}  {}  session {}",
+                open.line(),
+                open.command(),
+                open.session_id()
+            ))?;
         }
     }
     if open.is_empty() && !json {

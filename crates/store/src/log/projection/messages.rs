@@ -5,6 +5,7 @@ use domain::{
     conversation::{message::Message, part::Part},
     ids::{MessageId, PartId},
 };
+use serde_json::value::to_raw_value;
 use sqlx::types::Json;
 
 /// Writes a message. It keeps the position of its first event.
@@ -31,9 +32,12 @@ pub(crate) async fn upsert_message(
 
 /// Writes a part. It keeps the position of its first event.
 pub(crate) async fn upsert_part(tx: &mut Tx, scope: &Scope<'_>, part: &Part, seq: u64) -> Result<(), Error> {
+    let data = to_raw_value(part).map_err(|error| sqlx::Error::Encode(error.into()))?;
     sqlx::query(
-        "insert into part (tenant_id, session_id, message_id, id, seq, kind, data) values ($1, $2, $3, $4, $5, $6, $7)
-         on conflict (tenant_id, session_id, message_id, id) do update set kind = excluded.kind, data = excluded.data",
+        "insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
+         values ($1, $2, $3, $4, $5, $6, $7, $8)
+         on conflict (tenant_id, session_id, message_id, id) do update
+            set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes",
     )
     .bind(scope.tenant.0)
     .bind(scope.session.as_str())
@@ -41,7 +45,8 @@ pub(crate) async fn upsert_part(tx: &mut Tx, scope: &Scope<'_>, part: &Part, seq
     .bind(part.id.as_str())
     .bind(signed(seq))
     .bind(part.body.kind())
-    .bind(Json(part))
+    .bind(Json(&data))
+    .bind(i32::try_from(data.get().len()).unwrap_or(i32::MAX))
     .execute(&mut **tx)
     .await?;
     Ok(())

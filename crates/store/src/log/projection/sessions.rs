@@ -42,6 +42,17 @@ pub(crate) async fn charge(tx: &mut Tx, scope: &Scope<'_>, entries: &[Entry]) ->
     read_info(tx, scope).await
 }
 
+/// Forgets the size of the prompts that a summary replaces. Prompts that came while the model wrote the summary are forgotten too; the
+/// bound then allows that many more.
+pub(crate) async fn forget_prompt_bytes(tx: &mut Tx, scope: &Scope<'_>) -> Result<(), Error> {
+    sqlx::query("update session_run set prompt_bytes = 0 where tenant_id = $1 and session_id = $2")
+        .bind(scope.tenant.0)
+        .bind(scope.session.as_str())
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
 /// Sets the title unless a person renamed the session meanwhile, and adds the cost of the model calls.
 pub(crate) async fn set_title(tx: &mut Tx, scope: &Scope<'_>, title: &Title) -> Result<Info, Error> {
     if let Some(text) = &title.title {

@@ -2,12 +2,16 @@
 
 use crate::world::{Running, World};
 use domain::{
+    conversation::message,
     event::{Event, IDLE, StoredEvent},
-    limits::EVENTS_PAGE,
+    limits::{EVENTS_PAGE, EVENTS_PAGE_BYTES},
 };
 use store::{
     error::{Entity, Error},
-    log::{events::Head, record::Progress},
+    log::{
+        events::{EventPage, Head},
+        record::Progress,
+    },
 };
 use testkit::sample::NOW;
 
@@ -33,11 +37,12 @@ async fn events_are_read_after_a_position_up_to_the_head() {
     let (store, tenant, session) = (&world.store, world.tenant, &running.session);
     assert_eq!(
         store.list_events(tenant, session, 3, 10).await.unwrap(),
-        [want],
+        EventPage { events: vec![want], has_more: false },
         "identical to the published bytes"
     );
-    let kinds: Vec<_> =
-        store.list_events(tenant, session, 0, 3).await.unwrap().into_iter().map(|e| e.kind).collect();
+    let page = store.list_events(tenant, session, 0, 3).await.unwrap();
+    assert!(page.has_more);
+    let kinds: Vec<_> = page.events.into_iter().map(|event| event.kind).collect();
     assert_eq!(kinds, ["session.created", "message.updated", "message.part.updated"]);
     assert_eq!(store.get_head(tenant, session).await.unwrap(), Head { seq: 4, epoch: 1 });
     let mut pages = store.event_pages(tenant, session.clone(), 2);
@@ -66,6 +71,22 @@ async fn a_long_log_is_read_page_by_page() {
         seqs.extend(events.into_iter().map(|event| event.seq));
     }
     assert_eq!(seqs, (1..=written).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_page_ends_where_its_bytes_do_but_is_never_empty() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let bytes = usize::try_from(EVENTS_PAGE_BYTES).unwrap();
+    let texts = [2 * bytes, bytes / 2, bytes / 3, bytes / 3].map(|bytes| "x".repeat(bytes));
+    let changes = texts.map(|text| world.change(Event::SessionError(message::Error::coded("failed", text))));
+    world.store.append(&running.write(1), &changes, 0, Progress::Made, NOW).await.unwrap();
+    let mut pages = world.store.event_pages(world.tenant, running.session.clone(), 3);
+    let mut seqs = vec![];
+    while let Some(events) = pages.next().await.unwrap() {
+        seqs.push(events.into_iter().map(|event| event.seq).collect::<Vec<_>>());
+    }
+    assert_eq!(seqs, [vec![4], vec![5, 6, 7]], "the event that exceeds the bytes is the last of its page");
 }
 
 /// Writes this number of events, and returns the position of the last one.

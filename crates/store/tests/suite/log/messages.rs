@@ -4,10 +4,11 @@ use crate::world::World;
 use domain::{
     conversation::{
         message::{Message, User},
-        part::{Body, Part, attached::Compaction},
+        part::{Body, Part, Text, attached::Compaction},
     },
     event::Event,
     ids::{MessageId, PartId, SessionId},
+    limits::MESSAGES_PAGE_BYTES,
 };
 use store::{
     Page,
@@ -38,14 +39,64 @@ async fn pages_start_at_the_newest_message_and_read_forwards() {
         world.store.list_messages(world.tenant, &session, &page).await.unwrap()
     };
     let newest = list(2, None).await;
+    assert!(newest.has_more);
+    let newest = newest.entries;
     assert_eq!(ids(&newest), want[1..]);
     assert!(newest.iter().all(|entry| entry.parts.len() == 1 && entry.parts[0].0 == entry.seq + 1));
-    assert_eq!(ids(&list(2, Some(newest[0].seq)).await), want[..1]);
-    assert_eq!(ids(&list(0, None).await), want);
+    let oldest = list(2, Some(newest[0].seq)).await;
+    assert_eq!((ids(&oldest.entries), oldest.has_more), (want[..1].to_vec(), false));
+    assert_eq!(ids(&list(0, None).await.entries), want);
     let after = async |seq, limit| {
-        ids(&world.store.list_messages_after(world.tenant, &session, seq, limit).await.unwrap())
+        ids(&world.store.list_messages_after(world.tenant, &session, seq, limit).await.unwrap().entries)
     };
     assert_eq!((after(0, 2).await, after(newest[0].seq, 9).await), (want[..2].to_vec(), want[2..].to_vec()));
+}
+
+#[tokio::test]
+async fn a_page_of_messages_ends_where_its_bytes_do_but_is_never_empty() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let third = usize::try_from(MESSAGES_PAGE_BYTES).unwrap() / 3;
+    let mut want = vec![];
+    for (name, bytes) in [("a", third), ("b", third), ("c", 4 * third), ("d", third)] {
+        let mut prompt = world.prompt(&session, name);
+        prompt.parts[0].body = Body::Text(Text { text: "x".repeat(bytes), ..Text::default() });
+        world.store.accept_prompt(world.tenant, &prompt, NOW).await.unwrap();
+        want.push(prompt.user.id.to_string());
+    }
+    let newest = async |cursor: Option<u64>| {
+        let page = Page { limit: 9, cursor: cursor.map(|seq| seq.to_string()) };
+        world.store.list_messages(world.tenant, &session, &page).await.unwrap()
+    };
+    let (mut cursor, mut pages) = (None, vec![]);
+    loop {
+        let page = newest(cursor).await;
+        cursor = page.entries.first().map(|entry| entry.seq);
+        pages.push(ids(&page.entries));
+        if !page.has_more {
+            break;
+        }
+    }
+    assert_eq!(pages, [want[3..].to_vec(), want[2..3].to_vec(), want[..2].to_vec()]);
+    let oldest = world.store.list_messages_after(world.tenant, &session, 0, 9).await.unwrap();
+    assert_eq!((ids(&oldest.entries), oldest.has_more), (want[..2].to_vec(), true));
+}
+
+#[tokio::test]
+async fn the_newest_answer_is_found_behind_later_prompts() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let (store, tenant) = (world.store.clone(), world.tenant);
+    assert_eq!(store.find_newest_answer(tenant, &running.session).await.unwrap(), None);
+    let prompt =
+        store.list_messages(tenant, &running.session, &Page::default()).await.unwrap().entries.remove(0);
+    let answer = world.sample.assistant(&running.session, prompt.message.id());
+    let id = answer.id.clone();
+    let change = world.change(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(answer)))));
+    store.append(&running.write(1), &[change], 0, Progress::Made, NOW).await.unwrap();
+    world.accept(&running.session, "another prompt").await;
+    let newest = store.find_newest_answer(tenant, &running.session).await.unwrap();
+    assert_eq!(newest.map(|entry| entry.message.id().clone()), Some(id));
 }
 
 #[tokio::test]

@@ -42,7 +42,8 @@ async fn changes_reach_their_tables() {
     let mut world = World::new().await;
     let running = world.running().await;
     let session = running.session.clone();
-    let prompt = world.store.list_messages(world.tenant, &session, &store::Page::default()).await.unwrap();
+    let prompt =
+        world.store.list_messages(world.tenant, &session, &store::Page::default()).await.unwrap().entries;
     let mut answer = world.sample.assistant(&session, prompt[0].message.id());
     let (kept, gone) =
         (world.sample.text(&session, &answer.id, "Hel"), world.sample.text(&session, &answer.id, "x"));

@@ -11,7 +11,7 @@ use domain::{
 };
 use store::{
     error::{Entity, Error},
-    log::record::Progress,
+    log::{messages::MessageWithParts, record::Progress},
     session::forks::NewFork,
 };
 use testkit::sample::NOW;
@@ -31,35 +31,52 @@ async fn a_fork_has_the_rules_of_its_origin_and_the_given_history() {
         Event::MessageUpdated(Box::new(Message::User(user.clone()))),
         Event::PartUpdated { part: Box::new(part), at: NOW },
     ];
-    let history = events.map(|event| world.change(event));
-    let event = world.sample.event();
-    let forked = world
-        .store
-        .fork_session(
-            world.tenant,
-            NewFork { origin: &origin.id, session: &new, event_id: &event, history: &history },
-            NOW,
-        )
-        .await
-        .unwrap();
-    let kinds: Vec<&str> = forked.1.iter().map(|event| event.kind.as_str()).collect();
-    assert_eq!(kinds, ["session.created", "message.updated", "message.part.updated"]);
-    assert_eq!(world.gap_free(&new.id).await, 3);
+    let mut history = events.map(|event| world.change(event)).to_vec();
+    for text in ["copied", "not copied"] {
+        world.accept(&origin.id, text).await;
+    }
+    let messages = world.store.load_outline(world.tenant, &origin.id).await.unwrap();
+    let (event, before_seq) = (world.sample.event(), messages[1].seq);
+    let fork = NewFork { origin: &origin.id, session: &new, event_id: &event, before_seq };
+    let mut copied = vec![];
+    let mut copy = |entries: &[MessageWithParts]| {
+        copied.extend(entries.iter().map(|entry| entry.message.id().clone()));
+        std::mem::take(&mut history)
+    };
+    let fork = world.store.fork_session(world.tenant, fork, &mut copy, NOW).await.unwrap();
+    assert_eq!(copied, [messages[0].id.clone()]);
+    assert_eq!(fork.created.map(|event| event.kind).as_deref(), Some("session.created"));
+    assert_eq!((world.gap_free(&new.id).await, fork.session.event_seq), (3, 3));
     let talk = world.store.load_conversation(world.tenant, &new.id, 0).await.unwrap();
     assert_eq!((talk.len(), talk[0].message.id(), talk[0].parts.len()), (1, &user.id, 1));
     let of = |session: &store::session::row::Session| session.permissions.clone();
     let stored_origin = world.store.get_session(world.tenant, &origin.id).await.unwrap();
-    assert_eq!((of(&forked.0), of(&forked.0).len()), (of(&stored_origin), 2));
+    assert_eq!((of(&fork.session), of(&fork.session).len()), (of(&stored_origin), 2));
+    let bytes = "select count(distinct prompt_bytes) from session_run where prompt_bytes > 0";
+    assert_eq!(world.number(bytes).await, 1, "the fork counts the prompts of its origin");
     let (other, missing, event) = (world.sample.tenant(), world.new_session(), world.sample.event());
-    let hidden = world
-        .store
-        .fork_session(
-            other,
-            NewFork { origin: &origin.id, session: &missing, event_id: &event, history: &[] },
-            NOW,
-        )
-        .await;
+    let fork = NewFork { origin: &origin.id, session: &missing, event_id: &event, before_seq };
+    let hidden = world.store.fork_session(other, fork, &mut |_| vec![], NOW).await;
     assert!(matches!(hidden, Err(Error::NotFound(Entity::Session))));
+}
+
+#[tokio::test]
+async fn a_long_history_is_copied_page_by_page() {
+    let mut world = World::new().await;
+    let origin = world.session().await;
+    for number in 0..=200 {
+        world.accept(&origin, &format!("prompt {number}")).await;
+    }
+    let (new, event) = (world.new_session(), world.sample.event());
+    let fork = NewFork { origin: &origin, session: &new, event_id: &event, before_seq: u64::MAX };
+    let (mut pages, mut change) = (vec![], vec![world.change(Event::SessionReleased)]);
+    let mut copy = |entries: &[MessageWithParts]| {
+        pages.push(entries.len());
+        std::mem::take(&mut change)
+    };
+    let fork = world.store.fork_session(world.tenant, fork, &mut copy, NOW).await.unwrap();
+    assert_eq!((pages, fork.session.event_seq), (vec![200, 1], 2));
+    assert_eq!(world.gap_free(&new.id).await, 2);
 }
 
 #[tokio::test]

@@ -1,9 +1,19 @@
 //! The mailbox: a prompt is accepted once, wakes its session once, and is never lost.
 
 use crate::world::{World, beat};
-use domain::{conversation::message::Message, ids::SessionId, limits, session::Phase};
+use domain::{
+    conversation::{
+        message::Message,
+        part::{Body, Text},
+    },
+    event::Event,
+    ids::SessionId,
+    limits,
+    session::Phase,
+};
 use store::{
     error::{Entity, Error},
+    log::record::Progress,
     session::{
         forks::NewFork,
         inputs::{Reply, VariantChoice},
@@ -171,6 +181,31 @@ async fn a_session_with_a_full_mailbox_refuses_prompts() {
 }
 
 #[tokio::test]
+async fn a_session_refuses_prompts_that_its_loop_could_not_load() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let session = running.session.clone();
+    world.sql(&format!("update session_run set prompt_bytes = {}", limits::SESSION_PROMPTS_BYTES_MAX)).await;
+    let mut note = world.prompt(&session, "a note");
+    note.reply = Reply::None;
+    let mut large = world.prompt(&session, "a large prompt");
+    let text = "x".repeat(usize::try_from(limits::SESSION_PROMPT_BEYOND_BYTES).unwrap());
+    large.parts[0].body = Body::Text(Text { text, ..Text::default() });
+    for prompt in [&note, &large] {
+        let result = world.store.accept_prompt(world.tenant, prompt, NOW).await;
+        assert!(matches!(result, Err(Error::PromptsTooLarge { .. })), "{result:?}");
+    }
+    world.accept(&session, "a small prompt").await;
+    let compacted = world.change(Event::SessionCompacted);
+    world.store.append(&running.write(1), &[compacted], 0, Progress::Made, NOW).await.unwrap();
+    for prompt in [&note, &large] {
+        world.store.accept_prompt(world.tenant, prompt, NOW).await.unwrap();
+    }
+    let bytes = world.number("select prompt_bytes from session_run").await;
+    assert!(bytes > i64::try_from(limits::SESSION_PROMPT_BEYOND_BYTES).unwrap());
+}
+
+#[tokio::test]
 async fn a_prompt_wakes_a_waiting_session_and_leaves_a_running_one_to_its_loop() {
     let mut world = World::new().await;
     for (phase, want) in [(3, Phase::Runnable), (2, Phase::Running)] {
@@ -282,8 +317,8 @@ async fn a_prompt_without_a_variant_gets_the_last_chosen_one_and_so_does_a_fork(
     chosen.variant = named("low");
     world.store.accept_prompt(world.tenant, &chosen, NOW).await.unwrap();
     let (new, event) = (world.new_session(), world.sample.event());
-    let fork = NewFork { origin: &session, session: &new, event_id: &event, history: &[] };
-    world.store.fork_session(world.tenant, fork, NOW).await.unwrap();
+    let fork = NewFork { origin: &session, session: &new, event_id: &event, before_seq: 0 };
+    world.store.fork_session(world.tenant, fork, &mut |_| vec![], NOW).await.unwrap();
     world.accept(&new.id, "in the fork").await;
     assert_eq!(newest_variant(&world, &new.id).await.as_deref(), Some("low"));
 }

@@ -35,7 +35,7 @@ async fn a_new_session_is_idle_and_has_one_event() {
         (events[0].seq, events[0].id.as_str(), events[0].kind.as_str()),
         (1, event.as_str(), "session.created")
     );
-    assert_eq!(events, world.store.list_events(world.tenant, &new.id, 0, 10).await.unwrap());
+    assert_eq!(events, world.store.list_events(world.tenant, &new.id, 0, 10).await.unwrap().events);
     assert_eq!(world.store.get_session(world.tenant, &new.id).await.unwrap(), session);
     let unknown = world.sample.session();
     assert!(matches!(
@@ -75,16 +75,14 @@ async fn a_key_that_named_something_else_is_refused() {
                 .store
                 .fork_session(
                     world.tenant,
-                    NewFork { origin: &new.id, session: &again, event_id: &event, history: &[] },
+                    NewFork { origin: &new.id, session: &again, event_id: &event, before_seq: 0 },
+                    &mut |_| vec![],
                     NOW,
                 )
                 .await;
             if mine == theirs {
-                let of = |result: Result<(Session, Vec<_>), Error>| result.unwrap().0.info.id;
-                assert_eq!(
-                    [found.unwrap().unwrap().info.id, of(creation), of(forked)],
-                    [(); 3].map(|()| new.id.clone())
-                );
+                let sessions = [found.unwrap().unwrap(), creation.unwrap().0, forked.unwrap().session];
+                assert_eq!(sessions.map(|session| session.info.id), [(); 3].map(|()| new.id.clone()));
             } else {
                 assert!(matches!(found, Err(Error::Conflict)), "{mine:?} and {theirs:?}");
                 assert!(matches!((creation, forked), (Err(Error::Conflict), Err(Error::Conflict))));

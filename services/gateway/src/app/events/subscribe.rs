@@ -7,16 +7,16 @@ use crate::{
     ground::{error::Error, scope::Scope},
     streams::{
         backlog::{Backlog, BacklogRange},
+        bounded::ring,
         cursor::{Start, TenantCursor},
         feed::Feed,
-        subscription::{self, Item, Subscription},
-        tenant_subscription::{self, TenantItem, TenantSubscription},
+        subscription::{self, Items, Subscription},
+        tenant_subscription::{self, TenantItems, TenantSubscription},
         update::Update,
     },
 };
 use domain::ids::{ProjectId, SessionId};
 use std::sync::Arc;
-use tokio::sync::{broadcast, mpsc};
 
 /// A client's subscription to a session.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ pub(crate) async fn follow_session(
     gateway: &Gateway,
     principal: &Principal,
     stream: SessionStream,
-) -> Result<mpsc::Receiver<Result<Item, Error>>, Error> {
+) -> Result<Items, Error> {
     let SessionStream { session, start, until_idle_after } = stream;
     let tenant = principal.tenant(Scope::Read)?;
     let subscription = Subscription { tenant, session, start, until_idle_after };
@@ -51,7 +51,7 @@ pub(crate) async fn follow_tenant(
     principal: &Principal,
     project: Option<ProjectId>,
     since: Option<TenantCursor>,
-) -> Result<mpsc::Receiver<Result<TenantItem, Error>>, Error> {
+) -> Result<TenantItems, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     if let Some(project) = &project {
         state.store.get_project(tenant, project).await?;
@@ -63,7 +63,7 @@ pub(crate) async fn follow_tenant(
 /// A tenant's feed. The feed lives as long as this value is held.
 pub(crate) struct JoinedFeed {
     pub(crate) feed: Arc<Feed>,
-    pub(crate) updates: broadcast::Receiver<Arc<Update>>,
+    pub(crate) updates: ring::Receiver<Update>,
 }
 
 /// Joins the tenant's feed, for a protocol that shapes its own stream.

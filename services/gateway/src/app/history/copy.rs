@@ -11,10 +11,10 @@ use domain::{
 };
 use serde_json::Value;
 use std::collections::HashMap;
-use store::log::messages::MessageWithParts;
+use store::log::{messages::MessageWithParts, outline::MessageOutline};
 
 /// Creates the ids of a copy.
-pub(super) trait IdSource {
+pub(super) trait IdSource: Send {
     fn message(&mut self) -> MessageId;
     fn part(&mut self) -> PartId;
 }
@@ -27,51 +27,52 @@ pub(super) struct CopyEnd<'a> {
     pub(super) part: Option<&'a PartId>,
 }
 
-/// The entries to copy; `None` if the message at the end of the copy does not exist.
-pub(super) fn before<'a>(
-    entries: &'a [MessageWithParts],
-    end: &CopyEnd<'_>,
-) -> Option<Vec<&'a MessageWithParts>> {
-    let count = match end.message {
-        None => entries.len(),
-        Some(message) => entries.iter().position(|entry| entry.message.id() == message)?,
-    };
-    let count = if end.part.is_some() { count + 1 } else { count };
-    let is_complete = |entry: &&MessageWithParts| match &entry.message {
-        Message::User(_) => true,
-        Message::Assistant(step) => step.time.completed.is_some(),
-    };
-    Some(entries[..count.min(entries.len())].iter().filter(is_complete).collect())
+impl CopyEnd<'_> {
+    /// The position before which messages are copied; `None` if the message at the end does not exist.
+    pub(super) fn before_seq(&self, outline: &[MessageOutline]) -> Option<u64> {
+        let Some(id) = self.message else { return Some(outline.last().map_or(0, |last| last.seq + 1)) };
+        let message = outline.iter().find(|message| message.id == *id)?;
+        Some(if self.part.is_some() { message.seq + 1 } else { message.seq })
+    }
 }
 
-/// The events that create this history in a new session.
-pub(super) fn events(
-    entries: &[&MessageWithParts],
-    session: &SessionId,
-    end: &CopyEnd<'_>,
-    ids: &mut impl IdSource,
+/// Copies messages in their order, page by page.
+pub(super) struct Copier<'a, I> {
+    ids: I,
+    end: CopyEnd<'a>,
     at: Timestamp,
-) -> Vec<Event> {
-    let mut messages = HashMap::new();
-    let mut parts = HashMap::new();
-    for entry in entries {
-        messages.insert(entry.message.id().clone(), ids.message());
-        parts.extend(entry.parts.iter().map(|(_, part)| (part.id.clone(), ids.part())));
-    }
-    let new = NewIds { session, messages, parts };
-    let mut events = vec![];
-    for entry in entries {
-        events.push(Event::MessageUpdated(Box::new(new.message(&entry.message))));
-        let is_cut = Some(entry.message.id()) == end.message;
-        let stays = |part: &&Part| !is_cut || Some(&part.id) != end.part;
-        let stored_parts = entry.parts.iter().map(|(_, part)| part).take_while(stays);
-        let copied = stored_parts.filter_map(|part| new.part(part));
-        events.extend(copied.map(|part| Event::PartUpdated { part: Box::new(part), at }));
-    }
-    events
+    new: NewIds<'a>,
 }
 
-/// The new ids.
+impl<'a, I: IdSource> Copier<'a, I> {
+    /// Copies to the new session `session`, at the time `at`.
+    pub(super) fn new(session: &'a SessionId, end: CopyEnd<'a>, ids: I, at: Timestamp) -> Self {
+        Self { ids, end, at, new: NewIds { session, messages: HashMap::new(), parts: HashMap::new() } }
+    }
+
+    /// The events that create these messages in the new session.
+    pub(super) fn events(&mut self, entries: &[MessageWithParts]) -> Vec<Event> {
+        let is_complete = |entry: &&MessageWithParts| match &entry.message {
+            Message::User(_) => true,
+            Message::Assistant(step) => step.time.completed.is_some(),
+        };
+        let mut events = vec![];
+        for entry in entries.iter().filter(is_complete) {
+            self.new.messages.insert(entry.message.id().clone(), self.ids.message());
+            let ids = &mut self.ids;
+            self.new.parts.extend(entry.parts.iter().map(|(_, part)| (part.id.clone(), ids.part())));
+            events.push(Event::MessageUpdated(Box::new(self.new.message(&entry.message))));
+            let is_cut = Some(entry.message.id()) == self.end.message;
+            let stays = |part: &&Part| !is_cut || Some(&part.id) != self.end.part;
+            let stored_parts = entry.parts.iter().map(|(_, part)| part).take_while(stays);
+            let copied = stored_parts.filter_map(|part| self.new.part(part));
+            events.extend(copied.map(|part| Event::PartUpdated { part: Box::new(part), at: self.at }));
+        }
+        events
+    }
+}
+
+/// The new ids of what was copied so far.
 struct NewIds<'a> {
     session: &'a SessionId,
     messages: HashMap<MessageId, MessageId>,

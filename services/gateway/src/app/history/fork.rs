@@ -2,7 +2,7 @@
 //! from.
 
 use super::{
-    copy::{self, CopyEnd, IdSource},
+    copy::{self, Copier, CopyEnd, IdSource},
     point,
 };
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
         state::{State, now},
     },
 };
+use bus::feed::News;
 use domain::{
     conversation::message::ModelRef,
     event::Event,
@@ -30,10 +31,11 @@ use store::{
     log::{
         change::{Change, ChangeBody},
         messages::MessageWithParts,
+        outline::MessageOutline,
     },
     session::{
         creation::{IdempotencyKey, NewSession},
-        forks::NewFork,
+        forks::{Fork, NewFork},
         row::Session,
     },
 };
@@ -79,8 +81,8 @@ impl ForkRequest {
 ///
 /// # Errors
 /// `idempotency_key_too_long`, `idempotency_key_invalid`, `idempotency_conflict`, `session_not_found`, `message_not_found`,
-/// `snapshot_unknown`, `workspace_lost`, `base_commit_missing`, `bundle_too_large`, `sandbox_unavailable`, `store_unavailable`. On error no session
-/// was created.
+/// `requests_too_many`, `snapshot_unknown`, `workspace_lost`, `base_commit_missing`, `bundle_too_large`, `history_too_large`, `sandbox_unavailable`,
+/// `store_unavailable`. On error no session was created.
 pub(crate) async fn fork(
     gateway: &Gateway,
     principal: &Principal,
@@ -95,15 +97,16 @@ pub(crate) async fn fork(
     {
         return Ok(fork);
     }
+    let _share = state.heavy_request(tenant).await?;
     let origin = state.store.get_session(tenant, &request.session).await?;
-    let entries = state.store.load_conversation(tenant, &request.session, 0).await?;
-    let end = copy_end(request, &origin, &entries);
-    let entries_copied = copy::before(&entries, &end).ok_or(Error::NotFound(Entity::Message))?;
+    let outline = state.store.load_outline(tenant, &request.session).await?;
+    let end = copy_end(request, &origin, &outline);
+    let before_seq = end.before_seq(&outline).ok_or(Error::NotFound(Entity::Message))?;
     let snapshot = match (request.files, end.message) {
         (ForkFiles::Now, _) | (ForkFiles::Default | ForkFiles::AtMessage, None) => Some(String::new()),
         // No snapshot: the files never changed.
         (ForkFiles::Default | ForkFiles::AtMessage, Some(message)) => {
-            point::state_before(&entries, message).map(ToOwned::to_owned)
+            point::state_before(&outline, message).map(ToOwned::to_owned)
         }
     };
     let id = state.id(SessionId::make);
@@ -111,19 +114,26 @@ pub(crate) async fn fork(
         Some(snapshot) => bundle_files(state, tenant, &origin, &id, snapshot).await?,
         None => None,
     };
-    let events = copy::events(&entries_copied, &id, &end, &mut StateIds(state), now());
-    let history: Vec<Change> = events.into_iter().map(|event| change(state, event)).collect();
-    let new = NewSession { key, ..like(&origin, id, source.unwrap_or_else(|| origin.source.clone())) };
+    let source = source.unwrap_or_else(|| origin.source.clone());
+    let new = NewSession { key, ..like(&origin, id.clone(), source) };
+    let mut copier = Copier::new(&id, end, StateIds(state), now());
+    let mut copy = |entries: &[MessageWithParts]| {
+        copier.events(entries).into_iter().map(|event| change(state, event)).collect()
+    };
     let event = state.id(EventId::make);
-    let fork = NewFork { origin: &request.session, session: &new, event_id: &event, history: &history };
-    let (session, events) = state.store.fork_session(tenant, fork, now()).await?;
-    state.publisher.publish_events(tenant, &session.info.id, &events);
+    let fork = NewFork { origin: &request.session, session: &new, event_id: &event, before_seq };
+    let Fork { session, created } = state.store.fork_session(tenant, fork, &mut copy, now()).await?;
+    if let Some(created) = created {
+        let news = News::Beat { epoch: created.epoch, seq: session.event_seq };
+        state.publisher.publish_events(tenant, &session.info.id, &[created]);
+        state.publisher.publish(tenant, &session.info.id, &news);
+    }
     Ok(session)
 }
 
 /// The end of the copy: the requested message, or an earlier one if the session is reverted to an earlier point.
-fn copy_end<'a>(request: &'a ForkRequest, origin: &'a Session, entries: &[MessageWithParts]) -> CopyEnd<'a> {
-    let position = |id: &MessageId| entries.iter().position(|entry| entry.message.id() == id);
+fn copy_end<'a>(request: &'a ForkRequest, origin: &'a Session, outline: &[MessageOutline]) -> CopyEnd<'a> {
+    let position = |id: &MessageId| outline.iter().position(|message| message.id == *id);
     let before = request.before.as_ref();
     let Some(revert) = &origin.info.revert else { return CopyEnd { message: before, part: None } };
     let is_earlier = before.is_some_and(|before| position(before) <= position(&revert.message_id));

@@ -3,22 +3,21 @@
 use crate::{
     app::ground::{
         gateway::Gateway,
-        page::{List, PageRequest, is_full},
+        page::{List, PageRequest},
     },
     auth::principal::Principal,
     ground::{entity::Entity, error::Error, scope::Scope, state::State},
     streams::event::open_text,
 };
-use domain::{
-    conversation::{message::Message, part::Part},
-    ids::{MessageId, PartId, SessionId, TenantId},
-    limits,
-};
+use domain::ids::{MessageId, PartId, SessionId, TenantId};
 use std::collections::HashMap;
-use store::{Page, log::messages::MessageWithParts};
+use store::{
+    Page,
+    log::messages::{MessagePage, MessageWithParts},
+};
 
-/// Bytes of messages after which a page ends. This leaves room for one more message.
-const MESSAGES_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of the pages of one response, unless the first page is larger.
+const WHOLE_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Lists one page of stored messages: the newest, or those before the cursor, oldest first.
 ///
@@ -55,7 +54,7 @@ pub(crate) async fn list(
     Ok(list)
 }
 
-/// Lists the oldest messages after a position, at most `limit`, oldest first.
+/// Lists one page of the oldest messages after a position, at most `limit`.
 ///
 /// # Errors
 /// `session_not_found`, `store_unavailable`.
@@ -65,12 +64,12 @@ pub(crate) async fn list_after(
     session: &SessionId,
     after: u64,
     limit: u32,
-) -> Result<Vec<MessageWithParts>, Error> {
+) -> Result<MessagePage, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     state.store.get_head(tenant, session).await?;
-    let mut entries = state.store.list_messages_after(tenant, session, after, limit).await?;
-    fill_open_texts(state, tenant, session, &mut entries).await?;
-    Ok(entries)
+    let mut page = state.store.list_messages_after(tenant, session, after, limit).await?;
+    fill_open_texts(state, tenant, session, &mut page.entries).await?;
+    Ok(page)
 }
 
 /// Returns one stored message.
@@ -114,10 +113,8 @@ pub(crate) async fn get_newest_answer(
     session: &SessionId,
 ) -> Result<MessageWithParts, Error> {
     let tenant = principal.tenant(Scope::Read)?;
-    let page = Page { limit: limits::PAGE_MAX, cursor: None };
-    let entries = gateway.state.store.list_messages(tenant, session, &page).await?;
-    let is_answer = |entry: &MessageWithParts| matches!(entry.message, Message::Assistant(_));
-    entries.into_iter().rev().find(is_answer).ok_or(Error::NotFound(Entity::Message))
+    let answer = gateway.state.store.find_newest_answer(tenant, session).await?;
+    answer.ok_or(Error::NotFound(Entity::Message))
 }
 
 /// The length of a list.
@@ -141,30 +138,22 @@ async fn read_pages(
     mut page: Page,
     extent: Extent,
 ) -> Result<List<MessageWithParts>, Error> {
-    let (mut newest_first, mut bytes): (Vec<MessageWithParts>, usize) = (vec![], 0);
+    let mut pages: Vec<Vec<MessageWithParts>> = vec![];
+    let mut bytes = 0;
     let next = loop {
-        let entries = state.store.list_messages(tenant, session, &page).await?;
-        let is_last = !is_full(&page, entries.len());
-        let mut cut = None;
-        for entry in entries.into_iter().rev() {
-            bytes += entry.parts.iter().map(|(_, part)| json_bytes(part)).sum::<usize>();
-            if bytes > MESSAGES_BYTES_MAX && !newest_first.is_empty() {
-                cut = Some((entry.seq + 1).to_string());
-                break;
-            }
-            newest_first.push(entry);
+        let read = state.store.list_messages(tenant, session, &page).await?;
+        bytes += read.bytes;
+        if bytes > WHOLE_ANSWER_BYTES_MAX && !pages.is_empty() {
+            break page.cursor;
         }
-        if cut.is_some() {
-            break cut;
-        }
-        let next = newest_first.last().filter(|_| !is_last).map(|entry| entry.seq.to_string());
+        let next = read.entries.first().filter(|_| read.has_more).map(|entry| entry.seq.to_string());
+        pages.push(read.entries);
         if extent == Extent::OnePage || next.is_none() {
             break next;
         }
         page.cursor = next;
     };
-    newest_first.reverse();
-    Ok(List { entries: newest_first, next })
+    Ok(List { entries: pages.into_iter().rev().flatten().collect(), next })
 }
 
 /// Adds the stored text to open parts.
@@ -195,9 +184,4 @@ pub(in crate::app) async fn fill_open_texts(
         }
     }
     Ok(())
-}
-
-/// Length of a part as JSON.
-fn json_bytes(part: &Part) -> usize {
-    serde_json::to_vec(part).map_or(0, |json| json.len())
 }

@@ -1,11 +1,11 @@
 //! Finds the point that a session is reverted to, and the affected files.
 
 use domain::{
-    conversation::{message::Message, part::Body},
+    conversation::part::Body,
     ids::{MessageId, PartId},
 };
 use rpc::v1;
-use store::log::messages::MessageWithParts;
+use store::log::outline::{MessageOutline, PartOutline};
 
 /// Files in the state of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,39 +34,33 @@ pub(super) struct Point {
 
 /// Finds the point before a message, or before one of its parts. A removed answer includes its prompt, unless a part of the
 /// answer stays.
-pub(super) fn find(
-    entries: &[MessageWithParts],
-    message: &MessageId,
-    part: Option<&PartId>,
-) -> Option<Point> {
-    let at = entries.iter().position(|entry| entry.message.id() == message)?;
+pub(super) fn find(outline: &[MessageOutline], message: &MessageId, part: Option<&PartId>) -> Option<Point> {
+    let at = outline.iter().position(|entry| entry.id == *message)?;
     let (mut first, mut part_count, mut stays) = (at, 0, None);
     if let Some(part) = part {
-        let parts = &entries[at].parts;
-        part_count = parts.iter().position(|(_, known)| known.id == *part)?;
-        let says = |body: &Body| matches!(body, Body::Text(_) | Body::Tool(_));
-        stays = parts[..part_count].iter().any(|(_, part)| says(&part.body)).then(|| part.clone());
+        let parts = &outline[at].parts;
+        part_count = parts.iter().position(|known| known.id == *part)?;
+        stays = parts[..part_count].iter().any(|part| part.is_text_or_tool).then(|| part.clone());
     }
     if stays.is_none() {
         part_count = 0;
-        let is_prompt = |entry: &MessageWithParts| matches!(entry.message, Message::User(_));
-        first = entries[..=at].iter().rposition(is_prompt).unwrap_or(at);
+        first = outline[..=at].iter().rposition(|message| message.is_prompt).unwrap_or(at);
     }
-    let later = entries[first + 1..].iter().flat_map(|entry| &entry.parts);
-    let files = entries[first].parts.iter().skip(part_count).chain(later).filter_map(|(_, part)| {
-        let Body::Patch(patch) = &part.body else { return None };
+    let later = outline[first + 1..].iter().flat_map(|message| &message.parts);
+    let files = outline[first].parts.iter().skip(part_count).chain(later).filter_map(|part| {
+        let Some(Body::Patch(patch)) = &part.state else { return None };
         Some(FilesOfSnapshot { snapshot: patch.hash.clone(), paths: patch.files.clone() })
     });
-    Some(Point { message: entries[first].message.id().clone(), part: stays, files: files.collect() })
+    Some(Point { message: outline[first].id.clone(), part: stays, files: files.collect() })
 }
 
 /// The state of the files before a message: the first snapshot after it, or else the newest one before it.
-pub(super) fn state_before<'a>(entries: &'a [MessageWithParts], message: &MessageId) -> Option<&'a str> {
-    let at = entries.iter().position(|entry| entry.message.id() == message)?;
-    let (earlier, later) = entries.split_at(at);
-    let parts = earlier.iter().rev().flat_map(|entry| entry.parts.iter().rev());
+pub(super) fn state_before<'a>(outline: &'a [MessageOutline], message: &MessageId) -> Option<&'a str> {
+    let at = outline.iter().position(|entry| entry.id == *message)?;
+    let (earlier, later) = outline.split_at(at);
+    let mut states = earlier.iter().rev().flat_map(|message| message.parts.iter().rev()).filter_map(state);
     let newest = || {
-        parts.map(|(_, part)| &part.body).find_map(|body| {
+        states.find_map(|body| {
             if let Body::StepFinish(finish) = body { finish.snapshot.as_deref() } else { own_state(body) }
         })
     };
@@ -74,11 +68,15 @@ pub(super) fn state_before<'a>(entries: &'a [MessageWithParts], message: &Messag
 }
 
 /// The oldest snapshot in a conversation.
-pub(super) fn first_state(entries: &[MessageWithParts]) -> Option<&str> {
-    let parts = entries.iter().flat_map(|entry| &entry.parts);
-    parts.map(|(_, part)| &part.body).find_map(|body| {
+pub(super) fn first_state(outline: &[MessageOutline]) -> Option<&str> {
+    let mut states = outline.iter().flat_map(|message| &message.parts).filter_map(state);
+    states.find_map(|body| {
         if let Body::StepStart(start) = body { start.snapshot.as_deref() } else { own_state(body) }
     })
+}
+
+fn state(part: &PartOutline) -> Option<&Body> {
+    part.state.as_ref()
 }
 
 /// The snapshot in a part of its own.
@@ -90,44 +88,28 @@ fn own_state(body: &Body) -> Option<&str> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
-    use serde_json::{Value, json};
+    use domain::conversation::part::{Patch, StepStart};
 
-    fn entry(seq: u64, info: Value, parts: Vec<Value>) -> MessageWithParts {
-        let id = format!("msg_{seq}");
-        let mut info = info;
-        let base = json!({"id": id, "sessionID": "ses_1", "time": {"created": 1}, "agent": "build"});
-        info.as_object_mut().unwrap().extend(base.as_object().unwrap().clone());
-        let part = |(number, mut part): (usize, Value)| {
-            let base = json!({"id": format!("prt_{seq}{number}"), "messageID": id, "sessionID": "ses_1"});
-            part.as_object_mut().unwrap().extend(base.as_object().unwrap().clone());
-            (seq * 10 + number as u64, serde_json::from_value(part).unwrap())
-        };
-        let parts = parts.into_iter().enumerate().map(part).collect();
-        MessageWithParts { seq, message: serde_json::from_value(info).unwrap(), parts }
+    fn part(message: u64, number: u64, state: Option<Body>) -> PartOutline {
+        let id = format!("prt_{message}{number}").parse().unwrap();
+        PartOutline { id, is_text_or_tool: state.is_none(), state }
     }
 
-    fn prompt(seq: u64) -> MessageWithParts {
-        let model = json!({"providerID": "p", "modelID": "m"});
-        entry(seq, json!({"role": "user", "model": model}), vec![json!({"type": "text", "text": "x"})])
+    fn prompt(seq: u64) -> MessageOutline {
+        let id = format!("msg_{seq}").parse().unwrap();
+        MessageOutline { seq, id, is_prompt: true, parts: vec![part(seq, 0, None)] }
     }
 
-    fn answer(seq: u64, parent: u64, hash: &str) -> MessageWithParts {
-        let info = json!({
-            "role": "assistant", "parentID": format!("msg_{parent}"), "providerID": "p", "modelID": "m",
-            "mode": "build", "path": {"cwd": "/", "root": "/"}, "cost": 0,
-            "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
-        });
-        let parts = vec![
-            json!({"type": "step-start", "snapshot": hash}),
-            json!({"type": "text", "text": "said"}),
-            json!({"type": "text", "text": "more"}),
-            json!({"type": "patch", "hash": hash, "files": [format!("/workspace/{hash}")]}),
-        ];
-        entry(seq, info, parts)
+    fn answer(seq: u64, hash: &str) -> MessageOutline {
+        let start = Body::StepStart(StepStart { snapshot: Some(hash.to_owned()) });
+        let patch = Body::Patch(Patch { hash: hash.to_owned(), files: vec![format!("/workspace/{hash}")] });
+        let states = [Some(start), None, None, Some(patch)];
+        let parts = (0..).zip(states).map(|(number, state)| part(seq, number, state)).collect();
+        MessageOutline { is_prompt: false, parts, ..prompt(seq) }
     }
 
     fn check(message: u64, part: Option<&str>, want: Option<(u64, Option<&str>, &[&str])>) {
-        let talk = [prompt(1), answer(2, 1, "a"), answer(3, 1, "b"), prompt(4), answer(5, 4, "c")];
+        let talk = [prompt(1), answer(2, "a"), answer(3, "b"), prompt(4), answer(5, "c")];
         let part = part.map(|part| part.parse().unwrap());
         let found = find(&talk, &format!("msg_{message}").parse().unwrap(), part.as_ref());
         let want = want.map(|(message, part, hashes)| Point {
@@ -160,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_state_before_a_message_is_the_next_snapshot_or_the_last() {
-        let talk = [prompt(1), answer(2, 1, "a"), prompt(3), answer(4, 3, "b"), prompt(5)];
+        let talk = [prompt(1), answer(2, "a"), prompt(3), answer(4, "b"), prompt(5)];
         let before = |message: u64| state_before(&talk, &format!("msg_{message}").parse().unwrap());
         assert_eq!([before(1), before(3), before(4)], [Some("a"), Some("b"), Some("b")]);
         assert_eq!((before(5), before(9)), (None, None), "no step of these is complete");
@@ -168,6 +150,6 @@ mod tests {
 
     #[test]
     fn the_first_state_is_of_the_first_step() {
-        assert_eq!(first_state(&[prompt(1), answer(2, 1, "a"), answer(3, 1, "b")]), Some("a"));
+        assert_eq!(first_state(&[prompt(1), answer(2, "a"), answer(3, "b")]), Some("a"));
     }
 }

@@ -29,7 +29,7 @@ use std::{
 };
 use store::{
     Store,
-    log::messages::MessageWithParts,
+    log::outline::MessageOutline,
     session::{
         reverts::{Hold, HoldRelease, RevertResult},
         row::Session,
@@ -83,8 +83,8 @@ impl Failure {
 /// another point starts from the files as they were before the first revert.
 ///
 /// # Errors
-/// `session_not_found`, `message_not_found`, `part_not_found`, `session_busy`, `session_quarantined`, `snapshot_unknown`,
-/// `workspace_missing`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`. For the last two, try again.
+/// `session_not_found`, `message_not_found`, `part_not_found`, `requests_too_many`, `session_busy`, `session_quarantined`,
+/// `snapshot_unknown`, `workspace_missing`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`. For the last two, try again.
 pub(crate) async fn revert(
     gateway: &Gateway,
     principal: &Principal,
@@ -92,6 +92,7 @@ pub(crate) async fn revert(
     point: RevertPoint,
 ) -> Result<Session, Error> {
     let tenant = principal.tenant(Scope::Write)?;
+    let _share = gateway.state.heavy_request(tenant).await?;
     with_hold(&gateway.state, tenant, session, Operation::Revert(point)).await
 }
 
@@ -105,6 +106,7 @@ pub(crate) async fn unrevert(
     session: &SessionId,
 ) -> Result<Session, Error> {
     let tenant = principal.tenant(Scope::Write)?;
+    let _share = gateway.state.heavy_request(tenant).await?;
     with_hold(&gateway.state, tenant, session, Operation::Unrevert).await
 }
 
@@ -189,10 +191,9 @@ async fn perform(
     files_done: &AtomicBool,
     operation: Operation,
 ) -> Result<Session, Failure> {
-    let entries = state.store.load_conversation(hold.tenant, &hold.session, 0).await;
-    let entries = entries.map_err(Failure::unchanged)?;
+    let outline = state.store.load_outline(hold.tenant, &hold.session).await.map_err(Failure::unchanged)?;
     let files = Files::new(state.sandbox.files(), hold);
-    let work = Work { state, hold, files_done, files, entries };
+    let work = Work { state, hold, files_done, files, outline };
     match operation {
         Operation::Revert(point) => work.revert(&point.message, point.part.as_ref()).await,
         Operation::Finish => match hold.revert.clone().filter(|_| hold.is_unfinished) {
@@ -209,13 +210,13 @@ struct Work<'a> {
     /// Set when the operation will write no more files.
     files_done: &'a AtomicBool,
     files: Files,
-    entries: Vec<MessageWithParts>,
+    outline: Vec<MessageOutline>,
 }
 
 impl Work<'_> {
     async fn revert(self, message: &MessageId, part: Option<&PartId>) -> Result<Session, Failure> {
         let missing = part.map_or(Entity::Message, |_| Entity::Part);
-        let point = point::find(&self.entries, message, part)
+        let point = point::find(&self.outline, message, part)
             .ok_or_else(|| Failure::unchanged(Error::NotFound(missing)))?;
         let first_snapshot = self.hold.revert.as_ref().and_then(|revert| revert.snapshot.clone());
         let mut revert = Revert {
@@ -283,7 +284,7 @@ impl Work<'_> {
     /// The changes of the session since its first state. A failure is only logged: the sandbox may no longer have that
     /// state.
     async fn total(&self, to: &str) -> Difference {
-        let Some(from) = point::first_state(&self.entries) else { return Difference::default() };
+        let Some(from) = point::first_state(&self.outline) else { return Difference::default() };
         match self.files.diff(from, to).await {
             Ok(difference) => difference,
             Err(status) => {

@@ -64,7 +64,7 @@ pub(crate) async fn diff_message(
 /// Returns the changes of a session's files since it began.
 ///
 /// # Errors
-/// `session_not_found`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox.
+/// `session_not_found`, `store_unavailable`; those of [`diff_workspace`].
 pub(crate) async fn diff_session(
     gateway: &Gateway,
     principal: &Principal,
@@ -78,7 +78,7 @@ pub(crate) async fn diff_session(
 /// Like [`diff_session`], for a session that is already loaded.
 ///
 /// # Errors
-/// `workspace_lost`, `sandbox_unavailable`; refusals of the sandbox.
+/// `requests_too_many`, `workspace_lost`, `sandbox_unavailable`; refusals of the sandbox.
 pub(in crate::app) async fn diff_workspace(
     state: &State,
     tenant: TenantId,
@@ -90,6 +90,7 @@ pub(in crate::app) async fn diff_workspace(
         bytes_max: u32::try_from(limits::DIFF_BYTES_MAX).unwrap_or(u32::MAX),
         workspace_session_id: session.root_id.to_string(),
     };
+    let _share = state.heavy_request(tenant).await?;
     let diff = state.sandbox.files().diff_workspace(request).await;
     let diff = diff.map_err(|status| Error::from(status).about_files(session.has_workspace))?.into_inner();
     let stat = |file: v1::DiffStat| FileStat {
@@ -121,8 +122,8 @@ pub(crate) async fn get_tool_output(
 /// Exports the workspace of a session, with its changes committed under its title.
 ///
 /// # Errors
-/// `session_not_found`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox, also later in the
-/// stream.
+/// `session_not_found`, `requests_too_many`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox, also
+/// later in the stream.
 pub(crate) async fn export(
     gateway: &Gateway,
     principal: &Principal,
@@ -138,9 +139,11 @@ pub(crate) async fn export(
         ..Default::default()
     };
     let failure = move |status| Error::from(status).about_files(session.has_workspace);
+    let share = state.heavy_request(tenant).await?;
     let mut responses = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
     tokio::spawn(async move {
+        let _share = share;
         loop {
             let piece = match responses.message().await {
                 Ok(None) => return,

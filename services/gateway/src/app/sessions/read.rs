@@ -81,7 +81,7 @@ pub(crate) async fn check(gateway: &Gateway, principal: &Principal, id: &Session
 /// Lists sessions, last changed first. If the list contains only waiting sessions, each has the reason for its wait.
 ///
 /// # Errors
-/// `page_too_large`, `cursor_invalid`, `store_unavailable`.
+/// `page_too_large`, `cursor_invalid`, `requests_too_many` for a search, `store_unavailable`.
 pub(crate) async fn list(
     gateway: &Gateway,
     principal: &Principal,
@@ -90,6 +90,10 @@ pub(crate) async fn list(
 ) -> Result<List<SessionView>, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let page = page.check(is_cursor)?;
+    let _share = match filter.search {
+        Some(_) => Some(state.heavy_request(tenant).await?),
+        None => None,
+    };
     let sessions = state.store.list_sessions(tenant, filter, &page).await?;
     let sessions = List::of(&page, sessions, |session| cursor(session.info.time.updated, session));
     let limits = if filter.waiting { Some(Limits::read(state, tenant).await?) } else { None };

@@ -47,6 +47,8 @@ use store::log::messages::MessageWithParts;
 
 /// Events of a page if the client sets no limit.
 const PAGE_DEFAULT: usize = 100;
+/// Bytes of stored events after which a page ends.
+const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -66,14 +68,16 @@ pub(in crate::http) async fn history(
     let mut log = EventLog::open(&gateway, &caller.principal, &session, query.after).await?;
     let limit = query.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX as usize);
     let mut translator = Translator::new(gateway, caller.principal, session);
-    let mut data = vec![];
+    let (mut data, mut bytes) = (vec![], 0);
     while let Some(events) = log.next().await? {
         for event in events {
-            data.extend(translator.translate(&event.into()).await);
-            if data.len() > limit {
-                data.truncate(limit);
+            let is_full = bytes > PAGE_BYTES_MAX;
+            bytes += event.properties.len();
+            let Some(translated) = translator.translate(&event.into()).await else { continue };
+            if is_full || data.len() == limit {
                 return Ok(Json(json!({"data": data, "hasMore": true})));
             }
+            data.push(translated);
         }
     }
     Ok(Json(json!({"data": data, "hasMore": false})))

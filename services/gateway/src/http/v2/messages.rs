@@ -217,7 +217,7 @@ pub(in crate::http) async fn list(
     };
     let query_cursor = query.cursor.as_deref().map(Cursor::read).transpose()?;
     let cursor = query_cursor.unwrap_or(Cursor { order: query.order, from: begin });
-    let (entries, is_full) = read_side(&gateway, &caller, &session, cursor.from, limit).await?;
+    let (entries, has_more) = read_side(&gateway, &caller, &session, cursor.from, limit).await?;
     let (older, newer) = cursor.from.around(&entries);
     let (next, previous) = match cursor.order {
         Order::Asc => (newer, older),
@@ -225,10 +225,10 @@ pub(in crate::http) async fn list(
     };
     let text = |from: Side| Cursor { order: cursor.order, from }.text();
     let mut links = json!({});
-    if is_full || !cursor.is_forward() {
+    if has_more || !cursor.is_forward() {
         links["next"] = text(next).into();
     }
-    if query_cursor.is_some() && (is_full || cursor.is_forward()) {
+    if query_cursor.is_some() && (has_more || cursor.is_forward()) {
         links["previous"] = text(previous).into();
     }
     let mut data: Vec<Value> = entries.iter().filter_map(shape::message).collect();
@@ -238,7 +238,7 @@ pub(in crate::http) async fn list(
     Ok(Json(json!({"data": data, "cursor": links})))
 }
 
-/// The messages on one side of a position, oldest first, and whether there may be more.
+/// The messages on one side of a position, oldest first, and whether there are more.
 async fn read_side(
     gateway: &Gateway,
     caller: &Caller,
@@ -249,9 +249,8 @@ async fn read_side(
     let principal = &caller.principal;
     Ok(match side {
         Side::After(seq) => {
-            let entries = messages::list_after(gateway, principal, session, seq, limit).await?;
-            let is_full = entries.len() >= limit as usize;
-            (entries, is_full)
+            let page = messages::list_after(gateway, principal, session, seq, limit).await?;
+            (page.entries, page.has_more)
         }
         Side::Before(seq) => {
             let page = PageRequest { limit: Some(limit), cursor: Some(seq.to_string()) };

@@ -2,7 +2,7 @@ use super::*;
 use domain::{
     conversation::{
         message::{Error, MessageTime, ModelRef, Path},
-        part::Ran,
+        part::{Ran, Text},
     },
     ids::{MessageId, SessionId, Timestamp},
     money::{Tokens, UsdPicos},
@@ -98,6 +98,26 @@ fn conversation(entries: Vec<MessageWithParts>) -> Conversation {
     let mut conversation = Conversation::default();
     conversation.extend(entries);
     conversation
+}
+
+#[test]
+fn the_size_of_a_conversation_follows_its_parts() {
+    let mut talk = conversation(vec![user(1, "u"), step(2, "a", "u", None, vec![tool("c", None)])]);
+    let before = talk.bytes;
+    assert!(before > 0 && !talk.is_heavy());
+    let message_id = talk.entries[1].message.id().clone();
+    let text = |bytes: usize| {
+        let body = Body::Text(Text { text: "x".repeat(bytes), ..Text::default() });
+        let (id, session_id) = ("prt_text".parse().unwrap(), "ses_1".parse().unwrap());
+        let part = Part { id, session_id, message_id: message_id.clone(), body };
+        Event::PartUpdated { part: Box::new(part), at: Timestamp(1) }
+    };
+    for bytes in [10, HEAVY_BYTES, 20] {
+        talk.apply(&text(bytes), 3);
+        assert_eq!((talk.bytes, talk.is_heavy()), (before + bytes, bytes == HEAVY_BYTES));
+    }
+    talk.apply(&Event::MessageRemoved(message_id.clone()), 4);
+    assert_eq!(talk.bytes, 0);
 }
 
 #[test]

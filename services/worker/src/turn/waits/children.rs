@@ -96,7 +96,7 @@ pub(in crate::turn) async fn dispatch(
     let mut metadata = Map::new();
     metadata.insert("sessionId".to_owned(), json!(child.prompt.user.session_id));
     metadata.insert("parentSessionId".to_owned(), json!(session.record.session()));
-    metadata.insert("model".to_owned(), json!(user.model.model));
+    metadata.insert("model".to_owned(), json!(child.prompt.user.model.model));
     let title = Some(task.description.clone());
     let state = ToolState::Running { input, title, metadata: Some(metadata), time };
     let events = session.tool_event(&call.call_id, state).into_iter().collect();

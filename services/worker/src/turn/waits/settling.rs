@@ -22,6 +22,10 @@ use domain::{
 };
 use store::{people::requests::RequestRecord, session::tree::answers::ChildAnswer};
 
+/// The beginning of the answer to a call that a person rejected with a message, in OpenCode's words.
+const REJECTED_WITH_FEEDBACK: &str =
+    "The user rejected permission to use this specific tool call with the following feedback";
+
 /// What a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallWait {
@@ -136,7 +140,7 @@ pub(super) fn effect_of(body: &RequestBody, is_plan: bool, answer: Answer) -> An
         (
             RequestBody::Permission { .. } | RequestBody::Question { .. },
             Answer::Reject { message: Some(message) },
-        ) => AnswerEffect::End(Err(format!("The person refused this call and says: {message}"))),
+        ) => AnswerEffect::End(Err(format!("{REJECTED_WITH_FEEDBACK}: {message}"))),
         (RequestBody::Permission { .. } | RequestBody::Question { .. }, Answer::Reject { message: None })
         | (RequestBody::Permission { .. }, Answer::Labels { .. })
         | (RequestBody::Question { .. }, Answer::Once | Answer::Always { .. }) => AnswerEffect::Reject,

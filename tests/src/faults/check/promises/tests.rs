@@ -87,7 +87,7 @@ const EFFECTS: [Breach; 12] = [
     (Invariant::I3, "a refused command ran", |h| {
         let state = &mut first(h).parts[0].data["state"];
         state["status"] = json!("error");
-        state["error"] = json!("The person refused this call.");
+        state["error"] = json!("The user rejected permission to use this specific tool call.");
     }),
     (Invariant::I9, "a command started after an abort", |h| h.effects[0].at_us = Some(abort(h))),
     (Invariant::I9, "a model call started after an abort", |h| h.requests[0].at_us = abort(h)),

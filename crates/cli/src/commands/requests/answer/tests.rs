@@ -105,6 +105,20 @@ async fn who_comes_late_is_told_so() {
 }
 
 #[test]
+fn a_permission_to_change_files_shows_the_change() {
+    let diff = |diff: &str, is_diff_cut| {
+        let diff = diff.to_owned();
+        Open::Permission(Permission { diff, is_diff_cut, ..permission("per_1") }).diff(Paint::Plain)
+    };
+    assert_eq!(diff("", false), "");
+    assert_eq!(diff("-one\n+two\u{1b}[2J\n", false), "    -one\n    +two\u{fffd}[2J\n");
+    let longer = "    … the change is longer; `--json` shows up to 16 KiB of it\n";
+    assert_eq!(diff("+one", true), format!("    +one\n{longer}"));
+    let many = diff(&"+x\n".repeat(DIFF_LINES_MAX + 1), false);
+    assert_eq!((many.lines().count(), many.ends_with(longer)), (DIFF_LINES_MAX + 1, true));
+}
+
+#[test]
 fn a_command_holds_nothing_that_a_model_wrote() {
     let mut question = question("que_1");
     question.items[0].options[0].label = "$(rm)".to_owned();

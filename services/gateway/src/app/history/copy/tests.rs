@@ -58,11 +58,23 @@ fn talk() -> Vec<MessageWithParts> {
     ]
 }
 
+/// The outline of [`talk`].
+fn outline() -> Vec<MessageOutline> {
+    let outline = (1..).zip(talk()).map(|(seq, entry)| {
+        let is_prompt = matches!(entry.message, Message::User(_));
+        MessageOutline { seq, id: entry.message.id().clone(), is_prompt, parts: vec![] }
+    });
+    outline.collect()
+}
+
 fn copied(end: &CopyEnd<'_>) -> Vec<Value> {
     let talk = talk();
-    let entries = before(&talk, end).unwrap();
+    let count = end.before_seq(&outline()).unwrap() - 1;
     let session = "ses_new".parse().unwrap();
-    let events = events(&entries, &session, end, &mut Numbers(0), Timestamp(5));
+    let end = CopyEnd { message: end.message, part: end.part };
+    let mut copier = Copier::new(&session, end, Numbers(0), Timestamp(5));
+    let (first, rest) = talk[..usize::try_from(count).unwrap()].split_at(1);
+    let events = [copier.events(first), copier.events(rest)].concat();
     let copied = events.iter().map(|event| {
         let properties = event.properties(&session);
         let (info, part) = (properties["info"].clone(), properties["part"].clone());
@@ -96,7 +108,7 @@ fn a_copy_ends_before_a_message_or_a_part() {
     let with_part = [&prompt[..], &[Value::Null, json!("step-start")]].concat();
     assert_eq!(kinds(&CopyEnd { message: Some(&message), part: Some(&part) }), with_part);
     let missing = "msg_9".parse().unwrap();
-    assert!(before(&talk(), &CopyEnd { message: Some(&missing), part: None }).is_none());
+    assert_eq!(CopyEnd { message: Some(&missing), part: None }.before_seq(&outline()), None);
 }
 
 #[test]

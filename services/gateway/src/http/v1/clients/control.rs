@@ -12,7 +12,10 @@ use crate::{
         read,
         refusal::{Refusal, RequestPart, Result},
     },
-    streams::update::{Content, Interest, Update},
+    streams::{
+        bounded::ring::Receiver,
+        update::{Content, Interest, Update},
+    },
 };
 use axum::{
     Json,
@@ -20,11 +23,8 @@ use axum::{
 };
 use serde::de::IgnoredAny;
 use serde_json::{Value, json, value::RawValue};
-use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::broadcast::{Receiver, error::RecvError},
-    time::timeout,
-};
+use std::time::Duration;
+use tokio::{sync::broadcast::error::RecvError, time::timeout};
 
 /// Longest poll: the gateway cannot tell whether a polling client still exists.
 const POLL_MAX: Duration = Duration::from_secs(10 * 60);
@@ -56,10 +56,7 @@ struct Command {
     body: Box<RawValue>,
 }
 
-async fn next_command(
-    mut updates: Receiver<Arc<Update>>,
-    concerns: impl Fn(&Update) -> bool,
-) -> Option<Command> {
+async fn next_command(mut updates: Receiver<Update>, concerns: impl Fn(&Update) -> bool) -> Option<Command> {
     loop {
         let update = match updates.recv().await {
             Ok(update) => update,

@@ -28,6 +28,7 @@ use crate::{
     },
     streams::{
         backlog::BacklogPage,
+        bounded::queue,
         cursor::{self, TenantCursor},
         event::Fragment,
         notices::{ALL_DISPOSED, DISPOSED},
@@ -54,10 +55,9 @@ use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use store::{log::feed::Horizon, tenant::projects::Project};
 use tokio::{
-    sync::{broadcast::error::RecvError, mpsc},
+    sync::broadcast::error::RecvError,
     time::{Instant, sleep},
 };
-use tokio_stream::wrappers::ReceiverStream;
 
 /// Sessions whose state a new stream gets.
 const STATE_SESSIONS_MAX: u32 = 20;
@@ -160,7 +160,7 @@ enum Wrapping {
 }
 
 fn begin(gateway: Gateway, principal: Principal, view: View, headers: &HeaderMap) -> Response {
-    let (frames, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
+    let (frames, receiver) = queue::channel();
     let cursor = last_event_id(headers).and_then(|text| cursor::parse_tenant(text).ok().flatten());
     let stream = Stream {
         gateway,
@@ -172,14 +172,14 @@ fn begin(gateway: Gateway, principal: Principal, view: View, headers: &HeaderMap
         cursor: Arc::default(),
     };
     tokio::spawn(stream.run(cursor));
-    (UNBUFFERED, Sse::new(ReceiverStream::new(receiver))).into_response()
+    (UNBUFFERED, Sse::new(receiver)).into_response()
 }
 
 struct Stream {
     gateway: Gateway,
     principal: Principal,
     view: View,
-    frames: mpsc::Sender<std::result::Result<Event, Infallible>>,
+    frames: queue::Sender<std::result::Result<Event, Infallible>>,
     /// Positions up to which the client got the events of sessions from Postgres.
     seen: HashMap<SessionId, u64>,
     texts: ClientTexts,
@@ -438,7 +438,7 @@ impl Stream {
                 self.send_event("server.heartbeat", json!({}), FrameScope::Stream).await
             }
             // The newer API has no such event.
-            Wrapping::Native => self.push(Event::default().comment("heartbeat")).await,
+            Wrapping::Native => self.push(Event::default().comment("heartbeat"), 0).await,
         }
     }
 
@@ -468,10 +468,10 @@ impl Stream {
                 }
             },
         };
-        self.push(frame).await
+        self.push(frame, payload.len()).await
     }
 
-    async fn push(&self, frame: Event) -> Sent {
-        self.frames.send(Ok(frame)).await.map_err(|_| StreamEnd::Left)
+    async fn push(&self, frame: Event, bytes: usize) -> Sent {
+        self.frames.send(Ok(frame), bytes).await.map_err(|queue::Left| StreamEnd::Left)
     }
 }

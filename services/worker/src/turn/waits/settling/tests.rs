@@ -160,7 +160,10 @@ fn an_answer_starts_ends_or_rejects_its_call() {
     }
     for (answer, words) in [
         (Answer::Expired, "No person answered in time"),
-        (rejection(Some("use sed")), "The person refused this call and says: use sed"),
+        (
+            rejection(Some("use sed")),
+            "The user rejected permission to use this specific tool call with the following feedback: use sed",
+        ),
     ] {
         let effect = effect_of(&permission(), false, answer);
         assert!(matches!(&effect, AnswerEffect::End(Err(text)) if text.contains(words)), "{effect:?}");

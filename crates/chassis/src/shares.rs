@@ -1,0 +1,132 @@
+//! Permits for scarce work that several tenants share. One of them cannot take all permits, and those that wait stand behind a few of each
+//! other tenant, however many each of them has.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout_at},
+};
+
+/// Permits by the key of their holder, which is a tenant.
+#[derive(Debug)]
+pub struct Shares<K> {
+    all: Arc<Semaphore>,
+    each_max: usize,
+    holders: Mutex<HashMap<K, Weak<Semaphore>>>,
+}
+
+/// The right to work. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Share {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+/// No permit became free in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Busy {
+    /// The holder itself has all permits that one may have.
+    Own,
+    /// All holders together have all permits.
+    All,
+}
+
+impl<K: Eq + Hash> Shares<K> {
+    /// `all` permits, of which one holder gets at most `each_max`.
+    pub fn new(all: usize, each_max: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), each_max, holders: Mutex::default() }
+    }
+
+    /// Waits for a permit, at most for `wait`.
+    ///
+    /// # Errors
+    /// `Busy`, by who holds the permits.
+    ///
+    /// Cancel-safe: a call that is dropped leaves its place to others.
+    pub async fn acquire(&self, key: K, wait: Duration) -> Result<Share, Busy> {
+        let deadline = Instant::now() + wait;
+        // A call holds its own permit while it waits for one of all, so a holder has at most `each_max` calls in that queue.
+        let own = timeout_at(deadline, self.holder(key).acquire_owned()).await;
+        let own = own.ok().and_then(Result::ok).ok_or(Busy::Own)?;
+        let all = timeout_at(deadline, Arc::clone(&self.all).acquire_owned()).await;
+        let all = all.ok().and_then(Result::ok).ok_or(Busy::All)?;
+        Ok(Share { _own: own, _all: all })
+    }
+
+    /// The permits of one holder. They live as long as a call holds one or waits for one.
+    fn holder(&self, key: K) -> Arc<Semaphore> {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(permits) = holders.get(&key).and_then(Weak::upgrade) {
+            return permits;
+        }
+        // Remove holders without calls only when the map would grow.
+        if holders.len() == holders.capacity() {
+            holders.retain(|_, permits| permits.strong_count() > 0);
+        }
+        let permits = Arc::new(Semaphore::new(self.each_max));
+        holders.insert(key, Arc::downgrade(&permits));
+        permits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use futures::{FutureExt as _, future::join_all};
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    #[tokio::test]
+    async fn one_holder_leaves_permits_to_others() {
+        let shares = Shares::new(4, 3);
+        let held = join_all((0..3).map(|_| shares.acquire("greedy", LONG))).await;
+        assert!(held.iter().all(Result::is_ok));
+        assert_eq!(shares.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
+        let other = shares.acquire("other", LONG).await.unwrap();
+        assert_eq!(shares.acquire("third", Duration::ZERO).await.map(drop), Err(Busy::All));
+        drop((held, other));
+        assert!(shares.acquire("third", LONG).now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_waits_behind_a_few_of_each_other() {
+        let shares = Shares::new(1, 2);
+        let running = shares.acquire("greedy", LONG).await.unwrap();
+        let mut crowd: Vec<_> = (0..100).map(|_| Box::pin(shares.acquire("greedy", LONG))).collect();
+        assert!(crowd.iter_mut().all(|call| call.as_mut().now_or_never().is_none()));
+        let mut newcomer = Box::pin(shares.acquire("newcomer", LONG));
+        assert!(newcomer.as_mut().now_or_never().is_none());
+        drop(running);
+        // One call of the crowd was in front of it.
+        let second = join_first(&mut crowd);
+        assert!(newcomer.as_mut().now_or_never().is_none());
+        drop(second);
+        assert!(newcomer.now_or_never().unwrap().is_ok());
+    }
+
+    /// The share of the first call that gets one.
+    fn join_first(crowd: &mut [std::pin::Pin<Box<impl Future<Output = Result<Share, Busy>>>>]) -> Share {
+        let got = crowd.iter_mut().filter_map(|call| call.as_mut().now_or_never());
+        let mut got: Vec<_> = got.map(Result::unwrap).collect();
+        assert_eq!(got.len(), 1);
+        got.remove(0)
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_dropped_leaves_nothing() {
+        let shares = Shares::new(1, 1);
+        let held = shares.acquire("a", LONG).await.unwrap();
+        let mut dropped = Box::pin(shares.acquire("b", LONG));
+        assert!(dropped.as_mut().now_or_never().is_none());
+        drop((dropped, held));
+        assert!(shares.acquire("b", LONG).now_or_never().unwrap().is_ok());
+        let living = || shares.holders.lock().unwrap().values().filter(|it| it.strong_count() > 0).count();
+        assert_eq!(living(), 0);
+    }
+}

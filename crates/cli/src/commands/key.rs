@@ -1,0 +1,167 @@
+//! `flotilla key`: the API keys of a tenant.
+
+use super::tenant;
+use crate::{
+    client::{Client, call},
+    exit::Exit,
+    stack::target::Connection,
+    terminal::{
+        out,
+        paint::{Paint, one_line},
+        show,
+        table::{Side, Table},
+    },
+};
+use anyhow::Result;
+use domain::limits;
+use rpc::v1::{CreateKeyRequest, Key, ListKeysRequest, Page, RevokeKeyRequest};
+use serde_json::{Value, json};
+
+/// Characters of a key's name in the table.
+const NAME_CHARS: usize = 40;
+
+/// `flotilla key`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeyArgs {
+    /// The keys of this tenant, by name or id, with the operator's key; default: of your own tenant.
+    #[arg(long, global = true, value_name = "TENANT")]
+    tenant: Option<String>,
+    #[command(flatten)]
+    operator: tenant::OperatorArgs,
+    /// One JSON object per line.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: KeyCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum KeyCommand {
+    /// Create a key and print its secret, which nothing shows again.
+    Create {
+        /// A name that says who or what uses it.
+        name: String,
+    },
+    /// List the keys, the newest first.
+    Ls {
+        /// Revoked keys too.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Revoke a key. Every gateway refuses it within two seconds.
+    Revoke {
+        /// The first part of the key, as `flotilla key ls` shows it.
+        prefix: String,
+    },
+}
+
+/// The tenant whose keys a command is about, and a client that may manage them.
+struct KeyOwner {
+    client: Client,
+    /// Empty: the tenant of the client's key.
+    tenant_id: String,
+}
+
+impl KeyOwner {
+    async fn of(connection: &Connection, arguments: &KeyArgs) -> Result<Self> {
+        let Some(named) = &arguments.tenant else {
+            return Ok(Self { client: Client::open(connection)?, tenant_id: String::new() });
+        };
+        let client = arguments.operator.open(connection)?;
+        let tenant_id = tenant::get(&client, named).await?.id;
+        Ok(Self { client, tenant_id })
+    }
+}
+
+pub(crate) async fn run(connection: &Connection, arguments: KeyArgs) -> Result<Exit> {
+    let owner = KeyOwner::of(connection, &arguments).await?;
+    let is_json = arguments.json;
+    match arguments.command {
+        KeyCommand::Create { name } => create(&owner, name, is_json).await?,
+        KeyCommand::Ls { all } => {
+            let keys = list(&owner).await?.into_iter().filter(|key| all || key.revoked_at_ms == 0);
+            print(&keys.collect::<Vec<_>>(), is_json)?;
+        }
+        KeyCommand::Revoke { prefix } => {
+            let request = RevokeKeyRequest { tenant_id: owner.tenant_id.clone(), prefix: prefix.clone() };
+            let revoke = async || owner.client.tenants().revoke_key(request.clone()).await;
+            call("revoke the key", revoke).await?;
+            let line = json!({"prefix": prefix, "is_revoked": true}).to_string();
+            out::line(&if is_json { line } else { format!("{prefix} is revoked") })?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Creates a key. The call is made once: a repetition would create another key.
+async fn create(owner: &KeyOwner, name: String, is_json: bool) -> Result<()> {
+    let request = CreateKeyRequest { tenant_id: owner.tenant_id.clone(), name };
+    let answer = owner.client.tenants().create_key(request).await?.into_inner();
+    let key = answer.key.unwrap_or_default();
+    if is_json {
+        let mut line = to_json(&key);
+        line["secret"] = answer.secret.into();
+        return out::line(&line.to_string());
+    }
+    out::note(&format!("{} is created; keep the secret, it is shown only now:", key.prefix));
+    out::line(&answer.secret)
+}
+
+async fn list(owner: &KeyOwner) -> Result<Vec<Key>> {
+    let (mut keys, mut cursor) = (vec![], String::new());
+    loop {
+        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
+        let request = ListKeysRequest { tenant_id: owner.tenant_id.clone(), page };
+        let answer =
+            call("list the keys", || async { owner.client.tenants().list_keys(request.clone()).await })
+                .await?;
+        keys.extend(answer.keys);
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            return Ok(keys);
+        }
+    }
+}
+
+fn print(keys: &[Key], is_json: bool) -> Result<()> {
+    if is_json {
+        return keys.iter().try_for_each(|key| out::line(&to_json(key).to_string()));
+    }
+    let now_ms = show::now_ms();
+    let mut table = Table::new([
+        ("KEY", Side::Left),
+        ("CREATED", Side::Right),
+        ("STATE", Side::Left),
+        ("NAME", Side::Left),
+    ]);
+    for key in keys {
+        let state = if key.revoked_at_ms == 0 { "valid" } else { "revoked" };
+        let age = show::age(now_ms.saturating_sub(key.created_at_ms));
+        table.push([key.prefix.clone(), age, state.to_owned(), one_line(&key.name, NAME_CHARS)]);
+    }
+    out::write(&table.text(Paint::for_stdout()))
+}
+
+fn to_json(key: &Key) -> Value {
+    let revoked_at_ms = (key.revoked_at_ms != 0).then_some(key.revoked_at_ms);
+    json!({
+        "prefix": key.prefix, "name": key.name, "created_at_ms": key.created_at_ms, "revoked_at_ms": revoked_at_ms,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use crate::fake::Fake;
+
+    #[tokio::test]
+    async fn keys_are_created_listed_and_revoked() {
+        let fake = Fake::default();
+        let owner = KeyOwner { client: fake.serve().await, tenant_id: "id-of-a".to_owned() };
+        create(&owner, "ci".to_owned(), false).await.unwrap();
+        let names: Vec<_> = list(&owner).await.unwrap().into_iter().map(|key| key.name).collect();
+        assert_eq!(names, ["more of id-of-a", " of id-of-a"]);
+        assert_eq!(fake.0.lock().unwrap().orders, ["create key ci of id-of-a"]);
+    }
+}

@@ -1,0 +1,128 @@
+//! `flotilla tree` and `flotilla delete`: a session with its subtasks.
+
+use crate::{
+    client::{self, Client, call},
+    exit::Exit,
+    terminal::{
+        json, out,
+        paint::{Paint, one_line},
+        show,
+    },
+};
+use anyhow::Result;
+use domain::limits;
+use rpc::v1::{DeleteSessionRequest, ListSessionChildrenRequest, Page, Session};
+use serde_json::json;
+
+/// Sessions of one tree; a root session has at most as many subtasks over its whole life.
+const SESSIONS_MAX: usize = 1 + limits::SUBTASKS_PER_TREE_MAX as usize;
+/// Characters of a title.
+const TITLE_CHARS: usize = 60;
+
+/// `flotilla tree`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TreeArgs {
+    /// The session.
+    id: String,
+    /// One JSON object per session and line, with its `depth`; parents come before their subtasks.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `flotilla delete`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeleteArgs {
+    /// The sessions.
+    #[arg(required = true)]
+    ids: Vec<String>,
+    /// One JSON object per deleted session.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A session of a tree.
+#[derive(Debug)]
+struct Branch {
+    session: Session,
+    /// Generations below the root of the tree.
+    depth: usize,
+}
+
+pub(crate) async fn tree(client: &Client, arguments: TreeArgs) -> Result<Exit> {
+    let root = client::get_session(client, &arguments.id).await?;
+    for Branch { session, depth } in load(client, root).await? {
+        if arguments.json {
+            let mut line = json::session(&session);
+            line["depth"] = depth.into();
+            out::line(&line.to_string())?;
+        } else {
+            out::line(&text(&session, depth, Paint::for_stdout()))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Loads a session and everything below it, each parent before its subtasks.
+async fn load(client: &Client, root: Session) -> Result<Vec<Branch>> {
+    let (mut branches, mut open) = (vec![], vec![Branch { session: root, depth: 0 }]);
+    while let Some(branch) = open.pop() {
+        if branches.len() == SESSIONS_MAX {
+            out::note(&format!("… there are more than {SESSIONS_MAX}"));
+            break;
+        }
+        let children = list_children(client, &branch.session.id).await?;
+        let depth = branch.depth + 1;
+        open.extend(children.into_iter().rev().map(|session| Branch { session, depth }));
+        branches.push(branch);
+    }
+    Ok(branches)
+}
+
+async fn list_children(client: &Client, id: &str) -> Result<Vec<Session>> {
+    let (mut children, mut cursor) = (vec![], String::new());
+    loop {
+        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
+        let request = ListSessionChildrenRequest { session_id: id.to_owned(), page };
+        let list = async || client.sessions().list_session_children(request.clone()).await;
+        let answer = call("list the subtasks", list).await?;
+        children.extend(answer.sessions);
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            return Ok(children);
+        }
+    }
+}
+
+fn text(session: &Session, depth: usize, paint: Paint) -> String {
+    let state = show::paint_state(session, &show::state(session), paint);
+    let (indent, cost) = ("  ".repeat(depth), show::dollars(session.cost_usd_picos));
+    format!("{indent}{}  {state}  {cost}  {}", session.id, one_line(&session.title, TITLE_CHARS))
+}
+
+/// Deletes sessions with their subtasks and files. Ends at the first one that cannot be deleted.
+pub(crate) async fn delete(client: &Client, arguments: DeleteArgs) -> Result<Exit> {
+    for session_id in arguments.ids {
+        let request = DeleteSessionRequest { session_id: session_id.clone() };
+        let delete = async || client.sessions().delete_session(request.clone()).await;
+        call("delete the session", delete).await?;
+        let line = json!({"id": session_id, "is_deleted": true}).to_string();
+        out::line(&if arguments.json { line } else { format!("{session_id} is deleted") })?;
+    }
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use rpc::v1::SessionState;
+
+    #[test]
+    fn a_subtask_is_shown_below_its_parent() {
+        let mut session =
+            Session { id: "ses_1".to_owned(), title: "look\naround".to_owned(), ..Session::default() };
+        session.set_state(SessionState::Running);
+        assert_eq!(text(&session, 0, Paint::Plain), "ses_1  running  $0.0000  look");
+        assert_eq!(text(&session, 2, Paint::Plain), "    ses_1  running  $0.0000  look");
+    }
+}

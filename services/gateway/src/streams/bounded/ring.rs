@@ -1,0 +1,130 @@
+//! A broadcast channel that is bounded in items and in bytes. A receiver that is too slow loses the oldest items and is told so; it
+//! then reads from Postgres.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+use tokio::sync::broadcast::{self, error::RecvError};
+
+/// The bounds of a ring.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) items: usize,
+    /// Bytes of all items but the newest.
+    pub(crate) bytes: usize,
+}
+
+/// The sending end. Clones share the ring.
+#[derive(Debug)]
+pub(crate) struct Sender<T> {
+    /// The channel does not own the items, so that it can lose them before it is full.
+    channel: broadcast::Sender<Weak<T>>,
+    kept: Arc<Mutex<Kept<T>>>,
+    bytes_max: usize,
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        let (channel, kept) = (self.channel.clone(), Arc::clone(&self.kept));
+        Self { channel, kept, bytes_max: self.bytes_max }
+    }
+}
+
+/// The items that some receiver has not received yet, oldest first, with their bytes.
+#[derive(Debug)]
+struct Kept<T> {
+    items: VecDeque<(Arc<T>, usize)>,
+    bytes: usize,
+}
+
+/// A receiving end.
+#[derive(Debug)]
+pub(crate) struct Receiver<T>(broadcast::Receiver<Weak<T>>);
+
+impl<T> Sender<T> {
+    /// Creates a ring without receivers.
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        let kept = Kept { items: VecDeque::new(), bytes: 0 };
+        let channel = broadcast::Sender::new(bounds.items);
+        Self { channel, kept: Arc::new(Mutex::new(kept)), bytes_max: bounds.bytes }
+    }
+
+    /// Adds a receiver of all later items.
+    pub(crate) fn subscribe(&self) -> Receiver<T> {
+        Receiver(self.channel.subscribe())
+    }
+
+    /// Sends an item of about `bytes` bytes. Without receivers it is lost.
+    pub(crate) fn send(&self, item: T, bytes: usize) {
+        let item = Arc::new(item);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.channel.send(Arc::downgrade(&item)).is_err() {
+            kept.trim(0, 0);
+            return;
+        }
+        kept.items.push_back((item, bytes));
+        kept.bytes += bytes;
+        kept.trim(self.channel.len().max(1), self.bytes_max.max(bytes));
+    }
+}
+
+impl<T> Kept<T> {
+    /// Drops the oldest items beyond the bounds.
+    fn trim(&mut self, items_max: usize, bytes_max: usize) {
+        while self.items.len() > items_max || self.bytes > bytes_max {
+            let Some((_, bytes)) = self.items.pop_front() else { return };
+            self.bytes -= bytes;
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Waits for the next item. Cancel-safe.
+    ///
+    /// # Errors
+    /// `Lagged`: items were lost, and the next call returns a later one. `Closed`: all senders are gone.
+    pub(crate) async fn recv(&mut self) -> Result<Arc<T>, RecvError> {
+        self.0.recv().await?.upgrade().ok_or(RecvError::Lagged(1))
+    }
+
+    /// A receiver of all items that are sent from now on.
+    pub(crate) fn resubscribe(&self) -> Self {
+        Self(self.0.resubscribe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slow_receiver_loses_the_oldest_bytes() {
+        let sender = Sender::new(Bounds { items: 16, bytes: 100 });
+        let (mut fast, mut slow) = (sender.subscribe(), sender.subscribe());
+        for number in 0..5 {
+            sender.send(number, 40);
+            assert_eq!(*fast.recv().await.unwrap(), number);
+        }
+        for _ in 0..3 {
+            assert_eq!(slow.recv().await, Err(RecvError::Lagged(1)));
+        }
+        assert_eq!((*slow.recv().await.unwrap(), *slow.recv().await.unwrap()), (3, 4));
+    }
+
+    #[tokio::test]
+    async fn the_newest_item_is_kept_however_large_and_forgotten_once_received() {
+        let sender = Sender::new(Bounds { items: 16, bytes: 100 });
+        let mut receiver = sender.subscribe();
+        sender.send("small", 1);
+        sender.send("large", 1_000);
+        assert_eq!(receiver.recv().await, Err(RecvError::Lagged(1)));
+        let large = Arc::downgrade(&receiver.recv().await.unwrap());
+        sender.send("next", 1);
+        assert!(large.upgrade().is_none());
+        drop(receiver);
+        sender.send("nobody receives this", 1);
+        assert!(sender.kept.lock().unwrap().items.is_empty());
+    }
+}
