@@ -3,7 +3,7 @@
 // Continues in `domain::conversation::command::template`, which fills the template in, and `tools::bash`, which runs shell commands.
 
 use crate::{
-    calls::{permissions::Permissions, run::SilentCalls},
+    calls::{permissions::Permissions, run::SilentCalls, uses::Subject},
     conversation::entries::CommandPrompt,
     process::{deps::Deps, sandbox::Identity},
     repository::{
@@ -149,7 +149,8 @@ async fn piece_text(
         (Piece::Shell(words), exec) => (words, exec.unwrap_or_default()),
     };
     let input = json!({"command": words});
-    if means.permissions.verdict(agent, Tool::Bash, &input) == Verdict::Deny {
+    let subject = Subject::of(&means.deps.converter, Tool::Bash, &input).await;
+    if means.permissions.verdict(agent, &subject) == Verdict::Deny {
         return Ok(format!("(`{words}` was not run: a rule denies it)"));
     }
     match means.silent_calls.perform(Tool::Bash, &exec, input).await {
