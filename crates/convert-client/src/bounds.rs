@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 /// Processor time of one conversion; seconds. It is the measure of work, because a busy machine does not shorten it. Ordinary
-/// conversions need a few milliseconds, the largest page that is read about half of this in a release build.
+/// conversions need a few milliseconds, an ordinary page 0.3 s for each MiB in a debug build.
 pub const CPU_SECONDS_MAX: u64 = 1;
 /// Wall time of one conversion. It only ends what waits instead of working, on a machine that gives it no processor.
 pub const WALL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time that a conversion waits for its turn: one that waits longer has many others before it.
 pub const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Address space of one conversion; bytes. The tree of a page takes about forty times its size.
+/// Address space of one conversion; bytes. The tree of a page takes about ninety times its size.
 pub const MEMORY_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// Bytes of a request: a file and the arguments of a call that changes it.
 pub const REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! What `flotilla-convert` replies.
+//! Replies of `flotilla-convert`.
 
 use crate::bounds::PATTERN_BYTES_MAX;
 use serde::{Deserialize, Serialize};

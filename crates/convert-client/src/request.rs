@@ -1,4 +1,4 @@
-//! What `flotilla-convert` is asked: one request for each process.
+//! Requests to `flotilla-convert`: one for each process.
 
 use crate::patch::Hunk;
 use serde::{Deserialize, Serialize};

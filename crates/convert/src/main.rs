@@ -1,7 +1,6 @@
 //! `flotilla-convert`: converts foreign content (pages of the web, shell text, edits, patches, diffs, schemas) in a process of its
-//! own. It reads one request from its input, writes the reply to its output, and ends. The content is hostile: the program holds
-//! nothing worth stealing, walls itself in before it reads the first byte, and its parent reads the cause of its death from its
-//! exit status.
+//! own. It reads one request from its input, writes the reply to its output, and ends. The content may be hostile: the program
+//! raises its walls before it reads the first byte, holds no secret, and tells its parent by its exit status which wall ended it.
 
 mod diff;
 mod edit;

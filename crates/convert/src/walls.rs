@@ -1,7 +1,7 @@
-//! The walls of this process: what it may use, and what it may ask of the kernel. They stand before it reads the request, so that
-//! whoever takes the process over with hostile content finds no file, no network, no other process and no key.
+//! The walls of this process: its limits, and the system calls that it may make. The process raises them before it reads the
+//! request. Content that takes the process over then finds no file, no network, no other process and no key.
 //!
-//! The death of the parent needs no signal of its own: the pipes end then, and the processor time ends a computation.
+//! The process needs no signal when its parent dies: its pipes end, and the limit of processor time ends a computation.
 
 use anyhow::Context as _;
 use convert_client::bounds::{CPU_SECONDS_MAX, MEMORY_BYTES_MAX};
@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, fs};
 
 /// Descriptors that may be open: the three of every program, and a few for its start.
 const DESCRIPTORS_MAX: u64 = 16;
-/// The first victim of a machine without memory.
+/// The kernel ends this process first when the machine runs out of memory.
 const OOM_SCORE: &str = "1000";
 
 /// System calls of a program that computes: memory, its pipes, time, randomness for hash tables, its own end.
@@ -54,10 +54,9 @@ const SYSTEM_CALLS: [i64; 24] = [
 /// If one does not stand; then nothing must be converted.
 pub(crate) fn raise() -> anyhow::Result<()> {
     close_descriptors().context("close the descriptors of the parent")?;
-    fs::write("/proc/self/oom_score_adj", OOM_SCORE)
-        .context("be the first victim of a machine without memory")?;
-    prctl::set_dumpable(false).context("forbid to be read by others")?;
-    prctl::set_no_new_privs().context("forbid further rights")?;
+    fs::write("/proc/self/oom_score_adj", OOM_SCORE).context("raise the OOM score")?;
+    prctl::set_dumpable(false).context("forbid tracing and core dumps")?;
+    prctl::set_no_new_privs().context("set no_new_privs")?;
     for (resource, most) in [
         (Resource::RLIMIT_AS, MEMORY_BYTES_MAX),
         (Resource::RLIMIT_CORE, 0),
