@@ -7,6 +7,7 @@ pub mod error;
 pub mod grpc;
 pub mod http;
 pub mod port;
+pub mod programs;
 pub mod ready;
 pub mod secret;
 pub mod shares;

@@ -5,5 +5,4 @@ pub(crate) mod output;
 pub(crate) mod perform;
 pub(crate) mod permissions;
 pub(crate) mod run;
-mod shell;
-mod uses;
+pub(crate) mod uses;

@@ -7,5 +7,4 @@ pub(crate) mod contention;
 pub(crate) mod control;
 pub(crate) mod deps;
 pub(crate) mod sandbox;
-pub(crate) mod schema;
 pub(crate) mod store_timeout;

@@ -98,8 +98,10 @@ async fn a_command_can_run_as_a_subtask() {
 async fn a_command_runs_its_shell_lines_unless_they_are_denied() {
     let stack = Stack::start().await;
     let run = "A !`echo 1` B !`echo @a.txt` C !`rm a.txt`\n@text over\n";
+    let say = "Said !`echo $1` !`echo \"$1 $ARGUMENTS\"`\n@text over\n";
     let files = [
         (".opencode/command/run.md", run),
+        (".opencode/command/say.md", say),
         (".opencode/command/review.md", "---\nmodel: claude/demo\n---\n@text mine\n"),
         (".opencode/command/dig.md", "---\nagent: explore\n---\n@text dug\n"),
         (".opencode/command/long.md", "$ARGUMENTS $ARGUMENTS"),
@@ -115,6 +117,15 @@ async fn a_command_runs_its_shell_lines_unless_they_are_denied() {
     assert!(
         talk[0].1.iter().all(|part| part["type"] == "text"),
         "the output of the shell names no file: {talk:?}"
+    );
+
+    assert_eq!(run("say", "\"a; touch b\" $(touch b)").await.0, "done");
+    let talk = stack.api.conversation(&session).await;
+    let text = visible_texts(&talk.iter().rev().nth(1).unwrap().1)[0];
+    let words = "a; touch b $(touch b)";
+    assert!(
+        text.starts_with(&format!("Said {words} {words} \"a; touch b\" $(touch b)")),
+        "arguments are data: {text}"
     );
 
     assert_eq!(run("review", "").await.0, "done");

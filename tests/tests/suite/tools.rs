@@ -1,5 +1,6 @@
 //! The tools as a model uses them: each call runs in a real workspace, and the test checks the result that the model receives.
 
+mod conversions;
 mod loops;
 mod media;
 mod outputs;
@@ -199,7 +200,8 @@ async fn a_rule_binds_every_command_of_a_line_and_every_call_of_a_batch() {
 }
 
 /// Serves one page on this machine, which the worker of the test may read.
-async fn page(answer: &'static str) -> String {
+async fn page(answer: impl Into<String>) -> String {
+    let answer = answer.into();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -7,13 +7,15 @@ use std::{
 };
 
 /// The crates that each crate may use, by directory. `tests` may use all crates.
-const MATRIX: [(&str, &[&str]); 18] = [
+const MATRIX: [(&str, &[&str]); 20] = [
     ("crates/domain", &[]),
     ("crates/settings", &["domain"]),
     ("crates/wire", &["domain", "settings"]),
     ("crates/rpc", &["wire"]),
     ("crates/sandbox-wire", &["wire"]),
     ("crates/sandbox-init", &["domain", "settings", "wire", "sandbox-wire"]),
+    ("crates/convert-client", &["domain"]),
+    ("crates/convert", &["domain", "convert-client"]),
     ("crates/store", &["domain"]),
     ("crates/bus", &["domain"]),
     ("crates/llm", &["domain"]),
@@ -25,8 +27,8 @@ const MATRIX: [(&str, &[&str]); 18] = [
         "crates/cli",
         &["domain", "settings", "rpc", "chassis", "local", "model-script", "gateway", "worker", "sandbox"],
     ),
-    ("services/gateway", &["domain", "settings", "rpc", "store", "bus", "chassis"]),
-    ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis"]),
+    ("services/gateway", &["domain", "settings", "rpc", "store", "bus", "chassis", "convert-client"]),
+    ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
     ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis"]),
     ("tests", ALL),
 ];
@@ -38,6 +40,8 @@ const ALL: &[&str] = &[
     "rpc",
     "sandbox-wire",
     "sandbox-init",
+    "convert-client",
+    "convert",
     "store",
     "bus",
     "llm",
@@ -54,7 +58,7 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 11] = [
+const OWNERS: [(&str, &[&str]); 17] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("jsonc-parser", &["crates/settings"]),
     ("saphyr-parser", &["crates/settings"]),
@@ -65,6 +69,13 @@ const OWNERS: [(&str, &[&str]); 11] = [
     ("hyper", &["crates/chassis"]),
     ("hyper-util", &["crates/chassis"]),
     ("tokio-tungstenite", &["tests"]),
+    // What converts foreign content stays out of the processes that hold keys. The worker checks its own schemas only.
+    ("html2text", &["crates/convert"]),
+    ("jsonschema", &["crates/convert", "services/worker", "tests"]),
+    ("seccompiler", &["services/sandbox", "crates/convert"]),
+    ("similar", &["crates/convert"]),
+    ("tree-sitter", &["crates/convert"]),
+    ("tree-sitter-bash", &["crates/convert"]),
     ("axum", &["services/gateway", "crates/chassis", "crates/model-script"]),
 ];
 
@@ -158,6 +169,19 @@ fn the_init_has_no_runtime_and_no_network_code() {
     let banned = BANNED.iter().filter(|name| below.contains(**name));
     let complaints: Vec<_> = banned.map(|name| format!("sandbox-init builds on {name}")).collect();
     conclude(below.len(), &complaints);
+}
+
+/// A schema of a client may need any time, so `flotilla-convert` checks it. The worker itself only knows those of its tools.
+#[test]
+fn a_service_checks_no_schema_of_a_client() {
+    const OWN: &str = "services/worker/src/tools/registry.rs";
+    let files = files();
+    let sources: Vec<_> =
+        files.iter().filter(|file| file.is_in("services") && file.has_extension("rs")).collect();
+    let uses =
+        sources.iter().filter(|file| find_word(&file.text, "jsonschema").is_some() && file.path != OWN);
+    let complaints: Vec<_> = uses.map(|file| format!("{} checks schemas", file.path)).collect();
+    conclude(sources.len(), &complaints);
 }
 
 /// A dependency that no source names makes every build longer.

@@ -118,6 +118,9 @@ pub(crate) enum Error {
     /// Try again.
     #[error("cannot store or redeem a ticket; try again")]
     TicketsUnavailable,
+    /// Try again: no conversion could run. It has the code of the conversion.
+    #[error("cannot check the answer schema; try again")]
+    ConverterUnavailable(&'static str),
 
     /// Ask the operator: a row was written by another version.
     #[error("a stored row was written by a newer version of Flotilla")]
@@ -162,6 +165,7 @@ impl Error {
             Self::Sandbox(refusal) => refusal.reason.code(),
             Self::RevertTimedOut => "sandbox_unavailable",
             Self::StoreUnavailable => "store_unavailable",
+            Self::ConverterUnavailable(code) => code,
             Self::GatewayStopping => "gateway_stopping",
             Self::GatewayStopped => "gateway_stopped",
             Self::BusUnavailable => "bus_unavailable",
@@ -205,7 +209,8 @@ impl Error {
             | Self::GatewayStopping
             | Self::GatewayStopped
             | Self::BusUnavailable
-            | Self::TicketsUnavailable => Kind::Unavailable,
+            | Self::TicketsUnavailable
+            | Self::ConverterUnavailable(_) => Kind::Unavailable,
             Self::RowUnreadable | Self::SettingsUnreadable(_) | Self::StoreFailed => Kind::Internal,
         }
     }

@@ -5,6 +5,7 @@ use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
 use chassis::shares::{Busy, Share, Shares};
+use convert_client::converter::{self, Converter};
 use domain::{
     conversation::message::ModelRef,
     ids::{Ids, TenantId, Timestamp},
@@ -31,6 +32,8 @@ pub(crate) struct State {
     pub(crate) bus: bus::Bus,
     pub(crate) publisher: bus::feed::Publisher,
     pub(crate) sandbox: Sandbox,
+    /// Converts foreign content outside this process.
+    pub(crate) converter: Arc<Converter>,
     /// Never empty; the first is the default.
     pub(crate) models: Arc<[ModelRef]>,
     /// The web pages that may call.
@@ -63,6 +66,7 @@ impl State {
             publisher: bus.publisher(),
             bus,
             sandbox: Sandbox::connect(backends)?,
+            converter: Arc::new(Converter::new(chassis::programs::find_beside(converter::PROGRAM)?)),
             models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
             origins: Origins::new(&config.origins),
             unknown_directories: config.unknown_directories,

@@ -5,7 +5,7 @@ use super::{
     policy::{Limits, User},
 };
 use crate::config::Config;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -89,18 +89,7 @@ fn find_init(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = named {
         return path.canonicalize().with_context(|| format!("find FLOTILLA_SANDBOX_INIT {}", path.display()));
     }
-    let program = std::env::current_exe().context("find this program")?;
-    // Tests run from target/debug/deps, the program itself from target/debug.
-    let found =
-        program.ancestors().skip(1).take(3).map(|directory| directory.join(INIT)).find(|file| file.is_file());
-    match found {
-        Some(path) => Ok(path),
-        None => bail!(
-            "{INIT} is neither beside {} nor above it: build it (`cargo build --workspace`) or name it in \
-             FLOTILLA_SANDBOX_INIT",
-            program.display()
-        ),
-    }
+    chassis::programs::find_beside(INIT).context("find the init; FLOTILLA_SANDBOX_INIT can name it")
 }
 
 fn has_capability(number: u32) -> bool {

@@ -1,16 +1,12 @@
 //! The permissions of a loop: the rules of the answering agent, of its session and of every ancestor. The strictest rule
 //! counts.
 
-use super::uses::{Use, uses};
-use crate::{
-    conversation::marks,
-    tools::{registry, tool::Tool},
-};
+use super::uses::{Subject, Use};
+use crate::{conversation::marks, tools::tool::Tool};
 use domain::policy::{
     agent::{self, Agent, Mode},
     permission::{Rule, Rules, Verdict, strictest},
 };
-use serde_json::Value;
 use settings::{self, Settings};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -108,12 +104,12 @@ impl Permissions {
     }
 
     /// Whether a call may run, needs a person's permission, or must not run.
-    pub(crate) fn verdict(&self, agent: &str, tool: Tool, input: &Value) -> Verdict {
-        if self.is_off(tool) || registry::inner_tools(tool, input).into_iter().any(|tool| self.is_off(tool)) {
+    pub(crate) fn verdict(&self, agent: &str, subject: &Subject) -> Verdict {
+        if subject.tools.iter().any(|tool| self.is_off(*tool)) {
             return Verdict::Deny;
         }
-        let (all, uses) = (self.all(agent), uses(tool, input));
-        uses.iter().map(|used| Self::of_use(&all, used)).max().unwrap_or(Verdict::Allow)
+        let all = self.all(agent);
+        subject.uses.iter().map(|used| Self::of_use(&all, used)).max().unwrap_or(Verdict::Allow)
     }
 
     /// Whether the model may keep making the same call of `tool` with the same answer. Rules of the session and of settings
@@ -134,10 +130,10 @@ impl Permissions {
     }
 
     /// The use that a person must allow: the first one of a call that no rule allows yet.
-    pub(crate) fn use_to_ask(&self, agent: &str, tool: Tool, input: &Value) -> Option<Use> {
-        let (all, mut uses) = (self.all(agent), uses(tool, input));
-        let first = uses.iter().position(|used| Self::of_use(&all, used) == Verdict::Ask).unwrap_or(0);
-        (first < uses.len()).then(|| uses.swap_remove(first))
+    pub(crate) fn use_to_ask(&self, agent: &str, subject: &Subject) -> Option<Use> {
+        let (all, uses) = (self.all(agent), &subject.uses);
+        let first = uses.iter().find(|used| Self::of_use(&all, used) == Verdict::Ask);
+        first.or(uses.first()).cloned()
     }
 
     fn of_use(all: &[Rules], used: &Use) -> Verdict {
@@ -202,6 +198,7 @@ impl Permissions {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use crate::calls::uses::tests::subject;
     use serde_json::json;
 
     fn permissions(list: &[(&str, &str, Verdict)]) -> Permissions {
@@ -261,11 +258,12 @@ mod tests {
             ("$TOOL a", Verdict::Deny),
             ("cat /etc/passwd", Verdict::Ask),
         ] {
-            let verdict = permissions.verdict("build", Tool::Bash, &json!({"command": command}));
+            let verdict = permissions.verdict("build", &subject(Tool::Bash, &json!({"command": command})));
             assert_eq!(verdict, want, "{command}");
         }
-        let tool_use =
-            permissions.use_to_ask("build", Tool::Bash, &json!({"command": "cat /etc/passwd"})).unwrap();
+        let tool_use = permissions
+            .use_to_ask("build", &subject(Tool::Bash, &json!({"command": "cat /etc/passwd"})))
+            .unwrap();
         assert_eq!(
             (tool_use.permission, &tool_use.patterns[..]),
             ("external_directory", &["/etc/*".to_owned()][..])
@@ -275,8 +273,9 @@ mod tests {
     #[test]
     fn an_answer_always_covers_what_it_names() {
         let mut permissions = permissions(&[("bash", "*", Verdict::Ask)]);
-        let tool_use =
-            permissions.use_to_ask("build", Tool::Bash, &json!({"command": "git commit -m x"})).unwrap();
+        let tool_use = permissions
+            .use_to_ask("build", &subject(Tool::Bash, &json!({"command": "git commit -m x"})))
+            .unwrap();
         permissions.allow(tool_use.permission, &tool_use.always);
         for (command, want) in [
             ("git commit -m y", Verdict::Allow),
@@ -284,7 +283,7 @@ mod tests {
             ("git commit && git push", Verdict::Ask),
             ("git push", Verdict::Ask),
         ] {
-            let verdict = permissions.verdict("build", Tool::Bash, &json!({"command": command}));
+            let verdict = permissions.verdict("build", &subject(Tool::Bash, &json!({"command": command})));
             assert_eq!(verdict, want, "{command}");
         }
     }
@@ -295,10 +294,11 @@ mod tests {
         for command in ["*", "ec*o a", "npm run '*'", "$X a"] {
             let mut permissions =
                 permissions(&[("bash", "*", Verdict::Ask), ("bash", "*secret*", Verdict::Deny)]);
-            let tool_use = permissions.use_to_ask("build", Tool::Bash, &json!({"command": command})).unwrap();
+            let tool_use =
+                permissions.use_to_ask("build", &subject(Tool::Bash, &json!({"command": command}))).unwrap();
             permissions.allow(tool_use.permission, &tool_use.always);
             for other in ["touch a", "npm run build", "echo secret"] {
-                let verdict = permissions.verdict("build", Tool::Bash, &json!({"command": other}));
+                let verdict = permissions.verdict("build", &subject(Tool::Bash, &json!({"command": other})));
                 assert_ne!(verdict, Verdict::Allow, "{command:?} allowed {other:?}: {:?}", tool_use.always);
             }
         }
@@ -309,7 +309,7 @@ mod tests {
         let permissions = permissions(&[("edit", "*", Verdict::Deny)]);
         for tool in [Tool::Edit, Tool::Write] {
             assert_eq!(
-                permissions.verdict("build", tool, &json!({"filePath": "/workspace/a"})),
+                permissions.verdict("build", &subject(tool, &json!({"filePath": "/workspace/a"}))),
                 Verdict::Deny
             );
         }
@@ -321,14 +321,14 @@ mod tests {
         let permissions = Permissions::default();
         for (agent, want) in [("plan", Verdict::Allow), ("build", Verdict::Deny), ("explore", Verdict::Deny)]
         {
-            assert_eq!(permissions.verdict(agent, Tool::PlanExit, &json!({})), want, "{agent}");
+            assert_eq!(permissions.verdict(agent, &subject(Tool::PlanExit, &json!({}))), want, "{agent}");
             assert_eq!(permissions.hides(agent)(Tool::PlanExit), want == Verdict::Deny, "{agent}");
         }
         assert!(permissions.hides("plan")(Tool::Write) && !permissions.hides("plan")(Tool::Bash));
         // Its subagents may change nothing either.
         let child = Permissions::new(permissions.of_child("plan", "explore"));
         let write = json!({"filePath": "/workspace/a"});
-        assert_eq!(child.verdict("explore", Tool::Write, &write), Verdict::Deny);
+        assert_eq!(child.verdict("explore", &subject(Tool::Write, &write)), Verdict::Deny);
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
             for tool in off {
                 assert!(permissions.hides("build")(tool), "{tool:?} of {tools:?}");
                 assert_eq!(
-                    permissions.verdict("build", tool, &json!({})),
+                    permissions.verdict("build", &subject(tool, &json!({}))),
                     Verdict::Deny,
                     "{tool:?} of {tools:?}"
                 );
@@ -357,9 +357,13 @@ mod tests {
         }
         let no_bash = BTreeMap::from([("bash".to_owned(), false)]);
         let permissions = Permissions::default().of_prompt(Some(&no_bash));
-        assert_eq!(permissions.verdict("build", Tool::Batch, &inner), Verdict::Deny, "not by way of a batch");
+        assert_eq!(
+            permissions.verdict("build", &subject(Tool::Batch, &inner)),
+            Verdict::Deny,
+            "not by way of a batch"
+        );
         let child = Permissions::new(permissions.of_child("build", "general"));
-        assert_eq!(child.verdict("general", Tool::Bash, &json!({"command": "ls"})), Verdict::Deny);
+        assert_eq!(child.verdict("general", &subject(Tool::Bash, &json!({"command": "ls"}))), Verdict::Deny);
     }
 
     #[test]
@@ -397,10 +401,10 @@ mod tests {
                           "title": {"mode": "all", "permission": {"*": "allow"}}}}"#,
         );
         let bash = |permissions: &Permissions, agent: &str, command: &str| {
-            permissions.verdict(agent, Tool::Bash, &json!({"command": command}))
+            permissions.verdict(agent, &subject(Tool::Bash, &json!({"command": command})))
         };
         let edit = |permissions: &Permissions, agent: &str| {
-            permissions.verdict(agent, Tool::Write, &json!({"filePath": "/workspace/a"}))
+            permissions.verdict(agent, &subject(Tool::Write, &json!({"filePath": "/workspace/a"})))
         };
         assert_eq!(
             (edit(&permissions, "review"), edit(&permissions, "build")),
@@ -422,7 +426,8 @@ mod tests {
         let child = Permissions::new(permissions.of_child("review", "build"));
         assert_eq!(edit(&child, "build"), Verdict::Deny);
 
-        let tool_use = permissions.use_to_ask("build", Tool::Bash, &json!({"command": "ls"})).unwrap();
+        let tool_use =
+            permissions.use_to_ask("build", &subject(Tool::Bash, &json!({"command": "ls"}))).unwrap();
         permissions.allow(tool_use.permission, &tool_use.always);
         assert_eq!(
             (bash(&permissions, "build", "ls"), bash(&permissions, "build", "rm a")),

@@ -1,6 +1,5 @@
 //! The subjects of a call for permission rules, and for the person whom the session asks for permission.
 
-use super::shell;
 use crate::tools::{
     batch,
     files::{
@@ -10,6 +9,7 @@ use crate::tools::{
     registry,
     tool::Tool,
 };
+use convert_client::{converter::Converter, reply::Commands};
 use domain::session::{OUTPUTS, WORKSPACE};
 use serde_json::Value;
 
@@ -43,49 +43,96 @@ impl Use {
 /// The permission for paths outside the workspace.
 const EXTERNAL: &str = "external_directory";
 
-/// The uses of a call with these arguments.
-pub(super) fn uses(tool: Tool, input: &Value) -> Vec<Use> {
-    let word = |key: &str| input.get(key).and_then(Value::as_str).unwrap_or("*");
+/// A call as permission rules see it.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    /// Its tool and those of the calls inside it.
+    pub(super) tools: Vec<Tool>,
+    pub(super) uses: Vec<Use>,
+}
+
+impl Subject {
+    /// Determines the subject of a call with these arguments. A shell command that cannot be read is unclear, and may reach any
+    /// directory.
+    pub(crate) async fn of(converter: &Converter, tool: Tool, input: &Value) -> Self {
+        let tools = std::iter::once(tool).chain(registry::inner_tools(tool, input)).collect();
+        let inner = if tool == Tool::Batch { batch::inner_calls(input) } else { vec![] };
+        let known =
+            inner.iter().filter_map(|call| Some((registry::find(&call.tool).ok()?, &call.parameters)));
+        let calls: Vec<(Tool, &Value)> = std::iter::once((tool, input)).chain(known).collect();
+        let lines =
+            calls.iter().filter(|(tool, _)| *tool == Tool::Bash).map(|(_, input)| word(input, "command"));
+        let mut commands = read(converter, lines.map(ToOwned::to_owned).collect()).await.into_iter();
+        let mut uses = vec![];
+        for (tool, input) in calls {
+            match tool {
+                Tool::Bash => uses.extend(of_commands(commands.next(), input)),
+                other => uses.extend(of_call(other, input)),
+            }
+        }
+        Self { tools, uses }
+    }
+}
+
+/// Reads shell command lines: one result for each, or none at all.
+async fn read(converter: &Converter, lines: Vec<String>) -> Vec<Commands> {
+    if lines.is_empty() {
+        return vec![];
+    }
+    converter.commands(lines).await.unwrap_or_else(|error| {
+        tracing::warn!(error.code = error.code(), "shell commands were not read: {error}");
+        vec![]
+    })
+}
+
+/// An argument of a call.
+fn word<'a>(input: &'a Value, key: &str) -> &'a str {
+    input.get(key).and_then(Value::as_str).unwrap_or("*")
+}
+
+/// The uses of a call that runs no shell command itself.
+fn of_call(tool: Tool, input: &Value) -> Vec<Use> {
     let name = tool.permission();
     match tool {
-        Tool::Bash => of_command(word("command"), input),
+        // Continues in `of_commands`; a batch has the uses of its calls.
+        Tool::Bash | Tool::Batch => vec![],
         // A patch that cannot be parsed changes nothing.
         Tool::ApplyPatch => {
             let paths = apply_patch::paths(input);
             paths.iter().flat_map(|path| of_path(Use::any(name, relative(&absolute(path))))).collect()
         }
-        Tool::Batch => {
-            let calls = batch::inner_calls(input);
-            let known =
-                calls.iter().filter_map(|call| Some((registry::find(&call.tool).ok()?, &call.parameters)));
-            known
-                .filter(|(tool, _)| *tool != Tool::Batch)
-                .flat_map(|(tool, input)| uses(tool, input))
-                .collect()
+        Tool::WebFetch => vec![Use::any(name, word(input, "url"))],
+        Tool::Edit | Tool::MultiEdit | Tool::Write => {
+            of_path(Use::any(name, relative(word(input, "filePath"))))
         }
-        Tool::WebFetch => vec![Use::any(name, word("url"))],
-        Tool::Edit | Tool::MultiEdit | Tool::Write => of_path(Use::any(name, relative(word("filePath")))),
-        Tool::Read => of_path(Use::any(name, relative(word("filePath")))),
-        Tool::List => of_path(Use::any(name, relative(word("path")))),
-        Tool::Glob | Tool::Grep => vec![Use::any(name, word("pattern"))],
-        Tool::Skill => vec![Use::of(name, word("name"))],
-        Tool::Task => vec![Use::of(name, word("subagent_type"))],
+        Tool::Read => of_path(Use::any(name, relative(word(input, "filePath")))),
+        Tool::List => of_path(Use::any(name, relative(word(input, "path")))),
+        Tool::Glob | Tool::Grep => vec![Use::any(name, word(input, "pattern"))],
+        Tool::Skill => vec![Use::of(name, word(input, "name"))],
+        Tool::Task => vec![Use::of(name, word(input, "subagent_type"))],
         Tool::PlanExit | Tool::Question | Tool::TodoRead | Tool::TodoWrite => vec![Use::any(name, "*")],
     }
 }
 
-fn of_command(command: &str, input: &Value) -> Vec<Use> {
-    let found = shell::commands(command);
+fn of_commands(found: Option<Commands>, input: &Value) -> Vec<Use> {
+    let any_directory = Use { is_unclear: true, ..Use::of(EXTERNAL, "*") };
+    let unread = found.is_none().then_some(any_directory);
+    let found = found.unwrap_or_else(|| Commands::unclear(word(input, "command")));
     let directory = input.get("workdir").and_then(Value::as_str).map(ToOwned::to_owned);
     let mut uses = vec![Use {
         permission: "bash",
         // A line that runs no command is still a call.
-        patterns: if found.patterns.is_empty() { vec![command.to_owned()] } else { found.patterns },
+        patterns: if found.patterns.is_empty() {
+            vec![word(input, "command").to_owned()]
+        } else {
+            found.patterns
+        },
         // An unclear command is never allowed "always".
         always: if found.is_unclear { vec![] } else { found.always },
         is_unclear: found.is_unclear,
     }];
     uses.extend(found.paths.iter().chain(&directory).filter_map(|path| outside(path)));
+    uses.extend(unread);
     uses
 }
 
@@ -112,13 +159,20 @@ fn outside(path: &str) -> Option<Use> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use serde_json::json;
 
+    /// The subject of a call, for tests without a runtime.
+    pub(in crate::calls) fn subject(tool: Tool, input: &Value) -> Subject {
+        let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Subject::of(&Converter::new(program), tool, input))
+    }
+
     fn check(tool: Tool, input: Value, want: &[(&str, &str)]) {
-        let uses = super::uses(tool, &input);
+        let uses = subject(tool, &input).uses;
         let have: Vec<(&str, &str)> = uses
             .iter()
             .flat_map(|used| used.patterns.iter().map(|pattern| (used.permission, pattern.as_str())))
@@ -162,7 +216,10 @@ mod tests {
             json!({"command": "make", "workdir": "/tmp/a"}),
             &[("bash", "make"), ("external_directory", "/tmp/*")],
         );
-        assert!(super::uses(Tool::Bash, &json!({"command": "$X"}))[0].is_unclear);
-        assert_eq!(super::uses(Tool::Bash, &json!({"command": "A=1"}))[0].patterns, ["A=1"]);
+        assert!(subject(Tool::Bash, &json!({"command": "$X"})).uses[0].is_unclear);
+        let unread = of_commands(None, &json!({"command": "ls"}));
+        let names: Vec<_> = unread.iter().map(|used| (used.permission, used.is_unclear)).collect();
+        assert_eq!(names, [("bash", true), ("external_directory", true)]);
+        assert_eq!(subject(Tool::Bash, &json!({"command": "A=1"})).uses[0].patterns, ["A=1"]);
     }
 }

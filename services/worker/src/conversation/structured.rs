@@ -1,11 +1,10 @@
 //! Structured answers: a tool whose arguments are the answer. The tool runs nothing: a call that matches the schema is the
 //! answer.
 
-use crate::process::schema;
+use convert_client::{converter::Converter, reply::SchemaVerdict, request::SchemaCheck};
 use domain::conversation::message::{Error, Format, User};
 use domain::policy::tool;
 use serde_json::Value;
-use std::sync::Arc;
 
 /// Retries of a structured answer that does not match the schema, unless the prompt sets another number: OpenCode's
 /// number.
@@ -23,7 +22,6 @@ pub(crate) const CAPTURED: &str = "Structured output captured successfully.";
 #[derive(Debug, Clone)]
 pub(crate) struct Structured {
     schema: Value,
-    check: Option<Arc<jsonschema::Validator>>,
     /// The number of further answers that the model may give after one that does not match.
     retries: u32,
     /// The number of answers that did not match so far.
@@ -35,9 +33,8 @@ impl Structured {
     /// text.
     pub(crate) fn of(user: &User, misfits: u32) -> Option<Self> {
         let Some(Format::JsonSchema { schema, retry_count }) = &user.format else { return None };
-        let check = jsonschema::validator_for(schema).ok().map(Arc::new);
         let retries = retry_count.unwrap_or(STRUCTURED_RETRIES);
-        Some(Self { schema: schema.clone(), check, retries, misfits })
+        Some(Self { schema: schema.clone(), retries, misfits })
     }
 
     /// The tool for the model.
@@ -54,17 +51,19 @@ impl Structured {
         }
     }
 
-    /// Checks an answer.
+    /// Checks an answer. The schema is the client's and may need any time, so the converter checks it.
     ///
     /// # Errors
     /// A sentence for the model with the problems and their locations.
-    pub(crate) fn check(&self, answer: &Value) -> Result<(), String> {
-        let Some(check) = &self.check else { return Err("The schema cannot be used.".to_owned()) };
-        match schema::problems(check, answer) {
-            None => Ok(()),
-            Some(problems) => {
+    pub(crate) async fn check(&self, converter: &Converter, answer: &Value) -> Result<(), String> {
+        let check = SchemaCheck { schema: self.schema.to_string(), value: Some(answer.to_string()) };
+        match converter.schema(check).await {
+            Ok(SchemaVerdict::Match) => Ok(()),
+            Ok(SchemaVerdict::Mismatch(problems)) => {
                 Err(format!("The answer does not fit the schema: {problems}. Call {NAME} again."))
             }
+            Ok(SchemaVerdict::Unusable(problem)) => Err(format!("The schema cannot be used: {problem}.")),
+            Err(error) => Err(format!("The answer cannot be checked: {}: {error}.", error.code())),
         }
     }
 
@@ -86,18 +85,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[test]
-    fn the_model_may_answer_again_until_its_retries_are_used_up() {
+    #[tokio::test]
+    async fn the_model_may_answer_again_until_its_retries_are_used_up() {
         let schema =
             json!({"type": "object", "properties": {"answer": {"type": "number"}}, "required": ["answer"]});
-        let mut structured = Structured {
-            check: jsonschema::validator_for(&schema).ok().map(Arc::new),
-            schema,
-            retries: 1,
-            misfits: 0,
-        };
-        assert_eq!(structured.check(&json!({"answer": 42})), Ok(()));
-        let problem = structured.check(&json!({"answer": "x"})).unwrap_err();
+        let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
+        let converter = Converter::new(program);
+        let mut structured = Structured { schema, retries: 1, misfits: 0 };
+        assert_eq!(structured.check(&converter, &json!({"answer": 42})).await, Ok(()));
+        let problem = structured.check(&converter, &json!({"answer": "x"})).await.unwrap_err();
         assert!(problem.contains("number") && problem.contains("/answer"), "{problem}");
         assert_eq!(structured.retries_error(&problem), None);
         structured.misfits = 1;

@@ -7,7 +7,7 @@ use super::{
     gate::{self, Bill, CallPlan, OpenCall},
 };
 use crate::{
-    calls::permissions::Permissions,
+    calls::{permissions::Permissions, uses::Subject},
     conversation::{
         marks,
         structured::{self, Structured},
@@ -184,7 +184,7 @@ impl ModelCall {
         let now = now();
         let mut events: Vec<Event> =
             self.draft.end_all(&self.message, now).into_iter().map(part_updated).collect();
-        let (tools, open) = self.tool_parts();
+        let (tools, open) = self.tool_parts().await;
         events.extend(tools.into_iter().map(part_updated));
         self.message.finish = Some(reason.as_str().to_owned());
         // The message names the call: whichever worker closes the step later charges the same entry.
@@ -202,7 +202,7 @@ impl ModelCall {
     }
 
     /// The parts of the tool calls with their arguments, and the ids of the calls to run.
-    fn tool_parts(&mut self) -> (Vec<Part>, Vec<String>) {
+    async fn tool_parts(&mut self) -> (Vec<Part>, Vec<String>) {
         let blocks = std::mem::take(&mut self.answer).finish().blocks;
         let (mut parts, mut open) = (vec![], vec![]);
         let drafts: Vec<_> = self.draft.blocks().map(|(id, kind)| (id.clone(), kind.clone())).collect();
@@ -227,7 +227,7 @@ impl ModelCall {
                     refused(input, &format!("Not executed: more than {max} tool calls in one answer"))
                 }
                 Block::ToolCall { input, .. } => {
-                    let state = self.tool_state(name, clean::value(input), times);
+                    let state = self.tool_state(name, clean::value(input), times).await;
                     if !state.is_over() {
                         open.push(call_id.clone());
                     }
@@ -243,7 +243,7 @@ impl ModelCall {
     }
 
     /// The state in which a complete call is stored.
-    fn tool_state(&mut self, name: &str, input: Value, times: CallTimes) -> ToolState {
+    async fn tool_state(&mut self, name: &str, input: Value, times: CallTimes) -> ToolState {
         let refused = |input, error: &str| ToolState::Error {
             input,
             error: error.to_owned(),
@@ -257,7 +257,7 @@ impl ModelCall {
             return refused(input, "Not executed: the turn is over.");
         }
         if let Some(structured) = self.terms.structured.as_ref().filter(|_| name == structured::NAME) {
-            return match structured.check(&input) {
+            return match structured.check(&self.deps.converter, &input).await {
                 Ok(()) => {
                     self.message.structured = Some(input.clone());
                     captured(input, Ran::new(times.ended.start, now()))
@@ -270,7 +270,8 @@ impl ModelCall {
         }
         match registry::find(name) {
             Ok(tool) => {
-                let verdict = self.terms.permissions.verdict(&self.message.agent, tool, &input);
+                let subject = Subject::of(&self.deps.converter, tool, &input).await;
+                let verdict = self.terms.permissions.verdict(&self.message.agent, &subject);
                 intent(verdict, input, times.begun)
             }
             Err(_) => invalid::answer(name, &self.terms.offered, Ran::new(times.ended.start, now())),

@@ -5,6 +5,7 @@ use crate::config::Config;
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
 use chassis::backends::Backends;
+use convert_client::converter::{self, Converter};
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
     session::Class,
@@ -21,6 +22,8 @@ pub(crate) struct Deps {
     pub(crate) models: llm::client::Client,
     pub(crate) providers: llm::config::providers::Config,
     pub(crate) sandbox: Sandbox,
+    /// Converts foreign content outside this process, which holds keys.
+    pub(crate) converter: Converter,
     /// The platform's settings, which bind every session.
     pub(crate) platform: Vec<Document>,
     /// The HTTP client of the webfetch tool, unless the operator disabled web access.
@@ -49,6 +52,7 @@ impl Deps {
             providers,
             platform,
             web: (!config.web_off).then(|| chassis::web::Web::new(config.web_allow.clone())),
+            converter: Converter::new(chassis::programs::find_beside(converter::PROGRAM)?),
             sandbox: Sandbox::new(&backends.sandbox_url, backends.sandbox_token.expose())?,
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),

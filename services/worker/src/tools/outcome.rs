@@ -1,6 +1,7 @@
 //! The result of a tool call: an answer for the model, or the reason why there is none.
 
 use crate::{process::sandbox::is_away, repository::workspace};
+use convert_client::error::Error;
 use domain::conversation::{message, part::attached::File};
 use serde_json::{Map, Value};
 use tonic::Status;
@@ -35,6 +36,14 @@ pub(crate) struct Output {
     pub(crate) todos: Option<Value>,
     /// Images and documents, with their bytes.
     pub(crate) media: Vec<File>,
+}
+
+/// Converts the end of a conversion without a result. The model may try again with other content.
+pub(crate) fn conversion_error(error: &Error) -> ToolError {
+    if error.code() == "conversion_failed" {
+        tracing::warn!(error = error as &dyn std::error::Error, "a conversion failed");
+    }
+    ToolError::Model(format!("{}: {error}", error.code()))
 }
 
 /// Converts a refusal by the sandbox. The model learns about a mistake in its call; a system failure ends the turn.

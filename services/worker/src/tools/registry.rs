@@ -6,7 +6,7 @@ use super::{
     context::CallContext,
     files::{apply_patch, edit, glob, grep, list, multiedit, read, write},
     invalid,
-    outcome::{Output, ToolError},
+    outcome::{Output, ToolError, conversion_error},
     people::{plan_exit, question},
     skill,
     spec::parse_arguments,
@@ -15,7 +15,7 @@ use super::{
     tool::{Repeat, Tool},
     webfetch,
 };
-use crate::process::schema;
+use convert_client::{converter::Converter, reply::SchemaVerdict, request::SchemaCheck};
 use domain::policy::tool;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -181,18 +181,23 @@ pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> 
     }
 }
 
-/// Validates arguments against the tool's schema.
+/// Validates arguments against the tool's schema. Our own schemas take linear time, so the check needs no other process; only the
+/// description of the problems does, whose size the arguments determine.
 ///
 /// # Errors
 /// A sentence for the model with the problems and their locations.
-pub(crate) fn check(tool: Tool, input: &Value) -> Result<(), ToolError> {
+pub(crate) async fn check(converter: &Converter, tool: Tool, input: &Value) -> Result<(), ToolError> {
     let registered = REGISTRY.iter().find(|registered| registered.tool == tool);
-    let Some(schema) = registered.and_then(|registered| registered.schema.as_ref()) else { return Ok(()) };
-    match schema::problems(schema, input) {
-        None => Ok(()),
-        Some(problems) => Err(ToolError::Model(format!(
-            "The arguments do not fit the tool's schema; nothing was done: {problems}"
-        ))),
+    let Some(Registered { spec, schema: Some(schema), .. }) = registered else { return Ok(()) };
+    if schema.is_valid(input) {
+        return Ok(());
+    }
+    let check = SchemaCheck { schema: spec.schema.to_string(), value: Some(input.to_string()) };
+    match converter.schema(check).await.map_err(|error| conversion_error(&error))? {
+        SchemaVerdict::Match => Ok(()),
+        SchemaVerdict::Mismatch(problems) | SchemaVerdict::Unusable(problems) => Err(ToolError::Model(
+            format!("The arguments do not fit the tool's schema; nothing was done: {problems}"),
+        )),
     }
 }
 

@@ -6,9 +6,10 @@ use super::{
     outcome::{Output, ToolError},
     spec::tool_spec,
 };
+use convert_client::request::{Page, PageForm};
 use domain::policy::tool;
 use serde::Deserialize;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 /// Longest page of the web that is read; bytes.
@@ -36,8 +37,6 @@ enum Format {
 
 /// Default and maximum timeout, in seconds.
 const SECONDS: (u64, u64) = (30, 120);
-/// Line width of a page as text.
-const COLUMNS: usize = 120;
 
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
@@ -70,17 +69,31 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     if domain::conversation::media::of_bytes(&page.body).is_some() {
         return media::shown(&page.url, &page.body, page.body.len() as u64);
     }
-    let media_type = page.media_type.clone();
-    // Converting megabytes of HTML would block the other loops of this thread.
-    let text = tokio::task::spawn_blocking(move || shown(&page.media_type, &page.body, input.format)).await;
-    let text = text.unwrap_or(None).ok_or_else(|| {
-        ToolError::Model(format!("{} is of type {media_type:?}, which cannot be shown as text.", input.url))
-    })?;
-    Ok(Output { title: format!("{} ({media_type})", input.url), text, metadata, ..Output::default() })
+    let title = format!("{} ({})", input.url, page.media_type);
+    let text = match content(&page.media_type, &page.body, input.format) {
+        Content::Text(text) => text,
+        Content::Html(html, form) => laid_out(ctx, Page { html, form }, &mut metadata).await,
+        Content::Other => {
+            let text =
+                format!("{} is of type {:?}, which cannot be shown as text.", input.url, page.media_type);
+            return Err(ToolError::Model(text));
+        }
+    };
+    Ok(Output { title, text, metadata, ..Output::default() })
 }
 
-/// A page as text; `None` if the type is not text.
-fn shown(media_type: &str, body: &[u8], format: Format) -> Option<String> {
+/// What a page contains.
+#[derive(Debug, PartialEq)]
+enum Content {
+    /// The answer.
+    Text(String),
+    /// HTML that becomes the answer in this form.
+    Html(String, PageForm),
+    /// Nothing that can be shown.
+    Other,
+}
+
+fn content(media_type: &str, body: &[u8], format: Format) -> Content {
     let is_html = matches!(media_type, "text/html" | "application/xhtml+xml");
     let is_text = is_html
         || media_type.starts_with("text/")
@@ -91,45 +104,25 @@ fn shown(media_type: &str, body: &[u8], format: Format) -> Option<String> {
         || media_type.is_empty() && !body.contains(&0);
     let plain = || String::from_utf8_lossy(body).into_owned();
     match (is_text, is_html, format) {
-        (false, ..) => None,
-        (true, true, Format::Markdown | Format::Text) if is_too_deep(body) => Some(untagged(&plain())),
-        (true, true, Format::Markdown) => {
-            let text = html2text::config::plain().string_from_read(body, COLUMNS);
-            Some(text.unwrap_or_else(|_| untagged(&plain())))
-        }
-        (true, true, Format::Text) => {
-            let bare = html2text::render::TrivialDecorator::new();
-            let text = html2text::config::with_decorator(bare).string_from_read(body, COLUMNS);
-            Some(text.unwrap_or_else(|_| untagged(&plain())))
-        }
-        (true, true, Format::Html) | (true, false, _) => Some(plain()),
+        (false, ..) => Content::Other,
+        (true, true, Format::Markdown) => Content::Html(plain(), PageForm::Markdown),
+        (true, true, Format::Text) => Content::Html(plain(), PageForm::Text),
+        (true, true, Format::Html) | (true, false, _) => Content::Text(plain()),
     }
 }
 
-/// Deepest nesting that is laid out; browsers stop at about the same depth. Beyond it the cost is quadratic.
-const DEPTH_MAX: i64 = 500;
-
-/// Whether far more tags are opened than closed. Tags without an end tag do not count.
-fn is_too_deep(body: &[u8]) -> bool {
-    const ENDLESS: [&[u8]; 22] = [
-        b"area", b"base", b"br", b"col", b"dd", b"dt", b"embed", b"hr", b"img", b"input", b"li", b"link",
-        b"meta", b"option", b"p", b"path", b"source", b"td", b"th", b"tr", b"track", b"wbr",
-    ];
-    let mut depth = 0;
-    for (at, _) in body.iter().enumerate().filter(|(_, byte)| **byte == b'<') {
-        let rest = &body[at + 1..];
-        let (is_end, rest) = rest.strip_prefix(b"/").map_or((false, rest), |rest| (true, rest));
-        let letters = rest.iter().take(8).take_while(|byte| byte.is_ascii_alphanumeric());
-        let name: Vec<u8> = letters.map(u8::to_ascii_lowercase).collect();
-        if name.is_empty() || ENDLESS.contains(&&name[..]) {
-            continue;
+/// The text of an HTML page. A page that reaches a bound of the converter is shown without its tags, and the model learns why.
+async fn laid_out(ctx: &CallContext, page: Page, metadata: &mut Map<String, Value>) -> String {
+    let html = page.html.clone();
+    let reason = match ctx.deps.converter.page(page).await {
+        Ok(Some(text)) => return text,
+        Ok(None) => "the page cannot be laid out".to_owned(),
+        Err(error) => {
+            metadata.insert("conversion".to_owned(), error.code().into());
+            format!("{}: {error}", error.code())
         }
-        depth = if is_end { (depth - 1).max(0) } else { depth + 1 };
-        if depth > DEPTH_MAX {
-            return true;
-        }
-    }
-    false
+    };
+    format!("(Shown without its layout. {reason})\n{}", untagged(&html))
 }
 
 /// The text between the tags, for pages that cannot be laid out.
@@ -148,37 +141,30 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
 
-    const PAGE: &str = "<html><head><title>x</title><script>bad()</script></head><body><h1>Top</h1>\
-        <p>See <a href=\"https://a.example/\">this</a>.</p><ul><li>one<li>two</ul><pre>code  here</pre></body></html>";
-
     #[test]
-    fn html_becomes_what_was_asked_for() {
-        let page_as = |format| shown("text/html", PAGE.as_bytes(), format).unwrap();
-        let markdown = page_as(Format::Markdown);
-        for want in ["# Top", "[this][1]", "[1]: https://a.example/", "* one", "code  here"] {
-            assert!(markdown.contains(want), "{want}: {markdown}");
+    fn only_text_is_shown() {
+        let text = |text: &str| Content::Text(text.to_owned());
+        for (media_type, body, format, want) in [
+            ("application/json", &b"{}"[..], Format::Markdown, text("{}")),
+            ("", b"plain", Format::Markdown, text("plain")),
+            ("", b"\0\x01", Format::Markdown, Content::Other),
+            ("image/png", b"\x89PNG", Format::Markdown, Content::Other),
+            ("text/html", b"<p>", Format::Html, text("<p>")),
+            ("text/html", b"<p>", Format::Text, Content::Html("<p>".to_owned(), PageForm::Text)),
+            (
+                "application/xhtml+xml",
+                b"<p>",
+                Format::Markdown,
+                Content::Html("<p>".to_owned(), PageForm::Markdown),
+            ),
+        ] {
+            assert_eq!(content(media_type, body, format), want, "{media_type:?} {body:?}");
         }
-        assert!(!markdown.contains("bad()"));
-        let text = page_as(Format::Text);
-        assert!(text.contains("Top") && text.contains("See this.") && !text.contains('#'), "{text}");
-        assert_eq!(page_as(Format::Html), PAGE);
     }
 
     #[test]
-    fn what_is_no_text_is_not_shown() {
-        assert_eq!(shown("application/json", b"{}", Format::Markdown).as_deref(), Some("{}"));
-        assert_eq!(shown("", b"plain", Format::Markdown).as_deref(), Some("plain"));
-        assert_eq!(shown("", b"\0\x01", Format::Markdown), None);
-        assert_eq!(shown("image/png", b"\x89PNG", Format::Markdown), None);
-    }
-
-    /// A page may be nested to any depth.
-    #[test]
-    fn deep_html_ends_nothing() {
-        for tag in ["<div>", "<b>", "<ul><li>", "<table><tr><td>"] {
-            let page = format!("{}end", tag.repeat(50_000));
-            let text = shown("text/html", page.as_bytes(), Format::Markdown).unwrap();
-            assert!(text.contains("end"), "{}", text.len());
-        }
+    fn tags_are_removed_from_any_text() {
+        assert_eq!(untagged("a<b>c</b>d<e"), "acd");
+        assert_eq!(untagged("<<>>"), ">");
     }
 }

@@ -293,7 +293,7 @@ impl Concerns {
             return Ok(());
         }
         let is_shell = prompt_calls::is_shell_step(&self.session);
-        if is_shell && prompt_calls::is_shell_denied(&self.session, call.tool.state.input()) {
+        if is_shell && prompt_calls::is_shell_denied(&self.session, call.tool.state.input()).await {
             let text = "The rules of the session or the repository deny this command.";
             let signal = call.end(&mut self.session, Err(text.to_owned())).await?;
             self.signals.push_back(signal);

@@ -50,9 +50,10 @@ impl Tree {
         let program = self.directory.join(format!("flotilla-{}", mutant.as_str()));
         let debug = self.directory.join("target/debug");
         fs::copy(debug.join("flotilla"), &program).context("keep the program")?;
-        // The program looks for the init of its sandboxes beside itself.
-        fs::copy(debug.join("flotilla-init"), self.directory.join("flotilla-init"))
-            .context("keep the init")?;
+        // The program looks beside itself for the init of its sandboxes and for its converter.
+        for name in ["flotilla-init", "flotilla-convert"] {
+            fs::copy(debug.join(name), self.directory.join(name)).with_context(|| format!("keep {name}"))?;
+        }
         Ok(program)
     }
 
@@ -81,7 +82,8 @@ impl Tree {
 
     fn build(&self) -> Result<()> {
         let status = Command::new("cargo")
-            .args(["build", "--offline", "--quiet", "--package", "flotilla", "--package", "sandbox-init"])
+            .args(["build", "--offline", "--quiet"])
+            .args(["--package", "flotilla", "--package", "sandbox-init", "--package", "convert"])
             .current_dir(self.sources())
             .env("CARGO_TARGET_DIR", self.directory.join("target"))
             // A removed guard leaves unused names.

@@ -7,19 +7,38 @@ pub enum Piece {
     /// Text.
     Text(String),
     /// A shell command, which its output replaces.
-    Shell(String),
+    Shell(ShellCommand),
+}
+
+/// A shell command of a template. The arguments are values of the shell's parameters: wherever the template uses them, also
+/// between quotation marks, they are data and run nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellCommand {
+    /// The lines that give the parameters their values; empty if the command uses none.
+    pub values: String,
+    /// The command, with parameters for placeholders.
+    pub command: String,
+    /// The command with the arguments in their places, for rules and for people.
+    pub shown: String,
+}
+
+impl ShellCommand {
+    /// The text that the shell runs.
+    pub fn line(&self) -> String {
+        format!("{}{}", self.values, self.command)
+    }
 }
 
 /// Fills `arguments` into a template: `$1`, `$2`, … are single words or quoted pieces, the one with the highest number takes all
 /// the rest, and `$ARGUMENTS` is all of them. Without a placeholder the arguments come last. ``!`…` `` in the template is a shell
-/// command; arguments can fill placeholders in it, but cannot make a new one.
+/// command, to which the placeholders are parameters.
 pub fn expand(template: &str, arguments: &str) -> Vec<Piece> {
     let added = Added::new(template, arguments.trim());
     let comes_last = added.highest.is_none() && !template.contains(ALL) && !added.all.is_empty();
     let (mut pieces, mut rest) = (vec![], if comes_last { template.trim_end() } else { template });
     while let Some((before, command, after)) = next_shell(rest) {
         push_text(&mut pieces, &added.fill(before));
-        pieces.push(Piece::Shell(added.fill(command)));
+        pieces.push(Piece::Shell(added.shell(command)));
         rest = after;
     }
     let tail = if comes_last { format!("\n\n{}", added.all) } else { String::new() };
@@ -64,19 +83,51 @@ impl<'a> Added<'a> {
         Self { all, words: words(all), highest }
     }
 
+    /// The value of a numbered placeholder.
+    fn value(&self, number: usize) -> String {
+        let from = self.words.get(number - 1..).unwrap_or_default();
+        let take = if Some(number) == self.highest { from.len() } else { from.len().min(1) };
+        from[..take].join(" ")
+    }
+
     /// Fills the arguments into a piece of the template. Placeholders in the arguments stay.
     fn fill(&self, piece: &str) -> String {
         let (mut filled, mut done) = (String::with_capacity(piece.len() + self.all.len()), 0);
         for (at, number, end) in placeholders(piece) {
             filled.push_str(&piece[done..at].replace(ALL, self.all));
-            let from = self.words.get(number - 1..).unwrap_or_default();
-            let take = if Some(number) == self.highest { from.len() } else { from.len().min(1) };
-            filled.push_str(&from[..take].join(" "));
+            filled.push_str(&self.value(number));
             done = end;
         }
         filled.push_str(&piece[done..].replace(ALL, self.all));
         filled
     }
+
+    /// A shell command of the template, with the arguments as values of its parameters.
+    fn shell(&self, template: &str) -> ShellCommand {
+        let (mut values, mut command, mut done) = (String::new(), String::new(), 0);
+        for (at, number, end) in placeholders(template) {
+            command.push_str(&template[done..at]);
+            // The shell reads `$10` as the first parameter and a zero.
+            command.push_str(&if number < 10 { format!("${number}") } else { format!("${{{number}}}") });
+            done = end;
+        }
+        command.push_str(&template[done..]);
+        if done > 0 {
+            let count = self.highest.unwrap_or(0).min(self.words.len());
+            let words: String =
+                (1..=count).map(|number| format!(" {}", quoted(&self.value(number)))).collect();
+            values = format!("set --{words}\n");
+        }
+        if template.contains(ALL) {
+            values.push_str(&format!("ARGUMENTS={}\n", quoted(self.all)));
+        }
+        ShellCommand { values, command, shown: self.fill(template) }
+    }
+}
+
+/// A text as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// The numbered placeholders of a template: start, number from 1, and end.
@@ -156,16 +207,35 @@ mod tests {
 
     #[test]
     fn commands_of_the_shell_are_pieces() {
-        let shell = |command: &str| Piece::Shell(command.to_owned());
+        let command = |values: &str, command: &str, shown: &str| {
+            let [values, command, shown] = [values, command, shown].map(ToOwned::to_owned);
+            Piece::Shell(ShellCommand { values, command, shown })
+        };
+        let shell = |words: &str| command("", words, words);
         assert_eq!(
             expand("Look:\n!`git diff $1`\nand !`ls`", "main"),
-            [text("Look:\n"), shell("git diff main"), text("\nand "), shell("ls")]
+            [
+                text("Look:\n"),
+                command("set -- 'main'\n", "git diff $1", "git diff main"),
+                text("\nand "),
+                shell("ls")
+            ]
         );
         assert_eq!(expand("Run !`ls`", "now"), [text("Run "), shell("ls"), text("\n\nnow")]);
         assert_eq!(
             expand("$ARGUMENTS: $1", "!`id`"),
             [text("!`id`: !`id`")],
             "the caller's words run nothing"
+        );
+        assert_eq!(
+            expand("!`a \"$ARGUMENTS\"`", "it's $(id)"),
+            [command("ARGUMENTS='it'\\''s $(id)'\n", "a \"$ARGUMENTS\"", "a \"it's $(id)\"")],
+            "they are data, whatever the template puts around them"
+        );
+        assert_eq!(
+            expand("!`a $1 $10`", "b"),
+            [command("set -- 'b'\n", "a $1 ${10}", "a b ")],
+            "there is no tenth word"
         );
         assert_eq!(expand("!`a`!`b`", ""), [shell("a"), shell("b")]);
         assert_eq!(expand("a ! and !`` and !`open", ""), [text("a ! and !`` and !`open")]);

@@ -58,6 +58,7 @@ pub(crate) async fn accept(
     let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
     let tenant = account.tenant;
     check(state, &request)?;
+    options::check_format(&state.converter, request.format.as_ref()).await?;
     let target = state.store.get_session(tenant, session).await?;
     let context = ProjectContext { tenant, project: &target.info.project_id, source: &target.source };
     let subagents = agents::of_parts(request.parts.iter().map(|part| &part.body));
@@ -112,8 +113,7 @@ fn check(state: &State, request: &PromptRequest) -> Result<(), Error> {
     parts::check(state, &request.parts)?;
     parts::check_together(&request.parts, !request.text.is_empty(), request.no_reply)?;
     options::check_variant(request.variant.name().unwrap_or_default())?;
-    options::check_tools(&request.tools)?;
-    options::check_format(request.format.as_ref())
+    options::check_tools(&request.tools)
 }
 
 fn prompt(

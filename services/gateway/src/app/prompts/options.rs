@@ -1,6 +1,9 @@
 //! Checks the options of a prompt: variant, tools, and the format of the answer.
 
 use crate::ground::{error::Error, invalid::Invalid};
+use convert_client::{
+    converter::Converter, error::Error as ConversionError, reply::SchemaVerdict, request::SchemaCheck,
+};
 use domain::{
     conversation::message::{Format, VARIANTS},
     limits,
@@ -49,8 +52,8 @@ pub(super) fn check_tools(tools: &BTreeMap<String, bool>) -> Result<(), Error> {
 /// Refuses a schema that cannot validate an answer.
 ///
 /// # Errors
-/// `schema_too_large`, `schema_invalid`, `retries_too_many`.
-pub(super) fn check_format(format: Option<&Format>) -> Result<(), Error> {
+/// `schema_too_large`, `schema_invalid`, `retries_too_many`, `conversion_busy`, `conversion_failed`.
+pub(super) async fn check_format(converter: &Converter, format: Option<&Format>) -> Result<(), Error> {
     let Some(Format::JsonSchema { schema, retry_count }) = format else { return Ok(()) };
     let (bytes, most) = (schema.to_string().len(), OUTPUT_SCHEMA_BYTES_MAX);
     if bytes > most {
@@ -63,16 +66,26 @@ pub(super) fn check_format(format: Option<&Format>) -> Result<(), Error> {
     if schema.to_string().contains("\\u0000") {
         return Err(Invalid::Schema.because("the answer schema must not contain zero bytes"));
     }
-    if let Err(error) = jsonschema::validator_for(schema) {
-        let error = error.to_string();
-        let message = format!("the answer schema cannot be used: {}", domain::text::head(&error, 300));
-        return Err(Invalid::Schema.because(message));
-    }
     if retry_count.is_some_and(|count| count > STRUCTURED_RETRIES_MAX) {
         let message = format!("the limit for retries of a structured answer is {STRUCTURED_RETRIES_MAX}");
         return Err(Invalid::RetriesTooMany.because(message));
     }
-    Ok(())
+    // Compiling a schema of a client may take any time.
+    let check = SchemaCheck { schema: schema.to_string(), value: None };
+    match converter.schema(check).await {
+        Ok(SchemaVerdict::Match) => Ok(()),
+        Ok(SchemaVerdict::Mismatch(problem) | SchemaVerdict::Unusable(problem)) => {
+            Err(Invalid::Schema.because(format!("the answer schema cannot be used: {problem}")))
+        }
+        Err(error @ (ConversionError::TooSlow | ConversionError::TooLarge | ConversionError::Crashed(_))) => {
+            let message = format!("the answer schema cannot be used: {}: {error}", error.code());
+            Err(Invalid::Schema.because(message))
+        }
+        Err(error @ (ConversionError::Busy | ConversionError::Io(_) | ConversionError::Protocol(_))) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "cannot check an answer schema");
+            Err(Error::ConverterUnavailable(error.code()))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -81,14 +94,17 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    #[test]
-    fn only_object_schemas_are_accepted() {
-        let check = |schema: Value, retry_count| {
-            let error = check_format(Some(&Format::JsonSchema { schema, retry_count })).err();
+    #[tokio::test]
+    async fn only_object_schemas_are_accepted() {
+        let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
+        let converter = Converter::new(program);
+        let check = async |schema: Value, retry_count| {
+            let format = Format::JsonSchema { schema, retry_count };
+            let error = check_format(&converter, Some(&format)).await.err();
             error.map(|error| error.code().to_owned())
         };
         let good = json!({"type": "object", "properties": {"a": {"type": "number"}}});
-        assert_eq!(check(good.clone(), Some(10)), None);
+        assert_eq!(check(good.clone(), Some(10)).await, None);
         for (schema, retries, code) in [
             (json!({"type": "array"}), None, "schema_invalid"),
             (json!(true), None, "schema_invalid"),
@@ -98,7 +114,7 @@ mod tests {
             (json!({"type": "object", "title": "x".repeat(70_000)}), None, "schema_too_large"),
             (good, Some(11), "retries_too_many"),
         ] {
-            assert_eq!(check(schema, retries).as_deref(), Some(code));
+            assert_eq!(check(schema, retries).await.as_deref(), Some(code));
         }
     }
 }

@@ -2,17 +2,20 @@
 //! every file and computes every change before it writes the first file.
 
 use super::{
-    diff::diff,
-    edit::in_unix_lines,
-    patch::{self, Change},
+    diff::{self, compare},
     path::{absolute, relative},
     write::{load, save},
 };
 use crate::process::sandbox::is_away;
 use crate::tools::{
     context::CallContext,
-    outcome::{Output, ToolError, UNCERTAIN, sandbox_error},
+    outcome::{Output, ToolError, UNCERTAIN, conversion_error, sandbox_error},
     spec::tool_spec,
+};
+use convert_client::{
+    patch::{self, Change},
+    reply::Diff,
+    request::{FilePatch, FileVersions},
 };
 use domain::policy::tool;
 use rpc::v1;
@@ -68,25 +71,16 @@ struct Step {
     path: String,
     /// The hash that the file's content must still have; "absent" if the file must not exist.
     expected_sha256: String,
-    before: String,
+    /// The kind of the change, as OpenCode names it.
+    kind: &'static str,
     /// `None`: the file is removed.
     after: Option<String>,
-}
-
-impl Step {
-    /// The kind of the change, as OpenCode names it.
-    fn kind(&self) -> &'static str {
-        match &self.after {
-            None => "delete",
-            Some(_) if self.before.is_empty() => "add",
-            Some(_) => "update",
-        }
-    }
+    diff: Diff,
 }
 
 /// Describes the change that a call would make, for the person whom the session asks for permission.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
-    Ok(facts(&plan_all(ctx, &input).await?))
+    Ok(facts(plan_all(ctx, &input).await?))
 }
 
 /// The change of each file.
@@ -113,7 +107,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         if let Err(error) = perform(ctx, step).await {
             return Err(half_done(error, step, &lines));
         }
-        let word = match step.kind() {
+        let word = match step.kind {
             "delete" => "D",
             "add" => "A",
             _ => "M",
@@ -123,7 +117,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     Ok(Output {
         title: format!("{} files", lines.len()),
         text: format!("Done:\n{}", lines.join("\n")),
-        metadata: facts(&steps),
+        metadata: facts(steps),
         ..Output::default()
     })
 }
@@ -146,30 +140,45 @@ fn half_done(error: ToolError, step: &Step, lines: &[String]) -> ToolError {
 }
 
 async fn plan(ctx: &CallContext, change: Change) -> Result<Vec<Step>, ToolError> {
-    let step = |path, expected_sha256, before, after| Step { path, expected_sha256, before, after };
     match change {
         Change::Add { path, content } => {
             let path = absolute(&path);
-            Ok(vec![step(path, "absent".to_owned(), String::new(), Some(content))])
+            Ok(vec![added(ctx, path, content).await])
         }
-        Change::Delete { path } => {
-            let TextFile { path, text: before, sha256 } = load_text(ctx, &path).await?;
-            Ok(vec![step(path, sha256, before, None)])
-        }
+        Change::Delete { path } => Ok(vec![removed(ctx, load_text(ctx, &path).await?).await]),
         Change::Update { path, to, hunks } => {
-            let TextFile { path, text: before, sha256 } = load_text(ctx, &path).await?;
-            let after = in_unix_lines(&before, |content| patch::apply(&path, content, &hunks));
-            let after = after.map_err(nothing_done)?;
-            match to.map(|to| absolute(&to)).filter(|to| *to != path) {
-                None => Ok(vec![step(path, sha256, before, Some(after))]),
+            let file = load_text(ctx, &path).await?;
+            let patch = FilePatch { path: file.path.clone(), before: file.text.clone(), hunks };
+            let change = ctx.deps.converter.patch(patch).await.map_err(|error| conversion_error(&error))?;
+            let change = change.map_err(nothing_done)?;
+            match to.map(|to| absolute(&to)).filter(|to| *to != file.path) {
+                None => Ok(vec![Step {
+                    kind: if file.text.is_empty() { "add" } else { "update" },
+                    path: file.path,
+                    expected_sha256: file.sha256,
+                    after: Some(change.after),
+                    diff: change.diff,
+                }]),
                 // Write the new path first: if that fails, nothing is lost.
-                Some(to) => Ok(vec![
-                    step(to, "absent".to_owned(), String::new(), Some(after)),
-                    step(path, sha256, before, None),
-                ]),
+                Some(to) => Ok(vec![added(ctx, to, change.after).await, removed(ctx, file).await]),
             }
         }
     }
+}
+
+/// The step that writes a file which does not exist yet.
+async fn added(ctx: &CallContext, path: String, content: String) -> Step {
+    let versions = FileVersions { path: path.clone(), before: String::new(), after: content.clone() };
+    let diff = compare(ctx, versions).await;
+    Step { path, expected_sha256: "absent".to_owned(), kind: "add", after: Some(content), diff }
+}
+
+/// The step that removes a file.
+async fn removed(ctx: &CallContext, file: TextFile) -> Step {
+    let TextFile { path, text, sha256 } = file;
+    let versions = FileVersions { path: path.clone(), before: text, after: String::new() };
+    let diff = compare(ctx, versions).await;
+    Step { path, expected_sha256: sha256, kind: "delete", after: None, diff }
 }
 
 async fn load_text(ctx: &CallContext, path: &str) -> Result<TextFile, ToolError> {
@@ -196,15 +205,15 @@ async fn perform(ctx: &CallContext, step: &Step) -> Result<(), ToolError> {
 }
 
 /// The names of all files and their diffs, each as one text, with the counts.
-fn facts(steps: &[Step]) -> Map<String, Value> {
+fn facts(steps: Vec<Step>) -> Map<String, Value> {
+    let paths: Vec<String> = steps.iter().map(|step| relative(&step.path)).collect();
     let (mut facts, mut files) = (Map::new(), vec![]);
-    for step in steps {
-        let change = diff(&step.path, &step.before, step.after.as_deref().unwrap_or_default());
+    for Step { path, kind, diff, .. } in steps {
         files.push(json!({
-            "type": step.kind(), "filePath": step.path, "relativePath": relative(&step.path), "patch": change["diff"],
-            "additions": change["additions"], "deletions": change["deletions"],
+            "type": kind, "filePath": path, "relativePath": relative(&path), "patch": diff.text,
+            "additions": diff.additions, "deletions": diff.deletions,
         }));
-        for (key, value) in change {
+        for (key, value) in diff::facts(diff) {
             let sum = match (facts.remove(&key), value) {
                 (Some(Value::String(all)), Value::String(one)) => Value::from(all + &one),
                 (Some(Value::Number(all)), Value::Number(one)) => {
@@ -215,7 +224,6 @@ fn facts(steps: &[Step]) -> Map<String, Value> {
             facts.insert(key, sum);
         }
     }
-    let paths: Vec<String> = steps.iter().map(|step| relative(&step.path)).collect();
     facts.insert("filepath".to_owned(), paths.join(", ").into());
     facts.insert("files".to_owned(), files.into());
     facts.insert("diagnostics".to_owned(), json!({}));

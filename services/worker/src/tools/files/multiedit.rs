@@ -54,9 +54,9 @@ pub(crate) fn spec() -> tool::Spec {
 
 /// Describes the change that a call would make, for the person whom the session asks for permission.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
-    edit::preview_change(ctx, &input.file_path, &input.edits).await
+    edit::preview_change(ctx, &input.file_path, input.edits).await
 }
 
 pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
-    edit::change(ctx, input.file_path, &input.edits).await
+    edit::change(ctx, input.file_path, input.edits).await
 }

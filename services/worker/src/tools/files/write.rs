@@ -1,7 +1,7 @@
 //! `write`: writes a whole file.
 
 use super::{
-    diff::{file_change, proposed_change},
+    diff::{compare, file_change, proposed_change},
     path::relative,
 };
 use crate::process::sandbox::is_away;
@@ -10,6 +10,7 @@ use crate::tools::{
     outcome::{Output, ToolError, UNCERTAIN, sandbox_error},
     spec::tool_spec,
 };
+use convert_client::request::FileVersions;
 use domain::limits;
 use domain::policy::tool;
 use rpc::v1;
@@ -49,10 +50,13 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         Err(_) => None,
     };
     let written = save(ctx, &input.file_path, input.content.clone().into_bytes(), String::new()).await?;
-    let mut metadata = file_change(&input.file_path, before.as_deref().unwrap_or_default(), &input.content);
+    let path = input.file_path;
+    let versions =
+        FileVersions { path: path.clone(), before: before.unwrap_or_default(), after: input.content };
+    let mut metadata = file_change(&path, compare(ctx, versions).await);
     metadata.insert("exists".to_owned(), (!written.created).into());
     let text = if written.created { "The file was created." } else { "The file was replaced." };
-    Ok(Output { title: relative(&input.file_path), text: text.to_owned(), metadata, ..Output::default() })
+    Ok(Output { title: relative(&path), text: text.to_owned(), metadata, ..Output::default() })
 }
 
 /// Describes the change that a call would make, for the person whom the session asks for permission.
@@ -62,7 +66,9 @@ pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<Strin
         Err(ToolError::Model(_)) => String::new(),
         Err(error) => return Err(error),
     };
-    Ok(proposed_change(&input.file_path, &before, &input.content))
+    let path = input.file_path;
+    let versions = FileVersions { path: path.clone(), before, after: input.content };
+    Ok(proposed_change(&path, compare(ctx, versions).await))
 }
 
 /// Reads a whole file of at most 10 MiB.

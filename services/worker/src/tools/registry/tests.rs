@@ -24,8 +24,10 @@ fn unknown_tools_are_named_and_other_cases_forgiven() {
     assert!(error.contains("\"teleport\"") && error.contains("bash, batch, edit, glob"), "{error}");
 }
 
-#[test]
-fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
+#[tokio::test]
+async fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
+    let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
+    let converter = Converter::new(program);
     for (tool, input, want) in [
         (Tool::Bash, json!({}), "command"),
         (Tool::Bash, json!({"command": 7}), "/command"),
@@ -38,12 +40,12 @@ fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
         ),
         (Tool::Edit, json!([]), "object"),
     ] {
-        match check(tool, &input) {
+        match check(&converter, tool, &input).await {
             Err(ToolError::Model(text)) => {
                 assert!(text.contains(want) && text.contains("nothing was done"), "{text}")
             }
             other => panic!("{input}: {other:?}"),
         }
     }
-    assert!(check(Tool::Bash, &json!({"command": "true"})).is_ok());
+    assert!(check(&converter, Tool::Bash, &json!({"command": "true"})).await.is_ok());
 }

@@ -1,6 +1,7 @@
 //! The calls that a prompt itself requests, without a model: tasks for subagents, and a shell command.
 
 use crate::{
+    calls::uses::Subject,
     conversation::entries::{self, PromptCall},
     process::clock::now,
     record::WriteError,
@@ -60,6 +61,7 @@ pub(in crate::turn) fn is_shell_step(session: &Session) -> bool {
 }
 
 /// Whether a person must not run a shell command. The person who runs it thereby satisfies a rule that asks.
-pub(in crate::turn) fn is_shell_denied(session: &Session, input: &Value) -> bool {
-    session.permissions.verdict(session.step_agent(), Tool::Bash, input) == Verdict::Deny
+pub(in crate::turn) async fn is_shell_denied(session: &Session, input: &Value) -> bool {
+    let subject = Subject::of(&session.deps.converter, Tool::Bash, input).await;
+    session.permissions.verdict(session.step_agent(), &subject) == Verdict::Deny
 }

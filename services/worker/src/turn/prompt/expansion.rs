@@ -3,7 +3,7 @@
 // Continues in `domain::conversation::command::template`, which fills the template in, and `tools::bash`, which runs shell commands.
 
 use crate::{
-    calls::{permissions::Permissions, run::SilentCalls},
+    calls::{permissions::Permissions, run::SilentCalls, uses::Subject},
     conversation::entries::CommandPrompt,
     process::{deps::Deps, sandbox::Identity},
     repository::{
@@ -144,15 +144,18 @@ async fn piece_text(
     piece: Piece,
     exec: Option<String>,
 ) -> Result<String, ToolError> {
-    let (words, exec) = match (piece, exec) {
+    let (shell, exec) = match (piece, exec) {
         (Piece::Text(text), _) => return Ok(text),
-        (Piece::Shell(words), exec) => (words, exec.unwrap_or_default()),
+        (Piece::Shell(shell), exec) => (shell, exec.unwrap_or_default()),
     };
-    let input = json!({"command": words});
-    if means.permissions.verdict(agent, Tool::Bash, &input) == Verdict::Deny {
-        return Ok(format!("(`{words}` was not run: a rule denies it)"));
+    // A rule may name arguments, and arguments must not hide a command of the template.
+    for command in [&shell.command, &shell.shown] {
+        let subject = Subject::of(&means.deps.converter, Tool::Bash, &json!({"command": command})).await;
+        if means.permissions.verdict(agent, &subject) == Verdict::Deny {
+            return Ok(format!("(`{}` was not run: a rule denies it)", shell.shown));
+        }
     }
-    match means.silent_calls.perform(Tool::Bash, &exec, input).await {
+    match means.silent_calls.perform(Tool::Bash, &exec, json!({"command": shell.line()})).await {
         Ok(output) => Ok(output.text.trim_end().to_owned()),
         Err(ToolError::Model(text)) => Ok(text),
         Err(error) => Err(error),

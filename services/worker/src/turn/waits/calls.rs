@@ -4,9 +4,10 @@
 use super::{
     children,
     requests::{close_request, is_plan, request, request_id, wait_for},
-    settling::{AnswerEffect, CallWait, Settlement, Settling, apply_always, effect_of, is_allowed, refusal},
+    settling::{AnswerEffect, CallWait, Settlement, Settling, apply_always, effect_of, refusal},
 };
 use crate::{
+    calls::{permissions::Permissions, uses::Subject},
     process::{clock::now, store_timeout::with_store_timeout},
     record::WriteError,
     tools::{
@@ -33,7 +34,7 @@ use domain::{
     ids::PartId,
     policy::{
         agent::{Agent, Mode},
-        permission::{OnAsk, Rule},
+        permission::{OnAsk, Rule, Verdict},
     },
     turn::{call::CallId, outcome::NEEDS_HUMAN, signal::Signal},
     wait::Wait,
@@ -136,8 +137,7 @@ impl Waiting {
             let settling = Settling {
                 requests: &requests,
                 answers: &answers,
-                permissions: &session.permissions,
-                agent: session.step_agent(),
+                is_allowed: is_allowed(session, &session.permissions, &call).await,
                 is_budget_used_up,
                 refusal: refusal.clone(),
             };
@@ -182,7 +182,10 @@ async fn settle_one(
         Settlement::Apply(answer) => answer,
         Settlement::Close { answer, by } => close_request(session, &request_id(call), answer, by).await?,
     };
-    let body = body.unwrap_or_else(|| request(session, call).body);
+    let body = match body {
+        Some(body) => body,
+        None => request(session, call).await.body,
+    };
     match effect_of(&body, is_plan(&call.tool), answer) {
         AnswerEffect::Start => start_allowed(session, tool_calls, call).await,
         AnswerEffect::End(answer) => call.end(session, answer).await.map(Settled::Ended),
@@ -193,9 +196,7 @@ async fn settle_one(
 
 async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, WriteError> {
     let input = call.tool.state.input().clone();
-    let found = registry::find(&call.tool.tool).map_err(ToolError::Model);
-    let checked = found.and_then(|tool| registry::check(tool, &input).map(|()| tool));
-    let begun = match checked {
+    let begun = match checked(session, call).await {
         Ok(Tool::Question) => question::read(input).map(|_| CallWait::Question),
         Ok(Tool::PlanExit) => Ok(CallWait::Question),
         Ok(_) if child_of(&call.tool.state).is_some() => Ok(CallWait::Child),
@@ -216,6 +217,20 @@ async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, Writ
     }
 }
 
+/// Whether these permissions allow a call without asking a person.
+async fn is_allowed(session: &Session, permissions: &Permissions, call: &LoopCall) -> bool {
+    let Ok(tool) = registry::find(&call.tool.tool) else { return false };
+    let subject = Subject::of(&session.deps.converter, tool, call.tool.state.input()).await;
+    permissions.verdict(session.step_agent(), &subject) == Verdict::Allow
+}
+
+/// The tool of a call whose arguments match its schema.
+async fn checked(session: &Session, call: &LoopCall) -> Result<Tool, ToolError> {
+    let tool = registry::find(&call.tool.tool).map_err(ToolError::Model)?;
+    registry::check(&session.deps.converter, tool, call.tool.state.input()).await?;
+    Ok(tool)
+}
+
 /// Asks a person, unless an answer "always" for the project or the tenant covers the call, or the session asks no person.
 async fn ask(
     session: &mut Session,
@@ -226,13 +241,13 @@ async fn ask(
         let approvals =
             session.deps.store.list_approvals_of(session.record.tenant(), session.record.session());
         let approvals: Vec<Rule> = with_store_timeout(approvals).await.map_err(WriteError::Store)?;
-        if is_allowed(&session.permissions.with(&approvals), session.step_agent(), &call.tool) {
+        if is_allowed(session, &session.permissions.with(&approvals), call).await {
             return start_allowed(session, tool_calls, call).await;
         }
     }
     match session.profile.on_ask {
         OnAsk::Park => {
-            let mut request = request(session, call);
+            let mut request = request(session, call).await;
             if let RequestBody::Permission { permission, metadata, .. } = &mut request.body
                 && permission == Tool::Edit.permission()
             {

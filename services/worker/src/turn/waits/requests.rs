@@ -1,6 +1,7 @@
 //! The requests to people about calls.
 
 use crate::{
+    calls::uses::Subject,
     process::{clock::now, store_timeout::with_store_timeout},
     record::WriteError,
     tools::{
@@ -40,16 +41,20 @@ pub(super) async fn close_request(
 }
 
 /// The request about a call.
-pub(super) fn request(session: &Session, call: &LoopCall) -> Request {
+pub(super) async fn request(session: &Session, call: &LoopCall) -> Request {
     let (id, input) = (request_id(call), call.tool.state.input());
     let questions =
         if is_plan(&call.tool) { Ok(plan_exit::questions()) } else { question::read(input.clone()) };
     let body = match (&id, questions) {
         (Id::Question(_), Ok(questions)) => RequestBody::Question { questions },
         (Id::Question(_) | Id::Permission(_), Ok(_) | Err(_)) => {
-            let tool = registry::find(&call.tool.tool).ok();
-            let used =
-                tool.and_then(|tool| session.permissions.use_to_ask(session.step_agent(), tool, input));
+            let used = match registry::find(&call.tool.tool) {
+                Ok(tool) => {
+                    let subject = Subject::of(&session.deps.converter, tool, input).await;
+                    session.permissions.use_to_ask(session.step_agent(), &subject)
+                }
+                Err(_) => None,
+            };
             let (permission, patterns, always) = match used {
                 Some(used) => (used.permission.to_owned(), used.patterns, used.always),
                 None => (call.tool.tool.clone(), vec!["*".to_owned()], vec![]),

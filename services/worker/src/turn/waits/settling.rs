@@ -3,21 +3,14 @@
 use super::requests::{request_id, wait_for};
 use crate::{
     calls::permissions::Permissions,
-    tools::{
-        people::{
-            plan_exit::{self, PlanAnswer},
-            question,
-        },
-        registry,
+    tools::people::{
+        plan_exit::{self, PlanAnswer},
+        question,
     },
     turn::tool_calls::{CallAnswer, LoopCall, TitledText},
 };
 use domain::{
-    conversation::{
-        part,
-        request::{Answer, Id, RequestBody},
-    },
-    policy::permission::Verdict,
+    conversation::request::{Answer, Id, RequestBody},
     wait::{Reason, Wait},
 };
 use store::{people::requests::RequestRecord, session::tree::answers::ChildAnswer};
@@ -38,8 +31,8 @@ pub(super) enum CallWait {
 pub(super) struct Settling<'a> {
     pub(super) requests: &'a [RequestRecord],
     pub(super) answers: &'a [ChildAnswer],
-    pub(super) permissions: &'a Permissions,
-    pub(super) agent: &'a str,
+    /// Whether rules allow the call without asking a person.
+    pub(super) is_allowed: bool,
     pub(super) is_budget_used_up: bool,
     /// A person's refusal of another call. After it, the step asks nothing more.
     pub(super) refusal: Option<Answer>,
@@ -84,9 +77,7 @@ impl Settling<'_> {
             (CallWait::Permission | CallWait::Question, Some(record), _) if record.is_over => {
                 Settlement::Close { answer: Answer::Expired, by: "its deadline" }
             }
-            (CallWait::Permission | CallWait::Question, Some(_), _)
-                if is_allowed(self.permissions, self.agent, &call.tool) =>
-            {
+            (CallWait::Permission | CallWait::Question, Some(_), _) if self.is_allowed => {
                 Settlement::Close { answer: Answer::Once, by: "an answer \"always\"" }
             }
             (CallWait::Permission | CallWait::Question, Some(record), _) => {
@@ -163,12 +154,6 @@ pub(super) fn refusal(requests: &[RequestRecord]) -> Option<Answer> {
     let permissions = requests.iter().filter(|record| matches!(record.request.id, Id::Permission(_)));
     let mut answers = permissions.filter_map(|record| record.answer.as_ref());
     answers.find(|answer| matches!(answer, Answer::Reject { .. })).cloned()
-}
-
-/// Whether rules allow a call without asking a person.
-pub(super) fn is_allowed(permissions: &Permissions, agent: &str, call: &part::Tool) -> bool {
-    let Ok(tool) = registry::find(&call.tool) else { return false };
-    permissions.verdict(agent, tool, call.state.input()) == Verdict::Allow
 }
 
 #[cfg(test)]

@@ -2,11 +2,10 @@
 use super::*;
 use domain::{
     conversation::{
-        part::{Span, ToolState},
+        part::{self, Span, ToolState},
         request::Request,
     },
     ids::Timestamp,
-    policy::permission::{Rule, Rules},
     session::Outcome,
 };
 use serde_json::{Map, Value, json};
@@ -46,10 +45,6 @@ fn known(call: &LoopCall, answer: Option<Answer>, is_over: bool) -> RequestRecor
     RequestRecord { request, asked_at: Timestamp(1), answer, is_over }
 }
 
-fn asks() -> Permissions {
-    Permissions::new(vec![Rules(vec![Rule::of("bash", Verdict::Ask)])])
-}
-
 fn rejection(message: Option<&str>) -> Answer {
     Answer::Reject { message: message.map(ToOwned::to_owned) }
 }
@@ -57,58 +52,50 @@ fn rejection(message: Option<&str>) -> Answer {
 #[test]
 fn a_request_settles_by_its_answer_its_deadline_or_another_answer() {
     let call = call("bash", pending());
-    let mut approved = asks();
-    approved.allow("bash", &["make".to_owned()]);
     let close = |answer, by| Settlement::Close { answer, by };
     let wait = Settlement::Wait(Wait { reason: Reason::Permission, until: Some(Timestamp(9)) });
-    for (what, requests, permissions, refusal, want) in [
-        ("no request", vec![], asks(), None, Settlement::Ask),
-        ("an open request", vec![known(&call, None, false)], asks(), None, wait),
+    for (what, requests, is_allowed, refusal, want) in [
+        ("no request", vec![], false, None, Settlement::Ask),
+        ("an open request", vec![known(&call, None, false)], false, None, wait),
         (
             "an answer",
             vec![known(&call, Some(Answer::Once), true)],
-            asks(),
+            false,
             None,
             Settlement::Apply(Answer::Once),
         ),
-        ("a deadline", vec![known(&call, None, true)], asks(), None, close(Answer::Expired, "its deadline")),
+        ("a deadline", vec![known(&call, None, true)], false, None, close(Answer::Expired, "its deadline")),
         (
             "an answer \"always\" to another call",
             vec![known(&call, None, false)],
-            approved,
+            true,
             None,
             close(Answer::Once, "an answer \"always\""),
         ),
         (
             "the refusal of another call",
             vec![known(&call, None, false)],
-            asks(),
+            false,
             Some(rejection(None)),
             close(rejection(None), "the refusal of another call"),
         ),
         (
             "the refusal of another call before this one was asked about",
             vec![],
-            asks(),
+            false,
             Some(rejection(None)),
             Settlement::Apply(rejection(None)),
         ),
         (
             "its own answer and the refusal of another call",
             vec![known(&call, Some(Answer::Once), false)],
-            asks(),
+            false,
             Some(rejection(None)),
             Settlement::Apply(Answer::Once),
         ),
     ] {
-        let settling = Settling {
-            requests: &requests,
-            answers: &[],
-            permissions: &permissions,
-            agent: "build",
-            is_budget_used_up: false,
-            refusal,
-        };
+        let settling =
+            Settling { requests: &requests, answers: &[], is_allowed, is_budget_used_up: false, refusal };
         assert_eq!(settling.next(&call, CallWait::Permission), want, "{what}");
     }
 }
@@ -132,8 +119,7 @@ fn a_task_waits_for_its_child_or_for_the_budget_of_both() {
         let settling = Settling {
             requests: &[],
             answers: &answers,
-            permissions: &asks(),
-            agent: "build",
+            is_allowed: false,
             is_budget_used_up,
             refusal: Some(rejection(None)),
         };

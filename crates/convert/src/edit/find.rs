@@ -1,14 +1,7 @@
 //! Finds the text that a model meant to quote. Each strategy returns candidate pieces of the content. The first
 //! candidate that occurs exactly once in the content wins.
 
-/// The occurrences to replace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occurrences {
-    /// The only one.
-    One,
-    /// Every one.
-    All,
-}
+use convert_client::request::Occurrences;
 
 type Strategy = for<'a> fn(&'a str, &str) -> Vec<&'a str>;
 

@@ -1,11 +1,12 @@
 use super::*;
+use convert_client::request::Occurrences;
 
 fn edit(old: &str, new: &str) -> Edit {
-    Edit { old_string: old.into(), new_string: new.into(), replace_all: false }
+    Edit { old: old.into(), new: new.into(), which: Occurrences::One }
 }
 
 fn check(before: &str, old: &str, new: &str, want: Result<&str, &str>) {
-    match (edited(before, &[edit(old, new)]), want) {
+    match (apply(before, &[edit(old, new)]), want) {
         (Ok(after), Ok(want)) => assert_eq!(after, want, "{old:?} in {before:?}"),
         (Err(error), Err(want)) => assert!(error.contains(want), "{error}"),
         (got, want) => panic!("{old:?} in {before:?}: {got:?}, not {want:?}"),
@@ -38,7 +39,7 @@ fn what_is_not_there_or_not_unique_is_refused() {
 
 #[test]
 fn every_occurrence_can_be_replaced() {
-    assert_eq!(find::replace("a b a", "a", "c", find::Occurrences::All).as_deref(), Ok("c b c"));
+    assert_eq!(find::replace("a b a", "a", "c", Occurrences::All).as_deref(), Ok("c b c"));
 }
 
 #[test]
@@ -60,13 +61,13 @@ fn a_dollar_in_the_new_text_is_only_a_dollar() {
 proptest::proptest! {
     #[test]
     fn any_texts_give_an_answer_and_never_a_panic(content in "[ab\\n\\t \\\\é]{0,40}", old in "[ab\\n\\t \\\\é]{1,12}") {
-        let _after = find::replace(&content, &old, "Z", find::Occurrences::One);
-        let _all = find::replace(&content, &old, "Z", find::Occurrences::All);
+        let _after = find::replace(&content, &old, "Z", Occurrences::One);
+        let _all = find::replace(&content, &old, "Z", Occurrences::All);
     }
 
     #[test]
     fn an_exact_unique_quote_changes_only_itself(left in "[a-c\\n]{0,20}", right in "[a-c\\n]{0,20}") {
         let content = format!("{left}QUOTE{right}");
-        proptest::prop_assert_eq!(find::replace(&content, "QUOTE", "new", find::Occurrences::One), Ok(format!("{left}new{right}")));
+        proptest::prop_assert_eq!(find::replace(&content, "QUOTE", "new", Occurrences::One), Ok(format!("{left}new{right}")));
     }
 }

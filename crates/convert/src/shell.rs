@@ -7,23 +7,10 @@
 
 mod arity;
 
+use convert_client::{bounds::PATTERN_BYTES_MAX, reply::Commands};
 use tree_sitter::{Node, Parser};
 
-/// The commands that a command line would run.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Commands {
-    /// Each simple command: its words with one space between them.
-    pub(crate) patterns: Vec<String>,
-    /// The patterns that an answer "always" would allow: for each command its name, with sub-commands, and ` *`.
-    pub(crate) always: Vec<String>,
-    /// Path arguments of commands that change or show files.
-    pub(crate) paths: Vec<String>,
-    /// Whether a part of it depends on the shell's state, or cannot be parsed.
-    pub(crate) is_unclear: bool,
-}
-
-/// Longest command that is parsed; a longer one is unclear. Parsing takes linear time and shares a thread with other
-/// loops.
+/// Longest command that is parsed; a longer one is unclear: nobody reads it before it is allowed.
 const PARSED_BYTES_MAX: usize = 64 * 1024;
 /// Maximum nesting of commands in commands: `bash -c "xargs sh -c …"`.
 const DEPTH_MAX: usize = 5;
@@ -74,8 +61,8 @@ fn read(text: &str, depth: usize, found: &mut Commands) {
 }
 
 /// Replaces each byte of a non-ASCII character by an ASCII character, so that positions stay the same. The grammar's
-/// scanner, written in C, reads out of bounds at some of these characters, and model output must not be able to crash a
-/// worker. For bash such characters are parts of words but never of names, and so is the replacement.
+/// scanner, written in C, reads out of bounds at some of these characters, and a crash would leave the command unclear.
+/// For bash such characters are parts of words but never of names, and so is the replacement.
 fn masked(text: &str) -> String {
     text.bytes().map(|byte| if byte.is_ascii() { char::from(byte) } else { '+' }).collect()
 }
@@ -90,9 +77,6 @@ fn unclear(text: &str, found: &mut Commands) {
     found.is_unclear = true;
     push(&mut found.patterns, domain::text::head(text.trim(), PATTERN_BYTES_MAX).to_owned());
 }
-
-/// Longest pattern that a person sees.
-const PATTERN_BYTES_MAX: usize = 4 * 1024;
 
 fn push(list: &mut Vec<String>, text: String) {
     if !list.contains(&text) {

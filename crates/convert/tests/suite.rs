@@ -1,0 +1,162 @@
+//! The program as a service runs it: what ends an attack, what stands around it, and what its parent's leave ends.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use convert_client::{
+    bounds::{MEMORY_BYTES_MAX, REQUEST_BYTES_MAX, WALL_TIME_MAX},
+    converter::Converter,
+    patch::Hunk,
+    request::{Edit, FileEdits, FilePatch, FileVersions, Occurrences, Page, PageForm, SchemaCheck},
+};
+use nix::unistd::Pid;
+use std::{fs, path::PathBuf, sync::Arc, time::Instant};
+
+fn converter() -> Converter {
+    Converter::new(PathBuf::from(env!("CARGO_BIN_EXE_flotilla-convert")))
+}
+
+/// A page whose end tags close nothing: each element makes the parser walk all open ones.
+fn unclosed_page() -> Page {
+    Page { html: "<div></x>".repeat(582_000), form: PageForm::Markdown }
+}
+
+fn edit(before: String, old: String, new: String) -> FileEdits {
+    let edits = vec![Edit { old, new, which: Occurrences::All }];
+    FileEdits { path: "a".to_owned(), before, edits }
+}
+
+/// A schema that checks a string against the same number 2^30 times.
+fn exponential_schema() -> String {
+    let pair = |level: usize| {
+        let next = format!(r##"{{"$ref": "#/$defs/d{}"}}"##, level + 1);
+        format!(r#""d{level}": {{"anyOf": [{next}, {next}]}}"#)
+    };
+    let pairs: Vec<String> = (0..30).map(pair).collect();
+    format!(
+        r##"{{"properties": {{"a": {{"$ref": "#/$defs/d0"}}}}, "$defs": {{{}, "d30": {{"type": "number"}}}}}}"##,
+        pairs.join(", ")
+    )
+}
+
+/// Asserts that a conversion ends by its bounds with one of these codes.
+macro_rules! assert_ends {
+    ($what:literal, $conversion:expr, $codes:expr) => {
+        let begun = Instant::now();
+        let error = $conversion.await.expect_err($what);
+        assert!($codes.contains(&error.code()), "{}: {error}", $what);
+        assert!(begun.elapsed() < 2 * WALL_TIME_MAX, "{}: {:?}", $what, begun.elapsed());
+    };
+}
+
+#[tokio::test]
+async fn an_attack_ends_with_the_name_of_its_bound() {
+    let converter = converter();
+    let (slow, large) = (["conversion_too_slow"], ["conversion_too_large"]);
+    let either = ["conversion_too_slow", "conversion_too_large"];
+    assert_ends!("unclosed elements", converter.page(unclosed_page()), slow);
+    let nested = Page { html: "<b>".repeat(1_700_000), form: PageForm::Text };
+    assert_ends!("nested elements", converter.page(nested), either);
+    let quote = "ab\n".repeat(4_000) + "zz";
+    assert_ends!(
+        "an inexact quote",
+        converter.edits(edit("ab\n".repeat(1_000_000), quote.clone(), String::new())),
+        slow
+    );
+    let bomb = edit("a".repeat(1 << 20), "a".to_owned(), "b".repeat(1 << 20));
+    assert_ends!("many long replacements", converter.edits(bomb), large);
+    let old = quote.lines().map(ToOwned::to_owned).collect();
+    let hunks = vec![Hunk { old, ..Hunk::default() }];
+    let patch = FilePatch { path: "a".to_owned(), before: "ab\n".repeat(1_000_000), hunks };
+    assert_ends!("repeated lines of a patch", converter.patch(patch), slow);
+    let schema = SchemaCheck { schema: exponential_schema(), value: Some(r#"{"a": "x"}"#.to_owned()) };
+    assert_ends!("an exponential schema", converter.schema(schema), slow);
+    let text = "a".repeat(REQUEST_BYTES_MAX);
+    let versions = FileVersions { path: "a".to_owned(), before: text, after: String::new() };
+    assert_ends!("a request without end", converter.diff(versions), large);
+}
+
+#[tokio::test]
+async fn the_largest_file_is_edited_and_compared() {
+    let before = (0..1_000_000).map(|line| format!("{line:08}\n")).collect::<String>();
+    let edit = edit(before, "00500000\n".to_owned(), "here\n".to_owned());
+    let change = converter().edits(edit).await.unwrap().unwrap();
+    assert!(change.after.contains("00499999\nhere\n00500001"));
+    assert_eq!((change.diff.additions, change.diff.deletions), (1, 1));
+}
+
+#[tokio::test]
+async fn different_files_are_compared_in_bounded_time() {
+    let lines = |from: u32| {
+        (from..from + 200_000).map(|line| format!("{}\n", line.wrapping_mul(2_654_435_761))).collect()
+    };
+    let versions = FileVersions { path: "a".to_owned(), before: lines(0), after: lines(1_000_000) };
+    assert_eq!(converter().diff(versions).await.unwrap().additions, 200_000);
+}
+
+/// The conversions that run for this test.
+fn running() -> Vec<PathBuf> {
+    let is_own = |directory: &PathBuf| {
+        let stat = fs::read_to_string(directory.join("stat")).unwrap_or_default();
+        let parent = stat.rsplit(')').next().unwrap_or_default().split_whitespace().nth(1);
+        stat.contains("(flotilla-conver)") && parent == Some(&Pid::this().to_string())
+    };
+    fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path()).filter(is_own).collect()
+}
+
+/// Waits until `is_met`, and lets the conversions go on meanwhile.
+async fn until(mut is_met: impl FnMut() -> bool) {
+    while !is_met() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_conversion_stands_behind_its_walls() {
+    let converter = Arc::new(converter());
+    let conversion = tokio::spawn({
+        let converter = Arc::clone(&converter);
+        async move { converter.page(unclosed_page()).await }
+    });
+    let status = |directory: &PathBuf| fs::read_to_string(directory.join("status")).unwrap_or_default();
+    // The filter is the last wall.
+    let is_walled = |directory: &PathBuf| status(directory).contains("Seccomp:\t2");
+    until(|| running().iter().any(is_walled) || conversion.is_finished()).await;
+    let directory = running().pop().expect("a conversion behind its last wall");
+    let limits = fs::read_to_string(directory.join("limits")).unwrap();
+    let limit = |name: &str| {
+        let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
+        line[name.len()..].split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(limit("Max address space"), MEMORY_BYTES_MAX.to_string());
+    for (name, want) in
+        [("Max cpu time", "1"), ("Max processes", "0"), ("Max file size", "0"), ("Max core file size", "0")]
+    {
+        assert_eq!(limit(name), want, "{name}");
+    }
+    assert!(status(&directory).contains("NoNewPrivs:\t1"), "{}", status(&directory));
+    assert_eq!(fs::read_to_string(directory.join("oom_score_adj")).unwrap().trim(), "1000");
+    assert_eq!(fs::read_to_string(directory.join("environ")).unwrap_or_default(), "");
+    let open =
+        fs::read_dir(directory.join("fd")).map(|open| open.map(|fd| fd.unwrap().file_name()).collect());
+    let open: Vec<_> = open.unwrap_or_default();
+    assert!(open.iter().all(|fd| ["0", "1", "2"].contains(&fd.to_str().unwrap())), "{open:?}");
+    assert_eq!(conversion.await.unwrap().unwrap_err().code(), "conversion_too_slow");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_kills_its_conversion() {
+    let converter = Arc::new(converter());
+    let conversion = tokio::spawn(async move { converter.page(unclosed_page()).await });
+    until(|| !running().is_empty()).await;
+    let begun = Instant::now();
+    conversion.abort();
+    until(|| running().is_empty()).await;
+    assert!(begun.elapsed().as_millis() < 500, "{:?}: it died of its own bound", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_program_that_crashes_or_is_missing_is_named() {
+    for (program, want) in [("/bin/false", "conversion_failed"), ("/no/such/program", "conversion_failed")] {
+        let converter = Converter::new(PathBuf::from(program));
+        assert_eq!(converter.commands(vec!["ls".to_owned()]).await.unwrap_err().code(), want, "{program}");
+    }
+}
