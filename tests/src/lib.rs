@@ -334,9 +334,9 @@ fn world_readable() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o755)
 }
 
-/// The first of a thousand users for the sandboxes of one stack: a process has eight such blocks, and neighbours have others.
+/// The first of the users for the sandboxes of one stack: a process has eight such blocks, and every other process others.
 fn uid_base() -> u32 {
     static STACKS: AtomicU32 = AtomicU32::new(0);
     let stack = STACKS.fetch_add(1, Ordering::Relaxed) % 8;
-    1_000_000 + (std::process::id() % 1_250 * 8 + stack) * 1_000
+    1_000_000 + (std::process::id() % 200_000 * 8 + stack) * settings::SANDBOX_USERS
 }

@@ -7,6 +7,8 @@ pub const OPERATOR_KEY: &str = "operator-key-of-a-test";
 /// The models of every test stack, the default first.
 pub const MODELS: &str =
     "chat/demo,claude/demo,responses/demo,gemini/demo,chat/eyes,claude/eyes,responses/eyes,gemini/eyes";
+/// The users for the sandboxes of one stack.
+pub(crate) const SANDBOX_USERS: u32 = 1_000;
 /// The sandbox token of every test stack.
 const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
 
@@ -117,6 +119,7 @@ impl SandboxSettings {
             ("--token", SANDBOX_TOKEN.to_owned()),
             ("--file-roots", self.repositories.display().to_string()),
             ("--uid-base", self.uid_base.to_string()),
+            ("--uids", SANDBOX_USERS.to_string()),
         ];
         let arguments = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         std::iter::once("sandbox".to_owned()).chain(arguments).collect()

@@ -152,12 +152,25 @@ impl Root {
         Ok(Self { path, directory, mount })
     }
 
+    /// Its path inside the sandbox.
+    pub(super) fn path(&self) -> &'static str {
+        self.path
+    }
+
     /// Opens what `rest` names, without access.
     pub(super) fn resolve(&self, rest: &Path) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         match self.openat2(rest, flags) {
             // XDEV: an absolute link, perhaps back inside. NOSYS: a kernel (gVisor) without openat2.
-            Err(Errno::XDEV | Errno::NOSYS) => self.resolve_freely(rest),
+            Err(Errno::XDEV | Errno::NOSYS) => self.open_freely(rest, flags),
+            other => other,
+        }
+    }
+
+    /// Opens `rest` with `flags` strictly beneath the root, also on a kernel without openat2.
+    pub(super) fn open_beneath(&self, rest: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        match self.openat2(rest, flags) {
+            Err(Errno::NOSYS) => self.open_freely(rest, flags),
             other => other,
         }
     }
@@ -176,9 +189,8 @@ impl Root {
         result
     }
 
-    fn resolve_freely(&self, rest: &Path) -> Result<OwnedFd, Errno> {
-        let handle =
-            rustix::fs::openat(&self.directory, rest, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    fn open_freely(&self, rest: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let handle = rustix::fs::openat(&self.directory, rest, flags, Mode::empty())?;
         if mount_of(&handle)? == self.mount { Ok(handle) } else { Err(Errno::XDEV) }
     }
 }

@@ -71,10 +71,14 @@ pub struct Config {
     /// Sandboxes alive at once; each may use its whole memory. Beyond it idle ones are ended early, and calls wait.
     #[arg(long, env = "FLOTILLA_SANDBOX_LIVE_MAX", default_value_t = SANDBOXES_MAX, value_name = "COUNT")]
     pub live_max: usize,
-    /// First user id of sandboxes when the service runs as root. Each workspace takes one of the 65,536 from it on,
-    /// lowest first. No other user of the machine may have these ids, and inside a user namespace they must be mapped.
-    #[arg(long, env = "FLOTILLA_SANDBOX_UID_BASE", default_value_t = 200_000, value_name = "UID")]
-    pub uid_base: u32,
+    /// First user id of sandboxes when the service runs as root; default: the first free ones from 200000 on, and always
+    /// the same in one data directory. No other user of the machine may have these ids, and inside a user namespace they
+    /// must be mapped.
+    #[arg(long, env = "FLOTILLA_SANDBOX_UID_BASE", value_name = "UID")]
+    pub uid_base: Option<u32>,
+    /// User ids of sandboxes. Each workspace takes one, lowest first.
+    #[arg(long, env = "FLOTILLA_SANDBOX_UIDS", default_value_t = 65_536, value_name = "COUNT")]
+    pub uids: u32,
 }
 
 impl Config {
@@ -95,9 +99,10 @@ impl Config {
         need((1..=10_000).contains(&self.live_max), "FLOTILLA_SANDBOX_LIVE_MAX must be between 1 and 10000");
         need(self.idle_ms >= 10, "FLOTILLA_SANDBOX_IDLE_MS must be at least 10");
         need(
-            (1_000..=0x7fff_0000).contains(&self.uid_base),
+            self.uid_base.is_none_or(|uid| (1_000..=0x7fff_0000).contains(&uid)),
             "FLOTILLA_SANDBOX_UID_BASE must be between 1000 and 2147418112",
         );
+        need((1..=65_536).contains(&self.uids), "FLOTILLA_SANDBOX_UIDS must be between 1 and 65536");
         problems
     }
 }

@@ -16,3 +16,4 @@ pub mod seccomp;
 pub mod selftest;
 mod syscalls;
 pub(crate) mod terminals;
+pub mod users;

@@ -24,7 +24,7 @@ use anyhow::{Context as _, bail};
 use chassis::Service;
 use config::Config;
 use grpc::server::Server as GrpcServer;
-use isolation::{facts::Facts, launch::Launcher, selftest};
+use isolation::{facts::Facts, launch::Launcher, policy::User, selftest, users::UserIds};
 use layout::Layout;
 use nix::fcntl::{Flock, FlockArg};
 use rpc::v1::{
@@ -59,9 +59,17 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     for name in TRANSIENT {
         drop(std::fs::remove_dir_all(layout.root().join(name)));
     }
-    let facts = Facts::find(&config)?;
+    let (_user_ids, user_ids) = match User::find() {
+        User::PerSession => {
+            let lock = UserIds::reserve(layout.root(), config.uid_base, config.uids)?;
+            let ids = lock.ids;
+            (Some(lock), ids)
+        }
+        User::Service => (None, UserIds { first: nix::unistd::geteuid().as_raw(), count: 1 }),
+    };
+    let facts = Facts::find(&config, user_ids)?;
     let launcher = Launcher::start(facts, layout.etc()).context("prepare the launcher")?;
-    let isolation = test_isolation(&launcher, &layout, &config, &service).await?;
+    let isolation = test_isolation(&launcher, &layout, &service).await?;
 
     let listener =
         TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;
@@ -119,11 +127,10 @@ fn lock(layout: &Layout) -> anyhow::Result<Flock<File>> {
 async fn test_isolation(
     launcher: &Launcher,
     layout: &Layout,
-    config: &Config,
     service: &Service,
 ) -> anyhow::Result<v1::GetIsolationResponse> {
     service.health.set("isolation", Err("the self-test runs".to_owned()));
-    let report = selftest::run(launcher, &service.tasks, layout.root(), config.uid_base).await;
+    let report = selftest::run(launcher, &service.tasks, layout.root()).await;
     let report = match report {
         Ok(report) if report.missing.is_empty() => report,
         Ok(report) => {

@@ -146,7 +146,7 @@ impl Cluster {
             data: directory.join("sandbox"),
             repositories,
             // Other tests use lower ids. Each service takes 65,536 users from here on.
-            uid_base: 200_000_000 + std::process::id() % 10_000 * 65_536,
+            uid_base: 1_700_000_000 + std::process::id() % 200_000 * settings::SANDBOX_USERS,
         };
         let mut sandbox = Process::new(setup.spec("sandbox", sandbox_settings.arguments()));
         sandbox.start().await?;

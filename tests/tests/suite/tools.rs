@@ -233,3 +233,25 @@ async fn the_web_is_read_by_the_worker_and_only_where_it_is_public() {
     let sandbox = json!({"command": format!("curl -sm 2 {url} || echo no network")});
     check(api, &session, ("bash", sandbox), ("completed", &["no network"])).await;
 }
+
+/// The configuration of a Debian's Java stands in /etc; without it no program starts, and no certificate is trusted.
+#[tokio::test]
+async fn java_runs_if_the_machine_has_it() {
+    if !std::path::Path::new("/usr/bin/java").exists() {
+        return e2e::left_out::skip("java is not installed");
+    }
+    let stack = Stack::start().await;
+    let (api, session) = (&stack.api, stack.session().await);
+    let program = "class Hello { public static void main(String[] a) throws Exception { \
+                   javax.net.ssl.SSLContext.getDefault(); System.out.println(\"hello from java\"); } }";
+    let file = json!({"filePath": "/workspace/Hello.java", "content": program});
+    check(api, &session, ("write", file), ("completed", &[])).await;
+    let command = "java -version 2>&1 && java Hello.java && if command -v mvn; then mvn --version; fi";
+    check(
+        api,
+        &session,
+        ("bash", json!({"command": command})),
+        ("completed", &["ersion", "hello from java"]),
+    )
+    .await;
+}

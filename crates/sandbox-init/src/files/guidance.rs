@@ -125,7 +125,7 @@ impl GuidanceReader<'_> {
                 self.instruction(below);
             }
         }
-        match search::matching(globs) {
+        match search::matching(self.roots, globs) {
             Ok((paths, is_cut)) => {
                 paths.iter().for_each(|path| self.instruction(path));
                 if is_cut {

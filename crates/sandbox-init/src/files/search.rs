@@ -1,9 +1,12 @@
 //! Walks of the workspace: listing, glob and search. They skip .git and what .gitignore excludes, do not follow links,
 //! and are bounded in files and time; the response says if it is incomplete.
+//!
+//! A walk goes by names, so a concurrent rename can lead it outside for a moment. Before it reports or reads an entry, it
+//! opens the entry strictly beneath the root, and drops those that are not there.
 
 use super::read::usize_or;
 use crate::{
-    paths::{Access, Kind, Roots, WORKSPACE},
+    paths::{Access, Kind, Root, Roots, WORKSPACE},
     service::Failure,
 };
 use domain::limits;
@@ -11,11 +14,11 @@ use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, sinks::Lossy};
 use ignore::{DirEntry, WalkBuilder};
+use rustix::fs::OFlags;
 use sandbox_wire::v1::FailureCode;
 use std::{
     fs::{File, Metadata},
     io,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant, UNIX_EPOCH},
 };
@@ -42,7 +45,7 @@ pub(super) fn list(roots: &Roots, request: &v1::ListFilesRequest) -> Result<v1::
     let start = directory(roots, &request.path)?;
     let limit = usize_or(request.entries_max, LIST_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
     let ignored = globs(&request.ignore)?;
-    let mut walk = Walk::new(&start);
+    let mut walk = Walk::new(roots, &start)?;
     let mut entries = Vec::new();
     while let Some(entry) = walk.next() {
         if entry.depth() == 0 || matches_any(&ignored, &start, entry.path()) {
@@ -51,7 +54,7 @@ pub(super) fn list(roots: &Roots, request: &v1::ListFilesRequest) -> Result<v1::
         if entries.len() == limit {
             return Ok(v1::ListFilesResponse { entries, truncated: true });
         }
-        let Ok(metadata) = entry.metadata() else { continue };
+        let Some(metadata) = walk.metadata(entry.path()) else { continue };
         entries.push(file_entry(entry.path(), &metadata));
     }
     Ok(v1::ListFilesResponse { entries, truncated: walk.is_cut })
@@ -62,14 +65,14 @@ pub(super) fn glob(roots: &Roots, request: &v1::GlobFilesRequest) -> Result<v1::
     let start = directory(roots, &request.path)?;
     let limit = usize_or(request.entries_max, SEARCH_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
     let matcher = pattern(&request.pattern, &start)?;
-    let mut walk = Walk::new(&start);
+    let mut walk = Walk::new(roots, &start)?;
     let (mut entries, mut dropped) = (Vec::new(), false);
     while let Some(entry) = walk.next() {
         let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
         if !is_file || !matcher.is_match(entry.path().strip_prefix(&start).unwrap_or(entry.path())) {
             continue;
         }
-        let Ok(metadata) = entry.metadata() else { continue };
+        let Some(metadata) = walk.metadata(entry.path()).filter(Metadata::is_file) else { continue };
         entries.push(file_entry(entry.path(), &metadata));
         // At twice the limit the older half is dropped, so memory stays bounded and the newest are kept.
         if entries.len() >= limit * 2 {
@@ -98,7 +101,7 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
         .build(&request.pattern)
         .map_err(|error| invalid(&error))?;
     let include = if request.include.is_empty() { None } else { Some(pattern(&request.include, &start)?) };
-    let mut walk = Walk::new(&start);
+    let mut walk = Walk::new(roots, &start)?;
     let (mut files, mut left_out) = (Vec::new(), false);
     while let Some(entry) = walk.next() {
         let relative = entry.path().strip_prefix(&start).unwrap_or(entry.path());
@@ -106,7 +109,7 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
         if !is_included || !entry.file_type().is_some_and(|kind| kind.is_file()) {
             continue;
         }
-        let Ok(metadata) = entry.metadata() else { continue };
+        let Some(metadata) = walk.metadata(entry.path()).filter(Metadata::is_file) else { continue };
         left_out |= metadata.len() > GREP_FILE_BYTES_MAX;
         if metadata.len() <= GREP_FILE_BYTES_MAX {
             files.push((modified_at_ms(&metadata), entry.into_path()));
@@ -120,7 +123,7 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
             break;
         }
         // A file that cannot be read or that has vanished has no matches.
-        drop(search.file(path, *modified_at_ms));
+        drop(search.file(&walk, path, *modified_at_ms));
     }
     let truncated = left_out || walk.is_cut || search.matches.len() > limit;
     search.matches.truncate(limit);
@@ -135,7 +138,7 @@ pub(super) fn relative_glob(text: &str) -> Result<Glob, Failure> {
 }
 
 /// Finds files by such globs. Returns their sorted paths, and whether a limit ended the walk.
-pub(super) fn matching(globs: Vec<Glob>) -> Result<(Vec<String>, bool), Failure> {
+pub(super) fn matching(roots: &Roots, globs: Vec<Glob>) -> Result<(Vec<String>, bool), Failure> {
     if globs.is_empty() {
         return Ok((vec![], false));
     }
@@ -146,11 +149,12 @@ pub(super) fn matching(globs: Vec<Glob>) -> Result<(Vec<String>, bool), Failure>
         set.add(glob);
     }
     let (set, start) = (set.build().map_err(invalid)?, Path::new(WORKSPACE));
-    let mut walk = Walk::new(start);
+    let mut walk = Walk::new(roots, start)?;
     let mut paths = vec![];
     while let Some(entry) = walk.next() {
         let path = entry.path().strip_prefix(start).unwrap_or(entry.path());
-        if entry.file_type().is_some_and(|kind| kind.is_file()) && set.is_match(path) {
+        let is_match = entry.file_type().is_some_and(|kind| kind.is_file()) && set.is_match(path);
+        if is_match && walk.metadata(entry.path()).is_some() {
             paths.extend(path.to_str().map(str::to_owned));
         }
     }
@@ -170,10 +174,9 @@ impl Search {
         self.matches.len() > self.limit || Instant::now() >= self.deadline
     }
 
-    fn file(&mut self, path: &Path, modified_at_ms: i64) -> io::Result<()> {
+    fn file(&mut self, walk: &Walk<'_>, path: &Path, modified_at_ms: i64) -> io::Result<()> {
         // It may have become a FIFO or a link since the walk.
-        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
-        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        let file = walk.open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         if !file.metadata()?.is_file() {
             return Ok(());
         }
@@ -195,7 +198,8 @@ impl Search {
 }
 
 /// A bounded walk. It skips directories that it cannot read.
-struct Walk {
+struct Walk<'a> {
+    root: &'a Root,
     walk: ignore::Walk,
     deadline: Instant,
     seen: usize,
@@ -203,8 +207,10 @@ struct Walk {
     is_cut: bool,
 }
 
-impl Walk {
-    fn new(start: &Path) -> Self {
+impl<'a> Walk<'a> {
+    /// A walk from `start`, a real path below one of the roots.
+    fn new(roots: &'a Roots, start: &Path) -> Result<Self, Failure> {
+        let (root, _) = roots.split(&start.to_string_lossy(), Access::Read)?;
         let walk = WalkBuilder::new(start)
             .standard_filters(false)
             .git_ignore(true)
@@ -217,7 +223,19 @@ impl Walk {
             .sort_by_file_name(std::ffi::OsStr::cmp)
             .build();
         let deadline = Instant::now() + Duration::from_millis(WALK_MS);
-        Self { walk, deadline, seen: 0, is_cut: false }
+        Ok(Self { root, walk, deadline, seen: 0, is_cut: false })
+    }
+
+    /// The metadata of an entry, not of what a link names; `None` if the entry is gone or not beneath the root.
+    fn metadata(&self, path: &Path) -> Option<Metadata> {
+        self.open(path, OFlags::PATH).and_then(|entry| entry.metadata()).ok()
+    }
+
+    /// Opens an entry strictly beneath the root, and no link.
+    fn open(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        let rest = path.strip_prefix(self.root.path()).map_err(|_| io::ErrorKind::NotFound)?;
+        let file = self.root.open_beneath(rest, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+        Ok(File::from(file))
     }
 
     fn next(&mut self) -> Option<DirEntry> {

@@ -3,6 +3,7 @@
 use super::{
     cgroup,
     policy::{Limits, User},
+    users::UserIds,
 };
 use crate::config::Config;
 use anyhow::Context as _;
@@ -25,6 +26,8 @@ pub struct Facts {
     pub init: PathBuf,
     /// See [`User`].
     pub user: User,
+    /// The users of sandboxes, if each session has one of its own.
+    pub user_ids: UserIds,
     /// Whether the service may mount, so that it can reach paths that only root may enter.
     pub can_stage: bool,
     /// Where control groups are made.
@@ -34,11 +37,11 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Looks at the machine.
+    /// Looks at the machine. The workspaces of the service take their users from `user_ids`.
     ///
     /// # Errors
     /// When bubblewrap or `flotilla-init` is missing; the text says how to mend it.
-    pub fn find(config: &Config) -> anyhow::Result<Self> {
+    pub fn find(config: &Config, user_ids: UserIds) -> anyhow::Result<Self> {
         let bwrap = find_program(&config.bwrap).with_context(|| {
             format!(
                 "find the bubblewrap program {}: install it (`apt-get install bubblewrap`) or name it in \
@@ -50,7 +53,7 @@ impl Facts {
             std::process::Command::new(&bwrap).arg("--version").output().context("run bubblewrap")?;
         let version =
             String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("bubblewrap ").to_owned();
-        let user = if nix::unistd::geteuid().is_root() { User::PerSession } else { User::Service };
+        let user = User::find();
         let cgroup = cgroup::Base::find();
         cgroup.sweep();
         Ok(Self {
@@ -58,6 +61,7 @@ impl Facts {
             bwrap_version: version,
             init: find_init(config.init.as_deref())?,
             user,
+            user_ids,
             can_stage: user == User::PerSession && has_capability(CAP_SYS_ADMIN),
             cgroup,
             limits: Limits {

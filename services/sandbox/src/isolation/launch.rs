@@ -234,7 +234,10 @@ impl Launcher {
         args.extend(
             ["--dev", "/dev", "--perms", "1777", "--size", "67108864", "--tmpfs", "/dev/shm"].map(Into::into),
         );
+        // The tmpfs of /dev has no size. The devices, /dev/pts and /dev/shm are mounts of their own and stay writable.
+        args.extend(["--remount-ro", "/dev"].map(Into::into));
         args.extend(["--perms", "1777", "--size", &tmp_bytes, "--tmpfs", "/tmp"].map(Into::into));
+        args.extend(["--symlink", "/tmp", "/var/tmp"].map(Into::into));
         args.extend(["--perms", "700", "--size", &tmp_bytes, "--tmpfs", "/home/agent"].map(Into::into));
         args.extend(late);
         args.extend(["--remount-ro", "/", "--chdir", "/workspace"].map(Into::into));

@@ -32,3 +32,10 @@ pub enum User {
     /// The service is not root: its own. An escape from a sandbox would then be the service.
     Service,
 }
+
+impl User {
+    /// What this process may do.
+    pub fn find() -> Self {
+        if nix::unistd::geteuid().is_root() { Self::PerSession } else { Self::Service }
+    }
+}

@@ -8,13 +8,36 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Parts of the host's /etc that programs in /usr need and that hold no secret. Shown where they exist.
-const HOST_ETC: [&str; 4] = ["alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache"];
+/// Parts of the host's /etc that programs in /usr need and that hold no secret. Shown where they exist. Of Maven's
+/// configuration the settings are left out: they may hold passwords of repositories.
+const HOST_ETC: [&str; 8] = [
+    "alternatives",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ld.so.cache",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "maven/m2.conf",
+    "maven/logging",
+];
+/// The configuration of each installed Java: its links in /usr lead to `/etc/java-17-openjdk` and the like.
+const HOST_JAVA: (&str, &str) = ("java-", "-openjdk");
 /// Top directories that belong to /usr on a merged-/usr host and are directories of their own on others.
 const TOP: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Files of /proc that reveal or control the machine. Those that exist are hidden.
-const PROC_HIDDEN: [&str; 8] =
-    ["kcore", "keys", "sysrq-trigger", "kallsyms", "timer_list", "latency_stats", "sched_debug", "kmsg"];
+const PROC_HIDDEN: [&str; 11] = [
+    "kcore",
+    "keys",
+    "sysrq-trigger",
+    "kallsyms",
+    "timer_list",
+    "latency_stats",
+    "sched_debug",
+    "kmsg",
+    "loadavg",
+    "diskstats",
+    "cmdline",
+];
 
 const PASSWD: &str = "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:1000:1000:agent:/home/agent:/bin/bash\n\
                       nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
@@ -42,7 +65,7 @@ pub(super) fn write_etc(directory: &Path) -> io::Result<()> {
         fs::set_permissions(directory.join(name), Permissions::from_mode(0o644))?;
     }
     for (name, host) in host_etc() {
-        let place = directory.join(name);
+        let place = directory.join(&name);
         let above = if host.is_dir() { Some(place.as_path()) } else { place.parent() };
         if let Some(above) = above {
             fs::create_dir_all(above)?;
@@ -83,6 +106,10 @@ pub(super) fn arguments(network: super::policy::Network) -> Vec<OsString> {
     args
 }
 
-fn host_etc() -> impl Iterator<Item = (&'static str, PathBuf)> {
-    HOST_ETC.into_iter().map(|name| (name, Path::new("/etc").join(name))).filter(|(_, path)| path.exists())
+fn host_etc() -> impl Iterator<Item = (String, PathBuf)> {
+    let names = fs::read_dir("/etc").into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let java = names.filter(|name| name.starts_with(HOST_JAVA.0) && name.ends_with(HOST_JAVA.1));
+    let all = HOST_ETC.into_iter().map(str::to_owned).chain(java);
+    all.map(|name| (name.clone(), Path::new("/etc").join(name))).filter(|(_, path)| path.exists())
 }

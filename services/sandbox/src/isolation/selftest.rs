@@ -49,16 +49,15 @@ pub struct Report {
     pub missing: Vec<String>,
 }
 
-/// Runs the self-test as user `uid`, in a directory of its own below `data`. No session runs yet, so it can use the
-/// first id of the pool.
+/// Runs the self-test in a directory of its own below `data`, as the user of the first workspace: no session runs yet.
 ///
 /// # Errors
 /// When no sandbox can be started at all; the text says why and how to mend it.
-pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path, uid: u32) -> anyhow::Result<Report> {
+pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Result<Report> {
     let directory = data.join("selftest");
     drop(std::fs::remove_dir_all(&directory));
     crate::layout::make_passage(&directory).context("make the self-test's directory")?;
-    let found = probe(launcher, tasks, &directory, uid).await;
+    let found = probe(launcher, tasks, &directory).await;
     drop(std::fs::remove_dir_all(&directory));
     let found = found?;
     let missing = REQUIRED.iter().filter_map(|(name, wanted, advice)| {
@@ -76,8 +75,8 @@ async fn probe(
     launcher: &Launcher,
     tasks: &Tasks,
     directory: &Path,
-    uid: u32,
 ) -> anyhow::Result<BTreeMap<String, String>> {
+    let uid = launcher.facts().user_ids.first;
     let tree = directory.join("tree");
     std::fs::create_dir(&tree).context("make the self-test's workspace")?;
     launch::give_to(launcher.facts(), uid, &tree).context("give the self-test its workspace")?;

@@ -13,9 +13,6 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// User ids for sessions.
-const SLOTS: u32 = 65_536;
-
 /// What all sessions share.
 #[derive(Debug)]
 pub struct Shared {
@@ -72,7 +69,7 @@ impl Drop for Slot {
 impl Shared {
     /// Gives the user id of a slot.
     pub fn uid(&self, slot: u32) -> u32 {
-        self.config.uid_base + slot
+        self.launcher.facts().user_ids.first + slot
     }
 
     /// Takes a slot that no session has.
@@ -81,7 +78,7 @@ impl Shared {
     /// `sandbox_unavailable` when there is none.
     pub fn take_slot(self: &Arc<Self>) -> Result<Slot, Error> {
         let mut used = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = (0..SLOTS).find(|slot| !used.contains(slot));
+        let free = (0..self.config.uids).find(|slot| !used.contains(slot));
         let full = || Error::refused(Code::SandboxUnavailable, "this machine cannot hold another workspace");
         let number = free.ok_or_else(full)?;
         used.insert(number);

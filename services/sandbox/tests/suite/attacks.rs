@@ -50,7 +50,8 @@ async fn a_command_cannot_reach_the_files_of_the_machine() {
     refused(&session, "ls /dev/kvm /dev/vda /dev/fuse /dev/mem", "No such file").await;
     refused(&session, "echo '|/workspace/x' > /proc/sys/kernel/core_pattern", "Permission denied").await;
     // Hidden where the kernel has them.
-    for path in ["/proc/sysrq-trigger", "/proc/kcore", "/proc/kallsyms", "/proc/keys"] {
+    let hidden = ["sysrq-trigger", "kcore", "kallsyms", "keys", "loadavg", "diskstats", "cmdline"];
+    for path in hidden.map(|name| format!("/proc/{name}")) {
         assert_eq!(session.sh(&format!("cat {path} 2>/dev/null | head -c 10 | wc -c")).await, "0", "{path}");
     }
     refused(&session, "mount -t cgroup none /tmp", "must be superuser").await;
@@ -177,6 +178,9 @@ async fn a_command_cannot_exceed_or_raise_its_limits() {
     refused(&session, "head -c 3M /dev/zero > /tmp/x", "No space left").await;
     refused(&session, "head -c 3M /dev/zero > /home/agent/x", "No space left").await;
     refused(&session, "truncate -s 1T x", "File size limit exceeded").await;
+    refused(&session, "head -c 1M /dev/zero > /dev/big", "Read-only file system").await;
+    refused(&session, "mkdir /dev/shm/../d", "Read-only file system").await;
+    assert_eq!(session.sh("rm /tmp/x; echo x > /dev/null; echo x > /dev/shm/x; echo x > /var/tmp/y; cat /dev/shm/x /tmp/y").await, "x\nx");
     assert_eq!(session.sh("ulimit -n; ulimit -c; ulimit -u").await, "4096\n0\n512");
     assert_eq!(session.run("ulimit -c unlimited").await.exit.code, 1);
 }

@@ -64,12 +64,19 @@ pub fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
+/// The first of a thousand users that the sandboxes of no other test process have.
+fn uid_base() -> String {
+    (1_950_000_000 + std::process::id() % 150_000 * 1_000).to_string()
+}
+
 impl Machine {
     /// Starts a service on `data` with further arguments.
     pub async fn start_with(data: &Path, arguments: &[&str]) -> Self {
         let data = data.join("data");
+        let uid_base = uid_base();
         let fixed = ["sandbox", "--token", TOKEN, "--data-directory", data.to_str().unwrap()];
-        let config = Cli::try_parse_from(fixed.iter().chain(arguments)).unwrap().config;
+        let fixed = fixed.into_iter().chain(["--uid-base", &uid_base, "--uids", "1000"]);
+        let config = Cli::try_parse_from(fixed.chain(arguments.iter().copied())).unwrap().config;
         let (service, mut ready) = Service::in_process();
         let shutdown = service.shutdown.clone();
         let running = tokio::spawn(sandbox::run(config, service));
