@@ -120,6 +120,8 @@ impl SandboxSettings {
             ("--file-roots", self.repositories.display().to_string()),
             ("--uid-base", self.uid_base.to_string()),
             ("--uids", SANDBOX_USERS.to_string()),
+            // Tests run on machines of developers too.
+            ("--without", "memory,cpu,disk,users,landlock,terminals".to_owned()),
         ];
         let arguments = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         std::iter::once("sandbox".to_owned()).chain(arguments).collect()

@@ -14,11 +14,7 @@ use super::{
 use sandbox_wire::v1::{FailureCode, reply, request};
 use std::{
     io,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc::Receiver,
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc::Receiver},
 };
 
 const FILE_THREADS: usize = 4;
@@ -33,28 +29,16 @@ pub(super) struct Operation {
 }
 
 /// Starts the threads.
-pub(super) fn spawn(
-    service: &Service,
-    waiting: Receiver<Operation>,
-    is_full: &Arc<AtomicBool>,
-) -> io::Result<()> {
+pub(super) fn spawn(service: &Service, waiting: Receiver<Operation>) -> io::Result<()> {
     let (roots, waiting) = (Arc::new(Roots::open()?), Arc::new(Mutex::new(waiting)));
     for _ in 0..FILE_THREADS {
         let (service, waiting) = (service.clone(), Arc::clone(&waiting));
-        let (roots, is_full) = (Arc::clone(&roots), Arc::clone(is_full));
+        let roots = Arc::clone(&roots);
         thread::spawn("files", move || {
             loop {
                 let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let Ok(Operation { id, body: operation }) = next else { return };
-                let refused =
-                    matches!(operation, request::Body::WriteFile(_)) && is_full.load(Ordering::Relaxed);
-                let full = || {
-                    Failure::new(
-                        FailureCode::DiskFull,
-                        "the workspace is full; remove files that are not needed",
-                    )
-                };
-                match if refused { Err(full()) } else { answer(&roots, operation) } {
+                match answer(&roots, operation) {
                     Ok(body) => service.send(id, body),
                     Err(failure) => service.fail(id, failure),
                 }
@@ -78,6 +62,7 @@ fn answer(roots: &Roots, operation: request::Body) -> Result<reply::Body, Failur
         }
         request::Body::Exec(_)
         | request::Body::Kill(_)
+        | request::Body::EndAll(_)
         | request::Body::Keystrokes(_)
         | request::Body::Resize(_) => Err(Failure::new(FailureCode::Internal, "not a file operation")),
     }

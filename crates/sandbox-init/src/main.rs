@@ -1,14 +1,13 @@
-//! `flotilla-init <fd> <processes> <memory bytes, 0: not watched> <disk bytes>`: PID 1 of a sandbox. The sandbox service
+//! `flotilla-init <fd> <processes> <memory bytes, 0: not watched>`: PID 1 of a sandbox. The sandbox service
 //! starts it and talks to it over the socket `fd`. It starts commands, kills them with everything they started, and does
 //! file operations on paths that cannot lead out of the workspace. It uses no async runtime and no network code, so it
 //! stays small: each sandbox has one.
 //!
 //! Threads: the main thread (`pid1`) reads requests. `starter` forks commands; only this thread is under Landlock, so all
 //! commands share its domain. `pump` moves output, reaps processes and keeps time. Four `files` threads do file
-//! operations. `disk` measures the workspace. All threads start before the first command, so a fork bomb cannot
-//! prevent them. When the service closes the socket, the sandbox ends.
+//! operations. `memory` counts memory if no control group does. All threads start before the first command, so a fork bomb
+//! cannot prevent them. When the service closes the socket, the sandbox ends.
 
-mod disk;
 mod files;
 mod fork;
 mod memory;

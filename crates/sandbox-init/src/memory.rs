@@ -1,15 +1,183 @@
-//! The memory of processes, for machines without a control group that limits it.
+//! The memory of a sandbox, for machines without a control group that limits it. It counts what such a group would count: the
+//! pages of processes, those that several share once, the files of every tmpfs, and memory files (memfd) also if nobody maps
+//! them.
+//!
+//! A process can keep this program from looking at its files and maps by becoming "not dumpable". It then counts as if it
+//! used everything.
 
-use std::fs;
+use super::{
+    pump::{MemoryUse, Pump},
+    thread,
+    tree::Processes,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
 
+/// The pause between two measurements. A slow one makes it longer, so that measuring takes at most a tenth of the time.
+const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE_FACTOR: u32 = 10;
 const PAGE_BYTES: u64 = 4_096;
+const BLOCK_BYTES: u64 = 512;
+const KIB: u64 = 1_024;
+/// The places that keep files in memory.
+const TMPFS: [&str; 3] = ["/tmp", "/home/agent", "/dev/shm"];
+const MEMORY_FILE: &str = "/memfd:";
 
-/// The memory that these processes use, without shared pages; bytes.
-pub(super) fn used_bytes(pids: impl Iterator<Item = i32>) -> u64 {
-    let pages = |pid| {
-        let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        let mut fields = statm.split(' ').skip(1).map_while(|field| field.parse::<u64>().ok());
-        Some(fields.next()?.saturating_sub(fields.next()?))
-    };
-    pids.filter_map(pages).sum::<u64>() * PAGE_BYTES
+/// Starts the thread that ends commands when all processes together use more than `bytes_max`.
+pub(super) fn spawn(pump: Pump, bytes_max: u64) -> io::Result<()> {
+    thread::spawn("memory", move || {
+        let mut hidden = BTreeSet::new();
+        loop {
+            let started = Instant::now();
+            if let Some(used) = excess(bytes_max, &mut hidden) {
+                pump.end_largest(used);
+            }
+            std::thread::sleep(PAUSE.max(started.elapsed() * PAUSE_FACTOR));
+        }
+    })
+}
+
+/// What the processes use, if that is more than `bytes_max`. `hidden` are the processes that could not be looked at
+/// the last time.
+fn excess(bytes_max: u64, hidden: &mut BTreeSet<i32>) -> Option<MemoryUse> {
+    let processes = Processes::read();
+    // A supervisor is a copy of this program, and not dumpable either.
+    let supervisors = processes.orphans(&BTreeSet::new());
+    let mut files = MemoryFiles::default();
+    let mut unreadable = BTreeSet::new();
+    for pid in processes.all().filter(|pid| !supervisors.contains(pid)) {
+        if files.add(pid).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            unreadable.insert(pid);
+        }
+    }
+    // Between fork and exec a command is still such a copy, for an instant.
+    let hiding: BTreeSet<i32> = unreadable.intersection(hidden).copied().collect();
+    *hidden = unreadable;
+
+    let tmpfs: u64 = TMPFS.iter().map(|path| tmpfs_bytes(path)).sum();
+    let mut by_process: BTreeMap<i32, u64> = processes.all().map(|pid| (pid, resident_bytes(pid))).collect();
+    let at_most = by_process.values().sum::<u64>() + files.bytes() + tmpfs;
+    if at_most <= bytes_max && hiding.is_empty() {
+        return None;
+    }
+    // Shared pages were counted several times. The exact numbers take the kernel some milliseconds for each GiB.
+    for (pid, bytes) in &mut by_process {
+        *bytes = match fs::read_to_string(format!("/proc/{pid}/smaps")) {
+            _ if hiding.contains(pid) => bytes_max,
+            Ok(smaps) => files.held_by(*pid) + proportional_bytes(&smaps, &files),
+            Err(_) if supervisors.contains(pid) => own_bytes(*pid),
+            Err(_) => files.held_by(*pid) + *bytes,
+        };
+    }
+    let total = by_process.values().sum::<u64>() + tmpfs;
+    // One that hides counts as all, so there is always an excess then, unless everything else uses nothing.
+    let excess_bytes = total.saturating_sub(bytes_max).max(u64::from(!hiding.is_empty()));
+    (excess_bytes > 0).then_some(MemoryUse { by_process, excess_bytes })
+}
+
+/// The memory files that processes have open, each once.
+#[derive(Debug, Default)]
+struct MemoryFiles {
+    inodes: BTreeSet<u64>,
+    by_process: BTreeMap<i32, u64>,
+}
+
+impl MemoryFiles {
+    /// Adds those of a process and of its threads, which may have files of their own.
+    fn add(&mut self, pid: i32) -> io::Result<()> {
+        for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+            let files = match fs::read_dir(thread.path().join("fd")) {
+                // This thread has ended; the others may have open files.
+                Err(error) if error.kind() != io::ErrorKind::PermissionDenied => continue,
+                other => other?,
+            };
+            for file in files.flatten() {
+                let path = file.path();
+                if fs::read_link(&path).is_ok_and(|target| is_memory_file(&target))
+                    && let Ok(metadata) = fs::metadata(&path)
+                {
+                    self.add_file(pid, &metadata);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_file(&mut self, pid: i32, metadata: &fs::Metadata) {
+        if self.inodes.insert(metadata.ino()) {
+            *self.by_process.entry(pid).or_default() += metadata.blocks() * BLOCK_BYTES;
+        }
+    }
+
+    fn held_by(&self, pid: i32) -> u64 {
+        self.by_process.get(&pid).copied().unwrap_or(0)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.by_process.values().sum()
+    }
+}
+
+fn is_memory_file(target: &Path) -> bool {
+    target.as_os_str().as_encoded_bytes().starts_with(MEMORY_FILE.as_bytes())
+}
+
+/// The share of a process in its pages, without those of memory files and of a tmpfs, which are counted by file.
+fn proportional_bytes(smaps: &str, files: &MemoryFiles) -> u64 {
+    let (mut is_counted, mut kib) = (false, 0);
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next() else { continue };
+        if !first.ends_with(':') {
+            // `7f00-7f80 rw-s 00000000 00:01 1234 /memfd:x (deleted)`
+            let inode = words.nth(3).and_then(|inode| inode.parse().ok()).unwrap_or(0);
+            let path = words.next().unwrap_or_default();
+            let is_open = path.starts_with(MEMORY_FILE) && files.inodes.contains(&inode);
+            is_counted = !is_open && !TMPFS.iter().any(|root| Path::new(path).starts_with(root));
+        } else if is_counted && first == "Pss:" {
+            kib += words.next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    kib * KIB
+}
+
+/// All pages that a process can reach.
+fn resident_bytes(pid: i32) -> u64 {
+    statm(pid).map_or(0, |[resident, _]| resident)
+}
+
+/// The pages that are not those of a file.
+fn own_bytes(pid: i32) -> u64 {
+    statm(pid).map_or(0, |[resident, shared]| resident.saturating_sub(shared))
+}
+
+fn statm(pid: i32) -> Option<[u64; 2]> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut fields = statm.split(' ').skip(1).map_while(|field| field.parse::<u64>().ok());
+    Some([fields.next()? * PAGE_BYTES, fields.next()? * PAGE_BYTES])
+}
+
+fn tmpfs_bytes(path: &str) -> u64 {
+    rustix::fs::statvfs(path).map_or(0, |stat| (stat.f_blocks - stat.f_bfree).saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_are_counted_by_file_are_left_out() {
+        let smaps = "7f00-7f10 rw-p 00000000 00:00 0\nRss: 20 kB\nPss: 10 kB\n\
+                     7f10-7f20 rw-s 00000000 00:01 7  /memfd:a b (deleted)\nPss: 100 kB\n\
+                     7f20-7f30 rw-s 00000000 00:01 8  /memfd:c (deleted)\nPss: 3 kB\n\
+                     7f30-7f40 r--s 00000000 00:2a 9  /tmp/x\nPss: 1000 kB\n\
+                     7f40-7f50 r-xp 00000000 fd:01 9  /usr/bin/x\nPss: 2 kB\nVmFlags: rd\n";
+        let files = MemoryFiles { inodes: BTreeSet::from([7]), by_process: BTreeMap::new() };
+        assert_eq!(proportional_bytes(smaps, &files), 15 * KIB);
+    }
 }

@@ -1,8 +1,8 @@
 //! PID 1: prepares the process, starts the threads, and reads requests until the service closes the socket.
 
 use super::{
-    disk,
     files::{self, Operation},
+    memory,
     pump::{self, TerminalRequest},
     service::{Failure, Service},
     starter,
@@ -35,7 +35,6 @@ struct Settings {
     processes: u64,
     /// 0: a control group limits it.
     memory_bytes: u64,
-    disk_bytes: u64,
 }
 
 /// Runs the program until the service closes the socket, and returns its exit code.
@@ -57,13 +56,8 @@ fn settings() -> io::Result<Settings> {
         return Err(wrong());
     }
     let numbers: Vec<u64> = std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
-    let [socket, processes, memory_bytes, disk_bytes] = numbers[..] else { return Err(wrong()) };
-    Ok(Settings {
-        socket: RawFd::try_from(socket).map_err(|_| wrong())?,
-        processes,
-        memory_bytes,
-        disk_bytes,
-    })
+    let [socket, processes, memory_bytes] = numbers[..] else { return Err(wrong()) };
+    Ok(Settings { socket: RawFd::try_from(socket).map_err(|_| wrong())?, processes, memory_bytes })
 }
 
 fn serve(settings: &Settings) -> io::Result<()> {
@@ -82,11 +76,13 @@ fn serve(settings: &Settings) -> io::Result<()> {
     nix::fcntl::fcntl(&requests, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
     let service = Service::new(requests.try_clone()?);
 
-    let pump = pump::spawn(service.clone(), &children, settings.memory_bytes)?;
-    let is_full = disk::spawn(pump.clone(), settings.disk_bytes)?;
+    let pump = pump::spawn(service.clone(), &children)?;
+    if settings.memory_bytes > 0 {
+        memory::spawn(pump.clone(), settings.memory_bytes)?;
+    }
     let (starter, landlock) = starter::spawn(service.clone(), pump.clone())?;
     let (operations, waiting) = mpsc::sync_channel(FILE_OPERATIONS_QUEUE_MAX);
-    files::spawn(&service, waiting, &is_full)?;
+    files::spawn(&service, waiting)?;
 
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     // The service waits until this pipe closes, so commands must not inherit it.
@@ -98,6 +94,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
         match request.body {
             Some(request::Body::Exec(exec)) => starter.start(id, exec),
             Some(request::Body::Kill(_)) => pump.kill(id),
+            Some(request::Body::EndAll(all)) => pump.end_all(all.end()),
             Some(request::Body::Keystrokes(keys)) => {
                 let (exec, body) = (keys.exec, request::Body::Keystrokes(keys));
                 pump.terminal(TerminalRequest { id, exec, body });

@@ -4,7 +4,6 @@
 mod wait;
 
 use super::{
-    memory,
     service::{Failure, Service},
     terminal::Keys,
     thread, tree,
@@ -20,7 +19,7 @@ use nix::{
 };
 use sandbox_wire::v1::{Ack, Exit, FailureCode, Process, reply, request};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read as _, Write as _},
     os::{
@@ -48,9 +47,17 @@ const LAST_RESORT: Duration = Duration::from_secs(3);
 /// If a tree is still there this long after SIGKILL, its processes wait inside the kernel, for example for a disk. The
 /// command counts as ended; its processes end when the kernel lets go of them.
 const GIVE_UP: Duration = Duration::from_secs(5);
-const MEMORY_POLL: Duration = Duration::from_millis(200);
 /// Pipes of ended commands that background processes still write to. Beyond it the oldest is closed.
 const BACKGROUND_PIPES_MAX: usize = 64;
+
+/// What the processes use together beyond their limit.
+#[derive(Debug)]
+pub(super) struct MemoryUse {
+    /// What each of them uses; bytes.
+    pub(super) by_process: BTreeMap<i32, u64>,
+    /// How much less must be used; bytes.
+    pub(super) excess_bytes: u64,
+}
 
 /// A message from another thread to the pump.
 #[derive(Debug)]
@@ -63,6 +70,8 @@ pub(super) enum Message {
     Terminal(TerminalRequest),
     /// End all commands for this reason.
     EndAll(ExecEnd),
+    /// End the command that uses most memory.
+    EndLargest(MemoryUse),
 }
 
 /// A request for the terminal of a command.
@@ -296,6 +305,11 @@ impl Pump {
         self.tell(Message::EndAll(end));
     }
 
+    /// Ends the command whose processes use most memory.
+    pub(super) fn end_largest(&self, used: MemoryUse) {
+        self.tell(Message::EndLargest(used));
+    }
+
     fn tell(&self, message: Message) {
         // The pump lives as long as the process. A full wake pipe means that the pump is about to wake.
         drop(self.messages.send(message));
@@ -303,23 +317,15 @@ impl Pump {
     }
 }
 
-/// Starts the thread. `memory_bytes` is what all processes may use; 0: a control group limits it.
-pub(super) fn spawn(service: Service, children: &SigSet, memory_bytes: u64) -> io::Result<Pump> {
+/// Starts the thread.
+pub(super) fn spawn(service: Service, children: &SigSet) -> io::Result<Pump> {
     let (messages, inbox) = mpsc::channel();
     let (wake, woken) = UnixStream::pair()?;
     wake.set_nonblocking(true)?;
     woken.set_nonblocking(true)?;
     let signals = SignalFd::with_flags(children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let forking = Forking::default();
-    let mut state = State {
-        service,
-        inbox,
-        woken,
-        signals,
-        memory_bytes,
-        forking: Arc::clone(&forking),
-        jobs: Vec::new(),
-    };
+    let mut state = State { service, inbox, woken, signals, forking: Arc::clone(&forking), jobs: Vec::new() };
     thread::spawn("pump", move || state.run())?;
     Ok(Pump { messages, wake: Arc::new(wake), forking })
 }
@@ -329,7 +335,6 @@ struct State {
     inbox: mpsc::Receiver<Message>,
     woken: UnixStream,
     signals: SignalFd,
-    memory_bytes: u64,
     forking: Forking,
     jobs: Vec<Job>,
 }
@@ -341,18 +346,10 @@ fn lock(forking: &Forking) -> MutexGuard<'_, ()> {
 impl State {
     fn run(&mut self) {
         let mut buffer = vec![0; EXEC_READ_BYTES];
-        let mut memory_at = Instant::now();
         loop {
             let now = Instant::now();
-            let mut wake_at =
+            let wake_at =
                 self.jobs.iter_mut().map(|job| job.keep_time(now)).min().unwrap_or(now + wait::IDLE);
-            if self.memory_bytes > 0 && !self.jobs.is_empty() {
-                if now >= memory_at {
-                    self.watch_memory(now);
-                    memory_at = now + MEMORY_POLL;
-                }
-                wake_at = wake_at.min(memory_at);
-            }
             self.wait(wake_at);
             let now = Instant::now();
             for job in &mut self.jobs {
@@ -412,12 +409,15 @@ impl State {
                     Ok(()) => self.service.send(id, reply::Body::Ack(Ack {})),
                     Err(failure) => self.service.fail(id, failure),
                 },
-                Message::EndAll(end) => {
-                    self.jobs.iter_mut().for_each(|job| job.kill(end, now));
-                    tree::end_all();
-                }
+                Message::EndAll(end) => self.end_all(end, now),
+                Message::EndLargest(used) => self.end_largest(&used, now),
             }
         }
+    }
+
+    fn end_all(&mut self, end: ExecEnd, now: Instant) {
+        self.jobs.iter_mut().for_each(|job| job.kill(end, now));
+        tree::end_all();
     }
 
     fn at_terminal(&mut self, exec: u64, body: request::Body) -> Result<(), Failure> {
@@ -453,15 +453,19 @@ impl State {
         }
     }
 
-    fn watch_memory(&mut self, now: Instant) {
+    fn end_largest(&mut self, used: &MemoryUse, now: Instant) {
         let processes = tree::Processes::read();
-        if memory::used_bytes(processes.all()) <= self.memory_bytes {
+        let living: BTreeSet<i32> = processes.all().collect();
+        let ended = used.by_process.iter().filter(|(pid, _)| !living.contains(pid));
+        // The command that was ended after the last measurement may have taken until now.
+        if ended.map(|(_, bytes)| bytes).sum::<u64>() >= used.excess_bytes {
             return;
         }
-        let used = |job: &Job| memory::used_bytes(processes.below(job.supervisor).into_iter());
-        let largest = self.jobs.iter().enumerate().max_by_key(|(_, job)| used(job)).map(|(index, _)| index);
-        if let Some(index) = largest {
-            let job = &mut self.jobs[index];
+        let bytes = |job: &Job| {
+            let tree = processes.below(job.supervisor);
+            tree.iter().filter_map(|pid| used.by_process.get(pid)).sum::<u64>()
+        };
+        if let Some(job) = self.jobs.iter_mut().max_by_key(|job| bytes(job)) {
             job.kill(ExecEnd::MemoryLimit, now);
             // A background process has no command left that could end, so end its tree here.
             tree::end(job.supervisor);

@@ -50,8 +50,10 @@ pub enum Code {
     FileChanged,
     /// An invalid glob or regular expression.
     PatternInvalid,
-    /// No space left in the workspace.
+    /// No space left on the machine, or no space for one file.
     DiskFull,
+    /// The workspace has reached its disk limit.
+    LimitDisk,
     /// No exec of that id in the session.
     ExecUnknown,
     /// The session runs too many execs.
@@ -128,6 +130,7 @@ impl Code {
             Self::FileChanged => "file_changed",
             Self::PatternInvalid => "pattern_invalid",
             Self::DiskFull => "disk_full",
+            Self::LimitDisk => "limit_disk",
             Self::ExecUnknown => "exec_unknown",
             Self::ExecsTooMany => "execs_too_many",
             Self::ProcessLimit => "process_limit",
@@ -172,6 +175,7 @@ impl Code {
             | Self::PatchRefused => Grpc::FailedPrecondition,
             Self::BundleTooLarge
             | Self::DiskFull
+            | Self::LimitDisk
             | Self::ExecsTooMany
             | Self::ProcessLimit
             | Self::SnapshotsFull

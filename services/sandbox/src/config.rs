@@ -1,5 +1,6 @@
 //! The settings of the sandbox service.
 
+use crate::isolation::walls::Wall;
 use chassis::secret::Secret;
 use domain::limits;
 use std::{net::SocketAddr, path::PathBuf};
@@ -16,6 +17,15 @@ pub enum GitScheme {
     Ssh,
 }
 
+/// Whether the service makes control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ControlGroups {
+    /// Where it may.
+    Auto,
+    /// Never: another program manages the groups of this machine.
+    Off,
+}
+
 /// The settings of the sandbox service.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Config {
@@ -28,6 +38,13 @@ pub struct Config {
     /// Token that callers present as `authorization: Bearer …`; at least 16 bytes.
     #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Secret<String>,
+    /// Walls that this machine lacks and that you do without, separated by commas; default: none. The service does not start if
+    /// another one is missing.
+    #[arg(long, env = "FLOTILLA_SANDBOX_WITHOUT", value_delimiter = ',', value_enum, value_name = "WALLS")]
+    pub without: Vec<Wall>,
+    /// Whether the service makes control groups for memory, processes and CPU.
+    #[arg(long, env = "FLOTILLA_SANDBOX_CONTROL_GROUPS", default_value = "auto", value_enum)]
+    pub control_groups: ControlGroups,
     /// The `flotilla-init` program; default: beside this program or in a directory above it.
     #[arg(long, env = "FLOTILLA_SANDBOX_INIT", value_name = "FILE")]
     pub init: Option<PathBuf>,
@@ -61,7 +78,15 @@ pub struct Config {
     /// Files of one workspace, bytes; also the limit of a single file. At least 16 MiB.
     #[arg(long, env = "FLOTILLA_SANDBOX_DISK_BYTES", default_value_t = 5 << 30, value_name = "BYTES")]
     pub disk_bytes: u64,
-    /// Size of /tmp and of the home directory in a sandbox, bytes each; they count as memory. At least 1 MiB.
+    /// Files, directories and links of one workspace, a file with several names as often as it has names. At least 1000.
+    #[arg(long, env = "FLOTILLA_SANDBOX_INODES", default_value_t = 1_000_000, value_name = "COUNT")]
+    pub inodes: u64,
+    /// Space that stays free on the disk of the data directory, bytes; below it nothing new begins. At least 16 MiB.
+    /// The default is what running commands can write before they are noticed, several times over.
+    #[arg(long, env = "FLOTILLA_SANDBOX_RESERVE_BYTES", default_value_t = 2 << 30, value_name = "BYTES")]
+    pub reserve_bytes: u64,
+    /// Size of /tmp and of the home directory in a sandbox, bytes each; they count as memory, so each gets a quarter of it
+    /// at most. At least 1 MiB.
     #[arg(long, env = "FLOTILLA_SANDBOX_TMP_BYTES", default_value_t = 512 << 20, value_name = "BYTES")]
     pub tmp_bytes: u64,
     /// A sandbox without a running exec and without a call ends after this; its background processes end with it.
@@ -95,6 +120,11 @@ impl Config {
         need(self.processes >= 32, "FLOTILLA_SANDBOX_PROCESSES must be at least 32");
         need(self.cpu_percent >= 10, "FLOTILLA_SANDBOX_CPU_PERCENT must be at least 10");
         need(self.disk_bytes >= 16 << 20, "FLOTILLA_SANDBOX_DISK_BYTES must be at least 16777216");
+        need(
+            (1_000..=100_000_000).contains(&self.inodes),
+            "FLOTILLA_SANDBOX_INODES must be between 1000 and 100000000",
+        );
+        need(self.reserve_bytes >= 16 << 20, "FLOTILLA_SANDBOX_RESERVE_BYTES must be at least 16777216");
         need(self.tmp_bytes >= 1 << 20, "FLOTILLA_SANDBOX_TMP_BYTES must be at least 1048576");
         need((1..=10_000).contains(&self.live_max), "FLOTILLA_SANDBOX_LIVE_MAX must be between 1 and 10000");
         need(self.idle_ms >= 10, "FLOTILLA_SANDBOX_IDLE_MS must be at least 10");

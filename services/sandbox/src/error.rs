@@ -44,6 +44,17 @@ impl Error {
         }
     }
 
+    /// Its text and those of its causes, for the log.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    }
+
     /// The status that the caller gets. The cause stays in the log.
     pub fn to_status(&self) -> tonic::Status {
         let message = match self {

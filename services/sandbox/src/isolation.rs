@@ -1,6 +1,6 @@
 //! How the service builds a sandbox: `policy` says what a sandbox may use, `facts` what the machine offers, `launch`
-//! starts it, and `selftest` proves that every wall holds. The code that runs inside a sandbox is the crate
-//! `sandbox-init`.
+//! starts it, `selftest` proves that every wall holds, and `walls` names those that a machine may lack. The code that runs
+//! inside a sandbox is the crate `sandbox-init`.
 //!
 //! One sandbox is one bubblewrap process with its own namespaces, its own user if the service runs as root, three
 //! seccomp filters, a read-only /usr, an empty environment, and `flotilla-init` as PID 1. The service never mounts
@@ -11,9 +11,11 @@ mod child;
 pub mod facts;
 pub mod launch;
 pub mod policy;
+pub(crate) mod processes;
 mod root;
 pub mod seccomp;
 pub mod selftest;
 mod syscalls;
 pub(crate) mod terminals;
 pub mod users;
+pub mod walls;

@@ -10,6 +10,7 @@
 
 pub mod code;
 pub mod config;
+pub mod disk;
 pub mod error;
 pub mod exec;
 pub mod grpc;
@@ -24,7 +25,14 @@ use anyhow::{Context as _, bail};
 use chassis::Service;
 use config::Config;
 use grpc::server::Server as GrpcServer;
-use isolation::{facts::Facts, launch::Launcher, policy::User, selftest, users::UserIds};
+use isolation::{
+    facts::Facts,
+    launch::Launcher,
+    policy::User,
+    selftest,
+    users::UserIds,
+    walls::{self, Wall},
+};
 use layout::Layout;
 use nix::fcntl::{Flock, FlockArg};
 use rpc::v1::{
@@ -69,7 +77,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     };
     let facts = Facts::find(&config, user_ids)?;
     let launcher = Launcher::start(facts, layout.etc()).context("prepare the launcher")?;
-    let isolation = test_isolation(&launcher, &layout, &service).await?;
+    let isolation = test_isolation(&launcher, &layout, &config.without, &service).await?;
 
     let listener =
         TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;
@@ -77,6 +85,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let token = config.token.clone();
     let sessions = Sessions::load(config, launcher, layout, service.tasks.clone(), service.shutdown.clone())
         .context("load the workspaces")?;
+    sessions.shared.disks.start(&service.tasks, service.health.clone(), &service.shutdown);
     let sessions = Arc::new(sessions);
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -127,16 +136,21 @@ fn lock(layout: &Layout) -> anyhow::Result<Flock<File>> {
 async fn test_isolation(
     launcher: &Launcher,
     layout: &Layout,
+    without: &[Wall],
     service: &Service,
 ) -> anyhow::Result<v1::GetIsolationResponse> {
     service.health.set("isolation", Err("the self-test runs".to_owned()));
     let report = selftest::run(launcher, &service.tasks, layout.root()).await;
     let report = match report {
-        Ok(report) if report.missing.is_empty() => report,
         Ok(report) => {
-            let text = format!("the isolation is incomplete:\n{}", report.missing.join("\n"));
-            service.health.set("isolation", Err(text.clone()));
-            bail!("{text}");
+            let problems: Vec<String> =
+                report.missing.iter().cloned().chain(walls::refusal(&report.gaps, without)).collect();
+            if !problems.is_empty() {
+                let text = format!("the isolation is incomplete:\n{}", problems.join("\n"));
+                service.health.set("isolation", Err(text.clone()));
+                bail!("{text}");
+            }
+            report
         }
         Err(error) => {
             service.health.set("isolation", Err(format!("{error:#}")));
@@ -144,6 +158,9 @@ async fn test_isolation(
         }
     };
     service.health.set("isolation", Ok(()));
+    for gap in &report.gaps {
+        tracing::warn!("a wall is missing, as the settings accept: {gap}");
+    }
     let facts = launcher.facts();
     let properties: Vec<String> =
         report.properties.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -152,7 +169,7 @@ async fn test_isolation(
         backend: "bwrap".to_owned(),
         backend_version: facts.bwrap_version.clone(),
         properties: report.properties.into_iter().collect(),
-        missing: report.missing,
+        missing: report.gaps.iter().map(ToString::to_string).collect(),
     })
 }
 

@@ -6,7 +6,7 @@ use crate::{
     isolation::{
         cgroup::{Events, Group},
         launch::{LaunchSpec, Launcher, Mount, Program, SandboxProcess},
-        terminals,
+        processes, terminals,
     },
 };
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use chassis::tasks::Tasks;
 use prost::Message as _;
 use sandbox_wire::{
     frame,
-    v1::{Exec, Exit, Hello, Kill, Process, Reply, Request, reply, request},
+    v1::{EndAll, Exec, Exit, Hello, Kill, Process, Reply, Request, reply, request},
 };
 use std::{
     collections::HashMap,
@@ -88,6 +88,7 @@ pub struct Sandbox {
     inner: Arc<Inner>,
     /// The first message of the init.
     pub hello: Hello,
+    bounds_terminals: bool,
 }
 
 #[derive(Debug)]
@@ -97,6 +98,8 @@ struct Inner {
     replies: Mutex<HashMap<u64, oneshot::Sender<reply::Body>>>,
     execs: Mutex<HashMap<u64, mpsc::Sender<Event>>>,
     group: Mutex<Option<Group>>,
+    /// Bubblewrap.
+    pid: Option<u32>,
     stop: CancellationToken,
     ended: CancellationToken,
 }
@@ -125,11 +128,15 @@ impl Sandbox {
                 Ok(Ok(hello)) => hello,
                 Ok(Err(_)) | Err(_) => return Err(start_error(started).await),
             };
-        if let Some(Err(error)) =
-            started.child.id().filter(|_| launcher.facts().can_stage).map(terminals::bound)
-        {
-            tracing::warn!(%error, "the terminals that commands open in a sandbox are not bounded");
-        }
+        let bwrap = started.child.id().filter(|_| launcher.facts().can_stage);
+        let bounds_terminals = match bwrap.map(terminals::bound) {
+            Some(Ok(())) => true,
+            Some(Err(error)) => {
+                tracing::debug!(%error, "the terminals of a sandbox cannot be bounded");
+                false
+            }
+            None => false,
+        };
         let (frames, waiting) = mpsc::channel(REQUESTS_WAITING_MAX);
         let inner = Arc::new(Inner {
             frames,
@@ -137,12 +144,13 @@ impl Sandbox {
             replies: Mutex::default(),
             execs: Mutex::default(),
             group: Mutex::new(started.group),
+            pid: started.child.id(),
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
         let task = SandboxTask { inner: Arc::clone(&inner), child: started.child, permit: plan.permit };
         tasks.spawn("sandbox", task.run(from, into, waiting));
-        Ok(Self { inner, hello })
+        Ok(Self { inner, hello, bounds_terminals })
     }
 
     /// Does one file operation or terminal operation.
@@ -177,6 +185,29 @@ impl Sandbox {
         let request = Request { id, body: Some(request::Body::Kill(Kill {})) };
         // If the sandbox is gone, the command is too.
         drop(self.inner.frames.send(frame::encode(&request)).await);
+    }
+
+    /// Asks for the end of all commands and of every other process in it, for the reason `end`. Their exits follow as events.
+    pub async fn end_all(&self, end: rpc::v1::ExecEnd) {
+        let request = Request { id: 0, body: Some(request::Body::EndAll(EndAll { end: end.into() })) };
+        // If the sandbox is gone, its processes are too.
+        drop(self.inner.frames.send(frame::encode(&request)).await);
+    }
+
+    /// Whether its commands can open only a few terminals.
+    pub fn bounds_terminals(&self) -> bool {
+        self.bounds_terminals
+    }
+
+    /// Gives its processes, as this process numbers them. Reads /proc.
+    pub fn processes(&self) -> Vec<i32> {
+        if self.is_gone() {
+            return Vec::new();
+        }
+        if let Some(group) = &*lock(&self.inner.group) {
+            return group.processes();
+        }
+        self.inner.pid.map(processes::inside).unwrap_or_default()
     }
 
     /// Ends the sandbox with everything in it and returns when it is gone.

@@ -6,6 +6,8 @@
 mod attacks;
 #[path = "suite/changes.rs"]
 mod changes;
+#[path = "suite/disk.rs"]
+mod disk;
 #[path = "suite/execs.rs"]
 mod execs;
 #[path = "suite/files.rs"]
@@ -16,6 +18,8 @@ mod guidance;
 mod harness;
 #[path = "suite/lifecycle.rs"]
 mod lifecycle;
+#[path = "suite/memory.rs"]
+mod memory;
 #[path = "suite/outputs.rs"]
 mod outputs;
 #[path = "suite/shared.rs"]

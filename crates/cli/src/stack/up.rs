@@ -6,6 +6,7 @@ mod provider;
 mod report;
 mod service;
 mod supervise;
+mod walls;
 
 use crate::{
     exit::Exit,
@@ -61,6 +62,9 @@ pub(crate) struct UpArgs {
     /// The key for `flotilla admin`; default: a random one, the same for every start in this data directory.
     #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true, value_name = "KEY")]
     operator_key: Option<chassis::secret::Secret<String>>,
+    /// Walls that the sandbox may lack on this machine; `up` prints those that it does lack.
+    #[arg(long, env = "FLOTILLA_SANDBOX_WITHOUT", default_value = walls::ACCEPTED, value_name = "WALLS")]
+    sandbox_without: String,
     #[command(flatten)]
     telemetry: chassis::telemetry::TelemetryConfig,
 }
@@ -147,9 +151,10 @@ struct Helpers {
 /// if another one fails.
 async fn start_helpers(arguments: &UpArgs, paths: &StackPaths, children: &mut Vec<Child>) -> Result<Helpers> {
     let sandbox_token = service::secret(&paths.data, service::SANDBOX_TOKEN)?;
-    let sandbox = service::sandbox(paths, &sandbox_token);
+    let sandbox = service::sandbox(paths, &sandbox_token, &arguments.sandbox_without);
     if let Some(models) = provider::find(arguments.config.as_deref())? {
         let sandbox_url = start_together(children, vec![sandbox]).await?.pop().unwrap_or_default();
+        note_walls(&sandbox_url, &sandbox_token).await;
         return Ok(Helpers { models, sandbox_url, sandbox_token });
     }
     let script =
@@ -157,10 +162,19 @@ async fn start_helpers(arguments: &UpArgs, paths: &StackPaths, children: &mut Ve
     let model = service::model(paths, script.as_deref());
     let mut addresses = start_together(children, vec![model, sandbox]).await?;
     let sandbox_url = addresses.pop().unwrap_or_default();
+    note_walls(&sandbox_url, &sandbox_token).await;
     let file = paths.data.join("scripted-model.toml");
     private::write(&file, &provider::scripted_config(&addresses.pop().unwrap_or_default()))?;
     let models = Models { names: vec![provider::SCRIPTED_MODEL.to_owned()], file: Some(file) };
     Ok(Helpers { models, sandbox_url, sandbox_token })
+}
+
+/// Tells the person which walls the sandbox lacks.
+async fn note_walls(url: &str, token: &str) {
+    match walls::note(url, token).await {
+        Ok(note) => note.iter().for_each(|note| out::note(note)),
+        Err(error) => out::note(&format!("{error:#}")),
+    }
 }
 
 /// Starts workers and gateway. Started services are in `children` even if another one fails.

@@ -135,7 +135,7 @@ pub async fn write_end(directory: &Path, end: &ExecOutcome) {
     let write = move || layout::replace_quickly(&path, &serde_json::to_vec(&end)?);
     let written = blocking("write an exec's end", write).await;
     if let Err(error) = written {
-        tracing::error!("{}", chain(&error));
+        tracing::error!("{}", error.chain());
     }
 }
 
@@ -145,15 +145,4 @@ async fn blocking(
 ) -> Result<(), Error> {
     let result = tokio::task::spawn_blocking(work).await;
     result.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io(doing))
-}
-
-/// The text of an error and of its causes.
-pub(super) fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -1,6 +1,6 @@
 //! The task that records what an exec does.
 
-use super::record::{BACKSTOP, Exec, ExecOutcome, OUTPUT, Spec, chain, write_end};
+use super::record::{BACKSTOP, Exec, ExecOutcome, OUTPUT, Spec, write_end};
 use crate::{
     error::Error,
     isolation::{cgroup, policy::Limits},
@@ -44,7 +44,7 @@ impl Recorder {
         let mut end = match self.record(started).await {
             Ok(end) => end,
             Err(error) => {
-                tracing::error!("the output of an exec could not be written: {}", chain(&error));
+                tracing::error!("the output of an exec could not be written: {}", error.chain());
                 let mut end = ExecOutcome::lost(self.exec.progress.borrow().output_bytes);
                 end.message =
                     "the output of the command could not be kept: the disk of the sandbox service failed"
@@ -54,6 +54,7 @@ impl Recorder {
         };
         end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         write_end(&self.exec.directory, &end).await;
+        self.sandbox.disk().note_end();
         // Drop it before the outcome is published: a caller that sees the outcome may release the sandbox at once.
         drop(self.sandbox);
         self.exec.progress.send_modify(|progress| progress.end = Some(end.clone()));
@@ -123,10 +124,7 @@ impl Recorder {
             ExecEnd::ProcessLimit => {
                 format!("failed: needed more than {} processes; lower parallelism", self.limits.processes)
             }
-            ExecEnd::DiskLimit => format!(
-                "killed: the workspace, or one file in it, grew beyond {} MiB; remove files that are not needed",
-                self.limits.disk_bytes >> 20
-            ),
+            ExecEnd::DiskLimit => self.sandbox.disk().explain_end(),
             ExecEnd::Exited if out_of_memory => {
                 format!(
                     "one of its processes was killed: together they used more than {memory} MiB of memory"

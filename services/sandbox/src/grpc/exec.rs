@@ -2,6 +2,7 @@
 
 use crate::{
     code::Code,
+    disk::workspace::Purpose,
     error::Error,
     exec::record::{self, Spec},
     session::{caller::Caller, state::Session},
@@ -52,7 +53,8 @@ pub(super) async fn start(
         ..sandbox_wire::v1::Exec::default()
     };
     let start = async {
-        let sandbox = caller.enter().await?;
+        let permit = caller.root.disk.admit(Purpose::Command(&command.command)).await?;
+        let sandbox = caller.enter().await?.with(permit);
         if session.take_is_new().await && session.execs.has_earlier().await? {
             record::mark_in_new_sandbox(&entered.directory).await?;
         }
@@ -80,6 +82,7 @@ pub(super) async fn keep(
         let text = format!("the output is too large; the limit is {} bytes", limits::EXEC_OUTPUT_BYTES_MAX);
         return Err(Error::refused(Code::FileTooLarge, text));
     }
+    caller.session.disk.check_host()?;
     let _right = caller.hold().await?;
     let path = caller.session.execs.keep(&message.output_id, message.data).await?;
     Ok(v1::KeepOutputResponse { path })

@@ -1,7 +1,7 @@
 //! The calls about single files. Each is one request to the init and the reply of the same kind.
 
 use super::{scope::Scoped, server::Server};
-use crate::{code::Code, error::Error};
+use crate::{code::Code, disk::workspace::Purpose, error::Error};
 use rpc::v1;
 use sandbox_wire::v1::{reply, request};
 use tonic::{Request, Response, Status};
@@ -13,6 +13,9 @@ pub(super) trait FileCall: Scoped + Send + 'static {
     /// What the caller gets.
     type Response: Send + 'static;
 
+    /// Whether it needs space on the disk.
+    const NEEDS_SPACE: bool = false;
+
     /// The request to the init.
     fn into_body(self) -> request::Body;
 
@@ -21,9 +24,10 @@ pub(super) trait FileCall: Scoped + Send + 'static {
 }
 
 macro_rules! file_calls {
-    ($($method:literal $variant:ident $request:ident $response:ident)*) => {$(
+    ($($method:literal $variant:ident $request:ident $response:ident $($space:ident)?;)*) => {$(
         impl FileCall for v1::$request {
             const METHOD: &'static str = $method;
+            $(const $space: bool = true;)?
             type Response = v1::$response;
 
             fn into_body(self) -> request::Body {
@@ -38,13 +42,13 @@ macro_rules! file_calls {
 }
 
 file_calls! {
-    "read_file" ReadFile ReadFileRequest ReadFileResponse
-    "read_lines" ReadLines ReadLinesRequest ReadLinesResponse
-    "write_file" WriteFile WriteFileRequest WriteFileResponse
-    "remove_file" RemoveFile RemoveFileRequest RemoveFileResponse
-    "list_files" ListFiles ListFilesRequest ListFilesResponse
-    "glob_files" GlobFiles GlobFilesRequest GlobFilesResponse
-    "grep_files" GrepFiles GrepFilesRequest GrepFilesResponse
+    "read_file" ReadFile ReadFileRequest ReadFileResponse;
+    "read_lines" ReadLines ReadLinesRequest ReadLinesResponse;
+    "write_file" WriteFile WriteFileRequest WriteFileResponse NEEDS_SPACE;
+    "remove_file" RemoveFile RemoveFileRequest RemoveFileResponse;
+    "list_files" ListFiles ListFilesRequest ListFilesResponse;
+    "glob_files" GlobFiles GlobFilesRequest GlobFilesResponse;
+    "grep_files" GrepFiles GrepFilesRequest GrepFilesResponse;
 }
 
 impl Server {
@@ -56,6 +60,9 @@ impl Server {
         let (call, message) = self.begin(M::METHOD, request)?;
         let caller = call.caller.clone();
         call.run(async move {
+            if M::NEEDS_SPACE {
+                caller.root.disk.admit(Purpose::Write).await?;
+            }
             let sandbox = caller.enter().await?;
             // A writer holds the permit until it has written. A reader sees the moment in which it was admitted.
             let permit = match caller.epoch {

@@ -20,6 +20,7 @@ pub(super) async fn read(
     if session.find_workspace().await?.is_some() {
         return Ok(None);
     }
+    session.disk.check_host()?;
     let (revision, uncommitted) = (header.revision, header.uncommitted);
     if !header.bundle {
         let source = match header.git_url.as_str() {

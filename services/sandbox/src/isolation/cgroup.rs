@@ -1,6 +1,6 @@
 //! One cgroup for each sandbox where the service may make them: memory, processes and CPU, version 1 or 2. They are
 //! made below the service's own group, so that the limits of the service's own group also apply. Without control groups
-//! the limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited.
+//! the limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited; the operator must accept that.
 
 use super::policy::Limits;
 use std::{
@@ -100,6 +100,16 @@ impl Base {
         }
     }
 
+    /// Whether the kernel enforces the CPU limit.
+    pub fn limits_cpu(&self) -> bool {
+        match self {
+            Self::V1(directories) => directories.contains_key("cpu"),
+            // It is delegated less often than the other controllers.
+            Self::V2(directory) => takes_children(directory, "cpu.max"),
+            Self::None => false,
+        }
+    }
+
     /// Makes a group with `limits`; `None` where none can be made.
     ///
     /// # Errors
@@ -127,6 +137,14 @@ impl Group {
     /// Those of the file system.
     pub fn entry_files(&self) -> io::Result<Vec<File>> {
         self.directories.iter().map(|d| OpenOptions::new().write(true).open(d.join("cgroup.procs"))).collect()
+    }
+
+    /// Gives the processes in it, as this process numbers them. Empty when the group is gone.
+    pub fn processes(&self) -> Vec<i32> {
+        let list =
+            self.directories.first().map(|directory| fs::read_to_string(directory.join("cgroup.procs")));
+        let list = list.and_then(Result::ok).unwrap_or_default();
+        list.lines().filter_map(|pid| pid.parse().ok()).collect()
     }
 
     /// Gives the counters so far; zero for those that the kernel does not have.
@@ -213,7 +231,7 @@ fn make_v2(group: &mut Group, directory: &Path, limits: &Limits) -> io::Result<(
     drop(fs::write(directory.join("memory.swap.max"), "0"));
     fs::write(directory.join("pids.max"), limits.processes.to_string())?;
     let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
-    // The cpu controller is delegated less often than the others; its absence costs fairness, not safety.
+    // Where the controller was not delegated, the operator has accepted that.
     drop(fs::write(directory.join("cpu.max"), format!("{quota} {CPU_PERIOD_US}")));
     group.memory = Some(directory.to_owned());
     group.pids = Some(directory.to_owned());

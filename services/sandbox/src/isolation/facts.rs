@@ -5,7 +5,7 @@ use super::{
     policy::{Limits, User},
     users::UserIds,
 };
-use crate::config::Config;
+use crate::config::{Config, ControlGroups};
 use anyhow::Context as _;
 use std::{
     fs,
@@ -54,7 +54,10 @@ impl Facts {
         let version =
             String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("bubblewrap ").to_owned();
         let user = User::find();
-        let cgroup = cgroup::Base::find();
+        let cgroup = match config.control_groups {
+            ControlGroups::Auto => cgroup::Base::find(),
+            ControlGroups::Off => cgroup::Base::None,
+        };
         cgroup.sweep();
         Ok(Self {
             bwrap,
@@ -69,7 +72,8 @@ impl Facts {
                 processes: config.processes,
                 cpu_percent: config.cpu_percent,
                 disk_bytes: config.disk_bytes,
-                tmp_bytes: config.tmp_bytes,
+                // Files in memory must leave room for programs: they stay when the program that wrote them is ended.
+                tmp_bytes: config.tmp_bytes.min(config.memory_bytes / 4),
             },
         })
     }

@@ -27,6 +27,10 @@ use tokio::{
 
 /// Sandboxes that wait for the thread to start them; each start takes a few milliseconds.
 const STARTS_WAITING_MAX: usize = 64;
+/// Functions that bound a helper.
+const BOUNDS: &str = include_str!("bounds.sh");
+/// The size of /dev/shm; an eighth of the memory, if that is less. Bytes.
+const SHARED_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
 /// The path of the init inside the sandbox.
 const INIT_INSIDE: &str = "/opt/flotilla/init";
 
@@ -183,16 +187,13 @@ impl Launcher {
                     INIT_INSIDE.into(),
                     fd.as_raw_fd().to_string().into(),
                 ]);
-                let limits = &self.facts.limits;
-                let watched = if self.facts.cgroup.limits_memory() { 0 } else { limits.memory_bytes };
-                args.extend(
-                    [limits.processes.to_string(), watched.to_string(), limits.disk_bytes.to_string()]
-                        .map(Into::into),
-                );
+                let watched = self.watched_memory_bytes().unwrap_or(0);
+                args.extend([self.facts.limits.processes.to_string(), watched.to_string()].map(Into::into));
                 fds.push(fd);
             }
             Program::Script(script, arguments) => {
-                args.extend(["--", "/bin/bash", "-c", script, "helper"].map(Into::into));
+                let script = format!("{BOUNDS}{}{script}", self.bounds());
+                args.extend(["--", "/bin/bash", "-c", script.as_str(), "helper"].map(Into::into));
                 args.extend(arguments.into_iter().map(Into::into));
             }
         }
@@ -214,13 +215,26 @@ impl Launcher {
         Ok(command)
     }
 
+    /// The memory that no control group limits; bytes.
+    fn watched_memory_bytes(&self) -> Option<u64> {
+        (!self.facts.cgroup.limits_memory()).then_some(self.facts.limits.memory_bytes)
+    }
+
+    /// The calls of the functions of [`BOUNDS`]: bubblewrap is PID 1 of a helper and sets no limits.
+    fn bounds(&self) -> String {
+        let memory = self.watched_memory_bytes().map(|bytes| format!("watch_memory {}\n", bytes >> 10));
+        format!("limit_processes {}\n{}", self.facts.limits.processes, memory.unwrap_or_default())
+    }
+
     fn file_system<'a>(
         &self,
         args: &mut Vec<OsString>,
         network: Network,
         mounts: impl Iterator<Item = (&'a Mount, PathBuf)>,
     ) {
-        let tmp_bytes = self.facts.limits.tmp_bytes.to_string();
+        let limits = &self.facts.limits;
+        let tmp_bytes = limits.tmp_bytes.to_string();
+        let shared_bytes = SHARED_MEMORY_BYTES.min(limits.memory_bytes / 8).to_string();
         let mut late = Vec::new();
         let mut etc = Vec::new();
         for (mount, source) in mounts {
@@ -232,7 +246,8 @@ impl Launcher {
         args.extend(etc);
         args.extend(root::arguments(network));
         args.extend(
-            ["--dev", "/dev", "--perms", "1777", "--size", "67108864", "--tmpfs", "/dev/shm"].map(Into::into),
+            ["--dev", "/dev", "--perms", "1777", "--size", &shared_bytes, "--tmpfs", "/dev/shm"]
+                .map(Into::into),
         );
         // The tmpfs of /dev has no size. The devices, /dev/pts and /dev/shm are mounts of their own and stay writable.
         args.extend(["--remount-ro", "/dev"].map(Into::into));

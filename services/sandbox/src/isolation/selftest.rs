@@ -5,8 +5,12 @@ use super::{
     facts::Facts,
     launch::{self, Launcher, Mount},
     policy::User,
+    walls::{Gap, Wall},
 };
-use crate::sandbox::{Event, Sandbox, SandboxSpec};
+use crate::{
+    disk::survey,
+    sandbox::{Event, Sandbox, SandboxSpec},
+};
 use anyhow::Context as _;
 use chassis::tasks::Tasks;
 use std::{collections::BTreeMap, path::Path, time::Duration};
@@ -15,6 +19,10 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 const SCRIPT: &str = include_str!("selftest.sh");
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
+/// What the script leaves behind: the workspace, two files in it, a closed directory and a file without a name.
+const INODES_LEFT: u64 = 5;
+/// The size of the file without a name.
+const NAMELESS_BYTES: u64 = 64 * 1024;
 
 /// The required properties: name, value, and the problem if the value differs.
 const REQUIRED: [(&str, &str, &str); 16] = [
@@ -47,6 +55,18 @@ pub struct Report {
     pub properties: BTreeMap<String, String>,
     /// The required properties that do not hold, each with its likely cause.
     pub missing: Vec<String>,
+    /// Walls that this machine lacks, and that the operator may do without.
+    pub gaps: Vec<Gap>,
+}
+
+/// What the probe found.
+struct Probe {
+    /// What the script printed, by name.
+    properties: BTreeMap<String, String>,
+    /// Whether the service counted everything that the script left behind.
+    sees_disk: bool,
+    /// Whether the terminals of the sandbox are bounded.
+    bounds_terminals: bool,
 }
 
 /// Runs the self-test in a directory of its own below `data`, as the user of the first workspace: no session runs yet.
@@ -59,7 +79,9 @@ pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Res
     crate::layout::make_passage(&directory).context("make the self-test's directory")?;
     let found = probe(launcher, tasks, &directory).await;
     drop(std::fs::remove_dir_all(&directory));
-    let found = found?;
+    let probe = found?;
+    let gaps = gaps(launcher.facts(), &probe);
+    let found = probe.properties;
     let missing = REQUIRED.iter().filter_map(|(name, wanted, advice)| {
         let value = found.get(*name).map_or("unknown", String::as_str);
         (value != *wanted).then(|| format!("{name} is {value}, not {wanted}: {advice}"))
@@ -68,14 +90,10 @@ pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Res
     let mut properties = found;
     properties.remove("canary");
     describe(&mut properties, launcher.facts());
-    Ok(Report { properties, missing })
+    Ok(Report { properties, missing, gaps })
 }
 
-async fn probe(
-    launcher: &Launcher,
-    tasks: &Tasks,
-    directory: &Path,
-) -> anyhow::Result<BTreeMap<String, String>> {
+async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::Result<Probe> {
     let uid = launcher.facts().user_ids.first;
     let tree = directory.join("tree");
     std::fs::create_dir(&tree).context("make the self-test's workspace")?;
@@ -112,12 +130,60 @@ async fn probe(
         }
     }
     let landlock = sandbox.hello.landlock.clone();
+    let measure =
+        survey::measure(&tree, &sandbox.processes(), INODES_LEFT).context("measure the self-test")?;
+    let sees_disk =
+        !measure.is_partial && measure.space.inodes == INODES_LEFT && measure.space.bytes >= NAMELESS_BYTES;
+    let bounds_terminals = sandbox.bounds_terminals();
     sandbox.stop().await;
     let output = String::from_utf8_lossy(&output);
     let lines = output.lines().filter_map(|line| line.split_once('='));
     let mut found: BTreeMap<_, _> = lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     found.insert("landlock".to_owned(), landlock);
-    Ok(found)
+    Ok(Probe { properties: found, sees_disk, bounds_terminals })
+}
+
+fn gaps(facts: &Facts, probe: &Probe) -> Vec<Gap> {
+    let property = |name: &str| probe.properties.get(name).map_or("unknown", String::as_str);
+    let processes = property("processes").parse::<u32>();
+    let has_landlock =
+        property("landlock").ends_with(" enforced") && !property("landlock").starts_with("not ");
+    let all = [
+        (
+            Wall::Memory,
+            facts.cgroup.limits_memory(),
+            "no control group with the memory controller can be made here; a watchdog inside counts the memory",
+        ),
+        (
+            Wall::Processes,
+            processes.is_ok_and(|most| most <= facts.limits.processes),
+            "the limit of processes does not hold inside",
+        ),
+        (
+            Wall::Cpu,
+            facts.cgroup.limits_cpu(),
+            "no control group with the cpu controller can be made here; one sandbox can slow all others down",
+        ),
+        (
+            Wall::Disk,
+            probe.sees_disk,
+            "the service cannot see all files of a sandbox: it needs the capabilities DAC_READ_SEARCH (or DAC_OVERRIDE) and SYS_PTRACE, or \
+             to run as the user of its sandboxes",
+        ),
+        (
+            Wall::Users,
+            facts.user == User::PerSession,
+            "the service does not run as root, so all sessions share its user",
+        ),
+        (Wall::Landlock, has_landlock, "the kernel does not enforce Landlock"),
+        (
+            Wall::Terminals,
+            probe.bounds_terminals,
+            "the service may not mount (CAP_SYS_ADMIN), or the kernel is older than 5.2",
+        ),
+    ];
+    let gaps = all.into_iter().filter(|(_, holds, _)| !holds);
+    gaps.map(|(wall, _, cause)| Gap { wall, cause: cause.to_owned() }).collect()
 }
 
 fn describe(properties: &mut BTreeMap<String, String>, facts: &Facts) {
@@ -131,7 +197,7 @@ fn describe(properties: &mut BTreeMap<String, String>, facts: &Facts) {
         ("cgroup", facts.cgroup.describe()),
         ("memory_limit", format!("{} bytes ({memory})", facts.limits.memory_bytes)),
         ("process_limit", facts.limits.processes.to_string()),
-        ("disk_limit", format!("{} bytes (RLIMIT_FSIZE and a watchdog)", facts.limits.disk_bytes)),
+        ("disk_limit", format!("{} bytes (RLIMIT_FSIZE and walks from outside)", facts.limits.disk_bytes)),
         ("egress", "none".to_owned()),
     ] {
         properties.insert(name.to_owned(), value);

@@ -32,3 +32,8 @@ refused user_namespace unshare --user --map-root-user true
 refused mount mount -t tmpfs none /tmp
 works workspace_write touch /workspace/probe
 works tmp_write touch /tmp/probe
+echo "processes=$(ulimit -u)"
+# What the service must see from outside, whatever the modes are: a closed directory, and a file without a name.
+mkdir /workspace/closed && echo x >/workspace/closed/file && chmod 000 /workspace/closed
+exec 8>/workspace/nameless && rm /workspace/nameless && head -c 65536 /dev/zero >&8
+sleep 60 >/dev/null 2>&1 &

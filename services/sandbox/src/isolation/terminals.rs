@@ -1,11 +1,12 @@
 //! How many pseudo-terminals the commands of one sandbox may open. Each sandbox has a devpts of its own, but the kernel
 //! counts all of a machine together, and bubblewrap has no option that limits one sandbox.
 
+use super::processes;
 use rustix::{
     fs::CWD,
     mount::{FsPickFlags, fsconfig_reconfigure, fsconfig_set_string, fspick},
 };
-use std::{fs, io};
+use std::io;
 
 /// Terminals of one sandbox: those of people, and those that its commands open (`script`, `tmux`, tests of interactive
 /// programs). The kernel's limit for all sandboxes is 3,072.
@@ -16,8 +17,7 @@ const MAX: usize = 4 * crate::terminal::limits::TERMINALS_MAX;
 /// # Errors
 /// When the service may not mount, or the kernel is older than 5.2.
 pub(crate) fn bound(bwrap: u32) -> io::Result<()> {
-    let children = fs::read_to_string(format!("/proc/{bwrap}/task/{bwrap}/children"))?;
-    let inside = children.split_whitespace().next().ok_or(io::ErrorKind::NotFound)?;
+    let inside = processes::first(bwrap)?;
     let devpts = fspick(CWD, format!("/proc/{inside}/root/dev/pts"), FsPickFlags::FSPICK_CLOEXEC)?;
     // An option that is not repeated falls back to the kernel's default; the first two are bubblewrap's.
     for (key, value) in [("mode", "620"), ("ptmxmode", "666"), ("max", &MAX.to_string())] {

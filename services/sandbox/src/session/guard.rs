@@ -1,7 +1,8 @@
 //! The guard that keeps the sandbox of a session from ending of idleness.
 
-use crate::{isolation::policy::Limits, sandbox::Sandbox};
+use crate::{disk::workspace::WorkspaceDisk, isolation::policy::Limits, sandbox::Sandbox};
 use std::{fmt::Debug, sync::Arc};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Counts the guards of one session.
 pub(super) trait GuardCount: Debug + Send + Sync {
@@ -16,17 +17,35 @@ pub struct SandboxGuard {
     session: Arc<dyn GuardCount>,
     sandbox: Arc<Sandbox>,
     limits: Limits,
+    disk: Arc<WorkspaceDisk>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl SandboxGuard {
     /// A guard that the session has counted.
-    pub(super) fn new(session: Arc<dyn GuardCount>, sandbox: Arc<Sandbox>, limits: Limits) -> Self {
-        Self { session, sandbox, limits }
+    pub(super) fn new(
+        session: Arc<dyn GuardCount>,
+        sandbox: Arc<Sandbox>,
+        limits: Limits,
+        disk: Arc<WorkspaceDisk>,
+    ) -> Self {
+        Self { session, sandbox, limits, disk, _permit: None }
+    }
+
+    /// The same, with a permit of [`WorkspaceDisk::admit`] that is held as long.
+    pub fn with(mut self, permit: Option<OwnedSemaphorePermit>) -> Self {
+        self._permit = permit;
+        self
     }
 
     /// The sandbox.
     pub fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
+    }
+
+    /// The disk of the workspace that it sees.
+    pub fn disk(&self) -> &WorkspaceDisk {
+        &self.disk
     }
 
     /// Its limits.

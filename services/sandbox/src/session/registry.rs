@@ -3,8 +3,14 @@
 use super::{shared::Shared, state::Session};
 use crate::{
     config::Config,
+    disk::{
+        host::HostDisk,
+        space::Space,
+        watch::DiskWatch,
+        workspace::{Quota, Uncounted},
+    },
     error::Error,
-    isolation::launch::Launcher,
+    isolation::{launch::Launcher, walls::Wall},
     layout::{Key, Layout},
     workspace::{helper::Helpers, meta::Meta},
 };
@@ -45,7 +51,12 @@ impl Sessions {
     ) -> io::Result<Self> {
         forget_old_fences(&layout.fences())?;
         let slots = used_slots(&layout.workspaces())?;
+        let limit = Space { bytes: config.disk_bytes, inodes: config.inodes };
+        let host = HostDisk::new(layout.root().to_owned(), config.reserve_bytes);
+        let uncounted =
+            if config.without.contains(&Wall::Disk) { Uncounted::Counted } else { Uncounted::Full };
         let shared = Shared {
+            disks: Arc::new(DiskWatch::new(Arc::new(Quota::new(limit, host, uncounted)))),
             helpers: Helpers::new(launcher.clone()),
             idle: Duration::from_millis(config.idle_ms),
             live: Arc::new(Semaphore::new(config.live_max)),

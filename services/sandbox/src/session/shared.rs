@@ -1,8 +1,8 @@
 //! What all sessions of this machine share, and the user ids that they take from a pool.
 
 use crate::{
-    code::Code, config::Config, error::Error, isolation::launch::Launcher, layout::Layout,
-    terminal::shares::Shares, workspace::helper::Helpers,
+    code::Code, config::Config, disk::watch::DiskWatch, error::Error, isolation::launch::Launcher,
+    layout::Layout, terminal::shares::Shares, workspace::helper::Helpers,
 };
 use chassis::tasks::Tasks;
 use std::{
@@ -22,6 +22,8 @@ pub struct Shared {
     pub launcher: Launcher,
     /// Runs git.
     pub helpers: Helpers,
+    /// Watches the disk space of workspaces.
+    pub disks: Arc<DiskWatch>,
     /// The data directory.
     pub layout: Layout,
     /// Where tasks are spawned.

@@ -11,9 +11,10 @@ use super::{
 };
 use crate::{
     code::Code,
+    disk::workspace::WorkspaceDisk,
     error::Error,
     exec::{kill, record::OUT_INSIDE, registry::Registry},
-    isolation::launch::Mount,
+    isolation::{launch::Mount, walls::Wall},
     layout::{self, Key},
     sandbox::{Sandbox, SandboxSpec},
     terminal,
@@ -47,6 +48,8 @@ pub struct Session {
     pub(crate) files: Mutex<Files>,
     /// Held by the one helper that works with the snapshots of the session's own workspace.
     pub(crate) snapshots: Mutex<()>,
+    /// The disk space of its own workspace.
+    pub(crate) disk: Arc<WorkspaceDisk>,
     activity: watch::Sender<Activity>,
 }
 
@@ -104,7 +107,9 @@ impl Session {
         let fence = Fence::new(shared.layout.fence(&key));
         let (current, files, snapshots) = (Mutex::default(), Mutex::default(), Mutex::default());
         let terminals = terminal::registry::Registry::default();
-        Self { key, execs, terminals, shared, fence, current, files, snapshots, activity }
+        let tree = shared.layout.workspace(&key).join(TREE);
+        let disk = Arc::new(WorkspaceDisk::new(tree, Arc::clone(shared.disks.quota())));
+        Self { key, execs, terminals, shared, fence, current, files, snapshots, disk, activity }
     }
 
     /// Admits a caller with `epoch`, and refuses all lower epochs from now on, also after a restart. All of their
@@ -180,7 +185,7 @@ impl Session {
         };
         self.activity.send_modify(|activity| activity.users += 1);
         let limits = self.shared.launcher.facts().limits;
-        Ok(SandboxGuard::new(Arc::<Self>::clone(self), sandbox, limits))
+        Ok(SandboxGuard::new(Arc::<Self>::clone(self), sandbox, limits, Arc::clone(&root.disk)))
     }
 
     /// Whether no exec has begun since the sandbox was started. The next call gives false.
@@ -245,10 +250,17 @@ impl Session {
         };
         let started = Instant::now();
         let sandbox = Arc::new(Sandbox::start(&shared.launcher, &shared.tasks, plan).await?);
+        if !sandbox.bounds_terminals() && !shared.config.without.contains(&Wall::Terminals) {
+            sandbox.stop().await;
+            let text = "the terminals of the sandbox cannot be bounded; try again";
+            return Err(Error::refused(Code::SandboxUnavailable, text));
+        }
         metrics::histogram!("flotilla_sandbox_start_duration_ms")
             .record(started.elapsed().as_secs_f64() * 1_000.0);
         files.sandboxes.retain(|other| !other.is_gone());
         files.sandboxes.push(Arc::clone(&sandbox));
+        root.disk.add(Arc::clone(&sandbox));
+        shared.disks.add(&root.disk);
         drop(files);
         let (session, root, ended) = (Arc::clone(self), Arc::clone(root), Arc::clone(&sandbox));
         shared.tasks.spawn("sandbox idle", async move {

@@ -68,6 +68,7 @@ impl Terminal {
                 Event::Exit(exit) => code = exit.code,
             }
         }
+        sandbox.disk().note_end();
         // Drop them before the exit is published: a caller that sees it may release the sandbox at once.
         drop((sandbox, share));
         self.state.send_modify(|state| state.info.exit_code = Some(code.unsigned_abs()));

@@ -5,7 +5,7 @@ use super::{
     pty::Terminal,
     registry,
 };
-use crate::{code::Code, error::Error, session::caller::Caller};
+use crate::{code::Code, disk::workspace::Purpose, error::Error, session::caller::Caller};
 use rpc::v1;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Program {
 /// may already exist.
 ///
 /// # Errors
-/// `terminals_too_many`; what [`Caller::enter`] refuses, and what the start of a command does.
+/// `terminals_too_many`, `limit_disk`, `disk_full`; what [`Caller::enter`] refuses, and what the start of a command does.
 pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bool), Error> {
     let Caller { session, .. } = caller;
     let mut terminals = session.terminals.lock().await;
@@ -41,6 +41,7 @@ pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bo
         };
         terminals.remove(ended);
     }
+    caller.root.disk.admit(Purpose::Write).await?;
     let share = session.shared.terminals.take(session.key.tenant)?;
     let entered = caller.enter().await?;
     let mut info = program.info;

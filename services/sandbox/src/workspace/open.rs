@@ -49,7 +49,7 @@ pub struct OpenSpec {
 ///
 /// # Errors
 /// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`,
-/// `revision_not_found`, `bundle_invalid`, `disk_full`. There is then no workspace.
+/// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine). There is then no workspace.
 ///
 /// Dropped midway: no workspace; the next call cleans up.
 pub async fn run(session: &Arc<Session>, spec: &OpenSpec) -> Result<(bool, Meta), Error> {
@@ -59,6 +59,9 @@ pub async fn run(session: &Arc<Session>, spec: &OpenSpec) -> Result<(bool, Meta)
     if let Some(meta) = session.find_workspace().await? {
         return Ok((false, meta));
     }
+    session.disk.check_host()?;
+    // An earlier workspace of the session may have been removed.
+    session.disk.forget();
     let shared = &session.shared;
     let directory = shared.layout.workspace(&session.key);
     let slot = shared.take_slot()?;

@@ -157,7 +157,7 @@ async fn a_workspace_without_its_base_commit_gives_an_error() {
     assert_eq!(code(diff(&machine.session(), 0).await), "workspace_missing");
 }
 
-async fn apply(session: &Session, patch: &str) -> Result<(), tonic::Status> {
+pub async fn apply(session: &Session, patch: &str) -> Result<(), tonic::Status> {
     let fence = v1::Fence { epoch: 0, ..session.fence().unwrap() };
     let request = v1::ApplyPatchRequest { fence: Some(fence), patch: patch.to_owned() };
     session.client.clone().apply_patch(request).await.map(drop)

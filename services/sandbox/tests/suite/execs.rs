@@ -201,8 +201,9 @@ async fn a_workspace_beyond_the_disk_limit_is_named_and_can_be_cleaned() {
     let (_directory, _machine, session) = fresh(&["--disk-bytes", "16777216"]).await;
     let outcome = session.run("for i in $(seq 1000); do head -c 1M /dev/zero > f$i; sleep 0.05; done").await;
     assert_eq!(outcome.exit.end(), ExecEnd::DiskLimit, "{outcome:?}");
-    assert_eq!(code(session.write("more", b"x").await), "disk_full");
+    assert_eq!(code(session.write("more", b"x").await), "limit_disk");
     session.sh("rm -f f*").await;
+    session.write("more", b"x").await.unwrap();
 }
 
 #[tokio::test]

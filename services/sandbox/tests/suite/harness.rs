@@ -8,7 +8,10 @@ use rpc::v1::{
     sandbox_service_client::SandboxServiceClient,
 };
 use sandbox::config::Config;
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +34,8 @@ struct Cli {
 pub struct Machine {
     pub client: Client,
     pub url: String,
+    /// What the service reports on its admin port.
+    pub health: chassis::admin::Health,
     shutdown: CancellationToken,
     running: JoinHandle<anyhow::Result<()>>,
 }
@@ -64,32 +69,48 @@ pub fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// The first of a thousand users that the sandboxes of no other test process have.
+/// The settings of a service on `data` with further arguments.
+pub fn config(data: &Path, arguments: &[&str]) -> Config {
+    let data = data.join("data");
+    let uid_base = uid_base();
+    let fixed = ["sandbox", "--token", TOKEN, "--data-directory", data.to_str().unwrap()];
+    let fixed = fixed.into_iter().chain(["--uid-base", &uid_base, "--uids", "100"]);
+    Cli::try_parse_from(fixed.chain(arguments.iter().copied())).unwrap().config
+}
+
+/// The first of a hundred users that the sandboxes of no other test have. Every start in one test has the same, because the
+/// files of its workspaces belong to them.
 fn uid_base() -> String {
-    (1_950_000_000 + std::process::id() % 150_000 * 1_000).to_string()
+    static TESTS: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static TEST: u32 = TESTS.fetch_add(1, Ordering::Relaxed) % 60);
+    (1_950_000_000 + (std::process::id() % 32_768 * 60 + TEST.with(|test| *test)) * 100).to_string()
 }
 
 impl Machine {
-    /// Starts a service on `data` with further arguments.
+    /// Starts a service on `data` with further arguments. It may lack the walls that machines of developers lack.
     pub async fn start_with(data: &Path, arguments: &[&str]) -> Self {
-        let data = data.join("data");
-        let uid_base = uid_base();
-        let fixed = ["sandbox", "--token", TOKEN, "--data-directory", data.to_str().unwrap()];
-        let fixed = fixed.into_iter().chain(["--uid-base", &uid_base, "--uids", "1000"]);
-        let config = Cli::try_parse_from(fixed.chain(arguments.iter().copied())).unwrap().config;
+        let arguments = [&["--without", "users,terminals,cpu"][..], arguments].concat();
+        match Self::try_start(data, &arguments).await {
+            Ok(machine) => machine,
+            Err(error) => panic!("this machine cannot run sandboxes, so nothing was tested: {error:#}"),
+        }
+    }
+
+    /// Starts a service on `data`, or returns why it does not start.
+    pub async fn try_start(data: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
+        let config = config(data, arguments);
         let (service, mut ready) = Service::in_process();
-        let shutdown = service.shutdown.clone();
+        let (shutdown, health) = (service.shutdown.clone(), service.health.clone());
         let running = tokio::spawn(sandbox::run(config, service));
         let Ok(ready) = ready.recv().await else {
-            let error = running.await.unwrap().unwrap_err();
-            panic!("this machine cannot run sandboxes, so nothing was tested: {error:#}");
+            return Err(running.await.unwrap().unwrap_err());
         };
         let channel =
             Channel::from_shared(ready.url.clone()).unwrap().tcp_nodelay(true).connect().await.unwrap();
         let client = SandboxServiceClient::with_interceptor(channel, authorize as Auth)
             .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
             .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
-        Self { client, url: ready.url, shutdown, running }
+        Ok(Self { client, url: ready.url, health, shutdown, running })
     }
 
     pub async fn start(data: &Path) -> Self {

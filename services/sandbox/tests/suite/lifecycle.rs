@@ -105,6 +105,26 @@ async fn a_service_without_its_walls_does_not_serve() {
     assert!(text.contains("cannot run sandboxes") && text.contains("did not start"), "{text}");
 }
 
+#[tokio::test]
+async fn a_missing_wall_stops_the_start_unless_the_operator_accepts_it_by_name() {
+    let directory = directory();
+    let start = async |accepted: &str| {
+        let arguments = ["--control-groups", "off", "--without", accepted];
+        Machine::try_start(directory.path(), &arguments).await
+    };
+    let error = format!("{:#}", start("users,terminals").await.err().unwrap());
+    for text in ["memory: ", "cpu: ", "FLOTILLA_SANDBOX_WITHOUT=memory,cpu,users,terminals"] {
+        assert!(error.contains(text), "{text} is not in {error}");
+    }
+    let error = format!("{:#}", start("users,terminals,cpu").await.err().unwrap());
+    assert!(error.contains("memory: ") && !error.contains("cpu: "), "{error}");
+    let machine = start("users,terminals,cpu,memory").await.unwrap();
+    let isolation = machine.client.clone().get_isolation(GetIsolationRequest {}).await.unwrap().into_inner();
+    let missing: Vec<_> = isolation.missing.iter().filter_map(|gap| Some(gap.split_once(':')?.0)).collect();
+    assert!(missing.starts_with(&["memory", "cpu"]), "{missing:?}");
+    machine.stop().await;
+}
+
 /// Finished sessions keep their sandbox for a while; other sessions neither wait for it nor fail.
 #[tokio::test]
 async fn an_idle_sandbox_ends_for_a_session_that_needs_one() {

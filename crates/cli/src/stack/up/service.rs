@@ -66,13 +66,16 @@ pub(super) fn model(paths: &StackPaths, script: Option<&Path>) -> Spec {
     spec
 }
 
-/// The sandbox service. Its only credential is its own token.
-pub(super) fn sandbox(paths: &StackPaths, token: &str) -> Spec {
+/// The sandbox service, which may lack the walls `without`. Its only credential is its own token.
+pub(super) fn sandbox(paths: &StackPaths, token: &str, without: &str) -> Spec {
     let mut spec = spec(paths, "sandbox", "sandbox", "FLOTILLA_SANDBOX_LISTEN");
     spec.keeps_secrets_out = true;
     let directory = paths.data.join("sandbox").display().to_string();
     spec.set("FLOTILLA_SANDBOX_DATA_DIRECTORY", directory);
     spec.set("FLOTILLA_SANDBOX_TOKEN", token.to_owned());
+    if !without.is_empty() {
+        spec.set("FLOTILLA_SANDBOX_WITHOUT", without.to_owned());
+    }
     spec
 }
 
@@ -190,9 +193,12 @@ mod tests {
             assert!(!is_harmless(name), "{name}");
         }
         let paths = StackPaths { data: PathBuf::from("/d"), program: PathBuf::from("/p") };
-        let spec = sandbox(&paths, "token");
+        let spec = sandbox(&paths, "token", "cpu");
         assert!(spec.keeps_secrets_out);
         let names: Vec<_> = spec.env.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["FLOTILLA_SANDBOX_DATA_DIRECTORY", "FLOTILLA_SANDBOX_TOKEN"]);
+        assert_eq!(
+            names,
+            ["FLOTILLA_SANDBOX_DATA_DIRECTORY", "FLOTILLA_SANDBOX_TOKEN", "FLOTILLA_SANDBOX_WITHOUT"]
+        );
     }
 }

@@ -4,6 +4,7 @@
 use super::store::{RESTORE, SnapshotStore};
 use crate::{
     code::Code,
+    disk::workspace::Purpose,
     error::Error,
     isolation::launch::{Mount, give_to},
     session::state::Session,
@@ -24,13 +25,14 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// file, the files that it removed are restored, unless the service stops in that moment.
 ///
 /// # Errors
-/// `workspace_missing`; `patch_refused` when the text is not a patch or the patch does not fit the files; `file_not_permitted`, `disk_full`;
+/// `workspace_missing`; `patch_refused` when the text is not a patch or the patch does not fit the files; `file_not_permitted`, `disk_full`, `limit_disk`;
 /// `snapshots_full`; `argument_invalid` when it is too long; `sandbox_unavailable` when it takes too long.
 pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     if patch.len() > limits::DIFF_BYTES_MAX {
         let text = format!("the patch is too large; the limit is {} bytes", limits::DIFF_BYTES_MAX);
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
+    root.disk.admit(Purpose::Write).await?;
     let _snapshots = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
     let before = store.track().await?.snapshot;

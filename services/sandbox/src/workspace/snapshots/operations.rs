@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     code::Code,
+    disk::workspace::Purpose,
     error::Error,
     isolation::launch::Mount,
     session::{caller::Caller, state::Session},
@@ -29,6 +30,7 @@ const REVERT: &str =
 ///
 /// Dropped midway: not kept; call it from a task.
 pub async fn track(root: &Arc<Session>) -> Result<v1::TrackSnapshotResponse, Error> {
+    root.disk.check_host()?;
     let _snapshots = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
     let Snapshot { snapshot, left_out, left_out_paths } = store.track().await?;
@@ -52,7 +54,10 @@ pub async fn diff(
     let _snapshots = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
     let to_snapshot = match request.to_snapshot.as_str() {
-        "" => store.track().await?.snapshot,
+        "" => {
+            root.disk.check_host()?;
+            store.track().await?.snapshot
+        }
         named => parse(named)?.to_owned(),
     };
     let lists = limits::DIFF_STATS_BYTES_MAX;
@@ -70,12 +75,13 @@ pub async fn diff(
 /// Restores the files of a snapshot, and returns a snapshot of the files before. The caller must not be stale.
 ///
 /// # Errors
-/// `epoch_stale`, `snapshot_unknown`, `disk_full`, `file_not_permitted`, and those of [`track`].
+/// `epoch_stale`, `snapshot_unknown`, `disk_full`, `limit_disk`, `file_not_permitted`, and those of [`track`].
 ///
 /// Dropped midway: some files are restored; call it from a task.
 pub async fn restore(caller: &Caller, snapshot: &str) -> Result<String, Error> {
     let root = &caller.root;
     let snapshot = parse(snapshot)?;
+    root.disk.admit(Purpose::Write).await?;
     let _snapshots = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
     let previous = store.track().await?.snapshot;
@@ -92,6 +98,7 @@ pub async fn restore(caller: &Caller, snapshot: &str) -> Result<String, Error> {
 pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<String, Error> {
     let root = &caller.root;
     let lists = lists_of_paths(files)?;
+    root.disk.admit(Purpose::Write).await?;
     let _snapshots = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
     let previous = store.track().await?.snapshot;

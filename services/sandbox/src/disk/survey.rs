@@ -1,0 +1,56 @@
+//! Measures what a workspace takes: the files of its tree, and those without a name.
+
+use super::{
+    count::{Count, Measure},
+    nameless,
+    walk::{self, DIRECTORY},
+};
+use rustix::fs::{Dir, Mode};
+use std::{io, path::Path};
+
+/// Measures the tree with the files without a name that the processes `pids` hold. It counts at most four times `inodes_max`
+/// entries, or a million.
+///
+/// # Errors
+/// When the tree itself cannot be opened.
+pub fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
+    let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
+    let mut count = Count::new(&rustix::fs::fstat(&root)?, inodes_max);
+    walk::add(&mut count, Dir::new(root)?);
+    nameless::add(&mut count, pids);
+    Ok(count.measure)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use crate::disk::walk::DEPTH_MAX;
+    use std::fs;
+
+    #[test]
+    fn names_count_as_inodes_and_content_counts_once() {
+        let tree = tempfile::tempdir().unwrap();
+        let empty = measure(tree.path(), &[], 10).unwrap();
+        fs::write(tree.path().join("a"), vec![1_u8; 1 << 20]).unwrap();
+        fs::hard_link(tree.path().join("a"), tree.path().join("b")).unwrap();
+        std::os::unix::fs::symlink("/usr", tree.path().join("link")).unwrap();
+        let full = measure(tree.path(), &[], 10).unwrap();
+        assert!(!full.is_partial);
+        assert_eq!(full.space.inodes, empty.space.inodes + 3);
+        let grown = full.space.bytes - empty.space.bytes;
+        assert!(((1 << 20)..(1 << 20) + (1 << 16)).contains(&grown), "{grown}");
+    }
+
+    #[test]
+    fn a_tree_that_is_too_deep_is_known_in_part() {
+        let tree = tempfile::tempdir().unwrap();
+        let mut directory = rustix::fs::open(tree.path(), DIRECTORY, Mode::empty()).unwrap();
+        for depth in 1..=DEPTH_MAX {
+            assert!(!measure(tree.path(), &[], 10).unwrap().is_partial, "{depth}");
+            rustix::fs::mkdirat(&directory, "d", Mode::RWXU).unwrap();
+            directory = rustix::fs::openat(&directory, "d", DIRECTORY, Mode::empty()).unwrap();
+        }
+        assert!(measure(tree.path(), &[], 10).unwrap().is_partial);
+    }
+}

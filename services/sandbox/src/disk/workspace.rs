@@ -1,0 +1,282 @@
+//! The disk space of one workspace: what it takes, as of the last walk, and what may still begin in it.
+
+use super::{count::Measure, host::HostDisk, space::Space, survey};
+use crate::{code::Code, error::Error, sandbox::Sandbox};
+use rpc::v1::ExecEnd;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Programs that make a full workspace smaller. A command that begins with one of them may run in it.
+const CLEANERS: [&str; 7] = ["du", "find", "ls", "rm", "rmdir", "truncate", "unlink"];
+/// Walks at once in one service. Each keeps as many directories open as the tree is deep.
+const WALKS_MAX: usize = 4;
+
+/// A walk that the next command may wait for. A longer one is left to the watch, which begins it soon.
+const QUICK_WALK: Duration = Duration::from_millis(50);
+/// Attempts to end all programs of a sandbox before the sandbox itself is ended.
+const ENDINGS_MAX: u32 = 3;
+
+/// What a caller wants to begin.
+#[derive(Debug, Clone, Copy)]
+pub enum Purpose<'a> {
+    /// To run this command.
+    Command(&'a str),
+    /// To write files, or to start a program that may write any.
+    Write,
+}
+
+/// The disk of all workspaces and what each of them may take.
+#[derive(Debug)]
+pub struct Quota {
+    /// The limit of one workspace.
+    pub limit: Space,
+    /// What they share.
+    pub host: HostDisk,
+    /// What a workspace is that could not be counted completely.
+    pub uncounted: Uncounted,
+    walks: Semaphore,
+}
+
+/// What a workspace is that could not be counted completely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uncounted {
+    /// Full: the service sees everything here, so somebody hides something.
+    Full,
+    /// As large as what was counted: the operator accepts that the service does not see everything.
+    Counted,
+}
+
+/// The disk space of one workspace.
+#[derive(Debug)]
+pub struct WorkspaceDisk {
+    tree: PathBuf,
+    quota: Arc<Quota>,
+    state: Mutex<State>,
+    /// Held by the one command that makes a full workspace smaller.
+    cleaning: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last walk; `None` before the first one.
+    walk: Option<WalkRecord>,
+    /// Whether a command has ended since that walk began.
+    is_stale: bool,
+    sandboxes: Vec<Arc<Sandbox>>,
+    /// Walks in a row after which the programs were ended.
+    endings: u32,
+}
+
+/// A walk that is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WalkRecord {
+    /// What it found.
+    pub(super) measure: Measure,
+    /// When it ended.
+    pub(super) ended_at: Instant,
+    /// How long it took.
+    pub(super) duration: Duration,
+    /// What the machine had left when it began.
+    free: Space,
+}
+
+impl Quota {
+    /// Every workspace on `host` may take `limit`.
+    pub fn new(limit: Space, host: HostDisk, uncounted: Uncounted) -> Self {
+        Self { limit, host, uncounted, walks: Semaphore::new(WALKS_MAX) }
+    }
+
+    /// Whether a workspace like this may not grow any more.
+    pub(super) fn is_full(&self, measure: Measure) -> bool {
+        self.is_hidden(measure) || measure.space.exceeds(self.limit)
+    }
+
+    /// Whether nobody knows how large a workspace is.
+    pub(super) fn is_hidden(&self, measure: Measure) -> bool {
+        measure.is_partial && self.uncounted == Uncounted::Full
+    }
+}
+
+impl WorkspaceDisk {
+    /// The disk of the workspace in `tree`, which need not exist yet.
+    pub fn new(tree: PathBuf, quota: Arc<Quota>) -> Self {
+        Self { tree, quota, state: Mutex::default(), cleaning: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Lets the caller begin, if the machine and the workspace have space. In a full workspace only a command that makes it
+    /// smaller may run, and only one at a time: it holds the permit.
+    ///
+    /// # Errors
+    /// `disk_full` if the machine has no space, `limit_disk` if the workspace is full.
+    pub async fn admit(&self, purpose: Purpose<'_>) -> Result<Option<OwnedSemaphorePermit>, Error> {
+        let free = self.quota.host.check()?;
+        let known = self.last_walk().filter(|walk| !self.is_in_doubt(walk, free));
+        let WalkRecord { measure, .. } = match known {
+            Some(walk) => walk,
+            None => self.measure().await?.1,
+        };
+        if !self.quota.is_full(measure) {
+            return Ok(None);
+        }
+        let permit = match purpose {
+            Purpose::Command(command) if is_cleaning(command) => {
+                Arc::clone(&self.cleaning).try_acquire_owned().ok()
+            }
+            Purpose::Command(_) | Purpose::Write => None,
+        };
+        let refused =
+            || Error::refused(Code::LimitDisk, format!("the workspace is full: {}", self.advice(measure)));
+        permit.map(Some).ok_or_else(refused)
+    }
+
+    /// Refuses when the machine has no space.
+    ///
+    /// # Errors
+    /// `disk_full`.
+    pub fn check_host(&self) -> Result<(), Error> {
+        self.quota.host.check().map(drop)
+    }
+
+    /// Why a limit of the disk ended a command, for a person or a model.
+    pub fn explain_end(&self) -> String {
+        if let Some(walk) = self.last_walk()
+            && self.quota.is_full(walk.measure)
+        {
+            return format!("killed: the workspace is full: {}", self.advice(walk.measure));
+        }
+        match self.quota.host.free() {
+            Ok(free) if !self.quota.host.has_reserve(free) => {
+                format!("killed: {}", self.quota.host.text(free))
+            }
+            Ok(_) | Err(_) => {
+                format!(
+                    "killed: one file, or the whole workspace, grew beyond {} MiB; remove files that are not needed",
+                    self.quota.limit.bytes >> 20
+                )
+            }
+        }
+    }
+
+    /// Forgets what an earlier workspace of the session took.
+    pub fn forget(&self) {
+        self.lock().walk = None;
+    }
+
+    /// Counts the files without a name that the processes of `sandbox` hold, and ends these processes if the workspace grows too
+    /// large.
+    pub fn add(&self, sandbox: Arc<Sandbox>) {
+        self.lock().sandboxes.push(sandbox);
+    }
+
+    /// The last walk.
+    pub(super) fn last_walk(&self) -> Option<WalkRecord> {
+        self.lock().walk
+    }
+
+    /// The sandboxes that still run.
+    pub(super) fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
+        let mut state = self.lock();
+        state.sandboxes.retain(|sandbox| !sandbox.is_gone());
+        state.sandboxes.clone()
+    }
+
+    /// Ends all programs. Whatever survives several attempts ends with its sandbox.
+    pub(super) async fn end_programs(&self) {
+        let endings = {
+            let mut state = self.lock();
+            state.endings += 1;
+            state.endings
+        };
+        for sandbox in self.sandboxes() {
+            if endings > ENDINGS_MAX {
+                sandbox.stop().await;
+            } else {
+                sandbox.end_all(ExecEnd::DiskLimit).await;
+            }
+        }
+    }
+
+    /// Notes that the programs need not be ended.
+    pub(super) fn leave_programs(&self) {
+        self.lock().endings = 0;
+    }
+
+    /// Notes that a command has ended: it may have written until then.
+    pub fn note_end(&self) {
+        self.lock().is_stale = true;
+    }
+
+    /// Whether a command has ended since the last walk began.
+    pub(super) fn is_stale(&self) -> bool {
+        self.lock().is_stale
+    }
+
+    /// Walks through the workspace. Returns the walk before, and this one. Dropped midway: the walk goes on, and nobody learns what
+    /// it found.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) async fn measure(&self) -> Result<(Option<WalkRecord>, WalkRecord), Error> {
+        let _walk = self.quota.walks.acquire().await;
+        self.lock().is_stale = false;
+        let sandboxes = self.sandboxes();
+        let (tree, inodes_max, free) = (self.tree.clone(), self.quota.limit.inodes, self.quota.host.free()?);
+        let walk = tokio::task::spawn_blocking(move || {
+            let started = Instant::now();
+            let pids: Vec<i32> = sandboxes.iter().flat_map(|sandbox| sandbox.processes()).collect();
+            let measure = measure(&tree, &pids, inodes_max)?;
+            let ended_at = Instant::now();
+            Ok(WalkRecord { measure, ended_at, duration: ended_at.duration_since(started), free })
+        });
+        let walk = walk.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let walk = walk.map_err(Error::io("measure a workspace"))?;
+        metrics::histogram!("flotilla_disk_walk_duration_ms").record(walk.duration.as_secs_f64() * 1_000.0);
+        Ok((self.lock().walk.replace(walk), walk))
+    }
+
+    /// Whether the workspace was full, and may have been cleaned since, or may have become full: a command has ended since, and another
+    /// walk takes no time, or everything that the machine has lost since could be in this workspace.
+    fn is_in_doubt(&self, walk: &WalkRecord, free: Space) -> bool {
+        let lost = walk.free.saturating_sub(free);
+        self.quota.is_full(walk.measure)
+            || (self.is_stale() && walk.duration <= QUICK_WALK)
+            || walk.measure.space.saturating_add(lost).exceeds(self.quota.limit)
+    }
+
+    fn advice(&self, measure: Measure) -> String {
+        let partial = if measure.is_partial {
+            "at least, and more that cannot be counted because there are too many files or directories within directories, "
+        } else {
+            ""
+        };
+        format!(
+            "it takes {}, {partial}and the limit is {}; remove files that are not needed with one command that begins with {}; such \
+             a command is ended if the workspace grows",
+            measure.space,
+            self.quota.limit,
+            CLEANERS.join(", ")
+        )
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A workspace that does not exist takes nothing.
+fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
+    match survey::measure(tree, pids, inodes_max) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Measure::default()),
+        other => other,
+    }
+}
+
+/// Whether a command begins with a program that makes files smaller or fewer, or lists them.
+fn is_cleaning(command: &str) -> bool {
+    command.split_whitespace().next().is_some_and(|word| CLEANERS.contains(&word))
+}
