@@ -21,7 +21,7 @@ use clap::Parser as _;
 use rpc::v1;
 use settings::{Gateway, OPERATOR_KEY, Sandbox, SandboxSettings, Settings, Worker};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -239,6 +239,11 @@ impl Stack {
     pub fn lose_sandbox_files(&self) {
         assert!(self.sandbox.is_none(), "the service was stopped");
         std::fs::remove_dir_all(&self.sandbox_settings.data).expect("the files of the sandbox service");
+    }
+
+    /// The data directory of the sandbox service.
+    pub fn sandbox_data(&self) -> &Path {
+        &self.sandbox_settings.data
     }
 
     /// Restarts the sandbox service at the same address with the same data.

@@ -2,9 +2,11 @@
 //! ids and numbers, never contents.
 
 pub mod aborts;
+pub mod bundles;
 pub mod candidate;
 pub mod operator;
 pub mod queue;
+pub mod removals;
 pub mod sweep;
 pub mod tenants;
 pub mod workers;

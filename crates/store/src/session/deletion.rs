@@ -3,7 +3,8 @@
 
 use crate::{
     Store, Tx,
-    column::{parse_id, timestamp, unsigned},
+    column::{milliseconds, parse_id, signed, timestamp, unsigned},
+    control::removals::Removal,
     error::Error,
     log::feed::Horizon,
     session::{
@@ -23,6 +24,10 @@ use domain::{
 };
 use sqlx::{Row as _, postgres::PgRow};
 
+/// Time for which the gateway that deleted a session may remove its files before workers try it as well; milliseconds. Most removals take
+/// less than a second.
+const FIRST_ATTEMPT_MS: u64 = 5_000;
+
 /// The result of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deletion {
@@ -30,6 +35,8 @@ pub struct Deletion {
     pub parent: Option<SessionId>,
     /// The session and all sessions below it, itself last.
     pub tombstones: Vec<Tombstone>,
+    /// Their files, which the sandbox must remove. Workers see to it if the caller does not.
+    pub removals: Vec<Removal>,
 }
 
 /// The record that remains of a deleted session.
@@ -101,13 +108,14 @@ impl Store {
             answers::deliver(&mut tx, tenant, parent, &answer).await?;
         }
         let tombstones = bury(&mut tx, tenant, id).await?;
+        let removals = order_removals(&mut tx, tenant, &tombstones).await?;
         sqlx::query("delete from session where tenant_id = $1 and id = $2")
             .bind(tenant.0)
             .bind(id.as_str())
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
-        Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones })
+        Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones, removals })
     }
 
     /// Lists the sessions that were deleted in transactions since `since`, children before their parents. Tombstones are kept for `limits::TOMBSTONE_KEPT_MS`.
@@ -117,10 +125,10 @@ impl Store {
     pub async fn list_deleted(&self, tenant: TenantId, since: Horizon) -> Result<Vec<Tombstone>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
-            "select t.session_id, t.project_id, p.name as project_name, t.parent_id, t.event_seq, t.epoch, t.created_at,
-                    t.deleted_at
+            "select t.session_id, t.project_id, coalesce(p.name, t.project_name, '') as project_name, t.parent_id, t.event_seq,
+                    t.epoch, t.created_at, t.deleted_at
                from session_tombstone t
-               join project p on p.tenant_id = t.tenant_id and p.id = t.project_id
+               left join project p on p.tenant_id = t.tenant_id and p.id = t.project_id
               where t.tenant_id = $1 and t.xid >= $2::text::xid8
               order by t.deleted_at, t.created_at desc, t.session_id desc",
         )
@@ -139,17 +147,18 @@ async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombs
            select id from session where tenant_id = $1 and id = $2
            union all
            select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
-         insert into session_tombstone (tenant_id, session_id, project_id, parent_id, event_seq, epoch, created_at)
-         select s.tenant_id, s.id, s.project_id, s.parent_id, r.event_seq, r.epoch, s.created_at
+         insert into session_tombstone (tenant_id, session_id, project_id, project_name, parent_id, event_seq, epoch, created_at)
+         select s.tenant_id, s.id, s.project_id, p.name, s.parent_id, r.event_seq, r.epoch, s.created_at
            from tree t join session s on s.tenant_id = $1 and s.id = t.id
            join session_run r on r.tenant_id = $1 and r.session_id = t.id
+           join project p on p.tenant_id = $1 and p.id = s.project_id
          -- Earlier versions let a client create a session again within a week.
          on conflict (tenant_id, session_id) do update
-           set project_id = excluded.project_id, parent_id = excluded.parent_id, event_seq = excluded.event_seq,
+           set project_id = excluded.project_id, project_name = excluded.project_name, parent_id = excluded.parent_id,
+               event_seq = excluded.event_seq,
                epoch = greatest(session_tombstone.epoch, excluded.epoch), created_at = excluded.created_at,
                deleted_at = excluded.deleted_at, xid = excluded.xid
-         returning session_id, project_id, parent_id, event_seq, epoch, created_at, deleted_at,
-           (select p.name from project p where p.tenant_id = $1 and p.id = session_tombstone.project_id) as project_name",
+         returning session_id, project_id, project_name, parent_id, event_seq, epoch, created_at, deleted_at",
     )
     .bind(tenant.0)
     .bind(id.as_str())
@@ -158,6 +167,36 @@ async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombs
     let mut tombstones = rows.iter().map(tombstone).collect::<Result<Vec<_>, _>>()?;
     tombstones.sort_by(|a, b| (b.created_at, &b.session).cmp(&(a.created_at, &a.session)));
     Ok(tombstones)
+}
+
+/// Stores which files the sandbox must remove. A loop that still runs is fenced, because its rows are gone; the epoch of the removal fences
+/// its calls to the sandbox as well.
+async fn order_removals(
+    tx: &mut Tx,
+    tenant: TenantId,
+    tombstones: &[Tombstone],
+) -> Result<Vec<Removal>, Error> {
+    let removal = |tombstone: &Tombstone| Removal {
+        tenant,
+        session: tombstone.session.clone(),
+        epoch: tombstone.epoch.saturating_add(1),
+    };
+    let removals: Vec<Removal> = tombstones.iter().map(removal).collect();
+    let sessions: Vec<&str> = removals.iter().map(|removal| removal.session.as_str()).collect();
+    let epochs: Vec<i64> = removals.iter().map(|removal| signed(removal.epoch)).collect();
+    sqlx::query(
+        "insert into node_removal (tenant_id, session_id, epoch, next_at)
+         select $1, session, epoch, now() + $4 * interval '1 millisecond' from unnest($2::text[], $3::bigint[]) as t (session, epoch)
+         on conflict (tenant_id, session_id) do update
+           set epoch = greatest(node_removal.epoch, excluded.epoch), next_at = excluded.next_at",
+    )
+    .bind(tenant.0)
+    .bind(&sessions)
+    .bind(&epochs)
+    .bind(milliseconds(FIRST_ATTEMPT_MS))
+    .execute(&mut **tx)
+    .await?;
+    Ok(removals)
 }
 
 fn tombstone(row: &PgRow) -> Result<Tombstone, Error> {
