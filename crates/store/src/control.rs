@@ -4,9 +4,12 @@
 pub mod aborts;
 pub mod bundles;
 pub mod candidate;
+pub mod chores;
 pub mod operator;
 pub mod queue;
 pub mod removals;
 pub mod sweep;
+pub mod tenant_deletion;
 pub mod tenants;
 pub mod workers;
+pub mod workspaces;

@@ -383,29 +383,3 @@ async fn lost_files_are_never_replaced_without_a_persons_word() {
     let mut log = Watch::start(&stack.api, &session).await;
     log.until(|event| event.kind == "flotilla.workspace.restarted").await;
 }
-
-#[tokio::test]
-async fn files_of_a_session_deleted_without_its_machine_are_removed_later() {
-    let mut stack = Stack::start().await;
-    let session = stack.session().await;
-    assert_eq!(run(&stack.api, &session, &bash("echo here > a.txt")).await.0, "done");
-    let tenant = stack.api.tenant_id.replace('-', "");
-    let directory = |kind: &str| stack.sandbox_data().join(kind).join(&tenant).join(&session);
-    let files = [directory("ws"), directory("execs")];
-    assert!(files.iter().all(|directory| directory.is_dir()));
-    stack.stop_sandbox().await;
-    let request = v1::DeleteSessionRequest { session_id: session.clone() };
-    stack.api.sessions().delete_session(request).await.unwrap();
-    assert!(files.iter().all(|directory| directory.is_dir()), "nobody can remove them yet");
-
-    stack.start_sandbox().await;
-    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
-    // The next attempt is due at once, so that the test need not wait for it.
-    sqlx::query("update node_removal set next_at = now()").execute(&mut connection).await.unwrap();
-    let waiting = "select count(*) from node_removal";
-    testkit::within("a worker removes the files", async {
-        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut connection).await.unwrap() > 0 {}
-    })
-    .await;
-    assert!(!files.iter().any(|directory| directory.exists()));
-}

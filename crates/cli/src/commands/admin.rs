@@ -14,9 +14,9 @@ use anyhow::{Result, bail};
 use chassis::secret::Secret;
 use domain::limits;
 use rpc::v1::{
-    Control, DrainWorkerRequest, KillSessionRequest, ListControlRequest, ListQueueRequest,
-    ListTenantsRequest, ListWorkersRequest, Page, QueueLine, ReleaseSessionRequest, SessionState, Tenant,
-    UpdateTenantRequest, Worker,
+    Control, DeleteTenantRequest, DrainWorkerRequest, KillSessionRequest, ListControlRequest,
+    ListQueueRequest, ListTenantsRequest, ListWorkersRequest, Page, QueueLine, ReleaseSessionRequest,
+    SessionState, Tenant, UpdateTenantRequest, Worker,
 };
 use serde_json::{Value, json};
 
@@ -76,6 +76,14 @@ enum Command {
         /// Its tenant, by name or id; needed if several tenants have a session with this id.
         #[arg(long)]
         tenant: Option<String>,
+    },
+    /// Delete a tenant with everything that belongs to it: sessions, files, projects, keys, costs. This cannot be undone.
+    DeleteTenant {
+        /// Its name or its id.
+        tenant: String,
+        /// Its name once more.
+        #[arg(long, value_name = "NAME")]
+        confirm: String,
     },
     /// Show or change a tenant's limits.
     Tenant {
@@ -144,6 +152,13 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
             let text =
                 format!("{id} is stopped{}; {}{named}", and_subtasks(subtasks), show::release_command(&id));
             done(json, &text, json!({"killed": id, "subtasks": subtasks}))
+        }
+        Command::DeleteTenant { tenant, confirm } => {
+            let Tenant { id, name, .. } = tenant_of(client, &tenant).await?;
+            let request = || DeleteTenantRequest { tenant_id: id.clone(), name: confirm.clone() };
+            call("delete the tenant", || async { client.tenants().delete_tenant(request()).await }).await?;
+            let text = format!("{name} is deleted; its data is removed in the background");
+            done(json, &text, json!({"deleted": id}))
         }
         Command::Tenant { tenant, running_max, weight } => {
             let found = tenant_of(client, &tenant).await?;

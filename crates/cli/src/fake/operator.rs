@@ -69,6 +69,12 @@ impl TenantService for Fake {
         Ok(Response::new(UpdateTenantResponse { tenant: Some(Tenant::default()) }))
     }
 
+    async fn delete_tenant(&self, request: Request<DeleteTenantRequest>) -> Answer<DeleteTenantResponse> {
+        let DeleteTenantRequest { tenant_id, name } = request.into_inner();
+        self.order(format!("delete tenant {tenant_id} {name}"));
+        Ok(Response::new(DeleteTenantResponse {}))
+    }
+
     async fn create_tenant(&self, _: Request<CreateTenantRequest>) -> Answer<CreateTenantResponse> {
         no()
     }

@@ -16,7 +16,7 @@ impl Store {
     pub async fn find_key(&self, secret_sha256: &[u8]) -> Result<Option<(Tenant, String)>, Error> {
         let row = sqlx::query(
             "select t.id, t.name, t.running_max, t.weight, t.created_at, k.name as key_name from api_key k join tenant t on t.id = k.tenant_id
-              where k.secret_sha256 = $1 and k.revoked_at is null",
+              where k.secret_sha256 = $1 and k.revoked_at is null and t.deleted_at is null",
         )
         .bind(secret_sha256)
         .fetch_optional(&self.system)
@@ -49,7 +49,7 @@ impl Store {
     /// `Db`.
     pub async fn list_tenants(&self, page: &Page) -> Result<Vec<Tenant>, Error> {
         let rows = sqlx::query(
-            "select id, name, running_max, weight, created_at from tenant where name > $1 order by name limit $2",
+            "select id, name, running_max, weight, created_at from tenant where name > $1 and deleted_at is null order by name limit $2",
         )
         .bind(page.cursor.as_deref().unwrap_or_default())
         .bind(page.limit())
@@ -72,7 +72,7 @@ impl Store {
         let number = |value: Option<u32>| value.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
         let row = sqlx::query(
             "update tenant set running_max = coalesce($2, running_max), weight = coalesce($3, weight)
-              where id = $1 returning id, name, running_max, weight, created_at",
+              where id = $1 and deleted_at is null returning id, name, running_max, weight, created_at",
         )
         .bind(tenant.0)
         .bind(number(running_max))

@@ -38,10 +38,10 @@ impl Store {
     /// Returns the tenant.
     ///
     /// # Errors
-    /// `NotFound` or `Db`.
+    /// `NotFound`, also if it is deleted; `Db`.
     pub async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query("select id, name, running_max, weight, created_at from tenant where id = $1")
+        let row = sqlx::query("select id, name, running_max, weight, created_at from tenant where id = $1 and deleted_at is null")
             .bind(tenant.0)
             .fetch_optional(&mut *tx)
             .await?

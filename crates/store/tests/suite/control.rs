@@ -2,4 +2,5 @@
 
 mod operator;
 mod queue;
+mod upkeep;
 mod workers;

@@ -60,6 +60,31 @@ pub(crate) async fn update(
     Ok(tenant)
 }
 
+/// Deletes a tenant with everything that belongs to it. `name` is the tenant's name once more, so that nobody deletes another one by mistake.
+///
+/// # Errors
+/// `operator_only`, `tenant_missing`, `tenant_not_found`, `tenant_name_wrong`, `store_unavailable`.
+// Continues in worker::upkeep::tenants, which removes the data.
+pub(crate) async fn delete(
+    gateway: &Gateway,
+    principal: &Principal,
+    id: &str,
+    name: &str,
+) -> Result<(), Error> {
+    principal.require(Scope::Operate)?;
+    let tenant = gateway.state.store.get_tenant(parse(id)?).await?;
+    if tenant.name != name {
+        let message = "this is not the name of the tenant; repeat the name to delete the tenant";
+        return Err(Invalid::TenantName.because(message));
+    }
+    let deleted = gateway.state.store.delete_tenant(tenant.id).await;
+    // Also if the outcome is in doubt.
+    gateway.forget_keys();
+    deleted?;
+    tracing::info!(tenant.id = %tenant.id, "an operator deleted a tenant");
+    Ok(())
+}
+
 fn check_limit(name: &str, value: u32, max: u32) -> Result<Option<u32>, Error> {
     if value > max {
         return Err(Invalid::LimitTooHigh.because(format!("{name} is {value}, the limit is {max}")));

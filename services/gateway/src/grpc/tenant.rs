@@ -29,6 +29,17 @@ impl TenantService for Service {
         })
     }
 
+    async fn delete_tenant(
+        &self,
+        request: Request<v1::DeleteTenantRequest>,
+    ) -> Result<Response<v1::DeleteTenantResponse>, Status> {
+        let principal = self.operator(&request)?;
+        let v1::DeleteTenantRequest { tenant_id, name } = request.into_inner();
+        respond(tenants::delete(&self.0, &principal, &tenant_id, &name).await, |()| {
+            v1::DeleteTenantResponse {}
+        })
+    }
+
     async fn list_tenants(
         &self,
         request: Request<v1::ListTenantsRequest>,

@@ -30,6 +30,8 @@ pub(crate) struct Deps {
     pub(crate) name: String,
     /// Time that people have to answer a request; milliseconds.
     pub(crate) request_wait_ms: i64,
+    /// Time between two comparisons of the sandbox with Postgres; milliseconds.
+    pub(crate) reconcile_ms: u64,
     ids: Mutex<Ids>,
 }
 
@@ -53,6 +55,7 @@ impl Deps {
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),
             request_wait_ms: i64::try_from(config.request_wait_ms).unwrap_or(i64::MAX),
+            reconcile_ms: config.reconcile_ms,
             ids: Mutex::new(Ids::new(rand::random())),
         })
     }

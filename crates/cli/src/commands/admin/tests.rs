@@ -28,6 +28,7 @@ async fn orders_reach_the_gateway() {
         ("release ses_1 --tenant b", "release ses_1 of id-of-b"),
         ("kill ses_1 --reason loops", "kill ses_1 of : loops"),
         ("kill ses_1 --tenant id-of-a", "kill ses_1 of id-of-a: "),
+        ("delete-tenant b --confirm b", "delete tenant id-of-b b"),
         ("tenant b", ""),
         ("tenant id-of-b --weight 3", "tenant id-of-b 0 3"),
         ("tenant a --running-max 7", "tenant id-of-a 7 0"),
@@ -39,6 +40,7 @@ async fn orders_reach_the_gateway() {
     let error = admin(&Fake::default(), "tenant nobody").await.unwrap_err();
     assert_eq!(error.to_string(), "no such tenant: nobody");
     assert!(Cli::try_parse_from(["flotilla", "admin", "tenant", "a", "--weight", "0"]).is_err());
+    assert!(Cli::try_parse_from(["flotilla", "admin", "delete-tenant", "a"]).is_err());
 }
 
 /// Compares a table, which must fit into 80 columns.
