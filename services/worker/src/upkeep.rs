@@ -2,7 +2,9 @@
 //! locked in Postgres, or may be done twice.
 
 mod bundles;
+mod logs;
 mod reconciliation;
 mod removals;
 pub(crate) mod run;
+mod sessions;
 mod tenants;

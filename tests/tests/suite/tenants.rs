@@ -236,7 +236,12 @@ async fn pty_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
 async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (mut projects, mut tenants, mut admin) = (api.projects(), api.tenants(), api.admin());
     let (session_id, operator) = (|| theirs.session.clone(), "operator_only");
-    let limits = v1::UpdateTenantRequest { tenant_id: theirs.tenant.clone(), running_max: 1, weight: 1 };
+    let limits = v1::UpdateTenantRequest {
+        tenant_id: theirs.tenant.clone(),
+        running_max: 1,
+        weight: 1,
+        ..Default::default()
+    };
     let end = v1::DeleteTenantRequest { tenant_id: theirs.tenant.clone(), name: "acme".to_owned() };
     let release = v1::ReleaseSessionRequest { session_id: session_id(), ..Default::default() };
     let kill = v1::KillSessionRequest { session_id: session_id(), ..Default::default() };

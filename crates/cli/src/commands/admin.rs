@@ -95,6 +95,12 @@ enum Command {
         /// Its share of the slots while other tenants also have work.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         weight: Option<u32>,
+        /// Days for which idle sessions are kept after their last change; 0: for ever.
+        #[arg(long, value_name = "DAYS")]
+        keep_idle_days: Option<u32>,
+        /// Days for which sessions are kept after they were archived; 0: for ever.
+        #[arg(long, value_name = "DAYS")]
+        keep_archived_days: Option<u32>,
     },
 }
 
@@ -160,16 +166,21 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
             let text = format!("{name} is deleted; its data is removed in the background");
             done(json, &text, json!({"deleted": id}))
         }
-        Command::Tenant { tenant, running_max, weight } => {
+        Command::Tenant { tenant, running_max, weight, keep_idle_days, keep_archived_days } => {
             let found = tenant_of(client, &tenant).await?;
-            let tenant = match (running_max, weight) {
-                (None, None) => found,
-                (running_max, weight) => {
-                    let (running_max, weight) = (running_max.unwrap_or_default(), weight.unwrap_or_default());
-                    let request = UpdateTenantRequest { tenant_id: found.id, running_max, weight };
-                    let update = async || client.tenants().update_tenant(request.clone()).await;
-                    call("change the tenant", update).await?.tenant.unwrap_or_default()
-                }
+            let request = UpdateTenantRequest {
+                tenant_id: found.id.clone(),
+                running_max: running_max.unwrap_or_default(),
+                weight: weight.unwrap_or_default(),
+                keep_idle_days,
+                keep_archived_days,
+            };
+            let unchanged = UpdateTenantRequest { tenant_id: found.id.clone(), ..Default::default() };
+            let tenant = if request == unchanged {
+                found
+            } else {
+                let update = async || client.tenants().update_tenant(request.clone()).await;
+                call("change the tenant", update).await?.tenant.unwrap_or_default()
             };
             list(json, &[tenant], tenant_table, tenant_json, "")
         }
@@ -357,14 +368,24 @@ fn sessions_table(sessions: &[Control], now_ms: i64, paint: Paint) -> String {
 }
 
 fn tenant_table(tenants: &[Tenant], _: i64, paint: Paint) -> String {
-    let heading = ["TENANT", "ID", "RUNNING MAX", "SHARE"];
+    let heading = ["TENANT", "ID", "RUNNING", "SHARE", "KEPT"];
     let mut table = Table::new(heading.map(|name| (name, Side::Left)));
     for tenant in tenants {
         let (running_max, weight) = (tenant.running_max.to_string(), tenant.weight.to_string());
         let name = crate::terminal::paint::one_line(&tenant.name, TENANT_CHARS);
-        table.push([name, tenant.id.clone(), running_max, weight]);
+        table.push([name, tenant.id.clone(), running_max, weight, kept(tenant)]);
     }
     table.text(paint)
+}
+
+/// For how many days idle and archived sessions are kept.
+fn kept(tenant: &Tenant) -> String {
+    let days = |days: Option<u32>| match days {
+        None => "-".to_owned(),
+        Some(0) => "ever".to_owned(),
+        Some(days) => format!("{days}d"),
+    };
+    format!("{}/{}", days(tenant.keep_idle_days), days(tenant.keep_archived_days))
 }
 
 fn queue_json(line: &QueueLine) -> Value {
@@ -395,6 +416,7 @@ fn control_json(session: &Control) -> Value {
 fn tenant_json(tenant: &Tenant) -> Value {
     json!({
         "id": tenant.id, "name": tenant.name, "running_max": tenant.running_max, "weight": tenant.weight,
+        "keep_idle_days": tenant.keep_idle_days, "keep_archived_days": tenant.keep_archived_days,
         "created_at_ms": tenant.created_at_ms,
     })
 }

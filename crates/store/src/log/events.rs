@@ -6,7 +6,7 @@ use crate::{
     error::{Entity, Error},
 };
 use domain::{
-    event::StoredEvent,
+    event::{SUPERSEDED, StoredEvent},
     ids::{SessionId, TenantId},
     limits,
 };
@@ -64,7 +64,8 @@ impl Store {
         Pages { store: self.clone(), tenant, session, after: Some(after) }
     }
 
-    /// Returns at most `limit` events after `after`, oldest first.
+    /// Returns at most `limit` events after `after`, oldest first. Old versions of messages and parts, which a compaction emptied, are left
+    /// out; the newest event of a log is never one of them.
     ///
     /// # Errors
     /// `Db`.
@@ -78,12 +79,13 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
             "select seq, epoch, id, kind, properties, at from session_event
-              where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4",
+              where tenant_id = $1 and session_id = $2 and seq > $3 and kind <> $5 order by seq limit $4",
         )
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(after))
         .bind(limit)
+        .bind(SUPERSEDED)
         .fetch_all(&mut *tx)
         .await?;
         Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)

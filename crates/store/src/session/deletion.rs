@@ -4,11 +4,16 @@
 use crate::{
     Store, Tx,
     column::{milliseconds, parse_id, signed, timestamp, unsigned},
-    control::removals::Removal,
+    control::{
+        candidate::SessionRef,
+        removals::Removal,
+        retention::{self, Retention},
+    },
     error::Error,
     log::feed::Horizon,
     session::{
         control_row,
+        row::ParentCall,
         tree::{
             answers::{self, ChildAnswer},
             family,
@@ -22,7 +27,7 @@ use domain::{
     money::{Tokens, UsdPicos},
     session::{Info, InfoTime, WORKSPACE},
 };
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
 /// Time for which the gateway that deleted a session may remove its files before workers try it as well; milliseconds. Most removals take
 /// less than a second.
@@ -100,22 +105,38 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn delete_session(&self, tenant: TenantId, id: &SessionId) -> Result<Deletion, Error> {
         let mut tx = self.begin(tenant).await?;
-        let call = family::lock_call(&mut tx, tenant, id).await?;
-        control_row::lock(&mut tx, tenant, id).await?;
-        family::lock_tree(&mut tx, tenant, id).await?;
-        if let Some((parent, call)) = &call {
-            let answer = ChildAnswer::failed(call, id, "The subtask's session was deleted.");
-            answers::deliver(&mut tx, tenant, parent, &answer).await?;
-        }
-        let tombstones = bury(&mut tx, tenant, id).await?;
-        let removals = order_removals(&mut tx, tenant, &tombstones).await?;
-        sqlx::query("delete from session where tenant_id = $1 and id = $2")
-            .bind(tenant.0)
-            .bind(id.as_str())
-            .execute(&mut *tx)
-            .await?;
+        let call = lock_all(&mut tx, tenant, id).await?;
+        let deletion = delete(&mut tx, tenant, id, call).await?;
         tx.commit().await?;
-        Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones, removals })
+        Ok(deletion)
+    }
+
+    /// Deletes a root session with its subtasks if it is kept for no longer. `None`: it is, because somebody has used it meanwhile.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn expire_session(
+        &self,
+        session: &SessionRef,
+        platform: Retention,
+    ) -> Result<Option<Deletion>, Error> {
+        let SessionRef { tenant, session } = session;
+        let mut tx = self.begin(*tenant).await?;
+        let call = lock_all(&mut tx, *tenant, session).await?;
+        let [idle_days, archived_days] = platform.columns();
+        let sql = format!(
+            "select 1 from tenant t join session s on s.tenant_id = t.id
+               join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+              where t.id = $3 and s.id = $4 and {}",
+            retention::is_expired()
+        );
+        let expired = sqlx::query(AssertSqlSafe(sql)).bind(idle_days).bind(archived_days).bind(tenant.0);
+        if expired.bind(session.as_str()).fetch_optional(&mut *tx).await?.is_none() {
+            return Ok(None);
+        }
+        let deletion = delete(&mut tx, *tenant, session, call).await?;
+        tx.commit().await?;
+        Ok(Some(deletion))
     }
 
     /// Lists the sessions that were deleted in transactions since `since`, children before their parents. Tombstones are kept for `limits::TOMBSTONE_KEPT_MS`.
@@ -138,6 +159,39 @@ impl Store {
         .await?;
         rows.iter().map(tombstone).collect()
     }
+}
+
+/// Locks a session, the parent that waits for it, and all sessions below it, from the root to the leaves. Returns the parent's call.
+async fn lock_all(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: &SessionId,
+) -> Result<Option<(family::Parent, ParentCall)>, Error> {
+    let call = family::lock_call(tx, tenant, id).await?;
+    control_row::lock(tx, tenant, id).await?;
+    family::lock_tree(tx, tenant, id).await?;
+    Ok(call)
+}
+
+/// Deletes a session that [`lock_all`] locked.
+async fn delete(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: &SessionId,
+    call: Option<(family::Parent, ParentCall)>,
+) -> Result<Deletion, Error> {
+    if let Some((parent, call)) = &call {
+        let answer = ChildAnswer::failed(call, id, "The subtask's session was deleted.");
+        answers::deliver(tx, tenant, parent, &answer).await?;
+    }
+    let tombstones = bury(tx, tenant, id).await?;
+    let removals = order_removals(tx, tenant, &tombstones).await?;
+    sqlx::query("delete from session where tenant_id = $1 and id = $2")
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .execute(&mut **tx)
+        .await?;
+    Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones, removals })
 }
 
 /// Inserts the tombstones of a session and all sessions below it. The transaction holds their control rows.

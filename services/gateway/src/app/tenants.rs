@@ -11,16 +11,23 @@ use crate::{
 };
 use bus::queue::Share;
 use domain::{ids::TenantId, limits};
-use store::tenant::{keys::Key, tenants::Tenant};
+use store::{
+    control::{retention::Retention, tenants::TenantPatch},
+    tenant::{keys::Key, tenants::Tenant},
+};
 
 /// Largest weight of a tenant; the least is 1.
 const TENANT_WEIGHT_MAX: u32 = 1_000;
+/// Most days for which a tenant keeps sessions, unless it keeps them for ever: a hundred years.
+const KEEP_DAYS_MAX: u32 = 36_500;
 
 /// The operator's change of a tenant. 0 leaves a limit unchanged.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TenantChange {
     pub(crate) running_max: u32,
     pub(crate) weight: u32,
+    /// `None` leaves the number of days unchanged; 0: for ever.
+    pub(crate) retention: Retention,
 }
 
 /// Creates a tenant, or returns the existing one with this name.
@@ -50,7 +57,13 @@ pub(crate) async fn update(
     let (state, id) = (&gateway.state, parse(id)?);
     let running_max = check_limit("running_max", change.running_max, limits::TENANT_RUNNING_MOST)?;
     let weight = check_limit("weight", change.weight, TENANT_WEIGHT_MAX)?;
-    let tenant = state.store.update_tenant(id, running_max, weight).await?;
+    let retention = change.retention;
+    for (name, days) in
+        [("keep_idle_days", retention.idle_days), ("keep_archived_days", retention.archived_days)]
+    {
+        check_limit(name, days.unwrap_or_default(), KEEP_DAYS_MAX)?;
+    }
+    let tenant = state.store.update_tenant(id, TenantPatch { running_max, weight, retention }).await?;
     gateway.forget_keys();
     let share = Share { running_max: tenant.running_max, weight: tenant.weight };
     if let Err(error) = state.bus.set_share(id, share).await {

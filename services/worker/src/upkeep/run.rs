@@ -1,6 +1,6 @@
 //! The rounds of the upkeep.
 
-use super::{bundles, reconciliation, removals, tenants};
+use super::{bundles, logs, reconciliation, removals, sessions, tenants};
 use crate::process::deps::Deps;
 use domain::limits;
 use futures::FutureExt as _;
@@ -24,10 +24,13 @@ pub(crate) async fn until(deps: Arc<Deps>, shutdown: CancellationToken) {
             every(SOON, || removals::remove_due(deps)),
             every(SOON, || tenants::delete_marked(deps)),
             every(LATER, || bundles::forget_old(deps)),
+            every(LATER, || logs::compact_if_due(deps)),
+            every(LATER, || sessions::expire_old(deps)),
             every(period, || reconciliation::reconcile_if_due(deps)),
         )
     };
-    shutdown.run_until_cancelled(work).await;
+    // Boxed because the future is large and lives as long as the process.
+    shutdown.run_until_cancelled(Box::pin(work)).await;
 }
 
 /// Does rounds of work for ever. A panic ends only its round.

@@ -32,6 +32,8 @@ async fn orders_reach_the_gateway() {
         ("tenant b", ""),
         ("tenant id-of-b --weight 3", "tenant id-of-b 0 3"),
         ("tenant a --running-max 7", "tenant id-of-a 7 0"),
+        ("tenant a --keep-idle-days 90", "tenant id-of-a 0 0 idle 90"),
+        ("tenant a --keep-archived-days 0", "tenant id-of-a 0 0 archived 0"),
     ] {
         let fake = Fake::default();
         assert_eq!(admin(&fake, line).await.unwrap(), Exit::Done, "{line}");
@@ -142,12 +144,14 @@ fn a_tenant_is_one_line() {
         id: "01a1fb3c-eb5f-7c1f-8a2f-7f6b0a4f8a11".to_owned(),
         running_max: 20,
         weight: 1,
+        keep_idle_days: Some(90),
+        keep_archived_days: None,
         created_at_ms: 0,
     };
     check(
         &tenant_table(&[tenant], NOW_MS, Paint::Plain),
-        "TENANT  ID                                    RUNNING MAX  SHARE
-dev     01a1fb3c-eb5f-7c1f-8a2f-7f6b0a4f8a11  20           1
+        "TENANT  ID                                    RUNNING  SHARE  KEPT
+dev     01a1fb3c-eb5f-7c1f-8a2f-7f6b0a4f8a11  20       1      90d/-
 ",
     );
 }
