@@ -21,7 +21,7 @@ use clap::Parser as _;
 use rpc::v1;
 use settings::{Gateway, OPERATOR_KEY, Sandbox, SandboxSettings, Settings, Worker};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -34,6 +34,8 @@ use tokio_util::sync::CancellationToken;
 pub struct Options {
     /// Further arguments of the gateway.
     pub gateway: &'static [&'static str],
+    /// Further arguments of the workers.
+    pub worker: &'static [&'static str],
     /// The script of the model, in TOML. Directives in prompts work with every script.
     pub script: String,
     /// Number of workers at the start.
@@ -79,6 +81,7 @@ impl Default for Options {
             request_wait_ms: domain::limits::REQUEST_WAIT_MS,
             connections_max: chassis::port::CONNECTIONS_MAX,
             gateway: &[],
+            worker: &[],
         }
     }
 }
@@ -173,6 +176,7 @@ impl Stack {
             request_wait_ms: options.request_wait_ms,
             connections_max: options.connections_max,
             gateway: options.gateway,
+            worker: options.worker,
             config,
         };
         let workers = (1..=options.workers).map(|number| ServiceHandle::worker(&settings, number));
@@ -208,6 +212,17 @@ impl Stack {
         &self.gateway.url
     }
 
+    /// Returns all keys and values of the stack in Redis, as one text.
+    pub async fn redis_content(&self) -> String {
+        const SCRIPT: &str = "\"local all={};for _,k in ipairs(redis.call('KEYS',ARGV[1]))do \
+            local t=redis.call('TYPE',k).ok;all[#all+1]=k;\
+            local v=t=='string'and{redis.call('GET',k)}or(t=='hash'and redis.call('HGETALL',k))or(t=='set'and redis.call('SMEMBERS',k))\
+            or redis.call('ZRANGE',k,0,-1);for _,x in ipairs(v)do all[#all+1]=x end end;return table.concat(all,' ')\"";
+        let pattern = format!("*{}*", self.settings.namespace);
+        let command = ["EVAL", SCRIPT, "0", &pattern];
+        faults::observe::call_redis_at(&self.settings.redis_url, &command).await.expect("an answer of Redis")
+    }
+
     /// Connects to Redis and NATS as the services do.
     pub async fn bus(&self) -> bus::Bus {
         let settings = &self.settings;
@@ -239,6 +254,11 @@ impl Stack {
     pub fn lose_sandbox_files(&self) {
         assert!(self.sandbox.is_none(), "the service was stopped");
         std::fs::remove_dir_all(&self.sandbox_settings.data).expect("the files of the sandbox service");
+    }
+
+    /// The data directory of the sandbox service.
+    pub fn sandbox_data(&self) -> &Path {
+        &self.sandbox_settings.data
     }
 
     /// Restarts the sandbox service at the same address with the same data.

@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) connections_max: usize,
     /// Further arguments of the gateway.
     pub(crate) gateway: &'static [&'static str],
+    /// Further arguments of the workers.
+    pub(crate) worker: &'static [&'static str],
     /// The file with the model providers.
     pub(crate) config: PathBuf,
 }
@@ -102,6 +104,7 @@ impl Settings {
         arguments.extend(["--name".to_owned(), format!("worker-{number}")]);
         // The web pages of the tests are served on this machine.
         arguments.extend(["--web-allow", "127.0.0.0/8"].map(ToOwned::to_owned));
+        arguments.extend(self.worker.iter().map(|it| (*it).to_owned()));
         arguments
     }
 }

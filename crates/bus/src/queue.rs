@@ -279,6 +279,19 @@ impl Bus {
         }
     }
 
+    /// Removes everything of a deleted tenant.
+    ///
+    /// # Errors
+    /// `Redis`: repeat the call.
+    pub async fn forget_tenant(&self, tenant: TenantId) -> Result<(), Error> {
+        let _: String = script::FORGET
+            .key(self.prefix())
+            .arg(tenant.to_string())
+            .invoke_async(&mut self.redis.clone())
+            .await?;
+        Ok(())
+    }
+
     /// Marks the queue as complete again.
     ///
     /// # Errors

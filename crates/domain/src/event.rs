@@ -163,7 +163,7 @@ impl Event {
             Self::SnapshotMissed(_) => "flotilla.snapshot.missed",
             Self::WorkspaceRestarted => "flotilla.workspace.restarted",
             Self::BranchUpdated(_) => "vcs.branch.updated",
-            Self::PartUpdated { .. } => "message.part.updated",
+            Self::PartUpdated { .. } => PART_UPDATED,
             Self::PartRemoved { .. } => "message.part.removed",
             Self::TodoUpdated(_) => "todo.updated",
             Self::LoopStarted { .. } => LOOP_STARTED,
@@ -254,6 +254,10 @@ pub const DELETED: &str = "session.deleted";
 pub const IDLE: &str = "session.idle";
 /// See [`Event::MessageUpdated`].
 pub const MESSAGE_UPDATED: &str = "message.updated";
+/// See [`Event::PartUpdated`].
+pub const PART_UPDATED: &str = "message.part.updated";
+/// An event whose content a later version of the same message or part replaces. It keeps its position; no client gets it.
+pub const SUPERSEDED: &str = "flotilla.superseded";
 /// See [`Event::LoopStarted`]: it raises the epoch that subscribers accept.
 pub const LOOP_STARTED: &str = "flotilla.loop.started";
 /// See [`Event::SessionWaiting`].

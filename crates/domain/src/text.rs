@@ -47,6 +47,11 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Whether a text is a SHA-256 as [`hex`] writes it.
+pub fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +70,9 @@ mod tests {
         assert_eq!(without_nul("a\0b"), "a\u{fffd}b");
         assert_eq!(hex(&[0, 10, 255]), "000aff");
         assert_eq!(json_bytes(&serde_json::json!({"a": ["é", 1]})), r#"{"a":["é",1]}"#.len());
+        for (text, want) in [(hex(&[171; 32]), true), (hex(&[171; 31]), false), ("A".repeat(64), false)] {
+            assert_eq!(is_sha256(&text), want, "{text}");
+        }
     }
 
     #[test]

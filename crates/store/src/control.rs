@@ -2,9 +2,16 @@
 //! ids and numbers, never contents.
 
 pub mod aborts;
+pub mod bundles;
 pub mod candidate;
+pub mod chores;
+pub mod compaction;
 pub mod operator;
 pub mod queue;
+pub mod removals;
+pub mod retention;
 pub mod sweep;
+pub mod tenant_deletion;
 pub mod tenants;
 pub mod workers;
+pub mod workspaces;

@@ -14,6 +14,8 @@ pub enum Code {
     ArgumentInvalid,
     /// The session has no workspace.
     WorkspaceMissing,
+    /// The tenant was deleted.
+    TenantClosed,
     /// The workspace's .git does not have the commit that the workspace started from.
     BaseCommitMissing,
     /// The URL leads to no repository.
@@ -111,6 +113,7 @@ impl Code {
             Self::EpochStale => "epoch_stale",
             Self::ArgumentInvalid => "argument_invalid",
             Self::WorkspaceMissing => "workspace_missing",
+            Self::TenantClosed => "tenant_closed",
             Self::BaseCommitMissing => "base_commit_missing",
             Self::RepositoryNotFound => "repository_not_found",
             Self::RepositoryNeedsCredentials => "repository_needs_credentials",
@@ -164,6 +167,7 @@ impl Code {
             | Self::TerminalUnknown => Grpc::NotFound,
             Self::EpochStale
             | Self::WorkspaceMissing
+            | Self::TenantClosed
             | Self::BaseCommitMissing
             | Self::RepositoryNeedsCredentials
             | Self::FileTooLarge

@@ -9,6 +9,7 @@ mod call;
 mod exec;
 mod file;
 mod guidance;
+mod machine;
 mod open;
 mod sandbox;
 mod scope;

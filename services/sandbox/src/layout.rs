@@ -4,6 +4,7 @@
 //! etc/                               /etc of every sandbox
 //! lock                               held by the one service that uses the directory
 //! fence/<tenant>/<session>           the highest epoch seen
+//! closed/<tenant>                    an empty file: the tenant was deleted
 //! ws/<tenant>/<session>/tree/        /workspace; belongs to the session's user
 //! ws/<tenant>/<session>/snapshots/   earlier states of the files; only helpers see them
 //! ws/<tenant>/<session>/configuration  what its repository configured at the start; no sandbox sees it
@@ -61,10 +62,12 @@ impl Layout {
     pub fn create(root: &Path) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let root = root.canonicalize()?;
-        for name in ["", "ws", "execs", "fence", "etc"] {
+        for name in ["", "ws", "execs", "fence", "closed", "etc"] {
             make_passage(&root.join(name))?;
         }
-        fs::set_permissions(root.join("fence"), Permissions::from_mode(0o700))?;
+        for name in ["fence", "closed"] {
+            fs::set_permissions(root.join(name), Permissions::from_mode(0o700))?;
+        }
         Ok(Self { root })
     }
 
@@ -96,6 +99,16 @@ impl Layout {
     /// The directory of all workspaces: tenants, then sessions.
     pub fn workspaces(&self) -> PathBuf {
         self.root.join("ws")
+    }
+
+    /// The directory of all execs: tenants, then sessions.
+    pub fn all_execs(&self) -> PathBuf {
+        self.root.join("execs")
+    }
+
+    /// The directory of the files that mark deleted tenants.
+    pub fn closed(&self) -> PathBuf {
+        self.root.join("closed")
     }
 
     /// The directory of a session's execs; seen from inside at `/run/sbx/out`.

@@ -41,6 +41,7 @@ use rpc::v1::{
 use session::registry::Sessions;
 use std::{fs::File, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tonic::{
     service::interceptor::InterceptedService,
     transport::{Server, server::TcpIncoming},
@@ -48,6 +49,8 @@ use tonic::{
 
 /// How long calls and sandboxes may take to end when the service stops.
 const STOP: Duration = Duration::from_secs(4);
+/// Time between two sweeps of old fences.
+const FENCE_SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Directories whose content means nothing after a restart.
 const TRANSIENT: [&str; 2] = ["uploads", "scratch"];
 
@@ -87,6 +90,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         .context("load the workspaces")?;
     sessions.shared.disks.start(&service.tasks, service.health.clone(), &service.shutdown);
     let sessions = Arc::new(sessions);
+    service.tasks.spawn("fences", forget_old_fences(Arc::clone(&sessions), service.shutdown.clone()));
 
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<SandboxServiceServer<GrpcServer>>().await;
@@ -120,6 +124,18 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         Err(_) => {
             tracing::warn!("some calls or sandboxes did not end in time");
             Ok(())
+        }
+    }
+}
+
+/// Forgets old fences at the start and then once a day.
+async fn forget_old_fences(sessions: Arc<Sessions>, shutdown: CancellationToken) {
+    let mut days = tokio::time::interval(FENCE_SWEEP);
+    while shutdown.run_until_cancelled(days.tick()).await.is_some() {
+        let sessions = Arc::clone(&sessions);
+        let swept = tokio::task::spawn_blocking(move || sessions.forget_old_fences()).await;
+        if let Err(error) = swept.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+            tracing::warn!(%error, "cannot remove old fences; the next sweep tries again");
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The sessions of this machine. `state` is one session, `fence` keeps stale callers out of it, `guard` keeps its sandbox
-//! alive, `caller` is the session that a call is about, `shared` is what all sessions share, and `registry` holds them.
+//! alive, `caller` is the session that a call is about, `shared` is what all sessions share, `registry` holds them,
+//! and `inventory` lists what the disk has of them.
 
 pub mod caller;
 pub mod fence;
 pub mod guard;
+pub mod inventory;
 pub mod registry;
 pub mod shared;
 pub mod state;

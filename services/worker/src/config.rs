@@ -23,6 +23,16 @@ pub struct Config {
     /// Time limit for a person to answer an agent's request; after it the request counts as refused; milliseconds.
     #[arg(long, env = "FLOTILLA_REQUEST_WAIT_MS", default_value_t = domain::limits::REQUEST_WAIT_MS, value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
     pub request_wait_ms: u64,
+    /// Time between two comparisons of the sandbox with the sessions in Postgres, which remove files without a session; milliseconds.
+    #[arg(long, env = "FLOTILLA_RECONCILE_MS", default_value_t = 3_600_000, value_parser = clap::value_parser!(u64).range(1_000..=604_800_000))]
+    pub reconcile_ms: u64,
+    /// Days for which idle sessions are kept after their last change, unless their tenant has a number of its own. By default they are kept
+    /// for ever.
+    #[arg(long, env = "FLOTILLA_KEEP_IDLE_DAYS", value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub keep_idle_days: Option<u32>,
+    /// The same after a session was archived.
+    #[arg(long, env = "FLOTILLA_KEEP_ARCHIVED_DAYS", value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub keep_archived_days: Option<u32>,
     /// Disable web access for agents. By default the webfetch tool reads public addresses only.
     #[arg(long, env = "FLOTILLA_WEB_OFF")]
     pub web_off: bool,

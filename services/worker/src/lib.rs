@@ -13,6 +13,7 @@ mod record;
 mod repository;
 mod tools;
 mod turn;
+mod upkeep;
 
 use anyhow::Context as _;
 use claim::{lease, run};
@@ -35,6 +36,7 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     let admin_only = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     run::wait_for_postgres(&deps, &service).await;
     service.ready.announce("worker", admin_only);
+    service.tasks.spawn("upkeep", upkeep::run::until(Arc::clone(&deps), service.shutdown.clone()));
     run::run(&config, Arc::clone(&deps), lease.clone(), &service).await;
     lease.stop().await;
     // A connection that hangs ends with the process.

@@ -48,6 +48,15 @@ pub(crate) enum WriteError {
     Store(#[source] Error),
 }
 
+impl From<Error> for WriteError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Fenced => Self::Fenced,
+            error => Self::Store(error),
+        }
+    }
+}
+
 /// The result of parking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParkResult {

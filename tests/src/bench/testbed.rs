@@ -72,6 +72,7 @@ impl Testbed {
             tenant_id: tenant_id.to_owned(),
             running_max: domain::limits::TENANT_RUNNING_MOST,
             weight: 1,
+            ..Default::default()
         };
         self.stack.operator().tenants().update_tenant(request).await.expect("a raised limit");
     }

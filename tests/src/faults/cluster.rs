@@ -161,6 +161,7 @@ impl Cluster {
             request_wait_ms: REQUEST_WAIT_MS,
             connections_max: chassis::port::CONNECTIONS_MAX,
             gateway: &[],
+            worker: &[],
             config,
         };
         let (mut links, mut services) = (BTreeMap::new(), BTreeMap::new());

@@ -135,9 +135,17 @@ pub fn effects(workspaces: &Path) -> Result<Vec<Effect>> {
 /// # Errors
 /// If Redis does not answer, or answers with an error.
 pub async fn call_redis(cluster: &Cluster, command: &[&str]) -> Result<String> {
-    let password = cluster.redis_url.split([':', '@']).nth(2).context("a password")?;
+    call_redis_at(&cluster.redis_url, command).await
+}
+
+/// The same, for the Redis at a URL.
+///
+/// # Errors
+/// If Redis does not answer, or answers with an error.
+pub async fn call_redis_at(url: &str, command: &[&str]) -> Result<String> {
+    let password = url.split([':', '@']).nth(2).context("a password")?;
     let ask = async {
-        let mut stream = TcpStream::connect(address(&cluster.redis_url)?).await?;
+        let mut stream = TcpStream::connect(address(url)?).await?;
         let text = format!("AUTH {password}\r\n{}\r\nQUIT\r\n", command.join(" "));
         stream.write_all(text.as_bytes()).await?;
         let mut answer = String::new();

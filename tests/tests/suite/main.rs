@@ -10,6 +10,7 @@ mod follow;
 mod guidance;
 mod history;
 mod jobs;
+mod leftovers;
 mod main_job;
 mod opencode;
 mod projects;

@@ -54,7 +54,12 @@ async fn a_waiting_session_shows_which_limit_it_waits_for() {
     stack.api.prompt(&second, "@text b").await.unwrap();
     let wait = stack.api.get(&second).await.wait.unwrap();
     assert_eq!((wait.reason.as_str(), wait.used, wait.max, wait.position), ("worker_slots", 1, 1, 1));
-    let limit = v1::UpdateTenantRequest { tenant_id: stack.api.tenant_id.clone(), running_max: 1, weight: 3 };
+    let limit = v1::UpdateTenantRequest {
+        tenant_id: stack.api.tenant_id.clone(),
+        running_max: 1,
+        weight: 3,
+        ..Default::default()
+    };
     let tenant = stack.operator().tenants().update_tenant(limit).await.unwrap().into_inner().tenant.unwrap();
     assert_eq!((tenant.running_max, tenant.weight), (1, 3));
     let waiting = v1::ListSessionsRequest { waiting_only: true, ..Default::default() };

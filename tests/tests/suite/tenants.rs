@@ -236,7 +236,13 @@ async fn pty_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
 async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (mut projects, mut tenants, mut admin) = (api.projects(), api.tenants(), api.admin());
     let (session_id, operator) = (|| theirs.session.clone(), "operator_only");
-    let limits = v1::UpdateTenantRequest { tenant_id: theirs.tenant.clone(), running_max: 1, weight: 1 };
+    let limits = v1::UpdateTenantRequest {
+        tenant_id: theirs.tenant.clone(),
+        running_max: 1,
+        weight: 1,
+        ..Default::default()
+    };
+    let end = v1::DeleteTenantRequest { tenant_id: theirs.tenant.clone(), name: "acme".to_owned() };
     let release = v1::ReleaseSessionRequest { session_id: session_id(), ..Default::default() };
     let kill = v1::KillSessionRequest { session_id: session_id(), ..Default::default() };
     let get = v1::GetProjectRequest { project_id: theirs.project.clone() };
@@ -265,6 +271,7 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         ("CreateKey", "tenant_not_found", tenants.create_key(new_key).await.map(drop)),
         ("ListKeys", "tenant_not_found", tenants.list_keys(list).await.map(drop)),
         ("RevokeKey", "tenant_not_found", tenants.revoke_key(revoke(&theirs.tenant)).await.map(drop)),
+        ("DeleteTenant", operator, tenants.delete_tenant(end).await.map(drop)),
         ("UpdateTenant", operator, tenants.update_tenant(limits).await.map(drop)),
         ("ReleaseSession", operator, admin.release_session(release).await.map(drop)),
         ("KillSession", operator, admin.kill_session(kill).await.map(drop)),

@@ -20,6 +20,7 @@ script!(REAP, "reap.lua");
 script!(ADOPT, "adopt.lua");
 script!(YIELDS, "yields.lua");
 script!(OUTLOOK, "outlook.lua");
+script!(FORGET, "forget.lua");
 
 fn numbers() -> String {
     let weights = Class::ALL.map(|class| class.weight().to_string()).join(", ");

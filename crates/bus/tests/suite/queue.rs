@@ -215,3 +215,26 @@ async fn tick() {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn nothing_of_a_deleted_tenant_stays_in_the_queue() {
+    let mut world = World::new().await;
+    let (gone, other) = (world.sample.tenant(), world.sample.tenant());
+    let sessions: Vec<_> = (0..3).map(|_| world.sample.session()).collect();
+    for session in &sessions {
+        world.enqueue(gone, session).await;
+    }
+    world.enqueue(other, &sessions[0]).await;
+    world.live("w1").await;
+    world.bus.claim("w1", 2).await.unwrap();
+    world.bus.forget_tenant(gone).await.unwrap();
+    let keys = world.redis("KEYS", &[&format!("*{}*", world.namespace)]).await;
+    let keys: Vec<String> = redis::from_redis_value(keys).unwrap();
+    assert!(!keys.iter().any(|key| key.contains(&gone.to_string())), "{keys:?}");
+    for (name, command) in [("act", "ZSCORE"), ("busy", "ZSCORE")] {
+        assert_eq!(world.number(command, &[&world.key(name), &gone.to_string()]).await, None, "{name}");
+    }
+    let held = world.bus.list_held("w1").await.unwrap();
+    assert!(held.iter().all(|claim| claim.tenant == other), "{held:?}");
+    assert!(keys.iter().any(|key| key.contains(&other.to_string())), "the other tenant keeps its place");
+}

@@ -13,7 +13,9 @@ use crate::{
 use anyhow::{Result, bail};
 use chassis::secret::Secret;
 use domain::limits;
-use rpc::v1::{CreateTenantRequest, ListTenantsRequest, Page, Tenant, UpdateTenantRequest};
+use rpc::v1::{
+    CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, Page, Tenant, UpdateTenantRequest,
+};
 use serde_json::{Value, json};
 
 /// Characters of a tenant's name in a table.
@@ -60,13 +62,21 @@ enum TenantCommand {
         /// Its name or its id.
         tenant: String,
     },
-    /// Change a tenant's limits.
+    /// Change a tenant's limits, or for how long its sessions are kept.
     Set(LimitArgs),
+    /// Delete a tenant with everything that belongs to it: sessions, files, projects, keys, costs. This cannot be undone.
+    Delete {
+        /// Its name or its id.
+        tenant: String,
+        /// Its name once more.
+        #[arg(long, value_name = "NAME")]
+        confirm: String,
+    },
 }
 
 /// `flotilla tenant set`.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["running_max", "weight"]))]
+#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["running_max", "weight", "keep_idle_days", "keep_archived_days"]))]
 struct LimitArgs {
     /// Its name or its id.
     tenant: String,
@@ -76,6 +86,12 @@ struct LimitArgs {
     /// Its share of the slots while other tenants also have work.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     weight: Option<u32>,
+    /// Days for which idle sessions are kept after their last change; 0: for ever.
+    #[arg(long, value_name = "DAYS")]
+    keep_idle_days: Option<u32>,
+    /// Days for which sessions are kept after they were archived; 0: for ever.
+    #[arg(long, value_name = "DAYS")]
+    keep_archived_days: Option<u32>,
 }
 
 pub(crate) async fn run(client: &Client, arguments: TenantArgs) -> Result<Exit> {
@@ -87,15 +103,31 @@ pub(crate) async fn run(client: &Client, arguments: TenantArgs) -> Result<Exit> 
         }
         TenantCommand::Ls => list(client).await?,
         TenantCommand::Show { tenant } => vec![get(client, &tenant).await?],
-        TenantCommand::Set(LimitArgs { tenant, running_max, weight }) => {
+        TenantCommand::Delete { tenant, confirm } => {
+            return delete(client, &tenant, confirm, arguments.json).await;
+        }
+        TenantCommand::Set(limits) => {
+            let LimitArgs { tenant, running_max, weight, keep_idle_days, keep_archived_days } = limits;
             let tenant_id = get(client, &tenant).await?.id;
             let (running_max, weight) = (running_max.unwrap_or_default(), weight.unwrap_or_default());
-            let request = UpdateTenantRequest { tenant_id, running_max, weight };
+            let request =
+                UpdateTenantRequest { tenant_id, running_max, weight, keep_idle_days, keep_archived_days };
             let update = async || client.tenants().update_tenant(request.clone()).await;
             call("change the tenant", update).await?.tenant.into_iter().collect()
         }
     };
     print(&tenants, arguments.json)?;
+    Ok(Exit::Done)
+}
+
+/// Deletes a tenant. Its keys stop working at once; its data goes in the background.
+async fn delete(client: &Client, named: &str, confirm: String, is_json: bool) -> Result<Exit> {
+    let Tenant { id, name, .. } = get(client, named).await?;
+    let request = DeleteTenantRequest { tenant_id: id.clone(), name: confirm };
+    call("delete the tenant", || async { client.tenants().delete_tenant(request.clone()).await }).await?;
+    let line = json!({"id": id, "is_deleted": true}).to_string();
+    let text = format!("{name} is deleted; its data is removed in the background");
+    out::line(if is_json { &line } else { &text })?;
     Ok(Exit::Done)
 }
 
@@ -131,18 +163,35 @@ fn print(tenants: &[Tenant], is_json: bool) -> Result<()> {
 }
 
 fn table(tenants: &[Tenant], paint: Paint) -> String {
-    let heading = ["TENANT", "ID", "RUNNING MAX", "SHARE"];
+    let heading = ["TENANT", "ID", "RUNNING", "SHARE", "KEPT"];
     let mut table = Table::new(heading.map(|name| (name, Side::Left)));
     for tenant in tenants {
         let (running_max, weight) = (tenant.running_max.to_string(), tenant.weight.to_string());
-        table.push([one_line(&tenant.name, NAME_CHARS), tenant.id.clone(), running_max, weight]);
+        table.push([
+            one_line(&tenant.name, NAME_CHARS),
+            tenant.id.clone(),
+            running_max,
+            weight,
+            kept(tenant),
+        ]);
     }
     table.text(paint)
+}
+
+/// For how many days idle and archived sessions are kept.
+fn kept(tenant: &Tenant) -> String {
+    let days = |days: Option<u32>| match days {
+        None => "-".to_owned(),
+        Some(0) => "ever".to_owned(),
+        Some(days) => format!("{days}d"),
+    };
+    format!("{}/{}", days(tenant.keep_idle_days), days(tenant.keep_archived_days))
 }
 
 fn to_json(tenant: &Tenant) -> Value {
     json!({
         "id": tenant.id, "name": tenant.name, "running_max": tenant.running_max, "weight": tenant.weight,
+        "keep_idle_days": tenant.keep_idle_days, "keep_archived_days": tenant.keep_archived_days,
         "created_at_ms": tenant.created_at_ms,
     })
 }
@@ -168,6 +217,9 @@ mod tests {
             ("create c", "create c"),
             ("set id-of-b --weight 3", "tenant id-of-b 0 3"),
             ("set a --running-max 7", "tenant id-of-a 7 0"),
+            ("set a --keep-idle-days 90", "tenant id-of-a 0 0 idle 90"),
+            ("set a --keep-archived-days 0", "tenant id-of-a 0 0 archived 0"),
+            ("delete b --confirm b", "delete tenant id-of-b b"),
         ] {
             let fake = Fake::default();
             assert_eq!(run(&fake.serve().await, parse(line).unwrap()).await.unwrap(), Exit::Done, "{line}");
@@ -175,7 +227,7 @@ mod tests {
         }
         let error = run(&Fake::default().serve().await, parse("show nobody").unwrap()).await.unwrap_err();
         assert_eq!(error.to_string(), "there is no tenant nobody; `flotilla tenant ls` lists them");
-        for wrong in ["set a", "set a --weight 0", "set --weight 1"] {
+        for wrong in ["set a", "set a --weight 0", "set --weight 1", "delete a"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -187,12 +239,14 @@ mod tests {
             id: "01a1fb3c-eb5f-7c1f-8a2f-7f6b0a4f8a11".to_owned(),
             running_max: 20,
             weight: 1,
+            keep_idle_days: Some(90),
+            keep_archived_days: None,
             created_at_ms: 0,
         };
         assert_eq!(
             table(&[tenant], Paint::Plain),
-            "TENANT  ID                                    RUNNING MAX  SHARE
-dev     01a1fb3c-eb5f-7c1f-8a2f-7f6b0a4f8a11  20           1
+            "TENANT  ID                                    RUNNING  SHARE  KEPT
+dev     01a1fb3c-eb5f-7c1f-8a2f-7f6b0a4f8a11  20       1      90d/-
 ",
         );
     }

@@ -64,9 +64,18 @@ impl TenantService for Fake {
     }
 
     async fn update_tenant(&self, request: Request<UpdateTenantRequest>) -> Answer<UpdateTenantResponse> {
-        let UpdateTenantRequest { tenant_id, running_max, weight } = request.into_inner();
-        self.order(format!("tenant {tenant_id} {running_max} {weight}"));
+        let UpdateTenantRequest { tenant_id, running_max, weight, keep_idle_days, keep_archived_days } =
+            request.into_inner();
+        let idle = keep_idle_days.map(|days| format!(" idle {days}")).unwrap_or_default();
+        let archived = keep_archived_days.map(|days| format!(" archived {days}")).unwrap_or_default();
+        self.order(format!("tenant {tenant_id} {running_max} {weight}{idle}{archived}"));
         Ok(Response::new(UpdateTenantResponse { tenant: Some(Tenant::default()) }))
+    }
+
+    async fn delete_tenant(&self, request: Request<DeleteTenantRequest>) -> Answer<DeleteTenantResponse> {
+        let DeleteTenantRequest { tenant_id, name } = request.into_inner();
+        self.order(format!("delete tenant {tenant_id} {name}"));
+        Ok(Response::new(DeleteTenantResponse {}))
     }
 
     async fn create_tenant(&self, request: Request<CreateTenantRequest>) -> Answer<CreateTenantResponse> {

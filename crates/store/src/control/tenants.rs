@@ -1,12 +1,24 @@
 //! Tenants and their keys, for the operator and for authentication.
 
+use super::retention::Retention;
 use crate::{
     Page, Store,
     error::{Entity, Error},
-    tenant::tenants::{self, Tenant},
+    tenant::tenants::{self, COLUMNS, Tenant},
 };
 use domain::{ids::TenantId, limits};
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
+
+/// A change of a tenant's limits. A `None` leaves the value unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TenantPatch {
+    /// Its maximum of concurrent loops.
+    pub running_max: Option<u32>,
+    /// Its share of the slots.
+    pub weight: Option<u32>,
+    /// For how many days its sessions are kept.
+    pub retention: Retention,
+}
 
 impl Store {
     /// Finds the tenant and the name of the key with this SHA-256; `None` for an unknown or revoked key.
@@ -14,13 +26,12 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn find_key(&self, secret_sha256: &[u8]) -> Result<Option<(Tenant, String)>, Error> {
-        let row = sqlx::query(
-            "select t.id, t.name, t.running_max, t.weight, t.created_at, k.name as key_name from api_key k join tenant t on t.id = k.tenant_id
-              where k.secret_sha256 = $1 and k.revoked_at is null",
-        )
-        .bind(secret_sha256)
-        .fetch_optional(&self.system)
-        .await?;
+        let sql = format!(
+            "select {COLUMNS}, key_name from tenant join (
+               select tenant_id, name as key_name from api_key where secret_sha256 = $1 and revoked_at is null) k on k.tenant_id = id
+              where deleted_at is null"
+        );
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(secret_sha256).fetch_optional(&self.system).await?;
         Ok(row
             .map(|row| Ok::<_, sqlx::Error>((tenants::from_row(&row)?, row.try_get("key_name")?)))
             .transpose()?)
@@ -31,15 +42,16 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn create_tenant(&self, id: TenantId, name: &str) -> Result<Tenant, Error> {
-        let row = sqlx::query(
+        let sql = format!(
             "insert into tenant (id, name, running_max) values ($1, $2, $3)
-             on conflict (name) do update set name = excluded.name returning id, name, running_max, weight, created_at",
-        )
-        .bind(id.0)
-        .bind(name)
-        .bind(i32::try_from(limits::TENANT_RUNNING_MAX).unwrap_or(i32::MAX))
-        .fetch_one(&self.system)
-        .await?;
+             on conflict (name) do update set name = excluded.name returning {COLUMNS}"
+        );
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .bind(id.0)
+            .bind(name)
+            .bind(i32::try_from(limits::TENANT_RUNNING_MAX).unwrap_or(i32::MAX))
+            .fetch_one(&self.system)
+            .await?;
         Ok(tenants::from_row(&row)?)
     }
 
@@ -48,38 +60,38 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn list_tenants(&self, page: &Page) -> Result<Vec<Tenant>, Error> {
-        let rows = sqlx::query(
-            "select id, name, running_max, weight, created_at from tenant where name > $1 order by name limit $2",
-        )
-        .bind(page.cursor.as_deref().unwrap_or_default())
-        .bind(page.limit())
-        .fetch_all(&self.system)
-        .await?;
+        let sql = format!(
+            "select {COLUMNS} from tenant where name > $1 and deleted_at is null order by name limit $2"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(page.cursor.as_deref().unwrap_or_default())
+            .bind(page.limit())
+            .fetch_all(&self.system)
+            .await?;
         Ok(rows.iter().map(tenants::from_row).collect::<Result<_, _>>()?)
     }
 
-    /// Changes a tenant's maximum of concurrent loops and its share of the slots; a `None` leaves the value
-    /// unchanged.
+    /// Changes the limits of a tenant.
     ///
     /// # Errors
     /// `NotFound`; `Db`.
-    pub async fn update_tenant(
-        &self,
-        tenant: TenantId,
-        running_max: Option<u32>,
-        weight: Option<u32>,
-    ) -> Result<Tenant, Error> {
+    pub async fn update_tenant(&self, tenant: TenantId, patch: TenantPatch) -> Result<Tenant, Error> {
         let number = |value: Option<u32>| value.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
-        let row = sqlx::query(
-            "update tenant set running_max = coalesce($2, running_max), weight = coalesce($3, weight)
-              where id = $1 returning id, name, running_max, weight, created_at",
-        )
-        .bind(tenant.0)
-        .bind(number(running_max))
-        .bind(number(weight))
-        .fetch_optional(&self.system)
-        .await?
-        .ok_or(Error::NotFound(Entity::Tenant))?;
+        let [idle_days, archived_days] = patch.retention.columns();
+        let sql = format!(
+            "update tenant set running_max = coalesce($2, running_max), weight = coalesce($3, weight),
+                    keep_idle_days = coalesce($4, keep_idle_days), keep_archived_days = coalesce($5, keep_archived_days)
+              where id = $1 and deleted_at is null returning {COLUMNS}"
+        );
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .bind(tenant.0)
+            .bind(number(patch.running_max))
+            .bind(number(patch.weight))
+            .bind(idle_days)
+            .bind(archived_days)
+            .fetch_optional(&self.system)
+            .await?
+            .ok_or(Error::NotFound(Entity::Tenant))?;
         Ok(tenants::from_row(&row)?)
     }
 }

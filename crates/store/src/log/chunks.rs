@@ -96,16 +96,22 @@ impl Store {
             .collect()
     }
 
-    /// Deletes the chunks of a session whose parts are complete.
+    /// Deletes the chunks of a session that a loop with this or a lower epoch stored: its parts are complete. Those of a successor stay.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn delete_chunks(&self, tenant: TenantId, session: &SessionId) -> Result<(), Error> {
+    pub async fn delete_chunks(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        epoch: u64,
+    ) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
         sqlx::query("set local synchronous_commit = off").execute(&mut *tx).await?;
-        sqlx::query("delete from part_chunk where tenant_id = $1 and session_id = $2")
+        sqlx::query("delete from part_chunk where tenant_id = $1 and session_id = $2 and epoch <= $3")
             .bind(tenant.0)
             .bind(session.as_str())
+            .bind(signed(epoch))
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;

@@ -6,7 +6,7 @@ use crate::{
     error::{Entity, Error},
 };
 use domain::{
-    event::StoredEvent,
+    event::{SUPERSEDED, StoredEvent},
     ids::{SessionId, TenantId},
     limits,
 };
@@ -73,8 +73,9 @@ impl Store {
         Pages { store: self.clone(), tenant, session, after: Some(after) }
     }
 
-    /// Returns at most `limit` events after `after`, fewer if they exceed `limits::EVENTS_PAGE_BYTES`, and at least one if there is
-    /// one.
+    /// Returns at most `limit` events after `after`, oldest first: fewer if they exceed `limits::EVENTS_PAGE_BYTES`, and at least one if
+    /// there is one. Old versions of messages and parts, which a compaction emptied, are left out; the newest event of a log is never one
+    /// of them.
     ///
     /// # Errors
     /// `Db`.
@@ -92,7 +93,8 @@ impl Store {
                from (select *, count(*) over () as candidates,
                             sum(octet_length(properties)) over (order by seq) - octet_length(properties) as bytes_before
                        from (select seq, epoch, id, kind, properties, at from session_event
-                              where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4 + 1) candidate) measured
+                              where tenant_id = $1 and session_id = $2 and seq > $3 and kind <> $6
+                              order by seq limit $4 + 1) candidate) measured
               where bytes_before < $5 order by seq limit $4",
         )
         .bind(tenant.0)
@@ -100,6 +102,7 @@ impl Store {
         .bind(signed(after))
         .bind(limit)
         .bind(limits::EVENTS_PAGE_BYTES)
+        .bind(SUPERSEDED)
         .fetch_all(&mut *tx)
         .await?;
         let candidates: i64 = rows.first().map_or(Ok(0), |row| row.try_get("candidates"))?;

@@ -52,13 +52,15 @@ pub enum RequestScope<'a> {
     Project(&'a ProjectId),
 }
 
-/// An answer of a person.
+/// An answer to a request.
 #[derive(Debug, Clone, Copy)]
 pub struct NewAnswer<'a> {
     /// The answer.
     pub answer: &'a Answer,
-    /// The name of the person.
+    /// The name of the person, or what answers in place of a person.
     pub by: &'a str,
+    /// The epoch of the loop that answers in place of a person; `None` for a person.
+    pub epoch: Option<u64>,
 }
 
 /// The result of answering a request.
@@ -187,7 +189,8 @@ impl Store {
     /// Answers a request, unless it has an answer or its deadline has passed.
     ///
     /// # Errors
-    /// `NotFound`; `Db`: answered or not; repeat the call to find out.
+    /// `NotFound`; `Fenced`: another worker owns the session of the loop that answers; `Db`: answered or not; repeat the call to find
+    /// out.
     pub async fn answer_request(
         &self,
         tenant: TenantId,
@@ -196,10 +199,13 @@ impl Store {
         event_id: &EventId,
         at: Timestamp,
     ) -> Result<AnswerOutcome, Error> {
-        let NewAnswer { answer, by } = new;
+        let NewAnswer { answer, by, epoch } = new;
         let mut tx = self.begin(tenant).await?;
         let session = get_session_of(&mut tx, tenant, id).await?;
         let run = control_row::lock(&mut tx, tenant, &session).await?;
+        if epoch.is_some_and(|epoch| epoch != run.epoch) {
+            return Err(Error::Fenced);
+        }
         let row = sqlx::query(
             "update request set answer = $3, answered_by = $4, answered_at = now()
               where tenant_id = $1 and id = $2 and answer is null

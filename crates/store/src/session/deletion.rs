@@ -3,11 +3,17 @@
 
 use crate::{
     Store, Tx,
-    column::{parse_id, timestamp, unsigned},
+    column::{milliseconds, parse_id, signed, timestamp, unsigned},
+    control::{
+        candidate::SessionRef,
+        removals::Removal,
+        retention::{self, Retention},
+    },
     error::Error,
     log::feed::Horizon,
     session::{
         control_row,
+        row::ParentCall,
         tree::{
             answers::{self, ChildAnswer},
             family,
@@ -21,7 +27,11 @@ use domain::{
     money::{Tokens, UsdPicos},
     session::{Info, InfoTime, WORKSPACE},
 };
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
+
+/// Time for which the gateway that deleted a session may remove its files before workers try it as well; milliseconds. Most removals take
+/// less than a second.
+const FIRST_ATTEMPT_MS: u64 = 5_000;
 
 /// The result of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +40,8 @@ pub struct Deletion {
     pub parent: Option<SessionId>,
     /// The session and all sessions below it, itself last.
     pub tombstones: Vec<Tombstone>,
+    /// Their files, which the sandbox must remove. Workers see to it if the caller does not.
+    pub removals: Vec<Removal>,
 }
 
 /// The record that remains of a deleted session.
@@ -93,21 +105,38 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn delete_session(&self, tenant: TenantId, id: &SessionId) -> Result<Deletion, Error> {
         let mut tx = self.begin(tenant).await?;
-        let call = family::lock_call(&mut tx, tenant, id).await?;
-        control_row::lock(&mut tx, tenant, id).await?;
-        family::lock_tree(&mut tx, tenant, id).await?;
-        if let Some((parent, call)) = &call {
-            let answer = ChildAnswer::failed(call, id, "The subtask's session was deleted.");
-            answers::deliver(&mut tx, tenant, parent, &answer).await?;
-        }
-        let tombstones = bury(&mut tx, tenant, id).await?;
-        sqlx::query("delete from session where tenant_id = $1 and id = $2")
-            .bind(tenant.0)
-            .bind(id.as_str())
-            .execute(&mut *tx)
-            .await?;
+        let call = lock_all(&mut tx, tenant, id).await?;
+        let deletion = delete(&mut tx, tenant, id, call).await?;
         tx.commit().await?;
-        Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones })
+        Ok(deletion)
+    }
+
+    /// Deletes a root session with its subtasks if it is kept for no longer. `None`: it is, because somebody has used it meanwhile.
+    ///
+    /// # Errors
+    /// `NotFound` or `Db`.
+    pub async fn expire_session(
+        &self,
+        session: &SessionRef,
+        platform: Retention,
+    ) -> Result<Option<Deletion>, Error> {
+        let SessionRef { tenant, session } = session;
+        let mut tx = self.begin(*tenant).await?;
+        let call = lock_all(&mut tx, *tenant, session).await?;
+        let [idle_days, archived_days] = platform.columns();
+        let sql = format!(
+            "select 1 from tenant t join session s on s.tenant_id = t.id
+               join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+              where t.id = $3 and s.id = $4 and {}",
+            retention::is_expired()
+        );
+        let expired = sqlx::query(AssertSqlSafe(sql)).bind(idle_days).bind(archived_days).bind(tenant.0);
+        if expired.bind(session.as_str()).fetch_optional(&mut *tx).await?.is_none() {
+            return Ok(None);
+        }
+        let deletion = delete(&mut tx, *tenant, session, call).await?;
+        tx.commit().await?;
+        Ok(Some(deletion))
     }
 
     /// Lists the sessions that were deleted in transactions since `since`, children before their parents. Tombstones are kept for `limits::TOMBSTONE_KEPT_MS`.
@@ -117,10 +146,10 @@ impl Store {
     pub async fn list_deleted(&self, tenant: TenantId, since: Horizon) -> Result<Vec<Tombstone>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
-            "select t.session_id, t.project_id, p.name as project_name, t.parent_id, t.event_seq, t.epoch, t.created_at,
-                    t.deleted_at
+            "select t.session_id, t.project_id, coalesce(p.name, t.project_name, '') as project_name, t.parent_id, t.event_seq,
+                    t.epoch, t.created_at, t.deleted_at
                from session_tombstone t
-               join project p on p.tenant_id = t.tenant_id and p.id = t.project_id
+               left join project p on p.tenant_id = t.tenant_id and p.id = t.project_id
               where t.tenant_id = $1 and t.xid >= $2::text::xid8
               order by t.deleted_at, t.created_at desc, t.session_id desc",
         )
@@ -132,6 +161,39 @@ impl Store {
     }
 }
 
+/// Locks a session, the parent that waits for it, and all sessions below it, from the root to the leaves. Returns the parent's call.
+async fn lock_all(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: &SessionId,
+) -> Result<Option<(family::Parent, ParentCall)>, Error> {
+    let call = family::lock_call(tx, tenant, id).await?;
+    control_row::lock(tx, tenant, id).await?;
+    family::lock_tree(tx, tenant, id).await?;
+    Ok(call)
+}
+
+/// Deletes a session that [`lock_all`] locked.
+async fn delete(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: &SessionId,
+    call: Option<(family::Parent, ParentCall)>,
+) -> Result<Deletion, Error> {
+    if let Some((parent, call)) = &call {
+        let answer = ChildAnswer::failed(call, id, "The subtask's session was deleted.");
+        answers::deliver(tx, tenant, parent, &answer).await?;
+    }
+    let tombstones = bury(tx, tenant, id).await?;
+    let removals = order_removals(tx, tenant, &tombstones).await?;
+    sqlx::query("delete from session where tenant_id = $1 and id = $2")
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .execute(&mut **tx)
+        .await?;
+    Ok(Deletion { parent: call.map(|(_, call)| call.session), tombstones, removals })
+}
+
 /// Inserts the tombstones of a session and all sessions below it. The transaction holds their control rows.
 async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombstone>, Error> {
     let rows = sqlx::query(
@@ -139,17 +201,18 @@ async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombs
            select id from session where tenant_id = $1 and id = $2
            union all
            select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
-         insert into session_tombstone (tenant_id, session_id, project_id, parent_id, event_seq, epoch, created_at)
-         select s.tenant_id, s.id, s.project_id, s.parent_id, r.event_seq, r.epoch, s.created_at
+         insert into session_tombstone (tenant_id, session_id, project_id, project_name, parent_id, event_seq, epoch, created_at)
+         select s.tenant_id, s.id, s.project_id, p.name, s.parent_id, r.event_seq, r.epoch, s.created_at
            from tree t join session s on s.tenant_id = $1 and s.id = t.id
            join session_run r on r.tenant_id = $1 and r.session_id = t.id
+           join project p on p.tenant_id = $1 and p.id = s.project_id
          -- Earlier versions let a client create a session again within a week.
          on conflict (tenant_id, session_id) do update
-           set project_id = excluded.project_id, parent_id = excluded.parent_id, event_seq = excluded.event_seq,
+           set project_id = excluded.project_id, project_name = excluded.project_name, parent_id = excluded.parent_id,
+               event_seq = excluded.event_seq,
                epoch = greatest(session_tombstone.epoch, excluded.epoch), created_at = excluded.created_at,
                deleted_at = excluded.deleted_at, xid = excluded.xid
-         returning session_id, project_id, parent_id, event_seq, epoch, created_at, deleted_at,
-           (select p.name from project p where p.tenant_id = $1 and p.id = session_tombstone.project_id) as project_name",
+         returning session_id, project_id, project_name, parent_id, event_seq, epoch, created_at, deleted_at",
     )
     .bind(tenant.0)
     .bind(id.as_str())
@@ -158,6 +221,36 @@ async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombs
     let mut tombstones = rows.iter().map(tombstone).collect::<Result<Vec<_>, _>>()?;
     tombstones.sort_by(|a, b| (b.created_at, &b.session).cmp(&(a.created_at, &a.session)));
     Ok(tombstones)
+}
+
+/// Stores which files the sandbox must remove. A loop that still runs is fenced, because its rows are gone; the epoch of the removal fences
+/// its calls to the sandbox as well.
+async fn order_removals(
+    tx: &mut Tx,
+    tenant: TenantId,
+    tombstones: &[Tombstone],
+) -> Result<Vec<Removal>, Error> {
+    let removal = |tombstone: &Tombstone| Removal {
+        tenant,
+        session: tombstone.session.clone(),
+        epoch: tombstone.epoch.saturating_add(1),
+    };
+    let removals: Vec<Removal> = tombstones.iter().map(removal).collect();
+    let sessions: Vec<&str> = removals.iter().map(|removal| removal.session.as_str()).collect();
+    let epochs: Vec<i64> = removals.iter().map(|removal| signed(removal.epoch)).collect();
+    sqlx::query(
+        "insert into node_removal (tenant_id, session_id, epoch, next_at)
+         select $1, session, epoch, now() + $4 * interval '1 millisecond' from unnest($2::text[], $3::bigint[]) as t (session, epoch)
+         on conflict (tenant_id, session_id) do update
+           set epoch = greatest(node_removal.epoch, excluded.epoch), next_at = excluded.next_at",
+    )
+    .bind(tenant.0)
+    .bind(&sessions)
+    .bind(&epochs)
+    .bind(milliseconds(FIRST_ATTEMPT_MS))
+    .execute(&mut **tx)
+    .await?;
+    Ok(removals)
 }
 
 fn tombstone(row: &PgRow) -> Result<Tombstone, Error> {

@@ -1,68 +1,94 @@
-//! Uploaded git bundles, named by their SHA-256 and stored in pieces of at most 1 MiB.
+//! Uploaded git bundles, named by their SHA-256 and stored in pieces. An upload has a name of its own until it is whole and checked, so two uploads
+//! of the same bundle never mix.
 
 use crate::{
     Store,
-    column::{signed, unsigned},
+    column::signed,
     error::{Entity, Error},
 };
 use domain::{ids::TenantId, limits};
 use sqlx::Row as _;
+use uuid::Uuid;
+
+/// Time between two notes that a bundle is needed; milliseconds. Far less than the time for which an unused bundle is kept.
+const USE_NOTED_MS: i64 = 60 * 60 * 1_000;
+
+/// An upload that is not whole yet. Its bytes are a bundle that nobody can name.
+#[derive(Debug, Clone)]
+pub struct Upload {
+    tenant: TenantId,
+    id: String,
+}
+
+/// What an upload turned out to be.
+#[derive(Debug, Clone, Copy)]
+pub struct UploadContent<'a> {
+    /// The SHA-256 of all bytes, as lowercase hexadecimal digits: the bundle's id.
+    pub sha256: &'a str,
+    /// The number of bytes.
+    pub size_bytes: u64,
+}
+
+impl UploadContent<'_> {
+    fn pieces(&self) -> u64 {
+        self.size_bytes.div_ceil(limits::BUNDLE_PIECE_BYTES as u64)
+    }
+}
 
 impl Store {
-    /// Says whether the whole bundle is stored.
+    /// Says whether the whole bundle is stored. If so, it is kept long enough for the caller to start a session from it.
     ///
     /// # Errors
     /// `Db`.
     pub async fn has_bundle(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
         let mut tx = self.begin(tenant).await?;
+        // Waits for a removal of the bundle, which the next statement then sees.
+        sqlx::query(
+            "update bundle set used_at = now()
+              where tenant_id = $1 and id = $2 and complete and used_at < now() - $3 * interval '1 millisecond'",
+        )
+        .bind(tenant.0)
+        .bind(id)
+        .bind(USE_NOTED_MS)
+        .execute(&mut *tx)
+        .await?;
         let row = sqlx::query("select 1 from bundle where tenant_id = $1 and id = $2 and complete")
             .bind(tenant.0)
             .bind(id)
             .fetch_optional(&mut *tx)
             .await?;
+        tx.commit().await?;
         Ok(row.is_some())
     }
 
-    /// Begins an upload or restarts it. New pieces replace those of an unfinished upload. A complete bundle stays as it is.
+    /// Begins an upload.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn begin_bundle(&self, tenant: TenantId, id: &str, size_bytes: u64) -> Result<(), Error> {
+    pub async fn begin_upload(&self, tenant: TenantId) -> Result<Upload, Error> {
+        let upload = Upload { tenant, id: format!("upload:{}", Uuid::now_v7()) };
         let mut tx = self.begin(tenant).await?;
-        sqlx::query(
-            "insert into bundle (tenant_id, id, size_bytes) values ($1, $2, $3)
-             on conflict (tenant_id, id) do update set size_bytes = excluded.size_bytes where not bundle.complete",
-        )
-        .bind(tenant.0)
-        .bind(id)
-        .bind(signed(size_bytes))
-        .execute(&mut *tx)
-        .await?;
+        sqlx::query("insert into bundle (tenant_id, id, size_bytes) values ($1, $2, 0)")
+            .bind(tenant.0)
+            .bind(&upload.id)
+            .execute(&mut *tx)
+            .await?;
         tx.commit().await?;
-        Ok(())
+        Ok(upload)
     }
 
-    /// Stores one piece, counted from 0. All pieces except the last have `limits::BUNDLE_PIECE_BYTES` bytes. The pieces of a
-    /// complete bundle stay as they are.
+    /// Stores one piece, counted from 0. All pieces except the last have `limits::BUNDLE_PIECE_BYTES` bytes.
     ///
     /// # Errors
-    /// `Db`.
-    pub async fn put_bundle_piece(
-        &self,
-        tenant: TenantId,
-        id: &str,
-        piece: i32,
-        data: &[u8],
-    ) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
+    /// `Db`, also for an upload that was removed because it took too long.
+    pub async fn put_upload_piece(&self, upload: &Upload, piece: i32, data: &[u8]) -> Result<(), Error> {
+        let mut tx = self.begin(upload.tenant).await?;
         sqlx::query(
-            "insert into bundle_piece (tenant_id, bundle_id, piece, data)
-             select $1, $2, $3, $4 where not exists
-               (select 1 from bundle where tenant_id = $1 and id = $2 and complete)
+            "insert into bundle_piece (tenant_id, bundle_id, piece, data) values ($1, $2, $3, $4)
              on conflict (tenant_id, bundle_id, piece) do update set data = excluded.data",
         )
-        .bind(tenant.0)
-        .bind(id)
+        .bind(upload.tenant.0)
+        .bind(&upload.id)
         .bind(piece)
         .bind(data)
         .execute(&mut *tx)
@@ -71,40 +97,67 @@ impl Store {
         Ok(())
     }
 
-    /// Marks a bundle as complete: every byte is stored and checked.
+    /// Turns an upload into a bundle. If the tenant has this bundle already, the upload is removed. The caller has checked the hash.
     ///
     /// # Errors
-    /// `Db`.
-    pub async fn complete_bundle(&self, tenant: TenantId, id: &str) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
-        sqlx::query("update bundle set complete = true where tenant_id = $1 and id = $2")
-            .bind(tenant.0)
-            .bind(id)
+    /// `NotFound`: the upload was removed because it took too long. `Db`: done or not.
+    pub async fn finish_upload(&self, upload: &Upload, content: UploadContent<'_>) -> Result<(), Error> {
+        let mut tx = self.begin(upload.tenant).await?;
+        // Earlier versions stored the pieces of an unfinished upload under the id of its bundle.
+        sqlx::query("delete from bundle where tenant_id = $1 and id = $2 and not complete")
+            .bind(upload.tenant.0)
+            .bind(content.sha256)
+            .execute(&mut *tx)
+            .await?;
+        let inserted = sqlx::query(
+            "insert into bundle (tenant_id, id, size_bytes, complete) values ($1, $2, $3, true) on conflict do nothing",
+        )
+        .bind(upload.tenant.0)
+        .bind(content.sha256)
+        .bind(signed(content.size_bytes))
+        .execute(&mut *tx)
+        .await?;
+        if inserted.rows_affected() > 0 {
+            // The bytes themselves stay where they are.
+            let moved =
+                sqlx::query("update bundle_piece set bundle_id = $3 where tenant_id = $1 and bundle_id = $2")
+                    .bind(upload.tenant.0)
+                    .bind(&upload.id)
+                    .bind(content.sha256)
+                    .execute(&mut *tx)
+                    .await?;
+            if moved.rows_affected() != content.pieces() {
+                return Err(Error::NotFound(Entity::Bundle));
+            }
+        }
+        sqlx::query("delete from bundle where tenant_id = $1 and id = $2")
+            .bind(upload.tenant.0)
+            .bind(&upload.id)
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
         Ok(())
     }
 
-    /// Returns the size of a complete bundle, in bytes.
+    /// Removes an upload with its pieces.
     ///
     /// # Errors
-    /// `NotFound` or `Db`.
-    pub async fn get_bundle_size(&self, tenant: TenantId, id: &str) -> Result<u64, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query("select size_bytes from bundle where tenant_id = $1 and id = $2 and complete")
-            .bind(tenant.0)
-            .bind(id)
-            .fetch_optional(&mut *tx)
-            .await?
-            .ok_or(Error::NotFound(Entity::Bundle))?;
-        Ok(unsigned(row.try_get("size_bytes")?))
+    /// `Db`: removed or not.
+    pub async fn discard_upload(&self, upload: &Upload) -> Result<(), Error> {
+        let mut tx = self.begin(upload.tenant).await?;
+        sqlx::query("delete from bundle where tenant_id = $1 and id = $2 and not complete")
+            .bind(upload.tenant.0)
+            .bind(&upload.id)
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
     }
 
     /// Returns one piece; `None` after the last.
     ///
     /// # Errors
-    /// An earlier, failed upload may have left pieces after the end.
+    /// `Db`.
     pub async fn find_bundle_piece(
         &self,
         tenant: TenantId,
@@ -120,7 +173,7 @@ impl Store {
         .bind(tenant.0)
         .bind(id)
         .bind(piece)
-        // An earlier upload that failed may have left pieces after the end.
+        // In earlier versions an upload that failed could leave pieces after the end.
         .bind(signed(limits::BUNDLE_PIECE_BYTES as u64))
         .fetch_optional(&mut *tx)
         .await?;

@@ -3,10 +3,11 @@
 use crate::{
     Store,
     column::timestamp,
+    control::retention::Retention,
     error::{Entity, Error},
 };
 use domain::ids::{TenantId, Timestamp};
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 /// A customer: the owner of sessions, keys and projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Tenant {
     pub running_max: u32,
     /// Its share of the slots while other tenants also have work.
     pub weight: u32,
+    /// For how long its sessions are kept, where that differs from the platform.
+    pub retention: Retention,
     /// When it was created.
     pub created_at: Timestamp,
 }
@@ -30,18 +33,31 @@ pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Tenant, sqlx::Erro
         name: row.try_get("name")?,
         running_max: u32::try_from(row.try_get::<i32, _>("running_max")?).unwrap_or(0),
         weight: u32::try_from(row.try_get::<i32, _>("weight")?).unwrap_or(1),
+        retention: Retention {
+            idle_days: days(row, "keep_idle_days")?,
+            archived_days: days(row, "keep_archived_days")?,
+        },
         created_at: timestamp(row.try_get("created_at")?),
     })
+}
+
+/// The columns that [`from_row`] reads.
+pub(crate) const COLUMNS: &str =
+    "id, name, running_max, weight, keep_idle_days, keep_archived_days, created_at";
+
+fn days(row: &sqlx::postgres::PgRow, column: &str) -> Result<Option<u32>, sqlx::Error> {
+    Ok(row.try_get::<Option<i32>, _>(column)?.and_then(|days| u32::try_from(days).ok()))
 }
 
 impl Store {
     /// Returns the tenant.
     ///
     /// # Errors
-    /// `NotFound` or `Db`.
+    /// `NotFound`, also if it is deleted; `Db`.
     pub async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query("select id, name, running_max, weight, created_at from tenant where id = $1")
+        let sql = format!("select {COLUMNS} from tenant where id = $1 and deleted_at is null");
+        let row = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant.0)
             .fetch_optional(&mut *tx)
             .await?

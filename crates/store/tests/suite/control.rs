@@ -2,4 +2,6 @@
 
 mod operator;
 mod queue;
+mod retention;
+mod upkeep;
 mod workers;

@@ -25,6 +25,7 @@ use store::{
         sessions::{Filter, Patch},
         tree::children::Dispatch,
     },
+    tenant::bundles::UploadContent,
 };
 use testkit::{database::connect, sample::NOW};
 use uuid::Uuid;
@@ -39,9 +40,9 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     world.store.append(&running.write(1), &changes, 0, Progress::None, NOW).await.unwrap();
     let (store, tenant) = (&world.store, world.tenant);
     store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
-    store.begin_bundle(tenant, "b1", 4).await.unwrap();
-    store.put_bundle_piece(tenant, "b1", 0, b"data").await.unwrap();
-    store.complete_bundle(tenant, "b1").await.unwrap();
+    let upload = store.begin_upload(tenant).await.unwrap();
+    store.put_upload_piece(&upload, 0, b"data").await.unwrap();
+    store.finish_upload(&upload, UploadContent { sha256: "b1", size_bytes: 4 }).await.unwrap();
     let part_id = PartId::make(&mut world.sample.ids, NOW);
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     store.append_chunk(tenant, &running.session, 1, &chunk).await.unwrap();
@@ -58,12 +59,12 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     (world, running, stranger)
 }
 
-/// Lists every table except the migrations' own and `worker`, which has no tenant. New tables are included automatically.
+/// Lists every table except the migrations' own, and `worker` and `chore`, which have no tenant. New tables are included automatically.
 async fn tables(world: &World) -> Vec<String> {
     let rows = sqlx::query(
         "select relname::text as name, relrowsecurity and relforcerowsecurity as walled from pg_class
           where relkind = 'r' and relnamespace = 'public'::regnamespace
-            and relname not in ('_sqlx_migrations', 'worker') order by relname",
+            and relname not in ('_sqlx_migrations', 'worker', 'chore') order by relname",
     )
     .fetch_all(&mut connect(&world.database.migrator_url).await)
     .await
@@ -129,7 +130,9 @@ async fn a_tenant_cannot_write_for_another() {
         assert_eq!(refusal(&mut connection, insert).await, NOT_ALLOWED, "{table}");
         assert_eq!(refusal(&mut connection, change).await, NOT_ALLOWED, "{table}");
     }
-    assert_eq!(refusal(&mut connection, "select * from worker".to_owned()).await, NOT_ALLOWED);
+    for table in ["worker", "chore"] {
+        assert_eq!(refusal(&mut connection, format!("select * from {table}")).await, NOT_ALLOWED, "{table}");
+    }
     assert_eq!(refusal(&mut connection, "set role flotilla_system".to_owned()).await, NOT_ALLOWED);
 }
 
@@ -165,7 +168,6 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     ));
     assert!(matches!(store.get_project(stranger, &world.project).await, Err(Error::NotFound(_))));
     assert_eq!(store.find_projects(stranger, &[&world.project]).await.unwrap(), []);
-    assert!(matches!(store.get_bundle_size(stranger, "b1").await, Err(Error::NotFound(_))));
     assert_eq!(store.find_bundle_piece(stranger, "b1", 0).await.unwrap(), None);
     assert!(!store.has_bundle(stranger, "b1").await.unwrap());
     assert_eq!(store.list_sessions(stranger, &Filter::default(), &Page::default()).await.unwrap(), []);
@@ -228,7 +230,8 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;
     assert_eq!(report.unwrap(), None);
     let answer = &Answer::Always { scope: domain::policy::permission::Scope::Tenant };
-    let reply = NewAnswer { answer, by: "stranger" };
+    assert!(matches!(store.abort_below_fenced(&fence, "a1").await.as_deref(), Ok([])));
+    let reply = NewAnswer { answer, by: "stranger", epoch: None };
     let answered = store.answer_request(stranger, &open[0].request.id, reply, &event, NOW).await;
     assert!(matches!(answered, Err(Error::NotFound(Entity::Request))), "{answered:?}");
     let notice = Notice { reason: "stranger", event_ids: events, at: NOW };
@@ -241,7 +244,7 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     store.refuse(&fence, "stranger").await.unwrap();
     store.hand_over(&fence).await.unwrap();
     store.fail_attempt(stranger, &session, 1).await.unwrap();
-    store.delete_chunks(stranger, &session).await.unwrap();
+    store.delete_chunks(stranger, &session, 1).await.unwrap();
     // The session of one tenant cannot belong to a project of another.
     new.project_id = world.project.clone();
     assert!(matches!(

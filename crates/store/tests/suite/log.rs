@@ -1,6 +1,7 @@
 //! The log: fenced writes, events, messages and their readers.
 
 mod chunks;
+mod compaction;
 mod edits;
 mod events;
 mod execs;

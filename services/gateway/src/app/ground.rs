@@ -1,5 +1,6 @@
 //! Common parts of the use cases: the handle, pages of lists, checks, and waking a session.
 
+pub(crate) mod bundle_writer;
 pub(crate) mod checks;
 pub(crate) mod gateway;
 pub(crate) mod page;

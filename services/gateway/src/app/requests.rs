@@ -124,7 +124,7 @@ pub(crate) async fn answer(
     let (tenant, event) = (account.tenant, state.id(EventId::make));
     let answered = state
         .store
-        .answer_request(tenant, id, NewAnswer { answer, by: principal.name() }, &event, now())
+        .answer_request(tenant, id, NewAnswer { answer, by: principal.name(), epoch: None }, &event, now())
         .await;
     let missing = match id {
         Id::Permission(_) => Entity::Permission,

@@ -11,16 +11,23 @@ use crate::{
 };
 use bus::queue::Share;
 use domain::{ids::TenantId, limits};
-use store::tenant::{keys::Key, tenants::Tenant};
+use store::{
+    control::{retention::Retention, tenants::TenantPatch},
+    tenant::{keys::Key, tenants::Tenant},
+};
 
 /// Largest weight of a tenant; the least is 1.
 const TENANT_WEIGHT_MAX: u32 = 1_000;
+/// Most days for which a tenant keeps sessions, unless it keeps them for ever: a hundred years.
+const KEEP_DAYS_MAX: u32 = 36_500;
 
 /// The operator's change of a tenant. 0 leaves a limit unchanged.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TenantChange {
     pub(crate) running_max: u32,
     pub(crate) weight: u32,
+    /// `None` leaves the number of days unchanged; 0: for ever.
+    pub(crate) retention: Retention,
 }
 
 /// Creates a tenant, or returns the existing one with this name.
@@ -50,7 +57,13 @@ pub(crate) async fn update(
     let (state, id) = (&gateway.state, parse(id)?);
     let running_max = check_limit("running_max", change.running_max, limits::TENANT_RUNNING_MOST)?;
     let weight = check_limit("weight", change.weight, TENANT_WEIGHT_MAX)?;
-    let tenant = state.store.update_tenant(id, running_max, weight).await?;
+    let retention = change.retention;
+    for (name, days) in
+        [("keep_idle_days", retention.idle_days), ("keep_archived_days", retention.archived_days)]
+    {
+        check_limit(name, days.unwrap_or_default(), KEEP_DAYS_MAX)?;
+    }
+    let tenant = state.store.update_tenant(id, TenantPatch { running_max, weight, retention }).await?;
     gateway.forget_keys();
     let share = Share { running_max: tenant.running_max, weight: tenant.weight };
     if let Err(error) = state.bus.set_share(id, share).await {
@@ -58,6 +71,31 @@ pub(crate) async fn update(
         tracing::warn!(error, "cannot set the tenant's share in Redis; its next prompt will set it");
     }
     Ok(tenant)
+}
+
+/// Deletes a tenant with everything that belongs to it. `name` is the tenant's name once more, so that nobody deletes another one by mistake.
+///
+/// # Errors
+/// `operator_only`, `tenant_missing`, `tenant_not_found`, `tenant_name_wrong`, `store_unavailable`.
+// Continues in worker::upkeep::tenants, which removes the data.
+pub(crate) async fn delete(
+    gateway: &Gateway,
+    principal: &Principal,
+    id: &str,
+    name: &str,
+) -> Result<(), Error> {
+    principal.require(Scope::Operate)?;
+    let tenant = gateway.state.store.get_tenant(parse(id)?).await?;
+    if tenant.name != name {
+        let message = "this is not the name of the tenant; repeat the name to delete the tenant";
+        return Err(Invalid::TenantName.because(message));
+    }
+    let deleted = gateway.state.store.delete_tenant(tenant.id).await;
+    // Also if the outcome is in doubt.
+    gateway.forget_keys();
+    deleted?;
+    tracing::info!(tenant.id = %tenant.id, "an operator deleted a tenant");
+    Ok(())
 }
 
 fn check_limit(name: &str, value: u32, max: u32) -> Result<Option<u32>, Error> {

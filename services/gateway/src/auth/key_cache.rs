@@ -68,6 +68,7 @@ impl KeyCache {
 mod tests {
     use super::*;
     use domain::ids::{TenantId, Timestamp};
+    use store::control::retention::Retention;
 
     fn owner(name: &str) -> KeyOwner {
         let tenant = Tenant {
@@ -75,6 +76,7 @@ mod tests {
             name: "acme".to_owned(),
             running_max: 1,
             weight: 1,
+            retention: Retention::default(),
             created_at: Timestamp(0),
         };
         KeyOwner { tenant, name: name.to_owned() }

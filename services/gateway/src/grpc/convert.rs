@@ -276,6 +276,8 @@ pub(super) fn tenant(tenant: Tenant) -> v1::Tenant {
         created_at_ms: tenant.created_at.0,
         running_max: tenant.running_max,
         weight: tenant.weight,
+        keep_idle_days: tenant.retention.idle_days,
+        keep_archived_days: tenant.retention.archived_days,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{convert, service::Service, status::respond};
 use crate::app::tenants::{self, TenantChange};
 use rpc::v1::{self, tenant_service_server::TenantService};
+use store::control::retention::Retention;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -22,10 +23,23 @@ impl TenantService for Service {
         request: Request<v1::UpdateTenantRequest>,
     ) -> Result<Response<v1::UpdateTenantResponse>, Status> {
         let principal = self.operator(&request)?;
-        let v1::UpdateTenantRequest { tenant_id, running_max, weight } = request.into_inner();
-        let change = TenantChange { running_max, weight };
+        let v1::UpdateTenantRequest { tenant_id, running_max, weight, keep_idle_days, keep_archived_days } =
+            request.into_inner();
+        let retention = Retention { idle_days: keep_idle_days, archived_days: keep_archived_days };
+        let change = TenantChange { running_max, weight, retention };
         respond(tenants::update(&self.0, &principal, &tenant_id, change).await, |tenant| {
             v1::UpdateTenantResponse { tenant: Some(convert::tenant(tenant)) }
+        })
+    }
+
+    async fn delete_tenant(
+        &self,
+        request: Request<v1::DeleteTenantRequest>,
+    ) -> Result<Response<v1::DeleteTenantResponse>, Status> {
+        let principal = self.operator(&request)?;
+        let v1::DeleteTenantRequest { tenant_id, name } = request.into_inner();
+        respond(tenants::delete(&self.0, &principal, &tenant_id, &name).await, |()| {
+            v1::DeleteTenantResponse {}
         })
     }
 

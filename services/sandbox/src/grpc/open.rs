@@ -6,8 +6,9 @@ use crate::{
     session::state::Session,
     workspace::{open, source},
 };
-use domain::limits;
+use domain::{limits, text};
 use rpc::v1::{self, open_workspace_request::Part};
+use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tonic::Streaming;
 
@@ -36,7 +37,7 @@ pub(super) async fn read(
         ));
     }
     let file = open::upload_path(session).await?;
-    if let Err(error) = receive(&file, parts).await {
+    if let Err(error) = receive(&file, &header.bundle_sha256, parts).await {
         drop(tokio::fs::remove_file(&file).await);
         return Err(error);
     }
@@ -45,12 +46,13 @@ pub(super) async fn read(
 
 async fn receive(
     file: &std::path::Path,
+    sha256: &str,
     parts: &mut Streaming<v1::OpenWorkspaceRequest>,
 ) -> Result<(), Error> {
     let failed = || Error::io("keep the upload");
     let mut options = tokio::fs::OpenOptions::new();
     let mut out = options.write(true).create_new(true).mode(0o644).open(file).await.map_err(failed())?;
-    let mut total = 0;
+    let (mut total, mut hash) = (0, Sha256::new());
     loop {
         let message = parts.message().await.map_err(|status| {
             Error::refused(Code::BundleInvalid, format!("the upload was interrupted: {}", status.message()))
@@ -64,6 +66,7 @@ async fn receive(
                         format!("the bundle is too large; the limit is {} bytes", limits::BUNDLE_BYTES_MAX);
                     return Err(Error::refused(Code::BundleTooLarge, text));
                 }
+                hash.update(&data);
                 out.write_all(&data).await.map_err(failed())?;
             }
             Some(Some(Part::Header(_)) | None) => {
@@ -71,5 +74,12 @@ async fn receive(
             }
         }
     }
-    out.flush().await.map_err(failed())
+    out.flush().await.map_err(failed())?;
+    if !sha256.is_empty() && text::hex(&hash.finalize()) != sha256 {
+        return Err(Error::refused(
+            Code::BundleInvalid,
+            "the bundle is incomplete or damaged; upload it again",
+        ));
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::{
     call::to_status,
-    exec, guidance, open,
+    exec, guidance, machine, open,
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
 };
 use crate::{
@@ -333,6 +333,23 @@ impl SandboxService for Server {
             Ok(Box::pin(ReceiverStream::new(answers)) as Self::ExportWorkspaceStream)
         })
         .await
+    }
+
+    async fn list_workspaces(
+        &self,
+        request: Request<v1::ListWorkspacesRequest>,
+    ) -> Result<Response<v1::ListWorkspacesResponse>, Status> {
+        let listed = machine::list(&self.sessions, request.into_inner().cursor).await;
+        listed.map(Response::new).map_err(|error| to_status("list_workspaces", &error))
+    }
+
+    async fn close_tenant(
+        &self,
+        request: Request<v1::CloseTenantRequest>,
+    ) -> Result<Response<v1::CloseTenantResponse>, Status> {
+        let closed = machine::close(&self.sessions, &request.get_ref().tenant_id).await;
+        let response = |()| Response::new(v1::CloseTenantResponse {});
+        closed.map(response).map_err(|error| to_status("close_tenant", &error))
     }
 
     async fn get_isolation(

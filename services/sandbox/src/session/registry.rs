@@ -1,7 +1,8 @@
 //! The sessions of this machine.
 
-use super::{shared::Shared, state::Session};
+use super::{inventory, shared::Shared, state::Session};
 use crate::{
+    code::Code,
     config::Config,
     disk::{
         host::HostDisk,
@@ -11,16 +12,16 @@ use crate::{
     },
     error::Error,
     isolation::{launch::Launcher, walls::Wall},
-    layout::{Key, Layout},
+    layout::{self, Key, Layout},
     workspace::{helper::Helpers, meta::Meta},
 };
 use chassis::tasks::Tasks;
-use domain::limits;
+use domain::{ids::TenantId, limits};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::sync::Semaphore;
@@ -35,6 +36,8 @@ pub struct Sessions {
     /// What they share.
     pub shared: Arc<Shared>,
     sessions: Mutex<HashMap<Key, Arc<Session>>>,
+    /// The tenants that were deleted: a call that comes late must not bring anything of them back.
+    closed: Mutex<HashSet<TenantId>>,
 }
 
 impl Sessions {
@@ -49,7 +52,7 @@ impl Sessions {
         tasks: Tasks,
         shutdown: CancellationToken,
     ) -> io::Result<Self> {
-        forget_old_fences(&layout.fences())?;
+        let closed = closed_tenants(&layout.closed())?;
         let slots = used_slots(&layout.workspaces())?;
         let limit = Space { bytes: config.disk_bytes, inodes: config.inodes };
         let host = HostDisk::new(layout.root().to_owned(), config.reserve_bytes);
@@ -69,18 +72,79 @@ impl Sessions {
             shutdown,
             config,
         };
-        Ok(Self { shared: Arc::new(shared), sessions: Mutex::default() })
+        Ok(Self { shared: Arc::new(shared), sessions: Mutex::default(), closed: Mutex::new(closed) })
     }
 
     /// Returns a session. Every valid id names one, which may be empty.
     ///
     /// # Errors
-    /// `argument_invalid` when an id is malformed.
+    /// `argument_invalid` when an id is malformed; `tenant_closed`.
     pub fn get(&self, tenant: &str, session: &str) -> Result<Arc<Session>, Error> {
         let key = Key::parse(tenant, session)?;
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock(&self.closed).contains(&key.tenant) {
+            return Err(Error::refused(Code::TenantClosed, "the tenant was deleted"));
+        }
+        Ok(self.find_or_insert(key))
+    }
+
+    /// Refuses all calls for a tenant from now on, also after a restart, and returns its sessions. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn close(&self, tenant: TenantId) -> io::Result<Vec<Arc<Session>>> {
+        layout::replace(&self.shared.layout.closed().join(tenant.to_string()), b"")?;
+        lock(&self.closed).insert(tenant);
+        let on_disk = inventory::of_tenant(&self.shared.layout, tenant)?;
+        let mut keys: HashSet<Key> = on_disk.into_iter().collect();
+        keys.extend(lock(&self.sessions).keys().filter(|key| key.tenant == tenant).cloned());
+        Ok(keys.into_iter().map(|key| self.find_or_insert(key)).collect())
+    }
+
+    /// Forgets the sessions of a tenant whose files are gone.
+    pub fn forget(&self, tenant: TenantId) {
+        lock(&self.sessions).retain(|key, _| key.tenant != tenant);
+    }
+
+    /// Removes fences that were last raised, and marks of deleted tenants that were made, so long ago that no caller of a lower epoch can
+    /// be left. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn forget_old_fences(&self) -> io::Result<()> {
+        let layout = &self.shared.layout;
+        for tenant in std::fs::read_dir(layout.fences())? {
+            for fence in std::fs::read_dir(tenant?.path())? {
+                self.forget_old_fence(&fence?.path())?;
+            }
+        }
+        for mark in std::fs::read_dir(layout.closed())? {
+            let path = mark?.path();
+            if is_old(&path)? {
+                std::fs::remove_file(&path)?;
+                let tenant =
+                    path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+                lock(&self.closed).retain(|closed| Some(*closed) != tenant);
+            }
+        }
+        Ok(())
+    }
+
+    /// A fence is raised only by a session in memory. While the map is locked and the session is not in it, no call can raise it.
+    fn forget_old_fence(&self, path: &Path) -> io::Result<()> {
+        if !is_old(path)? {
+            return Ok(());
+        }
+        let sessions = lock(&self.sessions);
+        if is_old(path)? && !sessions.keys().any(|key| self.shared.layout.fence(key) == path) {
+            std::fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+
+    fn find_or_insert(&self, key: Key) -> Arc<Session> {
+        let mut sessions = lock(&self.sessions);
         if let Some(session) = sessions.get(&key) {
-            return Ok(Arc::clone(session));
+            return Arc::clone(session);
         }
         if sessions.len() >= REMEMBERED_MAX {
             // A session with a running sandbox is held by its task.
@@ -88,23 +152,27 @@ impl Sessions {
         }
         let session = Arc::new(Session::new(key.clone(), Arc::clone(&self.shared)));
         sessions.insert(key, Arc::clone(&session));
-        Ok(session)
+        session
     }
 }
 
-/// Removes fences that were last raised so long ago that no caller of a lower epoch can be left.
-fn forget_old_fences(fences: &Path) -> io::Result<()> {
-    let age_max = Duration::from_millis(limits::SANDBOX_FENCE_KEPT_MS);
-    for tenant in std::fs::read_dir(fences)? {
-        for fence in std::fs::read_dir(tenant?.path())? {
-            let fence = fence?;
-            // A time in the future gives an error, and the fence stays.
-            if fence.metadata()?.modified()?.elapsed().is_ok_and(|age| age > age_max) {
-                std::fs::remove_file(fence.path())?;
-            }
-        }
+/// The tenants that were deleted.
+fn closed_tenants(directory: &Path) -> io::Result<HashSet<TenantId>> {
+    let mut tenants = HashSet::new();
+    for entry in std::fs::read_dir(directory)? {
+        tenants.extend(entry?.file_name().to_str().and_then(|name| name.parse::<TenantId>().ok()));
     }
-    Ok(())
+    Ok(tenants)
+}
+
+/// Whether a file was written so long ago that no caller of that time can be left. A time in the future counts as now.
+fn is_old(path: &Path) -> io::Result<bool> {
+    let age_max = Duration::from_millis(limits::SANDBOX_FENCE_KEPT_MS);
+    match std::fs::metadata(path).and_then(|metadata| metadata.modified()) {
+        Ok(modified) => Ok(modified.elapsed().is_ok_and(|age| age > age_max)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn used_slots(workspaces: &Path) -> io::Result<BTreeSet<u32>> {
@@ -115,4 +183,9 @@ fn used_slots(workspaces: &Path) -> io::Result<BTreeSet<u32>> {
         }
     }
     Ok(slots)
+}
+
+/// A poisoned collection is still consistent: no code panics between two changes of it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

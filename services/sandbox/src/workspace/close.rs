@@ -1,9 +1,13 @@
 //! The end of a workspace.
 
 use super::{helper::Task, meta::TREE};
-use crate::{error::Error, isolation::launch::Mount, session::state::Session};
-use domain::limits;
-use std::{io, path::Path, time::Duration};
+use crate::{
+    error::Error,
+    isolation::launch::Mount,
+    session::{registry::Sessions, state::Session},
+};
+use domain::{ids::TenantId, limits};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 const REMOVE_SCRIPT: &str = "cd /workspace && chmod -R u+rwX . 2>/dev/null; find . -mindepth 1 -delete";
 
@@ -48,6 +52,25 @@ pub async fn run(session: &Session) -> Result<(), Error> {
     }
     drop((files, current));
     session.terminals.clear().await;
+    Ok(())
+}
+
+/// Ends every process of a deleted tenant, and deletes all that the machine has of it. From now on every call for the tenant is refused.
+///
+/// # Errors
+/// Those of the file system; the next call deletes the rest.
+pub async fn run_for_tenant(sessions: &Arc<Sessions>, tenant: TenantId) -> Result<(), Error> {
+    let registry = Arc::clone(sessions);
+    let closed = tokio::task::spawn_blocking(move || registry.close(tenant)).await;
+    let closed = closed.unwrap_or_else(|error| Err(io::Error::other(error)));
+    for session in closed.map_err(Error::io("close the tenant"))? {
+        run(&session).await?;
+    }
+    let layout = &sessions.shared.layout;
+    for parent in [layout.workspaces(), layout.all_execs(), layout.fences()] {
+        remove(&parent.join(tenant.to_string())).await?;
+    }
+    sessions.forget(tenant);
     Ok(())
 }
 

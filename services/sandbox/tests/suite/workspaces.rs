@@ -172,3 +172,53 @@ async fn a_server_that_does_not_answer_is_named() {
     assert!(status.message().contains("localhost"), "{status:?}");
     assert_eq!(code::<()>(Err(status)), "repository_unreachable");
 }
+
+#[tokio::test]
+async fn a_machine_lists_what_it_has_of_each_session() {
+    let (_directory, machine, session) = fresh(&[]).await;
+    let child = session.child();
+    child.sh("echo x > file").await;
+    let request = v1::ListWorkspacesRequest::default();
+    let answer = machine.client.clone().list_workspaces(request).await.unwrap().into_inner();
+    assert_eq!(answer.next_cursor, "");
+    let mut listed = answer.workspaces;
+    listed.sort_by_key(|stored| !stored.has_files);
+    let listed: Vec<_> = listed.iter().map(|it| (it.session_id.as_str(), it.has_files, it.epoch)).collect();
+    assert_eq!(listed, [(session.id.as_str(), true, 1), (child.id.as_str(), false, 1)]);
+}
+
+#[tokio::test]
+async fn nothing_of_a_closed_tenant_stays_or_comes_back() {
+    let (directory, machine, session) = fresh(&[]).await;
+    let child = session.child();
+    child.sh("echo x > file").await;
+    let other = machine.empty_session().await;
+    session.start(session.command("left", "sleep 1000")).await.unwrap();
+    let request = || v1::CloseTenantRequest { tenant_id: session.tenant.clone() };
+    machine.client.clone().close_tenant(request()).await.unwrap();
+    let tenant = session.tenant.replace('-', "");
+    for kind in ["ws", "execs", "fence"] {
+        assert!(!directory.path().join("data").join(kind).join(&tenant).exists(), "{kind}");
+    }
+    assert_eq!(code(session.open(WorkspaceHeader::default(), Vec::new()).await), "tenant_closed");
+    assert_eq!(code(child.read("file").await), "tenant_closed");
+    machine.client.clone().close_tenant(request()).await.unwrap();
+    assert_eq!(other.sh("echo here").await, "here", "other tenants keep theirs");
+
+    machine.stop().await;
+    let machine = Machine::start(directory.path()).await;
+    let session = crate::harness::Session { client: machine.client.clone(), ..session };
+    assert_eq!(code(session.open(WorkspaceHeader::default(), Vec::new()).await), "tenant_closed");
+    let invalid = v1::CloseTenantRequest { tenant_id: "../x".to_owned() };
+    assert_eq!(code(machine.client.clone().close_tenant(invalid).await), "argument_invalid");
+}
+
+#[tokio::test]
+async fn a_bundle_with_other_bytes_than_announced_is_refused() {
+    let directory = directory();
+    let machine = Machine::start(directory.path()).await;
+    let header = WorkspaceHeader { bundle: true, bundle_sha256: "0".repeat(64), ..Default::default() };
+    let refused = machine.session().open(header, b"bytes".to_vec()).await;
+    assert!(refused.as_ref().unwrap_err().message().contains("incomplete or damaged"), "{refused:?}");
+    assert_eq!(code(refused), "bundle_invalid");
+}

@@ -12,6 +12,7 @@ use domain::{
 };
 use settings::document::Document;
 use std::sync::{Mutex, PoisonError};
+use store::control::retention::Retention;
 use uuid::Uuid;
 
 /// Connections and settings of one worker process.
@@ -33,6 +34,10 @@ pub(crate) struct Deps {
     pub(crate) name: String,
     /// Time that people have to answer a request; milliseconds.
     pub(crate) request_wait_ms: i64,
+    /// Time between two comparisons of the sandbox with Postgres; milliseconds.
+    pub(crate) reconcile_ms: u64,
+    /// For how long sessions are kept whose tenant does not say.
+    pub(crate) retention: Retention,
     ids: Mutex<Ids>,
 }
 
@@ -57,6 +62,11 @@ impl Deps {
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),
             request_wait_ms: i64::try_from(config.request_wait_ms).unwrap_or(i64::MAX),
+            reconcile_ms: config.reconcile_ms,
+            retention: Retention {
+                idle_days: config.keep_idle_days,
+                archived_days: config.keep_archived_days,
+            },
             ids: Mutex::new(Ids::new(rand::random())),
         })
     }

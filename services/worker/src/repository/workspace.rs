@@ -8,6 +8,7 @@ use crate::process::{
 use domain::{
     conversation::message,
     session::{Origin, Source},
+    text::is_sha256,
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use std::{sync::Arc, time::Duration};
@@ -113,6 +114,8 @@ impl Workspace {
                 bundle: bundle.is_some(),
                 revision: this.source.revision.clone().unwrap_or_default(),
                 uncommitted: this.source.uncommitted,
+                // Forks of earlier versions have bundles with other names.
+                bundle_sha256: bundle.filter(|id| is_sha256(id)).unwrap_or_default().to_owned(),
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;

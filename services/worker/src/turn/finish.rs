@@ -76,7 +76,8 @@ async fn after_turn(session: &Session, outcome: Outcome) {
     if let Some(call) = &session.profile.call {
         session.deps.interrupt(tenant, &call.session, session.profile.class).await;
     }
-    if let Err(error) = with_store_timeout(session.deps.store.delete_chunks(tenant, id)).await {
+    let epoch = session.record.fence().epoch;
+    if let Err(error) = with_store_timeout(session.deps.store.delete_chunks(tenant, id, epoch)).await {
         tracing::debug!(error = &error as &dyn std::error::Error, "cannot delete the chunks of a turn");
     }
 }

@@ -72,6 +72,55 @@ async fn an_upload_that_contradicts_its_header_is_refused() {
     }
 }
 
+/// Bytes of the stored pieces of all uploads, finished or not.
+async fn bytes_stored(stack: &Stack) -> i64 {
+    let sql = "select coalesce(sum(length(data)), 0)::bigint from bundle_piece";
+    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
+    sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn two_uploads_of_one_hash_do_not_mix() {
+    let stack = Stack::start().await;
+    let right = vec![7; limits::BUNDLE_PIECE_BYTES + 1];
+    let (size, sha256) = (right.len() as u64, text::hex(&Sha256::digest(&right)));
+    let message = |part| v1::UploadBundleRequest { part: Some(part) };
+    let (parts, waiting) = tokio::sync::mpsc::channel(4);
+    let (piece, rest) = right.split_at(limits::BUNDLE_PIECE_BYTES);
+    for part in [header(size, &sha256), Part::Data(piece.to_vec()), Part::Data(rest.to_vec())] {
+        parts.send(message(part)).await.unwrap();
+    }
+    let mut projects = stack.api.projects();
+    let first = tokio::spawn(async move {
+        projects.upload_bundle(tokio_stream::wrappers::ReceiverStream::new(waiting)).await.map(drop)
+    });
+    testkit::eventually("the first upload has stored a piece", async || bytes_stored(&stack).await > 0).await;
+    // The second one overtakes the first with wrong bytes.
+    let wrong = [vec![8; piece.len()], vec![8; rest.len()]].map(Part::Data);
+    let refused = upload(&stack.api, std::iter::once(header(size, &sha256)).chain(wrong).collect()).await;
+    assert_refused(refused, Code::InvalidArgument, "bundle_invalid");
+    drop(parts);
+    first.await.unwrap().unwrap();
+    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
+    let sql = "select p.data from bundle_piece p join bundle b on b.id = p.bundle_id where b.complete order by p.piece";
+    let pieces: Vec<Vec<u8>> = sqlx::query_scalar(sql).fetch_all(&mut connection).await.unwrap();
+    assert!(pieces.concat() == right, "the bundle has the bytes of its hash");
+    assert_eq!(bytes_stored(&stack).await, i64::try_from(size).unwrap(), "nothing else is left");
+}
+
+#[tokio::test]
+async fn a_bundle_that_was_damaged_in_the_store_is_refused() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "a\n")])).await;
+    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
+    let damage = "update bundle_piece set data = set_byte(data, length(data) - 1, 255 - get_byte(data, length(data) - 1))";
+    sqlx::query(damage).execute(&mut connection).await.unwrap();
+    let (outcome, transcript) = run(&stack.api, &session, "@text I need no file.").await;
+    let error = transcript.error().unwrap();
+    assert_eq!((outcome.as_str(), &error["data"]["ref"]), ("failed", &"bundle_invalid".into()), "{error}");
+    assert!(error["data"]["message"].as_str().unwrap().contains("incomplete or damaged"), "{error}");
+}
+
 #[tokio::test]
 async fn an_invalid_bundle_ends_the_turn_with_an_error() {
     let stack = Stack::start().await;

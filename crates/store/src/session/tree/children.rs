@@ -11,7 +11,7 @@ use crate::{
         record::{self, Acknowledgement, Fence, Progress, WriteReceipt},
     },
     session::{
-        control_row,
+        control_row, creation,
         inputs::{self, Prompt},
         row::{self, ParentCall},
         tree::family,
@@ -83,7 +83,7 @@ impl Store {
     /// Creates or resumes a child and stores `changes` of its parent, in one fenced write of the parent.
     ///
     /// # Errors
-    /// Like [`Store::append`].
+    /// Like [`Store::append`]; `Deleted` if the id of the child was used before.
     pub async fn dispatch_child(
         &self,
         fence: &Fence,
@@ -136,9 +136,10 @@ impl Store {
             return Ok(None);
         };
         let row = sqlx::query(
+            // The lock orders this report against a takeover of the child.
             "select p.data from part p
                join session_run r on r.tenant_id = p.tenant_id and r.session_id = $5 and r.epoch = $6
-              where p.tenant_id = $1 and p.session_id = $2 and p.message_id = $3 and p.id = $4",
+              where p.tenant_id = $1 and p.session_id = $2 and p.message_id = $3 and p.id = $4 for share of r",
         )
         .bind(child.tenant.0)
         .bind(call.session.as_str())
@@ -196,9 +197,11 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
     if result.rows_affected() == 0 {
         return Ok(Err(DispatchOutcome::TooMany));
     }
+    creation::refuse_deleted(tx, tenant, id).await?;
     sqlx::query(
-        "insert into session_run (tenant_id, session_id, event_seq, class)
-         select $1, $2, 2, r.class from session_run r where r.tenant_id = $1 and r.session_id = $3",
+        "insert into session_run (tenant_id, session_id, event_seq, class, epoch)
+         select $1, $2, 2, r.class, t.epoch_floor from session_run r join tenant t on t.id = $1
+          where r.tenant_id = $1 and r.session_id = $3",
     )
     .bind(tenant.0)
     .bind(id.as_str())

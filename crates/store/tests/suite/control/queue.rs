@@ -8,6 +8,7 @@ use domain::{
 use store::control::{
     aborts::OwnerFilter,
     candidate::{Candidate, SessionRef},
+    tenants::TenantPatch,
 };
 
 /// Creates another tenant, with a project.
@@ -86,7 +87,17 @@ async fn without_redis_a_tenant_still_stays_within_its_cap() {
     let (third, fourth) = (queued(&mut world).await, queued(&mut world).await);
     let store = &world.store;
     let list = async |running_max, weight| {
-        store.update_tenant(capped, Some(running_max), Some(weight)).await.unwrap();
+        store
+            .update_tenant(
+                capped,
+                TenantPatch {
+                    running_max: Some(running_max),
+                    weight: Some(weight),
+                    ..TenantPatch::default()
+                },
+            )
+            .await
+            .unwrap();
         places(store.list_takeable(10).await.unwrap())
     };
     let of_other = vec![third.clone(), fourth.clone()];

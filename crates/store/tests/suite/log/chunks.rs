@@ -24,7 +24,13 @@ async fn chunks_are_read_in_order_and_a_repeated_chunk_changes_nothing() {
     store.append_chunk(tenant, session, 1, &chunk(&first, 0, "another text")).await.unwrap();
     assert_eq!(store.list_chunks(tenant, session, 1).await.unwrap(), stored);
     assert_eq!(store.list_chunks(tenant, session, 2).await.unwrap(), []);
-    store.delete_chunks(tenant, session).await.unwrap();
+    store.delete_chunks(tenant, session, 0).await.unwrap();
+    assert_eq!(
+        store.list_chunks(tenant, session, 1).await.unwrap(),
+        stored,
+        "a loop before it deletes none of its chunks"
+    );
+    store.delete_chunks(tenant, session, 1).await.unwrap();
     assert_eq!(store.list_chunks(tenant, session, 1).await.unwrap(), []);
 }
 

@@ -17,7 +17,7 @@ async fn answered(world: &mut World, scope: Scope) -> Request {
     let mut actor = world.actor().await;
     let request = world.ask(&mut actor).await;
     let event: EventId = world.sample.event();
-    let answer = NewAnswer { answer: &Answer::Always { scope }, by: "ann" };
+    let answer = NewAnswer { answer: &Answer::Always { scope }, by: "ann", epoch: None };
     let answered = world.store.answer_request(world.tenant, &request.id, answer, &event, NOW).await.unwrap();
     assert!(matches!(answered, AnswerOutcome::Accepted { .. }));
     request

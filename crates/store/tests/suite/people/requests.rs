@@ -31,7 +31,11 @@ async fn open(world: &World, prefix: &str) -> Vec<Request> {
 
 async fn reply(world: &mut World, id: &Id, answer: &Answer, by: &str) -> AnswerOutcome {
     let event = world.sample.event();
-    world.store.answer_request(world.tenant, id, NewAnswer { answer, by }, &event, NOW).await.unwrap()
+    world
+        .store
+        .answer_request(world.tenant, id, NewAnswer { answer, by, epoch: None }, &event, NOW)
+        .await
+        .unwrap()
 }
 
 async fn known(world: &World, request: &Request) -> RequestRecord {
@@ -92,7 +96,13 @@ async fn the_first_answer_counts_and_wakes_the_session() {
     let rejected = |name: &str| Answer::Reject { message: Some(name.to_owned()) };
     let answers: Vec<_> = names.iter().map(|name| rejected(name)).collect();
     let replies = names.iter().zip(&answers).zip(&events).map(|((name, answer), event)| {
-        world.store.answer_request(world.tenant, &request.id, NewAnswer { answer, by: name }, event, NOW)
+        world.store.answer_request(
+            world.tenant,
+            &request.id,
+            NewAnswer { answer, by: name, epoch: None },
+            event,
+            NOW,
+        )
     });
     let replies = futures::future::try_join_all(replies).await.unwrap();
 
@@ -237,10 +247,26 @@ async fn an_unknown_request_takes_no_answer() {
         .answer_request(
             world.tenant,
             &request.id,
-            NewAnswer { answer: &Answer::Once, by: "ann" },
+            NewAnswer { answer: &Answer::Once, by: "ann", epoch: None },
             &event,
             NOW,
         )
         .await;
     assert!(matches!(result, Err(Error::NotFound(Entity::Request))), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_loop_that_was_replaced_answers_no_request() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let (request, changes) = world.request(&running.session, permission());
+    world.store.append(&running.write(1), &changes, 0, Progress::None, NOW).await.unwrap();
+    let event = world.sample.event();
+    let answer = |epoch| NewAnswer { answer: &Answer::Expired, by: "the time limit", epoch: Some(epoch) };
+    let (store, tenant) = (&world.store, world.tenant);
+    let late = store.answer_request(tenant, &request.id, answer(0), &event, NOW).await;
+    assert!(matches!(late, Err(Error::Fenced)), "{late:?}");
+    assert_eq!(known(&world, &request).await.answer, None);
+    let own = store.answer_request(tenant, &request.id, answer(1), &event, NOW).await.unwrap();
+    assert!(matches!(own, AnswerOutcome::Accepted { .. }), "{own:?}");
 }

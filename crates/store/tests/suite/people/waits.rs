@@ -6,6 +6,7 @@ use crate::{
 };
 use domain::wait::Reason;
 use store::{
+    control::tenants::TenantPatch,
     people::waits::{DescendantCounts, Usage},
     session::row::ChildCounts,
 };
@@ -15,7 +16,8 @@ async fn usage_counts_the_tenants_loops_and_a_waiting_session_its_children() {
     let mut world = World::new().await;
     let other = world.sample.tenant();
     world.store.create_tenant(other, "second").await.unwrap();
-    world.store.update_tenant(world.tenant, Some(7), None).await.unwrap();
+    let patch = TenantPatch { running_max: Some(7), ..TenantPatch::default() };
+    world.store.update_tenant(world.tenant, patch).await.unwrap();
     let mut parent = world.actor().await;
     let (call, mut child) = world.child(&mut parent).await;
     world.dispatch(&mut parent).await;

@@ -2,8 +2,7 @@
 
 use crate::{family::waiting, world::World};
 use domain::{ids::SessionId, session::Class, wait::Reason};
-use store::error::Error;
-use store::session::mailbox::Kind;
+use store::{error::Error, log::record::Fence, session::mailbox::Kind};
 
 /// Number of aborts in a mailbox.
 async fn aborts(world: &World, session: &SessionId) -> usize {
@@ -36,6 +35,23 @@ async fn an_abort_is_passed_on_once_to_each_descendant() {
     world.accept(leaf.session(), "one more").await;
     world.store.abort_below(world.tenant, root.session(), "a2").await.unwrap();
     assert_eq!(aborts(&world, leaf.session()).await, 2, "another abort covers the later inputs");
+}
+
+#[tokio::test]
+async fn a_loop_that_was_replaced_aborts_no_subtask() {
+    let mut world = World::new().await;
+    let mut root = world.actor().await;
+    let (_, child) = world.child(&mut root).await;
+    let late = root.fence.clone();
+    world
+        .sql(&format!("update session_run set epoch = epoch + 1 where session_id = '{}'", root.session()))
+        .await;
+    let refused = world.store.abort_below_fenced(&late, "a1").await;
+    assert!(matches!(refused, Err(Error::Fenced)), "{refused:?}");
+    assert_eq!(aborts(&world, child.session()).await, 0);
+    let successor = Fence { epoch: late.epoch + 1, ..late };
+    let below = world.store.abort_below_fenced(&successor, "a1").await.unwrap();
+    assert_eq!(below.iter().map(|below| &below.session).collect::<Vec<_>>(), [child.session()]);
 }
 
 #[tokio::test]

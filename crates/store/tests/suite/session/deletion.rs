@@ -7,8 +7,9 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Connection as _};
 use store::{
+    control::removals::Removal,
     error::Error,
-    session::{creation::NewSession, deletion::Tombstone},
+    session::{creation::NewSession, deletion::Tombstone, tree::children::Dispatch},
 };
 use testkit::{database::connect, sample::NOW};
 
@@ -112,10 +113,83 @@ async fn the_id_of_a_deleted_session_is_refused_and_its_epochs_do_not_start_over
 
     world.sql("update session_tombstone set deleted_at = now() - interval '8 days'").await;
     world.store.forget_deleted().await.unwrap();
+    let refused = world.store.create_session(tenant, &new, &event, NOW).await;
+    assert!(matches!(refused, Err(Error::Deleted)), "its files may still be there: {refused:?}");
+    world.sql("update node_removal set next_at = now()").await;
+    for removal in world.store.claim_removals(10).await.unwrap() {
+        world.store.finish_removal(&removal).await.unwrap();
+    }
     world.store.create_session(tenant, &new, &event, NOW).await.unwrap();
     let epoch = world.store.get_head(tenant, &id).await.unwrap().epoch;
     assert_eq!(epoch, 43, "the deletion fenced the sandbox with 42");
     assert_eq!(world.store.forget_deleted().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_child_begins_at_the_epochs_of_its_tenant_and_not_with_the_id_of_a_deleted_session() {
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    world.sql("update tenant set epoch_floor = 43").await;
+    let (call, changes) = world.call(parent.session());
+    let child = world.new_child(&call);
+    let id = child.prompt.user.session_id.clone();
+    let tombstone = format!(
+        "insert into session_tombstone (tenant_id, session_id, project_id, event_seq, epoch, created_at)
+         select tenant_id, '{id}', project_id, 1, 0, created_at from session limit 1"
+    );
+    world.sql(&tombstone).await;
+    let fence = parent.next();
+    let refused = world.store.dispatch_child(&fence, &changes, &child, Dispatch::New, NOW).await;
+    assert!(matches!(refused, Err(Error::Deleted)), "{refused:?}");
+    world.sql("delete from session_tombstone").await;
+    world.store.dispatch_child(&fence, &changes, &child, Dispatch::New, NOW).await.unwrap();
+    assert_eq!(world.store.get_head(world.tenant, &id).await.unwrap().epoch, 43);
+}
+
+#[tokio::test]
+async fn a_deletion_is_listed_although_its_project_is_deleted_too() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.tenant, world.session().await);
+    world.store.delete_session(tenant, &session).await.unwrap();
+    assert!(world.store.delete_project(tenant, &world.project).await.unwrap());
+    let list = world.store.list_deleted(tenant, 0).await.unwrap();
+    assert_eq!((sessions(&list), list[0].project_name.as_str()), (vec![session], "sample"));
+}
+
+#[tokio::test]
+async fn the_files_of_a_deleted_session_are_an_order_until_they_are_removed() {
+    let mut world = World::new().await;
+    let (tenant, root, child) = (world.tenant, world.session().await, world.session().await);
+    let below = format!(
+        "update session set parent_id = '{root}', depth = 1, created_at = created_at + interval '1 second' where id = '{child}'"
+    );
+    world.sql(&below).await;
+    world.sql("update session_run set epoch = 7").await;
+    let removals = world.store.delete_session(tenant, &root).await.unwrap().removals;
+    assert!(removals.iter().all(|removal| removal.epoch == 8 && removal.tenant == tenant));
+    assert_eq!(removals.iter().map(|removal| &removal.session).collect::<Vec<_>>(), [&child, &root]);
+    assert_eq!(world.store.claim_removals(10).await.unwrap(), [], "the gateway tries first");
+
+    world.sql("update node_removal set next_at = now()").await;
+    let (one, two) = tokio::join!(world.store.claim_removals(1), world.store.claim_removals(1));
+    let mut claimed = [one.unwrap(), two.unwrap()].concat();
+    claimed.sort_by_key(|removal| removals.iter().position(|other| other == removal));
+    assert_eq!(claimed, removals, "each worker gets others");
+    assert_eq!(world.store.claim_removals(10).await.unwrap(), [], "each is put off");
+    let pause = "select extract(epoch from max(next_at) - now())::bigint from node_removal";
+    assert!((4..=5).contains(&world.number(pause).await));
+    world.sql("update node_removal set next_at = now(), tries = 1000").await;
+    assert_eq!(world.store.claim_removals(10).await.unwrap().len(), 2);
+    assert!((599..=600).contains(&world.number(pause).await), "pauses are bounded");
+
+    world.store.finish_removal(&Removal { epoch: 7, ..removals[0].clone() }).await.unwrap();
+    world.store.finish_removal(&removals[1]).await.unwrap();
+    world.sql("update node_removal set next_at = now()").await;
+    assert_eq!(
+        world.store.claim_removals(10).await.unwrap(),
+        removals[..1],
+        "another epoch is another removal"
+    );
 }
 
 #[tokio::test]

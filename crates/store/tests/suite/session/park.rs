@@ -100,7 +100,7 @@ async fn an_answer_during_parking_is_never_lost() {
             world.store.answer_request(
                 world.tenant,
                 &request.id,
-                NewAnswer { answer: &Answer::Once, by: "ann" },
+                NewAnswer { answer: &Answer::Once, by: "ann", epoch: None },
                 &event,
                 NOW
             )

@@ -4,6 +4,7 @@ use crate::world::World;
 use domain::limits;
 use store::{
     Page,
+    control::{retention::Retention, tenants::TenantPatch},
     error::{Entity, Error},
 };
 
@@ -40,7 +41,8 @@ async fn the_share_of_a_tenant_can_be_updated_in_parts() {
     let before = world.store.get_tenant(world.tenant).await.unwrap();
     assert_eq!((before.running_max, before.weight), (limits::TENANT_RUNNING_MAX, 1));
     let update = async |running_max, weight| {
-        world.store.update_tenant(world.tenant, running_max, weight).await.unwrap()
+        let patch = TenantPatch { running_max, weight, retention: Retention::default() };
+        world.store.update_tenant(world.tenant, patch).await.unwrap()
     };
     assert_eq!(
         update(Some(3), None).await,
@@ -56,6 +58,6 @@ async fn the_share_of_a_tenant_can_be_updated_in_parts() {
     let claimable = world.store.list_runnable(9).await.unwrap().remove(0);
     assert_eq!((claimable.running_max, claimable.weight), (3, 9), "claims know it");
     let unknown = world.sample.tenant();
-    let result = world.store.update_tenant(unknown, Some(1), None).await;
+    let result = world.store.update_tenant(unknown, TenantPatch::default()).await;
     assert!(matches!(result, Err(Error::NotFound(Entity::Tenant))), "{result:?}");
 }

@@ -8,6 +8,7 @@ use crate::ground::{
 use domain::{
     ids::{SessionId, TenantId},
     session::{Origin, Source},
+    text::is_sha256,
 };
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
@@ -67,6 +68,8 @@ async fn open(
         bundle: bundle.is_some(),
         revision: source.revision.unwrap_or_default(),
         uncommitted: source.uncommitted,
+        // Forks of earlier versions have bundles with other names.
+        bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
     };
     let store = state.store.clone();
     let pieces = stream::unfold((store, bundle, 0), move |(store, bundle, piece)| async move {

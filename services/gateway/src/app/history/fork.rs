@@ -6,7 +6,7 @@ use super::{
     point,
 };
 use crate::{
-    app::ground::{checks, gateway::Gateway},
+    app::ground::{bundle_writer::BundleWriter, checks, gateway::Gateway},
     auth::principal::Principal,
     ground::{
         entity::Entity,
@@ -111,7 +111,7 @@ pub(crate) async fn fork(
     };
     let id = state.id(SessionId::make);
     let source = match snapshot {
-        Some(snapshot) => bundle_files(state, tenant, &origin, &id, snapshot).await?,
+        Some(snapshot) => bundle_files(state, tenant, &origin, snapshot).await?,
         None => None,
     };
     let source = source.unwrap_or_else(|| origin.source.clone());
@@ -178,13 +178,11 @@ impl IdSource for StateIds<'_> {
     }
 }
 
-/// Stores the files of a snapshot (empty: the current files) as a bundle for the session `id`. `None`: the origin has no files
-/// yet.
+/// Stores the files of a snapshot (empty: the current files) as a bundle. `None`: the origin has no files yet.
 async fn bundle_files(
     state: &State,
     tenant: TenantId,
     origin: &Session,
-    id: &SessionId,
     snapshot: String,
 ) -> Result<Option<Source>, Error> {
     let request = v1::ExportWorkspaceRequest {
@@ -196,35 +194,26 @@ async fn bundle_files(
         ..Default::default()
     };
     let mut pieces = state.sandbox.files().export_workspace(request).await?.into_inner();
-    // No upload can have this name, because uploads are named by their hash.
-    let bundle = format!("fork:{id}");
-    state.store.begin_bundle(tenant, &bundle, 0).await?;
-    let (mut commit, mut gathered, mut piece, mut size) = (String::new(), vec![], 0, 0);
-    loop {
-        let received = match pieces.message().await.map_err(Refusal::from) {
-            Ok(Some(received)) => received,
-            Ok(None) => break,
-            Err(refusal) if refusal.reason == Reason::WorkspaceMissing && !origin.has_workspace => {
-                return Ok(None);
-            }
-            Err(refusal) => return Err(Error::Sandbox(refusal).about_files(origin.has_workspace)),
-        };
-        if commit.is_empty() {
-            commit = received.commit;
+    let mut next = match pieces.message().await.map_err(Refusal::from) {
+        Ok(first) => first,
+        Err(refusal) if refusal.reason == Reason::WorkspaceMissing && !origin.has_workspace => {
+            return Ok(None);
         }
-        size += received.data.len() as u64;
-        if size > limits::BUNDLE_BYTES_MAX {
+        Err(refusal) => return Err(Error::Sandbox(refusal).about_files(origin.has_workspace)),
+    };
+    let mut bundle = BundleWriter::begin(state, tenant).await?;
+    let mut commit = String::new();
+    while let Some(piece) = next {
+        if commit.is_empty() {
+            commit = piece.commit;
+        }
+        if bundle.size_bytes() + piece.data.len() as u64 > limits::BUNDLE_BYTES_MAX {
             return Err(Error::ForkTooLarge(limits::BUNDLE_BYTES_MAX));
         }
-        gathered.extend(received.data);
-        while gathered.len() >= limits::BUNDLE_PIECE_BYTES {
-            let rest = gathered.split_off(limits::BUNDLE_PIECE_BYTES);
-            state.store.put_bundle_piece(tenant, &bundle, piece, &gathered).await?;
-            (gathered, piece) = (rest, piece + 1);
-        }
+        bundle.add(&piece.data).await?;
+        let received = pieces.message().await.map_err(Refusal::from);
+        next = received.map_err(|refusal| Error::Sandbox(refusal).about_files(origin.has_workspace))?;
     }
-    state.store.put_bundle_piece(tenant, &bundle, piece, &gathered).await?;
-    state.store.begin_bundle(tenant, &bundle, size).await?;
-    state.store.complete_bundle(tenant, &bundle).await?;
-    Ok(Some(Source { origin: Origin::Bundle(bundle), revision: Some(commit), uncommitted: true }))
+    let origin = Origin::Bundle(bundle.close().await?.publish().await?);
+    Ok(Some(Source { origin, revision: Some(commit), uncommitted: true }))
 }

@@ -4,6 +4,7 @@ use crate::ground::{entity::Entity, error::Error, invalid::Invalid, state::State
 use domain::{
     ids::TenantId,
     session::{Origin, Source},
+    text::is_sha256,
 };
 
 /// Longest URL or revision; bytes.
@@ -15,11 +16,10 @@ const SOURCE_BYTES_MAX: usize = 2_048;
 /// `url_not_allowed`, `revision_invalid`, `bundle_not_found`, `store_unavailable`.
 pub(in crate::app) async fn check(state: &State, tenant: TenantId, source: &Source) -> Result<(), Error> {
     check_form(source)?;
-    if let Origin::Bundle(id) = &source.origin {
-        if !is_sha256(id) {
-            return Err(Error::NotFound(Entity::Bundle));
-        }
-        state.store.get_bundle_size(tenant, id).await?;
+    if let Origin::Bundle(id) = &source.origin
+        && !(is_sha256(id) && state.store.has_bundle(tenant, id).await?)
+    {
+        return Err(Error::NotFound(Entity::Bundle));
     }
     Ok(())
 }
@@ -47,11 +47,6 @@ fn check_url(url: &str) -> Result<(), Error> {
     let url = domain::text::head(url, 200).escape_debug().to_string();
     let message = format!("{url} is not an allowed repository URL; use https:// or upload a bundle");
     Err(Invalid::UrlNotAllowed.because(message))
-}
-
-/// Whether a text can name a bundle: bundles are named by their SHA-256.
-pub(super) fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]

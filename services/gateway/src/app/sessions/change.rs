@@ -20,7 +20,14 @@ use domain::{
     session::DEFAULT_AGENT,
 };
 use rpc::v1;
-use store::session::{deletion::Deletion, row::Session, sessions::Patch};
+use std::time::Duration;
+use store::{
+    control::removals::Removal,
+    session::{deletion::Deletion, row::Session, sessions::Patch},
+};
+
+/// Time for which the deletion of a session waits for the sandbox: most removals take less than a second.
+const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 
 /// A client's change of a session. `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +88,7 @@ pub(crate) async fn delete(gateway: &Gateway, principal: &Principal, id: &Sessio
     let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
     let tenant = account.tenant;
     let session = state.store.get_session(tenant, id).await?;
-    let Deletion { parent, tombstones } = state.store.delete_session(tenant, id).await?;
+    let Deletion { parent, tombstones, removals } = state.store.delete_session(tenant, id).await?;
     for tombstone in &tombstones {
         state.publisher.publish_events(tenant, &tombstone.session, &[tombstone.event()]);
         state.bus.nudge(tenant, &tombstone.session);
@@ -89,17 +96,26 @@ pub(crate) async fn delete(gateway: &Gateway, principal: &Principal, id: &Sessio
     if let Some(parent) = parent {
         wake::interrupt(state, account, &parent, session.class).await;
     }
-    for tombstone in tombstones {
-        close_workspace(state, tenant, &tombstone.session, tombstone.epoch.saturating_add(1)).await;
-    }
+    remove_files(state, &removals).await;
     Ok(())
 }
 
-/// Removes the files of a deleted session. The rows are gone, so a loop that still runs is fenced. If the sandbox is down, the
-/// files remain, unreachable, until the sandbox's own clean-up.
-async fn close_workspace(state: &State, tenant: TenantId, id: &SessionId, epoch: u64) {
-    let request = v1::CloseWorkspaceRequest { fence: Some(own_fence(tenant, id, epoch)) };
+/// Removes the files of deleted sessions. Workers repeat what fails here, or takes too long.
+async fn remove_files(state: &State, removals: &[Removal]) {
+    let all = futures::future::join_all(removals.iter().map(|removal| remove_files_of(state, removal)));
+    if tokio::time::timeout(REMOVAL_WAIT, all).await.is_err() {
+        tracing::info!("the files of a deleted session are removed later");
+    }
+}
+
+async fn remove_files_of(state: &State, removal: &Removal) {
+    let Removal { tenant, session, epoch } = removal;
+    let request = v1::CloseWorkspaceRequest { fence: Some(own_fence(*tenant, session, *epoch)) };
     if let Err(status) = state.sandbox.files().close_workspace(request).await {
-        tracing::warn!(session.id = %id, "cannot remove the workspace: {}", status.message());
+        return tracing::warn!(session.id = %session, "cannot remove the workspace yet: {}", status.message());
+    }
+    if let Err(error) = state.store.finish_removal(removal).await {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, session.id = %session, "cannot record that the workspace is removed");
     }
 }

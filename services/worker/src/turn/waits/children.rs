@@ -256,8 +256,8 @@ pub(in crate::turn) async fn abort_below(session: &Session) -> Result<(), WriteE
     let abort = session.inputs.iter().rev().find(|input| input.kind == Kind::Abort);
     let dedupe = abort.map_or_else(|| format!("broken:{}", step.id), |abort| abort.dedupe.clone());
     let tenant = session.record.tenant();
-    let below = session.deps.store.abort_below(tenant, session.record.session(), &dedupe);
-    let below = with_store_timeout(below).await.map_err(WriteError::Store)?;
+    let below = session.deps.store.abort_below_fenced(session.record.fence(), &dedupe);
+    let below = with_store_timeout(below).await.map_err(WriteError::from)?;
     let entries: Vec<_> = below
         .iter()
         .map(|at| QueueEntry { tenant, session: &at.session, class: at.class, share: None })

@@ -29,9 +29,9 @@ pub(super) async fn close_request(
     by: &str,
 ) -> Result<Answer, WriteError> {
     let (tenant, event) = (session.record.tenant(), session.deps.id(EventId::make));
-    let closed =
-        session.deps.store.answer_request(tenant, id, NewAnswer { answer: &answer, by }, &event, now());
-    match with_store_timeout(closed).await.map_err(WriteError::Store)? {
+    let new = NewAnswer { answer: &answer, by, epoch: Some(session.record.fence().epoch) };
+    let closed = session.deps.store.answer_request(tenant, id, new, &event, now());
+    match with_store_timeout(closed).await.map_err(WriteError::from)? {
         AnswerOutcome::Accepted { events, .. } => {
             session.deps.publisher.publish_events(tenant, session.record.session(), &events);
             Ok(answer)

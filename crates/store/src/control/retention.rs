@@ -1,0 +1,54 @@
+//! Sessions that nobody has used for longer than their tenant keeps them. A tenant without a value of its own has that of the platform.
+
+use super::candidate::{SessionRef, session_ref};
+use crate::{Store, error::Error, phase::IDLE};
+use sqlx::AssertSqlSafe;
+
+/// For how many days sessions are kept; `None` and 0: for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retention {
+    /// After the last change of an idle session.
+    pub idle_days: Option<u32>,
+    /// After a session was archived.
+    pub archived_days: Option<u32>,
+}
+
+impl Retention {
+    /// The two parameters of [`is_expired`].
+    pub(crate) fn columns(self) -> [Option<i32>; 2] {
+        [self.idle_days, self.archived_days]
+            .map(|days| days.map(|days| i32::try_from(days).unwrap_or(i32::MAX)))
+    }
+}
+
+/// The condition that a root session `s` of the tenant `t` with the control row `r` is kept for no longer. `$1` and `$2` are
+/// [`Retention::columns`] of the platform. Nothing of its tree works.
+pub(crate) fn is_expired() -> String {
+    format!(
+        "s.parent_id is null and r.phase = {IDLE}
+         and (coalesce(t.keep_idle_days, $1, 0) > 0 and s.updated_at < now() - coalesce(t.keep_idle_days, $1) * interval '1 day'
+           or coalesce(t.keep_archived_days, $2, 0) > 0
+              and s.archived_at < now() - coalesce(t.keep_archived_days, $2) * interval '1 day')
+         and not exists (select 1 from session c join session_run x on x.tenant_id = c.tenant_id and x.session_id = c.id
+                          where c.tenant_id = s.tenant_id and c.root_id = s.id and x.phase <> {IDLE})"
+    )
+}
+
+impl Store {
+    /// Lists at most `limit` root sessions that are kept for no longer. Continues in [`Store::expire_session`].
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn list_expired(&self, platform: Retention, limit: i64) -> Result<Vec<SessionRef>, Error> {
+        let [idle_days, archived_days] = platform.columns();
+        let sql = format!(
+            "select s.tenant_id, s.id as session_id
+               from tenant t join session s on s.tenant_id = t.id
+               join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+              where (coalesce(t.keep_idle_days, $1, 0) > 0 or coalesce(t.keep_archived_days, $2, 0) > 0) and {} limit $3",
+            is_expired()
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(idle_days).bind(archived_days).bind(limit);
+        rows.fetch_all(&self.system).await?.iter().map(session_ref).collect()
+    }
+}

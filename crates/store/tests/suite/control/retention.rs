@@ -1,0 +1,70 @@
+//! How long sessions are kept.
+
+use crate::world::World;
+use domain::ids::SessionId;
+use std::collections::BTreeSet;
+use store::control::{candidate::SessionRef, retention::Retention, tenants::TenantPatch};
+
+const FOR_EVER: Retention = Retention { idle_days: None, archived_days: None };
+
+async fn expired(world: &World, platform: Retention) -> BTreeSet<SessionId> {
+    let list = world.store.list_expired(platform, 10).await.unwrap();
+    list.into_iter().map(|session| session.session).collect()
+}
+
+#[tokio::test]
+async fn sessions_are_kept_for_as_long_as_their_tenant_or_the_platform_says() {
+    let mut world = World::new().await;
+    let (old, archived, recent) = (world.session().await, world.session().await, world.session().await);
+    let age = async |session: &SessionId, column: &str, days: u32| {
+        world
+            .sql(&format!(
+                "update session set {column} = now() - interval '{days} days' where id = '{session}'"
+            ))
+            .await;
+    };
+    age(&old, "updated_at", 100).await;
+    age(&archived, "archived_at", 10).await;
+    assert_eq!(expired(&world, FOR_EVER).await, [].into(), "by default");
+    let platform = Retention { idle_days: Some(90), archived_days: Some(7) };
+    assert_eq!(expired(&world, platform).await, [old.clone(), archived.clone()].into());
+    assert_eq!(expired(&world, Retention { archived_days: None, ..platform }).await, [old.clone()].into());
+    assert_eq!(expired(&world, Retention { idle_days: Some(101), archived_days: Some(11) }).await, [].into());
+
+    let own = Retention { idle_days: Some(0), archived_days: Some(11) };
+    let patch = TenantPatch { retention: own, ..TenantPatch::default() };
+    assert_eq!(world.store.update_tenant(world.tenant, patch).await.unwrap().retention, own);
+    assert_eq!(expired(&world, platform).await, [].into(), "the tenant's own numbers count");
+    let own = Retention { idle_days: Some(50), archived_days: None };
+    let patch = TenantPatch { retention: own, ..TenantPatch::default() };
+    let tenant = world.store.update_tenant(world.tenant, patch).await.unwrap();
+    assert_eq!(tenant.retention, Retention { idle_days: Some(50), archived_days: Some(11) });
+    assert_eq!(expired(&world, FOR_EVER).await, [old].into());
+    assert!(!expired(&world, FOR_EVER).await.contains(&recent));
+}
+
+#[tokio::test]
+async fn only_an_idle_tree_that_nobody_uses_is_deleted() {
+    let mut world = World::new().await;
+    let mut actor = world.actor().await;
+    let (_, child) = world.child(&mut actor).await;
+    let tenant = world.tenant;
+    let root = SessionRef { tenant, session: actor.session().clone() };
+    let platform = Retention { idle_days: Some(1), archived_days: None };
+    world.sql("update session set updated_at = now() - interval '2 days'").await;
+    let expire = async || world.store.expire_session(&root, platform).await.unwrap();
+    assert_eq!((expired(&world, platform).await, expire().await), ([].into(), None), "it runs");
+    world.sql(&format!("update session_run set phase = 0 where session_id = '{}'", root.session)).await;
+    assert_eq!((expired(&world, platform).await, expire().await), ([].into(), None), "its subtask has work");
+    world.sql("update session_run set phase = 0").await;
+    assert_eq!(expired(&world, platform).await, [root.session.clone()].into(), "roots only");
+    // Somebody uses it after it was listed.
+    world.sql("update session set updated_at = now()").await;
+    assert_eq!(expire().await, None);
+    world.sql("update session set updated_at = now() - interval '2 days'").await;
+    let deletion = expire().await.unwrap();
+    let gone: Vec<_> = deletion.tombstones.iter().map(|tombstone| &tombstone.session).collect();
+    assert_eq!(gone, [child.session(), &root.session]);
+    assert_eq!(deletion.removals.len(), 2);
+    assert_eq!(world.store.list_deleted(tenant, 0).await.unwrap(), deletion.tombstones);
+}

@@ -1,0 +1,10 @@
+//! Keeps what is stored bounded: removes what nobody needs any more, in small batches, beside the loops. Every worker does this; each batch is
+//! locked in Postgres, or may be done twice.
+
+mod bundles;
+mod logs;
+mod reconciliation;
+mod removals;
+pub(crate) mod run;
+mod sessions;
+mod tenants;

@@ -1,0 +1,32 @@
+//! Removes bundles that nobody needs.
+
+use crate::process::{deps::Deps, store_timeout::with_store_timeout};
+use store::error::Error;
+
+/// Bundles of one transaction: each may have 256 MiB, and the statement must end in time.
+const BATCH_MAX: i64 = 4;
+/// Transactions of one round.
+const BATCHES_MAX: usize = 32;
+
+/// Removes uploads that never ended, and bundles that nothing starts from.
+pub(super) async fn forget_old(deps: &Deps) {
+    if let Err(error) = forget_some(deps).await {
+        tracing::debug!(error = &error as &dyn std::error::Error, "cannot remove old bundles");
+    }
+}
+
+async fn forget_some(deps: &Deps) -> Result<(), Error> {
+    let (mut uploads, mut bundles) = (0, 0);
+    for _ in 0..BATCHES_MAX {
+        let gone = with_store_timeout(deps.store.forget_uploads(BATCH_MAX)).await?;
+        let pass = with_store_timeout(deps.store.forget_bundles(BATCH_MAX)).await?;
+        (uploads, bundles) = (uploads + gone, bundles + pass.removed);
+        if gone == 0 && pass.seen == 0 {
+            break;
+        }
+    }
+    if uploads + bundles > 0 {
+        tracing::info!("removed {uploads} unfinished uploads and {bundles} bundles that nobody needs");
+    }
+    Ok(())
+}
