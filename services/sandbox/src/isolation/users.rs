@@ -10,8 +10,13 @@ use std::{
     io,
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
+    time::Duration,
 };
 
+/// Attempts to lock the ids of a data directory. A child of the service before this one holds its lock between fork and exec.
+const LOCK_ATTEMPTS_MAX: u32 = 20;
+/// Pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// The first user id of the first service of a machine.
 const FIRST: u32 = 200_000;
 /// Ranges that a service tries before it gives up.
@@ -60,8 +65,11 @@ impl UserIds {
             }
             bail!("other sandbox services use all user ids of this machine; stop one of them");
         };
-        if ids.lock(&file).context("lock user ids")? {
-            return Ok(UserIdsLock { ids, _file: file });
+        for _ in 0..LOCK_ATTEMPTS_MAX {
+            if ids.lock(&file).context("lock user ids")? {
+                return Ok(UserIdsLock { ids, _file: file });
+            }
+            std::thread::sleep(LOCK_PAUSE);
         }
         bail!(
             "another sandbox service of this machine uses user ids between {first} and {last}: stop it, or choose others with \

@@ -56,7 +56,7 @@ async fn opencode_run_prints_what_the_agent_does() {
     super::store_settings(&stack, &json!({"permission": {"bash": "ask"}})).await;
     let refused = run(&client, &opencode, "look").await;
     assert!(
-        refused.iter().any(|line| line.starts_with("tool_use") && line.contains("refused")),
+        refused.iter().any(|line| line.starts_with("tool_use") && line.contains("rejected permission")),
         "{refused:?}"
     );
 }

@@ -59,7 +59,7 @@ async fn write_history(world: &mut World, running: &Running, rng: &mut StdRng, w
 }
 
 async fn events(world: &World, session: &SessionId) -> Vec<StoredEvent> {
-    world.store.list_events(world.tenant, session, 0, 10_000).await.unwrap()
+    world.store.list_events(world.tenant, session, 0, 10_000).await.unwrap().events
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn a_compacted_log_replays_to_the_same_state() {
         let of = SessionRef { tenant: world.tenant, session: running.session.clone() };
         assert_eq!(world.store.list_compactable(10).await.unwrap(), [], "it is idle for a moment only");
         world.sql("update session set updated_at = now() - interval '25 hours'").await;
-        assert_eq!(world.store.list_compactable(10).await.unwrap(), [of.clone()]);
+        assert_eq!(world.store.list_compactable(10).await.unwrap(), std::slice::from_ref(&of));
 
         let before = events(&world, &running.session).await;
         let emptied = world.store.compact_log(&of).await.unwrap().unwrap();
@@ -94,7 +94,7 @@ async fn a_compacted_log_replays_to_the_same_state() {
                 .list_events(world.tenant, &running.session, position as u64, 10_000)
                 .await
                 .unwrap();
-            let known: Vec<_> = before[..position].iter().cloned().chain(rest).collect();
+            let known: Vec<_> = before[..position].iter().cloned().chain(rest.events).collect();
             assert_eq!(replay(&known), replay(&before), "seed {seed} position {position}");
         }
     }
