@@ -206,7 +206,9 @@ async fn an_old_fence_is_removed() {
     let then = std::time::SystemTime::now() - age;
     File::options().write(true).open(old.place(&directory, "fence")).unwrap().set_modified(then).unwrap();
     let _machine = Machine::start(directory.path()).await;
-    let is_gone = async || !old.place(&directory, "fence").exists();
-    testkit::eventually("the old fence is removed", is_gone).await;
+    // The first sweep runs beside the start.
+    while old.place(&directory, "fence").exists() {
+        tokio::task::yield_now().await;
+    }
     assert!(recent.place(&directory, "fence").exists());
 }
