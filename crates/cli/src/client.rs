@@ -3,15 +3,16 @@
 use crate::stack::target::{self, Connection, Target};
 use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
+use domain::limits;
 use rpc::{
     client::Bearer,
     v1::{
-        GetSessionRequest, Session, admin_service_client::AdminServiceClient,
-        event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
-        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
-        prompt_service_client::PromptServiceClient, question_service_client::QuestionServiceClient,
-        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
-        tenant_service_client::TenantServiceClient,
+        GetSessionRequest, ListSessionChildrenRequest, Page, Session,
+        admin_service_client::AdminServiceClient, event_service_client::EventServiceClient,
+        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
+        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
+        question_service_client::QuestionServiceClient, session_service_client::SessionServiceClient,
+        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
     },
 };
 use std::{future::Future, time::Duration};
@@ -139,4 +140,20 @@ pub(crate) async fn get_session(client: &Client, session_id: &str) -> Result<Ses
     let answer =
         call("load the session", || async { client.sessions().get_session(request()).await }).await?;
     Ok(answer.session.unwrap_or_default())
+}
+
+/// Loads all subtasks of a session, oldest first, page by page. A tree of sessions has a bounded number of them.
+pub(crate) async fn list_children(client: &Client, session_id: &str) -> Result<Vec<Session>> {
+    let (mut children, mut cursor) = (vec![], String::new());
+    loop {
+        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
+        let request = ListSessionChildrenRequest { session_id: session_id.to_owned(), page };
+        let list = async || client.sessions().list_session_children(request.clone()).await;
+        let answer = call("list its subtasks", list).await?;
+        children.extend(answer.sessions);
+        cursor = answer.next_cursor;
+        if cursor.is_empty() {
+            return Ok(children);
+        }
+    }
 }

@@ -1,14 +1,13 @@
 //! `flotilla why`: shows what a session waits for, an estimate for how long, and what ends the wait.
 
 use crate::{
-    client::{self, Client, call},
+    client::{self, Client},
     commands::requests::answer::{self, Open},
     exit::Exit,
     terminal::{json, out, paint::one_line, show},
 };
 use anyhow::Result;
-use domain::limits;
-use rpc::v1::{ListSessionChildrenRequest, Page, Session, SessionState, Wait};
+use rpc::v1::{Session, SessionState, Wait};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -51,12 +50,7 @@ pub(crate) async fn run(client: &Client, arguments: WhyArgs) -> Result<Exit> {
 }
 
 async fn list_children(client: &Client, id: &str) -> Result<Vec<Session>> {
-    let page = Page { limit: limits::PAGE_MAX, cursor: String::new() };
-    let request = || ListSessionChildrenRequest { session_id: id.to_owned(), page: Some(page.clone()) };
-    let answer =
-        call("list its subtasks", || async { client.sessions().list_session_children(request()).await })
-            .await?;
-    let mut children = answer.sessions;
+    let mut children = client::list_children(client, id).await?;
     // Subtasks that the session waits for come first.
     children.sort_by_key(|child| child.state() == SessionState::Idle);
     Ok(children)

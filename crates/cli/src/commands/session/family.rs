@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::Result;
 use domain::limits;
-use rpc::v1::{DeleteSessionRequest, ListSessionChildrenRequest, Page, Session};
+use rpc::v1::{DeleteSessionRequest, Session};
 use serde_json::json;
 
 /// Sessions of one tree; a root session has at most as many subtasks over its whole life.
@@ -70,27 +70,12 @@ async fn load(client: &Client, root: Session) -> Result<Vec<Branch>> {
             out::note(&format!("… there are more than {SESSIONS_MAX}"));
             break;
         }
-        let children = list_children(client, &branch.session.id).await?;
+        let children = client::list_children(client, &branch.session.id).await?;
         let depth = branch.depth + 1;
         open.extend(children.into_iter().rev().map(|session| Branch { session, depth }));
         branches.push(branch);
     }
     Ok(branches)
-}
-
-async fn list_children(client: &Client, id: &str) -> Result<Vec<Session>> {
-    let (mut children, mut cursor) = (vec![], String::new());
-    loop {
-        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
-        let request = ListSessionChildrenRequest { session_id: id.to_owned(), page };
-        let list = async || client.sessions().list_session_children(request.clone()).await;
-        let answer = call("list the subtasks", list).await?;
-        children.extend(answer.sessions);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            return Ok(children);
-        }
-    }
 }
 
 fn text(session: &Session, depth: usize, paint: Paint) -> String {
