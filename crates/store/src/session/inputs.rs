@@ -130,7 +130,8 @@ impl Store {
         if waiting >= limits::INPUTS_PENDING_MAX {
             return Err(Error::TooManyInputs(waiting));
         }
-        refuse_too_large(prompt, &run)?;
+        let prompt_bytes = bytes(prompt);
+        refuse_too_large(prompt.reply, prompt_bytes, &run)?;
         let stored = touch(&mut tx, tenant, &prompt.user).await?;
         if stored.has_message {
             return Err(Error::Conflict);
@@ -142,7 +143,8 @@ impl Store {
         if variant != stored.variant.as_deref() {
             set_variant(&mut tx, tenant, session, variant).await?;
         }
-        let events = insert(&mut tx, tenant, prompt, variant, &run, at).await?;
+        let entry = PromptEntry { prompt, variant, bytes: prompt_bytes };
+        let events = insert(&mut tx, tenant, entry, &run, at).await?;
         tx.commit().await?;
         Ok(PromptReceipt {
             message_id: prompt.user.id.clone(),
@@ -155,17 +157,17 @@ impl Store {
 
 /// Refuses a prompt with which the conversation would be too large to load. A small prompt is accepted all the same: its turn may begin
 /// with a summary, and the number of waiting prompts is bounded. No turn follows a note, so nothing else bounds the notes.
-fn refuse_too_large(prompt: &Prompt, run: &ControlRow) -> Result<(), Error> {
-    let (bytes, limit) = (bytes(prompt), limits::SESSION_PROMPTS_BYTES_MAX);
-    let is_small = prompt.reply == Reply::Expected && bytes <= limits::SESSION_PROMPT_BEYOND_BYTES;
+fn refuse_too_large(reply: Reply, bytes: u64, run: &ControlRow) -> Result<(), Error> {
+    let limit = limits::SESSION_PROMPTS_BYTES_MAX;
+    let is_small = reply == Reply::Expected && bytes <= limits::SESSION_PROMPT_BEYOND_BYTES;
     if run.prompt_bytes + bytes > limit && !is_small {
         return Err(Error::PromptsTooLarge { stored_bytes: run.prompt_bytes, limit_bytes: limit });
     }
     Ok(())
 }
 
-/// Bytes of a prompt's parts.
-fn bytes(prompt: &Prompt) -> u64 {
+/// Bytes of a prompt's parts as JSON.
+pub(crate) fn bytes(prompt: &Prompt) -> u64 {
     prompt.parts.iter().map(|part| text::json_bytes(part) as u64).sum()
 }
 
@@ -220,18 +222,27 @@ fn repeated_receipt(row: &PgRow, prompt: &Prompt, run: &ControlRow) -> Result<Pr
     })
 }
 
-/// Stores a prompt that is not stored yet, with the variant of its model. The caller holds the control row. Returns the events.
+/// A prompt to store.
+pub(crate) struct PromptEntry<'a> {
+    pub(crate) prompt: &'a Prompt,
+    /// The variant of its model.
+    pub(crate) variant: Option<&'a str>,
+    /// See [`bytes`].
+    pub(crate) bytes: u64,
+}
+
+/// Stores a prompt that is not stored yet. The caller holds the control row. Returns the events.
 ///
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn insert(
     tx: &mut Tx,
     tenant: TenantId,
-    prompt: &Prompt,
-    variant: Option<&str>,
+    entry: PromptEntry<'_>,
     run: &ControlRow,
     at: Timestamp,
 ) -> Result<Vec<StoredEvent>, Error> {
+    let PromptEntry { prompt, variant, bytes } = entry;
     let session = &prompt.user.session_id;
     let mut user = prompt.user.clone();
     user.model.variant = variant.map(str::to_owned);
@@ -250,7 +261,7 @@ pub(crate) async fn insert(
         Reply::Expected => Kind::Prompt,
         Reply::None => Kind::Note,
     };
-    let growth = Growth { events: changes.len() as u64, prompt_bytes: bytes(prompt) };
+    let growth = Growth { events: changes.len() as u64, prompt_bytes: bytes };
     let seq = Mailbox { tenant, session, run }.advance(tx, kind, growth).await?;
     sqlx::query(
         "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)

@@ -12,7 +12,7 @@ use crate::{
     },
     session::{
         control_row, creation,
-        inputs::{self, Prompt},
+        inputs::{self, Prompt, PromptEntry},
         row::{self, ParentCall},
         tree::family,
     },
@@ -111,8 +111,9 @@ impl Store {
             Err(refused) => return Ok(refused),
         };
         let run = control_row::lock(&mut tx, fence.tenant, &child.prompt.user.session_id).await?;
-        let variant = child.prompt.variant.name();
-        events.extend(inputs::insert(&mut tx, fence.tenant, &child.prompt, variant, &run, at).await?);
+        let (prompt, variant) = (&child.prompt, child.prompt.variant.name());
+        let entry = PromptEntry { prompt, variant, bytes: inputs::bytes(prompt) };
+        events.extend(inputs::insert(&mut tx, fence.tenant, entry, &run, at).await?);
         let parent = advanced.write(&mut tx, fence, changes, at).await?;
         tx.commit().await?;
         Ok(DispatchOutcome::Dispatched { parent, child: events })
