@@ -72,6 +72,11 @@ impl Api {
         Self { channel, ..self.clone() }
     }
 
+    /// Returns clients of the same tenant with another of its keys.
+    pub fn of_key(&self, key: &str) -> Self {
+        Self { key: key.to_owned(), ..self.clone() }
+    }
+
     /// Creates clients of a stack that `flotilla up` started, with a new project.
     pub async fn of_stack(gateway_url: &str, key: &str) -> Self {
         let mut api = Self::with_key(gateway_url, key);
@@ -95,16 +100,15 @@ impl Api {
         let request = v1::CreateTenantRequest { name: name.to_owned() };
         let tenant = operator.tenants().create_tenant(request).await.expect("a tenant").into_inner();
         let tenant_id = tenant.tenant.expect("a tenant").id;
-        let request = v1::CreateKeyRequest { tenant_id: tenant_id.clone(), name: "test".to_owned() };
+        let request = v1::CreateKeyRequest {
+            tenant_id: tenant_id.clone(),
+            name: "test".to_owned(),
+            ..Default::default()
+        };
         let key = operator.tenants().create_key(request).await.expect("a key").into_inner().secret;
         let mut api = Self { tenant_id, ..Self::with_key(gateway_url, &key) };
         api.project_id = api.project().await;
         api
-    }
-
-    /// The key.
-    pub fn key(&self) -> &str {
-        &self.key
     }
 
     fn authorized(&self) -> Authorized {

@@ -14,3 +14,4 @@ pub mod process;
 pub mod raw;
 pub mod samples;
 pub mod testbed;
+pub mod week;

@@ -223,10 +223,26 @@ impl Stack {
         faults::observe::call_redis_at(&self.settings.redis_url, &command).await.expect("an answer of Redis")
     }
 
+    /// Returns the number of the stack's keys in Redis.
+    pub async fn redis_keys(&self) -> u64 {
+        const SCRIPT: &str = "\"return tostring(#redis.call('KEYS',ARGV[1]))\"";
+        let pattern = format!("*{}*", self.settings.namespace);
+        let command = ["EVAL", SCRIPT, "0", &pattern];
+        let answer = faults::observe::call_redis_at(&self.settings.redis_url, &command)
+            .await
+            .expect("an answer of Redis");
+        answer.lines().last().and_then(|number| number.parse().ok()).expect("a number")
+    }
+
     /// Connects to Redis and NATS as the services do.
     pub async fn bus(&self) -> bus::Bus {
         let settings = &self.settings;
         bus::Bus::connect(&settings.nats_url, &settings.redis_url, &settings.namespace).await.expect("a bus")
+    }
+
+    /// Starts a second gateway, which ends with the result.
+    pub async fn second_gateway(&self) -> ServiceHandle {
+        ServiceHandle::gateway(&self.settings).await
     }
 
     /// Starts one more worker.

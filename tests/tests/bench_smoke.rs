@@ -8,6 +8,7 @@ use e2e::{
         events, hostile, loops, main_job,
         model::Model,
         testbed::Servers,
+        week,
     },
 };
 
@@ -150,4 +151,14 @@ async fn a_hostile_tenant_is_measured() {
     let measured = Box::pin(hostile::measure(&victim, &hostile::sizes::Sizes::smoke())).await;
     assert_eq!(measured.len(), 23, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
+}
+
+#[tokio::test]
+async fn a_week_is_lived_through() {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let measured = Box::pin(week::measure(&Servers::Shared, &week::Sizes::smoke())).await;
+    assert_eq!(measured.len(), 5, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.is_met()), "{measured:?}");
 }

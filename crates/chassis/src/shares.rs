@@ -49,11 +49,22 @@ impl<K: Eq + Hash> Shares<K> {
     ///
     /// Cancel-safe: a call that is dropped leaves its place to others.
     pub async fn acquire(&self, key: K, wait: Duration) -> Result<Share, Busy> {
+        self.acquire_many(key, 1, wait).await
+    }
+
+    /// Waits for `count` permits at once, at most for `wait`; for all that one holder may have, if `count` is more.
+    ///
+    /// # Errors
+    /// `Busy`, by who holds the permits.
+    ///
+    /// Cancel-safe: a call that is dropped leaves its place to others.
+    pub async fn acquire_many(&self, key: K, count: usize, wait: Duration) -> Result<Share, Busy> {
         let deadline = Instant::now() + wait;
-        // A call holds its own permit while it waits for one of all, so a holder has at most `each_max` calls in that queue.
-        let own = timeout_at(deadline, self.holder(key).acquire_owned()).await;
+        let count = u32::try_from(count.min(self.each_max)).unwrap_or(u32::MAX);
+        // A call holds its own permits while it waits for some of all, so the calls of a holder wait for at most `each_max` permits there.
+        let own = timeout_at(deadline, self.holder(key).acquire_many_owned(count)).await;
         let own = own.ok().and_then(Result::ok).ok_or(Busy::Own)?;
-        let all = timeout_at(deadline, Arc::clone(&self.all).acquire_owned()).await;
+        let all = timeout_at(deadline, Arc::clone(&self.all).acquire_many_owned(count)).await;
         let all = all.ok().and_then(Result::ok).ok_or(Busy::All)?;
         Ok(Share { _own: own, _all: all })
     }
@@ -92,6 +103,20 @@ mod tests {
         assert_eq!(shares.acquire("third", Duration::ZERO).await.map(drop), Err(Busy::All));
         drop((held, other));
         assert!(shares.acquire("third", LONG).now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn heavy_calls_take_several_permits() {
+        let shares = Shares::new(10, 6);
+        let held = shares.acquire_many("greedy", 4, LONG).await.unwrap();
+        assert_eq!(shares.acquire_many("greedy", 3, Duration::ZERO).await.map(drop), Err(Busy::Own));
+        let rest = shares.acquire_many("greedy", 2, LONG).await.unwrap();
+        assert_eq!(shares.acquire_many("other", 5, Duration::ZERO).await.map(drop), Err(Busy::All));
+        let other = shares.acquire_many("other", 4, LONG).await.unwrap();
+        drop((held, rest));
+        // Nobody waits for more permits than there can be.
+        assert!(shares.acquire_many("greedy", 1_000, LONG).now_or_never().unwrap().is_ok());
+        drop(other);
     }
 
     #[tokio::test]

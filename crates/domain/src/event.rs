@@ -229,6 +229,25 @@ impl Event {
             Self::RequestAnswered { id, answer } => answered_json(session, id, answer),
         }
     }
+
+    /// [`Event::properties`] as text. A part may have megabytes, so nothing else keeps it meanwhile.
+    pub fn properties_text(&self, session: &SessionId) -> String {
+        if let Self::PartUpdated { part, at } = self
+            && let Ok(text) = serde_json::to_string(&PartProperties { part, session_id: session, time: *at })
+        {
+            return text;
+        }
+        self.properties(session).to_string()
+    }
+}
+
+/// The properties of [`Event::PartUpdated`].
+#[derive(Serialize)]
+struct PartProperties<'a> {
+    part: &'a Part,
+    #[serde(rename = "sessionID")]
+    session_id: &'a SessionId,
+    time: Timestamp,
 }
 
 /// A stored event.

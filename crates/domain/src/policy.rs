@@ -1,7 +1,8 @@
-//! Who may do what: agents, the tools that they have, permissions, the levels at which settings are made, and quotas.
+//! Who may do what: agents, the tools that they have, permissions, the levels at which settings are made, quotas, and the roles of keys.
 
 pub mod agent;
 pub mod level;
 pub mod permission;
 pub mod quota;
+pub mod role;
 pub mod tool;

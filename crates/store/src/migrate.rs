@@ -1,6 +1,7 @@
 //! Migrations, and the logins of the two roles. Needs a login that may create roles.
 
 use crate::error::Error;
+use postgres_protocol::password::scram_sha_256;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// Attempts to set the password of a role: at most this many databases of one cluster can migrate at the same time.
@@ -15,9 +16,10 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 pub async fn migrate(migrator_url: &str, password: &str) -> Result<(), Error> {
     let mut connection = PgConnection::connect(migrator_url).await?;
     MIGRATIONS.run(&mut connection).await?;
+    // Postgres may log its statements, so it gets the verifier and never the password.
+    let verifier = scram_sha_256(password.as_bytes());
     for role in ["flotilla_app", "flotilla_system"] {
-        let quoted = password.replace('\'', "''");
-        let alter = format!("alter role {role} login password '{quoted}'");
+        let alter = format!("alter role {role} login password '{verifier}'");
         let mut tries = 0;
         while let Err(error) = sqlx::raw_sql(AssertSqlSafe(alter.clone())).execute(&mut connection).await {
             tries += 1;

@@ -2,7 +2,7 @@
 
 use crate::auth::key::{self, NewKey};
 use anyhow::Context as _;
-use domain::ids::TenantId;
+use domain::{ids::TenantId, policy::role::Role};
 use store::Store;
 
 /// The values that a stack needs to start.
@@ -48,7 +48,7 @@ pub async fn bootstrap(migrator_url: &str, tenant: &str, api_key: Key<'_>) -> an
         None
     } else {
         let new = NewKey::make();
-        let stored = store.create_key(created.id, &new.prefix, &new.sha256, "bootstrap").await;
+        let stored = store.create_key(created.id, &new.prefix, &new.sha256, "bootstrap", Role::Admin).await;
         stored.context("create the key")?;
         Some(new.secret)
     };

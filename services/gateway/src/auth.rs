@@ -1,8 +1,9 @@
-//! Authentication: API keys, the limit on wrong keys, and the address that a call comes from.
+//! Authentication: API keys, those of open streams, the limit on wrong keys, and the address that a call comes from.
 
 pub(crate) mod attempts;
 pub(crate) mod client;
 pub(crate) mod key;
 mod key_cache;
 pub(crate) mod keys;
+pub(crate) mod live_keys;
 pub(crate) mod principal;

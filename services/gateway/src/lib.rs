@@ -21,7 +21,7 @@ use auth::{client, keys::Keys};
 use chassis::port::{self, Bounds};
 use config::Config;
 use ground::state::State;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use streams::{feed::Feeds, fleet};
 
 /// Time for queries of cut calls to end. With [`port::CLOSING`], and a second each for its tasks and its last spans, a gateway ends
@@ -47,6 +47,11 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     });
     let operator_key = config.operator_key.as_ref().map(|key| key.expose().as_str());
     let keys = Keys::new(state.store.clone(), operator_key);
+    let (check, shutdown) =
+        (Arc::clone(keys.live()).check_forever(state.store.clone()), service.shutdown.clone());
+    service.tasks.spawn("keys", async move {
+        shutdown.run_until_cancelled(check).await;
+    });
     let gateway = Gateway::new(state.clone(), feeds, keys);
     let proxies = config.trusted_proxies.clone();
     let router = router::router(&gateway, grpc_health)?.layer(client::layer(config.trusted_proxies));

@@ -2,9 +2,12 @@
 //! here.
 // Continues in grpc::prompt, for a prompt.
 
+mod large_bodies;
+mod live_streams;
+
 use crate::{
     app::ground::gateway::Gateway,
-    ground::{bodies, error::Error},
+    ground::{bodies, error::Error, room},
     grpc::{service::Service, status::to_status},
     http::{contract::unsupported, routes},
 };
@@ -53,6 +56,8 @@ pub(crate) fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> a
         .add_service(AdminServiceServer::new(service()))
         .into_axum_router()
         .reset_fallback()
+        // Inside the layer of gRPC-Web, which hides the status of an error of the body.
+        .route_layer(from_fn_with_state(gateway.clone(), with_room))
         .route_layer(tonic_web::GrpcWebLayer::new())
         .route_layer(from_fn_with_state(gateway.clone(), of_known_page))
         .route_layer(axum::middleware::from_fn(traced));
@@ -60,6 +65,8 @@ pub(crate) fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> a
         .fallback(unsupported::not_found)
         .merge(grpc)
         .merge(routes::router(gateway))
+        .layer(from_fn_with_state(gateway.clone(), live_streams::end_with_key))
+        .layer(axum::middleware::from_fn(room::keep_until_answered))
         .layer(CatchPanicLayer::new()))
 }
 
@@ -69,6 +76,11 @@ async fn of_known_page(State(gateway): State<Gateway>, request: Request, next: N
         return to_status(Error::OriginForbidden).into_http();
     }
     next.run(request).await
+}
+
+/// Bounds the memory of the body.
+async fn with_room(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
+    next.run(large_bodies::with_room(gateway, request)).await
 }
 
 /// Joins the caller's trace, and enforces the caller's deadline and the time limit of the body.

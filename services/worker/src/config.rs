@@ -26,6 +26,9 @@ pub struct Config {
     /// Time between two comparisons of the sandbox with the sessions in Postgres, which remove files without a session; milliseconds.
     #[arg(long, env = "FLOTILLA_RECONCILE_MS", default_value_t = 3_600_000, value_parser = clap::value_parser!(u64).range(1_000..=604_800_000))]
     pub reconcile_ms: u64,
+    /// Pause between two rounds of the work that removes what is kept for no longer; milliseconds.
+    #[arg(long, env = "FLOTILLA_UPKEEP_MS", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(100..=86_400_000))]
+    pub upkeep_ms: u64,
     /// Time between two measurements of the logs that grew, which quotas count; milliseconds.
     #[arg(long, env = "FLOTILLA_MEASURE_MS", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(100..=86_400_000))]
     pub measure_ms: u64,

@@ -67,6 +67,16 @@ impl Figure {
         }
     }
 
+    /// Returns whether the target is met; true without one.
+    pub fn is_met(&self) -> bool {
+        let value = self.compared().value;
+        match self.target {
+            Target::AtMost(bound) => value <= bound,
+            Target::AtLeast(bound) => value >= bound,
+            Target::None => true,
+        }
+    }
+
     /// Returns the number that is compared with the target.
     fn compared(&self) -> Quantity {
         match &self.measured {
@@ -98,13 +108,13 @@ impl fmt::Display for Figure {
                 write!(f, "{:<64} {value:.2} {unit} (of {count})", self.name)?;
             }
         }
-        let Quantity { value, unit } = self.compared();
-        let (word, bound, is_met) = match self.target {
-            Target::AtMost(bound) => ("at most", bound, value <= bound),
-            Target::AtLeast(bound) => ("at least", bound, value >= bound),
+        let Quantity { unit, .. } = self.compared();
+        let (word, bound) = match self.target {
+            Target::AtMost(bound) => ("at most", bound),
+            Target::AtLeast(bound) => ("at least", bound),
             Target::None => return Ok(()),
         };
-        write!(f, "  target {word} {bound:.2} {unit}: {}", if is_met { "met" } else { "MISSED" })
+        write!(f, "  target {word} {bound:.2} {unit}: {}", if self.is_met() { "met" } else { "MISSED" })
     }
 }
 

@@ -4,6 +4,7 @@
 mod attack;
 mod connections;
 mod http;
+mod round;
 mod sandbox;
 pub mod sizes;
 

@@ -1,7 +1,7 @@
 //! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside
 //! the raw round trips of the same run. `flotilla-bench durability` prints the cost of durability, `flotilla-bench loop` the
 //! cost of long conversations and many files, `flotilla-bench events` the cost of event delivery, and `flotilla-bench hostile` what a
-//! hostile tenant does to another one, each figure beside its target.
+//! hostile tenant does to another one, and `flotilla-bench week` what a week of use leaves behind, each figure beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
@@ -10,7 +10,7 @@ use e2e::{
     api::Api,
     bench::{
         durability, events, figure::Figure, hostile, loops, main_job, model::Model, raw, samples::Samples,
-        testbed::Servers,
+        testbed::Servers, week,
     },
 };
 use serde_json::Value;
@@ -52,6 +52,12 @@ enum Group {
     },
     /// What a tenant that attacks everything at once does to another one, and to the memory of the services.
     Hostile {
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
+    /// A week of 10,000 sessions in fast time: what is stored must stop growing.
+    Week {
         /// Use small sizes, to check that it runs.
         #[arg(long)]
         small: bool,
@@ -107,6 +113,13 @@ async fn main() -> anyhow::Result<()> {
         Some(Group::Events { only, small }) => {
             let sizes = if *small { events::sizes::Sizes::smoke() } else { events::sizes::Sizes::full() };
             report(only, async |measure| Box::pin(events::measure(measure, &servers, &sizes)).await).await;
+            return Ok(());
+        }
+        Some(Group::Week { small }) => {
+            let sizes = if *small { week::Sizes::smoke() } else { week::Sizes::full() };
+            for figure in Box::pin(week::measure(&servers, &sizes)).await {
+                println!("  {figure}");
+            }
             return Ok(());
         }
         Some(Group::Hostile { small }) => {

@@ -67,7 +67,8 @@ async fn theirs(api: &Api) -> ForeignIds {
     let request =
         v1::CreatePtyRequest { session_id: session.clone(), title: CANARY.to_owned(), ..Default::default() };
     let pty = api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap().id;
-    let request = v1::CreateKeyRequest { tenant_id: String::new(), name: CANARY.to_owned() };
+    let request =
+        v1::CreateKeyRequest { tenant_id: String::new(), name: CANARY.to_owned(), ..Default::default() };
     let key = api.tenants().create_key(request).await.unwrap().into_inner().key.unwrap();
     let (tenant, key_prefix) = (api.tenant_id.clone(), key.prefix);
     ForeignIds { tenant, project, session, message, part, permission, question, pty, bundle, key_prefix }
@@ -261,7 +262,8 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     };
     let list = v1::ListKeysRequest { tenant_id: theirs.tenant.clone(), page: None };
     let usage = v1::ListUsageRequest { tenant_id: theirs.tenant.clone(), page: None };
-    let new_key = v1::CreateKeyRequest { tenant_id: theirs.tenant.clone(), name: "x".to_owned() };
+    let new_key =
+        v1::CreateKeyRequest { tenant_id: theirs.tenant.clone(), name: "x".to_owned(), ..Default::default() };
     vec![
         ("GetProject", "project_not_found", projects.get_project(get).await.map(drop)),
         ("GetSettings", "project_not_found", api.settings().get_settings(read).await.map(drop)),

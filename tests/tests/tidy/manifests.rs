@@ -58,14 +58,16 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 17] = [
+const OWNERS: [(&str, &[&str]); 19] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
+    ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),
     ("saphyr-parser", &["crates/settings"]),
     ("percent-encoding", &["crates/domain"]),
     ("async-nats", &["crates/bus"]),
     ("redis", &["crates/bus"]),
     ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "tests"]),
+    ("http-body", &["services/gateway"]),
     ("hyper", &["crates/chassis"]),
     ("hyper-util", &["crates/chassis"]),
     ("tokio-tungstenite", &["tests"]),

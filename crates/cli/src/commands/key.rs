@@ -14,7 +14,7 @@ use crate::{
 };
 use anyhow::Result;
 use domain::limits;
-use rpc::v1::{CreateKeyRequest, Key, ListKeysRequest, Page, RevokeKeyRequest};
+use rpc::v1::{CreateKeyRequest, Key, KeyRole, ListKeysRequest, Page, RevokeKeyRequest};
 use serde_json::{Value, json};
 
 /// Characters of a key's name in the table.
@@ -41,6 +41,9 @@ enum KeyCommand {
     Create {
         /// A name that says who or what uses it.
         name: String,
+        /// What it may do: an admin manages keys and settings, a member works in sessions and projects, a viewer only reads.
+        #[arg(long, value_enum, default_value = "admin")]
+        role: Role,
     },
     /// List the keys, the newest first.
     Ls {
@@ -53,6 +56,32 @@ enum KeyCommand {
         /// The first part of the key, as `flotilla key ls` shows it.
         prefix: String,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Role {
+    Admin,
+    Member,
+    Viewer,
+}
+
+impl Role {
+    fn to_wire(self) -> KeyRole {
+        match self {
+            Self::Admin => KeyRole::Admin,
+            Self::Member => KeyRole::Member,
+            Self::Viewer => KeyRole::Viewer,
+        }
+    }
+}
+
+/// The name of a key's role.
+fn role_word(key: &Key) -> &'static str {
+    match key.role() {
+        KeyRole::Unspecified | KeyRole::Admin => "admin",
+        KeyRole::Member => "member",
+        KeyRole::Viewer => "viewer",
+    }
 }
 
 /// The tenant whose keys a command is about, and a client that may manage them.
@@ -77,7 +106,7 @@ pub(crate) async fn run(connection: &Connection, arguments: KeyArgs) -> Result<E
     let owner = KeyOwner::of(connection, &arguments).await?;
     let is_json = arguments.json;
     match arguments.command {
-        KeyCommand::Create { name } => create(&owner, name, is_json).await?,
+        KeyCommand::Create { name, role } => create(&owner, name, role, is_json).await?,
         KeyCommand::Ls { all } => {
             let keys = list(&owner).await?.into_iter().filter(|key| all || key.revoked_at_ms == 0);
             print(&keys.collect::<Vec<_>>(), is_json)?;
@@ -94,8 +123,9 @@ pub(crate) async fn run(connection: &Connection, arguments: KeyArgs) -> Result<E
 }
 
 /// Creates a key. The call is made once: a repetition would create another key.
-async fn create(owner: &KeyOwner, name: String, is_json: bool) -> Result<()> {
-    let request = CreateKeyRequest { tenant_id: owner.tenant_id.clone(), name };
+async fn create(owner: &KeyOwner, name: String, role: Role, is_json: bool) -> Result<()> {
+    let role = role.to_wire().into();
+    let request = CreateKeyRequest { tenant_id: owner.tenant_id.clone(), name, role };
     let answer = owner.client.tenants().create_key(request).await?.into_inner();
     let key = answer.key.unwrap_or_default();
     if is_json {
@@ -132,12 +162,14 @@ fn print(keys: &[Key], is_json: bool) -> Result<()> {
         ("KEY", Side::Left),
         ("CREATED", Side::Right),
         ("STATE", Side::Left),
+        ("ROLE", Side::Left),
         ("NAME", Side::Left),
     ]);
     for key in keys {
         let state = if key.revoked_at_ms == 0 { "valid" } else { "revoked" };
         let age = show::age(now_ms.saturating_sub(key.created_at_ms));
-        table.push([key.prefix.clone(), age, state.to_owned(), one_line(&key.name, NAME_CHARS)]);
+        let role = role_word(key).to_owned();
+        table.push([key.prefix.clone(), age, state.to_owned(), role, one_line(&key.name, NAME_CHARS)]);
     }
     out::write(&table.text(Paint::for_stdout()))
 }
@@ -145,7 +177,7 @@ fn print(keys: &[Key], is_json: bool) -> Result<()> {
 fn to_json(key: &Key) -> Value {
     let revoked_at_ms = (key.revoked_at_ms != 0).then_some(key.revoked_at_ms);
     json!({
-        "prefix": key.prefix, "name": key.name, "created_at_ms": key.created_at_ms, "revoked_at_ms": revoked_at_ms,
+        "prefix": key.prefix, "name": key.name, "created_at_ms": key.created_at_ms, "revoked_at_ms": revoked_at_ms, "role": role_word(key),
     })
 }
 
@@ -159,9 +191,9 @@ mod tests {
     async fn keys_are_created_listed_and_revoked() {
         let fake = Fake::default();
         let owner = KeyOwner { client: fake.serve().await, tenant_id: "id-of-a".to_owned() };
-        create(&owner, "ci".to_owned(), false).await.unwrap();
+        create(&owner, "ci".to_owned(), Role::Member, false).await.unwrap();
         let names: Vec<_> = list(&owner).await.unwrap().into_iter().map(|key| key.name).collect();
         assert_eq!(names, ["more of id-of-a", " of id-of-a"]);
-        assert_eq!(fake.0.lock().unwrap().orders, ["create key ci of id-of-a"]);
+        assert_eq!(fake.0.lock().unwrap().orders, ["create member key ci of id-of-a"]);
     }
 }

@@ -98,8 +98,9 @@ impl TenantService for Fake {
     }
 
     async fn create_key(&self, request: Request<CreateKeyRequest>) -> Answer<CreateKeyResponse> {
-        let CreateKeyRequest { tenant_id, name } = request.into_inner();
-        self.order(format!("create key {name} of {tenant_id}"));
+        let role = request.get_ref().role().as_str_name().trim_start_matches("KEY_ROLE_").to_lowercase();
+        let CreateKeyRequest { tenant_id, name, .. } = request.into_inner();
+        self.order(format!("create {role} key {name} of {tenant_id}"));
         let key = Key { prefix: "flo_1".to_owned(), name, ..Key::default() };
         Ok(Response::new(CreateKeyResponse { key: Some(key), secret: "secret".to_owned() }))
     }

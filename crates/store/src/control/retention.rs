@@ -1,8 +1,28 @@
-//! Sessions that nobody has used for longer than their tenant keeps them. A tenant without a value of its own has that of the platform.
+//! Sessions that nobody has used for longer than their tenant keeps them, and projects and keys that hold nothing. A tenant without a value
+//! of its own has that of the platform.
 
 use super::candidate::{SessionRef, session_ref};
-use crate::{Store, error::Error, phase::IDLE};
-use sqlx::AssertSqlSafe;
+use crate::{Store, column::parse_id, error::Error, phase::IDLE};
+use domain::{
+    ids::{ProjectId, TenantId},
+    session::Source,
+};
+use sqlx::{AssertSqlSafe, Row as _, types::Json};
+
+/// Days for which a project without sessions, source and settings is kept after its last change. A client makes one in each directory that
+/// somebody opens by mistake.
+const EMPTY_PROJECT_KEPT_DAYS: f64 = 90.0;
+/// Days for which the list of keys shows a revoked key.
+const REVOKED_KEY_KEPT_DAYS: f64 = 90.0;
+
+/// A project of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectRef {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The project.
+    pub project: ProjectId,
+}
 
 /// For how many days sessions are kept; `None` and 0: for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +55,40 @@ pub(crate) fn is_expired() -> String {
 }
 
 impl Store {
+    /// Lists at most `limit` projects that hold nothing and that nobody has changed for long. Continues in [`Store::delete_project`].
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn list_empty_projects(&self, limit: i64) -> Result<Vec<ProjectRef>, Error> {
+        let rows = sqlx::query(
+            "select tenant_id, id from project p
+              where coalesce(updated_at, created_at) < now() - $2 * interval '1 day' and source::jsonb = $3::jsonb
+                and not exists (select 1 from session s where s.tenant_id = p.tenant_id and s.project_id = p.id)
+                and not exists (select 1 from settings s where s.tenant_id = p.tenant_id and s.project_id = p.id)
+                and not exists (select 1 from approval a where a.tenant_id = p.tenant_id and a.project_id = p.id)
+              limit $1",
+        )
+        .bind(limit)
+        .bind(EMPTY_PROJECT_KEPT_DAYS)
+        .bind(Json(Source::default()))
+        .fetch_all(&self.system)
+        .await?;
+        let project = |row: &sqlx::postgres::PgRow| {
+            let id: String = row.try_get("id")?;
+            Ok(ProjectRef { tenant: TenantId(row.try_get("tenant_id")?), project: parse_id("project", &id)? })
+        };
+        rows.iter().map(project).collect()
+    }
+
+    /// Removes keys that were revoked long ago. Returns their number.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn forget_revoked_keys(&self) -> Result<u64, Error> {
+        let deletion = sqlx::query("delete from api_key where revoked_at < now() - $1 * interval '1 day'");
+        Ok(deletion.bind(REVOKED_KEY_KEPT_DAYS).execute(&self.system).await?.rows_affected())
+    }
+
     /// Lists at most `limit` root sessions that are kept for no longer. Continues in [`Store::expire_session`].
     ///
     /// # Errors

@@ -5,9 +5,16 @@ use crate::{
     Page, Store,
     column::signed,
     error::{Entity, Error},
-    tenant::tenants::{self, COLUMNS, Tenant},
+    tenant::{
+        keys,
+        tenants::{self, COLUMNS, Tenant},
+    },
 };
-use domain::{ids::TenantId, limits, policy::quota::TenantQuota};
+use domain::{
+    ids::TenantId,
+    limits,
+    policy::{quota::TenantQuota, role::Role},
+};
 use sqlx::{AssertSqlSafe, Row as _};
 
 /// A change of a tenant's limits. A `None` leaves the value unchanged.
@@ -23,21 +30,49 @@ pub struct TenantPatch {
     pub quota: TenantQuota,
 }
 
+/// The owner of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyOwner {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// The name of the key.
+    pub name: String,
+    /// What the key may do.
+    pub role: Role,
+}
+
 impl Store {
-    /// Finds the tenant and the name of the key with this SHA-256; `None` for an unknown or revoked key.
+    /// Finds the owner of the key with this SHA-256; `None` for an unknown or revoked key.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn find_key(&self, secret_sha256: &[u8]) -> Result<Option<(Tenant, String)>, Error> {
+    pub async fn find_key(&self, secret_sha256: &[u8]) -> Result<Option<KeyOwner>, Error> {
         let sql = format!(
-            "select {COLUMNS}, key_name from tenant join (
-               select tenant_id, name as key_name from api_key where secret_sha256 = $1 and revoked_at is null) k on k.tenant_id = id
+            "select {COLUMNS}, key_name, role from tenant join (
+               select tenant_id, name as key_name, role from api_key where secret_sha256 = $1 and revoked_at is null) k on k.tenant_id = id
               where deleted_at is null"
         );
         let row = sqlx::query(AssertSqlSafe(sql)).bind(secret_sha256).fetch_optional(&self.system).await?;
-        Ok(row
-            .map(|row| Ok::<_, sqlx::Error>((tenants::from_row(&row)?, row.try_get("key_name")?)))
-            .transpose()?)
+        let owner = |row: &sqlx::postgres::PgRow| {
+            let (tenant, name) = (tenants::from_row(row)?, row.try_get("key_name")?);
+            Ok::<_, sqlx::Error>(KeyOwner { tenant, name, role: keys::role(row)? })
+        };
+        Ok(row.as_ref().map(owner).transpose()?)
+    }
+
+    /// Returns those of these keys, by their SHA-256, that are valid.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_valid_keys(&self, keys: &[[u8; 32]]) -> Result<Vec<Vec<u8>>, Error> {
+        let valid = sqlx::query_scalar(
+            "select secret_sha256 from api_key k join tenant t on t.id = k.tenant_id
+              where secret_sha256 = any($1) and revoked_at is null and deleted_at is null",
+        );
+        Ok(valid
+            .bind(keys.iter().map(<[u8; 32]>::as_slice).collect::<Vec<_>>())
+            .fetch_all(&self.system)
+            .await?)
     }
 
     /// Creates a tenant, or returns the existing one with that name.

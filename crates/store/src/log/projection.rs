@@ -14,6 +14,7 @@ use crate::{
     session::tree::ledger,
 };
 use domain::event::{Event, StoredEvent};
+use std::borrow::Cow;
 
 /// Writes each change into its table and all events at once, numbered from `first`. Returns the events, for
 /// publishing.
@@ -23,44 +24,74 @@ pub(crate) async fn project(
     changes: &[Change],
     first: u64,
 ) -> Result<Vec<StoredEvent>, Error> {
-    let mut stored = Vec::with_capacity(changes.len());
-    for (seq, change) in (first..).zip(changes) {
+    let mut projection = Projection::from(first);
+    for change in changes {
+        projection.add(tx, scope, change).await?;
+    }
+    projection.finish(tx, scope).await
+}
+
+/// A projection whose changes come one after the other, because together they are large.
+pub(crate) struct Projection {
+    first: u64,
+    stored: Vec<StoredEvent>,
+}
+
+impl Projection {
+    /// The first event gets the number `first`.
+    pub(crate) fn from(first: u64) -> Self {
+        Self { first, stored: vec![] }
+    }
+
+    /// Writes a change into its table.
+    pub(crate) async fn add(&mut self, tx: &mut Tx, scope: &Scope<'_>, change: &Change) -> Result<(), Error> {
+        let seq = self.first + self.stored.len() as u64;
         let event = project_one(tx, scope, &change.body, seq).await?;
-        stored.push(StoredEvent {
+        self.stored.push(StoredEvent {
             seq,
             epoch: scope.epoch,
             id: change.id.to_string(),
             kind: event.kind().to_owned(),
-            properties: event.properties(scope.session).to_string(),
+            properties: event.properties_text(scope.session),
             at: scope.at,
         });
+        Ok(())
     }
-    insert_events(tx, scope, &stored).await?;
-    Ok(stored)
+
+    /// Writes the events of all changes into the log, and returns them.
+    pub(crate) async fn finish(self, tx: &mut Tx, scope: &Scope<'_>) -> Result<Vec<StoredEvent>, Error> {
+        insert_events(tx, scope, &self.stored).await?;
+        Ok(self.stored)
+    }
 }
 
 /// Writes one change into its table and returns the event for the log.
-async fn project_one(tx: &mut Tx, scope: &Scope<'_>, body: &ChangeBody, seq: u64) -> Result<Event, Error> {
+async fn project_one<'c>(
+    tx: &mut Tx,
+    scope: &Scope<'_>,
+    body: &'c ChangeBody,
+    seq: u64,
+) -> Result<Cow<'c, Event>, Error> {
     let info = match body {
         // A person may have answered before the loop closed the request. The log shows the answer that counts.
         ChangeBody::Event(Event::RequestAnswered { id, answer }) => {
             let answer = requests::close(tx, scope, id, answer).await?;
-            return Ok(Event::RequestAnswered { id: id.clone(), answer });
+            return Ok(Cow::Owned(Event::RequestAnswered { id: id.clone(), answer }));
         }
         ChangeBody::Event(event) => {
             project_event(tx, scope, event, seq).await?;
-            return Ok(event.clone());
+            return Ok(Cow::Borrowed(event));
         }
         ChangeBody::Answer { message, entry } => {
             messages::upsert_message(tx, scope, message, seq).await?;
             ledger::insert(tx, scope.tenant, scope.session, entry.as_slice()).await?;
-            return Ok(Event::MessageUpdated(message.clone()));
+            return Ok(Cow::Owned(Event::MessageUpdated(message.clone())));
         }
         ChangeBody::Spend(entries) => sessions::charge(tx, scope, entries).await?,
         ChangeBody::Title(title) => sessions::set_title(tx, scope, title).await?,
         ChangeBody::FileSummary(summary) => sessions::set_file_summary(tx, scope, summary).await?,
     };
-    Ok(Event::SessionUpdated(Box::new(info)))
+    Ok(Cow::Owned(Event::SessionUpdated(Box::new(info))))
 }
 
 async fn project_event(tx: &mut Tx, scope: &Scope<'_>, event: &Event, seq: u64) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     log::{
         change::{Change, Scope},
-        projection,
+        projection::Projection,
     },
     session::{
         control_row::{self, ControlRow, RevertState},
@@ -246,22 +246,18 @@ pub(crate) async fn insert(
     let session = &prompt.user.session_id;
     let mut user = prompt.user.clone();
     user.model.variant = variant.map(str::to_owned);
-    let mut changes = vec![];
     // The ids that came with the prompt are for its own events. The events before it get ids derived from the first
     // one.
+    let prepared = preparations(tx, tenant, session, run).await?;
     let ids = prompt.event_ids.first().into_iter().cycle().enumerate();
-    for ((number, id), event) in ids.zip(preparations(tx, tenant, session, run).await?) {
-        changes.push(Change::event(id.numbered(number), event));
-    }
-    let message = Event::MessageUpdated(Box::new(Message::User(user)));
-    let parts = prompt.parts.iter().map(|part| Event::PartUpdated { part: Box::new(part.clone()), at });
-    let own = prompt.event_ids.iter().zip(std::iter::once(message).chain(parts));
-    changes.extend(own.map(|(id, event)| Change::event(id.clone(), event)));
+    let prepared: Vec<_> =
+        ids.zip(prepared).map(|((number, id), event)| Change::event(id.numbered(number), event)).collect();
+    let count = prepared.len() + 1 + prompt.parts.len();
     let kind = match prompt.reply {
         Reply::Expected => Kind::Prompt,
         Reply::None => Kind::Note,
     };
-    let growth = Growth { events: changes.len() as u64, prompt_bytes: bytes };
+    let growth = Growth { events: count as u64, prompt_bytes: bytes };
     let seq = Mailbox { tenant, session, run }.advance(tx, kind, growth).await?;
     sqlx::query(
         "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)
@@ -278,7 +274,17 @@ pub(crate) async fn insert(
     .execute(&mut **tx)
     .await?;
     let scope = Scope { tenant, session, epoch: run.epoch, at };
-    projection::project(tx, &scope, &changes, run.event_seq + 1).await
+    let mut projection = Projection::from(run.event_seq + 1);
+    for change in &prepared {
+        projection.add(tx, &scope, change).await?;
+    }
+    let message = Event::MessageUpdated(Box::new(Message::User(user)));
+    // Each part is copied when it is its turn: together they may have megabytes.
+    let parts = prompt.parts.iter().map(|part| Event::PartUpdated { part: Box::new(part.clone()), at });
+    for (id, event) in prompt.event_ids.iter().zip(std::iter::once(message).chain(parts)) {
+        projection.add(tx, &scope, &Change::event(id.clone(), event)).await?;
+    }
+    projection.finish(tx, &scope).await
 }
 
 /// Removes reverted messages and the archive mark before the prompt is stored. Returns the events of that.

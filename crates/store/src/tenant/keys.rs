@@ -5,7 +5,10 @@ use crate::{
     column::timestamp,
     error::{Entity, Error},
 };
-use domain::ids::{TenantId, Timestamp};
+use domain::{
+    ids::{TenantId, Timestamp},
+    policy::role::Role,
+};
 use sqlx::Row as _;
 
 /// A key without its secret.
@@ -15,6 +18,8 @@ pub struct Key {
     pub prefix: String,
     /// Its name, for people.
     pub name: String,
+    /// What it may do.
+    pub role: Role,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was revoked.
@@ -25,9 +30,15 @@ fn from_row(row: &sqlx::postgres::PgRow) -> Result<Key, sqlx::Error> {
     Ok(Key {
         prefix: row.try_get("prefix")?,
         name: row.try_get("name")?,
+        role: role(row)?,
         created_at: timestamp(row.try_get("created_at")?),
         revoked_at: row.try_get::<Option<_>, _>("revoked_at")?.map(timestamp),
     })
+}
+
+/// Reads the column `role`. A role that a newer version wrote allows the least.
+pub(crate) fn role(row: &sqlx::postgres::PgRow) -> Result<Role, sqlx::Error> {
+    Ok(Role::of(row.try_get("role")?).unwrap_or(Role::Viewer))
 }
 
 impl Store {
@@ -41,16 +52,18 @@ impl Store {
         prefix: &str,
         secret_sha256: &[u8],
         name: &str,
+        role: Role,
     ) -> Result<Key, Error> {
         let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(
-            "insert into api_key (tenant_id, prefix, secret_sha256, name) values ($1, $2, $3, $4)
-             returning prefix, name, created_at, revoked_at",
+            "insert into api_key (tenant_id, prefix, secret_sha256, name, role) values ($1, $2, $3, $4, $5)
+             returning prefix, name, role, created_at, revoked_at",
         )
         .bind(tenant.0)
         .bind(prefix)
         .bind(secret_sha256)
         .bind(name)
+        .bind(role.as_str())
         .fetch_one(&mut *tx)
         .await?;
         let key = from_row(&row)?;
@@ -65,7 +78,7 @@ impl Store {
     pub async fn list_keys(&self, tenant: TenantId, page: &Page) -> Result<Vec<Key>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
-            "select prefix, name, created_at, revoked_at from api_key
+            "select prefix, name, role, created_at, revoked_at from api_key
               where tenant_id = $1 and prefix > $2 order by prefix limit $3",
         )
         .bind(tenant.0)

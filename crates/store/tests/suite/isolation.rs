@@ -5,6 +5,7 @@ use crate::{
     family::permission,
     world::{World, idle},
 };
+use domain::policy::role::Role;
 use domain::{
     conversation::request::Answer,
     ids::{PartId, TenantId},
@@ -39,7 +40,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let changes: Vec<_> = changes.into_iter().chain([spend]).collect();
     world.store.append(&running.write(1), &changes, 0, Progress::None, NOW).await.unwrap();
     let (store, tenant) = (&world.store, world.tenant);
-    store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
+    store.create_key(tenant, "fl_abc", &[7; 32], "laptop", Role::Admin).await.unwrap();
     let upload = store.begin_upload(tenant).await.unwrap();
     store.put_upload_piece(&upload, 0, b"data").await.unwrap();
     store.finish_upload(&upload, UploadContent { sha256: "b1", size_bytes: 4 }).await.unwrap();

@@ -49,14 +49,14 @@ pub(crate) async fn get(
 /// on them.
 ///
 /// # Errors
-/// `project_not_found`, `settings_invalid`, `store_unavailable`.
+/// `scope_missing`, `project_not_found`, `settings_invalid`, `store_unavailable`.
 pub(crate) async fn set(
     gateway: &Gateway,
     principal: &Principal,
     project: Option<&ProjectId>,
     document: &str,
 ) -> Result<Option<StoredSettings>, Error> {
-    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Write)?);
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Manage)?);
     let project = match project {
         Some(project) => Some(store.get_project(tenant, project).await?),
         None => None,

@@ -13,7 +13,10 @@ use bus::queue::Share;
 use domain::{
     ids::TenantId,
     limits,
-    policy::quota::{PlatformQuota, TenantQuota, Usage},
+    policy::{
+        quota::{PlatformQuota, TenantQuota, Usage},
+        role::Role,
+    },
 };
 use store::{
     control::{retention::Retention, tenants::TenantPatch},
@@ -178,10 +181,11 @@ pub(crate) async fn create_key(
     principal: &Principal,
     tenant: &str,
     name: &str,
+    role: Role,
 ) -> Result<IssuedKey, Error> {
-    let tenant = managed_tenant(gateway, principal, tenant, Scope::Write).await?;
+    let tenant = managed_tenant(gateway, principal, tenant, Scope::Manage).await?;
     let (new, name) = (NewKey::make(), checks::name(name)?);
-    let key = gateway.state.store.create_key(tenant, &new.prefix, &new.sha256, &name).await?;
+    let key = gateway.state.store.create_key(tenant, &new.prefix, &new.sha256, &name, role).await?;
     Ok(IssuedKey { key, secret: new.secret })
 }
 
@@ -211,7 +215,7 @@ pub(crate) async fn revoke_key(
     tenant: &str,
     prefix: &str,
 ) -> Result<(), Error> {
-    let tenant = managed_tenant(gateway, principal, tenant, Scope::Write).await?;
+    let tenant = managed_tenant(gateway, principal, tenant, Scope::Manage).await?;
     if !is_text(prefix) {
         return Err(Error::NotFound(Entity::Key));
     }

@@ -5,20 +5,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use store::tenant::tenants::Tenant;
+use store::control::tenants::KeyOwner;
 
 /// Time for which a key is not looked up again. A key that another gateway revoked is accepted for at most this time.
 const FRESH: Duration = Duration::from_secs(1);
 /// Remembered keys, some 200 bytes each. Beyond that, all are looked up again.
 const KEYS_MAX: usize = 10_000;
-
-/// The owner of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KeyOwner {
-    pub(super) tenant: Tenant,
-    /// The name of the key.
-    pub(super) name: String,
-}
 
 /// The keys, by their SHA-256.
 #[derive(Debug, Default)]
@@ -69,9 +61,9 @@ mod tests {
     use super::*;
     use domain::{
         ids::{TenantId, Timestamp},
-        policy::quota::TenantQuota,
+        policy::{quota::TenantQuota, role::Role},
     };
-    use store::control::retention::Retention;
+    use store::{control::retention::Retention, tenant::tenants::Tenant};
 
     fn owner(name: &str) -> KeyOwner {
         let tenant = Tenant {
@@ -83,7 +75,7 @@ mod tests {
             quota: TenantQuota::default(),
             created_at: Timestamp(0),
         };
-        KeyOwner { tenant, name: name.to_owned() }
+        KeyOwner { tenant, name: name.to_owned(), role: Role::Admin }
     }
 
     #[test]

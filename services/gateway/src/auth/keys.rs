@@ -3,14 +3,15 @@
 
 use super::{
     attempts::{Attempt, Attempts},
-    key_cache::{KeyCache, KeyOwner},
+    key_cache::KeyCache,
+    live_keys::LiveKeys,
     principal::{Account, Principal},
 };
 use crate::ground::{entity::Entity, error::Error, invalid::Invalid};
 use bus::queue::Share;
 use sha2::{Digest as _, Sha256};
 use std::{net::IpAddr, sync::Arc, time::Instant};
-use store::{Store, tenant::tenants::Tenant};
+use store::{Store, control::tenants::KeyOwner, tenant::tenants::Tenant};
 use subtle::ConstantTimeEq as _;
 
 /// Names the tenant of a call with the operator's key. With a tenant's key it may only repeat that tenant.
@@ -33,13 +34,14 @@ pub(crate) struct Keys {
     operator_sha256: Option<[u8; 32]>,
     attempts: Arc<Attempts>,
     cache: Arc<KeyCache>,
+    live: Arc<LiveKeys>,
 }
 
 impl Keys {
     /// The keys in the store, and the operator's key if one is configured.
     pub(crate) fn new(store: Store, operator_key: Option<&str>) -> Self {
         let operator_sha256 = operator_key.map(|key| Sha256::digest(key).into());
-        Self { store, operator_sha256, attempts: Arc::default(), cache: Arc::default() }
+        Self { store, operator_sha256, attempts: Arc::default(), cache: Arc::default(), live: Arc::default() }
     }
 
     /// Finds the principal that acts for a tenant.
@@ -61,7 +63,7 @@ impl Keys {
             let id = named.parse().map_err(|_| Invalid::Tenant.because("the tenant's id must be a UUID"))?;
             return Ok(Principal::operator_for(account(&self.store.get_tenant(id).await?)));
         }
-        let Some(KeyOwner { tenant, name }) = self.find(&attempt.sha256).await? else {
+        let Some(KeyOwner { tenant, name, role }) = self.find(&attempt.sha256).await? else {
             self.attempts.failed(&attempt, Instant::now());
             return Err(Error::KeyUnknown);
         };
@@ -69,7 +71,12 @@ impl Keys {
         if named.is_some_and(|named| named.parse() != Ok(tenant.id)) {
             return Err(Error::NotFound(Entity::Tenant));
         }
-        Ok(Principal::of_tenant(name, account(&tenant)))
+        Ok(Principal::of_tenant(name, attempt.sha256, role, account(&tenant)))
+    }
+
+    /// The keys that have open streams.
+    pub(crate) fn live(&self) -> &Arc<LiveKeys> {
+        &self.live
     }
 
     /// Looks all keys up again, after a change of a key or of a tenant's limits.
@@ -82,7 +89,7 @@ impl Keys {
         if let Some(owner) = self.cache.find(sha256, now) {
             return Ok(Some(owner));
         }
-        let found = self.store.find_key(sha256).await?.map(|(tenant, name)| KeyOwner { tenant, name });
+        let found = self.store.find_key(sha256).await?;
         if let Some(owner) = &found {
             self.cache.put(*sha256, owner.clone(), now);
         }
@@ -105,6 +112,16 @@ impl Keys {
             self.attempts.failed(&attempt, Instant::now());
         }
         Err(Error::OperatorOnly("only the operator's key allows this"))
+    }
+
+    /// Whether the key is the operator's. Another key is no guess: it may be a tenant's.
+    ///
+    /// # Errors
+    /// `too_many_attempts`.
+    pub(crate) fn is_operators(&self, credentials: Credentials<'_>) -> Result<bool, Error> {
+        let attempt = Attempt::new(credentials.key, credentials.client);
+        self.attempts.check(&attempt, Instant::now())?;
+        Ok(self.is_operator(&attempt))
     }
 
     fn is_operator(&self, attempt: &Attempt) -> bool {

@@ -1,22 +1,32 @@
 //! The caller of a use case and its permissions. A use case gets the tenant only by naming the scope that it needs, so no use
 //! case can forget the check.
 
+use super::live_keys::KeySha256;
 use crate::ground::{
     error::Error,
     invalid::Invalid,
     scope::{Scope, Scopes},
 };
 use bus::queue::Share;
-use domain::{ids::TenantId, policy::quota::TenantQuota};
+use domain::{
+    ids::TenantId,
+    policy::{quota::TenantQuota, role::Role},
+    text::hex,
+};
 
 /// The name of the operator in logs and responses.
 const OPERATOR: &str = "operator";
+/// Bytes of a key's hash in [`Principal::reader`].
+const READER_BYTES: usize = 8;
 
 /// The owner of a valid key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Principal {
     /// The name of the key; `operator` for the operator's.
     name: String,
+    /// `None` for the operator's.
+    key: Option<KeySha256>,
+    reader: String,
     account: Option<Account>,
     scopes: Scopes,
 }
@@ -33,24 +43,41 @@ pub(crate) struct Account {
 
 impl Principal {
     /// The owner of a tenant's key.
-    pub(super) fn of_tenant(name: String, account: Account) -> Self {
-        Self { name, account: Some(account), scopes: Scopes::TENANT }
+    pub(super) fn of_tenant(name: String, key: KeySha256, role: Role, account: Account) -> Self {
+        let reader = hex(&key[..READER_BYTES]);
+        Self { name, key: Some(key), reader, account: Some(account), scopes: Scopes::of(role) }
     }
 
     /// The operator, acting for a tenant.
     pub(super) fn operator_for(account: Account) -> Self {
         let scopes = Scopes::TENANT.union(Scopes::OPERATOR);
-        Self { name: OPERATOR.to_owned(), account: Some(account), scopes }
+        Self { account: Some(account), scopes, ..Self::operator() }
     }
 
     /// The operator, acting for no tenant.
     pub(super) fn operator() -> Self {
-        Self { name: OPERATOR.to_owned(), account: None, scopes: Scopes::OPERATOR }
+        Self {
+            name: OPERATOR.to_owned(),
+            key: None,
+            reader: OPERATOR.to_owned(),
+            account: None,
+            scopes: Scopes::OPERATOR,
+        }
     }
 
     /// The name of its key.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The name under which notices reach the clients with its key. Names of keys are not unique.
+    pub(crate) fn reader(&self) -> &str {
+        &self.reader
+    }
+
+    /// Its key; `None` for the operator's, which cannot be revoked.
+    pub(crate) fn key(&self) -> Option<KeySha256> {
+        self.key
     }
 
     /// Returns the tenant if the principal has the scope in it.
@@ -85,7 +112,7 @@ impl Principal {
         }
         match scope {
             Scope::Operate => Err(Error::OperatorOnly("only the operator's key allows this")),
-            Scope::Read | Scope::Write => Err(Error::ScopeMissing(scope)),
+            Scope::Read | Scope::Write | Scope::Manage => Err(Error::ScopeMissing(scope)),
         }
     }
 }
@@ -99,7 +126,7 @@ mod tests {
         let share = Share { running_max: 1, weight: 1 };
         let tenant = TenantId(uuid::Uuid::nil());
         let account = Account { tenant, share, quota: TenantQuota::default() };
-        let tenant = Principal::of_tenant("ci".to_owned(), account);
+        let tenant = Principal::of_tenant("ci".to_owned(), [0; 32], Role::Admin, account);
         assert_eq!(tenant.account(Scope::Write), Ok(account));
         assert_eq!(
             tenant.require(Scope::Operate).map_err(|error| error.code().to_owned()),

@@ -31,6 +31,11 @@ pub(crate) fn with_deadline(request: Request) -> Request {
     request.map(|body| wait(body, patience))
 }
 
+/// Whether a call sends a stream of messages, which are not kept.
+pub(crate) fn is_streamed(path: &str) -> bool {
+    path == TYPED || STREAMED.contains(&path)
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Patience {
     /// The whole body must arrive by then.

@@ -27,7 +27,7 @@ pub(crate) enum Error {
     #[error("too many wrong keys from this address or with this beginning; try again later")]
     TooManyAttempts { retry_after: Duration },
     /// Use a key with this scope.
-    #[error("the key does not allow this: {0:?}")]
+    #[error("the role of the key does not allow this; it {}", .0.lack())]
     ScopeMissing(Scope),
     /// Ask the operator.
     #[error("{0}")]
@@ -46,7 +46,9 @@ pub(crate) enum Error {
     #[error("a session with this id was deleted; choose another id")]
     SessionDeleted,
     /// Try again when other requests have ended.
-    #[error("too many diffs, exports, forks, reverts and searches run at the same time; try again")]
+    #[error(
+        "too many large requests, diffs, exports, forks, reverts and searches at the same time; try again"
+    )]
     RequestsTooMany,
     /// Delete what is not needed, or ask the operator for a larger quota.
     #[error(
@@ -99,6 +101,10 @@ pub(crate) enum Error {
     /// Fork a session at an earlier message.
     #[error("the history to copy is larger than {0} bytes; fork at an earlier message")]
     HistoryTooLarge(usize),
+
+    /// Read pages.
+    #[error("the answer is larger than {0} bytes; read the messages page by page")]
+    AnswerTooLarge(usize),
 
     /// Start again from the source of the session.
     #[error(
@@ -174,7 +180,7 @@ impl Error {
             Self::AlreadyResolved { .. } => "already_resolved",
             Self::CursorTooOld { .. } => "cursor_too_old",
             Self::ForkTooLarge(_) => "bundle_too_large",
-            Self::HistoryTooLarge(_) => "history_too_large",
+            Self::HistoryTooLarge(_) | Self::AnswerTooLarge(_) => "history_too_large",
             Self::WorkspaceLost => "workspace_lost",
             Self::Sandbox(refusal) => refusal.reason.code(),
             Self::RevertTimedOut => "sandbox_unavailable",
@@ -207,7 +213,8 @@ impl Error {
             | Self::SessionFull(_)
             | Self::PromptsTooLarge { .. }
             | Self::ForkTooLarge(_)
-            | Self::HistoryTooLarge(_) => Kind::Exhausted,
+            | Self::HistoryTooLarge(_)
+            | Self::AnswerTooLarge(_) => Kind::Exhausted,
             Self::Quarantined
             | Self::Busy
             | Self::ProjectNotEmpty

@@ -1,5 +1,7 @@
 //! The scopes of API keys.
 
+use domain::policy::role::Role;
+
 /// One scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -7,8 +9,22 @@ pub(crate) enum Scope {
     Read,
     /// Changing a tenant's data, and starting work in it.
     Write,
+    /// Managing a tenant's keys and settings.
+    Manage,
     /// Managing tenants and the fleet.
     Operate,
+}
+
+impl Scope {
+    /// What a key without the scope cannot do.
+    pub(crate) fn lack(self) -> &'static str {
+        match self {
+            Self::Read => "cannot read this",
+            Self::Write => "may only read",
+            Self::Manage => "may manage neither keys nor settings",
+            Self::Operate => "is not the operator's",
+        }
+    }
 }
 
 /// A set of scopes.
@@ -16,10 +32,20 @@ pub(crate) enum Scope {
 pub(crate) struct Scopes(u8);
 
 impl Scopes {
-    /// The scopes of a tenant's key.
-    pub(crate) const TENANT: Self = Self((1 << Scope::Read as u8) | (1 << Scope::Write as u8));
+    /// The scopes of a tenant's key without restrictions.
+    pub(crate) const TENANT: Self =
+        Self((1 << Scope::Read as u8) | (1 << Scope::Write as u8) | (1 << Scope::Manage as u8));
     /// The scopes of the operator's key.
     pub(crate) const OPERATOR: Self = Self(1 << Scope::Operate as u8);
+
+    /// The scopes of a tenant's key.
+    pub(crate) const fn of(role: Role) -> Self {
+        match role {
+            Role::Admin => Self::TENANT,
+            Role::Member => Self((1 << Scope::Read as u8) | (1 << Scope::Write as u8)),
+            Role::Viewer => Self(1 << Scope::Read as u8),
+        }
+    }
 
     /// The scopes in both sets.
     pub(crate) const fn union(self, other: Self) -> Self {
@@ -38,13 +64,15 @@ mod tests {
 
     #[test]
     fn a_key_allows_only_its_own_scopes() {
-        let both = Scopes::TENANT.union(Scopes::OPERATOR);
-        for (scope, of_tenant, of_operator) in
-            [(Scope::Read, true, false), (Scope::Write, true, false), (Scope::Operate, false, true)]
-        {
-            assert_eq!(Scopes::TENANT.contains(scope), of_tenant, "{scope:?}");
-            assert_eq!(Scopes::OPERATOR.contains(scope), of_operator, "{scope:?}");
-            assert!(both.contains(scope));
+        let all = [Scope::Read, Scope::Write, Scope::Manage, Scope::Operate];
+        for (scopes, want) in [
+            (Scopes::of(Role::Admin), [true, true, true, false]),
+            (Scopes::of(Role::Member), [true, true, false, false]),
+            (Scopes::of(Role::Viewer), [true, false, false, false]),
+            (Scopes::OPERATOR, [false, false, false, true]),
+            (Scopes::TENANT.union(Scopes::OPERATOR), [true; 4]),
+        ] {
+            assert_eq!(all.map(|scope| scopes.contains(scope)), want, "{scopes:?}");
         }
     }
 }

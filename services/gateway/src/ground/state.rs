@@ -1,6 +1,6 @@
 //! The connections and settings that every call shares, and the source of the gateway's ids.
 
-use super::{error::Error, origin::Origins, quotas::Quotas, sandbox::Sandbox};
+use super::{error::Error, origin::Origins, quotas::Quotas, room::Room, sandbox::Sandbox};
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
@@ -45,6 +45,8 @@ pub(crate) struct State {
     ids: Arc<Mutex<Ids>>,
     heavy_requests: Arc<Shares<TenantId>>,
     pub(crate) quotas: Arc<Quotas>,
+    /// The room for large requests and answers.
+    pub(crate) room: Arc<Room>,
 }
 
 impl State {
@@ -75,6 +77,7 @@ impl State {
             shutdown,
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
             heavy_requests: Arc::new(Shares::new(HEAVY_REQUESTS_MAX, HEAVY_REQUESTS_TENANT_MAX)),
+            room: Arc::new(Room::new()),
             quotas: Arc::new(Quotas::new(config.quota())),
         })
     }

@@ -16,7 +16,10 @@ use crate::{
 };
 use domain::{
     conversation::message::{FileDiff, ModelRef},
-    policy::permission::{OnAsk, Rule, Rules, Verdict},
+    policy::{
+        permission::{OnAsk, Rule, Rules, Verdict},
+        role::Role,
+    },
     session::{Class, Origin, Outcome, Phase, Source},
 };
 use rpc::v1::{self, source::From};
@@ -305,5 +308,19 @@ pub(super) fn key(key: Key) -> v1::Key {
         name: key.name,
         created_at_ms: key.created_at.0,
         revoked_at_ms: key.revoked_at.map_or(0, |at| at.0),
+        role: match key.role {
+            Role::Admin => v1::KeyRole::Admin,
+            Role::Member => v1::KeyRole::Member,
+            Role::Viewer => v1::KeyRole::Viewer,
+        }
+        .into(),
+    }
+}
+
+pub(super) fn role(role: v1::KeyRole) -> Role {
+    match role {
+        v1::KeyRole::Unspecified | v1::KeyRole::Admin => Role::Admin,
+        v1::KeyRole::Member => Role::Member,
+        v1::KeyRole::Viewer => Role::Viewer,
     }
 }

@@ -5,7 +5,10 @@ use super::{
     service::Service,
     status::{id, to_status},
 };
-use crate::{app::history::messages, ground::entity::Entity};
+use crate::{
+    app::history::messages,
+    ground::{entity::Entity, room::TakenRoom},
+};
 use rpc::v1::{self, message_service_server::MessageService};
 use tonic::{Request, Response, Status};
 
@@ -16,6 +19,8 @@ impl MessageService for Service {
         request: Request<v1::ListMessagesRequest>,
     ) -> Result<Response<v1::ListMessagesResponse>, Status> {
         let principal = self.principal(&request).await?;
+        let taken = TakenRoom::of(request.extensions());
+        self.0.take_page_room(&principal, &taken).await.map_err(to_status)?;
         let request = request.into_inner();
         let session = id(&request.session_id, Entity::Session)?;
         let page = convert::page(request.page);
@@ -31,6 +36,8 @@ impl MessageService for Service {
         request: Request<v1::GetMessageRequest>,
     ) -> Result<Response<v1::GetMessageResponse>, Status> {
         let principal = self.principal(&request).await?;
+        let taken = TakenRoom::of(request.extensions());
+        self.0.take_page_room(&principal, &taken).await.map_err(to_status)?;
         let request = request.into_inner();
         let session = id(&request.session_id, Entity::Session)?;
         let message = id(&request.message_id, Entity::Message)?;

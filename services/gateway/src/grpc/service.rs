@@ -6,10 +6,12 @@ use crate::{
     auth::{
         client,
         keys::{Credentials, TENANT_HEADER},
+        live_keys::RequestKey,
         principal::Principal,
     },
     ground::error::Error,
 };
+use axum::http::{Extensions, HeaderMap};
 use chassis::port;
 use tonic::{Request, Status};
 
@@ -22,6 +24,7 @@ impl Service {
     pub(super) async fn principal<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
         let principal = self.0.authenticate(credentials(request)?).await.map_err(to_status)?;
         vouch(request);
+        RequestKey::note(request.extensions(), principal.key());
         Ok(principal)
     }
 
@@ -34,9 +37,10 @@ impl Service {
 
     /// The operator, or else the principal that acts for a tenant.
     pub(super) async fn operator_or_tenant<T>(&self, request: &Request<T>) -> Result<Principal, Status> {
-        match self.operator(request) {
-            Ok(operator) => Ok(operator),
-            Err(_) => self.principal(request).await,
+        if self.0.is_operators(credentials(request)?).map_err(to_status)? {
+            self.operator(request)
+        } else {
+            self.principal(request).await
         }
     }
 }
@@ -47,11 +51,22 @@ fn vouch<T>(request: &Request<T>) {
 }
 
 fn credentials<T>(request: &Request<T>) -> Result<Credentials<'_>, Status> {
-    let text = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
+    credentials_of(request.metadata().as_ref(), request.extensions()).map_err(to_status)
+}
+
+/// The credentials in the head of a call.
+///
+/// # Errors
+/// `key_missing`.
+pub(crate) fn credentials_of<'a>(
+    headers: &'a HeaderMap,
+    extensions: &Extensions,
+) -> Result<Credentials<'a>, Error> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let key = text("authorization").and_then(|value| value.strip_prefix("Bearer "));
     Ok(Credentials {
-        key: key.ok_or_else(|| to_status(Error::KeyMissing))?,
+        key: key.ok_or(Error::KeyMissing)?,
         tenant: text(TENANT_HEADER),
-        client: client::of(request.extensions()),
+        client: client::of(extensions),
     })
 }

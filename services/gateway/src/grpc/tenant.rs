@@ -86,8 +86,9 @@ impl TenantService for Service {
         request: Request<v1::CreateKeyRequest>,
     ) -> Result<Response<v1::CreateKeyResponse>, Status> {
         let principal = self.operator_or_tenant(&request).await?;
-        let v1::CreateKeyRequest { tenant_id, name } = request.into_inner();
-        respond(tenants::create_key(&self.0, &principal, &tenant_id, &name).await, |issued| {
+        let role = convert::role(request.get_ref().role());
+        let v1::CreateKeyRequest { tenant_id, name, .. } = request.into_inner();
+        respond(tenants::create_key(&self.0, &principal, &tenant_id, &name, role).await, |issued| {
             v1::CreateKeyResponse { key: Some(convert::key(issued.key)), secret: issued.secret }
         })
     }

@@ -9,8 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Pause between two rounds of work that an operator or a client waits for.
 const SOON: Duration = Duration::from_millis(limits::POLL_MS);
-/// Pause between two rounds of work for which nobody waits.
-const LATER: Duration = Duration::from_secs(60);
 /// Looks at the clock in each period of the reconciliation.
 const LOOKS_PER_PERIOD: u64 = 60;
 /// Looks at the clock in each period of the measurement.
@@ -21,14 +19,16 @@ pub(crate) async fn until(deps: Arc<Deps>, shutdown: CancellationToken) {
     let deps = &*deps;
     let period = Duration::from_millis(deps.reconcile_ms / LOOKS_PER_PERIOD);
     let measure_period = Duration::from_millis(deps.measure_ms / MEASURE_LOOKS_PER_PERIOD);
+    let later = Duration::from_millis(deps.upkeep_ms);
     // Each kind of work has rounds of its own: the removal of a large workspace takes minutes.
     let work = async {
         tokio::join!(
             every(SOON, || removals::remove_due(deps)),
             every(SOON, || tenants::delete_marked(deps)),
-            every(LATER, || bundles::forget_old(deps)),
-            every(LATER, || logs::compact_if_due(deps)),
-            every(LATER, || sessions::expire_old(deps)),
+            every(later, || bundles::forget_old(deps)),
+            every(later, || logs::compact_if_due(deps)),
+            every(later, || sessions::expire_old(deps)),
+            every(later, || tenants::forget_unused(deps)),
             every(measure_period, || usage::measure_if_due(deps)),
             every(period, || reconciliation::reconcile_if_due(deps)),
         )

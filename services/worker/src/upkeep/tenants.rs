@@ -1,4 +1,4 @@
-//! Removes what deleted tenants have, in batches.
+//! Removes what deleted tenants have, and what tenants have left behind: empty projects and revoked keys. In batches.
 // Continues in `removals`, which removes the files.
 
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
@@ -11,6 +11,37 @@ const TENANTS_MAX: i64 = 4;
 const SESSIONS_MAX: i64 = 200;
 /// Batches of a tenant's other rows in one round.
 const BATCHES_MAX: usize = 16;
+
+/// Empty projects of one round, each deleted in a transaction of its own.
+const EMPTY_PROJECTS_MAX: i64 = 200;
+
+/// Removes projects and keys that nobody needs.
+pub(super) async fn forget_unused(deps: &Deps) {
+    if let Err(error) = forget_some(deps).await {
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "cannot remove empty projects and revoked keys"
+        );
+    }
+}
+
+async fn forget_some(deps: &Deps) -> Result<(), Error> {
+    let mut projects = 0;
+    for empty in with_store_timeout(deps.store.list_empty_projects(EMPTY_PROJECTS_MAX)).await? {
+        // A project that got a session meanwhile stays.
+        match with_store_timeout(deps.store.delete_project(empty.tenant, &empty.project)).await {
+            Ok(is_deleted) => projects += u64::from(is_deleted),
+            // Another worker was faster.
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let keys = with_store_timeout(deps.store.forget_revoked_keys()).await?;
+    if projects + keys > 0 {
+        tracing::info!("removed {projects} empty projects and {keys} revoked keys");
+    }
+    Ok(())
+}
 
 /// Removes a part of what each deleted tenant has. Two workers may do so at once.
 pub(super) async fn delete_marked(deps: &Deps) {

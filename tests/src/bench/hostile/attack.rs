@@ -1,6 +1,6 @@
 //! The attacks, and how often each of them got through.
 
-use super::{connections, http::Http, sandbox, sizes::Sizes};
+use super::{connections, http::Http, round::Round, sandbox, sizes::Sizes};
 use crate::api::Api;
 use futures::{FutureExt as _, future::BoxFuture};
 use std::{
@@ -13,8 +13,6 @@ use tokio_util::sync::CancellationToken;
 /// Pause after a round that was refused: a client that repeats at once would mostly measure itself.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
-/// The result of one round: refused with a code, or done.
-pub(super) type Round = Result<(), String>;
 type Act = dyn Fn(Api, Http, Sizes) -> BoxFuture<'static, Round> + Send + Sync;
 
 /// A way to starve others, which is repeated until the measurement ends.

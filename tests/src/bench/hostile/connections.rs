@@ -1,6 +1,6 @@
 //! Attacks on the gateway: its memory, its connections, its queues.
 
-use super::{attack::Round, http::Http, sizes::Sizes};
+use super::{http::Http, round::Round, sizes::Sizes};
 use crate::api::{Api, code};
 use base64::Engine as _;
 use reqwest::Method;

@@ -1,9 +1,8 @@
 //! A client of OpenCode's HTTP API with the key of the hostile tenant.
 
-use super::attack::Round;
+use super::round::Round;
 use crate::api::Api;
 use reqwest::{Method, RequestBuilder, Response};
-use serde_json::Value;
 use std::time::Duration;
 
 /// Longest wait for an answer.
@@ -20,7 +19,7 @@ pub(super) struct Http {
 impl Http {
     pub(super) fn new(url: &str, api: &Api) -> Self {
         let client = reqwest::Client::builder().timeout(ANSWER_WAIT).build().expect("a client");
-        Self { url: url.to_owned(), key: api.key().to_owned(), client }
+        Self { url: url.to_owned(), key: api.key.clone(), client }
     }
 
     pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -31,24 +30,15 @@ impl Http {
     pub(super) async fn round(request: RequestBuilder) -> Round {
         let answer = request.send().await.map_err(|_| "unreachable".to_owned())?;
         let status = answer.status();
-        let body = Self::drain(answer).await.ok_or("cut")?;
-        if status.is_success() {
-            return Ok(());
-        }
-        let json: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let code =
-            ["/data/ref", "/data/code", "/code", "/ref"].iter().find_map(|path| json.pointer(path)?.as_str());
-        Err(code.map_or_else(|| status.as_u16().to_string(), ToOwned::to_owned))
+        let code = answer.headers().get("x-flotilla-code").and_then(|code| code.to_str().ok());
+        let code = code.map_or_else(|| status.as_u16().to_string(), ToOwned::to_owned);
+        Self::drain(answer).await.ok_or("cut")?;
+        if status.is_success() { Ok(()) } else { Err(code) }
     }
 
-    /// The beginning of an answer; the rest is read and dropped.
-    async fn drain(mut answer: Response) -> Option<Vec<u8>> {
-        let mut begin = vec![];
-        while let Some(piece) = answer.chunk().await.ok()? {
-            if begin.len() < 4_096 {
-                begin.extend_from_slice(&piece);
-            }
-        }
-        Some(begin)
+    /// Reads an answer and drops it; `None` if it was cut.
+    async fn drain(mut answer: Response) -> Option<()> {
+        while answer.chunk().await.ok()?.is_some() {}
+        Some(())
     }
 }

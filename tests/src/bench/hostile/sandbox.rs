@@ -1,6 +1,6 @@
 //! Attacks on the sandbox machine and on the tools: processors, disk, memory, helpers, conversions.
 
-use super::{attack::Round, http::Http, sizes::Sizes};
+use super::{http::Http, round::Round, sizes::Sizes};
 use crate::{
     api::{Api, code},
     turn::{bash, run},

@@ -131,7 +131,8 @@ async fn connections_without_a_valid_key_have_few_places() {
 async fn a_revoked_key_is_refused_at_once() {
     let stack = Stack::start().await;
     let (api, session) = (&stack.api, stack.session().await);
-    let request = v1::CreateKeyRequest { tenant_id: String::new(), name: "second".to_owned() };
+    let request =
+        v1::CreateKeyRequest { tenant_id: String::new(), name: "second".to_owned(), ..Default::default() };
     let answer = api.tenants().create_key(request).await.unwrap().into_inner();
     let prefix = answer.key.unwrap().prefix;
     assert!(answer.secret.starts_with(&prefix) && answer.secret.len() > prefix.len() + 20);
@@ -183,4 +184,78 @@ async fn the_operator_must_name_an_existing_tenant() {
         assert_refused(operator.tenants().create_tenant(create(name)).await, Code::InvalidArgument, code);
     }
     assert_works(&stack.api, &stack.session().await).await;
+}
+
+#[tokio::test]
+async fn a_revoked_key_ends_its_streams_at_every_gateway() {
+    let stack = Stack::start().await;
+    let second = stack.second_gateway().await;
+    let request =
+        v1::CreateKeyRequest { tenant_id: String::new(), name: "leaver".to_owned(), ..Default::default() };
+    let issued = stack.api.tenants().create_key(request).await.unwrap().into_inner();
+    let leaver = stack.api.at(&second.url).of_key(&issued.secret);
+    let mut stream =
+        leaver.events().subscribe_all(v1::SubscribeAllRequest::default()).await.unwrap().into_inner();
+    let get = |path: &str| {
+        reqwest::Client::new().get(format!("{}{path}", second.url)).bearer_auth(&leaver.key).send()
+    };
+    let mut events = get("/event").await.unwrap();
+    let colleague = stack.api.at(&second.url);
+    let mut other =
+        colleague.events().subscribe_all(v1::SubscribeAllRequest::default()).await.unwrap().into_inner();
+
+    let prefix = issued.key.unwrap().prefix;
+    let request = v1::RevokeKeyRequest { tenant_id: String::new(), prefix };
+    stack.api.tenants().revoke_key(request).await.unwrap();
+    let status = testkit::within("the end of the stream", async {
+        loop {
+            if let Err(status) = stream.message().await {
+                break status;
+            }
+        }
+    });
+    assert_refused(Err::<(), _>(status.await), Code::Unauthenticated, "key_unknown");
+    testkit::within("the end of the events", async { while events.chunk().await.unwrap().is_some() {} })
+        .await;
+    testkit::eventually("calls are refused", async || get("/session").await.unwrap().status() == 401).await;
+    // Another key of the tenant goes on.
+    let session = colleague.session(None).await;
+    let created = async {
+        loop {
+            let item = format!("{:?}", other.message().await.unwrap().unwrap());
+            if item.contains(&session) {
+                break;
+            }
+        }
+    };
+    testkit::within("an event of a colleague", created).await;
+}
+
+#[tokio::test]
+async fn a_key_does_what_its_role_allows() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    let key = async |role: v1::KeyRole| {
+        let request =
+            v1::CreateKeyRequest { name: "same name".to_owned(), role: role.into(), ..Default::default() };
+        let issued = stack.api.tenants().create_key(request).await.unwrap().into_inner();
+        assert_eq!(issued.key.unwrap().role(), role);
+        stack.api.of_key(&issued.secret)
+    };
+    let (member, viewer) = (key(v1::KeyRole::Member).await, key(v1::KeyRole::Viewer).await);
+    assert_works(&member, &session).await;
+    assert_eq!(viewer.get(&session).await.id, session);
+    let refused =
+        |result: Result<(), Status>| assert_refused(result, Code::PermissionDenied, "scope_missing");
+    let message = refused(viewer.prompt(&session, "@text no").await.map(drop));
+    assert!(message.contains("may only read"), "{message}");
+    refused(viewer.try_session(None).await.map(drop));
+    for api in [&member, &viewer] {
+        let request = v1::CreateKeyRequest { name: "more".to_owned(), ..Default::default() };
+        refused(api.tenants().create_key(request).await.map(drop));
+        let request = v1::RevokeKeyRequest { prefix: stack.api.key[..8].to_owned(), ..Default::default() };
+        refused(api.tenants().revoke_key(request).await.map(drop));
+        let request = v1::SetSettingsRequest { document: "{}".to_owned(), ..Default::default() };
+        refused(api.settings().set_settings(request).await.map(drop));
+    }
 }

@@ -4,6 +4,7 @@ use e2e::{Stack, turn::assert_works};
 use prost::Message as _;
 use reqwest::Client;
 use rpc::v1;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
@@ -120,6 +121,30 @@ async fn browsers_can_call_through_grpc_web() {
     assert!(body.ends_with(b"grpc-status:0\r\n"), "{body:?}");
     assert_eq!(call(&stack.api.key, "ses_00000000000000000000000000").await.0.as_deref(), Some("5"));
     assert_eq!(call("flk_unknown", &session).await.0.as_deref(), Some("16"));
+}
+
+#[tokio::test]
+async fn a_large_body_is_read_for_known_callers_only() {
+    let stack = Stack::start().await;
+    let url = stack.gateway_url();
+    let address = url.trim_start_matches("http://");
+    // More than a small body, of a message that never ends.
+    let beginning = format!("{:x}\r\n{}\r\n", 80 << 10, "x".repeat(80 << 10));
+    for key in ["", "authorization: Bearer flk_unknown\r\n"] {
+        let mut connection = tokio::net::TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST /flotilla.v1.PromptService/AcceptPrompt HTTP/1.1\r\nhost: {address}\r\n{key}content-type: application/grpc-web+proto\r\n\
+             transfer-encoding: chunked\r\n\r\n"
+        );
+        connection.write_all(head.as_bytes()).await.unwrap();
+        // The frame announces one megabyte.
+        connection.write_all(b"5\r\n\x00\x00\x10\x00\x00\r\n").await.unwrap();
+        connection.write_all(beginning.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 4_096];
+        let read = connection.read(&mut answer).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..read]).to_lowercase();
+        assert!(answer.contains("grpc-status: 16"), "{key}: {answer}");
+    }
 }
 
 #[tokio::test]

@@ -13,10 +13,13 @@ const LOOKED: Duration = Duration::from_secs(7);
 /// Shortest time between two changes of the version, so that the gateway sees each of them.
 const UPGRADES: usize = 5;
 
-/// Creates another key of the same tenant.
+/// Creates another key of the same tenant, with the same name.
 async fn key_of_colleague(stack: &Stack) -> String {
-    let request =
-        v1::CreateKeyRequest { tenant_id: stack.api.tenant_id.clone(), name: "colleague".to_owned() };
+    let request = v1::CreateKeyRequest {
+        tenant_id: stack.api.tenant_id.clone(),
+        name: "test".to_owned(),
+        ..Default::default()
+    };
     stack.operator().tenants().create_key(request).await.unwrap().into_inner().secret
 }
 

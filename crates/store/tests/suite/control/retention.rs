@@ -1,9 +1,20 @@
 //! How long sessions are kept.
 
 use crate::world::World;
-use domain::ids::SessionId;
+use domain::policy::role::Role;
+use domain::{
+    ids::SessionId,
+    session::{Origin, Source},
+};
 use std::collections::BTreeSet;
-use store::control::{candidate::SessionRef, retention::Retention, tenants::TenantPatch};
+use store::{
+    Page,
+    control::{
+        candidate::SessionRef,
+        retention::{ProjectRef, Retention},
+        tenants::TenantPatch,
+    },
+};
 
 const FOR_EVER: Retention = Retention { idle_days: None, archived_days: None };
 
@@ -67,4 +78,39 @@ async fn only_an_idle_tree_that_nobody_uses_is_deleted() {
     assert_eq!(gone, [child.session(), &root.session]);
     assert_eq!(deletion.removals.len(), 2);
     assert_eq!(world.store.list_deleted(tenant, 0).await.unwrap(), deletion.tombstones);
+}
+
+#[tokio::test]
+async fn empty_projects_and_revoked_keys_are_forgotten_after_a_while() {
+    let mut world = World::new().await;
+    let (store, tenant) = (world.store.clone(), world.tenant);
+    let mut project = async |name: &str, source: &Source| {
+        let id = world.sample.project();
+        store.create_project(tenant, &id, name, source).await.unwrap();
+        id
+    };
+    let sourced = Source { origin: Origin::GitUrl("https://a.example/b".to_owned()), ..Source::default() };
+    let [empty, with_source, with_settings, recent] = [
+        project("empty", &Source::default()).await,
+        project("source", &sourced).await,
+        project("settings", &Source::default()).await,
+        project("recent", &Source::default()).await,
+    ];
+    store.put_settings(tenant, Some(&with_settings), "{}", "ann").await.unwrap();
+    // The world's own project has a session.
+    world.session().await;
+    let old = "now() - interval '91 days'";
+    world
+        .sql(&format!("update project set created_at = {old}, updated_at = {old} where id <> '{recent}'"))
+        .await;
+    let listed = store.list_empty_projects(10).await.unwrap();
+    assert_eq!(listed, [ProjectRef { tenant, project: empty }], "not {with_source}");
+
+    for (prefix, revoked) in [("a", old), ("b", "now()"), ("c", "null")] {
+        store.create_key(tenant, prefix, prefix.as_bytes(), prefix, Role::Admin).await.unwrap();
+        world.sql(&format!("update api_key set revoked_at = {revoked} where prefix = '{prefix}'")).await;
+    }
+    assert_eq!(store.forget_revoked_keys().await.unwrap(), 1);
+    let left = store.list_keys(tenant, &Page::default()).await.unwrap();
+    assert_eq!(left.iter().map(|key| key.prefix.as_str()).collect::<Vec<_>>(), ["b", "c"]);
 }

@@ -2,6 +2,7 @@
 
 use crate::world::World;
 use domain::ids::TenantId;
+use domain::policy::role::Role;
 use store::{
     Page,
     control::{candidate::SessionRef, workspaces::StoredFiles},
@@ -80,7 +81,7 @@ async fn a_deleted_tenant_is_unknown_at_once_and_its_rows_go_in_batches() {
         .unwrap();
     let gone = world.session().await;
     store.delete_session(tenant, &gone).await.unwrap();
-    store.create_key(tenant, "fl_abc", &[7; 32], "laptop").await.unwrap();
+    store.create_key(tenant, "fl_abc", &[7; 32], "laptop", Role::Admin).await.unwrap();
     store.put_settings(tenant, None, "{}", "ann").await.unwrap();
     let upload = store.begin_upload(tenant).await.unwrap();
     store.put_upload_piece(&upload, 0, b"data").await.unwrap();

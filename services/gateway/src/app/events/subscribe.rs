@@ -56,7 +56,7 @@ pub(crate) async fn follow_tenant(
     if let Some(project) = &project {
         state.store.get_project(tenant, project).await?;
     }
-    let subscription = TenantSubscription { tenant, reader: principal.name().to_owned(), project, since };
+    let subscription = TenantSubscription { tenant, reader: principal.reader().to_owned(), project, since };
     tenant_subscription::subscribe(state, &gateway.feeds, subscription).await
 }
 

@@ -3,12 +3,14 @@
 use crate::{
     auth::{
         keys::{Credentials, Keys},
+        live_keys::LiveKeys,
         principal::Principal,
     },
-    ground::{error::Error, origin::Origins, state::State},
+    ground::{error::Error, origin::Origins, room::TakenRoom, scope::Scope, state::State},
     streams::{feed::Feeds, hub::Hub},
 };
-use domain::ids::EventId;
+use domain::ids::{EventId, TenantId};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// A handle to the gateway; clones are cheap. Its state is private to the use cases.
@@ -43,9 +45,45 @@ impl Gateway {
         self.keys.authenticate_operator(credentials)
     }
 
+    /// Takes room for a page of messages until the answer is sent.
+    ///
+    /// # Errors
+    /// `requests_too_many`, `scope_missing`.
+    pub(crate) async fn take_page_room(&self, principal: &Principal, taken: &TakenRoom) -> Result<(), Error> {
+        taken.keep(self.state.room.for_page(principal.tenant(Scope::Read)?).await?);
+        Ok(())
+    }
+
+    /// Takes room for a large body until the request is answered. `None`: the caller acts for no tenant.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn take_body_room(
+        &self,
+        tenant: Option<TenantId>,
+        bytes: usize,
+        taken: &TakenRoom,
+    ) -> Result<(), Error> {
+        taken.keep(self.state.room.for_body(tenant, bytes).await?);
+        Ok(())
+    }
+
+    /// Whether a key is the operator's.
+    ///
+    /// # Errors
+    /// `too_many_attempts`.
+    pub(crate) fn is_operators(&self, credentials: Credentials<'_>) -> Result<bool, Error> {
+        self.keys.is_operators(credentials)
+    }
+
     /// Looks all keys up again, after a change of a key or of a tenant's limits.
     pub(in crate::app) fn forget_keys(&self) {
         self.keys.forget();
+    }
+
+    /// The keys that have open streams.
+    pub(crate) fn live_keys(&self) -> &Arc<LiveKeys> {
+        self.keys.live()
     }
 
     /// The web pages that may call.

@@ -210,7 +210,13 @@ pub(crate) async fn open_directory(
         "the project {directory} is new and has no files; `flotilla project update {directory} --repo PATH` gives its next \
          sessions a repository"
     );
-    notify_clients(state, tenant, &project, principal.name(), &ClientCommand::warning("New project", &note));
+    notify_clients(
+        state,
+        tenant,
+        &project,
+        principal.reader(),
+        &ClientCommand::warning("New project", &note),
+    );
     Ok(OpenedDirectory { project, note: Some(note) })
 }
 
@@ -296,8 +302,8 @@ pub(crate) async fn command_clients(
 ) -> Result<(), Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     match find_by_directory(gateway, principal, directory).await? {
-        Some(project) => notify_clients(state, tenant, &project, principal.name(), command),
-        None => notify_directory(state, tenant, directory, principal.name(), command),
+        Some(project) => notify_clients(state, tenant, &project, principal.reader(), command),
+        None => notify_directory(state, tenant, directory, principal.reader(), command),
     }
     Ok(())
 }

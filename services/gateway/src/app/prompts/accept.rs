@@ -28,8 +28,10 @@ use domain::{
     ids::{EventId, MessageId, SessionId},
     limits,
     policy::agent::Mode,
+    text::json_bytes,
 };
 use sha2::{Digest as _, Sha256};
+use std::io;
 use store::session::inputs::{Prompt, Reply};
 
 /// An accepted prompt.
@@ -179,9 +181,24 @@ fn body_sha256(request: &PromptRequest, model: &ModelRef, agent: &str) -> [u8; 3
     let variant = variant.name().unwrap_or_default();
     let is_plain = parts.is_empty() && variant.is_empty() && tools.is_empty();
     if !is_plain || format.is_some() || *no_reply || message_id.is_some() {
-        // Texts, numbers and maps with text keys: this is always valid JSON.
+        // Texts, numbers and maps with text keys: this is always valid JSON. It may be large, so nothing keeps it.
         let rest = (&parts, variant, tools, format, no_reply, message_id);
-        add(&serde_json::to_string(&rest).unwrap_or_default());
+        hash.update(json_bytes(&rest).to_le_bytes());
+        serde_json::to_writer(HashWriter(&mut hash), &rest).unwrap_or_default();
     }
     hash.finalize().into()
+}
+
+/// Hashes what is written.
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

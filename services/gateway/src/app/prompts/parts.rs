@@ -19,7 +19,7 @@ use domain::{
     limits,
     text::{head, percent_decode, without_nul},
 };
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 /// Parts of one prompt: far more than a person attaches.
 const PROMPT_PARTS_MAX: usize = 64;
@@ -263,10 +263,10 @@ fn model_texts(body: &Body) -> ModelTexts {
     match body {
         Body::File(file) if file.url.starts_with("data:") && is_text(&file.mime) => {
             let bytes = decode(&file.url).unwrap_or_default();
-            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let text = String::from_utf8(bytes).unwrap_or_default();
             let input = serde_json::json!({"filePath": file.filename.as_deref().unwrap_or("a file")});
             let call = format!("Called the Read tool with the following input: {input}");
-            let before = vec![Text::synthetic(clean_text(&call)), Text::synthetic(clean_text(&text))];
+            let before = vec![Text::synthetic(clean_text(call)), Text::synthetic(clean_text(text))];
             ModelTexts { before, after: vec![] }
         }
         Body::Agent(agent) => ModelTexts { before: vec![], after: vec![Text::synthetic(agent.told())] },
@@ -284,24 +284,27 @@ fn model_texts(body: &Body) -> ModelTexts {
     }
 }
 
-fn clean_text(text: &str) -> String {
-    without_nul(text).into_owned()
+fn clean_text(text: String) -> String {
+    match without_nul(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(clean) => clean,
+    }
 }
 
 /// The body without bytes that Postgres cannot store.
 fn clean(body: Body) -> Body {
     match body {
-        Body::Text(text) => Body::Text(Text { text: clean_text(&text.text), ..text }),
+        Body::Text(text) => Body::Text(Text { text: clean_text(text.text), ..text }),
         Body::File(file) => Body::File(File {
-            mime: clean_text(&file.mime),
-            filename: file.filename.as_deref().map(clean_text),
-            url: clean_text(&file.url),
+            mime: clean_text(file.mime),
+            filename: file.filename.map(clean_text),
+            url: clean_text(file.url),
             ..file
         }),
         Body::Subtask(task) => Body::Subtask(Subtask {
-            prompt: clean_text(&task.prompt),
-            description: clean_text(&task.description),
-            command: task.command.as_deref().map(clean_text),
+            prompt: clean_text(task.prompt),
+            description: clean_text(task.description),
+            command: task.command.map(clean_text),
             ..task
         }),
         other => other,

@@ -139,7 +139,13 @@ pub(crate) async fn create(
     state.publisher.publish_events(tenant, &session.info.id, &events);
     if let Some(warning) = admission::warning(&near) {
         let project = state.store.get_project(tenant, &session.info.project_id).await?;
-        notify_clients(state, tenant, &project, principal.name(), &ClientCommand::warning("Quota", &warning));
+        notify_clients(
+            state,
+            tenant,
+            &project,
+            principal.reader(),
+            &ClientCommand::warning("Quota", &warning),
+        );
     }
     Ok(session)
 }

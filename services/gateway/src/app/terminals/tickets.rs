@@ -4,7 +4,7 @@
 use super::host::TerminalHost;
 use crate::{
     app::ground::gateway::Gateway,
-    auth::{key::random_text, principal::Principal},
+    auth::{key::random_text, live_keys::KeySha256, principal::Principal},
     ground::{error::Error, scope::Scope},
 };
 use domain::ids::{TenantId, pty::PtyId};
@@ -17,6 +17,17 @@ struct Grant {
     tenant: TenantId,
     pty: String,
     directory: String,
+    /// The key of the client; `None` for the operator's, and from a gateway of an older version.
+    #[serde(default)]
+    key: Option<KeySha256>,
+}
+
+/// What a ticket lets its holder reach.
+pub(crate) struct Redemption {
+    pub(crate) host: TerminalHost,
+    pub(crate) terminal: PtyId,
+    /// The key for which the ticket was issued.
+    pub(crate) key: Option<KeySha256>,
 }
 
 /// Issues a ticket for a terminal and the directory that the client names.
@@ -30,7 +41,8 @@ pub(crate) async fn issue(
     directory: &str,
 ) -> Result<String, Error> {
     let tenant = principal.tenant(Scope::Write)?;
-    let grant = Grant { tenant, pty: terminal.to_string(), directory: directory.to_owned() };
+    let (pty, directory) = (terminal.to_string(), directory.to_owned());
+    let grant = Grant { tenant, pty, directory, key: principal.key() };
     let ticket = random_text();
     let stored = gateway.state.bus.put_ticket(&ticket, &json!(grant).to_string()).await;
     stored.map_err(|error| unavailable(&error))?;
@@ -46,13 +58,14 @@ pub(crate) async fn redeem(
     ticket: &str,
     terminal: &str,
     directory: &str,
-) -> Result<(TerminalHost, PtyId), Error> {
+) -> Result<Redemption, Error> {
     let grant = gateway.state.bus.take_ticket(ticket).await.map_err(|error| unavailable(&error))?;
     let grant = grant.and_then(|grant| serde_json::from_str::<Grant>(&grant).ok());
     let grant = grant.filter(|grant| grant.pty == terminal && grant.directory == directory);
     let message = "the ticket is unknown, already used, expired, or for another terminal";
     let grant = grant.ok_or(Error::TerminalForbidden(message))?;
-    TerminalHost::find(&gateway.state, grant.tenant, terminal).await
+    let (host, terminal) = TerminalHost::find(&gateway.state, grant.tenant, terminal).await?;
+    Ok(Redemption { host, terminal, key: grant.key })
 }
 
 fn unavailable(failure: &bus::error::Error) -> Error {

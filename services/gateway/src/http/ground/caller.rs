@@ -4,7 +4,8 @@
 use super::refusal::{Refusal, RequestPart};
 use crate::{
     app::ground::gateway::Gateway,
-    auth::{client, keys::Credentials, principal::Principal},
+    auth::{client, keys::Credentials, live_keys::RequestKey, principal::Principal},
+    ground::{room::TakenRoom, scope::Scope},
 };
 use axum::{
     extract::{FromRequestParts, Query},
@@ -12,7 +13,7 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chassis::port;
-use domain::text::percent_decode;
+use domain::{ids::TenantId, text::percent_decode};
 use serde::Deserialize;
 
 /// Names the directory of a request, if the query does not.
@@ -26,7 +27,13 @@ pub(in crate::http) struct Caller {
     pub(in crate::http) directory: Option<String>,
     /// Whether the user agent is a program of OpenCode.
     pub(in crate::http) is_opencode: bool,
+    /// The room that the request and its answer take.
+    pub(in crate::http) taken: TakenRoom,
 }
+
+/// The tenant whose room a body takes. The extractor of the caller notes it for that of the body.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::http) struct BodyOwner(pub(in crate::http) TenantId);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -46,9 +53,14 @@ impl FromRequestParts<Gateway> for Caller {
         let credentials = Credentials { key: &key, tenant: None, client: client::of(&parts.extensions) };
         let principal = gateway.authenticate(credentials).await?;
         port::vouch(&parts.extensions);
+        RequestKey::note(&parts.extensions, principal.key());
+        if let Ok(tenant) = principal.tenant(Scope::Read) {
+            parts.extensions.insert(BodyOwner(tenant));
+        }
         let agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
         let is_opencode = agent.is_some_and(|agent| agent.starts_with("opencode/"));
-        Ok(Self { principal, directory: query.directory(parts), is_opencode })
+        let taken = TakenRoom::of(&parts.extensions);
+        Ok(Self { principal, directory: query.directory(parts), is_opencode, taken })
     }
 }
 

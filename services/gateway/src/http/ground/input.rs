@@ -5,7 +5,10 @@ use super::{
     refusal::{Refusal, RequestPart},
 };
 use crate::{
-    app::prompts::request::{PromptPart, PromptRequest, VariantChoice},
+    app::{
+        ground::gateway::Gateway,
+        prompts::request::{PromptPart, PromptRequest, VariantChoice},
+    },
     ground::{bodies::BODY, error::Error, invalid::Invalid},
 };
 use axum::{
@@ -26,12 +29,12 @@ use std::collections::BTreeMap;
 /// A JSON body; a missing body counts as an empty object.
 pub(in crate::http) struct Body<T>(pub(in crate::http) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned> FromRequest<Gateway> for Body<T> {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Refusal> {
         let wrong = |error: String| RequestPart::Body.unreadable(error);
-        let bytes = read::json(request, BODY).await?;
+        let bytes = read::json(gateway, request, BODY).await?;
         let text: &[u8] = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &bytes };
         // Serde would also accept a list for an object with only optional members.
         let value = match text.trim_ascii_start().first() {

@@ -1,6 +1,13 @@
 //! Reads the body of a request within its limits of size and time.
 
-use super::refusal::{BodyProblem, Refusal, RequestPart};
+use super::{
+    caller::BodyOwner,
+    refusal::{BodyProblem, Refusal, RequestPart},
+};
+use crate::{
+    app::ground::gateway::Gateway,
+    ground::room::{SMALL_BODY_BYTES, TakenRoom},
+};
 use axum::{
     body::Bytes,
     extract::Request,
@@ -21,9 +28,24 @@ const DROPPED_BYTES_MAX: usize = 4 * rpc::MESSAGE_BYTES_MAX;
 ///
 /// # Errors
 /// 415, and those of [`body`].
-pub(in crate::http) async fn json(request: Request, within: Duration) -> Result<Bytes, Refusal> {
+pub(in crate::http) async fn json(
+    gateway: &Gateway,
+    request: Request,
+    within: Duration,
+) -> Result<Bytes, Refusal> {
+    let owner = request.extensions().get::<BodyOwner>().map(|owner| owner.0);
+    let taken = TakenRoom::of(request.extensions());
+    let take_room = async |bytes| gateway.take_body_room(owner, bytes, &taken).await.map_err(Refusal::from);
+    declared_json(request, within, take_room).await
+}
+
+async fn declared_json(
+    request: Request,
+    within: Duration,
+    take_room: impl AsyncFnOnce(usize) -> Result<(), Refusal>,
+) -> Result<Bytes, Refusal> {
     let is_json = is_json(request.headers());
-    let bytes = body(request, within).await?;
+    let bytes = body(request, within, take_room).await?;
     if is_json || bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(bytes);
     }
@@ -37,11 +59,16 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json")
 }
 
-/// Reads a body of at most [`rpc::MESSAGE_BYTES_MAX`] `within` a time.
+/// Reads a body of at most [`rpc::MESSAGE_BYTES_MAX`] `within` a time. A large one is read once `take_room` has taken room for so many bytes.
 ///
 /// # Errors
-/// 413, 408, or 400 if the connection broke.
-async fn body(request: Request, within: Duration) -> Result<Bytes, Refusal> {
+/// 413, 408, or 400 if the connection broke; those of `take_room`.
+async fn body(
+    request: Request,
+    within: Duration,
+    take_room: impl AsyncFnOnce(usize) -> Result<(), Refusal>,
+) -> Result<Bytes, Refusal> {
+    let mut take_room = Some(take_room);
     let (until, announced) = (Instant::now() + within, announced(&request));
     // A client that waits for `100 Continue` has sent nothing yet. A body beyond the dropped bytes would be cut off anyway.
     let waits = request.headers().contains_key(header::EXPECT);
@@ -64,6 +91,12 @@ async fn body(request: Request, within: Duration) -> Result<Bytes, Refusal> {
             }
         };
         bytes += piece.len();
+        if bytes > SMALL_BODY_BYTES
+            && let Some(take_room) = take_room.take()
+        {
+            let length = if announced > 0 { announced } else { rpc::MESSAGE_BYTES_MAX };
+            take_room(length.min(rpc::MESSAGE_BYTES_MAX)).await?;
+        }
         if bytes <= rpc::MESSAGE_BYTES_MAX {
             whole.extend_from_slice(&piece);
         } else {
@@ -99,6 +132,35 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
+    /// There is always room.
+    async fn free(_: usize) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn only_a_large_body_takes_room() {
+        let read = async |bytes: usize, announces: bool| {
+            let mut request = Request::new(Body::from(vec![b'x'; bytes]));
+            if announces {
+                request.headers_mut().insert(header::CONTENT_LENGTH, bytes.to_string().parse().unwrap());
+            }
+            let mut taken = None;
+            let take = async |bytes| {
+                taken = Some(bytes);
+                Ok(())
+            };
+            body(request, Duration::from_secs(5), take).await.unwrap();
+            taken
+        };
+        assert_eq!(read(SMALL_BODY_BYTES, true).await, None);
+        assert_eq!(read(SMALL_BODY_BYTES + 1, true).await, Some(SMALL_BODY_BYTES + 1));
+        assert_eq!(read(SMALL_BODY_BYTES + 1, false).await, Some(rpc::MESSAGE_BYTES_MAX));
+        let full = async |_| Err(Refusal::from(crate::ground::error::Error::RequestsTooMany));
+        let request = Request::new(Body::from(vec![b'x'; SMALL_BODY_BYTES + 1]));
+        let refused = body(request, Duration::from_secs(5), full).await.unwrap_err();
+        assert_eq!(refused.into_response().status(), StatusCode::TOO_MANY_REQUESTS);
+    }
+
     #[tokio::test]
     async fn a_body_must_be_declared_as_json() {
         for (kind, text, is_read) in [
@@ -116,7 +178,7 @@ mod tests {
             if let Some(kind) = kind {
                 request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
             }
-            let status = match json(request, Duration::from_secs(5)).await {
+            let status = match declared_json(request, Duration::from_secs(5), free).await {
                 Ok(read) => {
                     assert_eq!(read, text);
                     StatusCode::OK
@@ -132,16 +194,16 @@ mod tests {
     async fn a_stalled_body_times_out() {
         let half = stream::iter([Ok::<_, axum::BoxError>("{\"ti")]).chain(stream::pending());
         let request = Request::new(Body::from_stream(half));
-        let refused = body(request, Duration::from_millis(50)).await.unwrap_err();
+        let refused = body(request, Duration::from_millis(50), free).await.unwrap_err();
         assert_eq!(refused.into_response().status(), StatusCode::REQUEST_TIMEOUT);
         // A body that is already too large is not reported as slow.
         let large = stream::iter(vec![Ok::<_, axum::BoxError>(vec![b'x'; rpc::MESSAGE_BYTES_MAX + 1])]);
         let request = Request::new(Body::from_stream(large.chain(stream::pending())));
-        let refused = body(request, Duration::from_millis(50)).await.unwrap_err();
+        let refused = body(request, Duration::from_millis(50), free).await.unwrap_err();
         assert_eq!(refused.into_response().status(), StatusCode::PAYLOAD_TOO_LARGE);
         let broken = stream::iter([Err::<&str, axum::BoxError>("reset".into())]);
         let refused =
-            body(Request::new(Body::from_stream(broken)), Duration::from_secs(5)).await.unwrap_err();
+            body(Request::new(Body::from_stream(broken)), Duration::from_secs(5), free).await.unwrap_err();
         assert_eq!(refused.into_response().status(), StatusCode::BAD_REQUEST);
     }
 
@@ -158,11 +220,11 @@ mod tests {
         };
         let within = Duration::from_secs(30);
         let most = rpc::MESSAGE_BYTES_MAX >> 20;
-        assert_eq!(body(megabytes(most), within).await.unwrap().len(), rpc::MESSAGE_BYTES_MAX);
+        assert_eq!(body(megabytes(most), within, free).await.unwrap().len(), rpc::MESSAGE_BYTES_MAX);
         // The whole body, up to a limit.
         for (sent, received) in [(most + 1, most + 1), (3 * most, 3 * most), (1 << 20, 4 * most + 1)] {
             read.store(0, Ordering::Relaxed);
-            let refused = body(megabytes(sent), within).await.unwrap_err();
+            let refused = body(megabytes(sent), within, free).await.unwrap_err();
             assert_eq!(refused.into_response().status(), StatusCode::PAYLOAD_TOO_LARGE);
             assert_eq!(read.load(Ordering::Relaxed), received, "of {sent}");
         }
@@ -174,7 +236,7 @@ mod tests {
                 announcing.headers_mut().insert(header::EXPECT, "100-continue".parse().unwrap());
             }
             announcing.headers_mut().insert(header::CONTENT_LENGTH, length.to_string().parse().unwrap());
-            let refused = body(announcing, within).await.unwrap_err();
+            let refused = body(announcing, within, free).await.unwrap_err();
             assert_eq!(refused.into_response().status(), StatusCode::PAYLOAD_TOO_LARGE);
             assert_eq!(read.load(Ordering::Relaxed), 0);
         }

@@ -245,7 +245,10 @@ pub(in crate::http) async fn accept(
             }
         }
     }
-    Ok(accept::accept(gateway, &caller.principal, session, request).await?)
+    let receipt = accept::accept(gateway, &caller.principal, session, request).await?;
+    // The request may wait for the end of its turn.
+    caller.taken.give_back();
+    Ok(receipt)
 }
 
 /// The rest of a path below a directory. A client adds the name of a project, which is no path, to its own directory.
@@ -302,6 +305,7 @@ pub(in crate::http) async fn list(
     Query(query): Query<ListQuery>,
     uri: Uri,
 ) -> Result<Response> {
+    gateway.take_page_room(&caller.principal, &caller.taken).await?;
     let session = session_id(&session)?;
     let cursor = query.before.as_deref().map(read_cursor).transpose()?;
     let limit = query.limit.filter(|limit| *limit > 0);
@@ -310,7 +314,8 @@ pub(in crate::http) async fn list(
     let page = PageRequest { limit, cursor };
     let list = messages::list(&gateway, &caller.principal, &session, page, extent).await?;
     let headers = list.next.map(|next| next_page(&uri, &next)).unwrap_or_default();
-    let entries: Vec<Value> = list.entries.iter().map(shape::entry).collect();
+    // Each entry is dropped once its JSON is there.
+    let entries: Vec<Value> = list.entries.into_iter().map(|entry| shape::entry(&entry)).collect();
     Ok((headers, Json(entries)).into_response())
 }
 
@@ -320,6 +325,7 @@ pub(in crate::http) async fn get(
     caller: Caller,
     Path((session, message)): Path<(String, String)>,
 ) -> Result<Json<Value>> {
+    gateway.take_page_room(&caller.principal, &caller.taken).await?;
     let (message, session) = (message_id(&message)?, session_id(&session)?);
     Ok(Json(shape::entry(&messages::get(&gateway, &caller.principal, &session, &message).await?)))
 }

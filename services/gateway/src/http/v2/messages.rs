@@ -10,7 +10,7 @@ use crate::{
         history::messages::{self, Extent},
         prompts::request::{PromptPart, PromptRequest},
     },
-    ground::{entity::Entity, error::Error, invalid::Invalid},
+    ground::{entity::Entity, error::Error, invalid::Invalid, room::PAGE_BYTES},
     http::{
         ground::{
             caller::Caller,
@@ -34,6 +34,7 @@ use domain::{
     },
     ids::SessionId,
     limits,
+    text::json_bytes,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -44,6 +45,8 @@ use store::log::messages::MessageWithParts;
 const PAGE_DEFAULT: u32 = 50;
 /// Messages of a context, about: whole pages are read. A session with more needs no summary only if they are very short.
 const CONTEXT_MESSAGES_MAX: usize = 2_000;
+/// Bytes of a context: three pages. Few models take so much.
+const CONTEXT_BYTES_MAX: usize = 3 * PAGE_BYTES;
 
 #[derive(Debug, Deserialize)]
 pub(in crate::http) struct AdmitBody {
@@ -209,6 +212,7 @@ pub(in crate::http) async fn list(
     Path(session): Path<String>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Value>> {
+    gateway.take_page_room(&caller.principal, &caller.taken).await?;
     let session = session_id(&session)?;
     let limit = query.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX);
     let begin = match query.order {
@@ -231,7 +235,7 @@ pub(in crate::http) async fn list(
     if query_cursor.is_some() && (has_more || cursor.is_forward()) {
         links["previous"] = text(previous).into();
     }
-    let mut data: Vec<Value> = entries.iter().filter_map(shape::message).collect();
+    let mut data: Vec<Value> = entries.into_iter().filter_map(|entry| shape::message(&entry)).collect();
     if cursor.order == Order::Desc {
         data.reverse();
     }
@@ -268,17 +272,25 @@ pub(in crate::http) async fn context(
     Path(session): Path<String>,
 ) -> Result<Json<Value>> {
     let session = session_id(&session)?;
-    let (mut data, mut cursor) = (VecDeque::new(), None);
+    let (mut data, mut cursor, mut bytes, mut room_bytes) = (VecDeque::new(), None, 0, 0);
     'pages: loop {
+        if bytes >= room_bytes {
+            gateway.take_page_room(&caller.principal, &caller.taken).await?;
+            room_bytes += PAGE_BYTES;
+        }
         let page = PageRequest { limit: Some(limits::PAGE_MAX), cursor };
         let list = messages::list(&gateway, &caller.principal, &session, page, Extent::OnePage).await?;
-        for entry in list.entries.iter().rev() {
-            if let Some(message) = shape::message(entry) {
+        for entry in list.entries.into_iter().rev() {
+            let is_summary = |step: &Assistant| step.is_summary() && step.time.completed.is_some();
+            let is_first = matches!(&entry.message, Message::Assistant(step) if is_summary(step) && step.error.is_none());
+            if let Some(message) = shape::message(&entry) {
+                bytes += json_bytes(&message);
                 data.push_front(message);
             }
-            let is_summary = |step: &Assistant| step.is_summary() && step.time.completed.is_some();
-            if matches!(&entry.message, Message::Assistant(step) if is_summary(step) && step.error.is_none())
-            {
+            if bytes > CONTEXT_BYTES_MAX {
+                return Err(Error::AnswerTooLarge(CONTEXT_BYTES_MAX).into());
+            }
+            if is_first {
                 break 'pages;
             }
         }
@@ -296,6 +308,7 @@ pub(in crate::http) async fn get(
     caller: Caller,
     Path((session, message)): Path<(String, String)>,
 ) -> Result<Json<Value>> {
+    gateway.take_page_room(&caller.principal, &caller.taken).await?;
     let (session, message) = (session_id(&session)?, message_id(&message)?);
     let entry = messages::get(&gateway, &caller.principal, &session, &message).await?;
     let data = shape::message(&entry).ok_or(Error::NotFound(Entity::Message))?;

@@ -42,7 +42,8 @@ pub(in crate::http) async fn next(State(gateway): State<Gateway>, caller: Caller
         Some(project) => Interest::Project(project.id),
         None => Interest::Directory(caller.project_name()?.to_owned()),
     };
-    let concerns = |update: &Update| update.concerns(caller.principal.name(), &interest);
+    let reader = caller.principal.reader();
+    let concerns = |update: &Update| update.concerns(reader, &interest);
     let JoinedFeed { feed, updates } = subscribe::join_feed(&gateway, &caller.principal).await?;
     let waiting = async { timeout(POLL_MAX, next_command(updates, concerns)).await.ok().flatten() };
     let command = gateway.shutdown().run_until_cancelled(waiting).await.flatten();
@@ -72,8 +73,12 @@ async fn next_command(mut updates: Receiver<Update>, concerns: impl Fn(&Update) 
 }
 
 /// Accepts a client's response to a command and drops it: the sender was answered at once.
-pub(in crate::http) async fn response(_: Caller, request: Request) -> Result<Json<bool>> {
-    let body = read::json(request, BODY).await?;
+pub(in crate::http) async fn response(
+    State(gateway): State<Gateway>,
+    _: Caller,
+    request: Request,
+) -> Result<Json<bool>> {
+    let body = read::json(&gateway, request, BODY).await?;
     let wrong = |error| RequestPart::Body.unreadable(format!("the body is not valid JSON: {error}"));
     serde_json::from_slice::<IgnoredAny>(&body).map_err(wrong)?;
     Ok(Json(true))

@@ -266,7 +266,7 @@ impl Stream {
     }
 
     async fn forward(&mut self, update: &Update) -> Sent {
-        if !update.concerns(self.principal.name(), &self.view.interest) {
+        if !update.concerns(self.principal.reader(), &self.view.interest) {
             return Ok(());
         }
         let last_seq =

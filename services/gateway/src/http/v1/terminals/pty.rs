@@ -179,13 +179,13 @@ pub(in crate::http) async fn connect(
     mut parts: Parts,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response> {
-    let (host, id) = match &query.ticket {
+    let (host, id, key) = match &query.ticket {
         Some(ticket) => {
             let directory = caller::directory(&parts)?;
             let directory = directory::project_name(directory.as_deref())?;
             let redeemed = tickets::redeem(&gateway, ticket, &pty, directory).await?;
             port::vouch(&parts.extensions);
-            redeemed
+            (redeemed.host, redeemed.terminal, redeemed.key)
         }
         None => {
             // A browser sends the user's key for any page that connects, so only known pages may connect.
@@ -193,9 +193,11 @@ pub(in crate::http) async fn connect(
                 return Err(Error::TerminalForbidden("a page of another site needs a ticket").into());
             }
             let caller = Caller::from_request_parts(&mut parts, &gateway).await?;
-            of_caller(&gateway, &caller, &pty).await?
+            let (host, id) = of_caller(&gateway, &caller, &pty).await?;
+            (host, id, caller.principal.key())
         }
     };
+    let live = key.map(|key| gateway.live_keys().watch(key));
     let from = query.cursor.map_or(Some(0), |cursor| u64::try_from(cursor).ok());
     let output = host.attach(&id, from).await?;
     let no_upgrade = |error: WebSocketUpgradeRejection| RequestPart::Headers.unreadable(error.to_string());
@@ -203,7 +205,14 @@ pub(in crate::http) async fn connect(
     let shutdown = gateway.shutdown().clone();
     let upgrade =
         upgrade.max_frame_size(socket::MESSAGE_BYTES_MAX).max_message_size(socket::MESSAGE_BYTES_MAX);
-    Ok(upgrade.on_upgrade(move |socket| Socket::new(host, id, socket).run(output, shutdown)))
+    Ok(upgrade.on_upgrade(async move |socket| {
+        let run = Socket::new(host, id, socket).run(output, shutdown);
+        match &live {
+            // Without its key, the client sees a connection that ends.
+            Some(live) => drop(live.revoked().run_until_cancelled(run).await),
+            None => run.await,
+        }
+    }))
 }
 
 /// A terminal of the caller's directory.

@@ -1,0 +1,141 @@
+//! Room for large requests and answers: how many bytes of them one tenant, and all tenants together, can make this process hold at the
+//! same time. The process holds a request several times: as bytes, as parts, as JSON for Postgres. A request or an answer that finds no
+//! room waits, and is refused after a while.
+
+use super::{error::Error, held_body::HeldBody};
+use axum::{body::Body, extract::Request, http::Extensions, middleware::Next, response::Response};
+use chassis::shares::{Busy, Share, Shares};
+use domain::{ids::TenantId, limits};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// Bodies up to this size need no room: nearly all are smaller.
+pub(crate) const SMALL_BODY_BYTES: usize = 64 * 1024;
+/// Bytes of the bodies of one tenant: the largest body, and another one while it is stored.
+const TENANT_BODY_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of the bodies of all tenants.
+const BODY_BYTES: usize = 2 * TENANT_BODY_BYTES;
+/// Bytes of the answers of one tenant: four pages of messages.
+const TENANT_ANSWER_BYTES: usize = 4 * PAGE_BYTES;
+/// Bytes of the answers of all tenants. A client that reads slowly holds its answer for as long as the connection lives, so this is far
+/// more than a few tenants can take.
+const ANSWER_BYTES: usize = 16 * TENANT_ANSWER_BYTES;
+/// Bytes of one page of messages.
+pub(crate) const PAGE_BYTES: usize = limits::MESSAGES_PAGE_BYTES as usize;
+/// Longest wait for room.
+const WAIT: Duration = Duration::from_secs(10);
+/// The unit of the shares: 1 KiB.
+const UNIT_BYTES: usize = 1024;
+
+/// The room of this process.
+#[derive(Debug)]
+pub(crate) struct Room {
+    bodies: Shares<Option<TenantId>>,
+    answers: Shares<TenantId>,
+}
+
+impl Room {
+    pub(crate) fn new() -> Self {
+        let shares = |all: usize, each: usize| (all / UNIT_BYTES, each / UNIT_BYTES);
+        let (bodies, answers) =
+            (shares(BODY_BYTES, TENANT_BODY_BYTES), shares(ANSWER_BYTES, TENANT_ANSWER_BYTES));
+        Self { bodies: Shares::new(bodies.0, bodies.1), answers: Shares::new(answers.0, answers.1) }
+    }
+
+    /// Waits for the room of a body of `bytes`. The operator and others who act for no tenant share one holder.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn for_body(&self, tenant: Option<TenantId>, bytes: usize) -> Result<Share, Error> {
+        refused(self.bodies.acquire_many(tenant, bytes.div_ceil(UNIT_BYTES), WAIT).await)
+    }
+
+    /// Waits for the room of a page of messages.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn for_page(&self, tenant: TenantId) -> Result<Share, Error> {
+        refused(self.answers.acquire_many(tenant, PAGE_BYTES / UNIT_BYTES, WAIT).await)
+    }
+}
+
+fn refused(share: Result<Share, Busy>) -> Result<Share, Error> {
+    share.map_err(|(Busy::Own | Busy::All)| Error::RequestsTooMany)
+}
+
+/// The room that a request and its answer take, until the last byte of the answer is sent or dropped. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TakenRoom(Arc<Mutex<Vec<Share>>>);
+
+impl TakenRoom {
+    /// That of a request.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// Keeps a share for as long as the request lasts.
+    pub(crate) fn keep(&self, share: Share) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(share);
+    }
+
+    /// Gives the room back before the answer, because what took it is stored.
+    pub(crate) fn give_back(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+/// Keeps what a request takes until its answer is gone.
+pub(crate) async fn keep_until_answered(mut request: Request, next: Next) -> Response {
+    let taken = TakenRoom::default();
+    request.extensions_mut().insert(taken.clone());
+    let response = next.run(request).await;
+    if taken.is_empty() {
+        return response;
+    }
+    response.map(|body| Body::new(HeldBody::new(body, taken)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use axum::{Router, middleware::from_fn, routing::get};
+    use futures::FutureExt as _;
+    use tower::ServiceExt as _;
+
+    #[tokio::test]
+    async fn one_tenant_leaves_room_to_others() {
+        let (room, tenant) = (Room::new(), |id| Some(TenantId(uuid::Uuid::from_u128(id))));
+        let first = room.for_body(tenant(1), TENANT_BODY_BYTES).now_or_never().unwrap().unwrap();
+        assert!(room.for_body(tenant(1), 1).now_or_never().is_none());
+        let second = room.for_body(tenant(2), 12 << 20).now_or_never().unwrap().unwrap();
+        assert!(room.for_body(None, 4 << 20).now_or_never().unwrap().is_ok());
+        drop((first, second));
+        assert!(room.for_body(tenant(1), usize::MAX).now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn room_is_taken_until_the_answer_is_read() {
+        let room = Arc::new(Room::new());
+        let tenant = TenantId(uuid::Uuid::nil());
+        let of_handler = Arc::clone(&room);
+        let handler = async move |request: Request| {
+            for _ in 0..4 {
+                TakenRoom::of(request.extensions()).keep(of_handler.for_page(tenant).await.unwrap());
+            }
+            "page"
+        };
+        let router = Router::new().route("/", get(handler)).layer(from_fn(keep_until_answered));
+        let response = router.oneshot(Request::new(Body::empty())).await.unwrap();
+        assert!(room.for_page(tenant).now_or_never().is_none());
+        let bytes = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
+        assert_eq!(bytes, "page");
+        assert!(room.for_page(tenant).now_or_never().unwrap().is_ok());
+    }
+}
