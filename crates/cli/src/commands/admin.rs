@@ -48,6 +48,11 @@ enum Command {
         #[arg(long, value_enum)]
         state: Option<State>,
     },
+    /// List what tenants store, and their quotas.
+    Usage {
+        /// Only this tenant, by name or id.
+        tenant: Option<String>,
+    },
     /// Ask a worker to hand over its sessions and to take no more.
     Drain {
         /// Its name or its incarnation.
@@ -108,6 +113,10 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
         }
         Command::Sessions { state } => {
             list(json, &sessions(client, state).await?, sessions_table, control_json, "no such session")
+        }
+        Command::Usage { tenant } => {
+            let usages = usage::read(client, &tenant_id(client, tenant.as_deref()).await?).await?;
+            list(json, &usages, usage::table, usage::to_json, "no tenants")
         }
         Command::Drain { worker, undo } => {
             let request = || DrainWorkerRequest { worker: worker.clone(), undo };
@@ -321,6 +330,8 @@ fn control_json(session: &Control) -> Value {
         "waiting_reason": session.waiting_reason, "waiting_detail": session.waiting_detail,
     })
 }
+
+mod usage;
 
 #[cfg(test)]
 mod tests;
