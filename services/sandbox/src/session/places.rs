@@ -24,7 +24,7 @@ struct Market {
     /// Those that wait, oldest first.
     orders: Vec<Order>,
     /// Sandboxes that are idle, and that no order has chosen; idle for longest first.
-    offers: Vec<Offered>,
+    offers: Vec<IdleSandbox>,
 }
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Order {
 }
 
 #[derive(Debug)]
-struct Offered {
+struct IdleSandbox {
     id: u64,
     tenant: TenantId,
     /// Gets the order.
@@ -86,7 +86,7 @@ impl Places {
         let (chosen, order) = oneshot::channel();
         let mut market = self.lock();
         let id = market.id();
-        market.offers.push(Offered { id, tenant, chosen });
+        market.offers.push(IdleSandbox { id, tenant, chosen });
         market.serve();
         Offer { places: self, id, chosen: order, order: None }
     }
@@ -118,7 +118,7 @@ impl Market {
     /// Chooses a sandbox for each order that has none.
     fn serve(&mut self) {
         for order in self.orders.iter_mut().filter(|order| !order.is_served) {
-            let fits = |offered: &Offered| order.reason == Busy::All || offered.tenant == order.tenant;
+            let fits = |idle: &IdleSandbox| order.reason == Busy::All || idle.tenant == order.tenant;
             let Some(at) = self.offers.iter().position(fits) else { continue };
             order.is_served = true;
             // If the sandbox is about to leave, its offer passes the order on.
@@ -137,10 +137,12 @@ impl Offer<'_> {
         }
     }
 
-    /// The sandbox ends.
+    /// Gives the place: the sandbox ends.
     pub fn accept(mut self) {
         self.order = None;
+        // An order that chose it in this moment gets its place.
         self.chosen.close();
+        self.chosen.try_recv().ok();
     }
 }
 
@@ -149,7 +151,7 @@ impl Drop for Offer<'_> {
         let places = self.places;
         let mut market = places.lock();
         let order = self.order.or_else(|| self.chosen.try_recv().ok());
-        market.offers.retain(|offered| offered.id != self.id);
+        market.offers.retain(|idle| idle.id != self.id);
         if let Some(order) = market.orders.iter_mut().find(|other| Some(other.id) == order) {
             order.is_served = false;
             market.serve();

@@ -241,9 +241,10 @@ impl Session {
         if shared.shutdown.is_cancelled() {
             return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
         }
-        let share = self.share_for_sandbox().await?;
+        // First: a clone may hold the files for minutes, and nobody needs a place meanwhile.
         let mut files = root.files.lock().await;
         let meta = root.workspace().await?;
+        let share = self.share_for_sandbox().await?;
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = shared.layout.workspace(&root.key).join(TREE);
