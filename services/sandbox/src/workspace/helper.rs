@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use domain::ids::TenantId;
-use shares::{Busy, Shares};
+use shares::{Busy, Share, Shares};
 use std::{
     io,
     time::{Duration, Instant},
@@ -20,6 +20,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     process::{ChildStderr, ChildStdout},
 };
+use tokio_util::sync::CancellationToken;
 
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
 const SANDBOX_HELPERS_MAX: u32 = 8;
@@ -124,9 +125,30 @@ impl Helpers {
     ///
     /// Dropped midway: it is killed.
     pub async fn run(&self, task: Task, stdout_max: usize) -> Result<Output, Error> {
-        let mut running = self.start(task).await?;
+        self.run_until(task, stdout_max, &CancellationToken::new()).await
+    }
+
+    /// The same, until the caller has `left`. Whatever the result, the helper is gone when this returns, so that another one may work on the
+    /// same files.
+    ///
+    /// # Errors
+    /// Those of [`Helpers::run`], `caller_left`.
+    pub async fn run_until(
+        &self,
+        task: Task,
+        stdout_max: usize,
+        left: &CancellationToken,
+    ) -> Result<Output, Error> {
+        let caller_left = || Error::refused(Code::CallerLeft, "the caller left before the helper had ended");
+        let share = left.run_until_cancelled(self.turn(&task)).await.ok_or_else(caller_left)??;
+        let mut running = self.launch(task, share).await?;
         let mut stdout = Vec::new();
-        running.read_to_end(&mut stdout, stdout_max).await?;
+        let read = left.run_until_cancelled(running.read_to_end(&mut stdout, stdout_max)).await;
+        if let Err(error) = read.unwrap_or_else(|| Err(caller_left())) {
+            running.process.kill();
+            running.process.wait().await;
+            return Err(error);
+        }
         let (code, stderr) = running.finish().await;
         Ok(Output { code, stdout, stderr })
     }
@@ -138,11 +160,20 @@ impl Helpers {
     ///
     /// Dropped midway: it is killed.
     pub async fn start(&self, task: Task) -> Result<HelperRun, Error> {
+        let share = self.turn(&task).await?;
+        self.launch(task, share).await
+    }
+
+    /// Waits for the turn of a task.
+    async fn turn(&self, task: &Task) -> Result<Share, Error> {
         let (shares, wait) = match task.queue {
             Queue::Slow => (&self.slow, self.slow_wait),
             Queue::Quick => (&self.quick, QUICK_WAIT),
         };
-        let share = shares.acquire(task.tenant, wait).await.map_err(busy)?;
+        shares.acquire(task.tenant, wait).await.map_err(busy)
+    }
+
+    async fn launch(&self, task: Task, share: Share) -> Result<HelperRun, Error> {
         let deadline = Instant::now() + task.time_limit;
         let start = LaunchSpec {
             program: Program::Script(task.script, task.arguments),

@@ -73,10 +73,8 @@ pub async fn run(
     give_to(shared.launcher.facts(), uid, &build).map_err(Error::io("give the workspace to its user"))?;
 
     let (task, origin) = task(session, spec, uid, &build);
-    let cloned = left.run_until_cancelled(shared.helpers.run(task, ANSWER_BYTES_MAX)).await;
-    // From here on it goes on, whoever leaves.
-    let output = cloned
-        .unwrap_or_else(|| Err(Error::refused(Code::CallerLeft, "the caller left during the clone")))?;
+    // After the clone it goes on, whoever leaves.
+    let output = shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
     let answer = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.code != 0 {
         return Err(explain(output.code, spec, &output.stderr));

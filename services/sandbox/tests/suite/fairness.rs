@@ -124,6 +124,13 @@ async fn one_tenant_leaves_helpers_to_others() {
     for clone in running.drain(..) {
         ended(clone).await;
     }
+    // Another attempt finds nothing of the clone that was killed.
+    let session = another();
+    let clone = server.open(session.clone());
+    let running_clone = server.accept().await;
+    clone.abort();
+    assert!(session.open(WorkspaceHeader::default(), vec![]).await.unwrap().created);
+    ended(running_clone).await;
     let next: Vec<_> = (0..3).map(|_| server.open(another())).collect();
     for _ in 0..3 {
         running.push(server.accept().await);
