@@ -10,7 +10,6 @@ pub mod port;
 pub mod programs;
 pub mod ready;
 pub mod secret;
-pub mod shares;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;

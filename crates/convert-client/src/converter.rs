@@ -1,4 +1,5 @@
-//! Starts conversions: one process for each, as many at a time as there are processors, and as many of shell commands.
+//! Starts conversions: one process for each, as many at a time as there are processors, and as many of shell commands. One tenant
+//! gets three quarters of these turns.
 
 use crate::{
     bounds::{REQUEST_BYTES_MAX, TURN_WAIT_MAX},
@@ -7,39 +8,55 @@ use crate::{
     reply::{Change, Commands, Diff, SchemaVerdict},
     request::{FileEdits, FilePatch, FileVersions, Page, Request, SchemaCheck},
 };
+use domain::ids::TenantId;
 use serde::de::DeserializeOwned;
+use shares::Shares;
 use std::{path::PathBuf, thread::available_parallelism};
-use tokio::{sync::Semaphore, time::timeout};
 
 /// The name of the program. Every installation has it beside `flotilla`.
 pub const PROGRAM: &str = "flotilla-convert";
 
-/// A starter of conversions.
-///
-/// Every method has these errors: `TooSlow` and `TooLarge` if the content reaches a bound, `Busy` if other conversions ran all
-/// the time, and `Crashed`, `Io` or `Protocol` if the program failed.
-///
-/// Dropped midway: the process is killed.
+/// The starter of all conversions of a process. Tenants share their turns.
 #[derive(Debug)]
 pub struct Converter {
     program: PathBuf,
-    turns: Semaphore,
+    turns: Shares<TenantId>,
     /// Of shell commands: they are short, and every call that runs one waits for its permission.
-    command_turns: Semaphore,
+    command_turns: Shares<TenantId>,
 }
 
 impl Converter {
     /// Prepares conversions by `program`.
     pub fn new(program: PathBuf) -> Self {
-        let processors = available_parallelism().map_or(1, usize::from);
-        let turns = || Semaphore::new(processors);
+        let processors =
+            available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
+        let turns = || Shares::three_quarters(processors);
         Self { program, turns: turns(), command_turns: turns() }
     }
 
+    /// The conversions of one tenant.
+    pub fn of(&self, tenant: TenantId) -> TenantConverter<'_> {
+        TenantConverter { converter: self, tenant }
+    }
+}
+
+/// The conversions of one tenant.
+///
+/// Every method has these errors: `TooSlow` and `TooLarge` if the content reaches a bound, `Busy` if other conversions ran all
+/// the time, and `Crashed`, `Io` or `Protocol` if the program failed.
+///
+/// Dropped midway: the process is killed.
+#[derive(Debug, Clone, Copy)]
+pub struct TenantConverter<'a> {
+    converter: &'a Converter,
+    tenant: TenantId,
+}
+
+impl TenantConverter<'_> {
     /// Converts an HTML page; `None` if it cannot be laid out.
     ///
     /// # Errors
-    /// Those of [`Converter`].
+    /// Those of [`TenantConverter`].
     pub async fn page(&self, page: Page) -> Result<Option<String>, Error> {
         self.run(&Request::Page(page)).await
     }
@@ -47,7 +64,7 @@ impl Converter {
     /// Determines the commands that each of these shell command lines would run.
     ///
     /// # Errors
-    /// Those of [`Converter`].
+    /// Those of [`TenantConverter`].
     pub async fn commands(&self, lines: Vec<String>) -> Result<Vec<Commands>, Error> {
         self.run(&Request::Commands(lines)).await
     }
@@ -55,7 +72,7 @@ impl Converter {
     /// Edits a file. The inner error is a sentence for the model.
     ///
     /// # Errors
-    /// Those of [`Converter`].
+    /// Those of [`TenantConverter`].
     pub async fn edits(&self, edits: FileEdits) -> Result<Result<Change, String>, Error> {
         self.run(&Request::Edits(edits)).await
     }
@@ -63,7 +80,7 @@ impl Converter {
     /// Applies the hunks of a patch. The inner error is a sentence for the model.
     ///
     /// # Errors
-    /// Those of [`Converter`].
+    /// Those of [`TenantConverter`].
     pub async fn patch(&self, patch: FilePatch) -> Result<Result<Change, String>, Error> {
         self.run(&Request::Patch(patch)).await
     }
@@ -71,7 +88,7 @@ impl Converter {
     /// Compares two versions of a file.
     ///
     /// # Errors
-    /// Those of [`Converter`].
+    /// Those of [`TenantConverter`].
     pub async fn diff(&self, versions: FileVersions) -> Result<Diff, Error> {
         self.run(&Request::Diff(versions)).await
     }
@@ -79,28 +96,27 @@ impl Converter {
     /// Checks a schema, and a value against it.
     ///
     /// # Errors
-    /// Those of [`Converter`].
+    /// Those of [`TenantConverter`].
     pub async fn schema(&self, check: SchemaCheck) -> Result<SchemaVerdict, Error> {
         self.run(&Request::Schema(check)).await
     }
 
     async fn run<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
+        let Converter { program, turns, command_turns } = self.converter;
         let turns = match request {
-            Request::Commands(_) => &self.command_turns,
+            Request::Commands(_) => command_turns,
             Request::Page(_)
             | Request::Edits(_)
             | Request::Patch(_)
             | Request::Diff(_)
-            | Request::Schema(_) => &self.turns,
+            | Request::Schema(_) => turns,
         };
         let request = postcard::to_allocvec(request).map_err(Error::Protocol)?;
         if request.len() > REQUEST_BYTES_MAX {
             return Err(Error::TooLarge);
         }
-        let turn = timeout(TURN_WAIT_MAX, turns.acquire()).await;
-        // The semaphore is never closed.
-        let _turn = turn.map_err(|_| Error::Busy)?.map_err(|_| Error::Busy)?;
-        let reply = process::run(&self.program, &request).await?;
+        let _turn = turns.acquire(self.tenant, TURN_WAIT_MAX).await.map_err(|_| Error::Busy)?;
+        let reply = process::run(program, &request).await?;
         postcard::from_bytes(&reply).map_err(Error::Protocol)
     }
 }

@@ -7,11 +7,16 @@ use convert_client::{
     patch::Hunk,
     request::{Edit, FileEdits, FilePatch, FileVersions, Occurrences, Page, PageForm, SchemaCheck},
 };
+use domain::ids::TenantId;
 use nix::unistd::Pid;
 use std::{fs, path::PathBuf, sync::Arc, time::Instant};
 
 fn converter() -> Converter {
     Converter::new(PathBuf::from(env!("CARGO_BIN_EXE_flotilla-convert")))
+}
+
+fn tenant() -> TenantId {
+    "019aa000-0000-7000-8000-000000000001".parse().unwrap()
 }
 
 /// A page whose end tags close nothing: each element makes the parser walk all open ones.
@@ -52,33 +57,33 @@ async fn an_attack_ends_with_the_name_of_its_bound() {
     let converter = converter();
     let (slow, large) = (["conversion_too_slow"], ["conversion_too_large"]);
     let either = ["conversion_too_slow", "conversion_too_large"];
-    assert_ends!("unclosed elements", converter.page(unclosed_page()), slow);
+    assert_ends!("unclosed elements", converter.of(tenant()).page(unclosed_page()), slow);
     let nested = Page { html: "<b>".repeat(1_700_000), form: PageForm::Text };
-    assert_ends!("nested elements", converter.page(nested), either);
+    assert_ends!("nested elements", converter.of(tenant()).page(nested), either);
     let quote = "ab\n".repeat(4_000) + "zz";
     assert_ends!(
         "an inexact quote",
-        converter.edits(edit("ab\n".repeat(1_000_000), quote.clone(), String::new())),
+        converter.of(tenant()).edits(edit("ab\n".repeat(1_000_000), quote.clone(), String::new())),
         slow
     );
     let bomb = edit("a".repeat(1 << 20), "a".to_owned(), "b".repeat(1 << 20));
-    assert_ends!("many long replacements", converter.edits(bomb), large);
+    assert_ends!("many long replacements", converter.of(tenant()).edits(bomb), large);
     let old = quote.lines().map(ToOwned::to_owned).collect();
     let hunks = vec![Hunk { old, ..Hunk::default() }];
     let patch = FilePatch { path: "a".to_owned(), before: "ab\n".repeat(1_000_000), hunks };
-    assert_ends!("repeated lines of a patch", converter.patch(patch), slow);
+    assert_ends!("repeated lines of a patch", converter.of(tenant()).patch(patch), slow);
     let schema = SchemaCheck { schema: exponential_schema(), value: Some(r#"{"a": "x"}"#.to_owned()) };
-    assert_ends!("an exponential schema", converter.schema(schema), slow);
+    assert_ends!("an exponential schema", converter.of(tenant()).schema(schema), slow);
     let text = "a".repeat(REQUEST_BYTES_MAX);
     let versions = FileVersions { path: "a".to_owned(), before: text, after: String::new() };
-    assert_ends!("a request without end", converter.diff(versions), large);
+    assert_ends!("a request without end", converter.of(tenant()).diff(versions), large);
 }
 
 #[tokio::test]
 async fn the_largest_file_is_edited_and_compared() {
     let before = (0..1_000_000).map(|line| format!("{line:08}\n")).collect::<String>();
     let edit = edit(before, "00500000\n".to_owned(), "here\n".to_owned());
-    let change = converter().edits(edit).await.unwrap().unwrap();
+    let change = converter().of(tenant()).edits(edit).await.unwrap().unwrap();
     assert!(change.after.contains("00499999\nhere\n00500001"));
     assert_eq!((change.diff.additions, change.diff.deletions), (1, 1));
 }
@@ -89,7 +94,7 @@ async fn different_files_are_compared_in_bounded_time() {
         (from..from + 200_000).map(|line| format!("{}\n", line.wrapping_mul(2_654_435_761))).collect()
     };
     let versions = FileVersions { path: "a".to_owned(), before: lines(0), after: lines(1_000_000) };
-    assert_eq!(converter().diff(versions).await.unwrap().additions, 200_000);
+    assert_eq!(converter().of(tenant()).diff(versions).await.unwrap().additions, 200_000);
 }
 
 /// The conversions that run for this test.
@@ -114,7 +119,7 @@ async fn a_conversion_stands_behind_its_walls() {
     let converter = Arc::new(converter());
     let conversion = tokio::spawn({
         let converter = Arc::clone(&converter);
-        async move { converter.page(unclosed_page()).await }
+        async move { converter.of(tenant()).page(unclosed_page()).await }
     });
     let status = |directory: &PathBuf| fs::read_to_string(directory.join("status")).unwrap_or_default();
     // The filter is the last wall.
@@ -145,7 +150,7 @@ async fn a_conversion_stands_behind_its_walls() {
 #[tokio::test]
 async fn a_caller_that_leaves_kills_its_conversion() {
     let converter = Arc::new(converter());
-    let conversion = tokio::spawn(async move { converter.page(unclosed_page()).await });
+    let conversion = tokio::spawn(async move { converter.of(tenant()).page(unclosed_page()).await });
     until(|| !running().is_empty()).await;
     let begun = Instant::now();
     conversion.abort();
@@ -154,9 +159,30 @@ async fn a_caller_that_leaves_kills_its_conversion() {
 }
 
 #[tokio::test]
+async fn one_tenant_leaves_turns_to_others() {
+    let converter = Arc::new(converter());
+    let slow = || {
+        let converter = Arc::clone(&converter);
+        tokio::spawn(async move { converter.of(tenant()).page(unclosed_page()).await })
+    };
+    let greedy: Vec<_> = (0..20).map(|_| slow()).collect();
+    until(|| !running().is_empty()).await;
+    let other = "019aa000-0000-7000-8000-000000000002".parse().unwrap();
+    let versions = FileVersions { path: "a".to_owned(), before: String::new(), after: "x\n".to_owned() };
+    assert_eq!(converter.of(other).diff(versions).await.unwrap().additions, 1);
+    let over = greedy.iter().filter(|conversion| conversion.is_finished()).count();
+    assert!(over < 10, "it waited for {over} of them");
+    greedy.iter().for_each(|conversion| conversion.abort());
+}
+
+#[tokio::test]
 async fn a_program_that_crashes_or_is_missing_is_named() {
     for (program, want) in [("/bin/false", "conversion_failed"), ("/no/such/program", "conversion_failed")] {
         let converter = Converter::new(PathBuf::from(program));
-        assert_eq!(converter.commands(vec!["ls".to_owned()]).await.unwrap_err().code(), want, "{program}");
+        assert_eq!(
+            converter.of(tenant()).commands(vec!["ls".to_owned()]).await.unwrap_err().code(),
+            want,
+            "{program}"
+        );
     }
 }

@@ -9,6 +9,7 @@ mod write;
 use super::{
     paths::Roots,
     service::{Failure, Service},
+    stop::Stop,
     thread,
 };
 use sandbox_wire::v1::{FailureCode, reply, request};
@@ -26,6 +27,8 @@ pub(super) struct Operation {
     pub(super) id: u64,
     /// What to do.
     pub(super) body: request::Body,
+    /// Whether its caller has left.
+    pub(super) stop: Stop,
 }
 
 /// Starts the threads.
@@ -37,8 +40,12 @@ pub(super) fn spawn(service: &Service, waiting: Receiver<Operation>) -> io::Resu
         thread::spawn("files", move || {
             loop {
                 let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                let Ok(Operation { id, body: operation }) = next else { return };
-                match answer(&roots, operation) {
+                let Ok(Operation { id, body: operation, stop }) = next else { return };
+                // Nobody waits for the reply to an operation that was stopped before it began.
+                if stop.is_set() {
+                    continue;
+                }
+                match answer(&roots, operation, &stop) {
                     Ok(body) => service.send(id, body),
                     Err(failure) => service.fail(id, failure),
                 }
@@ -48,17 +55,17 @@ pub(super) fn spawn(service: &Service, waiting: Receiver<Operation>) -> io::Resu
     Ok(())
 }
 
-fn answer(roots: &Roots, operation: request::Body) -> Result<reply::Body, Failure> {
+fn answer(roots: &Roots, operation: request::Body, stop: &Stop) -> Result<reply::Body, Failure> {
     match operation {
         request::Body::ReadFile(request) => read::file(roots, &request).map(reply::Body::ReadFile),
         request::Body::ReadLines(request) => read::lines(roots, &request).map(reply::Body::ReadLines),
         request::Body::WriteFile(request) => write::file(roots, &request).map(reply::Body::WriteFile),
         request::Body::RemoveFile(request) => write::remove(roots, &request).map(reply::Body::RemoveFile),
-        request::Body::ListFiles(request) => search::list(roots, &request).map(reply::Body::ListFiles),
-        request::Body::GlobFiles(request) => search::glob(roots, &request).map(reply::Body::GlobFiles),
-        request::Body::GrepFiles(request) => search::grep(roots, &request).map(reply::Body::GrepFiles),
+        request::Body::ListFiles(request) => search::list(roots, &request, stop).map(reply::Body::ListFiles),
+        request::Body::GlobFiles(request) => search::glob(roots, &request, stop).map(reply::Body::GlobFiles),
+        request::Body::GrepFiles(request) => search::grep(roots, &request, stop).map(reply::Body::GrepFiles),
         request::Body::ReadGuidance(request) => {
-            guidance::read(roots, &request).map(reply::Body::ReadGuidance)
+            guidance::read(roots, &request, stop).map(reply::Body::ReadGuidance)
         }
         request::Body::Exec(_)
         | request::Body::Kill(_)

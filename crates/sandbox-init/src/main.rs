@@ -16,6 +16,7 @@ mod pid1;
 mod pump;
 mod service;
 mod starter;
+mod stop;
 mod terminal;
 mod thread;
 mod tree;

@@ -6,6 +6,7 @@ use super::{
     pump::{self, TerminalRequest},
     service::{Failure, Service},
     starter,
+    stop::Operations,
 };
 use nix::sys::{
     resource::{Resource, setrlimit},
@@ -83,6 +84,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
     let (starter, landlock) = starter::spawn(service.clone(), pump.clone())?;
     let (operations, waiting) = mpsc::sync_channel(FILE_OPERATIONS_QUEUE_MAX);
     files::spawn(&service, waiting)?;
+    let stops = Operations::default();
 
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     // The service waits until this pipe closes, so commands must not inherit it.
@@ -93,7 +95,11 @@ fn serve(settings: &Settings) -> io::Result<()> {
         let id = request.id;
         match request.body {
             Some(request::Body::Exec(exec)) => starter.start(id, exec),
-            Some(request::Body::Kill(_)) => pump.kill(id),
+            Some(request::Body::Kill(_)) => {
+                if !stops.stop(id) {
+                    pump.kill(id);
+                }
+            }
             Some(request::Body::EndAll(all)) => pump.end_all(all.end()),
             Some(request::Body::Keystrokes(keys)) => {
                 let (exec, body) = (keys.exec, request::Body::Keystrokes(keys));
@@ -104,7 +110,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
                 pump.terminal(TerminalRequest { id, exec, body });
             }
             Some(operation) => {
-                if operations.try_send(Operation { id, body: operation }).is_err() {
+                if operations.try_send(Operation { id, body: operation, stop: stops.enter(id) }).is_err() {
                     service.fail(
                         id,
                         Failure::new(

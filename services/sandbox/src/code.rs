@@ -66,6 +66,10 @@ pub enum Code {
     SandboxUnavailable,
     /// Too many file operations wait.
     SandboxBusy,
+    /// The helpers (clone, diff, snapshot) of the tenant or of the machine were busy all the time.
+    HelpersBusy,
+    /// The caller left before its call was over.
+    CallerLeft,
     /// The caller's token is missing or wrong.
     TokenInvalid,
     /// The workspace has no snapshot of that name; it may have expired.
@@ -139,6 +143,8 @@ impl Code {
             Self::ProcessLimit => "process_limit",
             Self::SandboxUnavailable => "sandbox_unavailable",
             Self::SandboxBusy => "sandbox_busy",
+            Self::HelpersBusy => "helpers_busy",
+            Self::CallerLeft => "caller_left",
             Self::TokenInvalid => "token_invalid",
             Self::SnapshotUnknown => "snapshot_unknown",
             Self::SnapshotsFull => "snapshots_full",
@@ -185,7 +191,11 @@ impl Code {
             | Self::SnapshotsFull
             | Self::TerminalsTooMany
             | Self::TerminalInputFull => Grpc::ResourceExhausted,
-            Self::RepositoryUnreachable | Self::SandboxUnavailable | Self::SandboxBusy => Grpc::Unavailable,
+            Self::RepositoryUnreachable
+            | Self::SandboxUnavailable
+            | Self::SandboxBusy
+            | Self::HelpersBusy => Grpc::Unavailable,
+            Self::CallerLeft => Grpc::Cancelled,
             Self::TokenInvalid => Grpc::Unauthenticated,
         }
     }

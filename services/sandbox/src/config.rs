@@ -1,12 +1,15 @@
 //! The settings of the sandbox service.
 
-use crate::isolation::walls::Wall;
+use crate::{isolation::walls::Wall, tokens::Tokens};
 use chassis::secret::Secret;
 use domain::limits;
 use std::{net::SocketAddr, path::PathBuf};
 
 /// The default number of sandboxes alive at once in one service; each may use its whole memory limit.
-const SANDBOXES_MAX: usize = 256;
+const SANDBOXES_MAX: u32 = 256;
+/// The default wait of a slow helper for its turn; milliseconds. Most clones and diffs before it have ended by then, and a caller that
+/// still waits may try again.
+const HELPER_WAIT_MS: u64 = 60_000;
 
 /// A way to reach a git server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -15,6 +18,13 @@ pub enum GitScheme {
     Https,
     /// `ssh://user@host/path`. A sandbox has no key, so this works only with servers that ask for none.
     Ssh,
+}
+
+/// Where calls may travel in plain text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Plaintext {
+    /// On a network that others cannot read.
+    Network,
 }
 
 /// Whether the service makes control groups.
@@ -29,15 +39,29 @@ pub enum ControlGroups {
 /// The settings of the sandbox service.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Config {
-    /// Address of the gRPC port; port 0 takes a free one. Only workers and gateways may reach it.
+    /// Address of the gRPC port; port 0 takes a free one. Only workers and gateways may reach it. The port has no TLS, so an address that
+    /// is not loopback needs `plaintext`.
     #[arg(long, env = "FLOTILLA_SANDBOX_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub listen: SocketAddr,
     /// Directory of workspaces and exec output; made if missing. One service per directory.
     #[arg(long, env = "FLOTILLA_SANDBOX_DATA_DIRECTORY", value_name = "DIRECTORY")]
     pub data_directory: PathBuf,
-    /// Token that callers present as `authorization: Bearer …`; at least 16 bytes.
+    /// Where calls may travel without TLS of this port: `network` says that a mesh or a private link encrypts them. Default: only on this
+    /// machine.
+    #[arg(long, env = "FLOTILLA_SANDBOX_PLAINTEXT", value_enum, value_name = "WHERE")]
+    pub plaintext: Option<Plaintext>,
+    /// Token that any caller may present as `authorization: Bearer …`; at least 16 bytes.
     #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true, value_name = "TOKEN")]
-    pub token: Secret<String>,
+    pub token: Option<Secret<String>>,
+    /// Tokens of callers by name, separated by commas: `gateway:…,worker:…`. A name may come twice while one token replaces the other.
+    #[arg(
+        long,
+        env = "FLOTILLA_SANDBOX_TOKENS",
+        value_delimiter = ',',
+        hide_env_values = true,
+        value_name = "NAME:TOKEN"
+    )]
+    pub tokens: Vec<Secret<String>>,
     /// Walls that this machine lacks and that you do without, separated by commas; default: none. The service does not start if
     /// another one is missing.
     #[arg(long, env = "FLOTILLA_SANDBOX_WITHOUT", value_delimiter = ',', value_enum, value_name = "WALLS")]
@@ -93,29 +117,37 @@ pub struct Config {
     /// Milliseconds.
     #[arg(long, env = "FLOTILLA_SANDBOX_IDLE_MS", default_value_t = limits::SANDBOX_IDLE_MS, value_name = "MS")]
     pub idle_ms: u64,
-    /// Sandboxes alive at once; each may use its whole memory. Beyond it idle ones are ended early, and calls wait.
+    /// Sandboxes alive at once; each may use its whole memory. One tenant gets three quarters of them. Beyond it idle ones are ended
+    /// early, and calls wait.
     #[arg(long, env = "FLOTILLA_SANDBOX_LIVE_MAX", default_value_t = SANDBOXES_MAX, value_name = "COUNT")]
-    pub live_max: usize,
+    pub live_max: u32,
+    /// Longest wait of a clone, diff, export or removal for its turn among eight, of which one tenant gets three; milliseconds. At least 100.
+    #[arg(long, env = "FLOTILLA_SANDBOX_HELPER_WAIT_MS", default_value_t = HELPER_WAIT_MS, value_name = "MS")]
+    pub helper_wait_ms: u64,
     /// First user id of sandboxes when the service runs as root; default: the first free ones from 200000 on, and always
     /// the same in one data directory. No other user of the machine may have these ids, and inside a user namespace they
     /// must be mapped.
     #[arg(long, env = "FLOTILLA_SANDBOX_UID_BASE", value_name = "UID")]
     pub uid_base: Option<u32>,
-    /// User ids of sandboxes. Each workspace takes one, lowest first.
+    /// User ids of sandboxes. Each workspace takes one, lowest first. One tenant gets three quarters of them.
     #[arg(long, env = "FLOTILLA_SANDBOX_UIDS", default_value_t = 65_536, value_name = "COUNT")]
     pub uids: u32,
 }
 
 impl Config {
-    /// Returns every problem of the settings, one sentence each.
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+    /// Returns the tokens of callers, and every problem of the settings, one sentence each.
+    pub fn check(&self) -> (Tokens, Vec<String>) {
+        let (tokens, mut problems) = Tokens::read(self.token.as_ref(), &self.tokens);
         let mut need = |fine: bool, problem: &str| {
             if !fine {
                 problems.push(problem.to_owned());
             }
         };
-        need(self.token.expose().len() >= 16, "FLOTILLA_SANDBOX_TOKEN must have at least 16 bytes");
+        need(
+            self.listen.ip().is_loopback() || self.plaintext.is_some(),
+            "FLOTILLA_SANDBOX_LISTEN is not a loopback address, and the port has no TLS: have a mesh encrypt the calls and say so with \
+             FLOTILLA_SANDBOX_PLAINTEXT=network",
+        );
         need(self.memory_bytes >= 64 << 20, "FLOTILLA_SANDBOX_MEMORY_BYTES must be at least 67108864");
         need(self.processes >= 32, "FLOTILLA_SANDBOX_PROCESSES must be at least 32");
         need(self.cpu_percent >= 10, "FLOTILLA_SANDBOX_CPU_PERCENT must be at least 10");
@@ -127,12 +159,13 @@ impl Config {
         need(self.reserve_bytes >= 16 << 20, "FLOTILLA_SANDBOX_RESERVE_BYTES must be at least 16777216");
         need(self.tmp_bytes >= 1 << 20, "FLOTILLA_SANDBOX_TMP_BYTES must be at least 1048576");
         need((1..=10_000).contains(&self.live_max), "FLOTILLA_SANDBOX_LIVE_MAX must be between 1 and 10000");
+        need(self.helper_wait_ms >= 100, "FLOTILLA_SANDBOX_HELPER_WAIT_MS must be at least 100");
         need(self.idle_ms >= 10, "FLOTILLA_SANDBOX_IDLE_MS must be at least 10");
         need(
             self.uid_base.is_none_or(|uid| (1_000..=0x7fff_0000).contains(&uid)),
             "FLOTILLA_SANDBOX_UID_BASE must be between 1000 and 2147418112",
         );
         need((1..=65_536).contains(&self.uids), "FLOTILLA_SANDBOX_UIDS must be between 1 and 65536");
-        problems
+        (tokens, problems)
     }
 }

@@ -1,5 +1,5 @@
 //! The sandbox service: workspaces, and the commands and file operations in them, each session behind its own walls.
-//! Its only credential is its own token, and it calls no other service of Flotilla.
+//! Its only credentials are the tokens of its callers, and it calls no other service of Flotilla.
 //!
 //! A session has one sandbox while it needs one. The sandbox ends after a minute without a running exec or a call, and
 //! the background processes that its commands left end with it. The workspace stays, and the next call starts another
@@ -16,9 +16,11 @@ pub mod exec;
 pub mod grpc;
 pub mod isolation;
 pub mod layout;
+pub mod lock;
 pub mod sandbox;
 pub mod session;
 pub mod terminal;
+pub mod tokens;
 pub mod workspace;
 
 use anyhow::{Context as _, bail};
@@ -34,7 +36,10 @@ use isolation::{
     walls::{self, Wall},
 };
 use layout::Layout;
-use nix::fcntl::{Flock, FlockArg};
+use nix::{
+    errno::Errno,
+    fcntl::{Flock, FlockArg},
+};
 use rpc::v1::{
     self, sandbox_service_server::SandboxServiceServer, terminal_service_server::TerminalServiceServer,
 };
@@ -60,32 +65,32 @@ const TRANSIENT: [&str; 2] = ["uploads", "scratch"];
 /// When the settings are wrong, when something that the isolation requires is missing (it then never serves; the text
 /// says what and how to mend it), or when the port cannot be opened.
 pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
-    let problems = config.problems();
+    let (tokens, problems) = config.check();
     if !problems.is_empty() {
         bail!("invalid settings:\n{}", problems.join("\n"));
     }
     let layout = Layout::create(&config.data_directory)
         .with_context(|| format!("make the data directory {}", config.data_directory.display()))?;
-    let _lock = lock(&layout)?;
+    let _lock = lock_directory(&layout).await?;
     for name in TRANSIENT {
         drop(std::fs::remove_dir_all(layout.root().join(name)));
     }
     let (_user_ids, user_ids) = match User::find() {
         User::PerSession => {
-            let lock = UserIds::reserve(layout.root(), config.uid_base, config.uids)?;
+            let lock = UserIds::reserve(layout.root(), config.uid_base, config.uids).await?;
             let ids = lock.ids;
             (Some(lock), ids)
         }
         User::Service => (None, UserIds { first: nix::unistd::geteuid().as_raw(), count: 1 }),
     };
     let facts = Facts::find(&config, user_ids)?;
-    let launcher = Launcher::start(facts, layout.etc()).context("prepare the launcher")?;
+    let launcher =
+        Launcher::start(facts, layout.etc(), service.tasks.clone()).context("prepare the launcher")?;
     let isolation = test_isolation(&launcher, &layout, &config.without, &service).await?;
 
     let listener =
         TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;
     let address = listener.local_addr().context("read the port")?;
-    let token = config.token.clone();
     let sessions = Sessions::load(config, launcher, layout, service.tasks.clone(), service.shutdown.clone())
         .context("load the workspaces")?;
     sessions.shared.disks.start(&service.tasks, service.health.clone(), &service.shutdown);
@@ -105,8 +110,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         .initial_stream_window_size(chassis::grpc::STREAM_WINDOW_BYTES)
         .initial_connection_window_size(chassis::grpc::CONNECTION_WINDOW_BYTES)
         .add_service(health)
-        .add_service(InterceptedService::new(api, grpc::auth::interceptor(token.clone())))
-        .add_service(InterceptedService::new(terminals, grpc::auth::interceptor(token)));
+        .add_service(InterceptedService::new(api, grpc::auth::interceptor(tokens.clone())))
+        .add_service(InterceptedService::new(terminals, grpc::auth::interceptor(tokens)));
     service.ready.announce("sandbox", address);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let shutdown = service.shutdown.clone();
@@ -141,12 +146,16 @@ async fn forget_old_fences(sessions: Arc<Sessions>, shutdown: CancellationToken)
 }
 
 /// One service per directory: two services would give the same user id to different sessions.
-fn lock(layout: &Layout) -> anyhow::Result<Flock<File>> {
+async fn lock_directory(layout: &Layout) -> anyhow::Result<Flock<File>> {
     let path = layout.root().join("lock");
-    let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|(_, errno)| errno)
-        .with_context(|| format!("lock {}: does another sandbox service use this directory?", path.display()))
+    let attempt = || match Flock::lock(File::create(&path)?, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, Errno::EAGAIN)) => Ok(None),
+        Err((_, errno)) => Err(errno.into()),
+    };
+    let lock = lock::acquire(lock::PREDECESSOR_WAIT, attempt).await;
+    let lock = lock.with_context(|| format!("lock {}", path.display()))?;
+    lock.with_context(|| format!("another sandbox service uses {}: stop it", layout.root().display()))
 }
 
 async fn test_isolation(
@@ -191,6 +200,5 @@ async fn test_isolation(
 
 /// Returns when no sandbox of a session is left.
 async fn all_ended(sessions: &Sessions) {
-    let all = u32::try_from(sessions.shared.config.live_max).unwrap_or(u32::MAX);
-    drop(sessions.shared.live.acquire_many(all).await);
+    sessions.shared.places.all_free().await;
 }

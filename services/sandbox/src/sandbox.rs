@@ -5,7 +5,8 @@ use crate::{
     error::Error,
     isolation::{
         cgroup::{Events, Group},
-        launch::{LaunchSpec, Launcher, Mount, Program, SandboxProcess},
+        launch::{LaunchSpec, Launcher, Mount, Program},
+        process::SandboxProcess,
         processes, terminals,
     },
 };
@@ -16,6 +17,7 @@ use sandbox_wire::{
     frame,
     v1::{EndAll, Exec, Exit, Hello, Kill, Process, Reply, Request, reply, request},
 };
+use shares::Share;
 use std::{
     collections::HashMap,
     io,
@@ -31,7 +33,7 @@ use tokio::{
         UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    sync::{mpsc, oneshot},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -78,8 +80,8 @@ pub struct SandboxSpec {
     pub uid: u32,
     /// What it sees; /workspace among it.
     pub mounts: Vec<Mount>,
-    /// Held as long as it lives.
-    pub permit: Option<OwnedSemaphorePermit>,
+    /// The right to run it, given back when it is gone.
+    pub share: Option<Share>,
 }
 
 /// One running sandbox.
@@ -97,7 +99,8 @@ struct Inner {
     next: AtomicU64,
     replies: Mutex<HashMap<u64, oneshot::Sender<reply::Body>>>,
     execs: Mutex<HashMap<u64, mpsc::Sender<Event>>>,
-    group: Mutex<Option<Group>>,
+    /// Its control group, which may be gone.
+    group: Option<Arc<Group>>,
     /// Bubblewrap.
     pid: Option<u32>,
     stop: CancellationToken,
@@ -120,6 +123,7 @@ impl Sandbox {
             uid: plan.uid,
             mounts: plan.mounts,
             network: crate::isolation::policy::Network::None,
+            share: plan.share,
         };
         let started = launcher.launch(start).await.map_err(Error::io("start a sandbox"))?;
         let (mut from, into) = ours.into_split();
@@ -128,7 +132,7 @@ impl Sandbox {
                 Ok(Ok(hello)) => hello,
                 Ok(Err(_)) | Err(_) => return Err(start_error(started).await),
             };
-        let bwrap = started.child.id().filter(|_| launcher.facts().can_stage);
+        let bwrap = started.pid.filter(|_| launcher.facts().can_stage);
         let bounds_terminals = match bwrap.map(terminals::bound) {
             Some(Ok(())) => true,
             Some(Err(error)) => {
@@ -143,12 +147,12 @@ impl Sandbox {
             next: AtomicU64::new(1),
             replies: Mutex::default(),
             execs: Mutex::default(),
-            group: Mutex::new(started.group),
-            pid: started.child.id(),
+            group: started.group.clone(),
+            pid: started.pid,
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
-        let task = SandboxTask { inner: Arc::clone(&inner), child: started.child, permit: plan.permit };
+        let task = SandboxTask { inner: Arc::clone(&inner), process: started };
         tasks.spawn("sandbox", task.run(from, into, waiting));
         Ok(Self { inner, hello, bounds_terminals })
     }
@@ -204,7 +208,7 @@ impl Sandbox {
         if self.is_gone() {
             return Vec::new();
         }
-        if let Some(group) = &*lock(&self.inner.group) {
+        if let Some(group) = &self.inner.group {
             return group.processes();
         }
         self.inner.pid.map(processes::inside).unwrap_or_default()
@@ -233,9 +237,10 @@ impl Sandbox {
 
     /// What its control group counted so far.
     pub fn events(&self) -> Events {
-        lock(&self.inner.group).as_ref().map(Group::events).unwrap_or_default()
+        self.inner.group.as_deref().map(Group::events).unwrap_or_default()
     }
 
+    /// Dropped midway: the init is told to stop the file operation, and nobody waits for its reply.
     async fn ask(&self, id: u64, body: request::Body) -> Result<reply::Body, Error> {
         let gone = || {
             Error::refused(
@@ -245,9 +250,9 @@ impl Sandbox {
         };
         let (reply, answer) = oneshot::channel();
         lock(&self.inner.replies).insert(id, reply);
+        let _wait = Wait { inner: &self.inner, id };
         let frame = frame::encode(&Request { id, body: Some(body) });
         if self.is_ended() || self.inner.frames.send(frame).await.is_err() {
-            lock(&self.inner.replies).remove(&id);
             return Err(gone());
         }
         match answer.await.map_err(|_| gone())? {
@@ -259,11 +264,26 @@ impl Sandbox {
     }
 }
 
+/// A call that waits for its reply. If it leaves before, the reply has no reader, and the init need not go on.
+struct Wait<'a> {
+    inner: &'a Inner,
+    id: u64,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if lock(&self.inner.replies).remove(&self.id).is_some() {
+            let request = Request { id: self.id, body: Some(request::Body::Kill(Kill {})) };
+            // While many requests wait for the socket, the operation ends by its own bounds.
+            drop(self.inner.frames.try_send(frame::encode(&request)));
+        }
+    }
+}
+
 /// The task that owns a sandbox.
 struct SandboxTask {
     inner: Arc<Inner>,
-    child: tokio::process::Child,
-    permit: Option<OwnedSemaphorePermit>,
+    process: SandboxProcess,
 }
 
 impl SandboxTask {
@@ -278,23 +298,19 @@ impl SandboxTask {
                 }
             }
             () = speak(into, waiting) => {}
-            _ = self.child.wait() => {}
+            _ = self.process.wait() => {}
         }
         self.inner.stop.cancel();
         // The socket is closed now, so the init exits and the kernel kills all of its descendants. The workspace is
         // free only after bubblewrap has exited.
-        if tokio::time::timeout(LEAVE, self.child.wait()).await.is_err() {
+        if tokio::time::timeout(LEAVE, self.process.wait()).await.is_err() {
             tracing::warn!("a sandbox did not end by itself and is killed");
-            drop(self.child.kill().await);
-        }
-        let group = lock(&self.inner.group).take();
-        if let Some(group) = group {
-            group.remove().await;
+            self.process.kill();
+            self.process.wait().await;
         }
         // Dropping the senders tells every waiting caller that no reply and no event will come.
         lock(&self.inner.replies).clear();
         lock(&self.inner.execs).clear();
-        drop(self.permit.take());
         metrics::gauge!("flotilla_sandboxes_live").decrement(1.0);
         self.inner.ended.cancel();
     }
@@ -358,16 +374,13 @@ async fn read(from: &mut OwnedReadHalf) -> io::Result<Option<Reply>> {
 
 /// Ends a sandbox that did not start, and returns its error text.
 async fn start_error(mut started: SandboxProcess) -> Error {
-    drop(started.child.start_kill());
+    started.kill();
     let mut error = String::new();
-    if let Some(stderr) = started.child.stderr.take() {
+    if let Some(stderr) = started.stderr.take() {
         let mut limited = stderr.take(ERROR_TEXT_BYTES_MAX);
         drop(tokio::time::timeout(LEAVE, limited.read_to_string(&mut error)).await);
     }
-    drop(started.child.wait().await);
-    if let Some(group) = started.group {
-        group.remove().await;
-    }
+    started.wait().await;
     let error = error.trim();
     let error = if error.is_empty() { "bubblewrap printed no error" } else { error };
     Error::refused(Code::SandboxUnavailable, format!("the sandbox did not start: {error}"))

@@ -1,11 +1,14 @@
 //! The sessions of this machine. `state` is one session, `fence` keeps stale callers out of it, `guard` keeps its sandbox
-//! alive, `caller` is the session that a call is about, `shared` is what all sessions share, `registry` holds them,
+//! alive, `caller` is the session that a call is about, `places` are those of sandboxes
+//! and `slots` the user ids of workspaces, `shared` is what all sessions share, `registry` holds them,
 //! and `inventory` lists what the disk has of them.
 
 pub mod caller;
 pub mod fence;
 pub mod guard;
 pub mod inventory;
+pub mod places;
 pub mod registry;
 pub mod shared;
+pub mod slots;
 pub mod state;

@@ -6,6 +6,7 @@ pub mod changes;
 pub mod close;
 pub mod configuration;
 pub mod helper;
+mod large;
 pub mod meta;
 pub mod open;
 mod scratch;

@@ -10,6 +10,8 @@ mod changes;
 mod disk;
 #[path = "suite/execs.rs"]
 mod execs;
+#[path = "suite/fairness.rs"]
+mod fairness;
 #[path = "suite/files.rs"]
 mod files;
 #[path = "suite/guidance.rs"]

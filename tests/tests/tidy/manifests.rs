@@ -7,14 +7,15 @@ use std::{
 };
 
 /// The crates that each crate may use, by directory. `tests` may use all crates.
-const MATRIX: [(&str, &[&str]); 20] = [
+const MATRIX: [(&str, &[&str]); 21] = [
     ("crates/domain", &[]),
     ("crates/settings", &["domain"]),
     ("crates/wire", &["domain", "settings"]),
     ("crates/rpc", &["wire"]),
     ("crates/sandbox-wire", &["wire"]),
     ("crates/sandbox-init", &["domain", "settings", "wire", "sandbox-wire"]),
-    ("crates/convert-client", &["domain"]),
+    ("crates/shares", &[]),
+    ("crates/convert-client", &["domain", "shares"]),
     ("crates/convert", &["domain", "convert-client"]),
     ("crates/store", &["domain"]),
     ("crates/bus", &["domain"]),
@@ -27,9 +28,12 @@ const MATRIX: [(&str, &[&str]); 20] = [
         "crates/cli",
         &["domain", "settings", "rpc", "chassis", "local", "model-script", "gateway", "worker", "sandbox"],
     ),
-    ("services/gateway", &["domain", "settings", "rpc", "store", "bus", "chassis", "convert-client"]),
+    (
+        "services/gateway",
+        &["domain", "settings", "rpc", "store", "bus", "chassis", "shares", "convert-client"],
+    ),
     ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
-    ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis"]),
+    ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
     ("tests", ALL),
 ];
 /// All crates of the workspace. The package of the command line is called `flotilla`.
@@ -40,6 +44,7 @@ const ALL: &[&str] = &[
     "rpc",
     "sandbox-wire",
     "sandbox-init",
+    "shares",
     "convert-client",
     "convert",
     "store",

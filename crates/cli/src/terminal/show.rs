@@ -160,6 +160,9 @@ pub(crate) fn diff(answer: &GetSessionDiffResponse, paint: Paint) -> String {
         text.push_str(&format!(" {} {files} changed, +{additions} -{deletions}\n\n", answer.files.len()));
     }
     text.push_str(&patch(&answer.patch, paint));
+    for file in &answer.left_out {
+        text.push_str(&paint.yellow(&format!("left out: {}\n", harmless(file))));
+    }
     if answer.truncated {
         text.push_str(&paint.yellow("… the diff is longer; `flotilla checkout` gives all of it\n"));
     }
@@ -191,10 +194,11 @@ mod tests {
             patch: "diff --git a/x b/x\n@@ -1 +1 @@\n-old\n+new\n".to_owned(),
             truncated: false,
             files: vec![FileStat { path: "x".to_owned(), additions: 1, deletions: 1 }],
+            left_out: vec!["data\u{1b}.bin, 8.0 GiB".to_owned()],
         };
         assert_eq!(
             diff(&answer, Paint::Plain),
-            " x  +1 -1\n 1 file changed, +1 -1\n\ndiff --git a/x b/x\n@@ -1 +1 @@\n-old\n+new\n"
+            " x  +1 -1\n 1 file changed, +1 -1\n\ndiff --git a/x b/x\n@@ -1 +1 @@\n-old\n+new\nleft out: data�.bin, 8.0 GiB\n"
         );
     }
 }

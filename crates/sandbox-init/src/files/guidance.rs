@@ -5,6 +5,7 @@ use super::{missing, search};
 use crate::{
     paths::{Access, Kind, Roots, WORKSPACE},
     service::Failure,
+    stop::Stop,
 };
 use domain::limits;
 use ignore::WalkBuilder;
@@ -48,9 +49,15 @@ const SKILL_DEPTH_MAX: usize = 8;
 pub(super) fn read(
     roots: &Roots,
     request: &v1::ReadGuidanceRequest,
+    stop: &Stop,
 ) -> Result<v1::ReadGuidanceResponse, Failure> {
-    let mut reader =
-        GuidanceReader { roots, seen: BTreeSet::new(), bytes: 0, found: v1::ReadGuidanceResponse::default() };
+    let mut reader = GuidanceReader {
+        roots,
+        stop,
+        seen: BTreeSet::new(),
+        bytes: 0,
+        found: v1::ReadGuidanceResponse::default(),
+    };
     for directory in levels(roots, &request.directory)? {
         reader.level(&directory);
     }
@@ -89,6 +96,7 @@ fn levels(roots: &Roots, directory: &str) -> Result<Vec<PathBuf>, Failure> {
 
 struct GuidanceReader<'a> {
     roots: &'a Roots,
+    stop: &'a Stop,
     /// The real paths of the files that were read: a link to one of them is not read again.
     seen: BTreeSet<PathBuf>,
     /// Of all instructions so far.
@@ -125,7 +133,7 @@ impl GuidanceReader<'_> {
                 self.instruction(below);
             }
         }
-        match search::matching(self.roots, globs) {
+        match search::matching(self.roots, globs, self.stop) {
             Ok((paths, is_cut)) => {
                 paths.iter().for_each(|path| self.instruction(path));
                 if is_cut {

@@ -8,6 +8,7 @@ use super::read::usize_or;
 use crate::{
     paths::{Access, Kind, Root, Roots, WORKSPACE},
     service::Failure,
+    stop::Stop,
 };
 use domain::limits;
 use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
@@ -41,11 +42,15 @@ const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
 
 /// Lists a directory tree, by path.
-pub(super) fn list(roots: &Roots, request: &v1::ListFilesRequest) -> Result<v1::ListFilesResponse, Failure> {
+pub(super) fn list(
+    roots: &Roots,
+    request: &v1::ListFilesRequest,
+    stop: &Stop,
+) -> Result<v1::ListFilesResponse, Failure> {
     let start = directory(roots, &request.path)?;
     let limit = usize_or(request.entries_max, LIST_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
     let ignored = globs(&request.ignore)?;
-    let mut walk = Walk::new(roots, &start)?;
+    let mut walk = Walk::new(roots, &start, stop)?;
     let mut entries = Vec::new();
     while let Some(entry) = walk.next() {
         if entry.depth() == 0 || matches_any(&ignored, &start, entry.path()) {
@@ -61,11 +66,15 @@ pub(super) fn list(roots: &Roots, request: &v1::ListFilesRequest) -> Result<v1::
 }
 
 /// Finds files by a glob, newest first.
-pub(super) fn glob(roots: &Roots, request: &v1::GlobFilesRequest) -> Result<v1::GlobFilesResponse, Failure> {
+pub(super) fn glob(
+    roots: &Roots,
+    request: &v1::GlobFilesRequest,
+    stop: &Stop,
+) -> Result<v1::GlobFilesResponse, Failure> {
     let start = directory(roots, &request.path)?;
     let limit = usize_or(request.entries_max, SEARCH_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
     let matcher = pattern(&request.pattern, &start)?;
-    let mut walk = Walk::new(roots, &start)?;
+    let mut walk = Walk::new(roots, &start, stop)?;
     let (mut entries, mut dropped) = (Vec::new(), false);
     while let Some(entry) = walk.next() {
         let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
@@ -88,7 +97,11 @@ pub(super) fn glob(roots: &Roots, request: &v1::GlobFilesRequest) -> Result<v1::
 }
 
 /// Finds lines by a regular expression, newest file first.
-pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::GrepFilesResponse, Failure> {
+pub(super) fn grep(
+    roots: &Roots,
+    request: &v1::GrepFilesRequest,
+    stop: &Stop,
+) -> Result<v1::GrepFilesResponse, Failure> {
     let start = path_of(roots, &request.path)?;
     let limit = usize_or(request.matches_max, SEARCH_ENTRIES as usize).min(SEARCH_ENTRIES_MAX as usize);
     let invalid = |error: &dyn std::fmt::Display| {
@@ -101,7 +114,7 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
         .build(&request.pattern)
         .map_err(|error| invalid(&error))?;
     let include = if request.include.is_empty() { None } else { Some(pattern(&request.include, &start)?) };
-    let mut walk = Walk::new(roots, &start)?;
+    let mut walk = Walk::new(roots, &start, stop)?;
     let (mut files, mut left_out) = (Vec::new(), false);
     while let Some(entry) = walk.next() {
         let relative = entry.path().strip_prefix(&start).unwrap_or(entry.path());
@@ -116,7 +129,7 @@ pub(super) fn grep(roots: &Roots, request: &v1::GrepFilesRequest) -> Result<v1::
         }
     }
     files.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    let mut search = Search { matcher, limit, deadline: walk.deadline, matches: Vec::new() };
+    let mut search = Search { matcher, limit, deadline: walk.deadline, stop, matches: Vec::new() };
     for (modified_at_ms, path) in &files {
         if search.is_over() {
             left_out = true;
@@ -138,7 +151,7 @@ pub(super) fn relative_glob(text: &str) -> Result<Glob, Failure> {
 }
 
 /// Finds files by such globs. Returns their sorted paths, and whether a limit ended the walk.
-pub(super) fn matching(roots: &Roots, globs: Vec<Glob>) -> Result<(Vec<String>, bool), Failure> {
+pub(super) fn matching(roots: &Roots, globs: Vec<Glob>, stop: &Stop) -> Result<(Vec<String>, bool), Failure> {
     if globs.is_empty() {
         return Ok((vec![], false));
     }
@@ -149,7 +162,7 @@ pub(super) fn matching(roots: &Roots, globs: Vec<Glob>) -> Result<(Vec<String>, 
         set.add(glob);
     }
     let (set, start) = (set.build().map_err(invalid)?, Path::new(WORKSPACE));
-    let mut walk = Walk::new(roots, start)?;
+    let mut walk = Walk::new(roots, start, stop)?;
     let mut paths = vec![];
     while let Some(entry) = walk.next() {
         let path = entry.path().strip_prefix(start).unwrap_or(entry.path());
@@ -162,16 +175,17 @@ pub(super) fn matching(roots: &Roots, globs: Vec<Glob>) -> Result<(Vec<String>, 
     Ok((paths, walk.is_cut))
 }
 
-struct Search {
+struct Search<'a> {
     matcher: RegexMatcher,
     limit: usize,
     deadline: Instant,
+    stop: &'a Stop,
     matches: Vec<v1::GrepMatch>,
 }
 
-impl Search {
+impl Search<'_> {
     fn is_over(&self) -> bool {
-        self.matches.len() > self.limit || Instant::now() >= self.deadline
+        self.matches.len() > self.limit || Instant::now() >= self.deadline || self.stop.is_set()
     }
 
     fn file(&mut self, walk: &Walk<'_>, path: &Path, modified_at_ms: i64) -> io::Result<()> {
@@ -197,11 +211,12 @@ impl Search {
     }
 }
 
-/// A bounded walk. It skips directories that it cannot read.
+/// A bounded walk, which ends early when its operation is stopped. It skips directories that it cannot read.
 struct Walk<'a> {
     root: &'a Root,
     walk: ignore::Walk,
     deadline: Instant,
+    stop: &'a Stop,
     seen: usize,
     /// Whether a limit ended it.
     is_cut: bool,
@@ -209,7 +224,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// A walk from `start`, a real path below one of the roots.
-    fn new(roots: &'a Roots, start: &Path) -> Result<Self, Failure> {
+    fn new(roots: &'a Roots, start: &Path, stop: &'a Stop) -> Result<Self, Failure> {
         let (root, _) = roots.split(&start.to_string_lossy(), Access::Read)?;
         let walk = WalkBuilder::new(start)
             .standard_filters(false)
@@ -223,7 +238,7 @@ impl<'a> Walk<'a> {
             .sort_by_file_name(std::ffi::OsStr::cmp)
             .build();
         let deadline = Instant::now() + Duration::from_millis(WALK_MS);
-        Ok(Self { root, walk, deadline, seen: 0, is_cut: false })
+        Ok(Self { root, walk, deadline, stop, seen: 0, is_cut: false })
     }
 
     /// The metadata of an entry, not of what a link names; `None` if the entry is gone or not beneath the root.
@@ -241,7 +256,7 @@ impl<'a> Walk<'a> {
     fn next(&mut self) -> Option<DirEntry> {
         loop {
             self.seen += 1;
-            if self.seen > limits::WALK_FILES_MAX || Instant::now() >= self.deadline {
+            if self.seen > limits::WALK_FILES_MAX || Instant::now() >= self.deadline || self.stop.is_set() {
                 self.is_cut = true;
                 return None;
             }

@@ -4,8 +4,8 @@
 
 use super::{error::Error, held_body::HeldBody};
 use axum::{body::Body, extract::Request, http::Extensions, middleware::Next, response::Response};
-use chassis::shares::{Busy, Share, Shares};
 use domain::{ids::TenantId, limits};
+use shares::{Busy, Share, Shares};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -38,10 +38,11 @@ pub(crate) struct Room {
 
 impl Room {
     pub(crate) fn new() -> Self {
-        let shares = |all: usize, each: usize| (all / UNIT_BYTES, each / UNIT_BYTES);
-        let (bodies, answers) =
-            (shares(BODY_BYTES, TENANT_BODY_BYTES), shares(ANSWER_BYTES, TENANT_ANSWER_BYTES));
-        Self { bodies: Shares::new(bodies.0, bodies.1), answers: Shares::new(answers.0, answers.1) }
+        let units = |bytes: usize| u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
+        Self {
+            bodies: Shares::new(units(BODY_BYTES), TENANT_BODY_BYTES / UNIT_BYTES),
+            answers: Shares::new(units(ANSWER_BYTES), TENANT_ANSWER_BYTES / UNIT_BYTES),
+        }
     }
 
     /// Waits for the room of a body of `bytes`. The operator and others who act for no tenant share one holder.

@@ -4,13 +4,13 @@ use super::{error::Error, origin::Origins, quotas::Quotas, room::Room, sandbox::
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
-use chassis::shares::{Busy, Share, Shares};
 use convert_client::converter::{self, Converter};
 use domain::{
     conversation::message::ModelRef,
     ids::{Ids, TenantId, Timestamp},
 };
 use settings::{document::Document, problem::Problems, standing};
+use shares::{Busy, Share, Shares};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -19,7 +19,7 @@ use store::people::settings::StoredSettings;
 use tokio_util::sync::CancellationToken;
 
 /// Heavy requests (diffs, exports, forks, reverts, searches) at once: each may take seconds of a sandbox machine or of Postgres.
-const HEAVY_REQUESTS_MAX: usize = 32;
+const HEAVY_REQUESTS_MAX: u32 = 32;
 /// Those of one tenant.
 const HEAVY_REQUESTS_TENANT_MAX: usize = 8;
 /// Longest wait of such a request for its turn.

@@ -217,7 +217,12 @@ pub(super) fn diff(diff: WorkspaceDiff) -> v1::GetSessionDiffResponse {
         deletions: file.deletions,
     };
     let files = diff.files.into_iter().map(stat).collect();
-    v1::GetSessionDiffResponse { patch: diff.patch, truncated: diff.truncated, files }
+    v1::GetSessionDiffResponse {
+        patch: diff.patch,
+        truncated: diff.truncated,
+        files,
+        left_out: diff.left_out,
+    }
 }
 
 /// The changes of a prompt's turn.
@@ -232,6 +237,7 @@ pub(super) fn message_diff(diffs: &[FileDiff]) -> v1::GetSessionDiffResponse {
         files: files.collect(),
         patch: diffs.iter().filter_map(|diff| diff.patch.as_deref()).collect(),
         truncated: diffs.iter().any(|diff| diff.patch.is_none()),
+        left_out: vec![],
     }
 }
 

@@ -6,8 +6,10 @@ use super::{
     workspace::{Quota, WalkRecord, WorkspaceDisk},
 };
 use chassis::{admin::Health, tasks::Tasks};
-use futures::{StreamExt as _, stream};
+use domain::ids::TenantId;
+use futures::future::join_all;
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -23,8 +25,9 @@ const TICK: Duration = Duration::from_millis(250);
 const FALL_BYTES: u64 = 64 * 1024 * 1024;
 /// The same in inodes.
 const FALL_INODES: u64 = 5_000;
-/// Walks of one round at once. Callers that must know whether their workspace is full need one as well.
-const WALKS_AT_ONCE: usize = 3;
+/// Time that the walks of one tenant may take in one round, by how long the last ones took. The others are due in the next round: the small
+/// workspaces of other tenants must not wait for all large ones of one.
+const ROUND_TENANT_MAX: Duration = Duration::from_secs(1);
 /// The pause between two walks of a workspace while the machine's disk is quiet.
 const QUIET_PAUSE: Duration = Duration::from_secs(2);
 /// A slow walk makes its pause longer, so that it takes a twentieth of the time while the disk is quiet,
@@ -115,10 +118,14 @@ impl DiskWatch {
                 () = tokio::time::sleep(TICK) => {}
             }
             let is_falling = self.is_falling.swap(false, Ordering::Relaxed);
-            let walks = self.due(is_falling).into_iter();
-            let walks = walks.map(|disk| async move { (self.check(&disk).await.unwrap_or(0), disk) });
-            let walks = stream::iter(walks).buffer_unordered(WALKS_AT_ONCE);
-            let growths: Vec<(u64, Arc<WorkspaceDisk>)> = walks.collect().await;
+            let (due, is_complete) = round(self.due(is_falling));
+            if is_falling && !is_complete {
+                self.is_falling.store(true, Ordering::Relaxed);
+            }
+            // Tenants share the walks, so each waits for few of the others.
+            let walks =
+                due.into_iter().map(|disk| async move { (self.check(&disk).await.unwrap_or(0), disk) });
+            let growths: Vec<(u64, Arc<WorkspaceDisk>)> = join_all(walks).await;
             let largest = growths.into_iter().max_by_key(|(growth, _)| *growth);
             // Nothing new begins, and the reserve shrinks all the same: a program that runs takes it.
             if let Some((growth, disk)) = largest
@@ -171,5 +178,57 @@ impl DiskWatch {
             disk.leave_programs();
         }
         Some(now.space.bytes.saturating_sub(before.space.bytes))
+    }
+}
+
+/// Chooses those of the due workspaces that are measured in this round, longest not measured first, and whether these are all.
+fn round(mut due: Vec<Arc<WorkspaceDisk>>) -> (Vec<Arc<WorkspaceDisk>>, bool) {
+    due.sort_by_key(|disk| disk.last_walk().map(|walk| walk.ended_at));
+    let count = due.len();
+    let mut spent: HashMap<TenantId, Duration> = HashMap::new();
+    due.retain(|disk| {
+        let spent = spent.entry(disk.tenant()).or_default();
+        let fits = *spent < ROUND_TENANT_MAX;
+        if fits {
+            *spent += disk.last_walk().map_or(Duration::ZERO, |walk| walk.duration);
+        }
+        fits
+    });
+    let is_complete = due.len() == count;
+    (due, is_complete)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use crate::disk::{host::HostDisk, workspace::Uncounted};
+
+    #[test]
+    fn large_workspaces_of_one_tenant_do_not_delay_those_of_others() {
+        let quota = Quota::new(Space::default(), HostDisk::new("/".into(), 0), Uncounted::Counted);
+        let (quota, start) = (Arc::new(quota), Instant::now());
+        let disk = |tenant, walk: Option<(u64, u64)>| {
+            let disk = WorkspaceDisk::new(tenant, "/nowhere".into(), Arc::clone(&quota));
+            if let Some((at, duration_ms)) = walk {
+                disk.note_walk(start + Duration::from_secs(at), Duration::from_millis(duration_ms));
+            }
+            Arc::new(disk)
+        };
+        let (greedy, other) = (TenantId(uuid::Uuid::now_v7()), TenantId(uuid::Uuid::now_v7()));
+        let due = [
+            disk(greedy, Some((3, 600))),
+            disk(greedy, Some((1, 600))),
+            disk(greedy, Some((4, 600))),
+            disk(other, Some((9, 5))),
+            disk(greedy, None),
+        ];
+        let (chosen, is_complete) = round(due.to_vec());
+        let places: Vec<_> = chosen
+            .iter()
+            .map(|disk| due.iter().position(|other| Arc::ptr_eq(disk, other)).unwrap())
+            .collect();
+        assert_eq!((places, is_complete), (vec![4, 1, 0, 3], false));
+        assert!(round(due[3..].to_vec()).1);
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{count::Measure, host::HostDisk, space::Space, survey};
 use crate::{code::Code, error::Error, sandbox::Sandbox};
+use domain::ids::TenantId;
 use rpc::v1::ExecEnd;
+use shares::Shares;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -11,10 +13,14 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Programs that make a full workspace smaller. A command that begins with one of them may run in it.
-const CLEANERS: [&str; 7] = ["du", "find", "ls", "rm", "rmdir", "truncate", "unlink"];
+/// Programs that make a full workspace smaller, or a directory open to those that do. A command that begins with one of them may run in it.
+const CLEANERS: [&str; 8] = ["chmod", "du", "find", "ls", "rm", "rmdir", "truncate", "unlink"];
 /// Walks at once in one service. Each keeps as many directories open as the tree is deep.
-const WALKS_MAX: usize = 4;
+const WALKS_MAX: u32 = 4;
+/// Those of one tenant.
+const WALKS_TENANT_MAX: usize = 2;
+/// Longest wait for a walk. The longest walk takes some ten seconds.
+const WALK_WAIT: Duration = Duration::from_secs(30);
 
 /// A walk that the next command may wait for. A longer one is left to the watch, which begins it soon.
 const QUICK_WALK: Duration = Duration::from_millis(50);
@@ -39,7 +45,7 @@ pub struct Quota {
     pub host: HostDisk,
     /// What a workspace is that could not be counted completely.
     pub uncounted: Uncounted,
-    walks: Semaphore,
+    walks: Shares<TenantId>,
 }
 
 /// What a workspace is that could not be counted completely.
@@ -54,6 +60,7 @@ pub enum Uncounted {
 /// The disk space of one workspace.
 #[derive(Debug)]
 pub struct WorkspaceDisk {
+    tenant: TenantId,
     tree: PathBuf,
     quota: Arc<Quota>,
     state: Mutex<State>,
@@ -88,7 +95,7 @@ pub(super) struct WalkRecord {
 impl Quota {
     /// Every workspace on `host` may take `limit`.
     pub fn new(limit: Space, host: HostDisk, uncounted: Uncounted) -> Self {
-        Self { limit, host, uncounted, walks: Semaphore::new(WALKS_MAX) }
+        Self { limit, host, uncounted, walks: Shares::new(WALKS_MAX, WALKS_TENANT_MAX) }
     }
 
     /// Whether a workspace like this may not grow any more.
@@ -103,9 +110,9 @@ impl Quota {
 }
 
 impl WorkspaceDisk {
-    /// The disk of the workspace in `tree`, which need not exist yet.
-    pub fn new(tree: PathBuf, quota: Arc<Quota>) -> Self {
-        Self { tree, quota, state: Mutex::default(), cleaning: Arc::new(Semaphore::new(1)) }
+    /// The disk of the tenant's workspace in `tree`, which need not exist yet.
+    pub fn new(tenant: TenantId, tree: PathBuf, quota: Arc<Quota>) -> Self {
+        Self { tenant, tree, quota, state: Mutex::default(), cleaning: Arc::new(Semaphore::new(1)) }
     }
 
     /// Lets the caller begin, if the machine and the workspace have space. In a full workspace only a command that makes it
@@ -173,6 +180,11 @@ impl WorkspaceDisk {
         self.lock().sandboxes.push(sandbox);
     }
 
+    /// The tenant of the workspace.
+    pub(super) fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
     /// The last walk.
     pub(super) fn last_walk(&self) -> Option<WalkRecord> {
         self.lock().walk
@@ -220,9 +232,11 @@ impl WorkspaceDisk {
     /// it found.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// `sandbox_busy` when other walks took all the time; those of the file system.
     pub(super) async fn measure(&self) -> Result<(Option<WalkRecord>, WalkRecord), Error> {
-        let _walk = self.quota.walks.acquire().await;
+        let busy =
+            |_| Error::refused(Code::SandboxBusy, "too many workspaces are being measured; try again later");
+        let _walk = self.quota.walks.acquire(self.tenant, WALK_WAIT).await.map_err(busy)?;
         self.lock().is_stale = false;
         let sandboxes = self.sandboxes();
         let (tree, inodes_max, free) = (self.tree.clone(), self.quota.limit.inodes, self.quota.host.free()?);
@@ -237,6 +251,13 @@ impl WorkspaceDisk {
         let walk = walk.map_err(Error::io("measure a workspace"))?;
         metrics::histogram!("flotilla_disk_walk_duration_ms").record(walk.duration.as_secs_f64() * 1_000.0);
         Ok((self.lock().walk.replace(walk), walk))
+    }
+
+    /// Notes a walk that found nothing.
+    #[cfg(test)]
+    pub(super) fn note_walk(&self, ended_at: Instant, duration: Duration) {
+        let walk = WalkRecord { measure: Measure::default(), ended_at, duration, free: Space::default() };
+        self.lock().walk = Some(walk);
     }
 
     /// Whether the workspace was full, and may have been cleaned since, or may have become full: a command has ended since, and another
@@ -276,7 +297,7 @@ fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
     }
 }
 
-/// Whether a command begins with a program that makes files smaller or fewer, or lists them.
+/// Whether a command begins with a program that makes files smaller or fewer, lists them, or changes their modes.
 fn is_cleaning(command: &str) -> bool {
     command.split_whitespace().next().is_some_and(|word| CLEANERS.contains(&word))
 }

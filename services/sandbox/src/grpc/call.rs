@@ -1,4 +1,5 @@
-//! One call: its session and epoch, and the task that finishes it even if the caller disconnects.
+//! One call: its session and epoch, and the task that does its work. If the caller leaves, an effect is finished all the same, and a read
+//! ends.
 
 use super::{
     scope::{Scope, Scoped},
@@ -7,6 +8,7 @@ use super::{
 use crate::{code::Code, error::Error, session::caller::Caller};
 use std::{future::Future, sync::Arc};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 use tracing::Span;
 
@@ -51,14 +53,42 @@ impl Server {
 }
 
 impl Call {
-    /// Checks the fence, and does the work in a separate task.
+    /// Checks the fence, and does the work in a separate task, which goes on when the caller leaves: an effect is whole or recorded.
     pub(super) async fn run<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<Response<T>, Status> {
+        self.perform(|_| work).await
+    }
+
+    /// The same for work without an effect: it ends when the caller leaves, and must bear to be dropped at any await.
+    pub(super) async fn read<T: Send + 'static>(
+        self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        self.perform(|left| async move {
+            left.run_until_cancelled(work).await.unwrap_or_else(|| {
+                Err(Error::refused(Code::CallerLeft, "the caller left before the call was over"))
+            })
+        })
+        .await
+    }
+
+    /// The same for work that decides when it may end: its token is cancelled when the caller leaves.
+    pub(super) async fn perform<T: Send + 'static, W>(
+        self,
+        work: impl FnOnce(CancellationToken) -> W,
+    ) -> Result<Response<T>, Status>
+    where
+        W: Future<Output = Result<T, Error>> + Send + 'static,
+    {
         let Self { method, caller: Caller { session, root: _, epoch }, span } = self;
         let tasks = session.shared.tasks.clone();
         let (answer, answered) = oneshot::channel();
+        let left = CancellationToken::new();
+        let work = work(left.clone());
+        // Cancelled when this function is dropped, and also after the answer, when it means nothing.
+        let _left = left.drop_guard();
         let fenced = async move {
             let result = match epoch {
                 Some(epoch) => match session.admit(epoch).await {

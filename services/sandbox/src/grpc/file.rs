@@ -59,7 +59,7 @@ impl Server {
     ) -> Result<Response<M::Response>, Status> {
         let (call, message) = self.begin(M::METHOD, request)?;
         let caller = call.caller.clone();
-        call.run(async move {
+        let work = async move {
             if M::NEEDS_SPACE {
                 caller.root.disk.admit(Purpose::Write).await?;
             }
@@ -73,7 +73,7 @@ impl Server {
             drop(permit);
             M::from_body(reply)
                 .ok_or_else(|| Error::refused(Code::Internal, "the sandbox sent a reply of the wrong kind"))
-        })
-        .await
+        };
+        if M::IS_EFFECT { call.run(work).await } else { call.read(work).await }
     }
 }

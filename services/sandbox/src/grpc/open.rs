@@ -36,11 +36,8 @@ pub(super) async fn read(
             "a workspace starts from a URL or a bundle, not both",
         ));
     }
-    let file = open::upload_path(session).await?;
-    if let Err(error) = receive(&file, &header.bundle_sha256, parts).await {
-        drop(tokio::fs::remove_file(&file).await);
-        return Err(error);
-    }
+    let file = open::upload(session)?;
+    receive(file.path(), &header.bundle_sha256, parts).await?;
     Ok(Some(open::OpenSpec { source: source::Source::Bundle(file), revision, uncommitted }))
 }
 

@@ -14,7 +14,6 @@ use crate::{
         meta::DIRECTORY,
         open as opening,
         snapshots::{apply, export, operations},
-        source::Source,
     },
 };
 use domain::limits;
@@ -36,7 +35,7 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::GetWorkspaceResponse>, Status> {
         let (call, _) = self.begin("get_workspace", request)?;
         let root = Arc::clone(&call.caller.root);
-        call.run(async move {
+        call.read(async move {
             let meta = root.find_workspace().await?;
             let exists = meta.is_some();
             let base_commit = meta.map(|meta| meta.base_commit).unwrap_or_default();
@@ -65,15 +64,11 @@ impl SandboxService for Server {
             .instrument(span)
             .await
             .map_err(|error| to_status(METHOD, &error))?;
-        call.run(async move {
-            let opened = match &spec {
-                Some(spec) => opening::run(&root, spec).await,
-                None => root.workspace().await.map(|meta| (false, meta)),
+        call.perform(|left| async move {
+            let (created, meta) = match &spec {
+                Some(spec) => opening::run(&root, spec, &left).await?,
+                None => (false, root.workspace().await?),
             };
-            if let Some(opening::OpenSpec { source: Source::Bundle(file), .. }) = &spec {
-                drop(tokio::fs::remove_file(file).await);
-            }
-            let (created, meta) = opened?;
             let directory = DIRECTORY.to_owned();
             Ok(v1::OpenWorkspaceResponse { created, base_commit: meta.base_commit, directory })
         })
@@ -104,7 +99,7 @@ impl SandboxService for Server {
     ) -> Result<Response<Self::AttachExecStream>, Status> {
         let (call, message) = self.begin("attach_exec", request)?;
         let session = Arc::clone(&call.caller.session);
-        call.run(async move {
+        call.read(async move {
             let source = session.execs.get(&message.exec_id).await?;
             let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
             session.shared.tasks.spawn("attach", attach::run(source, message.from_offset_bytes, to));
@@ -174,7 +169,7 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::GetOutputResponse>, Status> {
         let (call, message) = self.begin("get_output", request)?;
         let session = Arc::clone(&call.caller.session);
-        call.run(async move { exec::get_output(&session, &message.path).await }).await
+        call.read(async move { exec::get_output(&session, &message.path).await }).await
     }
 
     async fn read_file(
@@ -232,7 +227,7 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::ReadGuidanceResponse>, Status> {
         let (call, message) = self.begin("read_guidance", request)?;
         let caller = call.caller.clone();
-        call.run(async move { guidance::read(&caller, message).await }).await
+        call.read(async move { guidance::read(&caller, message).await }).await
     }
 
     async fn diff_workspace(
@@ -245,7 +240,7 @@ impl SandboxService for Server {
             0 => limits::DIFF_BYTES_MAX,
             requested => requested.min(limits::DIFF_BYTES_MAX),
         };
-        call.run(async move { changes::diff(&root, bytes_max).await }).await
+        call.read(async move { changes::diff(&root, bytes_max).await }).await
     }
 
     async fn apply_patch(
@@ -283,7 +278,10 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::DiffSnapshotsResponse>, Status> {
         let (call, message) = self.begin("diff_snapshots", request)?;
         let root = Arc::clone(&call.caller.root);
-        call.run(async move { operations::diff(&root, &message).await }).await
+        // A comparison with the current files keeps them as a snapshot, which the next call needs.
+        let keeps = message.to_snapshot.is_empty();
+        let work = async move { operations::diff(&root, &message).await };
+        if keeps { call.run(work).await } else { call.read(work).await }
     }
 
     async fn restore_snapshot(
@@ -318,13 +316,21 @@ impl SandboxService for Server {
     ) -> Result<Response<Self::ExportWorkspaceStream>, Status> {
         let (call, message) = self.begin("export_workspace", request)?;
         let root = Arc::clone(&call.caller.root);
-        call.run(async move {
+        call.read(async move {
             let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
             let tasks = root.shared.tasks.clone();
             tasks.spawn("export", async move {
-                let exported = match message.history() {
-                    ExportHistory::Whole => export::run(&root, &message.snapshot, &to).await,
-                    ExportHistory::Unspecified => changes::export(&root, &message.commit_message, &to).await,
+                let export = async {
+                    match message.history() {
+                        ExportHistory::Whole => export::run(&root, &message.snapshot, &to).await,
+                        ExportHistory::Unspecified => {
+                            changes::export(&root, &message.commit_message, &to).await
+                        }
+                    }
+                };
+                let exported = tokio::select! {
+                    exported = export => exported,
+                    () = to.closed() => return,
                 };
                 if let Err(error) = exported {
                     drop(to.send(Err(to_status("export_workspace", &error))).await);

@@ -163,7 +163,7 @@ impl Group {
     }
 
     /// Removes the group once its last process is gone; gives up after a second and leaves an empty directory.
-    pub async fn remove(mut self) {
+    pub async fn remove(&self) {
         for _ in 0..REMOVE_TRIES {
             if self.remove_now() {
                 return;
@@ -173,10 +173,13 @@ impl Group {
         tracing::warn!("a control group could not be removed: {:?}", self.directories);
     }
 
-    fn remove_now(&mut self) -> bool {
-        self.directories
-            .retain(|d| matches!(fs::remove_dir(d), Err(e) if e.kind() != io::ErrorKind::NotFound));
-        self.directories.is_empty()
+    fn remove_now(&self) -> bool {
+        let is_gone = |directory: &PathBuf| match fs::remove_dir(directory) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        // All of them, also if one stays.
+        self.directories.iter().filter(|directory| !is_gone(directory)).count() == 0
     }
 }
 

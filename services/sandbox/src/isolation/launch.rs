@@ -6,8 +6,11 @@ use super::{
     child::{self, ChildSetup, StagedMount, keep},
     facts::Facts,
     policy::{Network, User},
+    process::{ProcessStart, SandboxProcess, SpawnJob},
     root, seccomp,
 };
+use chassis::tasks::Tasks;
+use shares::Share;
 use std::{
     ffi::OsString,
     fs::{self, File},
@@ -20,10 +23,7 @@ use std::{
     process::Stdio,
     sync::Arc,
 };
-use tokio::{
-    process::Command,
-    sync::{mpsc, oneshot},
-};
+use tokio::{process::Command, sync::mpsc};
 
 /// Sandboxes that wait for the thread to start them; each start takes a few milliseconds.
 const STARTS_WAITING_MAX: usize = 64;
@@ -77,21 +77,8 @@ pub struct LaunchSpec {
     pub mounts: Vec<Mount>,
     /// What it can reach.
     pub network: Network,
-}
-
-/// A started sandbox.
-#[derive(Debug)]
-pub struct SandboxProcess {
-    /// Bubblewrap; killed when dropped, and everything inside with it.
-    pub child: tokio::process::Child,
-    /// Its control group; to be removed when the child has ended.
-    pub group: Option<Group>,
-}
-
-/// A command that the launcher thread spawns.
-struct SpawnJob {
-    command: Command,
-    reply: oneshot::Sender<io::Result<tokio::process::Child>>,
+    /// The right to run it, given back when it is gone.
+    pub share: Option<Share>,
 }
 
 /// The launcher. Clones share its thread, which ends with the last of them; all its sandboxes end then.
@@ -101,14 +88,15 @@ pub struct Launcher {
     etc: Arc<PathBuf>,
     filters: Arc<[Vec<u8>; 3]>,
     starts: mpsc::Sender<SpawnJob>,
+    tasks: Tasks,
 }
 
 impl Launcher {
-    /// Writes the /etc of sandboxes into `etc` and starts the thread. Must be called inside a runtime.
+    /// Writes the /etc of sandboxes into `etc` and starts the thread. Must be called inside a runtime; `tasks` own the processes.
     ///
     /// # Errors
     /// When it cannot write the files, compile the filters or start the thread.
-    pub fn start(facts: Facts, etc: PathBuf) -> anyhow::Result<Self> {
+    pub fn start(facts: Facts, etc: PathBuf, tasks: Tasks) -> anyhow::Result<Self> {
         root::write_etc(&etc)?;
         let filters = seccomp::programs()?;
         let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX);
@@ -121,7 +109,7 @@ impl Launcher {
                 drop(reply.send(command.spawn()));
             }
         })?;
-        Ok(Self { facts: Arc::new(facts), etc: Arc::new(etc), filters: Arc::new(filters), starts })
+        Ok(Self { facts: Arc::new(facts), etc: Arc::new(etc), filters: Arc::new(filters), starts, tasks })
     }
 
     /// What this machine gives.
@@ -136,14 +124,13 @@ impl Launcher {
     ///
     /// Dropped midway: the sandbox is killed if it was started.
     pub async fn launch(&self, start: LaunchSpec) -> io::Result<SandboxProcess> {
-        let group = self.facts.cgroup.make(&self.facts.limits)?;
-        let command = self.command(start, group.as_ref());
-        let started = match command {
-            Ok(command) => self.spawn(command).await,
-            Err(error) => Err(error),
-        };
-        match started {
-            Ok(child) => Ok(SandboxProcess { child, group }),
+        let (mut start, group) = (start, self.facts.cgroup.make(&self.facts.limits)?);
+        let share = start.share.take();
+        match self.command(start, group.as_ref()) {
+            Ok(command) => {
+                let start = ProcessStart { command, group, share };
+                start.run(self.starts.clone(), &self.tasks).await
+            }
             Err(error) => {
                 if let Some(group) = group {
                     group.remove().await;
@@ -151,13 +138,6 @@ impl Launcher {
                 Err(error)
             }
         }
-    }
-
-    async fn spawn(&self, command: Command) -> io::Result<tokio::process::Child> {
-        let gone = || io::Error::other("the launcher has ended");
-        let (reply, started) = oneshot::channel();
-        self.starts.send(SpawnJob { command, reply }).await.map_err(|_| gone())?;
-        started.await.map_err(|_| gone())?
     }
 
     fn command(&self, start: LaunchSpec, group: Option<&Group>) -> io::Result<Command> {

@@ -104,7 +104,7 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
     let listener = std::net::TcpListener::bind("127.0.0.1:0").context("listen for the self-test")?;
     let port = listener.local_addr().context("listen for the self-test")?.port();
 
-    let plan = SandboxSpec { uid, mounts: vec![Mount::write(&tree, "/workspace")], permit: None };
+    let plan = SandboxSpec { uid, mounts: vec![Mount::write(&tree, "/workspace")], share: None };
     let sandbox = match Sandbox::start(launcher, tasks, plan).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Err(anyhow::Error::new(error).context(advice(launcher.facts()))),

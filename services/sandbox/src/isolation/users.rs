@@ -1,5 +1,6 @@
 //! The user ids of sandboxes. Each workspace has one of its own, so no two services of a machine may use the same.
 
+use crate::lock;
 use anyhow::{Context as _, bail};
 use nix::{
     errno::Errno,
@@ -10,13 +11,8 @@ use std::{
     io,
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
-    time::Duration,
 };
 
-/// Attempts to lock the ids of a data directory. A child of the service before this one holds its lock between fork and exec.
-const LOCK_ATTEMPTS_MAX: u32 = 20;
-/// Pause between two attempts.
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// The first user id of the first service of a machine.
 const FIRST: u32 = 200_000;
 /// Ranges that a service tries before it gives up.
@@ -48,8 +44,9 @@ impl UserIds {
     /// Reserves `count` ids from `first` on; without `first` those that this data directory had before, else the first free ones.
     ///
     /// # Errors
-    /// When another service of this machine has one of them, or the file of the locks cannot be opened.
-    pub fn reserve(data: &Path, first: Option<u32>, count: u32) -> anyhow::Result<UserIdsLock> {
+    /// When another service of this machine has one of them for longer than a predecessor needs to end, or the file of the locks cannot be
+    /// opened.
+    pub async fn reserve(data: &Path, first: Option<u32>, count: u32) -> anyhow::Result<UserIdsLock> {
         let file = open()?;
         let choice = data.join(CHOICE);
         let Some(ids) = first.map(|first| Self { first, count }).or_else(|| earlier(data, &choice, count))
@@ -65,11 +62,11 @@ impl UserIds {
             }
             bail!("other sandbox services use all user ids of this machine; stop one of them");
         };
-        for _ in 0..LOCK_ATTEMPTS_MAX {
-            if ids.lock(&file).context("lock user ids")? {
-                return Ok(UserIdsLock { ids, _file: file });
-            }
-            std::thread::sleep(LOCK_PAUSE);
+        // The predecessor of this service may still hold them.
+        let attempt = || Ok(ids.lock(&file)?.then_some(()));
+        let locked = lock::acquire(lock::PREDECESSOR_WAIT, attempt).await.context("lock user ids")?;
+        if locked.is_some() {
+            return Ok(UserIdsLock { ids, _file: file });
         }
         bail!(
             "another sandbox service of this machine uses user ids between {first} and {last}: stop it, or choose others with \

@@ -1,6 +1,6 @@
 //! The sessions of this machine.
 
-use super::{inventory, shared::Shared, state::Session};
+use super::{inventory, places::Places, shared::Shared, slots::Slots, state::Session};
 use crate::{
     code::Code,
     config::Config,
@@ -18,13 +18,12 @@ use crate::{
 use chassis::tasks::Tasks;
 use domain::{ids::TenantId, limits};
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     io,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// Sessions in memory; beyond this number unused ones are dropped, because their state is on disk.
@@ -60,11 +59,10 @@ impl Sessions {
             if config.without.contains(&Wall::Disk) { Uncounted::Counted } else { Uncounted::Full };
         let shared = Shared {
             disks: Arc::new(DiskWatch::new(Arc::new(Quota::new(limit, host, uncounted)))),
-            helpers: Helpers::new(launcher.clone()),
+            helpers: Helpers::new(launcher.clone(), Duration::from_millis(config.helper_wait_ms)),
             idle: Duration::from_millis(config.idle_ms),
-            live: Arc::new(Semaphore::new(config.live_max)),
-            crowded: Semaphore::new(0),
-            slots: Mutex::new(slots),
+            places: Places::new(config.live_max),
+            slots: Arc::new(Slots::new(config.uids, slots)),
             terminals: Arc::default(),
             launcher,
             layout,
@@ -175,11 +173,14 @@ fn is_old(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn used_slots(workspaces: &Path) -> io::Result<BTreeSet<u32>> {
-    let mut slots = BTreeSet::new();
-    for tenant in std::fs::read_dir(workspaces)? {
-        for session in std::fs::read_dir(tenant?.path())? {
-            slots.extend(Meta::read(&session?.path())?.map(|meta| meta.slot));
+fn used_slots(workspaces: &Path) -> io::Result<BTreeMap<u32, TenantId>> {
+    let mut slots = BTreeMap::new();
+    for directory in std::fs::read_dir(workspaces)? {
+        let directory = directory?;
+        let tenant = directory.file_name().to_str().and_then(|name| name.parse::<TenantId>().ok());
+        for session in std::fs::read_dir(directory.path())? {
+            let slot = Meta::read(&session?.path())?.map(|meta| meta.slot);
+            slots.extend(slot.zip(tenant));
         }
     }
     Ok(slots)

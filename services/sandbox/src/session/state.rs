@@ -7,6 +7,7 @@
 use super::{
     fence::{EffectPermit, Fence},
     guard::{GuardCount, SandboxGuard},
+    places::Offer,
     shared::Shared,
 };
 use crate::{
@@ -20,16 +21,17 @@ use crate::{
     terminal,
     workspace::meta::{Meta, TREE},
 };
+use shares::{Busy, Share};
 use std::{sync::Arc, time::Duration};
 use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit, watch},
+    sync::{Mutex, watch},
     time::Instant,
 };
 
 /// Longest wait of a successor for an effect of its predecessor that is under way, before the predecessor's sandbox is
 /// ended; milliseconds. Writing a file or starting a process takes far less even on a busy disk.
 const SANDBOX_EFFECT_MS: u64 = 5_000;
-/// Longest wait of a call for a sandbox while the service runs as many as it may; milliseconds. An idle sandbox is
+/// Longest wait of a call for a sandbox while the tenant, or the service, runs as many as it may; milliseconds. An idle sandbox is
 /// ended at once, so the call waits only while every sandbox runs a command.
 const SANDBOX_PLACE_MS: u64 = 10_000;
 
@@ -108,7 +110,7 @@ impl Session {
         let (current, files, snapshots) = (Mutex::default(), Mutex::default(), Mutex::default());
         let terminals = terminal::registry::Registry::default();
         let tree = shared.layout.workspace(&key).join(TREE);
-        let disk = Arc::new(WorkspaceDisk::new(tree, Arc::clone(shared.disks.quota())));
+        let disk = Arc::new(WorkspaceDisk::new(key.tenant, tree, Arc::clone(shared.disks.quota())));
         Self { key, execs, terminals, shared, fence, current, files, snapshots, disk, activity }
     }
 
@@ -117,6 +119,8 @@ impl Session {
     ///
     /// # Errors
     /// `epoch_stale` when a higher one was here before.
+    ///
+    /// Dropped midway: the file of the fence and the memory may differ; call it from a task that goes on.
     pub async fn admit(&self, epoch: u64) -> Result<(), Error> {
         if self.fence.admit(epoch).await? {
             return Ok(());
@@ -237,16 +241,17 @@ impl Session {
         if shared.shutdown.is_cancelled() {
             return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
         }
-        let permit = self.permit_for_sandbox().await?;
+        // First: a clone may hold the files for minutes, and nobody needs a place meanwhile.
         let mut files = root.files.lock().await;
         let meta = root.workspace().await?;
+        let share = self.share_for_sandbox().await?;
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = shared.layout.workspace(&root.key).join(TREE);
         let plan = SandboxSpec {
             uid: shared.uid(meta.slot),
             mounts: vec![Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")],
-            permit: Some(permit),
+            share: Some(share),
         };
         let started = Instant::now();
         let sandbox = Arc::new(Sandbox::start(&shared.launcher, &shared.tasks, plan).await?);
@@ -271,57 +276,49 @@ impl Session {
         Ok(sandbox)
     }
 
-    /// Waits for permission to start a sandbox. At the limit, the sandbox that has been idle for longest is ended.
-    async fn permit_for_sandbox(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let shared = &self.shared;
-        if let Ok(place) = Arc::clone(&shared.live).try_acquire_owned() {
-            return Ok(place);
-        }
-        metrics::counter!("flotilla_sandbox_crowded_total").increment(1);
-        shared.crowded.add_permits(1);
+    /// Waits for permission to start a sandbox. At the limit, an idle one is ended.
+    async fn share_for_sandbox(&self) -> Result<Share, Error> {
         let wait = Duration::from_millis(SANDBOX_PLACE_MS);
-        let place = tokio::time::timeout(wait, Arc::clone(&shared.live).acquire_owned()).await;
-        place.ok().and_then(Result::ok).ok_or_else(|| {
-            let text = "all sandboxes of this machine are in use; try again later";
+        self.shared.places.take(self.key.tenant, wait).await.map_err(|reason| {
+            let text = match reason {
+                Busy::Own => {
+                    "all sandboxes that the tenant may run on this machine are in use; try again later"
+                }
+                Busy::All => "all sandboxes of this machine are in use; try again later",
+            };
             Error::refused(Code::SandboxUnavailable, text)
         })
     }
 
-    /// Ends `sandbox` when it has been idle for long enough, when another session waits for a sandbox, or when the
+    /// Ends `sandbox` when it has been idle for long enough, when another session needs its place, or when the
     /// service stops.
     async fn end_when_idle(&self, sandbox: &Sandbox) {
         let idle = self.shared.idle;
         let mut activity = self.activity.subscribe();
         loop {
             let Activity { users, idle_since } = *activity.borrow_and_update();
-            let wait = async {
-                if users == 0 {
-                    tokio::time::sleep_until(idle_since + idle).await
-                } else {
-                    std::future::pending().await
+            let mut offer = (users == 0).then(|| self.shared.places.offer(self.key.tenant));
+            let end = async {
+                let Some(offer) = &mut offer else { return std::future::pending().await };
+                tokio::select! {
+                    () = offer.chosen() => {}
+                    () = tokio::time::sleep_until(idle_since + idle) => {}
                 }
             };
-            let is_for_its_place = tokio::select! {
+            tokio::select! {
                 () = sandbox.ended() => return,
                 () = self.shared.shutdown.cancelled() => return sandbox.stop().await,
                 _ = activity.changed() => continue,
-                // The semaphore is fair, so the sandbox that has been idle for longest ends.
-                Ok(permit) = self.shared.crowded.acquire(), if users == 0 => {
-                    permit.forget();
-                    true
-                }
-                () = wait => false,
-            };
+                () = end => {}
+            }
             // The lock keeps other calls from entering.
             let _current = self.current.lock().await;
             let now = *self.activity.borrow();
+            // If a call entered in this moment, another sandbox must end instead.
             if now.users == 0 && now.idle_since == idle_since {
+                offer.into_iter().for_each(Offer::accept);
                 sandbox.stop().await;
                 return;
-            }
-            // A call entered in this moment: another sandbox must end instead.
-            if is_for_its_place {
-                self.shared.crowded.add_permits(1);
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use super::{
     helper::{self, refused},
+    large,
     meta::{Meta, TREE},
     scratch::Scratch,
 };
@@ -19,7 +20,11 @@ const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.s
 const EXPORT_SCRIPT: &str =
     concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("export.sh"));
 const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
-/// Longest first line of an output: a commit or a length.
+/// Larger files are not in a diff; bytes. To read one of this size takes git a second, and nobody reads its diff.
+const DIFF_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Such files that a diff names.
+const DIFF_LEFT_OUT_NAMED_MAX: usize = 20;
+/// Longest first line of an output: a commit or lengths.
 const LINE_BYTES_MAX: usize = 128;
 
 /// The stream of an export.
@@ -32,9 +37,16 @@ pub type Sender = mpsc::Sender<Result<ExportWorkspaceResponse, tonic::Status>>;
 pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorkspaceResponse, Error> {
     let meta = session.workspace().await?;
     let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
-    // One byte more than the limit shows that the patch is truncated.
-    let arguments = vec![meta.base_commit.clone(), (bytes_max + 1).to_string()];
-    let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + LINE_BYTES_MAX;
+    let arguments = vec![
+        meta.base_commit.clone(),
+        DIFF_FILE_BYTES_MAX.to_string(),
+        "leave".to_owned(),
+        // One byte more than the limit shows that the patch is truncated.
+        (bytes_max + 1).to_string(),
+        DIFF_LEFT_OUT_NAMED_MAX.to_string(),
+    ];
+    let names = DIFF_LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + LINE_BYTES_MAX);
+    let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + names + LINE_BYTES_MAX;
     let output =
         session.shared.helpers.run(task(session, &meta, &scratch, DIFF_SCRIPT, arguments), limit).await;
     scratch.remove().await;
@@ -43,11 +55,7 @@ pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorksp
         return Err(explain(output.code, &output.stderr));
     }
     let broken = || refused(Code::Internal, "the changes could not be read", &output.stderr);
-    let line = output.stdout.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
-    let length =
-        std::str::from_utf8(&output.stdout[..line]).ok().and_then(|text| text.trim().parse::<usize>().ok());
-    let rest = &output.stdout[line + 1..];
-    let (stats, patch) = length.and_then(|length| rest.split_at_checked(length)).ok_or_else(broken)?;
+    let DiffOutput { stats, left_out, patch } = DiffOutput::parse(&output.stdout).ok_or_else(broken)?;
     let truncated = patch.len() > bytes_max;
     let patch = if truncated { whole_lines(&patch[..bytes_max]) } else { patch };
     Ok(DiffWorkspaceResponse {
@@ -55,6 +63,7 @@ pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorksp
         truncated,
         files: parse_stats(stats),
         base_commit: meta.base_commit,
+        left_out,
     })
 }
 
@@ -68,7 +77,14 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
     let meta = session.workspace().await?;
     let message = if message.trim().is_empty() { MESSAGE_DEFAULT } else { message };
     let ours = if meta.base_is_ours { "yes" } else { "no" };
-    let arguments = vec![meta.base_commit.clone(), ours.to_owned(), message.to_owned()];
+    let file_bytes_max = WORKSPACE_EXPORT_BYTES_MAX.to_string();
+    let arguments = vec![
+        meta.base_commit.clone(),
+        file_bytes_max,
+        "refuse".to_owned(),
+        ours.to_owned(),
+        message.to_owned(),
+    ];
     let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
     let result = stream(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
     scratch.remove().await;
@@ -110,7 +126,7 @@ pub(super) async fn stream(
             break;
         }
     }
-    let (code, stderr) = running.finish().await?;
+    let (code, stderr) = running.finish().await;
     match failed {
         Some(error) => Err(error),
         None if code != 0 && !to.is_closed() => Err(explain(code, &stderr)),
@@ -140,7 +156,7 @@ fn task(
         script,
         arguments,
         mounts: vec![Mount::read(tree, "/workspace"), Mount::write(scratch.path(), "/run/sbx/scratch")],
-        ..helper::Task::new(session.shared.uid(meta.slot), time_limit)
+        ..helper::Task::new(session.key.tenant, session.shared.uid(meta.slot), time_limit)
     }
 }
 
@@ -154,8 +170,43 @@ fn explain(code: i32, stderr: &str) -> Error {
         17 => {
             Error::refused(Code::SnapshotUnknown, "the workspace has no such snapshot; it may have expired")
         }
+        20 => {
+            let names: Vec<String> =
+                large::parse(stderr.as_bytes()).iter().map(ToString::to_string).collect();
+            let text = format!(
+                "some files are too large to export; remove them or have git ignore them: {}",
+                names.join("; ")
+            );
+            Error::refused(Code::BundleTooLarge, text)
+        }
         137 => Error::refused(Code::DiskFull, "the changes exceed the disk or memory limit of a workspace"),
         _ => refused(Code::Internal, "the changes could not be read", stderr),
+    }
+}
+
+/// The output of diff.sh.
+#[derive(Debug, PartialEq, Eq)]
+struct DiffOutput<'a> {
+    stats: &'a [u8],
+    /// The files that are not in the patch, because they are too large.
+    left_out: Vec<String>,
+    patch: &'a [u8],
+}
+
+impl<'a> DiffOutput<'a> {
+    /// Parses a line with two lengths and a number, the statistics, the names and the patch.
+    fn parse(output: &'a [u8]) -> Option<Self> {
+        let line = output.iter().position(|byte| *byte == b'\n')?;
+        let numbers = std::str::from_utf8(&output[..line]).ok()?.split_whitespace();
+        let numbers: Vec<usize> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [stats, names, count] = numbers[..] else { return None };
+        let (stats, rest) = output[line + 1..].split_at_checked(stats)?;
+        let (names, patch) = rest.split_at_checked(names)?;
+        let mut left_out: Vec<String> = large::parse(names).iter().map(ToString::to_string).collect();
+        if count > left_out.len() {
+            left_out.push(format!("and {} more", count - left_out.len()));
+        }
+        Some(Self { stats, left_out, patch })
     }
 }
 
@@ -188,6 +239,16 @@ mod tests {
         let stat =
             |path: &str, additions, deletions| DiffStat { path: path.to_owned(), additions, deletions };
         assert_eq!(stats, [stat("a b\tc", 1, 0), stat("image.png", 0, 0)]);
+    }
+
+    #[test]
+    fn a_diff_names_what_it_leaves_out() {
+        let parsed = DiffOutput::parse(b"3 13 2\nabc67108865 x\0y\0patch").unwrap();
+        let left_out = vec!["x, 64.0 MiB".to_owned(), "and 1 more".to_owned()];
+        assert_eq!(parsed, DiffOutput { stats: b"abc", left_out, patch: b"patch" });
+        for broken in [&b"3 13\nabc"[..], b"9 0 0\nabc", b"x 0 0\n", b"0 0 0"] {
+            assert_eq!(DiffOutput::parse(broken), None, "{broken:?}");
+        }
     }
 
     #[test]

@@ -35,10 +35,11 @@ pub async fn run(session: &Session) -> Result<(), Error> {
     {
         // As the session's user: the service may lack permission for some directories, and paths may be deeper than it
         // can follow.
+        let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
         let task = Task {
             script: REMOVE_SCRIPT,
             mounts: vec![Mount::write(&tree, "/workspace")],
-            ..Task::new(shared.uid(meta.slot), Duration::from_millis(limits::WORKSPACE_HELPER_MS))
+            ..Task::new(session.key.tenant, shared.uid(meta.slot), time_limit)
         };
         let output = shared.helpers.run(task, 0).await?;
         if output.code != 0 {
@@ -48,7 +49,7 @@ pub async fn run(session: &Session) -> Result<(), Error> {
     remove(&directory).await?;
     remove(&shared.layout.execs(&session.key)).await?;
     if let Some(meta) = meta {
-        shared.free(meta.slot);
+        shared.slots.free(meta.slot);
     }
     drop((files, current));
     session.terminals.clear().await;

@@ -46,7 +46,7 @@ pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result
         ],
         mounts: vec![Mount::read(build, "/workspace")],
         queue: Queue::Quick,
-        ..Task::new(uid, time_limit)
+        ..Task::new(session.key.tenant, uid, time_limit)
     };
     let output = session.shared.helpers.run(task, limits::SETTINGS_BYTES_MAX + HEADS_BYTES_MAX).await?;
     let configuration = if output.code == 0 { parse(&output.stdout) } else { None };

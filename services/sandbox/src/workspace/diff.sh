@@ -1,6 +1,9 @@
-# $2: bytes of the patch at most. Prints the length of the statistics, the statistics and the patch.
+# $4: bytes of the patch at most  $5: files to be named that are too large
+# Prints the length of the statistics, of the names and the number of files that are too large; the statistics, these names with their sizes,
+# and the patch.
 changes() { git diff-index --cached --no-color --no-ext-diff --no-textconv --no-renames --ignore-submodules=all "$@" "$base" --; }
 changes --numstat -z >/run/sbx/scratch/stats || exit 1
-wc -c </run/sbx/scratch/stats
-cat /run/sbx/scratch/stats
-changes --patch --full-index | head -c "$2"
+head -z -n "$5" /tmp/large >/tmp/named
+echo "$(stat -c %s /run/sbx/scratch/stats /tmp/named | paste -sd ' ') $(tr -cd '\0' </tmp/large | wc -c)"
+cat /run/sbx/scratch/stats /tmp/named
+changes --patch --full-index | head -c "$4"

@@ -5,35 +5,41 @@ use crate::{
     code::Code,
     error::Error,
     isolation::{
-        cgroup::Group,
         launch::{LaunchSpec, Launcher, Mount, Program},
         policy::Network,
+        process::SandboxProcess,
     },
 };
+use domain::ids::TenantId;
+use shares::{Busy, Share, Shares};
 use std::{
     io,
-    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
-    process::{Child, ChildStderr, ChildStdout},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    process::{ChildStderr, ChildStdout},
 };
+use tokio_util::sync::CancellationToken;
 
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
-const SANDBOX_HELPERS_MAX: usize = 8;
+const SANDBOX_HELPERS_MAX: u32 = 8;
 /// Quick helpers (snapshots and the like) at once: a turn waits for them, and each takes some 50 ms.
-const SANDBOX_QUICK_HELPERS_MAX: usize = 8;
+const SANDBOX_QUICK_HELPERS_MAX: u32 = 8;
+/// Helpers of each kind of one tenant: two tenants together leave room for a third.
+const SANDBOX_HELPERS_TENANT_MAX: usize = 3;
+/// Longest wait of a quick helper for its turn. A helper that takes longer than some seconds is stuck or hostile; the caller may try again.
+const QUICK_WAIT: Duration = Duration::from_secs(30);
 /// Bytes of a helper's error output that are kept, to find the cause of a failure.
 const HELPER_ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// Runs helpers, a few at a time.
+/// Runs helpers, a few at a time, and fewer of one tenant.
 #[derive(Debug)]
 pub struct Helpers {
     launcher: Launcher,
-    permits: Arc<Semaphore>,
-    quick_permits: Arc<Semaphore>,
+    slow: Shares<TenantId>,
+    slow_wait: Duration,
+    quick: Shares<TenantId>,
 }
 
 /// The queue of a helper while many run.
@@ -48,6 +54,8 @@ pub enum Queue {
 /// The task of a helper.
 #[derive(Debug)]
 pub struct Task {
+    /// The tenant for which it works.
+    pub tenant: TenantId,
     /// For bash.
     pub script: &'static str,
     /// `$1`, `$2`, …
@@ -75,22 +83,21 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// A helper whose output is read while it runs.
+/// A helper whose output is read while it runs. Dropping it kills it.
 #[derive(Debug)]
 pub struct HelperRun {
     /// What it prints.
     pub stdout: ChildStdout,
-    child: Child,
+    process: SandboxProcess,
     stderr: tokio::task::JoinHandle<String>,
-    group: Option<Group>,
     deadline: Instant,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Task {
-    /// A task without network, script, arguments and mounts, to be filled in.
-    pub fn new(uid: u32, time_limit: Duration) -> Self {
+    /// A task of `tenant` without network, script, arguments and mounts, to be filled in.
+    pub fn new(tenant: TenantId, uid: u32, time_limit: Duration) -> Self {
         Self {
+            tenant,
             script: "",
             arguments: Vec::new(),
             uid,
@@ -103,62 +110,84 @@ impl Task {
 }
 
 impl Helpers {
-    /// Helpers of this launcher.
-    pub fn new(launcher: Launcher) -> Self {
-        let permits = |count| Arc::new(Semaphore::new(count));
-        Self {
-            launcher,
-            permits: permits(SANDBOX_HELPERS_MAX),
-            quick_permits: permits(SANDBOX_QUICK_HELPERS_MAX),
-        }
+    /// Helpers of this launcher. A slow one waits for its turn at most for `slow_wait`.
+    pub fn new(launcher: Launcher, slow_wait: Duration) -> Self {
+        let slow = Shares::new(SANDBOX_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
+        let quick = Shares::new(SANDBOX_QUICK_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
+        Self { launcher, slow, slow_wait, quick }
     }
 
     /// Runs a task and gives the first `stdout_max` bytes that it prints; the helper waits for more to be read and is
     /// killed when it prints more.
     ///
     /// # Errors
-    /// `sandbox_unavailable` when it took too long.
+    /// `helpers_busy` when its turn did not come, `sandbox_unavailable` when it took too long.
     ///
-    /// Dropped midway: it is killed; its control group may stay behind, empty. Call it from a task.
+    /// Dropped midway: it is killed.
     pub async fn run(&self, task: Task, stdout_max: usize) -> Result<Output, Error> {
-        let mut running = self.start(task).await?;
+        self.run_until(task, stdout_max, &CancellationToken::new()).await
+    }
+
+    /// The same, until the caller has `left`. Whatever the result, the helper is gone when this returns, so that another one may work on the
+    /// same files.
+    ///
+    /// # Errors
+    /// Those of [`Helpers::run`], `caller_left`.
+    pub async fn run_until(
+        &self,
+        task: Task,
+        stdout_max: usize,
+        left: &CancellationToken,
+    ) -> Result<Output, Error> {
+        let caller_left = || Error::refused(Code::CallerLeft, "the caller left before the helper had ended");
+        let share = left.run_until_cancelled(self.turn(&task)).await.ok_or_else(caller_left)??;
+        let mut running = self.launch(task, share).await?;
         let mut stdout = Vec::new();
-        running.read_to_end(&mut stdout, stdout_max).await?;
-        let (code, stderr) = running.finish().await?;
+        let read = left.run_until_cancelled(running.read_to_end(&mut stdout, stdout_max)).await;
+        if let Err(error) = read.unwrap_or_else(|| Err(caller_left())) {
+            running.process.kill();
+            running.process.wait().await;
+            return Err(error);
+        }
+        let (code, stderr) = running.finish().await;
         Ok(Output { code, stdout, stderr })
     }
 
     /// Starts a task whose output the caller reads; the caller then calls [`HelperRun::finish`].
     ///
     /// # Errors
-    /// `sandbox_unavailable` when it could not be started.
+    /// `helpers_busy` when its turn did not come.
+    ///
+    /// Dropped midway: it is killed.
     pub async fn start(&self, task: Task) -> Result<HelperRun, Error> {
-        let stopping = |_| Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping");
-        let permits = match task.queue {
-            Queue::Slow => &self.permits,
-            Queue::Quick => &self.quick_permits,
+        let share = self.turn(&task).await?;
+        self.launch(task, share).await
+    }
+
+    /// Waits for the turn of a task.
+    async fn turn(&self, task: &Task) -> Result<Share, Error> {
+        let (shares, wait) = match task.queue {
+            Queue::Slow => (&self.slow, self.slow_wait),
+            Queue::Quick => (&self.quick, QUICK_WAIT),
         };
-        let permit = Arc::clone(permits).acquire_owned().await.map_err(stopping)?;
+        shares.acquire(task.tenant, wait).await.map_err(busy)
+    }
+
+    async fn launch(&self, task: Task, share: Share) -> Result<HelperRun, Error> {
         let deadline = Instant::now() + task.time_limit;
         let start = LaunchSpec {
             program: Program::Script(task.script, task.arguments),
             uid: task.uid,
             mounts: task.mounts,
             network: task.network,
+            share: Some(share),
         };
-        let mut started = self.launcher.launch(start).await.map_err(Error::io("start a helper"))?;
-        let pipes = started.child.stdout.take().zip(started.child.stderr.take());
+        let mut process = self.launcher.launch(start).await.map_err(Error::io("start a helper"))?;
+        let pipes = process.stdout.take().zip(process.stderr.take());
         let (stdout, stderr) =
             pipes.ok_or_else(|| io::Error::other("no pipes")).map_err(Error::io("start a helper"))?;
         let stderr = tokio::spawn(read_errors(stderr));
-        Ok(HelperRun {
-            stdout,
-            child: started.child,
-            stderr,
-            group: started.group,
-            deadline,
-            _permit: permit,
-        })
+        Ok(HelperRun { stdout, process, stderr, deadline })
     }
 }
 
@@ -185,26 +214,29 @@ impl HelperRun {
 
     /// Waits until the helper ends, and gives its exit code and the start of its error output. Kills a helper that still
     /// prints.
-    ///
-    /// # Errors
-    /// Those of waiting for a process.
-    pub async fn finish(mut self) -> Result<(i32, String), Error> {
+    pub async fn finish(mut self) -> (i32, String) {
         drop(self.stdout);
-        let ended = tokio::time::timeout_at(self.deadline.into(), self.child.wait()).await;
-        let status = match ended {
-            Ok(status) => status,
+        let ended = tokio::time::timeout_at(self.deadline.into(), self.process.wait()).await;
+        let end = match ended {
+            Ok(end) => end,
             Err(_) => {
-                drop(self.child.start_kill());
-                self.child.wait().await
+                self.process.kill();
+                self.process.wait().await
             }
         };
-        let status = status.map_err(Error::io("wait for a helper"))?;
         let stderr = self.stderr.await.unwrap_or_default();
-        if let Some(group) = self.group {
-            group.remove().await;
-        }
-        Ok((status.code().unwrap_or(137), stderr))
+        (end.code.unwrap_or(137), stderr)
     }
+}
+
+fn busy(reason: Busy) -> Error {
+    let text = match reason {
+        Busy::Own => {
+            "other clones, diffs and snapshots of the tenant are running on this machine; try again later"
+        }
+        Busy::All => "too many clones, diffs and snapshots are running on this machine; try again later",
+    };
+    Error::refused(Code::HelpersBusy, text)
 }
 
 fn too_slow() -> Error {

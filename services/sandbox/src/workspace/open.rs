@@ -5,7 +5,7 @@ use super::{
     helper::{self, refused},
     meta::{Meta, TREE},
     snapshots::seed,
-    source::{self, Source},
+    source::{self, Source, Upload},
 };
 use crate::{
     code::Code,
@@ -18,11 +18,8 @@ use crate::{
     layout,
     session::state::Session,
 };
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
 
 /// Longest clone or unbundling; milliseconds.
 const WORKSPACE_OPEN_MS: u64 = 600_000;
@@ -51,8 +48,13 @@ pub struct OpenSpec {
 /// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`,
 /// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine). There is then no workspace.
 ///
-/// Dropped midway: no workspace; the next call cleans up.
-pub async fn run(session: &Arc<Session>, spec: &OpenSpec) -> Result<(bool, Meta), Error> {
+/// It ends early when the caller has `left`: a clone may take minutes. Dropped midway: no workspace; the next call cleans up, but must not
+/// begin before the last step has ended, so call it from a task.
+pub async fn run(
+    session: &Arc<Session>,
+    spec: &OpenSpec,
+    left: &CancellationToken,
+) -> Result<(bool, Meta), Error> {
     source::check_revision(&spec.revision)?;
     // The lock keeps other calls from starting a sandbox in the workspace or building it.
     let _files = session.files.lock().await;
@@ -64,14 +66,15 @@ pub async fn run(session: &Arc<Session>, spec: &OpenSpec) -> Result<(bool, Meta)
     session.disk.forget();
     let shared = &session.shared;
     let directory = shared.layout.workspace(&session.key);
-    let slot = shared.take_slot()?;
+    let slot = shared.take_slot(session.key.tenant)?;
     let uid = shared.uid(slot.number());
     let build = directory.join(BUILD);
     prepare(&directory, &build).map_err(Error::io("make the workspace's directory"))?;
     give_to(shared.launcher.facts(), uid, &build).map_err(Error::io("give the workspace to its user"))?;
 
     let (task, origin) = task(session, spec, uid, &build);
-    let output = shared.helpers.run(task, ANSWER_BYTES_MAX).await?;
+    // After the clone it goes on, whoever leaves.
+    let output = shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
     let answer = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.code != 0 {
         return Err(explain(output.code, spec, &output.stderr));
@@ -100,10 +103,10 @@ pub async fn run(session: &Arc<Session>, spec: &OpenSpec) -> Result<(bool, Meta)
 ///
 /// # Errors
 /// Those of the file system.
-pub async fn upload_path(session: &Session) -> Result<PathBuf, Error> {
+pub fn upload(session: &Session) -> Result<Upload, Error> {
     let directory = session.shared.layout.root().join("uploads");
     layout::make_passage(&directory).map_err(Error::io("make the directory of uploads"))?;
-    Ok(directory.join(format!("{}.bundle", uuid::Uuid::now_v7().simple())))
+    Ok(Upload::to(directory.join(format!("{}.bundle", uuid::Uuid::now_v7().simple()))))
 }
 
 fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
@@ -126,7 +129,7 @@ fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> (helper::
     let (from, url, origin) = match &spec.source {
         Source::Empty => ("empty", String::new(), String::new()),
         Source::Bundle(file) => {
-            mounts.push(Mount::read(file, BUNDLE_INSIDE));
+            mounts.push(Mount::read(file.path(), BUNDLE_INSIDE));
             ("bundle", BUNDLE_INSIDE.to_owned(), "bundle".to_owned())
         }
         Source::Directory(path) => {
@@ -144,8 +147,8 @@ fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> (helper::
     let mut arguments = vec![from.to_owned(), url, spec.revision.clone(), origin.clone()];
     arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
     let time_limit = Duration::from_millis(WORKSPACE_OPEN_MS);
-    let task =
-        helper::Task { script: SCRIPT, arguments, mounts, network, ..helper::Task::new(uid, time_limit) };
+    let blank = helper::Task::new(session.key.tenant, uid, time_limit);
+    let task = helper::Task { script: SCRIPT, arguments, mounts, network, ..blank };
     (task, origin)
 }
 

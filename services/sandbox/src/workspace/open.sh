@@ -1,5 +1,5 @@
 # Fills /workspace. $1: source (empty, bundle, directory, https, ssh)  $2: URL  $3: revision or nothing
-# $4: URL to remember  $5: KiB that it may use  $6: host:port:addresses  $7: "yes" if the last commit holds uncommitted changes
+# $4: URL to remember  $5: KiB that it may use  $6: checked addresses: host:port:addresses for https, options for ssh  $7: "yes" if the last commit holds uncommitted changes
 from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7
 cd /workspace || exit 1
 
@@ -13,7 +13,8 @@ fetch() {
   directory) export GIT_ALLOW_PROTOCOL=file GIT_CONFIG_GLOBAL=/etc/git-reader.conf ;;
   bundle) export GIT_ALLOW_PROTOCOL=file ;;
   https) export GIT_ALLOW_PROTOCOL=https ;;
-  ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND='ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new' ;;
+  # The address was checked; ssh must not look the name up again.
+  ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND="ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new $resolve" ;;
   esac
   git -c "http.curloptResolve=$resolve" clone --quiet --no-checkout --no-recurse-submodules --template= -- "$url" . 2>/tmp/errors && return
   cat /tmp/errors >&2

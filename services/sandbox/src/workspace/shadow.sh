@@ -1,5 +1,6 @@
 # A separate git directory beside the workspace, so that neither its index nor its configuration is used.
-# $1: base commit. The workspace's objects are read where they are; new ones go to the scratch directory.
+# $1: base commit  $2: bytes of a file at most  $3: "refuse" larger files, or "leave" them as the base has them
+# The workspace's objects are read where they are; new ones go to the scratch directory.
 base=$1
 shadow=/run/sbx/scratch/git
 format=sha1
@@ -14,8 +15,20 @@ export GIT_DIR=$shadow GIT_WORK_TREE=/workspace GIT_INDEX_FILE=$shadow/index
 cd /workspace || exit 1
 git cat-file -e "$base^{commit}" || exit 14
 git read-tree "$base" || exit 14
+# Git would read all of a large file, also if it has no blocks.
+git ls-files -z --cached --others --exclude-standard >/tmp/files
+: >/tmp/large
+[ ! -s /tmp/files ] || find -files0-from /tmp/files -maxdepth 0 -type f -size "+${2}c" -printf '%s %p\0' >/tmp/large 2>/dev/null
+if [ "$3" = refuse ] && [ -s /tmp/large ]; then
+  head -z -n 5 /tmp/large >&2
+  exit 20
+fi
+{
+  printf '.\0'
+  while IFS= read -r -d '' record; do printf ':(exclude,literal)%s\0' "${record#* }"; done </tmp/large
+} >/tmp/paths
 # Unreadable files and repositories without a commit are skipped; git reports them on standard error.
-git -c core.compression=1 add --all --ignore-errors . >/dev/null
+git -c core.compression=1 add --all --ignore-errors --pathspec-from-file=/tmp/paths --pathspec-file-nul >/dev/null
 # A nested repository would become a link to a commit that no other repository has.
 git diff-index --cached --raw -z --no-renames --ignore-submodules=none "$base" | while IFS= read -r -d '' change && IFS= read -r -d '' path; do
   case $change in

@@ -16,13 +16,36 @@ const GIT_URL_BYTES_MAX: usize = 2_048;
 const HTTPS_PORT: u16 = 443;
 const SSH_PORT: u16 = 22;
 
+/// The file of an upload. Dropping it removes the file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Upload(PathBuf);
+
+impl Upload {
+    /// An upload that goes to the file `path`, which need not exist yet.
+    pub fn to(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Where it is on this machine.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // It may not have been made. What stays is removed at the next start of the service.
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
 /// What a workspace starts from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Source {
     /// An empty first commit.
     Empty,
     /// An uploaded git bundle.
-    Bundle(PathBuf),
+    Bundle(Upload),
     /// A repository of this machine.
     Directory(PathBuf),
     /// A server.
@@ -31,7 +54,7 @@ pub enum Source {
         url: String,
         /// How to reach it.
         scheme: GitScheme,
-        /// `host:port:address,…` for curl: the addresses that were checked are those that are used.
+        /// The addresses that were checked, so that they are those that are used: `host:port:address,…` for curl, options for ssh.
         resolve: String,
     },
 }
@@ -118,8 +141,15 @@ async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Re
     if !config.git_private_networks && !addresses.iter().all(|address| is_public(*address)) {
         return Err(refused("its host is in a private network; see FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"));
     }
-    let addresses: Vec<String> = addresses.iter().map(show).collect();
-    let resolve = format!("{host}:{port}:{}", addresses.join(","));
+    let resolve = match (scheme, addresses.first()) {
+        // The name stays that of the host key.
+        (GitScheme::Ssh, Some(address)) => format!("-oHostName={address} -oHostKeyAlias={host}"),
+        (GitScheme::Ssh, None) => return Err(unreachable(std::io::ErrorKind::NotFound.into())),
+        (GitScheme::Https, _) => {
+            let addresses: Vec<String> = addresses.iter().map(show).collect();
+            format!("{host}:{port}:{}", addresses.join(","))
+        }
+    };
     Ok(Source::Remote { url: url.to_owned(), scheme, resolve })
 }
 
@@ -222,6 +252,36 @@ mod tests {
         }
         for text in ["1.1.1.1", "140.82.121.4", "2606:4700::1111", "::ffff:1.1.1.1"] {
             assert!(is_public(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        config: Config,
+    }
+
+    #[tokio::test]
+    async fn the_address_that_was_checked_is_the_one_that_is_used() {
+        use clap::Parser as _;
+        let arguments = ["sandbox", "--token", "a token for the test", "--data-directory", "/nowhere"];
+        let settings = ["--git-schemes", "https,ssh", "--git-private-networks"];
+        let config = Cli::try_parse_from(arguments.into_iter().chain(settings)).unwrap().config;
+        let resolved = async |url: &str| match parse(url, &config).await.unwrap() {
+            Source::Remote { resolve, .. } => resolve,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(resolved("https://127.0.0.1:99/r").await, "127.0.0.1:99:127.0.0.1");
+        let options = resolved("ssh://git@localhost:2222/r").await;
+        let address = options.strip_prefix("-oHostName=").and_then(|rest| rest.split_once(' ')).unwrap();
+        assert!(address.0.parse::<IpAddr>().unwrap().is_loopback(), "{options}");
+        assert_eq!(address.1, "-oHostKeyAlias=localhost");
+        // As ssh reads them: it connects to the address, and looks the host key up by the name.
+        let ssh =
+            std::process::Command::new("ssh").arg("-G").args(options.split(' ')).arg("localhost").output();
+        let shown = String::from_utf8(ssh.unwrap().stdout).unwrap();
+        for line in [format!("hostname {}", address.0), "hostkeyalias localhost".to_owned()] {
+            assert!(shown.lines().any(|shown| shown == line), "{line} is not in {shown}");
         }
     }
 

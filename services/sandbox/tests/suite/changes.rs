@@ -11,7 +11,7 @@ pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspace
     session.client.clone().diff_workspace(request).await.map(tonic::Response::into_inner)
 }
 
-async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::Status> {
+pub async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::Status> {
     let request = v1::ExportWorkspaceRequest {
         tenant_id: session.tenant.clone(),
         session_id: session.id.clone(),

@@ -97,6 +97,11 @@ async fn a_full_workspace_is_cleaned_by_one_command_at_a_time() {
     ended_at_the_limit(&session, r"find a -exec cp a c \;").await;
     session.sh("rm -f a c").await;
     assert_eq!(session.sh("echo again").await, "again");
+    // A directory that its owner may not read is opened first.
+    session.run("mkdir h; fallocate -l 40M h/c; chmod 300 h").await;
+    session.sh("chmod 700 h").await;
+    session.sh("rm -r h").await;
+    assert_eq!(session.sh("echo again").await, "again");
 }
 
 /// A small file system at `directory`, which only this test and what it starts see; `None` where the test may not mount.

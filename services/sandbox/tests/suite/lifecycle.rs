@@ -1,6 +1,6 @@
 //! When sandboxes and the service begin and end.
 
-use crate::harness::{Machine, TOKEN, code, directory, fresh};
+use crate::harness::{Machine, Session, TOKEN, code, directory, fresh};
 use rpc::v1::{GetIsolationRequest, sandbox_service_client::SandboxServiceClient};
 use std::fs::File;
 use tonic::{Code, Request};
@@ -56,19 +56,43 @@ async fn no_process_outlives_the_service() {
 }
 
 #[tokio::test]
-async fn a_second_service_cannot_use_the_same_directory() {
+async fn a_second_service_waits_until_the_first_has_ended() {
     let directory = directory();
     let machine = Machine::start(directory.path()).await;
     let data = directory.path().to_owned();
-    let second = tokio::spawn(async move { drop(Machine::start(&data).await) }).await;
-    assert!(second.is_err());
-    drop(machine);
+    let second = tokio::spawn(async move { Machine::start(&data).await });
+    let session = machine.empty_session().await;
+    assert_eq!(session.sh("echo here").await, "here");
+    assert!(!second.is_finished());
+    machine.stop().await;
+    let machine = second.await.unwrap();
+    let session = Session { client: machine.client.clone(), ..session };
+    assert_eq!(session.sh("echo there").await, "there");
+}
+
+#[tokio::test]
+async fn a_port_that_others_can_reach_needs_consent() {
+    let directory = directory();
+    let start = async |arguments: &[&str]| {
+        let arguments = [&["--without", "users,terminals,cpu", "--listen", "0.0.0.0:0"], arguments].concat();
+        Machine::try_start(directory.path(), &arguments).await
+    };
+    let error = format!("{:#}", start(&[]).await.err().expect("it does not start"));
+    assert!(error.contains("FLOTILLA_SANDBOX_PLAINTEXT=network"), "{error}");
+    start(&["--plaintext", "network"]).await.unwrap().stop().await;
 }
 
 #[tokio::test]
 async fn callers_without_the_token_are_refused() {
-    let (_directory, machine, _session) = fresh(&[]).await;
+    let named =
+        ["--tokens", "gateway:token-of-the-gateway,worker:token-of-the-worker,worker:next-token-of-it"];
+    let (_directory, machine, _session) = fresh(&named).await;
     let mut client = SandboxServiceClient::connect(machine.url.clone()).await.unwrap();
+    for token in [TOKEN, "token-of-the-gateway", "token-of-the-worker", "next-token-of-it"] {
+        let mut request = Request::new(GetIsolationRequest {});
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        client.get_isolation(request).await.unwrap();
+    }
     for header in
         [None, Some("Bearer wrong".to_owned()), Some(TOKEN.to_owned()), Some(format!("Bearer {TOKEN}x"))]
     {

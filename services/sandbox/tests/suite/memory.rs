@@ -61,14 +61,14 @@ async fn help(script: &'static str) -> (Option<i32>, String) {
     std::fs::create_dir(&tree).unwrap();
     give_to(&facts, facts.user_ids.first, &tree).unwrap();
     let uid = facts.user_ids.first;
-    let launcher = Launcher::start(facts, etc).unwrap();
+    let launcher = Launcher::start(facts, etc, chassis::tasks::Tasks::default()).unwrap();
     let program = Program::Script(script, Vec::new());
     let mounts = vec![Mount::write(&tree, "/workspace")];
-    let spec = LaunchSpec { program, uid, mounts, network: Network::None };
-    let mut child = launcher.launch(spec).await.unwrap().child;
+    let spec = LaunchSpec { program, uid, mounts, network: Network::None, share: None };
+    let mut process = launcher.launch(spec).await.unwrap();
     let mut output = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();
-    (child.wait().await.unwrap().code(), output)
+    process.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();
+    (process.wait().await.code, output)
 }
 
 #[tokio::test]

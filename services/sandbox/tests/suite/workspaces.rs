@@ -2,6 +2,7 @@
 
 use crate::harness::{Machine, code, directory, fresh, git, repository};
 use rpc::v1::{self, WorkspaceHeader};
+use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 fn of(git_url: &str, revision: &str) -> WorkspaceHeader {
     WorkspaceHeader { git_url: git_url.to_owned(), revision: revision.to_owned(), ..Default::default() }
@@ -65,6 +66,25 @@ async fn a_bundle_is_opened() {
     assert_eq!(code(session.open(bundle(), std::fs::read(&file).unwrap()).await), "bundle_invalid");
     let left = std::fs::read_dir(directory.path().join("data/uploads")).unwrap().count();
     assert_eq!(left, 0, "uploads are removed");
+}
+
+#[tokio::test]
+async fn an_ssh_source_is_reached_at_its_address() {
+    let directory = directory();
+    let settings = ["--git-schemes", "ssh", "--git-private-networks"];
+    let machine = Machine::start_with(directory.path(), &settings).await;
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ssh://git@127.0.0.1:{}/r.git", server.local_addr().unwrap().port());
+    let session = machine.session();
+    let greeting = async {
+        let mut greeting = [0; 4];
+        server.accept().await.unwrap().0.read_exact(&mut greeting).await.unwrap();
+        greeting
+    };
+    // The server says nothing and leaves.
+    let (opened, greeting) = tokio::join!(session.open_url(&url), greeting);
+    assert_eq!(&greeting, b"SSH-");
+    assert_eq!(code(opened), "repository_unreachable");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use futures::{FutureExt as _, future::BoxFuture};
 pub(crate) async fn perform(ctx: &CallContext) -> Result<Output, ToolError> {
     let Call { tool, input, resumed, .. } = &ctx.call;
     let tool = registry::find(tool).map_err(ToolError::Model)?;
-    registry::check(&ctx.deps.converter, tool, input).await?;
+    registry::check(ctx.converter(), tool, input).await?;
     // Only the intent is stored. It is unknown whether a call that an earlier worker began took effect.
     if *resumed && registry::repeat(tool, input) == Repeat::Unknown {
         return Err(ToolError::Model(UNCERTAIN.to_owned()));

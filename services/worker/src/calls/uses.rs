@@ -9,7 +9,7 @@ use crate::tools::{
     registry,
     tool::Tool,
 };
-use convert_client::{converter::Converter, reply::Commands};
+use convert_client::{converter::TenantConverter, reply::Commands};
 use domain::session::{OUTPUTS, WORKSPACE};
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ pub(crate) struct Subject {
 impl Subject {
     /// Determines the subject of a call with these arguments. A shell command that cannot be read is unclear, and may reach any
     /// directory.
-    pub(crate) async fn of(converter: &Converter, tool: Tool, input: &Value) -> Self {
+    pub(crate) async fn of(converter: TenantConverter<'_>, tool: Tool, input: &Value) -> Self {
         let tools = std::iter::once(tool).chain(registry::inner_tools(tool, input)).collect();
         let inner = if tool == Tool::Batch { batch::inner_calls(input) } else { vec![] };
         let known =
@@ -75,7 +75,7 @@ impl Subject {
 }
 
 /// Reads shell command lines: one result for each, or none at all.
-async fn read(converter: &Converter, lines: Vec<String>) -> Vec<Commands> {
+async fn read(converter: TenantConverter<'_>, lines: Vec<String>) -> Vec<Commands> {
     if lines.is_empty() {
         return vec![];
     }
@@ -168,7 +168,9 @@ pub(super) mod tests {
     pub(in crate::calls) fn subject(tool: Tool, input: &Value) -> Subject {
         let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Subject::of(&Converter::new(program), tool, input))
+        let converter = convert_client::converter::Converter::new(program);
+        let tenant = domain::ids::TenantId(uuid::Uuid::nil());
+        runtime.block_on(Subject::of(converter.of(tenant), tool, input))
     }
 
     fn check(tool: Tool, input: Value, want: &[(&str, &str)]) {

@@ -1,7 +1,7 @@
 //! Structured answers: a tool whose arguments are the answer. The tool runs nothing: a call that matches the schema is the
 //! answer.
 
-use convert_client::{converter::Converter, reply::SchemaVerdict, request::SchemaCheck};
+use convert_client::{converter::TenantConverter, reply::SchemaVerdict, request::SchemaCheck};
 use domain::conversation::message::{Error, Format, User};
 use domain::policy::tool;
 use serde_json::Value;
@@ -55,7 +55,7 @@ impl Structured {
     ///
     /// # Errors
     /// A sentence for the model with the problems and their locations.
-    pub(crate) async fn check(&self, converter: &Converter, answer: &Value) -> Result<(), String> {
+    pub(crate) async fn check(&self, converter: TenantConverter<'_>, answer: &Value) -> Result<(), String> {
         let check = SchemaCheck { schema: self.schema.to_string(), value: Some(answer.to_string()) };
         match converter.schema(check).await {
             Ok(SchemaVerdict::Match) => Ok(()),
@@ -90,10 +90,11 @@ mod tests {
         let schema =
             json!({"type": "object", "properties": {"answer": {"type": "number"}}, "required": ["answer"]});
         let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
-        let converter = Converter::new(program);
+        let converter = convert_client::converter::Converter::new(program);
+        let converter = converter.of(domain::ids::TenantId(uuid::Uuid::nil()));
         let mut structured = Structured { schema, retries: 1, misfits: 0 };
-        assert_eq!(structured.check(&converter, &json!({"answer": 42})).await, Ok(()));
-        let problem = structured.check(&converter, &json!({"answer": "x"})).await.unwrap_err();
+        assert_eq!(structured.check(converter, &json!({"answer": 42})).await, Ok(()));
+        let problem = structured.check(converter, &json!({"answer": "x"})).await.unwrap_err();
         assert!(problem.contains("number") && problem.contains("/answer"), "{problem}");
         assert_eq!(structured.retries_error(&problem), None);
         structured.misfits = 1;

@@ -23,7 +23,7 @@ use domain::{
         part::{Body, Part, Ran, Span, Tool, ToolState},
     },
     event::Event,
-    ids::{PartId, Timestamp},
+    ids::{PartId, TenantId, Timestamp},
     policy::permission::Verdict,
     turn::signal::{ModelFailure, Signal},
 };
@@ -53,6 +53,8 @@ pub(crate) struct ModelCall {
 /// The constraints of a call's answer.
 #[derive(Debug, Clone)]
 pub(crate) struct AnswerTerms {
+    /// The tenant for which the calls of the answer are checked.
+    pub(crate) tenant: TenantId,
     pub(crate) permissions: Permissions,
     pub(crate) structured: Option<Structured>,
     /// The names of the tools that the model was offered.
@@ -257,7 +259,7 @@ impl ModelCall {
             return refused(input, "Not executed: the turn is over.");
         }
         if let Some(structured) = self.terms.structured.as_ref().filter(|_| name == structured::NAME) {
-            return match structured.check(&self.deps.converter, &input).await {
+            return match structured.check(self.deps.converter.of(self.terms.tenant), &input).await {
                 Ok(()) => {
                     self.message.structured = Some(input.clone());
                     captured(input, Ran::new(times.ended.start, now()))
@@ -270,7 +272,7 @@ impl ModelCall {
         }
         match registry::find(name) {
             Ok(tool) => {
-                let subject = Subject::of(&self.deps.converter, tool, &input).await;
+                let subject = Subject::of(self.deps.converter.of(self.terms.tenant), tool, &input).await;
                 let verdict = self.terms.permissions.verdict(&self.message.agent, &subject);
                 intent(verdict, input, times.begun)
             }

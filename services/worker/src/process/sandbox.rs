@@ -12,6 +12,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
+/// Time for which a loop waits for its turn among the helpers (clone, diff, removal) of its tenant: as long as one clone may take.
+const HELPERS_WAIT: Duration = Duration::from_secs(10 * 60);
+
 pub(crate) type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// A handle to the sandbox service; clones share its connection.
@@ -37,12 +40,12 @@ impl Sandbox {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let until = Instant::now() + Duration::from_millis(limits::SANDBOX_WAIT_MS);
+        let begun = Instant::now();
         let mut wait = Duration::from_millis(50);
         loop {
             match call(self.client()).await {
                 Ok(response) => return Ok(response.into_inner()),
-                Err(status) if (is_away(&status) || is_full(&status)) && Instant::now() < until => {
+                Err(status) if patience(&status).is_some_and(|patience| begun.elapsed() < patience) => {
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(Duration::from_secs(1));
                 }
@@ -75,9 +78,17 @@ pub(crate) fn is_away(status: &Status) -> bool {
         )
 }
 
-/// Whether the service cannot take the call now: it is full, or it is stopping.
-fn is_full(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some("sandbox_unavailable")
+/// How long a call may be repeated that the service did not answer or cannot take now: it is full, it is stopping, or all helpers of the
+/// tenant are busy. `None`: the call must not be repeated.
+fn patience(status: &Status) -> Option<Duration> {
+    if is_away(status) {
+        return Some(Duration::from_millis(limits::SANDBOX_WAIT_MS));
+    }
+    match rpc::status::code_of(status).as_deref() {
+        Some("sandbox_unavailable") => Some(Duration::from_millis(limits::SANDBOX_WAIT_MS)),
+        Some("helpers_busy") => Some(HELPERS_WAIT),
+        Some(_) | None => None,
+    }
 }
 
 /// The identity under which a loop calls the sandbox.
@@ -98,5 +109,29 @@ impl Identity {
             epoch: self.epoch,
             workspace_session_id: self.workspace.to_string(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_must_wait_for_helpers_is_repeated() {
+        let sandbox = Sandbox::new("http://127.0.0.1:1", "a token of the sandbox").unwrap();
+        for (code, repeated) in [("helpers_busy", 2), ("sandbox_unavailable", 2), ("disk_full", 1)] {
+            let mut calls = 0;
+            let answer = sandbox.call(|_| {
+                calls += 1;
+                let refused = rpc::status::error(Code::Unavailable, code, "later");
+                let answer = if calls == 1 { Err(refused) } else { Ok(tonic::Response::new(())) };
+                async { answer }
+            });
+            assert_eq!(answer.await.is_ok(), repeated == 2, "{code}");
+            assert_eq!(calls, repeated, "{code}");
+        }
+        let busy = rpc::status::error(Code::Unavailable, "helpers_busy", "later");
+        assert!(patience(&busy) > patience(&Status::unavailable("no connection")));
     }
 }

@@ -5,6 +5,7 @@ use super::{
     outcome::{Output, ToolError},
 };
 use crate::process::{deps::Deps, sandbox::Identity};
+use convert_client::converter::TenantConverter;
 use domain::limits;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
@@ -96,6 +97,11 @@ pub(crate) struct CallContext {
 }
 
 impl CallContext {
+    /// The conversions of the session's tenant.
+    pub(crate) fn converter(&self) -> TenantConverter<'_> {
+        self.deps.converter.of(self.identity.tenant)
+    }
+
     /// Reports the tool's progress to clients.
     pub(crate) async fn show_progress(&self, title: String, metadata: Map<String, Value>) {
         self.report(CallEvent::Progress(Progress { title, metadata })).await;

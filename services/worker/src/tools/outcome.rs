@@ -50,7 +50,7 @@ pub(crate) fn conversion_error(error: &Error) -> ToolError {
 pub(crate) fn sandbox_error(status: &Status) -> ToolError {
     match rpc::status::code_of(status).as_deref() {
         Some("epoch_stale") => ToolError::Fenced,
-        Some("sandbox_unavailable" | "token_invalid" | "workspace_missing") => {
+        Some("sandbox_unavailable" | "helpers_busy" | "token_invalid" | "workspace_missing") => {
             ToolError::Broken(workspace::failure(status))
         }
         Some(_) => ToolError::Model(status.message().to_owned()),

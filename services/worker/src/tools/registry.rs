@@ -15,7 +15,7 @@ use super::{
     tool::{Repeat, Tool},
     webfetch,
 };
-use convert_client::{converter::Converter, reply::SchemaVerdict, request::SchemaCheck};
+use convert_client::{converter::TenantConverter, reply::SchemaVerdict, request::SchemaCheck};
 use domain::policy::tool;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -186,7 +186,11 @@ pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> 
 ///
 /// # Errors
 /// A sentence for the model with the problems and their locations.
-pub(crate) async fn check(converter: &Converter, tool: Tool, input: &Value) -> Result<(), ToolError> {
+pub(crate) async fn check(
+    converter: TenantConverter<'_>,
+    tool: Tool,
+    input: &Value,
+) -> Result<(), ToolError> {
     let registered = REGISTRY.iter().find(|registered| registered.tool == tool);
     let Some(Registered { spec, schema: Some(schema), .. }) = registered else { return Ok(()) };
     if schema.is_valid(input) {

@@ -114,7 +114,7 @@ fn content(media_type: &str, body: &[u8], format: Format) -> Content {
 /// The text of an HTML page. A page that reaches a bound of the converter is shown without its tags, and the model learns why.
 async fn laid_out(ctx: &CallContext, page: Page, metadata: &mut Map<String, Value>) -> String {
     let html = page.html.clone();
-    let reason = match ctx.deps.converter.page(page).await {
+    let reason = match ctx.converter().page(page).await {
         Ok(Some(text)) => return text,
         Ok(None) => "the page cannot be laid out".to_owned(),
         Err(error) => {

@@ -137,7 +137,9 @@ pub(super) fn summary_call(session: &Session, models: Models<'_>) -> Result<Opti
         session: session.record.session().clone(),
         purpose: Purpose::Summary,
     };
-    let terms = AnswerTerms { permissions: Permissions::default(), structured: None, offered: vec![] };
+    let tenant = session.identity.tenant;
+    let terms =
+        AnswerTerms { tenant, permissions: Permissions::default(), structured: None, offered: vec![] };
     Ok(Some(SummaryCall { plan, terms, user, tail }))
 }
 

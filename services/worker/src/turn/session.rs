@@ -8,6 +8,7 @@ use crate::{
     record::{Record, WriteError},
     repository::workspace::Workspace,
 };
+use convert_client::converter::TenantConverter;
 use domain::{
     conversation::{
         message::{Assistant, MessageTime, ModelRef, User},
@@ -121,6 +122,11 @@ impl Session {
     /// The prompt that the turn answers.
     pub(super) fn newest_user(&self) -> Option<&User> {
         self.conversation().newest_user(&self.inputs)
+    }
+
+    /// The conversions of its tenant.
+    pub(super) fn converter(&self) -> TenantConverter<'_> {
+        self.deps.converter.of(self.identity.tenant)
     }
 
     /// The agent of the newest step.

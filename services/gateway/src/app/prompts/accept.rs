@@ -61,7 +61,7 @@ pub(crate) async fn accept(
     let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
     let tenant = account.tenant;
     check(state, &request)?;
-    options::check_format(&state.converter, request.format.as_ref()).await?;
+    options::check_format(state.converter.of(tenant), request.format.as_ref()).await?;
     let target = state.store.get_session(tenant, session).await?;
     let context = ProjectContext { tenant, project: &target.info.project_id, source: &target.source };
     let subagents = agents::of_parts(request.parts.iter().map(|part| &part.body));

@@ -2,7 +2,7 @@
 
 use crate::ground::{error::Error, invalid::Invalid};
 use convert_client::{
-    converter::Converter, error::Error as ConversionError, reply::SchemaVerdict, request::SchemaCheck,
+    converter::TenantConverter, error::Error as ConversionError, reply::SchemaVerdict, request::SchemaCheck,
 };
 use domain::{
     conversation::message::{Format, VARIANTS},
@@ -53,7 +53,10 @@ pub(super) fn check_tools(tools: &BTreeMap<String, bool>) -> Result<(), Error> {
 ///
 /// # Errors
 /// `schema_too_large`, `schema_invalid`, `retries_too_many`, `conversion_busy`, `conversion_failed`.
-pub(super) async fn check_format(converter: &Converter, format: Option<&Format>) -> Result<(), Error> {
+pub(super) async fn check_format(
+    converter: TenantConverter<'_>,
+    format: Option<&Format>,
+) -> Result<(), Error> {
     let Some(Format::JsonSchema { schema, retry_count }) = format else { return Ok(()) };
     let (bytes, most) = (schema.to_string().len(), OUTPUT_SCHEMA_BYTES_MAX);
     if bytes > most {
@@ -97,10 +100,11 @@ mod tests {
     #[tokio::test]
     async fn only_object_schemas_are_accepted() {
         let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
-        let converter = Converter::new(program);
+        let converter = convert_client::converter::Converter::new(program);
+        let tenant = domain::ids::TenantId(uuid::Uuid::nil());
         let check = async |schema: Value, retry_count| {
             let format = Format::JsonSchema { schema, retry_count };
-            let error = check_format(&converter, Some(&format)).await.err();
+            let error = check_format(converter.of(tenant), Some(&format)).await.err();
             error.map(|error| error.code().to_owned())
         };
         let good = json!({"type": "object", "properties": {"a": {"type": "number"}}});

@@ -33,6 +33,8 @@ pub(crate) struct WorkspaceDiff {
     pub(crate) files: Vec<FileStat>,
     /// Whether the patch is incomplete.
     pub(crate) truncated: bool,
+    /// The files that are too large for a diff, with their sizes.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// One piece of an exported workspace: a git bundle.
@@ -99,7 +101,7 @@ pub(in crate::app) async fn diff_workspace(
         deletions: file.deletions,
     };
     let files = diff.files.into_iter().map(stat).collect();
-    Ok(WorkspaceDiff { patch: diff.patch, files, truncated: diff.truncated })
+    Ok(WorkspaceDiff { patch: diff.patch, files, truncated: diff.truncated, left_out: diff.left_out })
 }
 
 /// Returns the whole output of a tool call.

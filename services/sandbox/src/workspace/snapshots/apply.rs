@@ -85,7 +85,7 @@ impl SnapshotStore<'_> {
                         Mount::write(self.tree(), "/workspace"),
                         Mount::read(scratch.path(), "/run/sbx/scratch"),
                     ],
-                    ..Task::new(self.uid(), LONGEST)
+                    ..Task::new(self.root.key.tenant, self.uid(), LONGEST)
                 };
                 // It prints nothing; the read only bounds the wait.
                 shared.helpers.run(task, 1).await

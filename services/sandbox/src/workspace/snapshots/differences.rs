@@ -1,11 +1,15 @@
 //! Parses git's comparison of two trees: the status of each file, its line counts, and its patch.
 
+use crate::workspace::large::{self, LargeFile};
 use domain::limits;
 use rpc::v1::{FileDiff, FileStatus};
 use std::collections::HashMap;
 
 /// Bytes of one file's patch: neither people nor models read more.
 const SNAPSHOT_PATCH_BYTES_MAX: usize = 512 * 1024;
+
+/// Bytes of the names and sizes of files that a snapshot left out: track.sh keeps 200.
+pub(super) const LEFT_OUT_BYTES_MAX: usize = 200 * (limits::PATH_BYTES_MAX + 32);
 
 /// Every part of a patch begins with this, and no line of its content does.
 const HEADER: &[u8] = b"diff --git ";
@@ -19,13 +23,15 @@ pub(super) fn read(
 ) -> Option<(Vec<FileDiff>, bool)> {
     let end = stdout.iter().position(|byte| *byte == b'\n')?;
     let mut lengths = std::str::from_utf8(&stdout[..end]).ok()?.split(' ').map(str::parse::<usize>);
-    let (statuses, lines) = (lengths.next()?.ok()?, lengths.next()?.ok()?);
+    let (statuses, lines, left_out) = (lengths.next()?.ok()?, lengths.next()?.ok()?, lengths.next()?.ok()?);
     let is_cut = statuses >= list_bytes_max || lines >= list_bytes_max;
     let (statuses, rest) = stdout[end + 1..].split_at_checked(statuses)?;
-    let (lines, patches) = rest.split_at_checked(lines)?;
+    let (lines, rest) = rest.split_at_checked(lines)?;
+    let (left_out, patches) = rest.split_at_checked(left_out)?;
     let (mut files, count) = changed(statuses, lines);
     let are_all = add_patches(&mut files, patches, patch_bytes_max);
-    let files: Vec<FileDiff> = files.into_iter().map(|(file, _)| file).collect();
+    let mut files: Vec<FileDiff> = files.into_iter().map(|(file, _)| file).collect();
+    mark_left_out(&mut files, &large::parse(left_out));
     Some((files, is_cut || !are_all || count > limits::SNAPSHOT_FILES_MAX))
 }
 
@@ -72,6 +78,21 @@ fn counts(record: &[u8]) -> Option<(&[u8], Counts<'_>)> {
     Some((fields.next()?, (added, removed)))
 }
 
+/// A file that the later snapshot left out was not removed.
+fn mark_left_out(files: &mut [FileDiff], left_out: &[LargeFile]) {
+    for file in files.iter_mut().filter(|file| file.status() == FileStatus::Deleted) {
+        if let Some(large) = left_out.iter().find(|large| large.path == file.path) {
+            *file = FileDiff {
+                path: large.path.clone(),
+                status: FileStatus::Modified.into(),
+                binary: true,
+                patch: format!("left out: {large}\n"),
+                ..FileDiff::default()
+            };
+        }
+    }
+}
+
 /// Gives each file its parts of the patch. Returns whether the patch was complete.
 fn add_patches(files: &mut [(FileDiff, usize)], patches: &[u8], bytes_max: usize) -> bool {
     let mut starts: Vec<usize> = vec![];
@@ -114,7 +135,7 @@ mod tests {
     fn read_with(patch_bytes_max: usize) -> (Vec<Facts>, bool) {
         let (statuses, lines) = ("M\0a\0T\0l\0A\0z\0", "1\t1\ta\x001\t1\tl\0-\t-\tz\0");
         let patches = &PATCHES[..PATCHES.len().min(patch_bytes_max + 1)];
-        let output = format!("{} {}\n{statuses}{lines}{patches}", statuses.len(), lines.len());
+        let output = format!("{} {} 0\n{statuses}{lines}{patches}", statuses.len(), lines.len());
         let (files, truncated) = read(output.as_bytes(), 1_000, patch_bytes_max).unwrap();
         let facts = |file: FileDiff| {
             (file.path, file.status, file.additions, file.deletions, file.binary, file.patch.lines().count())
@@ -148,8 +169,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_left_out_is_not_removed() {
+        let (statuses, lines, left_out) =
+            ("D\0gone\0D\0large\0", "0\t1\tgone\x000\t2\tlarge\0", "8589934592 large\x007340032 new\0");
+        let lengths = format!("{} {} {}", statuses.len(), lines.len(), left_out.len());
+        let (files, _) =
+            read(format!("{lengths}\n{statuses}{lines}{left_out}").as_bytes(), 1_000, 9).unwrap();
+        let facts = |file: &FileDiff| (file.path.clone(), file.status(), file.deletions, file.patch.clone());
+        let want = [
+            ("gone".to_owned(), FileStatus::Deleted, 1, String::new()),
+            ("large".to_owned(), FileStatus::Modified, 0, "left out: large, 8.0 GiB\n".to_owned()),
+        ];
+        assert_eq!(files.iter().map(facts).collect::<Vec<_>>(), want);
+    }
+
+    #[test]
     fn other_output_is_refused() {
-        for output in ["", "x", "1 2", "9 9\nabc", "a b\n"] {
+        for output in ["", "x", "1 2", "1 2\nabc", "9 9 9\nabc", "a b c\n"] {
             assert!(read(output.as_bytes(), 10, 10).is_none(), "{output:?}");
         }
     }

@@ -39,7 +39,7 @@ pub async fn run(root: &Arc<Session>, snapshot: &str, to: &Sender) -> Result<(),
             Mount::read(store.snapshots(), INSIDE),
             Mount::write(scratch.path(), "/run/sbx/scratch"),
         ],
-        ..Task::new(store.uid(), Duration::from_millis(limits::WORKSPACE_HELPER_MS))
+        ..Task::new(root.key.tenant, store.uid(), Duration::from_millis(limits::WORKSPACE_HELPER_MS))
     };
     let result = changes::stream(root, task, &store.meta, to).await;
     scratch.remove().await;

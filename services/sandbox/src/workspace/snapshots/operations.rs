@@ -65,7 +65,11 @@ pub async fn diff(
         vec![from.to_owned(), to_snapshot.clone(), lists.to_string(), (bytes_max + 1).to_string()];
     let mounts = vec![Mount::read(store.tree(), "/workspace"), Mount::read(store.snapshots(), INSIDE)];
     let task = store.task(DIFF, arguments, mounts);
-    let output = root.shared.helpers.run(task, lists * 2 + bytes_max + 1 + 128).await?;
+    let output = root
+        .shared
+        .helpers
+        .run(task, lists * 2 + differences::LEFT_OUT_BYTES_MAX + bytes_max + 1 + 128)
+        .await?;
     let output = check_exit(output, "the snapshots could not be compared")?;
     let broken = || refused(Code::Internal, "the snapshots could not be compared", &output.stderr);
     let (files, truncated) = differences::read(&output.stdout, lists, bytes_max).ok_or_else(broken)?;

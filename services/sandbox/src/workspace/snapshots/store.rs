@@ -17,6 +17,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// Larger untracked files are not in a snapshot; bytes. OpenCode's limit: such files are data.
 const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
+/// Larger files are not in a snapshot although their repository tracks them; bytes. To read one of this size takes git a second.
+const SNAPSHOT_TRACKED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Paths of such files that the response names.
 const SNAPSHOT_LEFT_OUT_NAMED_MAX: usize = 20;
 /// How long a snapshot is kept after it was last returned; milliseconds. OpenCode's seven days.
@@ -47,7 +49,7 @@ const MS_PER_MINUTE: u64 = 60_000;
 pub(super) struct Snapshot {
     /// Its name.
     pub(super) snapshot: String,
-    /// Untracked files that are too large.
+    /// Files that are too large.
     pub(super) left_out: u32,
     /// The first of them.
     pub(super) left_out_paths: Vec<String>,
@@ -78,7 +80,13 @@ impl<'a> SnapshotStore<'a> {
 
     pub(super) fn task(&self, script: &'static str, arguments: Vec<String>, mounts: Vec<Mount>) -> Task {
         let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
-        Task { script, arguments, mounts, queue: Queue::Quick, ..Task::new(self.uid(), time_limit) }
+        Task {
+            script,
+            arguments,
+            mounts,
+            queue: Queue::Quick,
+            ..Task::new(self.root.key.tenant, self.uid(), time_limit)
+        }
     }
 
     /// The caller holds the lock.
@@ -92,6 +100,7 @@ impl<'a> SnapshotStore<'a> {
             (SNAPSHOT_KEPT_MS / MS_PER_MINUTE).to_string(),
             (SNAPSHOT_SWEEP_MS / MS_PER_MINUTE).to_string(),
             SNAPSHOT_LEFT_OUT_NAMED_MAX.to_string(),
+            SNAPSHOT_TRACKED_BYTES_MAX.to_string(),
         ];
         let mounts = vec![Mount::read(self.tree(), "/workspace"), Mount::write(self.snapshots(), INSIDE)];
         let task = self.task(TRACK, arguments, mounts);

@@ -1,5 +1,5 @@
 # $1: object format  $2: bytes of an untracked file at most  $3: KiB of all snapshots at most  $4: minutes that a snapshot is
-# kept  $5: minutes between two removals of old ones  $6: paths to be named
+# kept  $5: minutes between two removals of old ones  $6: paths to be named  $7: bytes of a tracked file at most
 # Prints the snapshot and how many files are too large, then the first of those, each with a NUL.
 begin() {
   rm -rf $shadow
@@ -21,7 +21,7 @@ begin() {
 }
 
 sweep() {
-  find $shadow/refs/snapshots -type f -mmin "+$kept" -delete
+  find $shadow/refs/snapshots $shadow/left -type f -mmin "+$kept" -delete
   git prune --expire="$kept.minutes.ago"
   touch $shadow/swept
 }
@@ -39,6 +39,23 @@ enter() {
     break
   done < <(GIT_WORK_TREE=$PWD GIT_INDEX_FILE=/tmp/none git ls-files -z --others --exclude-standard)
   cd /workspace || exit 1
+}
+
+# Forgets tracked files that have grown too large: git would read all of them, also if they have no blocks. They are untracked from now on.
+forget_grown() {
+  git ls-files -z >/tmp/tracked
+  [ -s /tmp/tracked ] || return 0
+  find -files0-from /tmp/tracked -maxdepth 0 -type f -size "+${grown}c" -print0 >/tmp/grown 2>/dev/null
+  [ ! -s /tmp/grown ] || git update-index -z --force-remove --stdin </tmp/grown
+}
+
+# Keeps the names and sizes of the files that a snapshot leaves out, so that a comparison need not take them for removed.
+keep_left() {
+  if [ ! -s /tmp/large ]; then
+    rm -f "$shadow/left/$1"
+    return
+  fi
+  find -files0-from /tmp/large -maxdepth 0 -printf '%s %p\0' 2>/dev/null | head -z -n 200 >$shadow/given && mv -f $shadow/given "$shadow/left/$1"
 }
 
 # Collects untracked files: enters nested repositories level by level, and records large files.
@@ -72,14 +89,17 @@ add() {
 
 used() { du -sk $shadow/objects | cut -f1; }
 
-format=$1 large=$2 limit=$3 kept=$4 pause=$5 named=$6
+format=$1 large=$2 limit=$3 kept=$4 pause=$5 named=$6 grown=$7
 [ -e $shadow/ready ] || begin
 rm -f $shadow/*.lock
+mkdir -p $shadow/left
 # Usually nothing has changed since the last snapshot; one process checks that.
 last() {
   local tree
   [ -e $shadow/last ] && read -r tree <$shadow/last && [ -e "$shadow/refs/snapshots/$tree" ] || return 1
-  git ls-files -z --others --modified --exclude-standard >/tmp/changed 2>/dev/null && [ ! -s /tmp/changed ] || return 1
+  # Git reads a file whose time says nothing; one that has grown too large would take minutes.
+  timeout 10 git -c core.hooksPath=/dev/null -c core.fsmonitor=false ls-files -z --others --modified --exclude-standard >/tmp/changed 2>/dev/null &&
+    [ ! -s /tmp/changed ] || return 1
   touch "$shadow/refs/snapshots/$tree" && echo "$tree 0"
 }
 last && exit 0
@@ -88,6 +108,7 @@ bound
 [ -z "$(find $shadow/swept -mmin "+$pause")" ] || sweep
 # After a machine crash the index may be broken; without it git reads every file again.
 others 2>/dev/null || rm -f $GIT_INDEX_FILE
+forget_grown
 look
 add 2>/tmp/errors >&2
 ! grep -q 'No space left' /tmp/errors || exit 18
@@ -97,5 +118,6 @@ if [ ! -e "$shadow/refs/snapshots/$tree" ]; then
 fi
 echo "$tree" >$shadow/given && mv -f $shadow/given "$shadow/refs/snapshots/$tree" || exit 18
 cp "$shadow/refs/snapshots/$tree" $shadow/given && mv -f $shadow/given $shadow/last
+keep_left "$tree"
 echo "$tree $(tr -cd '\0' </tmp/large | wc -c)"
 head -z -n "$named" /tmp/large

@@ -149,7 +149,7 @@ async fn plan(ctx: &CallContext, change: Change) -> Result<Vec<Step>, ToolError>
         Change::Update { path, to, hunks } => {
             let file = load_text(ctx, &path).await?;
             let patch = FilePatch { path: file.path.clone(), before: file.text.clone(), hunks };
-            let change = ctx.deps.converter.patch(patch).await.map_err(|error| conversion_error(&error))?;
+            let change = ctx.converter().patch(patch).await.map_err(|error| conversion_error(&error))?;
             let change = change.map_err(nothing_done)?;
             match to.map(|to| absolute(&to)).filter(|to| *to != file.path) {
                 None => Ok(vec![Step {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// Compares two versions of a file for people. A comparison without a result says why instead: it must not undo or forbid the
 /// change.
 pub(super) async fn compare(ctx: &CallContext, versions: FileVersions) -> Diff {
-    ctx.deps.converter.diff(versions).await.unwrap_or_else(|error| {
+    ctx.converter().diff(versions).await.unwrap_or_else(|error| {
         tracing::warn!(error.code = error.code(), "two versions of a file were not compared: {error}");
         Diff { text: format!("# {}: {error}\n", error.code()), ..Diff::default() }
     })

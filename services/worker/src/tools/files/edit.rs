@@ -112,7 +112,7 @@ async fn plan(ctx: &CallContext, path: &str, edits: Vec<Edit>) -> Result<Plan, T
         .map_err(|_| ToolError::Model(format!("{path} is not UTF-8 text and cannot be edited")))?;
     let edits = edits.into_iter().map(to_request).collect();
     let edits = FileEdits { path: path.to_owned(), before, edits };
-    let change = ctx.deps.converter.edits(edits).await.map_err(|error| conversion_error(&error))?;
+    let change = ctx.converter().edits(edits).await.map_err(|error| conversion_error(&error))?;
     Ok(Plan { change: change.map_err(ToolError::Model)?, sha256: file.sha256 })
 }
 

@@ -1,4 +1,6 @@
 use super::*;
+use convert_client::converter::Converter;
+use domain::ids::TenantId;
 use serde_json::json;
 
 #[test]
@@ -28,6 +30,7 @@ fn unknown_tools_are_named_and_other_cases_forgiven() {
 async fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
     let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
     let converter = Converter::new(program);
+    let converter = converter.of(TenantId(uuid::Uuid::nil()));
     for (tool, input, want) in [
         (Tool::Bash, json!({}), "command"),
         (Tool::Bash, json!({"command": 7}), "/command"),
@@ -40,12 +43,12 @@ async fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
         ),
         (Tool::Edit, json!([]), "object"),
     ] {
-        match check(&converter, tool, &input).await {
+        match check(converter, tool, &input).await {
             Err(ToolError::Model(text)) => {
                 assert!(text.contains(want) && text.contains("nothing was done"), "{text}")
             }
             other => panic!("{input}: {other:?}"),
         }
     }
-    assert!(check(&converter, Tool::Bash, &json!({"command": "true"})).await.is_ok());
+    assert!(check(converter, Tool::Bash, &json!({"command": "true"})).await.is_ok());
 }

@@ -61,7 +61,8 @@ pub(in crate::turn) fn plan(
         agent: user.agent.clone(),
         ..begun.message
     };
-    let session = session.record.session().clone();
+    let (tenant, session) = (session.identity.tenant, session.record.session().clone());
     let plan = CallPlan { provider, model, request, session, purpose: Purpose::Step };
-    Ok(StepCall { plan, message, terms: AnswerTerms { permissions, structured, offered }, user })
+    let terms = AnswerTerms { tenant, permissions, structured, offered };
+    Ok(StepCall { plan, message, terms, user })
 }

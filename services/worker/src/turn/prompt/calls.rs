@@ -62,6 +62,6 @@ pub(in crate::turn) fn is_shell_step(session: &Session) -> bool {
 
 /// Whether a person must not run a shell command. The person who runs it thereby satisfies a rule that asks.
 pub(in crate::turn) async fn is_shell_denied(session: &Session, input: &Value) -> bool {
-    let subject = Subject::of(&session.deps.converter, Tool::Bash, input).await;
+    let subject = Subject::of(session.converter(), Tool::Bash, input).await;
     session.permissions.verdict(session.step_agent(), &subject) == Verdict::Deny
 }

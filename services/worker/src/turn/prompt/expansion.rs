@@ -150,7 +150,12 @@ async fn piece_text(
     };
     // A rule may name arguments, and arguments must not hide a command of the template.
     for command in [&shell.command, &shell.shown] {
-        let subject = Subject::of(&means.deps.converter, Tool::Bash, &json!({"command": command})).await;
+        let subject = Subject::of(
+            means.deps.converter.of(means.identity.tenant),
+            Tool::Bash,
+            &json!({"command": command}),
+        )
+        .await;
         if means.permissions.verdict(agent, &subject) == Verdict::Deny {
             return Ok(format!("(`{}` was not run: a rule denies it)", shell.shown));
         }

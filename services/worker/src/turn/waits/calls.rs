@@ -220,14 +220,14 @@ async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, Writ
 /// Whether these permissions allow a call without asking a person.
 async fn is_allowed(session: &Session, permissions: &Permissions, call: &LoopCall) -> bool {
     let Ok(tool) = registry::find(&call.tool.tool) else { return false };
-    let subject = Subject::of(&session.deps.converter, tool, call.tool.state.input()).await;
+    let subject = Subject::of(session.converter(), tool, call.tool.state.input()).await;
     permissions.verdict(session.step_agent(), &subject) == Verdict::Allow
 }
 
 /// The tool of a call whose arguments match its schema.
 async fn checked(session: &Session, call: &LoopCall) -> Result<Tool, ToolError> {
     let tool = registry::find(&call.tool.tool).map_err(ToolError::Model)?;
-    registry::check(&session.deps.converter, tool, call.tool.state.input()).await?;
+    registry::check(session.converter(), tool, call.tool.state.input()).await?;
     Ok(tool)
 }
 

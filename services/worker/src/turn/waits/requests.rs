@@ -50,7 +50,7 @@ pub(super) async fn request(session: &Session, call: &LoopCall) -> Request {
         (Id::Question(_) | Id::Permission(_), Ok(_) | Err(_)) => {
             let used = match registry::find(&call.tool.tool) {
                 Ok(tool) => {
-                    let subject = Subject::of(&session.deps.converter, tool, input).await;
+                    let subject = Subject::of(session.converter(), tool, input).await;
                     session.permissions.use_to_ask(session.step_agent(), &subject)
                 }
                 Err(_) => None,

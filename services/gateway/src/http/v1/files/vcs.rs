@@ -146,7 +146,8 @@ mod tests {
         let gone = "diff --git a/b b/b\ndeleted file mode 100644\nindex 1..0\n";
         let stat = |path: &str| FileStat { path: path.to_owned(), additions: 1, deletions: 0 };
         let files = vec![stat("a"), stat("b"), stat("cut")];
-        let diff = WorkspaceDiff { patch: format!("{added}{gone}"), files, truncated: true };
+        let diff =
+            WorkspaceDiff { patch: format!("{added}{gone}"), files, truncated: true, left_out: vec![] };
         let found: Vec<_> = changes(&diff).map(|it| (&*it.stat.path, it.patch, it.status)).collect();
         assert_eq!(found, [("a", added, "added"), ("b", gone, "deleted"), ("cut", "", "modified")]);
     }

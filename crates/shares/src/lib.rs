@@ -1,5 +1,5 @@
-//! Permits for scarce work that several tenants share. One of them cannot take all permits, and those that wait stand behind a few of each
-//! other tenant, however many each of them has.
+//! Permits for scarce work of one process that several tenants share. One of them cannot take all permits, and those that wait stand behind a
+//! few of each other tenant, however many each of them has.
 
 use std::{
     collections::HashMap,
@@ -16,6 +16,7 @@ use tokio::{
 #[derive(Debug)]
 pub struct Shares<K> {
     all: Arc<Semaphore>,
+    all_max: u32,
     each_max: usize,
     holders: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
@@ -27,7 +28,7 @@ pub struct Share {
     _all: OwnedSemaphorePermit,
 }
 
-/// No permit became free in time.
+/// Why a call waits for a permit, or why none became free in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Busy {
     /// The holder itself has all permits that one may have.
@@ -38,8 +39,14 @@ pub enum Busy {
 
 impl<K: Eq + Hash> Shares<K> {
     /// `all` permits, of which one holder gets at most `each_max`.
-    pub fn new(all: usize, each_max: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), each_max, holders: Mutex::default() }
+    pub fn new(all: u32, each_max: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(all as usize));
+        Self { all: permits, all_max: all, each_max, holders: Mutex::default() }
+    }
+
+    /// `all` permits, of which one holder gets three quarters: enough for a tenant alone, and others find room.
+    pub fn three_quarters(all: u32) -> Self {
+        Self::new(all, three_quarters(all) as usize)
     }
 
     /// Waits for a permit, at most for `wait`.
@@ -49,7 +56,26 @@ impl<K: Eq + Hash> Shares<K> {
     ///
     /// Cancel-safe: a call that is dropped leaves its place to others.
     pub async fn acquire(&self, key: K, wait: Duration) -> Result<Share, Busy> {
-        self.acquire_many(key, 1, wait).await
+        self.acquire_after(key, wait, |_| {}).await
+    }
+
+    /// The same; `note` is called before each wait, with its reason, so that the caller can make somebody give a permit back.
+    ///
+    /// # Errors
+    /// Those of [`Shares::acquire`].
+    ///
+    /// Cancel-safe.
+    pub async fn acquire_after(
+        &self,
+        key: K,
+        wait: Duration,
+        mut note: impl FnMut(Busy),
+    ) -> Result<Share, Busy> {
+        let deadline = Instant::now() + wait;
+        // A call holds its own permit while it waits for one of all, so a holder has at most `each_max` calls in that queue.
+        let own = take(self.holder(key), deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
+        let all = take(Arc::clone(&self.all), deadline, || note(Busy::All)).await.ok_or(Busy::All)?;
+        Ok(Share { _own: own, _all: all })
     }
 
     /// Waits for `count` permits at once, at most for `wait`; for all that one holder may have, if `count` is more.
@@ -61,12 +87,17 @@ impl<K: Eq + Hash> Shares<K> {
     pub async fn acquire_many(&self, key: K, count: usize, wait: Duration) -> Result<Share, Busy> {
         let deadline = Instant::now() + wait;
         let count = u32::try_from(count.min(self.each_max)).unwrap_or(u32::MAX);
-        // A call holds its own permits while it waits for some of all, so the calls of a holder wait for at most `each_max` permits there.
         let own = timeout_at(deadline, self.holder(key).acquire_many_owned(count)).await;
         let own = own.ok().and_then(Result::ok).ok_or(Busy::Own)?;
         let all = timeout_at(deadline, Arc::clone(&self.all).acquire_many_owned(count)).await;
         let all = all.ok().and_then(Result::ok).ok_or(Busy::All)?;
         Ok(Share { _own: own, _all: all })
+    }
+
+    /// Waits until no permit is held.
+    pub async fn all_free(&self) {
+        // The semaphore is never closed.
+        drop(self.all.acquire_many(self.all_max).await);
     }
 
     /// The permits of one holder. They live as long as a call holds one or waits for one.
@@ -83,6 +114,24 @@ impl<K: Eq + Hash> Shares<K> {
         holders.insert(key, Arc::downgrade(&permits));
         permits
     }
+}
+
+/// Takes a permit, at the latest at the deadline; `note` is called if it must wait.
+async fn take(
+    permits: Arc<Semaphore>,
+    deadline: Instant,
+    note: impl FnOnce(),
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
+        return Some(permit);
+    }
+    note();
+    timeout_at(deadline, permits.acquire_owned()).await.ok()?.ok()
+}
+
+/// Three quarters of what all have, and at least one.
+pub fn three_quarters(all: u32) -> u32 {
+    (all / 4 * 3 + all % 4 * 3 / 4).max(1)
 }
 
 #[cfg(test)]
@@ -117,6 +166,23 @@ mod tests {
         // Nobody waits for more permits than there can be.
         assert!(shares.acquire_many("greedy", 1_000, LONG).now_or_never().unwrap().is_ok());
         drop(other);
+    }
+
+    #[tokio::test]
+    async fn a_call_says_why_it_waits() {
+        let shares = Shares::three_quarters(4);
+        let held = join_all((0..2).map(|_| shares.acquire("greedy", LONG))).await;
+        let mut notes = vec![];
+        let third = shares.acquire_after("greedy", LONG, |reason| notes.push(reason)).await;
+        let fourth = shares.acquire_after("greedy", Duration::ZERO, |reason| notes.push(reason)).await;
+        let other = shares.acquire("other", LONG).await;
+        let last = shares.acquire_after("third", Duration::ZERO, |reason| notes.push(reason)).await;
+        assert_eq!((fourth.map(drop), last.map(drop)), (Err(Busy::Own), Err(Busy::All)));
+        assert_eq!(notes, [Busy::Own, Busy::All]);
+        assert!(shares.all_free().now_or_never().is_none());
+        drop((held, third, other));
+        assert!(shares.all_free().now_or_never().is_some());
+        assert_eq!([1, 2, 3, 4, 7, 256, u32::MAX].map(three_quarters), [1, 1, 2, 3, 5, 192, 3_221_225_471]);
     }
 
     #[tokio::test]

@@ -1,0 +1,157 @@
+//! The process of a sandbox or helper, from its start to its end. A task owns it with its control group, so that nothing of it stays
+//! behind, however the caller leaves.
+
+use super::cgroup::Group;
+use chassis::tasks::Tasks;
+use shares::Share;
+use std::{io, sync::Arc};
+use tokio::{
+    process::{Child, ChildStderr, ChildStdout, Command},
+    sync::{mpsc, oneshot, watch},
+};
+use tokio_util::sync::CancellationToken;
+
+/// A command that the launcher thread spawns.
+pub(super) struct SpawnJob {
+    pub(super) command: Command,
+    pub(super) reply: oneshot::Sender<io::Result<Child>>,
+}
+
+/// A started sandbox. Dropping it kills it with everything inside.
+#[derive(Debug)]
+pub struct SandboxProcess {
+    /// What bubblewrap and a helper print, until the caller takes it.
+    pub stdout: Option<ChildStdout>,
+    /// The errors of bubblewrap and of a helper, until the caller takes it.
+    pub stderr: Option<ChildStderr>,
+    /// Bubblewrap.
+    pub pid: Option<u32>,
+    /// Its control group, which may be gone already.
+    pub group: Option<Arc<Group>>,
+    stop: CancellationToken,
+    end: watch::Receiver<Option<ProcessEnd>>,
+}
+
+/// The end of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessEnd {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+}
+
+/// The start of a process.
+pub(super) struct ProcessStart {
+    pub(super) command: Command,
+    pub(super) group: Option<Group>,
+    /// Given back when the process is gone.
+    pub(super) share: Option<Share>,
+}
+
+impl ProcessStart {
+    /// Has the launcher thread start the process.
+    ///
+    /// # Errors
+    /// Those of fork.
+    ///
+    /// Dropped midway: the process is killed if it was started.
+    pub(super) async fn run(
+        self,
+        starts: mpsc::Sender<SpawnJob>,
+        tasks: &Tasks,
+    ) -> io::Result<SandboxProcess> {
+        let (stop, (started, start), (ended, end)) =
+            (CancellationToken::new(), oneshot::channel(), watch::channel(None));
+        let Self { command, group, share } = self;
+        let group = group.map(Arc::new);
+        let owner = Owner { group: group.clone(), _share: share, stop: stop.clone() };
+        tasks.spawn("sandbox process", async move { owner.run(command, starts, started, ended).await });
+        // Before the first await: from now on, leaving stops the process.
+        let mut process = SandboxProcess { stdout: None, stderr: None, pid: None, group, stop, end };
+        let pipes = start.await.unwrap_or_else(|_| Err(io::Error::other("the launcher has ended")))?;
+        (process.stdout, process.stderr, process.pid) = (pipes.stdout, pipes.stderr, pipes.pid);
+        Ok(process)
+    }
+}
+
+struct Pipes {
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    pid: Option<u32>,
+}
+
+impl SandboxProcess {
+    /// Kills it with everything inside.
+    pub fn kill(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits until it is gone with its control group, and what it held is given back. Cancel-safe.
+    pub async fn wait(&mut self) -> ProcessEnd {
+        // A task that ended without a word panicked.
+        self.end
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|end| *end)
+            .unwrap_or(ProcessEnd { code: None })
+    }
+}
+
+impl Drop for SandboxProcess {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// The task that owns a process.
+struct Owner {
+    group: Option<Arc<Group>>,
+    _share: Option<Share>,
+    stop: CancellationToken,
+}
+
+impl Owner {
+    async fn run(
+        self,
+        command: Command,
+        starts: mpsc::Sender<SpawnJob>,
+        started: oneshot::Sender<io::Result<Pipes>>,
+        ended: watch::Sender<Option<ProcessEnd>>,
+    ) {
+        let code = match spawn(command, starts).await {
+            Ok(mut child) => {
+                let (stdout, stderr, pid) = (child.stdout.take(), child.stderr.take(), child.id());
+                // If the caller has left, the token is cancelled.
+                drop(started.send(Ok(Pipes { stdout, stderr, pid })));
+                self.watch(child).await
+            }
+            Err(error) => {
+                drop(started.send(Err(error)));
+                None
+            }
+        };
+        if let Some(group) = &self.group {
+            group.remove().await;
+        }
+        drop(self);
+        ended.send_replace(Some(ProcessEnd { code }));
+    }
+
+    async fn watch(&self, mut child: Child) -> Option<i32> {
+        let status = tokio::select! {
+            status = child.wait() => status,
+            () = self.stop.cancelled() => {
+                drop(child.start_kill());
+                child.wait().await
+            }
+        };
+        status.ok().and_then(|status| status.code())
+    }
+}
+
+async fn spawn(command: Command, starts: mpsc::Sender<SpawnJob>) -> io::Result<Child> {
+    let gone = || io::Error::other("the launcher has ended");
+    let (reply, started) = oneshot::channel();
+    starts.send(SpawnJob { command, reply }).await.map_err(|_| gone())?;
+    started.await.map_err(|_| gone())?
+}

@@ -1,0 +1,214 @@
+//! The places of sandboxes on this machine, which tenants share. While a call waits for a place, an idle sandbox is ended: one of the same
+//! tenant if the tenant has all places that one may have, otherwise the one that has been idle for longest.
+
+use domain::ids::TenantId;
+use shares::{Busy, Share, Shares};
+use std::{
+    future,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::sync::oneshot;
+
+/// The places of sandboxes.
+#[derive(Debug)]
+pub struct Places {
+    shares: Shares<TenantId>,
+    market: Mutex<Market>,
+}
+
+/// The calls that wait, and the sandboxes that could end for them.
+#[derive(Debug, Default)]
+struct Market {
+    next: u64,
+    /// Those that wait, oldest first.
+    orders: Vec<Order>,
+    /// Sandboxes that are idle, and that no order has chosen; idle for longest first.
+    offers: Vec<IdleSandbox>,
+}
+
+#[derive(Debug)]
+struct Order {
+    id: u64,
+    tenant: TenantId,
+    reason: Busy,
+    /// Whether a sandbox was chosen for it.
+    is_served: bool,
+}
+
+#[derive(Debug)]
+struct IdleSandbox {
+    id: u64,
+    tenant: TenantId,
+    /// Gets the order.
+    chosen: oneshot::Sender<u64>,
+}
+
+/// An idle sandbox that may be ended. Dropped, it is not: another one is chosen if this one was.
+#[derive(Debug)]
+pub struct Offer<'a> {
+    places: &'a Places,
+    id: u64,
+    chosen: oneshot::Receiver<u64>,
+    order: Option<u64>,
+}
+
+/// Withdraws an order.
+struct Withdrawal<'a> {
+    places: &'a Places,
+    order: u64,
+}
+
+impl Places {
+    /// `all` places, of which one tenant gets three quarters.
+    pub fn new(all: u32) -> Self {
+        Self { shares: Shares::three_quarters(all), market: Mutex::default() }
+    }
+
+    /// Waits for a place, at most for `wait`.
+    ///
+    /// # Errors
+    /// `Busy`, by who has the places.
+    ///
+    /// Cancel-safe.
+    pub async fn take(&self, tenant: TenantId, wait: Duration) -> Result<Share, Busy> {
+        // The next reason replaces the order for the one before.
+        let mut _order = None;
+        let share = self.shares.acquire_after(tenant, wait, |reason| {
+            metrics::counter!("flotilla_sandbox_crowded_total").increment(1);
+            _order = Some(self.order(tenant, reason));
+        });
+        share.await
+    }
+
+    /// Offers the place of a sandbox that is idle from now on.
+    pub fn offer(&self, tenant: TenantId) -> Offer<'_> {
+        let (chosen, order) = oneshot::channel();
+        let mut market = self.lock();
+        let id = market.id();
+        market.offers.push(IdleSandbox { id, tenant, chosen });
+        market.serve();
+        Offer { places: self, id, chosen: order, order: None }
+    }
+
+    /// Waits until no sandbox has a place.
+    pub async fn all_free(&self) {
+        self.shares.all_free().await;
+    }
+
+    fn order(&self, tenant: TenantId, reason: Busy) -> Withdrawal<'_> {
+        let mut market = self.lock();
+        let id = market.id();
+        market.orders.push(Order { id, tenant, reason, is_served: false });
+        market.serve();
+        Withdrawal { places: self, order: id }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Market> {
+        self.market.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Market {
+    fn id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Chooses a sandbox for each order that has none.
+    fn serve(&mut self) {
+        for order in self.orders.iter_mut().filter(|order| !order.is_served) {
+            let fits = |idle: &IdleSandbox| order.reason == Busy::All || idle.tenant == order.tenant;
+            let Some(at) = self.offers.iter().position(fits) else { continue };
+            order.is_served = true;
+            // If the sandbox is about to leave, its offer passes the order on.
+            self.offers.remove(at).chosen.send(order.id).ok();
+        }
+    }
+}
+
+impl Offer<'_> {
+    /// Waits until the sandbox must end.
+    pub async fn chosen(&mut self) {
+        match (&mut self.chosen).await {
+            Ok(order) => self.order = Some(order),
+            // The market keeps the other end as long as this one.
+            Err(_) => future::pending().await,
+        }
+    }
+
+    /// Gives the place: the sandbox ends.
+    pub fn accept(mut self) {
+        self.order = None;
+        // An order that chose it in this moment gets its place.
+        self.chosen.close();
+        self.chosen.try_recv().ok();
+    }
+}
+
+impl Drop for Offer<'_> {
+    fn drop(&mut self) {
+        let places = self.places;
+        let mut market = places.lock();
+        let order = self.order.or_else(|| self.chosen.try_recv().ok());
+        market.offers.retain(|idle| idle.id != self.id);
+        if let Some(order) = market.orders.iter_mut().find(|other| Some(other.id) == order) {
+            order.is_served = false;
+            market.serve();
+        }
+    }
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        self.places.lock().orders.retain(|order| order.id != self.order);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use futures::FutureExt as _;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    fn tenant() -> TenantId {
+        TenantId(uuid::Uuid::now_v7())
+    }
+
+    #[tokio::test]
+    async fn a_tenant_with_all_its_places_ends_its_own_idle_sandbox() {
+        let (places, greedy, other) = (Places::new(4), tenant(), tenant());
+        let mut held: Vec<_> =
+            (0..3).map(|_| places.take(greedy, LONG).now_or_never().unwrap().unwrap()).collect();
+        assert_eq!(places.take(greedy, Duration::ZERO).await.map(drop), Err(Busy::Own));
+        let (mut longest, mut own) = (places.offer(other), places.offer(greedy));
+        assert!(own.chosen().now_or_never().is_none(), "the call before has given up");
+        let mut waiting = Box::pin(places.take(greedy, LONG));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(longest.chosen().now_or_never().is_none());
+        own.chosen().await;
+        own.accept();
+        held.pop();
+        assert!(waiting.now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_machine_without_places_ends_the_sandbox_that_is_idle_for_longest() {
+        let (places, first, second) = (Places::new(2), tenant(), tenant());
+        let held = [first, second].map(|tenant| places.take(tenant, LONG).now_or_never().unwrap().unwrap());
+        let mut waiting = Box::pin(places.take(tenant(), LONG));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        // It waits for the next sandbox that becomes idle. A call that enters that one in this moment passes the order on.
+        let longest = places.offer(second);
+        let mut next = places.offer(first);
+        assert!(next.chosen().now_or_never().is_none());
+        drop(longest);
+        next.chosen().now_or_never().expect("the order was passed on");
+        next.accept();
+        drop(held);
+        assert!(waiting.now_or_never().unwrap().is_ok());
+        assert!(places.lock().orders.is_empty() && places.lock().offers.is_empty());
+    }
+}

@@ -1,0 +1,119 @@
+//! The tokens of callers. Each caller may have its own under its name, and two while one replaces the other.
+
+use chassis::secret::{Secret, constant_time_eq};
+use std::collections::BTreeMap;
+
+/// Bytes of a token: fewer can be guessed.
+const TOKEN_BYTES_MIN: usize = 16;
+/// Tokens of one name: the one that is replaced, and its successor.
+const TOKENS_OF_NAME_MAX: usize = 2;
+/// The name of the token without a name.
+const ANY: &str = "any";
+
+/// The tokens that callers may present.
+#[derive(Debug, Clone, Default)]
+pub struct Tokens(Vec<NamedToken>);
+
+#[derive(Debug, Clone)]
+struct NamedToken {
+    /// For metrics: the name, and which of its tokens.
+    label: String,
+    token: Secret<String>,
+}
+
+impl Tokens {
+    /// Reads a token for any caller and those by name, each `name:token`. Returns them with every problem of them; a problem never shows a
+    /// token.
+    pub fn read(any: Option<&Secret<String>>, named: &[Secret<String>]) -> (Self, Vec<String>) {
+        let (mut tokens, mut problems, mut counts) = (vec![], vec![], BTreeMap::<&str, usize>::new());
+        for (at, text) in named.iter().enumerate() {
+            let is_name = |name: &str| {
+                !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            };
+            let Some((name, token)) = text.expose().split_once(':').filter(|(name, _)| is_name(name)) else {
+                problems
+                    .push(format!("FLOTILLA_SANDBOX_TOKENS must be name:token,…; number {} is not", at + 1));
+                continue;
+            };
+            let count = counts.entry(name).or_default();
+            *count += 1;
+            if *count > TOKENS_OF_NAME_MAX {
+                problems.push(format!(
+                    "FLOTILLA_SANDBOX_TOKENS has more than {TOKENS_OF_NAME_MAX} tokens of {name}"
+                ));
+            }
+            if token.len() < TOKEN_BYTES_MIN {
+                problems.push(format!("the token of {name} must have at least {TOKEN_BYTES_MIN} bytes"));
+            }
+            let label = if *count == 1 { name.to_owned() } else { format!("{name}-{count}") };
+            tokens.push(NamedToken { label, token: Secret::new(token.to_owned()) });
+        }
+        if let Some(token) = any {
+            if token.expose().len() < TOKEN_BYTES_MIN {
+                problems.push(format!("FLOTILLA_SANDBOX_TOKEN must have at least {TOKEN_BYTES_MIN} bytes"));
+            }
+            tokens.push(NamedToken { label: ANY.to_owned(), token: token.clone() });
+        }
+        if any.is_none() && named.is_empty() {
+            problems.push("set FLOTILLA_SANDBOX_TOKENS or FLOTILLA_SANDBOX_TOKEN".to_owned());
+        }
+        (Self(tokens), problems)
+    }
+
+    /// Finds the label of a token. The time does not depend on which one it is.
+    pub fn find(&self, token: &str) -> Option<&str> {
+        let mut found = None;
+        for known in &self.0 {
+            if constant_time_eq(token.as_bytes(), known.token.expose().as_bytes()) {
+                found = Some(known.label.as_str());
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    fn read(any: Option<&str>, named: &[&str]) -> (Tokens, Vec<String>) {
+        let secret = |text: &str| Secret::new(text.to_owned());
+        let named: Vec<_> = named.iter().map(|text| secret(text)).collect();
+        Tokens::read(any.map(secret).as_ref(), &named)
+    }
+
+    #[test]
+    fn each_caller_has_its_token_and_two_while_one_is_replaced() {
+        let named = ["gateway:aaaaaaaaaaaaaaaa", "worker:bbbb:bbbbbbbbbbbb", "worker:cccccccccccccccc"];
+        let (tokens, problems) = read(Some("dddddddddddddddd"), &named);
+        assert_eq!(problems, Vec::<String>::new());
+        for (token, want) in [
+            ("aaaaaaaaaaaaaaaa", Some("gateway")),
+            ("bbbb:bbbbbbbbbbbb", Some("worker")),
+            ("cccccccccccccccc", Some("worker-2")),
+            ("dddddddddddddddd", Some("any")),
+            ("gateway:aaaaaaaaaaaaaaaa", None),
+            ("aaaaaaaaaaaaaaa", None),
+            ("", None),
+        ] {
+            assert_eq!(tokens.find(token), want, "{token}");
+        }
+    }
+
+    #[test]
+    fn wrong_tokens_are_named_and_not_shown() {
+        let three = ["w:aaaaaaaaaaaaaaaa", "w:bbbbbbbbbbbbbbbb", "w:cccccccccccccccc"];
+        for (any, named, want) in [
+            (None, &[][..], "set FLOTILLA_SANDBOX_TOKENS"),
+            (Some("short"), &[], "at least 16 bytes"),
+            (None, &["secretsecretsecret"], "number 1 is not"),
+            (None, &[":secretsecretsecret"], "number 1 is not"),
+            (None, &["worker:secret"], "the token of worker"),
+            (None, &three, "more than 2 tokens of w"),
+        ] {
+            let problems = read(any, named).1.join("\n");
+            assert!(problems.contains(want) && !problems.contains("secret"), "{problems}");
+        }
+    }
+}

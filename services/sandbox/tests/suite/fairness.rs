@@ -1,0 +1,273 @@
+//! What the tenants of one machine share: helpers, sandboxes, and the calls of callers that have left. A helper that must hang
+//! without work clones from a server that says nothing, or reads a pipe in place of a file of git.
+
+use crate::{
+    changes::{diff, export},
+    harness::{Machine, Session, code, directory, fresh, repository},
+};
+use futures::FutureExt as _;
+use rpc::v1::{self, FileStatus, WorkspaceHeader};
+use std::{fs::File, io::Write as _, path::Path, time::Duration};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+    time::timeout,
+};
+use tonic::Status;
+
+/// Far longer than anything here takes on a busy machine, and far shorter than a helper may take.
+const SOON: Duration = Duration::from_secs(30);
+/// A git server that accepts connections and says nothing.
+struct SilentServer(TcpListener);
+
+impl SilentServer {
+    async fn start() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").await.unwrap())
+    }
+
+    /// Begins to open a workspace from it.
+    fn open(&self, session: Session) -> JoinHandle<Result<v1::OpenWorkspaceResponse, Status>> {
+        let url = format!("https://127.0.0.1:{}/r.git", self.0.local_addr().unwrap().port());
+        tokio::spawn(async move { session.open_url(&url).await })
+    }
+
+    /// The connection of the next clone.
+    async fn accept(&self) -> TcpStream {
+        timeout(SOON, self.0.accept()).await.expect("a clone begins").unwrap().0
+    }
+}
+
+/// Waits until the clone behind a connection has ended.
+async fn ended(mut clone: TcpStream) {
+    let read = async { clone.read_to_end(&mut Vec::new()).await.ok() };
+    timeout(SOON, read).await.expect("the clone ends");
+}
+
+/// Control groups of this process's sandboxes and helpers.
+fn groups() -> usize {
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (place, kind) = (fields.next()?, fields.next()?);
+        kind.starts_with("cgroup").then(|| place.to_owned())
+    });
+    let prefix = format!("flotilla-{}-", std::process::id());
+    let names = mounts.flat_map(|mount| {
+        let inside = own.lines().filter_map(|line| line.rsplit(':').next());
+        let directories =
+            inside.map(|path| format!("{mount}{path}")).collect::<std::collections::BTreeSet<_>>();
+        directories.into_iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten()
+    });
+    names.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count()
+}
+
+/// A pipe in place of a file that git reads: the helper that reads it hangs.
+struct Trap(File);
+
+impl Trap {
+    /// Waits until a helper reads the pipe that the session has laid.
+    async fn sprung(pipe: &Path) -> Self {
+        let pipe = pipe.to_owned();
+        let open = tokio::task::spawn_blocking(move || File::options().write(true).open(pipe).unwrap());
+        Self(timeout(SOON, open).await.expect("a helper reads the pipe").unwrap())
+    }
+
+    /// Waits until no process reads the pipe.
+    async fn left(mut self) {
+        let read = async {
+            // The reader passes over empty lines.
+            while self.0.write(b"\n").is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), read).await.expect("the helper ends");
+    }
+}
+
+/// Makes every diff and every export of a session hang.
+async fn lay_trap(directory: &tempfile::TempDir, session: &Session) -> std::path::PathBuf {
+    session.sh("rm -f .git/objects/info/alternates; mkfifo .git/objects/info/alternates").await;
+    session.place(directory, "ws").join("tree/.git/objects/info/alternates")
+}
+
+#[tokio::test]
+async fn one_tenant_leaves_helpers_to_others() {
+    let (directory, server) = (directory(), SilentServer::start().await);
+    let machine =
+        Machine::start_with(directory.path(), &["--git-private-networks", "--helper-wait-ms", "500"]).await;
+    let greedy = machine.session().tenant;
+    let another = || Session { tenant: greedy.clone(), ..machine.session() };
+    let mut clones: Vec<_> = (0..8).map(|_| server.open(another())).collect();
+    let mut running = vec![server.accept().await, server.accept().await, server.accept().await];
+    // Helpers of both kinds run for others at once.
+    let other = async {
+        let session = machine.empty_session().await;
+        session.sh("echo x > x").await;
+        session.snapshot().await;
+        diff(&session, 0).await.unwrap()
+    };
+    assert_eq!(timeout(SOON, other).await.expect("no helper of another tenant waits").files.len(), 1);
+    assert!(server.0.accept().now_or_never().is_none(), "the others of the greedy tenant wait");
+    for _ in 0..5 {
+        let (refused, _, rest) = futures::future::select_all(clones).await;
+        let status = refused.unwrap().unwrap_err();
+        assert_eq!(
+            (status.code(), code::<()>(Err(status))),
+            (tonic::Code::Unavailable, "helpers_busy".to_owned())
+        );
+        clones = rest;
+    }
+    // Callers that leave end their clones, and give their share back.
+    clones.iter().for_each(JoinHandle::abort);
+    for clone in running.drain(..) {
+        ended(clone).await;
+    }
+    // Another attempt finds nothing of the clone that was killed.
+    let session = another();
+    let clone = server.open(session.clone());
+    let running_clone = server.accept().await;
+    clone.abort();
+    assert!(session.open(WorkspaceHeader::default(), vec![]).await.unwrap().created);
+    ended(running_clone).await;
+    let next: Vec<_> = (0..3).map(|_| server.open(another())).collect();
+    for _ in 0..3 {
+        running.push(server.accept().await);
+    }
+    next.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn one_tenant_leaves_sandboxes_to_others() {
+    let directory = directory();
+    let machine = Machine::start_with(directory.path(), &["--live-max", "4"]).await;
+    let other = machine.empty_session().await;
+    let background = "touch held; (setsid flock held bash -c 'touch ready; sleep 1000' > /dev/null 2>&1 &); \
+                      until [ -e ready ]; do sleep 0.02; done";
+    other.sh(background).await;
+    let first = machine.empty_session().await;
+    let second = machine.empty_session_of(&first.tenant).await;
+    let (third, fourth) =
+        (machine.empty_session_of(&first.tenant).await, machine.empty_session_of(&first.tenant).await);
+    assert!(first.start(first.command("busy", "sleep 600")).await.unwrap());
+    assert!(second.start(second.command("busy", "sleep 600")).await.unwrap());
+    third.sh("true").await;
+    // The sandbox of the other tenant has been idle for longer, but the greedy tenant must end its own.
+    assert_eq!(fourth.sh("echo instead").await, "instead");
+    assert_eq!(other.sh("flock --nonblock held true || echo held").await, "held");
+    assert!(fourth.start(fourth.command("busy", "sleep 600")).await.unwrap());
+    let mut waiting = Box::pin(third.start(third.command("late", "true")));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert_eq!(other.sh("echo here").await, "here");
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert!(second.kill_all().await.unwrap());
+    assert!(timeout(SOON, waiting).await.expect("it gets the place").unwrap());
+}
+
+#[tokio::test]
+async fn a_read_ends_with_its_caller_and_an_effect_goes_on() {
+    let (directory, machine, session) = fresh(&[]).await;
+    let before = groups();
+    let pipe = lay_trap(&directory, &session).await;
+    let held = groups();
+    let call = tokio::spawn({
+        let session = session.clone();
+        async move { diff(&session, 0).await }
+    });
+    let trap = Trap::sprung(&pipe).await;
+    assert!(groups() > held || held == 0);
+    call.abort();
+    trap.left().await;
+
+    let call = tokio::spawn({
+        let session = session.clone();
+        async move { export(&session).await }
+    });
+    let trap = Trap::sprung(&pipe).await;
+    call.abort();
+    trap.left().await;
+    let no_helper_is_left = async {
+        while groups() > held {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, no_helper_is_left).await.expect("the control groups of the helpers are removed");
+    assert_eq!(std::fs::read_dir(directory.path().join("data/scratch")).unwrap().count(), 0);
+
+    // A caller that leaves while its command starts.
+    let other = machine.empty_session().await;
+    let execs = other.place(&directory, "execs");
+    let start = tokio::spawn({
+        let (other, command) = (other.clone(), other.command("e", "echo done"));
+        async move { other.start(command).await }
+    });
+    let entered = async {
+        while std::fs::read_dir(&execs).map_or(true, |mut entries| entries.next().is_none()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, entered).await.expect("the command is entered");
+    start.abort();
+    let follow = async {
+        loop {
+            match other.attach("e", 0).await {
+                Ok(outcome) => return outcome.output,
+                Err(status) if code::<()>(Err(status.clone())) == "exec_unknown" => {
+                    tokio::task::yield_now().await;
+                }
+                Err(status) => panic!("{status:?}"),
+            }
+        }
+    };
+    assert_eq!(timeout(SOON, follow).await.expect("the command runs"), "done\n");
+    session.release().await.unwrap();
+    other.release().await.unwrap();
+    assert_eq!(groups(), before);
+}
+
+/// A file of 8 GiB without blocks: to read it takes a minute.
+#[tokio::test]
+async fn files_that_grew_too_large_are_left_out_and_named() {
+    let directory = directory();
+    let path = repository(directory.path());
+    let root = directory.path().to_str().unwrap().to_owned();
+    let machine =
+        Machine::start_with(directory.path(), &["--file-roots", &root, "--disk-bytes", "17179869184"]).await;
+    let session = machine.session();
+    session
+        .open(WorkspaceHeader { git_url: format!("file://{}", path.display()), ..Default::default() }, vec![])
+        .await
+        .unwrap();
+    let first = session.snapshot().await;
+    session.sh("truncate -s 8G README.md; truncate -s 8G new; echo more >> .gitignore").await;
+    let tracked = timeout(SOON, session.track()).await.expect("the snapshot ends in time").unwrap();
+    assert_eq!(
+        (tracked.left_out, &tracked.left_out_paths[..]),
+        (2, &["README.md".to_owned(), "new".to_owned()][..])
+    );
+    let changes = session.compare(&first, &tracked.snapshot, 0).await.unwrap();
+    let patches: Vec<_> =
+        changes.files.iter().map(|file| (&*file.path, file.status(), &*file.patch)).collect();
+    assert_eq!((patches.len(), patches[0].0), (2, ".gitignore"));
+    assert_eq!(patches[1], ("README.md", FileStatus::Modified, "left out: README.md, 8.0 GiB\n"));
+    let changes = timeout(SOON, diff(&session, 0)).await.expect("the diff ends in time").unwrap();
+    assert_eq!(changes.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), [".gitignore"]);
+    assert_eq!(changes.left_out, ["README.md, 8.0 GiB", "new, 8.0 GiB"]);
+    let refused = timeout(SOON, export(&session)).await.expect("the export ends in time").unwrap_err();
+    assert!(refused.message().contains("README.md, 8.0 GiB; new, 8.0 GiB"), "{refused:?}");
+    assert_eq!(code::<()>(Err(refused)), "bundle_too_large");
+    // The restore of a later snapshot leaves the files that it does not contain; that of an earlier one brings back what it has.
+    session.sh("echo even more >> .gitignore").await;
+    session.restore(&tracked.snapshot).await.unwrap();
+    assert_eq!(
+        session.sh("stat -c '%s %n' README.md new; tail -n 1 .gitignore").await,
+        "8589934592 README.md\n8589934592 new\nmore"
+    );
+    session.restore(&first).await.unwrap();
+    assert_eq!(session.sh("cat README.md; stat -c %s new").await, "one\ntwo\n8589934592");
+    // A file that is small again is kept again.
+    session.sh("echo three >> README.md").await;
+    let changed = session.changed(&first).await;
+    assert_eq!(changed.iter().map(|(path, ..)| path.as_str()).collect::<Vec<_>>(), ["README.md"]);
+}
