@@ -89,7 +89,7 @@ impl ProjectService for Fake {
     async fn create_project(&self, request: Request<CreateProjectRequest>) -> Answer<CreateProjectResponse> {
         self.0.lock().unwrap().project = request.into_inner().name;
         let project = Project { id: "prj_1".to_owned(), ..Project::default() };
-        Ok(Response::new(CreateProjectResponse { project: Some(project) }))
+        Ok(Response::new(CreateProjectResponse { project: Some(project), is_elsewhere: false }))
     }
 
     async fn upload_bundle(
