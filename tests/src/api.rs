@@ -85,9 +85,13 @@ impl Api {
         project.project.expect("a project").id
     }
 
-    /// Creates a tenant with a key and a project.
+    /// Creates a tenant of a test stack with a key and a project.
     pub async fn new_tenant(gateway_url: &str, name: &str) -> Self {
-        let operator = Self::with_key(gateway_url, OPERATOR_KEY);
+        Self::created_by(&Self::with_key(gateway_url, OPERATOR_KEY), gateway_url, name).await
+    }
+
+    /// Creates a tenant with a key and a project, in the name of the operator.
+    pub async fn created_by(operator: &Self, gateway_url: &str, name: &str) -> Self {
         let request = v1::CreateTenantRequest { name: name.to_owned() };
         let tenant = operator.tenants().create_tenant(request).await.expect("a tenant").into_inner();
         let tenant_id = tenant.tenant.expect("a tenant").id;
@@ -96,6 +100,11 @@ impl Api {
         let mut api = Self { tenant_id, ..Self::with_key(gateway_url, &key) };
         api.project_id = api.project().await;
         api
+    }
+
+    /// The key.
+    pub fn key(&self) -> &str {
+        &self.key
     }
 
     fn authorized(&self) -> Authorized {

@@ -5,6 +5,7 @@ mod copies;
 pub mod durability;
 pub mod events;
 pub mod figure;
+pub mod hostile;
 pub mod loops;
 pub mod main_job;
 pub mod model;

@@ -5,7 +5,7 @@ use e2e::{
     Options, Stack,
     bench::{
         durability::{self, Measure, measure},
-        events, loops, main_job,
+        events, hostile, loops, main_job,
         model::Model,
         testbed::Servers,
     },
@@ -134,4 +134,20 @@ async fn idle_subscribers_are_measured() {
 #[tokio::test]
 async fn the_log_of_text_is_measured() {
     check_events(events::Measure::Writes, 2).await;
+}
+
+#[tokio::test]
+async fn a_hostile_tenant_is_measured() {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let victim = hostile::Victim {
+        gateway_url: stack.gateway_url().to_owned(),
+        operator_key: e2e::settings::OPERATOR_KEY.to_owned(),
+        services: vec![("all services", std::process::id())],
+    };
+    let measured = Box::pin(hostile::measure(&victim, &hostile::sizes::Sizes::smoke())).await;
+    assert_eq!(measured.len(), 23, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }

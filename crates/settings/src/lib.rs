@@ -57,6 +57,30 @@ pub struct Settings {
     pub snapshot: Option<bool>,
     /// Generations of subtasks below a session: the least bound of all levels.
     pub subagent_depth: Option<u64>,
+    /// What happens to a session whose files a sandbox machine lost.
+    pub lost_workspace: Option<LostWorkspace>,
+}
+
+/// What happens to a session whose files a sandbox machine lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostWorkspace {
+    /// Its turns fail until a person lets it continue with the files of its source.
+    Ask,
+    /// Its next turn continues with the files of its source.
+    Restart,
+}
+
+impl LostWorkspace {
+    /// All values.
+    pub const ALL: [Self; 2] = [Self::Ask, Self::Restart];
+
+    /// The value in a file of settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Restart => "restart",
+        }
+    }
 }
 
 impl Settings {

@@ -13,5 +13,6 @@ pub mod retention;
 pub mod sweep;
 pub mod tenant_deletion;
 pub mod tenants;
+pub mod usage;
 pub mod workers;
 pub mod workspaces;

@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod invalid;
 pub(crate) mod kind;
 pub(crate) mod origin;
+pub(crate) mod quotas;
 pub(crate) mod sandbox;
 pub(crate) mod scope;
 pub(crate) mod state;

@@ -26,6 +26,9 @@ pub struct Config {
     /// Time between two comparisons of the sandbox with the sessions in Postgres, which remove files without a session; milliseconds.
     #[arg(long, env = "FLOTILLA_RECONCILE_MS", default_value_t = 3_600_000, value_parser = clap::value_parser!(u64).range(1_000..=604_800_000))]
     pub reconcile_ms: u64,
+    /// Time between two measurements of the logs that grew, which quotas count; milliseconds.
+    #[arg(long, env = "FLOTILLA_MEASURE_MS", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(100..=86_400_000))]
+    pub measure_ms: u64,
     /// Days for which idle sessions are kept after their last change, unless their tenant has a number of its own. By default they are kept
     /// for ever.
     #[arg(long, env = "FLOTILLA_KEEP_IDLE_DAYS", value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]

@@ -1,4 +1,4 @@
-//! Keeps what is stored bounded: removes what nobody needs any more, in small batches, beside the loops. Every worker does this; each batch is
+//! Keeps what is stored bounded: removes what nobody needs any more and measures what stays, in small batches, beside the loops. Every worker does this; each batch is
 //! locked in Postgres, or may be done twice.
 
 mod bundles;
@@ -8,3 +8,4 @@ mod removals;
 pub(crate) mod run;
 mod sessions;
 mod tenants;
+mod usage;

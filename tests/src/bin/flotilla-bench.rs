@@ -1,7 +1,7 @@
 //! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside
 //! the raw round trips of the same run. `flotilla-bench durability` prints the cost of durability, `flotilla-bench loop` the
-//! cost of long conversations and many files, and `flotilla-bench events` the cost of event delivery, each figure beside its
-//! target.
+//! cost of long conversations and many files, `flotilla-bench events` the cost of event delivery, and `flotilla-bench hostile` what a
+//! hostile tenant does to another one, each figure beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
@@ -9,7 +9,7 @@ use clap::{Parser as _, ValueEnum};
 use e2e::{
     api::Api,
     bench::{
-        durability, events, figure::Figure, loops, main_job, model::Model, raw, samples::Samples,
+        durability, events, figure::Figure, hostile, loops, main_job, model::Model, raw, samples::Samples,
         testbed::Servers,
     },
 };
@@ -46,6 +46,12 @@ enum Group {
         /// Run only these, separated by commas.
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<loops::Measure>,
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
+    /// What a tenant that attacks everything at once does to another one, and to the memory of the services.
+    Hostile {
         /// Use small sizes, to check that it runs.
         #[arg(long)]
         small: bool,
@@ -103,6 +109,10 @@ async fn main() -> anyhow::Result<()> {
             report(only, async |measure| Box::pin(events::measure(measure, &servers, &sizes)).await).await;
             return Ok(());
         }
+        Some(Group::Hostile { small }) => {
+            let sizes = if *small { hostile::sizes::Sizes::smoke() } else { hostile::sizes::Sizes::full() };
+            return attack(directory.path(), &sizes).await;
+        }
         None => {}
     }
     let raw = raw::measure(&directory.path().join("raw"), 200).await;
@@ -134,6 +144,23 @@ async fn main() -> anyhow::Result<()> {
         Some(("NATS", raw.nats.percentile(50))),
     );
     row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
+    println!("load at the end: {}", load());
+    Ok(())
+}
+
+/// Attacks a stack of release processes.
+async fn attack(directory: &Path, sizes: &hostile::sizes::Sizes) -> anyhow::Result<()> {
+    let model = testkit::model("").await;
+    let stack = start(directory, &model.url).await?;
+    let roles = ["gateway", "worker-1", "sandbox"].map(|role| Ok((role, pid(&stack.ready, role)?)));
+    let victim = hostile::Victim {
+        gateway_url: text(&stack.ready, "gateway_url")?.to_owned(),
+        operator_key: text(&stack.ready, "operator_key")?.to_owned(),
+        services: roles.into_iter().collect::<anyhow::Result<_>>()?,
+    };
+    for figure in hostile::measure(&victim, sizes).await {
+        println!("  {figure}");
+    }
     println!("load at the end: {}", load());
     Ok(())
 }
@@ -189,11 +216,16 @@ fn text<'a>(ready: &'a Value, key: &str) -> anyhow::Result<&'a str> {
     ready[key].as_str().with_context(|| format!("ready.json has no {key}"))
 }
 
+fn pid(ready: &Value, role: &str) -> anyhow::Result<u32> {
+    let pid = ready["pids"][role].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    pid.with_context(|| format!("ready.json has no pid of {role}"))
+}
+
 /// Returns the resident memory of gateway, worker and sandbox, in MB.
 fn memory(ready: &Value) -> anyhow::Result<String> {
     let (mut total, mut each) = (0, vec![]);
     for role in ["gateway", "worker-1", "sandbox"] {
-        let pid = ready["pids"][role].as_u64().with_context(|| format!("ready.json has no pid of {role}"))?;
+        let pid = pid(ready, role)?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;

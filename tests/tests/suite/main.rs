@@ -19,6 +19,7 @@ mod prompts;
 mod protocols;
 mod provider_faults;
 mod ptys;
+mod quotas;
 mod requests;
 mod sandbox_faults;
 mod scenarios;

@@ -383,3 +383,35 @@ async fn lost_files_are_never_replaced_without_a_persons_word() {
     let mut log = Watch::start(&stack.api, &session).await;
     log.until(|event| event.kind == "flotilla.workspace.restarted").await;
 }
+
+#[tokio::test]
+async fn a_project_may_let_its_sessions_continue_without_lost_files() {
+    let mut stack = Stack::start().await;
+    let policy = v1::SetSettingsRequest {
+        project_id: stack.api.project_id.clone(),
+        document: r#"{"lost_workspace": "restart"}"#.to_owned(),
+    };
+    stack.api.settings().set_settings(policy).await.unwrap();
+    let with_source = stack.session_on(&testkit::git::repository(&[("original", "from the source\n")])).await;
+    let empty = stack.session().await;
+    for session in [&with_source, &empty] {
+        assert_eq!(run(&stack.api, session, &bash("echo work > new; rm -f original")).await.0, "done");
+    }
+    stack.stop_sandbox().await;
+    stack.lose_sandbox_files();
+    stack.start_sandbox().await;
+    for (session, files) in [(&with_source, "original\n"), (&empty, "(no output)")] {
+        assert_eq!(run(&stack.api, session, &bash("ls")).await.0, "done");
+        assert_eq!(stack.api.tool_calls(session).await.last().unwrap().result, files);
+        let requests = stack.model.journal.requests();
+        let body = requests.last().unwrap().body.to_string();
+        assert!(body.contains("The settings of the project let the session continue"), "{body}");
+        Watch::start(&stack.api, session)
+            .await
+            .until(|event| event.kind == "flotilla.workspace.restarted")
+            .await;
+        // Once, and only in the turn that found the files gone.
+        assert_eq!(run(&stack.api, session, &bash("echo more >> original")).await.0, "done");
+        assert_eq!(body.matches("lost them").count(), 1, "{body}");
+    }
+}

@@ -45,6 +45,11 @@ enum Command {
         #[arg(long, value_enum)]
         state: Option<State>,
     },
+    /// List what tenants store, and their quotas.
+    Usage {
+        /// Only this tenant, by name or id.
+        tenant: Option<String>,
+    },
     /// Ask a worker to hand over its sessions and to take no more.
     Drain {
         /// Its name or its incarnation.
@@ -111,6 +116,11 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: AdminArgs) 
             let table = |sessions: &[Control], paint: Paint| sessions_table(sessions, show::now_ms(), paint);
             let text = ListText { to_json: control_json, table: &table, none: "no such session" };
             output.list(&sessions(client, state).await?, &text)?;
+        }
+        Command::Usage { tenant } => {
+            let usages = usage::read(client, &tenant_id(client, tenant.as_deref()).await?).await?;
+            let text = ListText { to_json: usage::to_json, table: &usage::table, none: "no tenants" };
+            output.list(&usages, &text)?;
         }
         Command::Drain { worker, undo } => {
             let request = || DrainWorkerRequest { worker: worker.clone(), undo };
@@ -294,6 +304,8 @@ fn control_json(session: &Control) -> Value {
         "waiting_reason": session.waiting_reason, "waiting_detail": session.waiting_detail,
     })
 }
+
+mod usage;
 
 #[cfg(test)]
 mod tests;

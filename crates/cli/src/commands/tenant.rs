@@ -70,7 +70,7 @@ enum TenantCommand {
 
 /// `flotilla tenant set`.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["running_max", "weight", "keep_idle_days", "keep_archived_days"]))]
+#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["running_max", "weight", "keep_idle_days", "keep_archived_days", "sessions_max", "projects_max", "stored_bytes_max"]))]
 struct LimitArgs {
     /// Its name or its id.
     tenant: String,
@@ -86,6 +86,15 @@ struct LimitArgs {
     /// Days for which sessions are kept after they were archived; 0: for ever.
     #[arg(long, value_name = "DAYS")]
     keep_archived_days: Option<u32>,
+    /// Sessions that it may have, their subtasks included.
+    #[arg(long, value_name = "N")]
+    sessions_max: Option<u64>,
+    /// Projects that it may have.
+    #[arg(long, value_name = "N")]
+    projects_max: Option<u64>,
+    /// Bytes that it may store in logs and bundles.
+    #[arg(long, value_name = "BYTES")]
+    stored_bytes_max: Option<u64>,
 }
 
 pub(crate) async fn run(client: &Client, output: &Output, arguments: TenantArgs) -> Result<Exit> {
@@ -101,11 +110,16 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: TenantArgs)
             return delete(client, output, &tenant, confirm).await;
         }
         TenantCommand::Set(limits) => {
-            let LimitArgs { tenant, running_max, weight, keep_idle_days, keep_archived_days } = limits;
-            let tenant_id = get(client, &tenant).await?.id;
-            let (running_max, weight) = (running_max.unwrap_or_default(), weight.unwrap_or_default());
-            let request =
-                UpdateTenantRequest { tenant_id, running_max, weight, keep_idle_days, keep_archived_days };
+            let request = UpdateTenantRequest {
+                tenant_id: get(client, &limits.tenant).await?.id,
+                running_max: limits.running_max.unwrap_or_default(),
+                weight: limits.weight.unwrap_or_default(),
+                keep_idle_days: limits.keep_idle_days,
+                keep_archived_days: limits.keep_archived_days,
+                sessions_max: limits.sessions_max,
+                projects_max: limits.projects_max,
+                stored_bytes_max: limits.stored_bytes_max,
+            };
             let update = async || client.tenants().update_tenant(request.clone()).await;
             call("change the tenant", update).await?.tenant.into_iter().collect()
         }
@@ -174,6 +188,7 @@ fn to_json(tenant: &Tenant) -> Value {
     json!({
         "type": "tenant", "id": tenant.id, "name": tenant.name, "running_max": tenant.running_max, "weight": tenant.weight,
         "keep_idle_days": tenant.keep_idle_days, "keep_archived_days": tenant.keep_archived_days,
+        "sessions_max": tenant.sessions_max, "projects_max": tenant.projects_max, "stored_bytes_max": tenant.stored_bytes_max,
         "created_at_ms": tenant.created_at_ms,
     })
 }
@@ -205,6 +220,7 @@ mod tests {
             ("set a --running-max 7", "tenant id-of-a 7 0"),
             ("set a --keep-idle-days 90", "tenant id-of-a 0 0 idle 90"),
             ("set a --keep-archived-days 0", "tenant id-of-a 0 0 archived 0"),
+            ("set a --sessions-max 5 --stored-bytes-max 0", "tenant id-of-a 0 0 quota Some(5) None Some(0)"),
             ("delete b --confirm b", "delete tenant id-of-b b"),
         ] {
             let fake = Fake::default();
@@ -228,6 +244,7 @@ mod tests {
             keep_idle_days: Some(90),
             keep_archived_days: None,
             created_at_ms: 0,
+            ..Tenant::default()
         };
         assert_eq!(
             table(&[tenant], Paint::Plain),

@@ -65,12 +65,25 @@ impl TenantService for Fake {
     }
 
     async fn update_tenant(&self, request: Request<UpdateTenantRequest>) -> Answer<UpdateTenantResponse> {
-        let UpdateTenantRequest { tenant_id, running_max, weight, keep_idle_days, keep_archived_days } =
-            request.into_inner();
-        let idle = keep_idle_days.map(|days| format!(" idle {days}")).unwrap_or_default();
-        let archived = keep_archived_days.map(|days| format!(" archived {days}")).unwrap_or_default();
-        self.order(format!("tenant {tenant_id} {running_max} {weight}{idle}{archived}"));
+        let request = request.into_inner();
+        let UpdateTenantRequest { tenant_id, running_max, weight, .. } = &request;
+        let idle = request.keep_idle_days.map(|days| format!(" idle {days}")).unwrap_or_default();
+        let archived = request.keep_archived_days.map(|days| format!(" archived {days}")).unwrap_or_default();
+        let quota = match (request.sessions_max, request.projects_max, request.stored_bytes_max) {
+            (None, None, None) => String::new(),
+            (sessions, projects, bytes) => format!(" quota {sessions:?} {projects:?} {bytes:?}"),
+        };
+        self.order(format!("tenant {tenant_id} {running_max} {weight}{idle}{archived}{quota}"));
         Ok(Response::new(UpdateTenantResponse { tenant: Some(Tenant::default()) }))
+    }
+
+    async fn list_usage(&self, request: Request<ListUsageRequest>) -> Answer<ListUsageResponse> {
+        let ListUsageRequest { tenant_id, page } = request.into_inner();
+        // Two pages.
+        let next_cursor = if page.unwrap_or_default().cursor.is_empty() { "more" } else { "" }.to_owned();
+        self.order(format!("usage of {tenant_id}"));
+        let usage = Usage { tenant_id, ..Usage::default() };
+        Ok(Response::new(ListUsageResponse { usages: vec![usage], next_cursor }))
     }
 
     async fn delete_tenant(&self, request: Request<DeleteTenantRequest>) -> Answer<DeleteTenantResponse> {

@@ -168,6 +168,7 @@ async fn other_lines(output: &Output) {
         "admin queue",
         "admin workers",
         "admin sessions",
+        "admin usage",
         "admin drain w",
         "admin release s",
         "admin kill s",

@@ -1,7 +1,7 @@
 //! Reads a whole tree of settings: agents, commands, instructions and the rest.
 
 use crate::{
-    Agent, Compaction, Settings, ToolOutput,
+    Agent, Compaction, LostWorkspace, Settings, ToolOutput,
     meaning::reader::Reader,
     models::Models,
     node::{Content, Node, Step},
@@ -20,7 +20,7 @@ const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
 
 /// Keys that have an effect in Flotilla.
-pub(crate) const KNOWN: [&str; 15] = [
+pub(crate) const KNOWN: [&str; 16] = [
     "agent",
     "command",
     "compaction",
@@ -28,6 +28,7 @@ pub(crate) const KNOWN: [&str; 15] = [
     "disabled_providers",
     "enabled_providers",
     "instructions",
+    "lost_workspace",
     "model",
     "permission",
     "provider",
@@ -88,6 +89,7 @@ impl Reader {
                 "tool_output" => settings.tool_output = reader.tool_output(node),
                 "snapshot" => settings.snapshot = reader.flag(node),
                 "subagent_depth" => settings.subagent_depth = reader.whole(node, 0, u64::MAX),
+                "lost_workspace" => settings.lost_workspace = reader.lost_workspace(node),
                 key if IGNORED.contains(&key) => reader.ignore(entry),
                 _ => reader.unknown(entry, &KNOWN),
             }
@@ -232,6 +234,15 @@ impl Reader {
             _ => reader.unknown(entry, &["max_lines", "max_bytes"]),
         });
         output
+    }
+
+    fn lost_workspace(&mut self, node: &Node) -> Option<LostWorkspace> {
+        let text = self.text(node)?;
+        let policy = LostWorkspace::ALL.into_iter().find(|policy| policy.as_str() == text);
+        if policy.is_none() {
+            self.expected(node, "\"ask\" or \"restart\"");
+        }
+        policy
     }
 
     fn mode(&mut self, node: &Node) -> Option<Mode> {

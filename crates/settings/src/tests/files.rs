@@ -2,7 +2,7 @@
 
 use super::{agent, json, merged, problems, settings};
 use crate::{
-    Agent, Compaction, Settings, ToolOutput,
+    Agent, Compaction, LostWorkspace, Settings, ToolOutput,
     document::Document,
     markdown::{Kind, Subject, subject_of},
     models::{Limit, Models, ProviderModels},
@@ -53,7 +53,7 @@ fn everything_that_has_an_effect_is_read() {
         }},
         "command": {"go": {"template": "Go $1", "description": "goes", "agent": "plan", "model": "a/b", "variant": "x", "subtask": true}},
         "provider": {"mock": {"options": {"apiKey": "k"}, "models": {"m": {"limit": {"context": 5}}}}},
-        "instructions": ["CONTRIBUTING.md"], /* and */ "snapshot": false, "subagent_depth": 2,
+        "instructions": ["CONTRIBUTING.md"], /* and */ "snapshot": false, "subagent_depth": 2, "lost_workspace": "restart",
         "compaction": {"auto": true, "prune": false, "reserved": 1000, "preserve_recent_tokens": 2e3, "tail_turns": 0},
         "tool_output": {"max_lines": 100, "max_bytes": 2000.0},
     }"#;
@@ -102,6 +102,7 @@ fn everything_that_has_an_effect_is_read() {
         tool_output: ToolOutput { max_lines: Some(100), max_bytes: Some(2000) },
         snapshot: Some(false),
         subagent_depth: Some(2),
+        lost_workspace: Some(LostWorkspace::Restart),
     };
     assert_eq!(got, want);
 }

@@ -67,12 +67,18 @@ impl Store {
         .bind(SUPERSEDED)
         .execute(&mut *tx)
         .await?;
-        sqlx::query("update session_run set compacted_seq = $3 where tenant_id = $1 and session_id = $2")
-            .bind(session.tenant.0)
-            .bind(session.session.as_str())
-            .bind(last)
-            .execute(&mut *tx)
-            .await?;
+        // The log is smaller than when it was measured.
+        sqlx::query(
+            "update session_run set compacted_seq = $3, measured_seq = case when $4 then 0 else measured_seq end,
+                    stored_bytes = case when $4 then 0 else stored_bytes end
+              where tenant_id = $1 and session_id = $2",
+        )
+        .bind(session.tenant.0)
+        .bind(session.session.as_str())
+        .bind(last)
+        .bind(compacted.rows_affected() > 0)
+        .execute(&mut *tx)
+        .await?;
         tx.commit().await?;
         Ok(Some(compacted.rows_affected()))
     }

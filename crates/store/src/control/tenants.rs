@@ -3,10 +3,11 @@
 use super::retention::Retention;
 use crate::{
     Page, Store,
+    column::signed,
     error::{Entity, Error},
     tenant::tenants::{self, COLUMNS, Tenant},
 };
-use domain::{ids::TenantId, limits};
+use domain::{ids::TenantId, limits, policy::quota::TenantQuota};
 use sqlx::{AssertSqlSafe, Row as _};
 
 /// A change of a tenant's limits. A `None` leaves the value unchanged.
@@ -18,6 +19,8 @@ pub struct TenantPatch {
     pub weight: Option<u32>,
     /// For how many days its sessions are kept.
     pub retention: Retention,
+    /// How much it may store.
+    pub quota: TenantQuota,
 }
 
 impl Store {
@@ -77,10 +80,12 @@ impl Store {
     /// `NotFound`; `Db`.
     pub async fn update_tenant(&self, tenant: TenantId, patch: TenantPatch) -> Result<Tenant, Error> {
         let number = |value: Option<u32>| value.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
-        let [idle_days, archived_days] = patch.retention.columns();
+        let ([idle_days, archived_days], quota) = (patch.retention.columns(), patch.quota);
         let sql = format!(
             "update tenant set running_max = coalesce($2, running_max), weight = coalesce($3, weight),
-                    keep_idle_days = coalesce($4, keep_idle_days), keep_archived_days = coalesce($5, keep_archived_days)
+                    keep_idle_days = coalesce($4, keep_idle_days), keep_archived_days = coalesce($5, keep_archived_days),
+                    sessions_max = coalesce($6, sessions_max), projects_max = coalesce($7, projects_max),
+                    stored_bytes_max = coalesce($8, stored_bytes_max)
               where id = $1 and deleted_at is null returning {COLUMNS}"
         );
         let row = sqlx::query(AssertSqlSafe(sql))
@@ -89,6 +94,9 @@ impl Store {
             .bind(number(patch.weight))
             .bind(idle_days)
             .bind(archived_days)
+            .bind(quota.sessions.map(signed))
+            .bind(quota.projects.map(signed))
+            .bind(quota.stored_bytes.map(signed))
             .fetch_optional(&self.system)
             .await?
             .ok_or(Error::NotFound(Entity::Tenant))?;

@@ -2,11 +2,14 @@
 
 use crate::{
     Store,
-    column::timestamp,
+    column::{timestamp, unsigned},
     control::retention::Retention,
     error::{Entity, Error},
 };
-use domain::ids::{TenantId, Timestamp};
+use domain::{
+    ids::{TenantId, Timestamp},
+    policy::quota::TenantQuota,
+};
 use sqlx::{AssertSqlSafe, Row as _};
 
 /// A customer: the owner of sessions, keys and projects.
@@ -22,6 +25,8 @@ pub struct Tenant {
     pub weight: u32,
     /// For how long its sessions are kept, where that differs from the platform.
     pub retention: Retention,
+    /// How much it may store, where that differs from the platform.
+    pub quota: TenantQuota,
     /// When it was created.
     pub created_at: Timestamp,
 }
@@ -37,16 +42,25 @@ pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Tenant, sqlx::Erro
             idle_days: days(row, "keep_idle_days")?,
             archived_days: days(row, "keep_archived_days")?,
         },
+        quota: TenantQuota {
+            sessions: amount(row, "sessions_max")?,
+            projects: amount(row, "projects_max")?,
+            stored_bytes: amount(row, "stored_bytes_max")?,
+        },
         created_at: timestamp(row.try_get("created_at")?),
     })
 }
 
 /// The columns that [`from_row`] reads.
-pub(crate) const COLUMNS: &str =
-    "id, name, running_max, weight, keep_idle_days, keep_archived_days, created_at";
+pub(crate) const COLUMNS: &str = "id, name, running_max, weight, keep_idle_days, keep_archived_days,
+    sessions_max, projects_max, stored_bytes_max, created_at";
 
 fn days(row: &sqlx::postgres::PgRow, column: &str) -> Result<Option<u32>, sqlx::Error> {
     Ok(row.try_get::<Option<i32>, _>(column)?.and_then(|days| u32::try_from(days).ok()))
+}
+
+fn amount(row: &sqlx::postgres::PgRow, column: &str) -> Result<Option<u64>, sqlx::Error> {
+    Ok(row.try_get::<Option<i64>, _>(column)?.map(unsigned))
 }
 
 impl Store {

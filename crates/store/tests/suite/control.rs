@@ -4,4 +4,5 @@ mod operator;
 mod queue;
 mod retention;
 mod upkeep;
+mod usage;
 mod workers;

@@ -10,7 +10,11 @@ use crate::{
     ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope},
 };
 use bus::queue::Share;
-use domain::{ids::TenantId, limits};
+use domain::{
+    ids::TenantId,
+    limits,
+    policy::quota::{PlatformQuota, TenantQuota, Usage},
+};
 use store::{
     control::{retention::Retention, tenants::TenantPatch},
     tenant::{keys::Key, tenants::Tenant},
@@ -28,6 +32,8 @@ pub(crate) struct TenantChange {
     pub(crate) weight: u32,
     /// `None` leaves the number of days unchanged; 0: for ever.
     pub(crate) retention: Retention,
+    /// `None` leaves the quota of a resource unchanged.
+    pub(crate) quota: TenantQuota,
 }
 
 /// Creates a tenant, or returns the existing one with this name.
@@ -63,8 +69,12 @@ pub(crate) async fn update(
     {
         check_limit(name, days.unwrap_or_default(), KEEP_DAYS_MAX)?;
     }
-    let tenant = state.store.update_tenant(id, TenantPatch { running_max, weight, retention }).await?;
+    let tenant = state
+        .store
+        .update_tenant(id, TenantPatch { running_max, weight, retention, quota: change.quota })
+        .await?;
     gateway.forget_keys();
+    state.quotas.forget(id);
     let share = Share { running_max: tenant.running_max, weight: tenant.weight };
     if let Err(error) = state.bus.set_share(id, share).await {
         let error = &error as &dyn std::error::Error;
@@ -118,6 +128,39 @@ pub(crate) async fn list(
     let page = page.check(is_text)?;
     let tenants = gateway.state.store.list_tenants(&page).await?;
     Ok(List::of(&page, tenants, |tenant| tenant.name.clone()))
+}
+
+/// What a tenant stores, and what it may store.
+pub(crate) struct UsageEntry {
+    pub(crate) tenant: Tenant,
+    pub(crate) usage: Usage,
+    pub(crate) limits: PlatformQuota,
+}
+
+/// Lists what tenants store, by name. `tenant` names one of them; the operator may leave it out. See [`managed_tenant`].
+///
+/// # Errors
+/// `tenant_missing`, `tenant_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
+pub(crate) async fn list_usage(
+    gateway: &Gateway,
+    principal: &Principal,
+    tenant: &str,
+    page: PageRequest,
+) -> Result<List<UsageEntry>, Error> {
+    let (store, platform) = (&gateway.state.store, gateway.state.quotas.platform());
+    let entry = |(tenant, usage): (Tenant, Usage)| UsageEntry {
+        limits: tenant.quota.limits(platform),
+        tenant,
+        usage,
+    };
+    if principal.has(Scope::Operate) && tenant.is_empty() {
+        let page = page.check(is_text)?;
+        let entries = store.list_usage(&page).await?.into_iter().map(entry).collect();
+        return Ok(List::of(&page, entries, |entry| entry.tenant.name.clone()));
+    }
+    let tenant = managed_tenant(gateway, principal, tenant, Scope::Read).await?;
+    let found = (store.get_tenant(tenant).await?, store.count_usage(tenant).await?);
+    Ok(List { entries: vec![entry(found)], next: None })
 }
 
 /// A new key with its secret, which only its creator ever sees.

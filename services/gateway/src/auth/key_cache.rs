@@ -67,7 +67,10 @@ impl KeyCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::ids::{TenantId, Timestamp};
+    use domain::{
+        ids::{TenantId, Timestamp},
+        policy::quota::TenantQuota,
+    };
     use store::control::retention::Retention;
 
     fn owner(name: &str) -> KeyOwner {
@@ -77,6 +80,7 @@ mod tests {
             running_max: 1,
             weight: 1,
             retention: Retention::default(),
+            quota: TenantQuota::default(),
             created_at: Timestamp(0),
         };
         KeyOwner { tenant, name: name.to_owned() }

@@ -114,5 +114,6 @@ impl Keys {
 }
 
 fn account(tenant: &Tenant) -> Account {
-    Account { tenant: tenant.id, share: Share { running_max: tenant.running_max, weight: tenant.weight } }
+    let share = Share { running_max: tenant.running_max, weight: tenant.weight };
+    Account { tenant: tenant.id, share, quota: tenant.quota }
 }

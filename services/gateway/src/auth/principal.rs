@@ -7,7 +7,7 @@ use crate::ground::{
     scope::{Scope, Scopes},
 };
 use bus::queue::Share;
-use domain::ids::TenantId;
+use domain::{ids::TenantId, policy::quota::TenantQuota};
 
 /// The name of the operator in logs and responses.
 const OPERATOR: &str = "operator";
@@ -27,6 +27,8 @@ pub(crate) struct Account {
     pub(crate) tenant: TenantId,
     /// The tenant's share of the workers.
     pub(crate) share: Share,
+    /// What the tenant may store, where that differs from the platform.
+    pub(crate) quota: TenantQuota,
 }
 
 impl Principal {
@@ -95,7 +97,8 @@ mod tests {
     #[test]
     fn a_principal_gets_a_tenant_only_within_its_scopes() {
         let share = Share { running_max: 1, weight: 1 };
-        let account = Account { tenant: TenantId(uuid::Uuid::nil()), share };
+        let tenant = TenantId(uuid::Uuid::nil());
+        let account = Account { tenant, share, quota: TenantQuota::default() };
         let tenant = Principal::of_tenant("ci".to_owned(), account);
         assert_eq!(tenant.account(Scope::Write), Ok(account));
         assert_eq!(

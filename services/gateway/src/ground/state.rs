@@ -1,6 +1,6 @@
 //! The connections and settings that every call shares, and the source of the gateway's ids.
 
-use super::{error::Error, origin::Origins, sandbox::Sandbox};
+use super::{error::Error, origin::Origins, quotas::Quotas, sandbox::Sandbox};
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
@@ -44,6 +44,7 @@ pub(crate) struct State {
     pub(crate) shutdown: CancellationToken,
     ids: Arc<Mutex<Ids>>,
     heavy_requests: Arc<Shares<TenantId>>,
+    pub(crate) quotas: Arc<Quotas>,
 }
 
 impl State {
@@ -74,6 +75,7 @@ impl State {
             shutdown,
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
             heavy_requests: Arc::new(Shares::new(HEAVY_REQUESTS_MAX, HEAVY_REQUESTS_TENANT_MAX)),
+            quotas: Arc::new(Quotas::new(config.quota())),
         })
     }
 

@@ -10,6 +10,7 @@ use crate::{
             read::SessionView,
             waits::Wait,
         },
+        tenants::UsageEntry,
     },
     ground::{entity::Entity, error::Error, invalid::Invalid},
 };
@@ -278,6 +279,23 @@ pub(super) fn tenant(tenant: Tenant) -> v1::Tenant {
         weight: tenant.weight,
         keep_idle_days: tenant.retention.idle_days,
         keep_archived_days: tenant.retention.archived_days,
+        sessions_max: tenant.quota.sessions,
+        projects_max: tenant.quota.projects,
+        stored_bytes_max: tenant.quota.stored_bytes,
+    }
+}
+
+pub(super) fn usage(entry: UsageEntry) -> v1::Usage {
+    let UsageEntry { tenant, usage, limits } = entry;
+    v1::Usage {
+        tenant_id: tenant.id.0.to_string(),
+        tenant_name: tenant.name,
+        sessions: usage.sessions,
+        sessions_max: limits.sessions,
+        projects: usage.projects,
+        projects_max: limits.projects,
+        stored_bytes: usage.stored_bytes,
+        stored_bytes_max: limits.stored_bytes,
     }
 }
 

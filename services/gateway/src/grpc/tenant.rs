@@ -2,6 +2,7 @@
 
 use super::{convert, service::Service, status::respond};
 use crate::app::tenants::{self, TenantChange};
+use domain::policy::quota::TenantQuota;
 use rpc::v1::{self, tenant_service_server::TenantService};
 use store::control::retention::Retention;
 use tonic::{Request, Response, Status};
@@ -23,11 +24,21 @@ impl TenantService for Service {
         request: Request<v1::UpdateTenantRequest>,
     ) -> Result<Response<v1::UpdateTenantResponse>, Status> {
         let principal = self.operator(&request)?;
-        let v1::UpdateTenantRequest { tenant_id, running_max, weight, keep_idle_days, keep_archived_days } =
-            request.into_inner();
-        let retention = Retention { idle_days: keep_idle_days, archived_days: keep_archived_days };
-        let change = TenantChange { running_max, weight, retention };
-        respond(tenants::update(&self.0, &principal, &tenant_id, change).await, |tenant| {
+        let request = request.into_inner();
+        let change = TenantChange {
+            running_max: request.running_max,
+            weight: request.weight,
+            retention: Retention {
+                idle_days: request.keep_idle_days,
+                archived_days: request.keep_archived_days,
+            },
+            quota: TenantQuota {
+                sessions: request.sessions_max,
+                projects: request.projects_max,
+                stored_bytes: request.stored_bytes_max,
+            },
+        };
+        respond(tenants::update(&self.0, &principal, &request.tenant_id, change).await, |tenant| {
             v1::UpdateTenantResponse { tenant: Some(convert::tenant(tenant)) }
         })
     }
@@ -52,6 +63,21 @@ impl TenantService for Service {
         respond(tenants::list(&self.0, &principal, page).await, |list| v1::ListTenantsResponse {
             tenants: list.entries.into_iter().map(convert::tenant).collect(),
             next_cursor: list.next.unwrap_or_default(),
+        })
+    }
+
+    async fn list_usage(
+        &self,
+        request: Request<v1::ListUsageRequest>,
+    ) -> Result<Response<v1::ListUsageResponse>, Status> {
+        let principal = self.operator_or_tenant(&request).await?;
+        let v1::ListUsageRequest { tenant_id, page } = request.into_inner();
+        let page = convert::page(page);
+        respond(tenants::list_usage(&self.0, &principal, &tenant_id, page).await, |list| {
+            v1::ListUsageResponse {
+                usages: list.entries.into_iter().map(convert::usage).collect(),
+                next_cursor: list.next.unwrap_or_default(),
+            }
         })
     }
 

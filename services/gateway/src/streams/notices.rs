@@ -11,6 +11,9 @@ pub(crate) const ALL_DISPOSED: &str = "global.disposed";
 /// Clients must read everything of a directory again.
 pub(crate) const DISPOSED: &str = "server.instance.disposed";
 
+/// How long terminal clients show a warning. They draw the text of another toast wrong while one is shown.
+const TOAST_MS: u32 = 6_000;
+
 /// The reader of a notice for everyone.
 pub(crate) const EVERY_READER: &str = "";
 
@@ -63,6 +66,15 @@ pub(crate) struct ClientCommand {
     /// The value of `type`.
     pub(crate) kind: &'static str,
     pub(crate) properties: Value,
+}
+
+impl ClientCommand {
+    /// A warning that is shown for a few seconds.
+    pub(crate) fn warning(title: &str, message: &str) -> Self {
+        let properties =
+            json!({"title": title, "message": message, "variant": "warning", "duration": TOAST_MS});
+        Self { kind: "tui.toast.show", properties }
+    }
 }
 
 /// Sends a command to the clients in a directory that use a key named `reader`. A client executes commands in the name of

@@ -36,6 +36,8 @@ pub(crate) struct Deps {
     pub(crate) request_wait_ms: i64,
     /// Time between two comparisons of the sandbox with Postgres; milliseconds.
     pub(crate) reconcile_ms: u64,
+    /// Time between two measurements of the logs of sessions; milliseconds.
+    pub(crate) measure_ms: u64,
     /// For how long sessions are kept whose tenant does not say.
     pub(crate) retention: Retention,
     ids: Mutex<Ids>,
@@ -63,6 +65,7 @@ impl Deps {
             name: config.name.clone(),
             request_wait_ms: i64::try_from(config.request_wait_ms).unwrap_or(i64::MAX),
             reconcile_ms: config.reconcile_ms,
+            measure_ms: config.measure_ms,
             retention: Retention {
                 idle_days: config.keep_idle_days,
                 archived_days: config.keep_archived_days,

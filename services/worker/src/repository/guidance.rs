@@ -6,7 +6,7 @@ use crate::process::{deps::Deps, sandbox::Identity};
 use domain::conversation::message::Error;
 use rpc::v1;
 use settings::{
-    Settings,
+    LostWorkspace, Settings,
     document::Document,
     merge::merge,
     problem::Problems,
@@ -84,6 +84,10 @@ impl Guidance {
         known: &Self,
     ) -> Result<Self, GuidanceError> {
         if !workspace.has_source() {
+            // Only the beginning of a turn can decide to continue without lost files.
+            if workspace.was_opened() && above.settings.lost_workspace == Some(LostWorkspace::Restart) {
+                workspace.ready().await?;
+            }
             let found = deps.sandbox.client().read_guidance(request(identity, known)).await;
             let found = found.map(tonic::Response::into_inner).unwrap_or_default();
             return Self::of(above, found, known);

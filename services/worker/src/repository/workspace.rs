@@ -18,6 +18,10 @@ use tonic::Status;
 
 /// The stable code of files that existed and are gone.
 const LOST: &str = "workspace_lost";
+/// What the model is told when a session continues by the policy of its project.
+pub(crate) const RESTART_NOTE: &str = "<system-reminder>The machine that held the files of this session lost them. The settings of the \
+     project let the session continue: /workspace now holds the files that the session began with. Changes of earlier turns are gone, and \
+     so are the results of commands. Do not rely on them; look at the files again.</system-reminder>";
 /// Longest wait for Postgres while files are opened.
 const STORE_RETRY: Duration = Duration::from_secs(30);
 /// Pieces of a bundle that are read ahead of the sandbox.
@@ -42,6 +46,11 @@ impl Workspace {
     /// Whether the session starts from a repository, whose files must exist even if no tool reads them.
     pub(crate) fn has_source(&self) -> bool {
         self.source.origin != Origin::Empty
+    }
+
+    /// Whether an earlier turn may have written files.
+    pub(crate) fn was_opened(&self) -> bool {
+        self.was_opened
     }
 
     /// Waits until the workspace is open, and opens it if necessary. Concurrent callers share one attempt. Files that the sandbox
@@ -146,6 +155,11 @@ where
         tracing::warn!(error, "cannot read or record what a workspace has");
         rpc::status::unavailable("store_unavailable", "the database does not answer; try again later")
     })
+}
+
+/// Whether the sandbox machine lost the files.
+pub(crate) fn is_lost(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some(LOST)
 }
 
 /// The error that a turn shows when its workspace cannot be opened, or vanishes while it works.

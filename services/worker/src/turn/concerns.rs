@@ -26,7 +26,7 @@ use crate::{
     record::{ParkResult, WriteError},
     repository::{
         guidance::{GuidanceError, SettingsAbove, configuration_error},
-        workspace,
+        workspace::{self, RESTART_NOTE},
     },
     tools::{
         registry,
@@ -36,7 +36,7 @@ use crate::{
 use domain::{
     conversation::{
         message::{Error, User},
-        part::ToolState,
+        part::{Body, Text, ToolState},
     },
     event::{Event, Status},
     session::Outcome,
@@ -46,11 +46,13 @@ use domain::{
         signal::Signal,
     },
 };
+use settings::LostWorkspace;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use store::{
     log::record::Progress,
     session::{row, runs::TakeOver},
 };
+use tonic::Status as Refusal;
 
 /// A stored session, with the settings above its repository.
 pub(super) struct StoredSession {
@@ -209,6 +211,9 @@ impl Concerns {
         let delayed = self.opening.take_delayed();
         match opened {
             Ok(()) => {}
+            Err(GuidanceError::Files(status)) if self.continues_without_files(&status) => {
+                return self.restart_workspace(delayed).await.map(|()| None);
+            }
             Err(GuidanceError::Files(status)) => {
                 return Ok(Some(Signal::Broken(workspace::failure(&status))));
             }
@@ -235,6 +240,29 @@ impl Concerns {
             Some(Delayed::Preparation) => Ok(self.expand_commands()),
             Some(Delayed::Run(calls)) => self.run_tools(calls).await.map(|()| None),
         }
+    }
+
+    /// Whether the settings let the session continue with the files of its source. Only the turn of a root session decides: its subtasks
+    /// use the same files.
+    fn continues_without_files(&self, status: &Refusal) -> bool {
+        workspace::is_lost(status)
+            && self.session.identity.workspace == self.session.identity.session
+            && self.opening.settings().lost_workspace == Some(LostWorkspace::Restart)
+    }
+
+    /// Forgets the lost files, tells clients and the model, and opens the source again for the action that waits.
+    async fn restart_workspace(&mut self, delayed: Option<Delayed>) -> Result<(), WriteError> {
+        let mut events = vec![Event::WorkspaceRestarted];
+        if let Some(user) = self.session.newest_user() {
+            let note = Body::Text(Text::synthetic(RESTART_NOTE));
+            events.push(self.session.new_part(&user.id, note));
+        }
+        self.session.write(events, Progress::None).await?;
+        if let Some(delayed) = delayed {
+            // The action waits again, until the files are open.
+            drop(self.opening.when_guided(&self.session, delayed));
+        }
+        Ok(())
     }
 
     /// Begins the calls whose intent is stored. Attaches to a call that an earlier worker may have begun.

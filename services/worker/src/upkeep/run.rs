@@ -1,6 +1,6 @@
 //! The rounds of the upkeep.
 
-use super::{bundles, logs, reconciliation, removals, sessions, tenants};
+use super::{bundles, logs, reconciliation, removals, sessions, tenants, usage};
 use crate::process::deps::Deps;
 use domain::limits;
 use futures::FutureExt as _;
@@ -13,11 +13,14 @@ const SOON: Duration = Duration::from_millis(limits::POLL_MS);
 const LATER: Duration = Duration::from_secs(60);
 /// Looks at the clock in each period of the reconciliation.
 const LOOKS_PER_PERIOD: u64 = 60;
+/// Looks at the clock in each period of the measurement.
+const MEASURE_LOOKS_PER_PERIOD: u64 = 6;
 
 /// Works until the process ends. A batch that is cut off is done again later.
 pub(crate) async fn until(deps: Arc<Deps>, shutdown: CancellationToken) {
     let deps = &*deps;
     let period = Duration::from_millis(deps.reconcile_ms / LOOKS_PER_PERIOD);
+    let measure_period = Duration::from_millis(deps.measure_ms / MEASURE_LOOKS_PER_PERIOD);
     // Each kind of work has rounds of its own: the removal of a large workspace takes minutes.
     let work = async {
         tokio::join!(
@@ -26,6 +29,7 @@ pub(crate) async fn until(deps: Arc<Deps>, shutdown: CancellationToken) {
             every(LATER, || bundles::forget_old(deps)),
             every(LATER, || logs::compact_if_due(deps)),
             every(LATER, || sessions::expire_old(deps)),
+            every(measure_period, || usage::measure_if_due(deps)),
             every(period, || reconciliation::reconcile_if_due(deps)),
         )
     };

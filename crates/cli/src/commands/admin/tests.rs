@@ -22,6 +22,8 @@ async fn orders_reach_the_gateway() {
         ("workers", "workers"),
         ("sessions --state quarantined", "sessions Quarantined"),
         ("sessions", "sessions Quarantined,sessions Waiting,sessions Queued,sessions Running"),
+        ("usage", "usage of ,usage of "),
+        ("usage b", "usage of id-of-b,usage of id-of-b"),
         ("drain worker-1", "drain worker-1"),
         ("drain worker-1 --undo", "undo drain worker-1"),
         ("release ses_1", "release ses_1 of "),

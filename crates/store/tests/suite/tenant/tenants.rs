@@ -4,7 +4,7 @@ use crate::world::World;
 use domain::limits;
 use store::{
     Page,
-    control::{retention::Retention, tenants::TenantPatch},
+    control::tenants::TenantPatch,
     error::{Entity, Error},
 };
 
@@ -41,7 +41,7 @@ async fn the_share_of_a_tenant_can_be_updated_in_parts() {
     let before = world.store.get_tenant(world.tenant).await.unwrap();
     assert_eq!((before.running_max, before.weight), (limits::TENANT_RUNNING_MAX, 1));
     let update = async |running_max, weight| {
-        let patch = TenantPatch { running_max, weight, retention: Retention::default() };
+        let patch = TenantPatch { running_max, weight, ..TenantPatch::default() };
         world.store.update_tenant(world.tenant, patch).await.unwrap()
     };
     assert_eq!(

@@ -6,11 +6,12 @@ use super::{
     point,
 };
 use crate::{
-    app::ground::{bundle_writer::BundleWriter, checks, gateway::Gateway},
+    app::ground::{admission, bundle_writer::BundleWriter, checks, gateway::Gateway},
     auth::principal::Principal,
     ground::{
         entity::Entity,
         error::Error,
+        quotas::Growth,
         sandbox::{Reason, Refusal},
         scope::Scope,
         state::{State, now},
@@ -81,14 +82,15 @@ impl ForkRequest {
 ///
 /// # Errors
 /// `idempotency_key_too_long`, `idempotency_key_invalid`, `idempotency_conflict`, `session_not_found`, `message_not_found`,
-/// `requests_too_many`, `snapshot_unknown`, `workspace_lost`, `base_commit_missing`, `bundle_too_large`, `history_too_large`, `sandbox_unavailable`,
+/// `sessions_too_many`, `storage_full`, `requests_too_many`, `snapshot_unknown`, `workspace_lost`, `base_commit_missing`, `bundle_too_large`, `history_too_large`, `sandbox_unavailable`,
 /// `store_unavailable`. On error no session was created.
 pub(crate) async fn fork(
     gateway: &Gateway,
     principal: &Principal,
     request: &ForkRequest,
 ) -> Result<Session, Error> {
-    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
+    let tenant = account.tenant;
     checks::idempotency_key(&request.idempotency_key)?;
     let key = request.key();
     // Check this before the origin is read: the origin may have been deleted since the first call.
@@ -97,6 +99,7 @@ pub(crate) async fn fork(
     {
         return Ok(fork);
     }
+    admission::admit(state, account, &[Growth::SESSION, Growth::bytes(1)]).await?;
     let _share = state.heavy_request(tenant).await?;
     let origin = state.store.get_session(tenant, &request.session).await?;
     let outline = state.store.load_outline(tenant, &request.session).await?;

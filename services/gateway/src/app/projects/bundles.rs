@@ -1,9 +1,9 @@
 //! Uploads of git bundles. A bundle is named by its SHA-256, and only a bundle with the correct hash is ever used.
 
 use crate::{
-    app::ground::{bundle_writer::BundleWriter, gateway::Gateway},
+    app::ground::{admission, bundle_writer::BundleWriter, gateway::Gateway},
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope},
+    ground::{error::Error, invalid::Invalid, quotas::Growth, scope::Scope},
 };
 use domain::{limits, text::is_sha256};
 
@@ -24,13 +24,14 @@ impl BundleUpload {
     /// Begins an upload; `None` if the bundle is already stored.
     ///
     /// # Errors
-    /// `bundle_too_large`, `bundle_invalid`, `store_unavailable`.
+    /// `bundle_too_large`, `bundle_invalid`, `storage_full`, `store_unavailable`.
     pub(crate) async fn begin(
         gateway: &Gateway,
         principal: &Principal,
         header: BundleHeader,
     ) -> Result<Option<Self>, Error> {
-        let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+        let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
+        let tenant = account.tenant;
         if header.size_bytes == 0 || header.size_bytes > limits::BUNDLE_BYTES_MAX {
             let message = format!(
                 "the bundle is {} bytes; it must have 1 to {} bytes",
@@ -45,6 +46,7 @@ impl BundleUpload {
         if state.store.has_bundle(tenant, &header.sha256).await? {
             return Ok(None);
         }
+        admission::admit(state, account, &[Growth::bytes(header.size_bytes)]).await?;
         Ok(Some(Self { header, writer: BundleWriter::begin(state, tenant).await? }))
     }
 

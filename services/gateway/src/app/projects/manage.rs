@@ -3,13 +3,13 @@
 use super::{place::RepositoryLocation, source};
 use crate::{
     app::ground::{
-        checks,
+        admission, checks,
         gateway::Gateway,
         page::{List, PageRequest, is_text},
     },
     auth::principal::Principal,
     config::UnknownDirectories,
-    ground::{directory_project, error::Error, invalid::Invalid, scope::Scope, state::State},
+    ground::{directory_project, error::Error, invalid::Invalid, quotas::Growth, scope::Scope, state::State},
     streams::notices::{
         ClientCommand, DISPOSED, EVERY_READER, notify_all_disposed, notify_clients, notify_directory,
         notify_disposed, notify_project_updated,
@@ -27,8 +27,6 @@ use store::tenant::projects::{Project, ProjectCreation};
 
 /// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them.
 pub(crate) const DISPLAY_BYTES_MAX: usize = 32 * 1024;
-/// How long terminal clients show that a project is new. They draw the text of another toast wrong while one is shown.
-const TOAST_MS: u32 = 6_000;
 
 /// The source of a project's new sessions, and the place that it comes from.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +55,7 @@ pub(crate) struct CreatedProject {
 /// Creates a project, or returns the existing one with this name. An existing project without files gets the source.
 ///
 /// # Errors
-/// `name_empty`, `name_too_long`, `directory_invalid`, `store_unavailable`; those of [`source::check`].
+/// `name_empty`, `name_too_long`, `directory_invalid`, `projects_too_many`, `store_unavailable`; those of [`source::check`].
 pub(crate) async fn create(
     gateway: &Gateway,
     principal: &Principal,
@@ -65,7 +63,8 @@ pub(crate) async fn create(
     PlacedSource { source, place }: &PlacedSource,
     matching: Match,
 ) -> Result<CreatedProject, Error> {
-    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
+    let tenant = account.tenant;
     source::check(state, tenant, source).await?;
     let (places, name) = (place.names(source)?, checks::name(name)?);
     let at_place = match matching {
@@ -74,6 +73,9 @@ pub(crate) async fn create(
     };
     let (id, is_at_place) = (state.id(ProjectId::make), at_place.is_some());
     let name = at_place.map_or(name, |project| project.name);
+    if !is_at_place && state.store.find_project(tenant, &name).await?.is_none() {
+        admission::admit(state, account, &[Growth::PROJECT]).await?;
+    }
     let ProjectCreation { project, is_new } = state.store.create_project(tenant, &id, &name, source).await?;
     // An existing project with another source belongs to another repository.
     let is_changed = is_new || (project.source == *source && source.origin != Origin::Empty);
@@ -186,7 +188,7 @@ pub(crate) struct OpenedDirectory {
 /// clients are told so, unless the operator refuses unknown directories.
 ///
 /// # Errors
-/// `directory_invalid`, `directory_unknown`, `store_unavailable`.
+/// `directory_invalid`, `directory_unknown`, `projects_too_many`, `store_unavailable`.
 pub(crate) async fn open_directory(
     gateway: &Gateway,
     principal: &Principal,
@@ -195,7 +197,8 @@ pub(crate) async fn open_directory(
     if let Some(project) = find_by_directory(gateway, principal, directory).await? {
         return Ok(OpenedDirectory { project, note: None });
     }
-    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
+    let tenant = account.tenant;
     if state.unknown_directories == UnknownDirectories::Refuse {
         let message = format!(
             "there is no project for the directory {directory}; create one with `flotilla project create --repo PATH`, or name \
@@ -203,6 +206,7 @@ pub(crate) async fn open_directory(
         );
         return Err(Invalid::DirectoryUnknown.because(message));
     }
+    admission::admit(state, account, &[Growth::PROJECT]).await?;
     let id = directory_project::id_of(tenant, directory);
     let creation = state.store.create_project(tenant, &id, directory, &Source::default()).await?;
     let ProjectCreation { project, is_new } = creation;
@@ -215,9 +219,7 @@ pub(crate) async fn open_directory(
         "the project {directory} is new and has no files; `flotilla project update {directory} --repo PATH` gives its next \
          sessions a repository"
     );
-    let toast = json!({"title": "New project", "message": note, "variant": "warning", "duration": TOAST_MS});
-    let toast = ClientCommand { kind: "tui.toast.show", properties: toast };
-    notify_clients(state, tenant, &project, principal.name(), &toast);
+    notify_clients(state, tenant, &project, principal.name(), &ClientCommand::warning("New project", &note));
     Ok(OpenedDirectory { project, note: Some(note) })
 }
 

@@ -8,13 +8,14 @@ use super::{
 };
 use crate::{
     app::{
-        ground::{checks, gateway::Gateway, wake},
+        ground::{admission, checks, gateway::Gateway, wake},
         history::revert,
     },
     auth::principal::Principal,
     ground::{
         error::Error,
         invalid::Invalid,
+        quotas::Growth,
         scope::Scope,
         state::{State, now},
     },
@@ -47,7 +48,7 @@ pub(crate) struct Receipt {
 ///
 /// # Errors
 /// `prompt_empty`, `prompt_too_long`, `idempotency_key_too_long`, `idempotency_key_invalid`, `model_unknown`, `agent_unknown`,
-/// `session_not_found`, `idempotency_conflict`, `session_full`, `session_quarantined`, `session_busy`, `store_unavailable`; those of
+/// `session_not_found`, `idempotency_conflict`, `session_full`, `storage_full`, `session_quarantined`, `session_busy`, `store_unavailable`; those of
 /// [`parts`], [`options`] and [`revert::finish`].
 pub(crate) async fn accept(
     gateway: &Gateway,
@@ -70,6 +71,7 @@ pub(crate) async fn accept(
         .clone()
         .unwrap_or(ModelRef { provider_id: target.info.model.provider_id, model_id: target.info.model.id });
     let agent = if request.agent.is_empty() { target.info.agent } else { request.agent.clone() };
+    admission::admit(state, account, &[Growth::bytes(1)]).await?;
     let prompt = prompt(state, session, request, model, agent);
     let mut accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
     if accepted == Err(Error::RevertUnfinished) {

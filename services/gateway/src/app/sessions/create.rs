@@ -3,16 +3,24 @@
 use super::budget;
 use crate::{
     app::{
-        ground::{checks, gateway::Gateway},
+        ground::{admission, checks, gateway::Gateway},
         projects::source,
         prompts::agents::{self, AgentUse, ProjectContext},
     },
     auth::principal::Principal,
-    ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope, state::now},
+    ground::{
+        entity::Entity,
+        error::Error,
+        invalid::Invalid,
+        quotas::Growth,
+        scope::Scope,
+        state::{State, now},
+    },
+    streams::notices::{ClientCommand, notify_clients},
 };
 use domain::{
     conversation::{message::ModelRef, title},
-    ids::{EventId, ProjectId, SessionId},
+    ids::{EventId, ProjectId, SessionId, TenantId},
     limits,
     policy::{
         agent::Mode,
@@ -73,14 +81,15 @@ impl SessionRequest {
 ///
 /// # Errors
 /// `project_not_found`, `model_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
-/// `rule_invalid`, `budget_invalid`, `idempotency_key_too_long`, `idempotency_key_invalid`, `session_deleted`, `store_unavailable`;
-/// those of [`source::check`].
+/// `rule_invalid`, `budget_invalid`, `idempotency_key_too_long`, `idempotency_key_invalid`, `session_deleted`, `sessions_too_many`,
+/// `storage_full`, `store_unavailable`; those of [`source::check`].
 pub(crate) async fn create(
     gateway: &Gateway,
     principal: &Principal,
     request: SessionRequest,
 ) -> Result<Session, Error> {
-    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
+    let tenant = account.tenant;
     checks::model(state, request.model.as_ref())?;
     checks::idempotency_key(&request.idempotency_key)?;
     let id = chosen_id(&request.id, &request.idempotency_key)?;
@@ -93,6 +102,10 @@ pub(crate) async fn create(
     // If two clients create the session at the same time, this key returns the same session to both.
     let key = id.as_ref().map_or(request.idempotency_key, |id| id.to_string());
     let key = (!key.is_empty()).then_some(IdempotencyKey { name: key, body_sha256: None });
+    let near = match admission::admit(state, account, &[Growth::SESSION, Growth::bytes(1)]).await {
+        Ok(near) => near,
+        Err(full) => return find_repeated(state, tenant, key.as_ref()).await?.ok_or(full),
+    };
     source::check(state, tenant, &request.source).await?;
     let mut source = request.source;
     if source.origin == Origin::Empty {
@@ -124,7 +137,23 @@ pub(crate) async fn create(
     let event = state.id(EventId::make);
     let (session, events) = state.store.create_session(tenant, &new, &event, now()).await?;
     state.publisher.publish_events(tenant, &session.info.id, &events);
+    if let Some(warning) = admission::warning(&near) {
+        let project = state.store.get_project(tenant, &session.info.project_id).await?;
+        notify_clients(state, tenant, &project, principal.name(), &ClientCommand::warning("Quota", &warning));
+    }
     Ok(session)
+}
+
+/// The session that an earlier call with this key created: it is no new one, so no quota refuses it.
+async fn find_repeated(
+    state: &State,
+    tenant: TenantId,
+    key: Option<&IdempotencyKey>,
+) -> Result<Option<Session>, Error> {
+    match key {
+        Some(key) => Ok(state.store.find_keyed_session(tenant, key).await?),
+        None => Ok(None),
+    }
 }
 
 /// Checks the id that a client chose for a new session.

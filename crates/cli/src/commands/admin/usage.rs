@@ -1,0 +1,102 @@
+//! What tenants store, as a table and as JSON.
+
+use crate::{
+    client::{Client, Paged, all_pages, call},
+    terminal::{
+        paint::{Paint, one_line},
+        table::{Side, Table},
+    },
+};
+use anyhow::Result;
+use domain::policy::quota::QUOTA_WARNING_PERCENT;
+use rpc::v1::{ListUsageRequest, Usage};
+use serde_json::{Value, json};
+
+/// Characters of a tenant's name in a table.
+const TENANT_CHARS: usize = 24;
+
+/// Reads what a tenant stores; an empty id: all tenants.
+pub(super) async fn read(client: &Client, tenant_id: &str) -> Result<Vec<Usage>> {
+    all_pages(async |page| {
+        let request = ListUsageRequest { tenant_id: tenant_id.to_owned(), page: Some(page) };
+        let list = async || client.tenants().list_usage(request.clone()).await;
+        let answer = call("list what tenants store", list).await?;
+        Ok(Paged { entries: answer.usages, next_cursor: answer.next_cursor })
+    })
+    .await
+}
+
+pub(super) fn table(usages: &[Usage], paint: Paint) -> String {
+    let mut table = Table::new([
+        ("TENANT", Side::Left),
+        ("SESSIONS", Side::Right),
+        ("PROJECTS", Side::Right),
+        ("STORED", Side::Right),
+        ("NOTE", Side::Left),
+    ]);
+    for usage in usages {
+        let percents = [
+            percent(usage.sessions, usage.sessions_max),
+            percent(usage.projects, usage.projects_max),
+            percent(usage.stored_bytes, usage.stored_bytes_max),
+        ];
+        let note = match percents.into_iter().max().unwrap_or_default() {
+            100.. => "full",
+            QUOTA_WARNING_PERCENT.. => "nearly full",
+            _ => "",
+        };
+        table.push([
+            one_line(&usage.tenant_name, TENANT_CHARS),
+            format!("{}/{}", usage.sessions, usage.sessions_max),
+            format!("{}/{}", usage.projects, usage.projects_max),
+            format!("{}/{}", size(usage.stored_bytes), size(usage.stored_bytes_max)),
+            note.to_owned(),
+        ]);
+    }
+    table.text(paint)
+}
+
+/// The used part of a quota in percent. A quota of 0 is used up.
+fn percent(used: u64, limit: u64) -> u64 {
+    used.saturating_mul(100).checked_div(limit).unwrap_or(100)
+}
+
+/// A number of bytes for people, rounded down: `3 MiB`.
+fn size(bytes: u64) -> String {
+    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = units.into_iter().find(|(factor, _)| bytes >= *factor);
+    unit.map_or_else(|| format!("{bytes} B"), |(factor, name)| format!("{} {name}", bytes / factor))
+}
+
+pub(super) fn to_json(usage: &Usage) -> Value {
+    json!({
+        "type": "usage", "tenant_id": usage.tenant_id, "tenant": usage.tenant_name, "sessions": usage.sessions, "sessions_max": usage.sessions_max,
+        "projects": usage.projects, "projects_max": usage.projects_max, "stored_bytes": usage.stored_bytes,
+        "stored_bytes_max": usage.stored_bytes_max,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_says_who_is_nearly_full() {
+        let usage = |tenant_name: &str, sessions| Usage {
+            tenant_name: tenant_name.to_owned(),
+            sessions,
+            sessions_max: 10,
+            projects_max: 5,
+            stored_bytes: 3 << 20,
+            stored_bytes_max: 1 << 40,
+            ..Usage::default()
+        };
+        let text = table(&[usage("a", 7), usage("b", 8), usage("c", 10)], Paint::Plain);
+        let want = "TENANT  SESSIONS  PROJECTS       STORED  NOTE
+a           7/10       0/5  3 MiB/1 TiB
+b           8/10       0/5  3 MiB/1 TiB  nearly full
+c          10/10       0/5  3 MiB/1 TiB  full
+";
+        assert_eq!(text, want);
+    }
+}

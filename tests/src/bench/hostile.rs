@@ -1,0 +1,137 @@
+//! What a hostile tenant can do to another one. Tenant A runs every known way to starve others at the same time, and tenant B works as
+//! usual: each of its samples is a new session, from the prompt to the first result of a tool.
+
+mod attack;
+mod connections;
+mod http;
+mod sandbox;
+pub mod sizes;
+
+use self::{attack::Attack, http::Http};
+use crate::{
+    api::Api,
+    bench::{
+        figure::{Figure, Quantity, Target},
+        samples::Samples,
+    },
+    turn::{Watch, bash},
+};
+use sizes::Sizes;
+use std::{
+    fs,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How much slower the other tenant may be, at the 99th percentile.
+const SLOWER_MAX: f64 = 2.0;
+/// Resident memory that no service may exceed; MB.
+const MEMORY_MAX_MB: f64 = 300.0;
+/// Pause of the other tenant between two prompts: it is a person, not a load.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Longest time of one sample. Beyond that the tenant counts as starved.
+const SAMPLE_MAX: Duration = Duration::from_secs(60);
+
+/// The stack under attack.
+#[derive(Debug, Clone)]
+pub struct Victim {
+    /// The URL of its gateway.
+    pub gateway_url: String,
+    /// The operator's key.
+    pub operator_key: String,
+    /// The services whose memory is measured: names and process ids.
+    pub services: Vec<(&'static str, u32)>,
+}
+
+/// Measures the other tenant alone, and then under attack.
+pub async fn measure(victim: &Victim, sizes: &Sizes) -> Vec<Figure> {
+    let operator = Api::with_key(&victim.gateway_url, &victim.operator_key);
+    let hostile = Api::created_by(&operator, &victim.gateway_url, "hostile").await;
+    let other = Api::created_by(&operator, &victim.gateway_url, "other").await;
+    // Before that, caches are cold and the first sandbox of the machine starts.
+    sample(&other).await;
+    let alone = samples(&other, sizes.alone).await;
+
+    victim.services.iter().for_each(|(_, pid)| reset_peak(*pid));
+    let stop = CancellationToken::new();
+    let attacks = attack::all(sizes);
+    let http = Http::new(&victim.gateway_url, &hostile);
+    let running: Vec<_> = attacks
+        .iter()
+        .map(|attack| {
+            tokio::spawn(attack::repeat(Arc::clone(attack), hostile.clone(), http.clone(), stop.clone()))
+        })
+        .collect();
+    tokio::time::sleep(sizes.warm_up).await;
+    let attacked = samples(&other, sizes.attacked).await;
+    stop.cancel();
+    for task in running {
+        task.await.expect("an attack without a panic");
+    }
+    figures(victim, &attacks, alone, attacked)
+}
+
+fn figures(victim: &Victim, attacks: &[Arc<Attack>], alone: Samples, attacked: Samples) -> Vec<Figure> {
+    let ratio = attacked.percentile(99).as_secs_f64() / alone.percentile(99).as_secs_f64();
+    let count = attacked.count();
+    let quantity = |value, unit| Quantity { value, unit };
+    let mut figures = vec![
+        Figure::times("prompt to first tool result, alone", alone, Target::None),
+        Figure::times("prompt to first tool result, under attack", attacked, Target::None),
+        Figure::number(
+            "p99 under attack, times that alone",
+            quantity(ratio, "x"),
+            count,
+            Target::AtMost(SLOWER_MAX),
+        ),
+    ];
+    for (name, pid) in &victim.services {
+        let memory = quantity(peak_mb(*pid), "MB");
+        figures.push(Figure::number(
+            format!("peak memory, {name}"),
+            memory,
+            1,
+            Target::AtMost(MEMORY_MAX_MB),
+        ));
+    }
+    for attack in attacks {
+        let tally = attack.tally();
+        let name = format!("attack {}: done {}, {}", attack.name(), tally.done, tally.refusals());
+        figures.push(Figure::number(name, quantity(tally.rounds() as f64, "rounds"), 1, Target::None));
+    }
+    figures
+}
+
+/// Samples for a while, one after the other.
+async fn samples(api: &Api, during: Duration) -> Samples {
+    let (began, mut samples) = (Instant::now(), Samples::default());
+    while began.elapsed() < during {
+        samples.push(sample(api).await);
+        tokio::time::sleep(PAUSE).await;
+    }
+    samples
+}
+
+async fn sample(api: &Api) -> Duration {
+    let began = Instant::now();
+    let work = async {
+        let session = api.session(None).await;
+        let mut watch = Watch::start(api, &session).await;
+        let prompted_at = Instant::now();
+        api.prompt(&session, &bash("true")).await.expect("an accepted prompt");
+        watch.until_tool("completed").await;
+        prompted_at.elapsed()
+    };
+    tokio::time::timeout(SAMPLE_MAX, work).await.unwrap_or_else(|_| began.elapsed())
+}
+
+fn reset_peak(pid: u32) {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("a living process");
+}
+
+fn peak_mb(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its memory");
+    line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+}

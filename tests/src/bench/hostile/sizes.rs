@@ -1,0 +1,54 @@
+//! How long and how hard the attack is.
+
+use std::time::Duration;
+
+/// The sizes of an attack.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// How long the other tenant is measured alone.
+    pub alone: Duration,
+    /// The attack before the first sample.
+    pub warm_up: Duration,
+    /// How long the other tenant is measured under attack.
+    pub attacked: Duration,
+    /// Repetitions at once of each attack on the gateway.
+    pub parallel: usize,
+    /// Files of a large workspace.
+    pub files: usize,
+    /// Bytes of the file in a note.
+    pub note_bytes: usize,
+    /// Connections that never send anything.
+    pub idle_connections: usize,
+    /// Sessions that are queued.
+    pub backlog: usize,
+}
+
+impl Sizes {
+    /// Two minutes.
+    pub fn full() -> Self {
+        Self {
+            alone: Duration::from_secs(30),
+            warm_up: Duration::from_secs(15),
+            attacked: Duration::from_secs(120),
+            parallel: 4,
+            files: 50_000,
+            note_bytes: 7 << 20,
+            idle_connections: 1_000,
+            backlog: 500,
+        }
+    }
+
+    /// Shows that it works.
+    pub fn smoke() -> Self {
+        Self {
+            alone: Duration::from_millis(500),
+            warm_up: Duration::ZERO,
+            attacked: Duration::from_secs(1),
+            parallel: 1,
+            files: 10,
+            note_bytes: 1 << 10,
+            idle_connections: 5,
+            backlog: 2,
+        }
+    }
+}
