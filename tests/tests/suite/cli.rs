@@ -97,6 +97,7 @@ async fn make_repository(person: &Person) {
     git(&["commit", "--quiet", "-m", "one"]).await;
 }
 
+/// Takes about five seconds: the model must be silent for longer than a second, and one stack serves all parts.
 #[tokio::test]
 async fn the_command_line_serves_people_and_programs() {
     let stack = Stack::with(Options { script: SCRIPT.to_owned(), ..Options::default() }).await;

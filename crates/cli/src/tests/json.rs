@@ -127,7 +127,6 @@ async fn lines_of_a_tenant(output: &Output, directory: &Path) {
         &["run", "--repo", repo, "fix it"][..],
         &["run", "--project", "shop", "--detach", "fix it"],
         &["say", SESSION, "go on", "--detach"],
-        &["watch", SESSION],
         &["ls"],
         &["tree", SESSION],
         &["why", SESSION],
@@ -158,6 +157,11 @@ async fn lines_of_a_tenant(output: &Output, directory: &Path) {
     ] {
         fake.run(output, words).await.unwrap_or_else(|error| panic!("{words:?}: {error:#}"));
     }
+    // Open subtasks are polled every two seconds, and `run` above waits for that already.
+    let idle = Fake::default();
+    idle.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
+    idle.0.lock().unwrap().state = SessionState::Idle;
+    idle.run(output, &["watch", SESSION]).await.unwrap();
 }
 
 /// The lines of all other commands, as far as they need no machine of their own.
