@@ -39,7 +39,7 @@ trap 'exit 143' TERM HUP
 
 # The stack belongs to this run alone: nothing of the user's settings or of another stack takes part.
 unset FLOTILLA_URL FLOTILLA_API_KEY FLOTILLA_CONFIG FLOTILLA_GATEWAY_LISTEN ANTHROPIC_API_KEY OPENAI_API_KEY GEMINI_API_KEY
-export FLOTILLA_DATA=$work/data XDG_CACHE_HOME=$work/cache
+export FLOTILLA_DATA=$work/data XDG_CACHE_HOME=$work/cache XDG_CONFIG_HOME=$work/config
 # Postgres runs as another user when this runs as root.
 chmod 755 "$work"
 cd "$work"
@@ -66,8 +66,11 @@ setpriv --pdeathsig TERM -- "$flotilla" run --repo sample --timeout 180 'fix the
 printf 'demo: ok: flotilla run ended with 0\n' >&2
 
 "$flotilla" ls --json >sessions.jsonl
-id=$(sed -n '1s/^{"id":"\([^"]*\)".*/\1/p' sessions.jsonl)
+id=$(sed -n '1s/.*"id":"\(ses_[^"]*\)".*/\1/p' sessions.jsonl)
 check "there is exactly one session" test "$(wc -l <sessions.jsonl)" -eq 1
+elsewhere() { (cd / && env -u FLOTILLA_DATA "$flotilla" "$@"); }
+elsewhere ls --json >elsewhere.jsonl
+check "commands in other directories find the stack by its context" cmp sessions.jsonl elsewhere.jsonl
 check "the session has a title" grep -q '"title":"fix the failing tests"' sessions.jsonl
 check "the session is idle and done" grep -q '"state":"idle".*"last_outcome":"done"' sessions.jsonl
 
@@ -99,4 +102,5 @@ kill -TERM "$stack"
 wait "$stack" || fail "flotilla up ended with $? when it was asked to stop"
 stack=''
 check "nothing is left to be found" test ! -e data/ready.json
+check "its context is gone" test -z "$(elsewhere context ls --json)"
 printf 'demo: everything holds\n' >&2

@@ -11,8 +11,9 @@ use rpc::{
         admin_service_client::AdminServiceClient, event_service_client::EventServiceClient,
         message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
         project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
-        question_service_client::QuestionServiceClient, session_service_client::SessionServiceClient,
-        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
+        pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
+        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
+        tenant_service_client::TenantServiceClient,
     },
 };
 use std::{future::Future, time::Duration};
@@ -104,6 +105,10 @@ impl Client {
         SettingsServiceClient::new(self.authorized())
     }
 
+    pub(crate) fn ptys(&self) -> PtyServiceClient<Authorized> {
+        PtyServiceClient::new(self.authorized())
+    }
+
     pub(crate) fn permissions(&self) -> PermissionServiceClient<Authorized> {
         PermissionServiceClient::new(self.authorized())
     }
@@ -142,18 +147,49 @@ pub(crate) async fn get_session(client: &Client, session_id: &str) -> Result<Ses
     Ok(answer.session.unwrap_or_default())
 }
 
-/// Loads all subtasks of a session, oldest first, page by page. A tree of sessions has a bounded number of them.
+/// Loads all subtasks of a session, oldest first. A tree of sessions has a bounded number of them.
 pub(crate) async fn list_children(client: &Client, session_id: &str) -> Result<Vec<Session>> {
-    let (mut children, mut cursor) = (vec![], String::new());
-    loop {
-        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
-        let request = ListSessionChildrenRequest { session_id: session_id.to_owned(), page };
+    all_pages(async |page| {
+        let request = ListSessionChildrenRequest { session_id: session_id.to_owned(), page: Some(page) };
         let list = async || client.sessions().list_session_children(request.clone()).await;
         let answer = call("list its subtasks", list).await?;
-        children.extend(answer.sessions);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            return Ok(children);
+        Ok(Paged { entries: answer.sessions, next_cursor: answer.next_cursor })
+    })
+    .await
+}
+
+/// One page of a list.
+pub(crate) struct Paged<T> {
+    pub(crate) entries: Vec<T>,
+    /// Empty: this is the last page.
+    pub(crate) next_cursor: String,
+}
+
+/// The beginning of a list.
+pub(crate) struct Listed<T> {
+    pub(crate) entries: Vec<T>,
+    pub(crate) has_more: bool,
+}
+
+/// Loads a whole list, page by page.
+pub(crate) async fn all_pages<T>(load: impl AsyncFnMut(Page) -> Result<Paged<T>>) -> Result<Vec<T>> {
+    Ok(first_pages(usize::MAX, load).await?.entries)
+}
+
+/// Loads the first `most` entries of a list, page by page.
+pub(crate) async fn first_pages<T>(
+    most: usize,
+    mut load: impl AsyncFnMut(Page) -> Result<Paged<T>>,
+) -> Result<Listed<T>> {
+    let (mut entries, mut cursor) = (vec![], String::new());
+    loop {
+        let page = load(Page { limit: limits::PAGE_MAX, cursor }).await?;
+        entries.extend(page.entries);
+        cursor = page.next_cursor;
+        if cursor.is_empty() || entries.len() >= most {
+            let has_more = !cursor.is_empty() || entries.len() > most;
+            entries.truncate(most);
+            return Ok(Listed { entries, has_more });
         }
     }
 }

@@ -1,6 +1,12 @@
-//! The end of the process: an exit code for scripts, and one sentence for people.
+//! The end of the process: an exit code for scripts, one sentence for people, and an error code for programs.
 
-use std::io;
+use serde_json::{Value, json};
+use std::{fmt, io};
+
+/// The code of an error that arose in this program and has no code of its own.
+const FAILED: &str = "command_failed";
+/// The code of a command line that cannot be understood.
+pub(crate) const USAGE: &str = "usage";
 
 /// Exit codes; part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +25,8 @@ pub(crate) enum Exit {
     StillRunning,
     /// Ctrl-C; the turn continues.
     Interrupted,
+    /// The code of a program in a terminal of a session.
+    Program(u8),
 }
 
 impl Exit {
@@ -31,6 +39,7 @@ impl Exit {
             Self::Budget => 4,
             Self::StillRunning => 5,
             Self::Interrupted => 130,
+            Self::Program(code) => code,
         }
     }
 
@@ -65,6 +74,43 @@ pub(crate) fn sentence(error: &anyhow::Error) -> Option<String> {
     Some(words.join(": "))
 }
 
+/// An error of this program that has a stable code.
+#[derive(Debug)]
+pub(crate) struct CodedError {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+impl fmt::Display for CodedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for CodedError {}
+
+/// Returns the stable code of an error: the server's, or one of this program.
+pub(crate) fn code(error: &anyhow::Error) -> String {
+    for cause in error.chain() {
+        if let Some(coded) = cause.downcast_ref::<CodedError>() {
+            return coded.code.to_owned();
+        }
+        if let Some(status) = cause.downcast_ref::<tonic::Status>() {
+            return rpc::status::code_of(status).unwrap_or_else(|| match status.code() {
+                tonic::Code::Unavailable => "gateway_unreachable".to_owned(),
+                tonic::Code::Unauthenticated => "key_refused".to_owned(),
+                code => format!("grpc_{}", code as i32),
+            });
+        }
+    }
+    FAILED.to_owned()
+}
+
+/// Returns the object that `--json` writes to standard error.
+pub(crate) fn error_json(code: &str, message: &str) -> Value {
+    json!({"error": {"code": code, "message": message}})
+}
+
 fn status_sentence(status: &tonic::Status) -> String {
     if let Some(code) = rpc::status::code_of(status) {
         return format!("{} ({code})", status.message());
@@ -92,6 +138,22 @@ mod tests {
         );
         let down = anyhow::Error::new(tonic::Status::unavailable("tcp connect error"));
         assert_eq!(sentence(&down).unwrap(), "cannot reach the gateway");
+    }
+
+    #[test]
+    fn every_error_has_a_code() {
+        let of = |status: tonic::Status| code(&Err::<(), _>(status).context("load").unwrap_err());
+        assert_eq!(of(rpc::status::not_found("session_not_found", "no session")), "session_not_found");
+        assert_eq!(of(tonic::Status::unavailable("tcp connect error")), "gateway_unreachable");
+        assert_eq!(of(tonic::Status::unauthenticated("no key")), "key_refused");
+        assert_eq!(of(tonic::Status::internal("lost")), "grpc_13");
+        let lost = CodedError { code: "connection_lost", message: "lost".to_owned() };
+        let lost = Err::<(), _>(lost).context("follow the session").unwrap_err();
+        assert_eq!(
+            (code(&lost).as_str(), sentence(&lost).unwrap().as_str()),
+            ("connection_lost", "follow the session: lost")
+        );
+        assert_eq!(code(&anyhow::anyhow!("any")), FAILED);
     }
 
     #[test]

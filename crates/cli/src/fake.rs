@@ -2,20 +2,25 @@
 //! bundle.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod history;
 mod operator;
 mod people;
 
-use crate::client::Client;
+use crate::{Cli, Command, client::Client, exit::Exit, terminal::output::Output};
+use clap::Parser as _;
 use domain::text;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use rpc::v1::{
     admin_service_server::AdminServiceServer,
     event_service_server::{EventService, EventServiceServer},
+    message_service_server::MessageServiceServer,
     permission_service_server::PermissionServiceServer,
     project_service_server::{ProjectService, ProjectServiceServer},
     prompt_service_server::{PromptService, PromptServiceServer},
+    pty_service_server::PtyServiceServer,
     question_service_server::QuestionServiceServer,
     session_service_server::{SessionService, SessionServiceServer},
+    settings_service_server::SettingsServiceServer,
     tenant_service_server::TenantServiceServer,
     *,
 };
@@ -38,8 +43,12 @@ pub(crate) struct State {
     pub events: Vec<(&'static str, Value)>,
     /// Whether the stream stays open after the events.
     pub hangs: bool,
+    /// Whether the server refuses the stream.
+    pub refuses_stream: bool,
     pub bundle: Vec<u8>,
     pub project: String,
+    /// Whether the project of the name came from another place.
+    pub is_elsewhere: bool,
     /// The projects that exist.
     pub projects: Vec<Project>,
     pub session: CreateSessionRequest,
@@ -62,8 +71,22 @@ pub(crate) struct State {
 }
 
 impl Fake {
+    /// Runs a command of a tenant.
+    pub(crate) async fn run(&self, output: &Output, words: &[&str]) -> anyhow::Result<Exit> {
+        let words = ["flotilla"].into_iter().chain(words.iter().copied());
+        let Command::Tenant(command) = Cli::try_parse_from(words)?.command else {
+            panic!("no command of a tenant")
+        };
+        crate::call_gateway(&self.serve().await, output, command).await
+    }
+
     /// Serves until the test ends, and returns a client.
     pub(crate) async fn serve(&self) -> Client {
+        Client::at(&self.address().await, &"key".parse().unwrap()).unwrap()
+    }
+
+    /// Serves until the test ends, and returns the URL.
+    pub(crate) async fn address(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tonic::transport::Server::builder()
@@ -73,10 +96,13 @@ impl Fake {
             .add_service(EventServiceServer::new(self.clone()))
             .add_service(PermissionServiceServer::new(self.clone()))
             .add_service(QuestionServiceServer::new(self.clone()))
+            .add_service(MessageServiceServer::new(self.clone()))
+            .add_service(SettingsServiceServer::new(self.clone()))
+            .add_service(PtyServiceServer::new(self.clone()))
             .add_service(AdminServiceServer::new(self.clone()))
             .add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
-        Client::at(&url, &"key".parse().unwrap()).unwrap()
+        url
     }
 }
 
@@ -88,8 +114,10 @@ fn no<T>() -> Answer<T> {
 impl ProjectService for Fake {
     async fn create_project(&self, request: Request<CreateProjectRequest>) -> Answer<CreateProjectResponse> {
         self.0.lock().unwrap().project = request.into_inner().name;
-        let project = Project { id: "prj_1".to_owned(), ..Project::default() };
-        Ok(Response::new(CreateProjectResponse { project: Some(project) }))
+        let name = self.0.lock().unwrap().project.clone();
+        let project = Project { id: "prj_1".to_owned(), name, ..Project::default() };
+        let is_elsewhere = self.0.lock().unwrap().is_elsewhere;
+        Ok(Response::new(CreateProjectResponse { project: Some(project), is_elsewhere }))
     }
 
     async fn upload_bundle(
@@ -111,8 +139,11 @@ impl ProjectService for Fake {
         Ok(Response::new(UploadBundleResponse { bundle_id: "bun_1".to_owned() }))
     }
 
-    async fn get_project(&self, _: Request<GetProjectRequest>) -> Answer<GetProjectResponse> {
-        no()
+    async fn get_project(&self, request: Request<GetProjectRequest>) -> Answer<GetProjectResponse> {
+        let state = self.0.lock().unwrap();
+        let project = state.projects.iter().find(|it| it.id == request.get_ref().project_id).cloned();
+        let uploaded = UploadedSource { commit: "c0ffee".repeat(6), uploaded_at_ms: 1 };
+        Ok(Response::new(GetProjectResponse { project, uploaded: Some(uploaded) }))
     }
 
     async fn set_project_source(
@@ -127,7 +158,7 @@ impl ProjectService for Fake {
     }
 
     async fn delete_project(&self, _: Request<DeleteProjectRequest>) -> Answer<DeleteProjectResponse> {
-        no()
+        Ok(Response::new(DeleteProjectResponse {}))
     }
 
     async fn list_projects(&self, _: Request<ListProjectsRequest>) -> Answer<ListProjectsResponse> {
@@ -153,6 +184,9 @@ impl EventService for Fake {
 
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Answer<Self::SubscribeStream> {
         let mut state = self.0.lock().unwrap();
+        if state.refuses_stream {
+            return Err(rpc::status::invalid("cursor_invalid", "the cursor is not one of this session"));
+        }
         let tail = request.into_inner().tail_only;
         state.calls.push(if tail { "subscribe to the tail" } else { "subscribe" });
         let events = state.events.iter().zip(2..).map(|((kind, properties), seq)| {
@@ -196,7 +230,8 @@ impl SessionService for Fake {
     }
 
     async fn get_session_diff(&self, _: Request<GetSessionDiffRequest>) -> Answer<GetSessionDiffResponse> {
-        Ok(Response::new(GetSessionDiffResponse::default()))
+        let files = vec![FileStat { path: "a".to_owned(), additions: 1, deletions: 1 }];
+        Ok(Response::new(GetSessionDiffResponse { files, ..GetSessionDiffResponse::default() }))
     }
 
     async fn export_session(&self, _: Request<ExportSessionRequest>) -> Answer<Self::ExportSessionStream> {
@@ -210,25 +245,27 @@ impl SessionService for Fake {
     }
 
     async fn list_sessions(&self, _: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
-        no()
+        let session = Session { id: SESSION.to_owned(), wait: Some(Wait::default()), ..Session::default() };
+        Ok(Response::new(ListSessionsResponse { sessions: vec![session], next_cursor: String::new() }))
     }
 
     async fn get_session_budget(
         &self,
         _: Request<GetSessionBudgetRequest>,
     ) -> Answer<GetSessionBudgetResponse> {
-        no()
+        Ok(Response::new(GetSessionBudgetResponse { budget: Some(Budget::default()) }))
     }
 
     async fn set_session_budget(
         &self,
         _: Request<SetSessionBudgetRequest>,
     ) -> Answer<SetSessionBudgetResponse> {
-        no()
+        Ok(Response::new(SetSessionBudgetResponse { budget: Some(Budget::default()) }))
     }
 
     async fn revert_session(&self, _: Request<RevertSessionRequest>) -> Answer<RevertSessionResponse> {
-        no()
+        let session = Session { id: SESSION.to_owned(), ..Session::default() };
+        Ok(Response::new(RevertSessionResponse { session: Some(session) }))
     }
 
     async fn fork_session(&self, request: Request<ForkSessionRequest>) -> Answer<ForkSessionResponse> {
@@ -242,14 +279,14 @@ impl SessionService for Fake {
     }
 
     async fn unrevert_session(&self, _: Request<UnrevertSessionRequest>) -> Answer<UnrevertSessionResponse> {
-        no()
+        Ok(Response::new(UnrevertSessionResponse::default()))
     }
 
     async fn restart_workspace(
         &self,
         _: Request<RestartWorkspaceRequest>,
     ) -> Answer<RestartWorkspaceResponse> {
-        no()
+        Ok(Response::new(RestartWorkspaceResponse {}))
     }
 
     async fn update_session(&self, request: Request<UpdateSessionRequest>) -> Answer<UpdateSessionResponse> {
@@ -261,7 +298,7 @@ impl SessionService for Fake {
     }
 
     async fn delete_session(&self, _: Request<DeleteSessionRequest>) -> Answer<DeleteSessionResponse> {
-        no()
+        Ok(Response::new(DeleteSessionResponse {}))
     }
 
     async fn list_session_children(
@@ -272,6 +309,6 @@ impl SessionService for Fake {
     }
 
     async fn abort_session(&self, _: Request<AbortSessionRequest>) -> Answer<AbortSessionResponse> {
-        no()
+        Ok(Response::new(AbortSessionResponse { was_active: true }))
     }
 }

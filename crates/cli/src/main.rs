@@ -16,7 +16,7 @@ use client::Client;
 use commands::{
     admin, config, context, key, project,
     requests::{answer, approvals, why},
-    session::{budget, checkout, family, history, prompt, sessions, watch},
+    session::{budget, checkout, family, history, outcome, prompt, pty, sessions, watch},
     tenant,
 };
 use exit::Exit;
@@ -26,7 +26,7 @@ use stack::{
     up,
 };
 use std::{ffi::OsString, process::ExitCode};
-use terminal::out;
+use terminal::output::{self, Output, OutputArgs};
 
 /// Coding agents as a service. `flotilla up` starts everything on this machine.
 #[derive(Debug, Parser)]
@@ -34,6 +34,8 @@ use terminal::out;
 struct Cli {
     #[command(flatten)]
     connection: Connection,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -42,6 +44,35 @@ struct Cli {
 enum Command {
     /// Start the whole stack on this machine; Ctrl-C stops it.
     Up(Box<up::UpArgs>),
+    #[command(flatten)]
+    Tenant(TenantCommand),
+    /// Show, read or replace settings.
+    Config(config::ConfigArgs),
+    /// Create, list and revoke API keys.
+    Key(key::KeyArgs),
+    /// Create and list tenants, and set their limits; for operators.
+    #[command(name = "tenant")]
+    Tenants(tenant::TenantArgs),
+    /// See and control the work of all tenants; for operators.
+    Admin(admin::AdminArgs),
+    /// List, choose, add and remove the gateways that you work with.
+    Context(context::ContextArgs),
+    /// Check an API key for a gateway, keep both as a context, and make it the current one.
+    Login(context::LoginArgs),
+    /// Show what is installed and what is missing.
+    Doctor,
+    /// Print completions for a shell.
+    Completion {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    #[command(flatten)]
+    Service(ServiceCommand),
+}
+
+/// A command that calls the gateway with the key of a tenant.
+#[derive(Debug, Subcommand)]
+enum TenantCommand {
     /// Start a task in a repository and watch it.
     #[command(after_help = EXIT_CODES)]
     Run(Box<prompt::RunArgs>),
@@ -51,6 +82,9 @@ enum Command {
     /// Run a command in the files of an idle session; its agent sees it with the next prompt.
     #[command(after_help = EXIT_CODES)]
     Shell(prompt::ShellArgs),
+    /// Open a terminal in the sandbox of a session, beside its agent.
+    #[command(after_help = pty::HELP)]
+    Pty(pty::PtyArgs),
     /// Show a session from its beginning until it is idle.
     #[command(after_help = EXIT_CODES)]
     Watch(watch::WatchArgs),
@@ -112,27 +146,6 @@ enum Command {
     },
     /// Create, list and change projects: the repositories that new sessions open.
     Project(project::ProjectArgs),
-    /// Show, read or replace settings.
-    Config(config::ConfigArgs),
-    /// Create, list and revoke API keys.
-    Key(key::KeyArgs),
-    /// Create and list tenants, and set their limits; for operators.
-    Tenant(tenant::TenantArgs),
-    /// See and control the work of all tenants; for operators.
-    Admin(admin::AdminArgs),
-    /// List, choose, add and remove the gateways that you work with.
-    Context(context::ContextArgs),
-    /// Check an API key for a gateway, keep both as a context, and make it the current one.
-    Login(context::LoginArgs),
-    /// Show what is installed and what is missing.
-    Doctor,
-    /// Print completions for a shell.
-    Completion {
-        /// Which shell.
-        shell: clap_complete::Shell,
-    },
-    #[command(flatten)]
-    Service(ServiceCommand),
 }
 
 /// A service that runs until it is stopped.
@@ -148,9 +161,9 @@ enum ServiceCommand {
     ModelScript(Box<ServiceArgs<ModelScriptArgs>>),
 }
 
-/// The commands that call no gateway, each with those of the gateway's flags that it takes nevertheless.
-const WITHOUT_GATEWAY: [(&str, &[&str]); 6] = [
-    ("up", &["data"]),
+/// The commands that call no gateway or print no records, each with those of the common flags that it takes.
+const LIMITED: [(&str, &[&str]); 6] = [
+    ("up", &["data", "json"]),
     ("completion", &[]),
     ("gateway", &[]),
     ("worker", &[]),
@@ -158,111 +171,145 @@ const WITHOUT_GATEWAY: [(&str, &[&str]); 6] = [
     ("model-script", &[]),
 ];
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 wrong usage or no connection, 2 failed or aborted, 3 needs a human, \
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 wrong usage (also a --command that does not exist) or no connection, 2 failed or aborted, 3 needs a human, \
 4 out of budget, 5 still running after --timeout, 130 Ctrl-C (the turn continues).";
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = match parse(std::env::args_os()) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let cli = match parse(words.iter().cloned()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Clap returns help and version as errors too. If the output is closed, the error cannot be shown.
-            drop(error.print());
             let code = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            if error.use_stderr() && wants_json(&words) {
+                output::note(&exit::error_json(exit::USAGE, error.render().to_string().trim()).to_string());
+            } else {
+                // Clap returns help and version as errors too. If the output is closed, the error cannot be shown.
+                drop(error.print());
+            }
             return ExitCode::from(code.code());
         }
     };
-    match Box::pin(run(cli)).await {
+    let output = Output::new(cli.output);
+    match Box::pin(run(cli, &output)).await {
         Ok(code) => code,
         Err(error) => {
-            if let Some(sentence) = exit::sentence(&error) {
-                out::note(&format!("flotilla: {sentence}"));
+            match exit::sentence(&error) {
+                Some(sentence) if output.is_json() => {
+                    output::note(&exit::error_json(&exit::code(&error), &sentence).to_string());
+                }
+                Some(sentence) => output::note(&format!("flotilla: {sentence}")),
+                None => {}
             }
             ExitCode::from(Exit::Usage.code())
         }
     }
 }
 
-/// Reads the command line. Commands that call no gateway neither show nor take the flags that choose one.
+/// Whether a command line that cannot be understood asks for JSON.
+fn wants_json(words: &[OsString]) -> bool {
+    words.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
+/// The flags of every command that some commands do not take.
+fn common_flags() -> impl Iterator<Item = &'static str> {
+    target::FLAGS.into_iter().chain(output::FLAGS)
+}
+
+/// Reads the command line. Commands neither show nor take the common flags that mean nothing to them.
 fn parse(words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
     command.build();
-    for (name, own) in WITHOUT_GATEWAY {
-        let is_hidden = |flag: &str| target::FLAGS.contains(&flag) && !own.contains(&flag);
+    for (name, own) in LIMITED {
+        let is_hidden = |flag: &str| common_flags().any(|it| it == flag) && !own.contains(&flag);
         command = command.mut_subcommand(name, |sub| {
             sub.mut_args(|arg| if is_hidden(arg.get_id().as_str()) { arg.hide(true) } else { arg })
         });
     }
     let matches = command.try_get_matches_from_mut(words)?;
-    if let Some((name, own)) =
-        WITHOUT_GATEWAY.into_iter().find(|(name, _)| matches.subcommand_name() == Some(name))
-    {
+    if let Some((name, own)) = LIMITED.into_iter().find(|(name, _)| matches.subcommand_name() == Some(name)) {
         let given = |flag: &&str| matches.value_source(flag) == Some(ValueSource::CommandLine);
-        if let Some(flag) = target::FLAGS.into_iter().filter(|flag| !own.contains(flag)).find(given) {
-            let message =
-                format!("`flotilla {name}` calls no gateway and takes no --{}", flag.replace('_', "-"));
+        if let Some(flag) = common_flags().filter(|flag| !own.contains(flag)).find(given) {
+            let message = format!("`flotilla {name}` takes no --{}", flag.replace('_', "-"));
             return Err(command.error(ErrorKind::ArgumentConflict, message));
         }
     }
     Cli::from_arg_matches(&matches)
 }
 
-async fn run(cli: Cli) -> Result<ExitCode> {
-    let Cli { connection, command } = cli;
+async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
+    let Cli { connection, command, .. } = cli;
     let exit = match command {
-        Command::Up(arguments) => up::run(*arguments, connection.data).await?,
-        Command::Run(arguments) => prompt::run(&Client::open(&connection)?, *arguments).await?,
-        Command::Say(arguments) => prompt::say(&Client::open(&connection)?, *arguments).await?,
-        Command::Shell(arguments) => prompt::shell(&Client::open(&connection)?, arguments).await?,
-        Command::Watch(arguments) => watch::run(&Client::open(&connection)?, arguments).await?,
-        Command::Ls(arguments) => sessions::list(&Client::open(&connection)?, arguments).await?,
-        Command::Diff { id, message } => {
-            sessions::diff(&Client::open(&connection)?, &id, message.unwrap_or_default()).await?
-        }
-        Command::Output { id, path } => sessions::output(&Client::open(&connection)?, &id, &path).await?,
-        Command::Fork(arguments) => history::fork(&Client::open(&connection)?, arguments).await?,
-        Command::Revert(arguments) => history::revert(&Client::open(&connection)?, arguments).await?,
-        Command::RestartWorkspace { id } => {
-            history::restart_workspace(&Client::open(&connection)?, &id).await?
-        }
-        Command::Unrevert { id } => history::unrevert(&Client::open(&connection)?, &id).await?,
-        Command::Checkout(arguments) => checkout::run(&Client::open(&connection)?, arguments).await?,
-        Command::Rename(arguments) => sessions::rename(&Client::open(&connection)?, arguments).await?,
-        Command::Archive(arguments) => sessions::archive(&Client::open(&connection)?, arguments).await?,
-        Command::Delete(arguments) => family::delete(&Client::open(&connection)?, arguments).await?,
-        Command::Tree(arguments) => family::tree(&Client::open(&connection)?, arguments).await?,
-        Command::Messages(arguments) => sessions::messages(&Client::open(&connection)?, arguments).await?,
-        Command::Why(arguments) => why::run(&Client::open(&connection)?, arguments).await?,
-        Command::Answer(arguments) => answer::run(&Client::open(&connection)?, arguments).await?,
-        Command::Approvals(arguments) => approvals::run(&Client::open(&connection)?, arguments).await?,
-        Command::Budget(arguments) => budget::run(&Client::open(&connection)?, arguments).await?,
+        Command::Service(command) => return serve(command).await,
+        Command::Up(arguments) => up::run(*arguments, output, connection.data).await?,
         Command::Admin(arguments) => {
             let client = arguments.operator.open(&connection)?;
-            admin::run(&client, arguments).await?
+            admin::run(&client, output, arguments).await?
         }
-        Command::Key(arguments) => key::run(&connection, arguments).await?,
-        Command::Tenant(arguments) => {
+        Command::Key(arguments) => key::run(&connection, output, arguments).await?,
+        Command::Tenants(arguments) => {
             let client = arguments.operator.open(&connection)?;
-            tenant::run(&client, arguments).await?
+            tenant::run(&client, output, arguments).await?
         }
-        Command::Abort { id } => sessions::abort(&Client::open(&connection)?, &id).await?,
-        Command::Project(arguments) => project::run(&Client::open(&connection)?, arguments).await?,
         Command::Config(arguments) if arguments.is_remote() => {
-            config::run(&Client::open(&connection)?, arguments).await?
+            config::run(&Client::open(&connection)?, output, arguments).await?
         }
-        Command::Config(arguments) => config::run_here(&arguments)?,
-        Command::Context(arguments) => context::run(&connection, arguments)?,
-        Command::Login(arguments) => context::login(&connection, arguments).await?,
-        Command::Doctor => commands::doctor::run(&connection).await?,
+        Command::Config(arguments) => config::run_here(output, &arguments)?,
+        Command::Context(arguments) => context::run(&connection, output, arguments)?,
+        Command::Login(arguments) => context::login(&connection, output, arguments).await?,
+        Command::Doctor => commands::doctor::run(&connection, output).await?,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "flotilla", &mut script);
-            out::write(&String::from_utf8(script).context("read the completions")?)?;
+            output.write(&String::from_utf8(script).context("read the completions")?)?;
             Exit::Done
         }
-        Command::Service(command) => return serve(command).await,
+        Command::Tenant(command) => {
+            let client = Client::open(&connection);
+            // The last line of these commands says how they ended, also if they cannot begin.
+            let client = match &command {
+                TenantCommand::Run(_)
+                | TenantCommand::Say(_)
+                | TenantCommand::Shell(_)
+                | TenantCommand::Watch(_) => client.map_err(|error| outcome::failed(output, None, error))?,
+                _ => client?,
+            };
+            call_gateway(&client, output, command).await?
+        }
     };
     Ok(ExitCode::from(exit.code()))
+}
+
+/// Runs a command of a tenant.
+async fn call_gateway(client: &Client, output: &Output, command: TenantCommand) -> Result<Exit> {
+    match command {
+        TenantCommand::Run(arguments) => prompt::run(client, output, *arguments).await,
+        TenantCommand::Say(arguments) => prompt::say(client, output, *arguments).await,
+        TenantCommand::Shell(arguments) => prompt::shell(client, output, arguments).await,
+        TenantCommand::Pty(arguments) => pty::run(client, output, arguments).await,
+        TenantCommand::Watch(arguments) => watch::run(client, output, arguments).await,
+        TenantCommand::Ls(arguments) => sessions::list(client, output, arguments).await,
+        TenantCommand::Diff { id, message } => {
+            sessions::diff(client, output, &id, message.unwrap_or_default()).await
+        }
+        TenantCommand::Output { id, path } => sessions::output(client, output, &id, &path).await,
+        TenantCommand::Fork(arguments) => history::fork(client, output, arguments).await,
+        TenantCommand::Revert(arguments) => history::revert(client, output, arguments).await,
+        TenantCommand::RestartWorkspace { id } => history::restart_workspace(client, output, &id).await,
+        TenantCommand::Unrevert { id } => history::unrevert(client, output, &id).await,
+        TenantCommand::Checkout(arguments) => checkout::run(client, output, arguments).await,
+        TenantCommand::Rename(arguments) => sessions::rename(client, output, arguments).await,
+        TenantCommand::Archive(arguments) => sessions::archive(client, output, arguments).await,
+        TenantCommand::Delete(arguments) => family::delete(client, output, arguments).await,
+        TenantCommand::Tree(arguments) => family::tree(client, output, arguments).await,
+        TenantCommand::Messages(arguments) => sessions::messages(client, output, arguments).await,
+        TenantCommand::Why(arguments) => why::run(client, output, arguments).await,
+        TenantCommand::Answer(arguments) => answer::run(client, output, arguments).await,
+        TenantCommand::Approvals(arguments) => approvals::run(client, output, arguments).await,
+        TenantCommand::Budget(arguments) => budget::run(client, output, arguments).await,
+        TenantCommand::Abort { id } => sessions::abort(client, output, &id).await,
+        TenantCommand::Project(arguments) => project::run(client, output, arguments).await,
+    }
 }
 
 async fn serve(command: ServiceCommand) -> Result<ExitCode> {

@@ -1,19 +1,18 @@
 //! Whole commands against a fake gateway and real repositories.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod json;
+
 use crate::{
-    Cli, Command,
-    commands::{
-        project,
-        requests::{answer, why},
-        session::{checkout, history, prompt, sessions, watch},
-    },
+    Cli,
     exit::Exit,
     fake::{Fake, SESSION},
+    parse,
     repository::git::Git,
+    terminal::output::Output,
 };
-use clap::{CommandFactory as _, Parser as _};
-use rpc::v1::{Permission, Project, SessionState, Wait, source};
+use clap::CommandFactory as _;
+use rpc::v1::{Permission, Project, SessionState, Source, Wait, source};
 use serde_json::json;
 use std::{fs, path::Path};
 
@@ -32,14 +31,16 @@ fn commit(git: &Git, dir: &Path, name: &str, content: &str) -> String {
     git.run(&["rev-parse", "HEAD"]).unwrap()
 }
 
+/// Runs a command of a tenant.
+async fn command(fake: &Fake, words: &[&str]) -> anyhow::Result<Exit> {
+    fake.run(&Output::kept(false), words).await
+}
+
 async fn run(fake: &Fake, words: &[&str]) -> Exit {
     let dir = tempfile::tempdir().unwrap();
     repository(dir.path());
-    let repo = dir.path().to_str().unwrap().to_owned();
-    let words =
-        ["flotilla", "run", "--repo", &repo].into_iter().chain(words.iter().copied()).chain(["fix it"]);
-    let Command::Run(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("run") };
-    prompt::run(&fake.serve().await, *arguments).await.unwrap()
+    let repo = ["run", "--repo", dir.path().to_str().unwrap()];
+    command(fake, &[&repo, words, &["fix it"]].concat()).await.unwrap()
 }
 
 #[test]
@@ -80,35 +81,87 @@ async fn a_project_gets_another_repository_by_its_name() {
     repository(dir.path());
     let project = Project { id: "prj_1".to_owned(), name: "shop".to_owned(), ..Project::default() };
     fake.0.lock().unwrap().projects = vec![project];
-    let update = async |name: &str| {
-        let words = ["flotilla", "project", "update", name, "--repo", dir.path().to_str().unwrap()];
-        let Command::Project(arguments) = Cli::try_parse_from(words).unwrap().command else {
-            panic!("project")
-        };
-        project::run(&fake.serve().await, arguments).await
-    };
+    let repo = dir.path().to_str().unwrap();
+    let update = async |name: &str| command(&fake, &["project", "update", name, "--repo", repo]).await;
     assert_eq!(update("shop").await.unwrap(), Exit::Done);
     let from = Some(source::From::BundleId("bun_1".to_owned()));
     assert_eq!(fake.0.lock().unwrap().projects[0].source.as_ref().unwrap().from, from);
-    let words = ["flotilla", "project", "update", "shop"];
-    let Command::Project(unnamed) = Cli::try_parse_from(words).unwrap().command else { panic!("project") };
-    let refused = project::run(&fake.serve().await, unnamed).await.unwrap_err();
+    let refused = command(&fake, &["project", "update", "shop"]).await.unwrap_err();
     assert!(refused.to_string().contains("--repo"), "the current directory is no answer: {refused}");
     assert!(update("shed").await.unwrap_err().to_string().contains("there is no project shed"));
+}
+
+#[tokio::test]
+async fn a_new_session_says_which_files_it_has() {
+    let (dir, output) = (tempfile::tempdir().unwrap(), Output::kept(false));
+    repository(dir.path());
+    let repo = dir.path().join(".").to_str().unwrap().to_owned();
+    let fake = Fake::default();
+    let words = ["run", "--repo", &repo, "--detach", "fix it"];
+    fake.run(&output, &words).await.unwrap();
+    let name = fake.0.lock().unwrap().project.clone();
+    assert!(!output.take_notes().contains("--project"), "the project is that of this place");
+    fake.0.lock().unwrap().is_elsewhere = true;
+    fake.run(&output, &words).await.unwrap();
+    let notes = output.take_notes();
+    assert!(notes.contains(&format!("`--project {name}`")) && notes.contains("another place"), "{notes}");
+    assert!(fake.0.lock().unwrap().session.source.is_some());
+
+    let source = Source { from: Some(source::From::BundleId("b".repeat(64))), ..Source::default() };
+    let (id, name) = ("prj_2".to_owned(), "shop".to_owned());
+    fake.0.lock().unwrap().projects = vec![Project { id, name, source: Some(source), ..Project::default() }];
+    fake.run(&output, &["run", "--project", "shop", "--detach", "fix it"]).await.unwrap();
+    let notes = output.take_notes();
+    assert!(notes.starts_with("shop opens files of commit c0ffeec0ffee, uploaded "), "{notes}");
+    assert!(notes.trim_end().ends_with("days ago"), "{notes}");
+    let session = fake.0.lock().unwrap().session.clone();
+    assert_eq!((session.project_id.as_str(), session.source), ("prj_2", None));
+    let again = ["project", "create", "shop", "--repo", "https://h/shop.git"];
+    let refused = fake.run(&output, &again).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("commit c0ffeec0ffee, uploaded ") && refused.contains("project update"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn messages_are_shown_from_the_beginning() {
+    let output = Output::kept(false);
+    Fake::default().run(&output, &["messages", SESSION]).await.unwrap();
+    assert_eq!(output.take(), "> 1\n> 2\n> 3\n> 4\n");
+}
+
+#[test]
+fn services_show_and_take_no_flags_of_clients() {
+    let help = |words: &[&str]| {
+        let words = ["flotilla"].iter().chain(words).map(Into::into);
+        parse(words).unwrap_err().render().to_string()
+    };
+    let flags = ["--url ", "--api-key ", "--context ", "--data ", "--json", "--no-pager"];
+    let shown = |name: &str| {
+        let text = help(&[name, "--help"]);
+        assert!(text.contains("--help"), "{text}");
+        flags.into_iter().filter(|flag| text.contains(flag)).collect::<Vec<_>>()
+    };
+    assert_eq!(shown("ls"), flags);
+    assert_eq!(shown("up"), ["--data ", "--json"]);
+    for service in ["gateway", "worker", "sandbox", "model-script", "completion"] {
+        assert_eq!(shown(service), [""; 0], "{service}");
+    }
+    for line in
+        [&["model-script", "--json"][..], &["completion", "bash", "--url", "u"], &["up", "--context", "c"]]
+    {
+        assert!(help(line).contains("takes no --"), "{line:?}: {}", help(line));
+    }
 }
 
 #[tokio::test]
 async fn a_further_prompt_shows_only_what_comes() {
     let fake = Fake::default();
     fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
-    let client = fake.serve().await;
-    let say = |words: &[&str]| {
-        let words = ["flotilla", "say", SESSION, "go on"].into_iter().chain(words.iter().copied());
-        let Command::Say(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("say") };
-        *arguments
-    };
-    assert_eq!(prompt::say(&client, say(&[])).await.unwrap(), Exit::Done);
-    assert_eq!(prompt::say(&client, say(&["--detach"])).await.unwrap(), Exit::Done);
+    for words in [&["say", SESSION, "go on"][..], &["say", SESSION, "go on", "--detach"]] {
+        assert_eq!(command(&fake, words).await.unwrap(), Exit::Done);
+    }
     let state = fake.0.lock().unwrap();
     assert_eq!(state.prompt.text, "go on");
     assert_eq!(state.calls, ["subscribe to the tail", "prompt", "prompt"]);
@@ -155,16 +208,9 @@ async fn a_subtask_that_asks_needs_a_human_once_nothing_else_goes_on() {
 #[tokio::test]
 async fn an_answer_to_a_session_is_none_to_its_subtasks() {
     let fake = asking_below(0);
-    let answer = async |words: &[&str]| {
-        let words = ["flotilla", "answer"].into_iter().chain(words.iter().copied());
-        let Command::Answer(arguments) = Cli::try_parse_from(words).unwrap().command else {
-            panic!("answer")
-        };
-        answer::run(&fake.serve().await, arguments).await
-    };
-    assert!(answer(&[SESSION, "once"]).await.is_err());
+    assert!(command(&fake, &["answer", SESSION, "once"]).await.is_err());
     assert_eq!(fake.0.lock().unwrap().replies, [""; 0]);
-    assert_eq!(answer(&["per_1", "once"]).await.unwrap(), Exit::Done);
+    assert_eq!(command(&fake, &["answer", "per_1", "once"]).await.unwrap(), Exit::Done);
 }
 
 #[tokio::test]
@@ -173,27 +219,13 @@ async fn a_quarantined_session_needs_a_human_when_it_happens_and_afterwards() {
     fake.0.lock().unwrap().events = vec![("flotilla.session.quarantined", json!({"reason": "loops"}))];
     assert_eq!(run(&fake, &[]).await, Exit::NeedsHuman);
     fake.0.lock().unwrap().state = SessionState::Quarantined;
-    let words = ["flotilla", "watch", SESSION];
-    let Command::Watch(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("watch") };
-    assert_eq!(watch::run(&fake.serve().await, arguments).await.unwrap(), Exit::NeedsHuman);
-}
-
-#[tokio::test]
-async fn a_wait_is_explained() {
-    let fake = Fake::default();
-    let words = ["flotilla", "why", SESSION, "--json"];
-    for words in [&words[..], &words[..3]] {
-        let Command::Why(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("why") };
-        assert_eq!(why::run(&fake.serve().await, arguments).await.unwrap(), Exit::Done);
-    }
+    assert_eq!(command(&fake, &["watch", SESSION]).await.unwrap(), Exit::NeedsHuman);
 }
 
 #[tokio::test]
 async fn a_fork_that_is_asked_for_again_is_the_same_one() {
     let fake = Fake::default();
-    let words = ["flotilla", "fork", SESSION];
-    let Command::Fork(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("fork") };
-    assert_eq!(history::fork(&fake.serve().await, arguments).await.unwrap(), Exit::Done);
+    assert_eq!(command(&fake, &["fork", SESSION]).await.unwrap(), Exit::Done);
     let keys = &fake.0.lock().unwrap().orders;
     assert!(keys.len() == 2 && keys[0] == keys[1] && keys[0].len() == 32, "{keys:?}");
 }
@@ -201,17 +233,10 @@ async fn a_fork_that_is_asked_for_again_is_the_same_one() {
 #[tokio::test]
 async fn titles_and_the_archive_are_changed_one_at_a_time() {
     let fake = Fake::default();
-    let client = fake.serve().await;
     for words in
         [&["rename", SESSION, "New name"][..], &["archive", SESSION], &["archive", SESSION, "--undo"]]
     {
-        let words = ["flotilla"].into_iter().chain(words.iter().copied());
-        let exit = match Cli::try_parse_from(words).unwrap().command {
-            Command::Rename(arguments) => sessions::rename(&client, arguments).await,
-            Command::Archive(arguments) => sessions::archive(&client, arguments).await,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(exit.unwrap(), Exit::Done);
+        assert_eq!(command(&fake, words).await.unwrap(), Exit::Done);
     }
     let want = [
         format!("title of {SESSION}: \"New name\" false"),
@@ -235,14 +260,10 @@ async fn checkout_makes_a_branch_and_leaves_the_files_alone() {
 
     let fake = Fake::default();
     fake.0.lock().unwrap().export = (fs::read(clone.join("b")).unwrap(), result.clone(), base.clone());
-    let client = fake.serve().await;
     // A second checkout moves the branch to the same place.
     for _ in 0..2 {
-        let words = ["flotilla", "checkout", SESSION, "--repo", ours.path().to_str().unwrap()];
-        let Command::Checkout(arguments) = Cli::try_parse_from(words).unwrap().command else {
-            panic!("checkout")
-        };
-        assert_eq!(checkout::run(&client, arguments).await.unwrap(), Exit::Done);
+        let words = ["checkout", SESSION, "--repo", ours.path().to_str().unwrap()];
+        assert_eq!(command(&fake, &words).await.unwrap(), Exit::Done);
     }
     assert_eq!(git.run(&["rev-parse", "flotilla/5kUL559D5O"]).unwrap(), result);
     assert_eq!(git.run(&["rev-parse", "HEAD"]).unwrap(), base);

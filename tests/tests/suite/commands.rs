@@ -6,7 +6,7 @@ use e2e::{
     turn::{Transcript, Watch, bash, run, run_request},
 };
 use rpc::v1::{self, PermissionVerdict, prompt_part::Kind};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tonic::Code;
 
 fn command(name: &str, arguments: &str) -> v1::PromptPart {
@@ -149,13 +149,17 @@ async fn invalid_commands_are_reported() {
     let many = format!("{{\"command\": {{\"many\": {{\"template\": \"{}\"}}}}}}", "!`true`".repeat(17));
     let repository = testkit::git::repository(&[("opencode.json", &many)]);
     let session = stack.session_on(&repository).await;
-    for (name, words) in [
-        ("nothing", "the command /nothing does not exist; available commands: init, many, review"),
-        ("many", "the command /many runs 17 shell commands; the limit is 16"),
+    for (name, code, words) in [
+        (
+            "nothing",
+            "command_not_found",
+            "the command /nothing does not exist; available commands: init, many, review",
+        ),
+        ("many", "command_invalid", "the command /many runs 17 shell commands; the limit is 16"),
     ] {
         let (outcome, transcript) = run_part(&stack, &session, command(name, "")).await;
-        let error = transcript.error().unwrap()["data"]["message"].as_str().unwrap().to_owned();
-        assert_eq!((outcome.as_str(), error.as_str()), ("failed", words));
+        let error = json!({"message": words, "ref": code});
+        assert_eq!((outcome.as_str(), &transcript.error().unwrap()["data"]), ("failed", &error));
         assert!(executed(&transcript).is_empty());
     }
     assert!(stack.model.journal.requests().is_empty());

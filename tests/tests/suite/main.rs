@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod budget;
+mod cli;
 mod commands;
 mod context;
 mod durability;

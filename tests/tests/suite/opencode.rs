@@ -14,7 +14,7 @@ mod notices;
 mod pages;
 mod routes;
 mod run;
-mod screen;
+pub(crate) mod screen;
 mod sdk;
 mod strangers;
 mod streams;

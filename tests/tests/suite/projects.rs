@@ -25,13 +25,31 @@ async fn content_in_new_session(stack: &Stack, project_id: &str) -> String {
 async fn new_sessions_open_the_newest_source_of_their_project() {
     let stack = Stack::start().await;
     let mut projects = stack.api.projects();
-    let first = stack.api.upload(&testkit::git::repository(&[("a.txt", "first")]).bundle()).await;
-    let create =
-        v1::CreateProjectRequest { name: "files".to_owned(), source: uploaded(first), ..Default::default() };
-    let project = projects.create_project(create).await.unwrap().into_inner().project.unwrap();
+    let repository = testkit::git::repository(&[("a.txt", "first")]);
+    let first = stack.api.upload(&repository.bundle()).await;
+    let create = |source: &str, directory: &str| v1::CreateProjectRequest {
+        name: "files".to_owned(),
+        source: uploaded(source.to_owned()),
+        place: Some(v1::Place { directory: directory.to_owned(), remote: String::new() }),
+        or_at_place: true,
+    };
+    let created = projects.create_project(create(&first, "/home/me/files")).await.unwrap().into_inner();
+    let (project, is_elsewhere) = (created.project.unwrap(), created.is_elsewhere);
+    assert!(!is_elsewhere, "it is new");
+    let get = v1::GetProjectRequest { project_id: project.id.clone() };
+    let known = projects.get_project(get).await.unwrap().into_inner().uploaded.unwrap();
+    assert_eq!((known.commit, known.uploaded_at_ms > 0), (repository.commit.clone(), true));
     assert!(content_in_new_session(&stack, &project.id).await.contains("first"));
 
     let second = stack.api.upload(&testkit::git::repository(&[("a.txt", "second")]).bundle()).await;
+    for (directory, want) in [("/home/me/files", false), ("/srv/files", true)] {
+        let again = projects.create_project(create(&second, directory)).await.unwrap().into_inner();
+        assert_eq!(
+            (again.project.unwrap().id, again.is_elsewhere),
+            (project.id.clone(), want),
+            "{directory}"
+        );
+    }
     let update = |source| v1::SetProjectSourceRequest { project_id: project.id.clone(), source, place: None };
     let answer = projects.set_project_source(update(uploaded(second.clone()))).await.unwrap().into_inner();
     assert_eq!(answer.project.unwrap().source, uploaded(second));

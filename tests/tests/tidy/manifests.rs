@@ -63,12 +63,13 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 19] = [
+const OWNERS: [(&str, &[&str]); 20] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),
     ("saphyr-parser", &["crates/settings"]),
     ("percent-encoding", &["crates/domain"]),
+    ("indicatif", &["crates/cli"]),
     ("async-nats", &["crates/bus"]),
     ("redis", &["crates/bus"]),
     ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "tests"]),

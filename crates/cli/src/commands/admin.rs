@@ -2,10 +2,10 @@
 
 use super::tenant::{self, OperatorArgs};
 use crate::{
-    client::{Client, call},
+    client::{Client, Paged, all_pages, call},
     exit::Exit,
     terminal::{
-        out,
+        output::{ListText, Output},
         paint::Paint,
         show,
         table::{Side, Table},
@@ -29,9 +29,6 @@ const WORKER_CHARS: usize = 24;
 pub(crate) struct AdminArgs {
     #[command(flatten)]
     pub(crate) operator: OperatorArgs,
-    /// One JSON object per line.
-    #[arg(long, global = true)]
-    json: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -101,35 +98,43 @@ impl State {
     }
 }
 
-pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
-    let json = arguments.json;
+pub(crate) async fn run(client: &Client, output: &Output, arguments: AdminArgs) -> Result<Exit> {
     match arguments.command {
-        Command::Queue => list(json, &queue(client).await?, queue_table, queue_json, "no session has work"),
+        Command::Queue => {
+            let text = ListText { to_json: queue_json, table: &queue_table, none: "no session has work" };
+            output.list(&queue(client).await?, &text)?;
+        }
         Command::Workers => {
-            let request = || ListWorkersRequest { page: Some(page("")) };
+            let request = || ListWorkersRequest { page: Some(first_page()) };
             let answer =
                 call("list workers", || async { client.admin().list_workers(request()).await }).await?;
-            list(json, &answer.workers, workers_table, worker_json, "no workers")
+            let table = |workers: &[Worker], paint: Paint| workers_table(workers, show::now_ms(), paint);
+            let text = ListText { to_json: worker_json, table: &table, none: "no workers" };
+            output.list(&answer.workers, &text)?;
         }
         Command::Sessions { state } => {
-            list(json, &sessions(client, state).await?, sessions_table, control_json, "no such session")
+            let table = |sessions: &[Control], paint: Paint| sessions_table(sessions, show::now_ms(), paint);
+            let text = ListText { to_json: control_json, table: &table, none: "no such session" };
+            output.list(&sessions(client, state).await?, &text)?;
         }
         Command::Usage { tenant } => {
             let usages = usage::read(client, &tenant_id(client, tenant.as_deref()).await?).await?;
-            list(json, &usages, usage::table, usage::to_json, "no tenants")
+            let text = ListText { to_json: usage::to_json, table: &usage::table, none: "no tenants" };
+            output.list(&usages, &text)?;
         }
         Command::Drain { worker, undo } => {
             let request = || DrainWorkerRequest { worker: worker.clone(), undo };
             let answer =
                 call("drain the worker", || async { client.admin().drain_worker(request()).await }).await?;
             let what = if undo { "take sessions again" } else { "hand over their sessions" };
-            done(json, &format!("{} asked to {what}", answer.asked), json!({"asked": answer.asked}))
+            let object = json!({"type": "drain", "asked": answer.asked});
+            output.result(&format!("{} asked to {what}", answer.asked), &object)?;
         }
         Command::Release { id, tenant } => {
             let tenant_id = tenant_id(client, tenant.as_deref()).await?;
             let request = || ReleaseSessionRequest { session_id: id.clone(), tenant_id: tenant_id.clone() };
             call("release the session", || async { client.admin().release_session(request()).await }).await?;
-            done(json, &format!("{id} is released"), json!({"released": id}))
+            output.result(&format!("{id} is released"), &json!({"type": "release", "released": id}))?;
         }
         Command::Kill { id, reason, tenant } => {
             let tenant_id = tenant_id(client, tenant.as_deref()).await?;
@@ -139,9 +144,10 @@ pub(crate) async fn run(client: &Client, arguments: AdminArgs) -> Result<Exit> {
             let named = tenant.map_or_else(String::new, |tenant| format!(" --tenant {tenant}"));
             let text =
                 format!("{id} is stopped{}; {}{named}", and_subtasks(subtasks), show::release_command(&id));
-            done(json, &text, json!({"killed": id, "subtasks": subtasks}))
+            output.result(&text, &json!({"type": "kill", "killed": id, "subtasks": subtasks}))?;
         }
     }
+    Ok(Exit::Done)
 }
 
 fn and_subtasks(count: u32) -> String {
@@ -160,50 +166,18 @@ async fn tenant_id(client: &Client, named: Option<&str>) -> Result<String> {
     }
 }
 
-fn page(cursor: &str) -> Page {
-    Page { limit: limits::PAGE_MAX, cursor: cursor.to_owned() }
-}
-
-fn done(json: bool, text: &str, value: Value) -> Result<Exit> {
-    if json {
-        out::line(&value.to_string())?
-    } else {
-        out::line(text)?
-    }
-    Ok(Exit::Done)
-}
-
-/// Prints a list as JSON lines or as a table.
-fn list<T>(
-    json: bool,
-    list: &[T],
-    table: fn(&[T], i64, Paint) -> String,
-    to_json: fn(&T) -> Value,
-    none: &str,
-) -> Result<Exit> {
-    if json {
-        for entry in list {
-            out::line(&to_json(entry).to_string())?;
-        }
-    } else if list.is_empty() {
-        out::note(none);
-    } else {
-        out::write(&table(list, show::now_ms(), Paint::for_stdout()))?;
-    }
-    Ok(Exit::Done)
+fn first_page() -> Page {
+    Page { limit: limits::PAGE_MAX, cursor: String::new() }
 }
 
 async fn queue(client: &Client) -> Result<Vec<QueueLine>> {
-    let (mut lines, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let request = || ListQueueRequest { page: Some(page(&cursor)) };
-        let answer = call("list the queue", || async { client.admin().list_queue(request()).await }).await?;
-        lines.extend(answer.lines);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            return Ok(lines);
-        }
-    }
+    all_pages(async |page| {
+        let request = ListQueueRequest { page: Some(page) };
+        let list = async || client.admin().list_queue(request.clone()).await;
+        let answer = call("list the queue", list).await?;
+        Ok(Paged { entries: answer.lines, next_cursor: answer.next_cursor })
+    })
+    .await
 }
 
 async fn sessions(client: &Client, state: Option<State>) -> Result<Vec<Control>> {
@@ -211,7 +185,7 @@ async fn sessions(client: &Client, state: Option<State>) -> Result<Vec<Control>>
     let states = state.map_or(all.to_vec(), |state| vec![state]);
     let mut sessions = Vec::new();
     for state in states {
-        let mut request = ListControlRequest { state: 0, page: Some(page("")) };
+        let mut request = ListControlRequest { state: 0, page: Some(first_page()) };
         request.set_state(state.to_wire());
         let control = async || client.admin().list_control(request.clone()).await;
         sessions.extend(call("list sessions", control).await?.sessions);
@@ -219,7 +193,7 @@ async fn sessions(client: &Client, state: Option<State>) -> Result<Vec<Control>>
     Ok(sessions)
 }
 
-fn queue_table(lines: &[QueueLine], _: i64, paint: Paint) -> String {
+fn queue_table(lines: &[QueueLine], paint: Paint) -> String {
     let mut table = Table::new([
         ("TENANT", Side::Left),
         ("CLASS", Side::Left),
@@ -308,7 +282,7 @@ fn sessions_table(sessions: &[Control], now_ms: i64, paint: Paint) -> String {
 
 fn queue_json(line: &QueueLine) -> Value {
     json!({
-        "tenant_id": line.tenant_id, "tenant": line.tenant_name, "class": show::class_word(line.class()),
+        "type": "queue_line", "tenant_id": line.tenant_id, "tenant": line.tenant_name, "class": show::class_word(line.class()),
         "queued": line.queued, "oldest_ms": line.oldest_ms, "running": line.running, "waiting": line.waiting,
         "quarantined": line.quarantined, "running_max": line.running_max, "weight": line.weight,
     })
@@ -316,7 +290,7 @@ fn queue_json(line: &QueueLine) -> Value {
 
 fn worker_json(worker: &Worker) -> Value {
     json!({
-        "incarnation": worker.incarnation, "name": worker.name, "version": worker.version, "state": life(worker),
+        "type": "worker", "incarnation": worker.incarnation, "name": worker.name, "version": worker.version, "state": life(worker),
         "started_at_ms": worker.started_at_ms, "lease_ms": worker.lease_ms, "draining": worker.draining,
         "slots": worker.slots, "running": worker.running,
     })
@@ -324,7 +298,7 @@ fn worker_json(worker: &Worker) -> Value {
 
 fn control_json(session: &Control) -> Value {
     json!({
-        "tenant_id": session.tenant_id, "id": session.session_id, "state": show::state_word(session.state()),
+        "type": "control", "tenant_id": session.tenant_id, "id": session.session_id, "state": show::state_word(session.state()),
         "class": show::class_word(session.class()), "worker": session.owner, "owned_at_ms": session.owned_at_ms,
         "queued_at_ms": session.queued_at_ms, "waiting_at_ms": session.waiting_at_ms, "epoch": session.epoch, "attempts": session.attempts,
         "waiting_reason": session.waiting_reason, "waiting_detail": session.waiting_detail,

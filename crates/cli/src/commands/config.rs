@@ -4,13 +4,14 @@
 use crate::{
     client::{Client, call},
     exit::Exit,
-    terminal::{out, paint::harmless},
+    terminal::{output::Output, paint::harmless},
 };
 use anyhow::{Context as _, Result};
 use domain::{limits, policy::level::Level};
 use rpc::v1::{
     ExplainSettingsRequest, ExplainSettingsResponse, GetSettingsRequest, SetSettingsRequest, SettingOrigin,
 };
+use serde_json::{Value, json};
 use settings::{
     document::Document,
     repository::{UnclearRestriction, configure, is_settings},
@@ -67,27 +68,31 @@ impl ConfigArgs {
 }
 
 /// Shows the effective settings of a directory.
-pub(crate) fn run_here(arguments: &ConfigArgs) -> Result<Exit> {
+pub(crate) fn run_here(output: &Output, arguments: &ConfigArgs) -> Result<Exit> {
     let ConfigCommand::Explain { directory, settings, .. } = &arguments.command else {
         return Ok(Exit::Done);
     };
-    show(&explain(directory, settings.as_deref())?)
+    show(output, &explain(directory, settings.as_deref())?)
 }
 
 /// Performs an action that needs a gateway.
-pub(crate) async fn run(client: &Client, arguments: ConfigArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &Client, output: &Output, arguments: ConfigArgs) -> Result<Exit> {
     match arguments.command {
         ConfigCommand::Explain { session, .. } => {
             let request = || ExplainSettingsRequest { session_id: session.clone().unwrap_or_default() };
             let ask = || async { client.settings().explain_settings(request()).await };
-            show(&call("explain the settings", ask).await?)
+            show(output, &call("explain the settings", ask).await?)
         }
         ConfigCommand::Get { project } => {
             let request = || GetSettingsRequest { project_id: project.clone().unwrap_or_default() };
             let ask = || async { client.settings().get_settings(request()).await };
-            match call("read the settings", ask).await?.settings {
-                Some(settings) => out::line(harmless(&settings.document).trim_end())?,
-                None => out::note("no settings are stored"),
+            let document = call("read the settings", ask).await?.settings.map(|settings| settings.document);
+            match &document {
+                _ if output.is_json() => {
+                    output.json(&json!({"type": "settings", "project_id": project, "document": document}))?;
+                }
+                Some(document) => output.page(&format!("{}\n", harmless(document).trim_end()))?,
+                None => output.note("no settings are stored"),
             }
             Ok(Exit::Done)
         }
@@ -99,7 +104,12 @@ pub(crate) async fn run(client: &Client, arguments: ConfigArgs) -> Result<Exit> 
             };
             let ask = || async { client.settings().set_settings(request()).await };
             let is_there = call("replace the settings", ask).await?.settings.is_some();
-            out::note(if is_there { "the settings are replaced" } else { "the settings are removed" });
+            if output.is_json() {
+                let object = json!({"type": "settings_change", "project_id": project, "is_stored": is_there});
+                output.json(&object)?;
+            } else {
+                output.note(if is_there { "the settings are replaced" } else { "the settings are removed" });
+            }
             Ok(Exit::Done)
         }
     }
@@ -131,9 +141,12 @@ fn explain(directory: &Path, platform: Option<&Path>) -> Result<ExplainSettingsR
     })
 }
 
-fn show(explained: &ExplainSettingsResponse) -> Result<Exit> {
-    for line in lines(explained) {
-        out::line(&harmless(&line))?;
+fn show(output: &Output, explained: &ExplainSettingsResponse) -> Result<Exit> {
+    if output.is_json() {
+        objects(explained).iter().try_for_each(|object| output.json(object))?;
+    } else {
+        let lines = lines(explained).into_iter().map(|line| harmless(&line) + "\n");
+        output.page(&lines.collect::<String>())?;
     }
     Ok(if explained.problems.is_empty() { Exit::Done } else { Exit::Failed })
 }
@@ -157,6 +170,27 @@ fn lines(explained: &ExplainSettingsResponse) -> Vec<String> {
         lines.push(format!("Of these files only the permissions apply:\n{problems}"));
     }
     lines
+}
+
+/// The same as [`lines`], for programs.
+fn objects(explained: &ExplainSettingsResponse) -> Vec<Value> {
+    let ExplainSettingsResponse { settings, ignored, problems, is_refused } = explained;
+    let settings = settings.iter().map(|setting| {
+        let origin = setting.origin.clone().unwrap_or_default();
+        json!({
+            "type": "setting", "path": origin.path, "value": setting.value, "level": origin.level, "file": origin.file,
+            "line": origin.line, "column": origin.column,
+        })
+    });
+    let ignored = ignored.iter().map(|origin| {
+        json!({
+            "type": "ignored_setting", "path": origin.path, "file": origin.file, "line": origin.line,
+            "column": origin.column,
+        })
+    });
+    let problem = json!({"type": "settings_problem", "message": problems, "is_refused": is_refused});
+    let problem = (!problems.is_empty()).then_some(problem);
+    settings.chain(ignored).chain(problem).collect()
 }
 
 /// The settings files, with their paths in git.
@@ -210,6 +244,9 @@ mod tests {
             assert!(text.contains(want), "{want:?} in {text}");
         }
         assert_eq!((explained.problems.as_str(), explained.is_refused), ("", false));
+        let objects = objects(&explained);
+        assert_eq!(objects.len(), lines(&explained).len());
+        assert_eq!((&objects[0]["type"], &objects[0]["line"]), (&json!("setting"), &json!(2)));
         write("opencode.jsonc", "{\"permission\": 1}");
         let explained = explain(directory.path(), None).unwrap();
         assert!(explained.problems.contains("opencode.jsonc:1:16: permission: expected"), "{explained:?}");

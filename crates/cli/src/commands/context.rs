@@ -8,7 +8,7 @@ use crate::{
         target::{self, Connection},
     },
     terminal::{
-        out,
+        output::{ListText, Output},
         paint::Paint,
         table::{Side, Table},
     },
@@ -17,8 +17,11 @@ use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
 use clap::builder::NonEmptyStringValueParser;
 use rpc::v1::{ListProjectsRequest, Page};
-use serde_json::json;
-use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead as _, IsTerminal as _, Read as _},
+    path::Path,
+};
 
 /// Longest API key that is read from a terminal or a pipe, in bytes.
 const KEY_BYTES_MAX: u64 = 4096;
@@ -32,12 +35,8 @@ pub(crate) struct ContextArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ContextCommand {
-    /// List the contexts; a star marks the one that a command in this directory uses.
-    Ls {
-        /// One JSON object per line, without keys.
-        #[arg(long)]
-        json: bool,
-    },
+    /// List the contexts, without their keys; a star marks the one that a command in this directory uses.
+    Ls,
     /// Make a context the current one.
     Use {
         /// The context.
@@ -68,10 +67,10 @@ pub(crate) struct LoginArgs {
 }
 
 /// `flotilla context …`.
-pub(crate) fn run(connection: &Connection, arguments: ContextArgs) -> Result<Exit> {
+pub(crate) fn run(connection: &Connection, output: &Output, arguments: ContextArgs) -> Result<Exit> {
     let directory = contexts::directory()?;
     match arguments.command {
-        ContextCommand::Ls { json } => list(connection, &contexts::load(&directory)?, json)?,
+        ContextCommand::Ls => list(connection, output, &contexts::load(&directory)?)?,
         ContextCommand::Use { name } => contexts::change(&directory, |contexts| {
             contexts.get(&name)?;
             contexts.current = Some(name);
@@ -90,35 +89,59 @@ pub(crate) fn run(connection: &Connection, arguments: ContextArgs) -> Result<Exi
     Ok(Exit::Done)
 }
 
-fn list(connection: &Connection, contexts: &Contexts, json: bool) -> Result<()> {
+/// A context in a list.
+pub(crate) struct Entry<'a> {
+    pub(crate) name: &'a str,
+    /// None: its stack does not run.
+    pub(crate) url: Option<String>,
+    /// The data directory of a stack on this machine.
+    pub(crate) data: Option<&'a Path>,
+    pub(crate) is_current: bool,
+    pub(crate) is_used_here: bool,
+}
+
+impl Entry<'_> {
+    pub(crate) fn to_json(&self) -> Value {
+        let Self { name, url, data, is_current, is_used_here } = self;
+        json!({
+            "type": "context", "name": name, "url": url, "data": data, "is_current": is_current,
+            "is_used_here": is_used_here,
+        })
+    }
+}
+
+fn list(connection: &Connection, output: &Output, contexts: &Contexts) -> Result<()> {
     let chosen = target::choose(connection).ok();
+    let entry = |(name, context)| -> Result<Entry<'_>> {
+        let name: &String = name;
+        let url = target::of_context(name, context)?.map(|target| target.url);
+        Ok(Entry {
+            name,
+            is_used_here: url.is_some() && chosen.as_ref().map(|chosen| &chosen.url) == url.as_ref(),
+            url,
+            data: if let Context::Stack { data } = context { Some(data) } else { None },
+            is_current: contexts.current.as_ref() == Some(name),
+        })
+    };
+    let entries = contexts.contexts.iter().map(entry).collect::<Result<Vec<_>>>()?;
+    let none = "no contexts yet; `flotilla up` and `flotilla login URL` make them";
+    output.list(&entries, &ListText { to_json: Entry::to_json, table: &table, none })
+}
+
+fn table(entries: &[Entry<'_>], paint: Paint) -> String {
     let mut table = Table::new([("", Side::Left), ("CONTEXT", Side::Left), ("GATEWAY", Side::Left)]);
-    for (name, context) in &contexts.contexts {
-        let target = target::of_context(name, context)?;
-        let url = target.as_ref().map(|target| target.url.as_str());
-        let is_chosen = url.is_some() && chosen.as_ref().map(|chosen| chosen.url.as_str()) == url;
-        let is_current = contexts.current.as_deref() == Some(name.as_str());
-        let data = if let Context::Stack { data } = context { Some(data) } else { None };
-        if json {
-            let line = json!({"name": name, "url": url, "data": data, "is_current": is_current, "is_used_here": is_chosen});
-            out::line(&line.to_string())?;
-            continue;
-        }
-        let mut words = url.unwrap_or("not running").to_owned();
-        if is_current {
+    for Entry { name, url, is_current, is_used_here, .. } in entries {
+        let mut words = url.as_deref().unwrap_or("not running").to_owned();
+        if *is_current {
             words.push_str(" (current)");
         }
-        table.push([if is_chosen { "*" } else { "" }.to_owned(), name.clone(), words]);
+        table.push([if *is_used_here { "*" } else { "" }.to_owned(), (*name).to_owned(), words]);
     }
-    out::write(&table.text(Paint::for_stdout()))?;
-    if contexts.contexts.is_empty() && !json {
-        out::note("no contexts yet; `flotilla up` and `flotilla login URL` make them");
-    }
-    Ok(())
+    table.text(paint)
 }
 
 /// `flotilla login URL`.
-pub(crate) async fn login(connection: &Connection, arguments: LoginArgs) -> Result<Exit> {
+pub(crate) async fn login(connection: &Connection, output: &Output, arguments: LoginArgs) -> Result<Exit> {
     let LoginArgs { gateway: url, name } = arguments;
     let uri: tonic::transport::Uri = url.parse().with_context(|| format!("{url} is no address"))?;
     let host = uri
@@ -127,7 +150,7 @@ pub(crate) async fn login(connection: &Connection, arguments: LoginArgs) -> Resu
     let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']).to_owned());
     let directory = contexts::directory()?;
     if uri.scheme_str() == Some("http") && !is_this_machine(host) {
-        out::note(
+        output.note(
             "warning: the address begins with http, so the API key crosses the network without encryption",
         );
     }
@@ -138,13 +161,18 @@ pub(crate) async fn login(connection: &Connection, arguments: LoginArgs) -> Resu
         client.projects().list_projects(ListProjectsRequest { page: page.clone() }).await
     })
     .await?;
+    let object = login_json(&name, &url);
     contexts::change(&directory, |contexts| {
         contexts.set(&name, Context::Gateway { url, api_key, operator_key: Secret::default() })?;
         contexts.current = Some(name.clone());
         Ok(())
     })?;
-    out::line(&format!("{name} is the current context"))?;
+    output.result(&format!("{name} is the current context"), &object)?;
     Ok(Exit::Done)
+}
+
+pub(crate) fn login_json(name: &str, url: &str) -> Value {
+    json!({"type": "login", "context": name, "url": url})
 }
 
 fn is_this_machine(host: &str) -> bool {

@@ -4,10 +4,11 @@ use crate::{
     client::{Client, call},
     exit::{Exit, sentence},
     stack::target::{self, Connection},
-    terminal::out,
+    terminal::output::Output,
 };
 use anyhow::{Result, bail};
 use rpc::v1::{ListProjectsRequest, Page};
+use serde_json::json;
 use std::{process::Command, time::Duration};
 
 /// Longest wait for the gateway: `doctor` itself must not hang.
@@ -23,31 +24,46 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
     ("setpriv", "`flotilla up`: ends servers with their launcher", "util-linux"),
 ];
 
-pub(crate) async fn run(connection: &Connection) -> Result<Exit> {
+/// One line of the report.
+pub(crate) struct Check<'a> {
+    /// "found", "missing" (a program), or "absent" (something that need not be there).
+    pub(crate) status: &'static str,
+    pub(crate) name: &'a str,
+    pub(crate) detail: String,
+}
+
+impl Check<'_> {
+    pub(crate) fn print(&self, output: &Output) -> Result<()> {
+        let Self { status, name, detail } = self;
+        let object = json!({"type": "check", "status": status, "name": name, "detail": detail});
+        output.result(&format!("{status:<8} {name:<13} {detail}"), &object)
+    }
+}
+
+pub(crate) async fn run(connection: &Connection, output: &Output) -> Result<Exit> {
     let mut missing = 0;
     for (name, purpose, package) in PROGRAMS {
-        match local::programs::find(name) {
+        let check = match local::programs::find(name) {
             Some(path) => {
                 let version = Command::new(&path).arg("--version").output().ok();
                 let version = version
                     .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
                     .unwrap_or_default();
-                out::line(&format!(
-                    "found    {name:<13} {}  {}",
-                    path.display(),
-                    version.lines().next().unwrap_or_default()
-                ))?;
+                let version = version.lines().next().unwrap_or_default();
+                Check { status: "found", name, detail: format!("{}  {version}", path.display()) }
             }
             None => {
                 missing += 1;
-                out::line(&format!("missing  {name:<13} {purpose}; Debian package {package}"))?;
+                Check { status: "missing", name, detail: format!("{purpose}; Debian package {package}") }
             }
-        }
+        };
+        check.print(output)?;
     }
-    match target::choose(connection) {
-        Ok(target) => out::line(&format!("found    {:<13} {} ({})", "gateway", target.url, target.source))?,
-        Err(error) => out::line(&format!("absent   {:<13} {error:#}", "gateway"))?,
-    }
+    let (status, detail) = match target::choose(connection) {
+        Ok(target) => ("found", format!("{} ({})", target.url, target.source)),
+        Err(error) => ("absent", format!("{error:#}")),
+    };
+    Check { status, name: "gateway", detail }.print(output)?;
     let probe = async {
         let client = Client::open(connection)?;
         let page = Some(Page { limit: 1, cursor: String::new() });
@@ -56,13 +72,11 @@ pub(crate) async fn run(connection: &Connection) -> Result<Exit> {
         })
         .await
     };
-    match tokio::time::timeout(GATEWAY_WITHIN, probe).await.unwrap_or_else(|_| bail!("it does not answer")) {
-        Ok(_) => {
-            out::line(&format!("found    {:<13} the gateway answers and accepts the key", "connection"))?
-        }
-        Err(error) => {
-            out::line(&format!("absent   {:<13} {}", "connection", sentence(&error).unwrap_or_default()))?
-        }
-    }
+    let answer = tokio::time::timeout(GATEWAY_WITHIN, probe).await;
+    let (status, detail) = match answer.unwrap_or_else(|_| bail!("it does not answer")) {
+        Ok(_) => ("found", "the gateway answers and accepts the key".to_owned()),
+        Err(error) => ("absent", sentence(&error).unwrap_or_default()),
+    };
+    Check { status, name: "connection", detail }.print(output)?;
     Ok(if missing == 0 { Exit::Done } else { Exit::Usage })
 }

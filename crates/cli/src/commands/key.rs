@@ -2,19 +2,18 @@
 
 use super::tenant;
 use crate::{
-    client::{Client, call},
+    client::{Client, Paged, all_pages, call},
     exit::Exit,
     stack::target::Connection,
     terminal::{
-        out,
+        output::{ListText, Output},
         paint::{Paint, one_line},
         show,
         table::{Side, Table},
     },
 };
 use anyhow::Result;
-use domain::limits;
-use rpc::v1::{CreateKeyRequest, Key, KeyRole, ListKeysRequest, Page, RevokeKeyRequest};
+use rpc::v1::{CreateKeyRequest, Key, KeyRole, ListKeysRequest, RevokeKeyRequest};
 use serde_json::{Value, json};
 
 /// Characters of a key's name in the table.
@@ -28,9 +27,6 @@ pub(crate) struct KeyArgs {
     tenant: Option<String>,
     #[command(flatten)]
     operator: tenant::OperatorArgs,
-    /// One JSON object per line.
-    #[arg(long, global = true)]
-    json: bool,
     #[command(subcommand)]
     command: KeyCommand,
 }
@@ -102,61 +98,52 @@ impl KeyOwner {
     }
 }
 
-pub(crate) async fn run(connection: &Connection, arguments: KeyArgs) -> Result<Exit> {
+pub(crate) async fn run(connection: &Connection, output: &Output, arguments: KeyArgs) -> Result<Exit> {
     let owner = KeyOwner::of(connection, &arguments).await?;
-    let is_json = arguments.json;
     match arguments.command {
-        KeyCommand::Create { name, role } => create(&owner, name, role, is_json).await?,
+        KeyCommand::Create { name, role } => create(&owner, output, name, role).await?,
         KeyCommand::Ls { all } => {
             let keys = list(&owner).await?.into_iter().filter(|key| all || key.revoked_at_ms == 0);
-            print(&keys.collect::<Vec<_>>(), is_json)?;
+            let none = "no keys; `flotilla key create NAME` creates one";
+            output.list(&keys.collect::<Vec<_>>(), &ListText { to_json, table: &table, none })?;
         }
         KeyCommand::Revoke { prefix } => {
             let request = RevokeKeyRequest { tenant_id: owner.tenant_id.clone(), prefix: prefix.clone() };
             let revoke = async || owner.client.tenants().revoke_key(request.clone()).await;
             call("revoke the key", revoke).await?;
-            let line = json!({"prefix": prefix, "is_revoked": true}).to_string();
-            out::line(&if is_json { line } else { format!("{prefix} is revoked") })?;
+            let object = json!({"type": "key_revocation", "prefix": prefix, "is_revoked": true});
+            output.result(&format!("{prefix} is revoked"), &object)?;
         }
     }
     Ok(Exit::Done)
 }
 
 /// Creates a key. The call is made once: a repetition would create another key.
-async fn create(owner: &KeyOwner, name: String, role: Role, is_json: bool) -> Result<()> {
+async fn create(owner: &KeyOwner, output: &Output, name: String, role: Role) -> Result<()> {
     let role = role.to_wire().into();
     let request = CreateKeyRequest { tenant_id: owner.tenant_id.clone(), name, role };
     let answer = owner.client.tenants().create_key(request).await?.into_inner();
     let key = answer.key.unwrap_or_default();
-    if is_json {
-        let mut line = to_json(&key);
-        line["secret"] = answer.secret.into();
-        return out::line(&line.to_string());
+    if output.is_json() {
+        let mut object = to_json(&key);
+        object["secret"] = answer.secret.into();
+        return output.json(&object);
     }
-    out::note(&format!("{} is created; keep the secret, it is shown only now:", key.prefix));
-    out::line(&answer.secret)
+    output.note(&format!("{} is created; keep the secret, it is shown only now:", key.prefix));
+    output.line(&answer.secret)
 }
 
 async fn list(owner: &KeyOwner) -> Result<Vec<Key>> {
-    let (mut keys, mut cursor) = (vec![], String::new());
-    loop {
-        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
-        let request = ListKeysRequest { tenant_id: owner.tenant_id.clone(), page };
-        let answer =
-            call("list the keys", || async { owner.client.tenants().list_keys(request.clone()).await })
-                .await?;
-        keys.extend(answer.keys);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            return Ok(keys);
-        }
-    }
+    all_pages(async |page| {
+        let request = ListKeysRequest { tenant_id: owner.tenant_id.clone(), page: Some(page) };
+        let list = async || owner.client.tenants().list_keys(request.clone()).await;
+        let answer = call("list the keys", list).await?;
+        Ok(Paged { entries: answer.keys, next_cursor: answer.next_cursor })
+    })
+    .await
 }
 
-fn print(keys: &[Key], is_json: bool) -> Result<()> {
-    if is_json {
-        return keys.iter().try_for_each(|key| out::line(&to_json(key).to_string()));
-    }
+fn table(keys: &[Key], paint: Paint) -> String {
     let now_ms = show::now_ms();
     let mut table = Table::new([
         ("KEY", Side::Left),
@@ -171,13 +158,14 @@ fn print(keys: &[Key], is_json: bool) -> Result<()> {
         let role = role_word(key).to_owned();
         table.push([key.prefix.clone(), age, state.to_owned(), role, one_line(&key.name, NAME_CHARS)]);
     }
-    out::write(&table.text(Paint::for_stdout()))
+    table.text(paint)
 }
 
 fn to_json(key: &Key) -> Value {
     let revoked_at_ms = (key.revoked_at_ms != 0).then_some(key.revoked_at_ms);
     json!({
-        "prefix": key.prefix, "name": key.name, "created_at_ms": key.created_at_ms, "revoked_at_ms": revoked_at_ms, "role": role_word(key),
+        "type": "key", "prefix": key.prefix, "name": key.name, "created_at_ms": key.created_at_ms, "revoked_at_ms": revoked_at_ms,
+        "role": role_word(key),
     })
 }
 
@@ -191,7 +179,7 @@ mod tests {
     async fn keys_are_created_listed_and_revoked() {
         let fake = Fake::default();
         let owner = KeyOwner { client: fake.serve().await, tenant_id: "id-of-a".to_owned() };
-        create(&owner, "ci".to_owned(), Role::Member, false).await.unwrap();
+        create(&owner, &Output::kept(false), "ci".to_owned(), Role::Member).await.unwrap();
         let names: Vec<_> = list(&owner).await.unwrap().into_iter().map(|key| key.name).collect();
         assert_eq!(names, ["more of id-of-a", " of id-of-a"]);
         assert_eq!(fake.0.lock().unwrap().orders, ["create member key ci of id-of-a"]);

@@ -1,20 +1,20 @@
-//! `flotilla project`: the repositories of a tenant. A new session of a project opens the project's source, whoever starts it.
+//! `flotilla project`: the repositories of a tenant. A new session of a project opens the project's source, whichever client starts it.
 
 use crate::{
-    client::{Client, call},
+    client::{Client, Listed, Paged, all_pages, call, first_pages},
     exit::Exit,
-    repository::source::{Notes, RepositoryArgs, RepositorySource},
+    repository::source::{RepositoryArgs, RepositorySource},
     terminal::{
-        out,
+        output::{ListText, Output},
         paint::Paint,
+        show,
         table::{Side, Table},
     },
 };
 use anyhow::{Result, bail};
-use domain::limits;
 use rpc::v1::{
-    CreateProjectRequest, DeleteProjectRequest, DeleteSessionRequest, ListProjectsRequest,
-    ListSessionsRequest, Page, Project, SetProjectSourceRequest, Source, source::From,
+    CreateProjectRequest, DeleteProjectRequest, DeleteSessionRequest, GetProjectRequest, ListProjectsRequest,
+    ListSessionsRequest, Project, SetProjectSourceRequest, Source, UploadedSource, source::From,
 };
 use serde_json::{Value, json};
 
@@ -59,72 +59,80 @@ enum ProjectCommand {
         /// All of them; default: the first 100 by name.
         #[arg(long)]
         all: bool,
-        /// One JSON object per line.
-        #[arg(long)]
-        json: bool,
     },
-    /// Show one project.
+    /// Show one project, and how old its uploaded files are.
     Show {
         /// The project's name or id.
         project: String,
-        /// One JSON object.
-        #[arg(long)]
-        json: bool,
     },
 }
 
-pub(crate) async fn run(client: &Client, arguments: ProjectArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &Client, output: &Output, arguments: ProjectArgs) -> Result<Exit> {
     match arguments.command {
-        ProjectCommand::Create { name, files } => create(client, name, &files).await?,
+        ProjectCommand::Create { name, files } => {
+            let project = create(client, output, Creation { name, files: &files }).await?;
+            print(output, &project)?;
+        }
         ProjectCommand::Update { project, files } => {
             if !files.is_named() {
                 bail!("name the new repository with --repo PATH or --repo URL");
             }
             let project = find(client, &project).await?;
-            print(&set_source(client, &project.id, &files).await?)?;
+            print(output, &set_source(client, output, &project.id, &files).await?)?;
         }
         ProjectCommand::Delete { project, sessions } => {
             let project = find(client, &project).await?;
             if sessions {
                 delete_sessions(client, &project.id).await?;
             }
-            delete(client, &project).await?;
+            delete(client, output, &project).await?;
         }
-        ProjectCommand::Ls { all, json } => {
-            list(client, if all { usize::MAX } else { LIST_MAX }, json).await?
+        ProjectCommand::Ls { all } => list(client, output, if all { usize::MAX } else { LIST_MAX }).await?,
+        ProjectCommand::Show { project } => {
+            let found = get(client, &project).await?;
+            let Project { name, id, .. } = &found.project;
+            output.result(&format!("{name}  {id}  {}", describe_with_age(&found)), &found.to_json())?;
         }
-        ProjectCommand::Show { project, json: false } => print(&find(client, &project).await?)?,
-        ProjectCommand::Show { project, json: true } => print_json(&find(client, &project).await?)?,
     }
     Ok(Exit::Done)
 }
 
-/// Creates a project. One that exists without files, because `flotilla run` or a client named it, gets its repository now.
-async fn create(client: &Client, name: Option<String>, files: &RepositoryArgs) -> Result<()> {
-    let name = name.map_or_else(|| files.name(), Ok)?;
-    let existing = first(client, usize::MAX).await?.projects.into_iter().find(|project| project.name == name);
-    let project = match existing {
-        Some(project) if has_files(&project) => {
-            bail!(
-                "the project {name} exists; `flotilla project update {name} --repo …` replaces its repository"
-            )
-        }
-        Some(project) => set_source(client, &project.id, files).await?,
-        None => {
-            let RepositorySource { source, place, .. } = files.send(client, Notes::Shown).await?;
-            let request =
-                CreateProjectRequest { name, source: Some(source), place: Some(place), or_at_place: false };
-            let answer = call("create the project", || async {
-                client.projects().create_project(request.clone()).await
-            });
-            answer.await?.project.unwrap_or_default()
-        }
-    };
-    print(&project)
+/// A wanted project.
+struct Creation<'a> {
+    name: Option<String>,
+    files: &'a RepositoryArgs,
 }
 
-async fn set_source(client: &Client, project_id: &str, files: &RepositoryArgs) -> Result<Project> {
-    let RepositorySource { source, place, .. } = files.send(client, Notes::Shown).await?;
+/// Creates a project. One that exists without files, because `flotilla run` or a client named it, gets its repository now.
+async fn create(client: &Client, output: &Output, Creation { name, files }: Creation<'_>) -> Result<Project> {
+    let name = name.map_or_else(|| files.name(), Ok)?;
+    let existing = list_all(client).await?.into_iter().find(|project| project.name == name);
+    match existing {
+        Some(project) if has_files(&project) => {
+            let found = with_age(client, project).await?;
+            bail!(
+                "the project {name} exists and opens {}; `flotilla project update {name} --repo …` replaces its repository",
+                describe_with_age(&found)
+            )
+        }
+        Some(project) => set_source(client, output, &project.id, files).await,
+        None => {
+            let RepositorySource { source, place, .. } = files.send(client, output).await?;
+            let request =
+                CreateProjectRequest { name, source: Some(source), place: Some(place), or_at_place: false };
+            let create = async || client.projects().create_project(request.clone()).await;
+            Ok(call("create the project", create).await?.project.unwrap_or_default())
+        }
+    }
+}
+
+async fn set_source(
+    client: &Client,
+    output: &Output,
+    project_id: &str,
+    files: &RepositoryArgs,
+) -> Result<Project> {
+    let RepositorySource { source, place, .. } = files.send(client, output).await?;
     let (source, place) = (Some(source), Some(place));
     let request = SetProjectSourceRequest { project_id: project_id.to_owned(), source, place };
     let answer = call("set the repository of the project", || async {
@@ -137,97 +145,117 @@ fn has_files(project: &Project) -> bool {
     project.source.as_ref().is_some_and(|source| source.from.is_some())
 }
 
-async fn delete(client: &Client, project: &Project) -> Result<()> {
+async fn delete(client: &Client, output: &Output, project: &Project) -> Result<()> {
     let request = DeleteProjectRequest { project_id: project.id.clone() };
     call("delete the project", || async { client.projects().delete_project(request.clone()).await }).await?;
-    out::note(&format!("deleted {}", project.name));
-    Ok(())
+    let object = json!({"type": "deletion", "id": project.id, "is_deleted": true});
+    output.result(&format!("{} is deleted", project.name), &object)
 }
 
 /// Deletes the sessions of a project. Subtasks are deleted with their parents.
 async fn delete_sessions(client: &Client, project_id: &str) -> Result<()> {
-    let (mut roots, mut cursor) = (vec![], String::new());
-    loop {
+    let sessions = all_pages(async |page| {
         let request = ListSessionsRequest {
             project_id: project_id.to_owned(),
             include_archived: true,
-            page: Some(Page { limit: limits::PAGE_MAX, cursor }),
+            page: Some(page),
             ..ListSessionsRequest::default()
         };
-        let answer =
-            call("list sessions", || async { client.sessions().list_sessions(request.clone()).await })
-                .await?;
-        let is_root = |session: &rpc::v1::Session| session.parent_id.is_empty();
-        roots.extend(answer.sessions.into_iter().filter(is_root).map(|session| session.id));
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            break;
-        }
-    }
-    for session_id in roots {
-        let request = DeleteSessionRequest { session_id };
-        call("delete a session", || async { client.sessions().delete_session(request.clone()).await })
-            .await?;
+        let list = async || client.sessions().list_sessions(request.clone()).await;
+        let answer = call("list sessions", list).await?;
+        Ok(Paged { entries: answer.sessions, next_cursor: answer.next_cursor })
+    });
+    let sessions = sessions.await?;
+    for session in sessions.into_iter().filter(|session| session.parent_id.is_empty()) {
+        let request = DeleteSessionRequest { session_id: session.id };
+        let delete = async || client.sessions().delete_session(request.clone()).await;
+        call("delete a session", delete).await?;
     }
     Ok(())
 }
 
-async fn list(client: &Client, most: usize, is_json: bool) -> Result<()> {
-    let Listed { projects, has_more } = first(client, most).await?;
+async fn list(client: &Client, output: &Output, most: usize) -> Result<()> {
+    let Listed { entries, has_more } = first(client, most).await?;
     if has_more {
-        out::note("… there are more; --all shows them");
+        output.note("… there are more; --all shows them");
     }
-    if is_json {
-        return projects.iter().try_for_each(print_json);
-    }
+    let none = "no projects yet; `flotilla project create` makes one";
+    output.list(&entries, &ListText { to_json, table: &table, none })
+}
+
+fn table(projects: &[Project], paint: Paint) -> String {
     let mut table = Table::new([("NAME", Side::Left), ("ID", Side::Left), ("SOURCE", Side::Left)]);
     for project in projects {
-        let source = describe(project.source.as_ref());
-        table.push([project.name, project.id, source]);
+        table.push([project.name.clone(), project.id.clone(), describe(project.source.as_ref())]);
     }
-    out::write(&table.text(Paint::for_stdout()))
+    table.text(paint)
+}
+
+/// A project, and what is known of its uploaded files.
+pub(crate) struct ProjectWithAge {
+    pub(crate) project: Project,
+    uploaded: Option<UploadedSource>,
+}
+
+impl ProjectWithAge {
+    fn to_json(&self) -> Value {
+        let mut object = to_json(&self.project);
+        let uploaded = self.uploaded.as_ref();
+        object["commit"] = uploaded.map(|it| it.commit.as_str()).filter(|commit| !commit.is_empty()).into();
+        object["uploaded_at_ms"] = uploaded.map(|it| it.uploaded_at_ms).into();
+        object
+    }
+}
+
+/// Finds a project by its name or id, with the age of its files.
+pub(crate) async fn get(client: &Client, named: &str) -> Result<ProjectWithAge> {
+    with_age(client, find(client, named).await?).await
+}
+
+async fn with_age(client: &Client, project: Project) -> Result<ProjectWithAge> {
+    let request = GetProjectRequest { project_id: project.id.clone() };
+    let get = async || client.projects().get_project(request.clone()).await;
+    let answer = call("load the project", get).await?;
+    Ok(ProjectWithAge { project: answer.project.unwrap_or(project), uploaded: answer.uploaded })
 }
 
 /// Finds a project by its name or id.
-async fn find(client: &Client, project: &str) -> Result<Project> {
-    let projects = first(client, usize::MAX).await?.projects;
-    let by_id = projects.iter().find(|it| it.id == project);
-    let found = by_id.or_else(|| projects.iter().find(|it| it.name == project));
-    let Some(found) = found else { bail!("there is no project {project}; `flotilla project ls` lists them") };
+async fn find(client: &Client, named: &str) -> Result<Project> {
+    let projects = list_all(client).await?;
+    let by_id = projects.iter().find(|it| it.id == named);
+    let found = by_id.or_else(|| projects.iter().find(|it| it.name == named));
+    let Some(found) = found else { bail!("there is no project {named}; `flotilla project ls` lists them") };
     Ok(found.clone())
 }
 
-/// Projects in a list, by name.
-struct Listed {
-    projects: Vec<Project>,
-    has_more: bool,
+async fn list_all(client: &Client) -> Result<Vec<Project>> {
+    Ok(first(client, usize::MAX).await?.entries)
 }
 
-/// The first projects, at most `most`.
-async fn first(client: &Client, most: usize) -> Result<Listed> {
-    let (mut projects, mut cursor) = (vec![], String::new());
-    loop {
-        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
-        let request = ListProjectsRequest { page };
-        let answer =
-            call("list the projects", || async { client.projects().list_projects(request.clone()).await })
-                .await?;
-        projects.extend(answer.projects);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() || projects.len() >= most {
-            let has_more = !cursor.is_empty() || projects.len() > most;
-            projects.truncate(most);
-            return Ok(Listed { projects, has_more });
-        }
-    }
+/// The first projects by name, at most `most`.
+async fn first(client: &Client, most: usize) -> Result<Listed<Project>> {
+    first_pages(most, async |page| {
+        let request = ListProjectsRequest { page: Some(page) };
+        let list = async || client.projects().list_projects(request.clone()).await;
+        let answer = call("list the projects", list).await?;
+        Ok(Paged { entries: answer.projects, next_cursor: answer.next_cursor })
+    })
+    .await
 }
 
-fn print(project: &Project) -> Result<()> {
-    out::line(&format!("{}  {}  {}", project.name, project.id, describe(project.source.as_ref())))
+fn print(output: &Output, project: &Project) -> Result<()> {
+    let text = format!("{}  {}  {}", project.name, project.id, describe(project.source.as_ref()));
+    output.result(&text, &to_json(project))
 }
 
-fn print_json(project: &Project) -> Result<()> {
-    out::line(&to_json(project).to_string())
+/// The source in words, with the commit and the age of uploaded files.
+pub(crate) fn describe_with_age(ProjectWithAge { project, uploaded }: &ProjectWithAge) -> String {
+    let Some(UploadedSource { commit, uploaded_at_ms }) = uploaded else {
+        return describe(project.source.as_ref());
+    };
+    let commit: String = commit.chars().take(ID_CHARS).collect();
+    let at = if commit.is_empty() { String::new() } else { format!(" of commit {commit}") };
+    format!("files{at}, uploaded {}", show::age(show::now_ms().saturating_sub(*uploaded_at_ms)))
 }
 
 /// The source in words: a URL, the beginning of a bundle's id, or that there is none.
@@ -251,7 +279,7 @@ fn to_json(project: &Project) -> Value {
     };
     let revision = project.source.as_ref().map(|source| &source.revision).filter(|it| !it.is_empty());
     json!({
-        "id": project.id, "name": project.name, "git_url": git_url, "bundle_id": bundle_id,
+        "type": "project", "id": project.id, "name": project.name, "git_url": git_url, "bundle_id": bundle_id,
         "revision": revision, "created_at_ms": project.created_at_ms,
     })
 }

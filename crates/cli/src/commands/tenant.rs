@@ -1,21 +1,18 @@
 //! `flotilla tenant`: the tenants of a deployment and their limits; for operators.
 
 use crate::{
-    client::{Client, call},
+    client::{Client, Paged, all_pages, call},
     exit::Exit,
     stack::target::Connection,
     terminal::{
-        out,
+        output::{ListText, Output},
         paint::{Paint, one_line},
         table::{Side, Table},
     },
 };
 use anyhow::{Result, bail};
 use chassis::secret::Secret;
-use domain::limits;
-use rpc::v1::{
-    CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, Page, Tenant, UpdateTenantRequest,
-};
+use rpc::v1::{CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, Tenant, UpdateTenantRequest};
 use serde_json::{Value, json};
 
 /// Characters of a tenant's name in a table.
@@ -41,9 +38,6 @@ impl OperatorArgs {
 pub(crate) struct TenantArgs {
     #[command(flatten)]
     pub(crate) operator: OperatorArgs,
-    /// One JSON object per line.
-    #[arg(long, global = true)]
-    json: bool,
     #[command(subcommand)]
     command: TenantCommand,
 }
@@ -103,7 +97,7 @@ struct LimitArgs {
     stored_bytes_max: Option<u64>,
 }
 
-pub(crate) async fn run(client: &Client, arguments: TenantArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &Client, output: &Output, arguments: TenantArgs) -> Result<Exit> {
     let tenants = match arguments.command {
         TenantCommand::Create { name } => {
             let request = CreateTenantRequest { name };
@@ -113,7 +107,7 @@ pub(crate) async fn run(client: &Client, arguments: TenantArgs) -> Result<Exit> 
         TenantCommand::Ls => list(client).await?,
         TenantCommand::Show { tenant } => vec![get(client, &tenant).await?],
         TenantCommand::Delete { tenant, confirm } => {
-            return delete(client, &tenant, confirm, arguments.json).await;
+            return delete(client, output, &tenant, confirm).await;
         }
         TenantCommand::Set(limits) => {
             let request = UpdateTenantRequest {
@@ -130,18 +124,18 @@ pub(crate) async fn run(client: &Client, arguments: TenantArgs) -> Result<Exit> 
             call("change the tenant", update).await?.tenant.into_iter().collect()
         }
     };
-    print(&tenants, arguments.json)?;
+    let none = "no tenants; `flotilla tenant create NAME` creates one";
+    output.list(&tenants, &ListText { to_json, table: &table, none })?;
     Ok(Exit::Done)
 }
 
 /// Deletes a tenant. Its keys stop working at once; its data goes in the background.
-async fn delete(client: &Client, named: &str, confirm: String, is_json: bool) -> Result<Exit> {
+async fn delete(client: &Client, output: &Output, named: &str, confirm: String) -> Result<Exit> {
     let Tenant { id, name, .. } = get(client, named).await?;
     let request = DeleteTenantRequest { tenant_id: id.clone(), name: confirm };
     call("delete the tenant", || async { client.tenants().delete_tenant(request.clone()).await }).await?;
-    let line = json!({"id": id, "is_deleted": true}).to_string();
     let text = format!("{name} is deleted; its data is removed in the background");
-    out::line(if is_json { &line } else { &text })?;
+    output.result(&text, &json!({"type": "deletion", "id": id, "is_deleted": true}))?;
     Ok(Exit::Done)
 }
 
@@ -155,25 +149,13 @@ pub(crate) async fn get(client: &Client, named: &str) -> Result<Tenant> {
 }
 
 async fn list(client: &Client) -> Result<Vec<Tenant>> {
-    let (mut tenants, mut cursor) = (vec![], String::new());
-    loop {
-        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
-        let request = || ListTenantsRequest { page: page.clone() };
-        let answer =
-            call("list tenants", || async { client.tenants().list_tenants(request()).await }).await?;
-        tenants.extend(answer.tenants);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            return Ok(tenants);
-        }
-    }
-}
-
-fn print(tenants: &[Tenant], is_json: bool) -> Result<()> {
-    if is_json {
-        return tenants.iter().try_for_each(|tenant| out::line(&to_json(tenant).to_string()));
-    }
-    out::write(&table(tenants, Paint::for_stdout()))
+    all_pages(async |page| {
+        let request = ListTenantsRequest { page: Some(page) };
+        let list = async || client.tenants().list_tenants(request.clone()).await;
+        let answer = call("list tenants", list).await?;
+        Ok(Paged { entries: answer.tenants, next_cursor: answer.next_cursor })
+    })
+    .await
 }
 
 fn table(tenants: &[Tenant], paint: Paint) -> String {
@@ -204,7 +186,7 @@ fn kept(tenant: &Tenant) -> String {
 
 fn to_json(tenant: &Tenant) -> Value {
     json!({
-        "id": tenant.id, "name": tenant.name, "running_max": tenant.running_max, "weight": tenant.weight,
+        "type": "tenant", "id": tenant.id, "name": tenant.name, "running_max": tenant.running_max, "weight": tenant.weight,
         "keep_idle_days": tenant.keep_idle_days, "keep_archived_days": tenant.keep_archived_days,
         "sessions_max": tenant.sessions_max, "projects_max": tenant.projects_max, "stored_bytes_max": tenant.stored_bytes_max,
         "created_at_ms": tenant.created_at_ms,
@@ -220,8 +202,12 @@ mod tests {
 
     fn parse(line: &str) -> Result<TenantArgs, clap::Error> {
         let words = ["flotilla", "tenant"].into_iter().chain(line.split(' '));
-        let Command::Tenant(arguments) = Cli::try_parse_from(words)?.command else { panic!("tenant") };
+        let Command::Tenants(arguments) = Cli::try_parse_from(words)?.command else { panic!("tenant") };
         Ok(arguments)
+    }
+
+    async fn run_on(fake: &Fake, line: &str) -> Result<Exit> {
+        run(&fake.serve().await, &Output::kept(false), parse(line).unwrap()).await
     }
 
     #[tokio::test]
@@ -238,11 +224,11 @@ mod tests {
             ("delete b --confirm b", "delete tenant id-of-b b"),
         ] {
             let fake = Fake::default();
-            assert_eq!(run(&fake.serve().await, parse(line).unwrap()).await.unwrap(), Exit::Done, "{line}");
+            assert_eq!(run_on(&fake, line).await.unwrap(), Exit::Done, "{line}");
             assert_eq!(fake.0.lock().unwrap().orders.join(","), want, "{line}");
         }
-        let error = run(&Fake::default().serve().await, parse("show nobody").unwrap()).await.unwrap_err();
-        assert_eq!(error.to_string(), "there is no tenant nobody; `flotilla tenant ls` lists them");
+        let error = run_on(&Fake::default(), "show elsewhere").await.unwrap_err();
+        assert_eq!(error.to_string(), "there is no tenant elsewhere; `flotilla tenant ls` lists them");
         for wrong in ["set a", "set a --weight 0", "set --weight 1", "delete a"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

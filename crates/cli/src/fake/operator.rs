@@ -29,7 +29,8 @@ impl AdminService for Fake {
 
     async fn list_control(&self, request: Request<ListControlRequest>) -> Answer<ListControlResponse> {
         self.order(format!("sessions {:?}", request.get_ref().state()));
-        Ok(Response::new(ListControlResponse::default()))
+        let sessions = vec![Control::default()];
+        Ok(Response::new(ListControlResponse { sessions }))
     }
 
     async fn drain_worker(&self, request: Request<DrainWorkerRequest>) -> Answer<DrainWorkerResponse> {

@@ -31,7 +31,8 @@ impl PermissionService for Fake {
     }
 
     async fn list_approvals(&self, _: Request<ListApprovalsRequest>) -> Answer<ListApprovalsResponse> {
-        Ok(Response::new(ListApprovalsResponse::default()))
+        let approvals = vec![Approval::default()];
+        Ok(Response::new(ListApprovalsResponse { approvals, next_cursor: String::new() }))
     }
 
     async fn delete_approval(&self, _: Request<DeleteApprovalRequest>) -> Answer<DeleteApprovalResponse> {

@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     client::{Client, call},
-    terminal::out,
+    terminal::{
+        output::Output,
+        progress::{Amount, Progress},
+    },
 };
 use anyhow::{Context as _, Result, bail};
 use domain::limits;
@@ -27,13 +30,6 @@ pub(crate) struct RepositoryArgs {
     /// Start from the local files as they are, with uncommitted changes. The local repository is only read.
     #[arg(long)]
     dirty: bool,
-}
-
-/// Whether a command tells people what it does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Notes {
-    Shown,
-    Hidden,
 }
 
 /// A repository that the server can open.
@@ -69,7 +65,7 @@ impl RepositoryArgs {
     ///
     /// # Errors
     /// Those of [`bundle::make`] and of the upload, in a sentence for people.
-    pub(crate) async fn send(&self, client: &Client, notes: Notes) -> Result<RepositorySource> {
+    pub(crate) async fn send(&self, client: &Client, output: &Output) -> Result<RepositorySource> {
         match self.location()? {
             Location::Url { .. } if self.dirty => bail!("--dirty needs a local directory, not a URL"),
             Location::Url { name, url } => {
@@ -86,17 +82,17 @@ impl RepositoryArgs {
                     (false, base) => Start::Revision(base.unwrap_or_else(|| "HEAD".to_owned())),
                 };
                 let place = place(&dir);
+                let packing = output.progress(&format!("packing {name}"), Amount::Unknown);
                 let bundle = tokio::task::spawn_blocking(move || bundle::make(&dir, &start))
                     .await
                     .context("make the bundle")??;
-                if notes == Notes::Shown {
-                    let commit: String = bundle.commit.chars().take(10).collect();
-                    out::note(&format!(
-                        "sending {name} at {commit} ({} KiB)",
-                        bundle.size_bytes.div_ceil(1024)
-                    ));
-                }
-                let from = Some(source::From::BundleId(upload(client, &bundle).await?));
+                drop(packing);
+                let commit: String = bundle.commit.chars().take(10).collect();
+                output
+                    .note(&format!("sending {name} at {commit} ({} KiB)", bundle.size_bytes.div_ceil(1024)));
+                let sending =
+                    || output.progress(&format!("sending {name}"), Amount::BytesOf(bundle.size_bytes));
+                let from = Some(source::From::BundleId(upload(client, &bundle, sending).await?));
                 Ok(RepositorySource { name, source: Source { from, revision: String::new() }, place })
             }
         }
@@ -140,22 +136,18 @@ fn location(repo: &str) -> Result<Location> {
     Ok(Location::Directory { name, dir })
 }
 
-/// Sends a bundle and returns its id. The upload is skipped if the server already has the bundle.
-async fn upload(client: &Client, bundle: &Bundle) -> Result<String> {
+/// Sends a bundle and returns its id. The upload is skipped if the server already has the bundle. `sending` shows the bytes of one attempt.
+async fn upload(client: &Client, bundle: &Bundle, sending: impl Fn() -> Progress) -> Result<String> {
     let (file, header) =
         (&bundle.file, BundleHeader { size_bytes: bundle.size_bytes, sha256: bundle.sha256.clone() });
     let answer = call("send the repository", || async {
         let opened = tokio::fs::File::open(file).await?;
-        let data = stream::unfold(opened, |mut file| async move {
+        let data = stream::unfold((opened, sending()), |(mut file, progress)| async move {
             let mut bytes = Vec::with_capacity(rpc::CHUNK_BYTES);
             // An unreadable file ends the stream early. The server then refuses the bundle by size and hash.
-            (&mut file)
-                .take(rpc::CHUNK_BYTES as u64)
-                .read_to_end(&mut bytes)
-                .await
-                .ok()
-                .filter(|length| *length > 0)?;
-            Some((upload_bundle_request::Part::Data(bytes), file))
+            let length = (&mut file).take(rpc::CHUNK_BYTES as u64).read_to_end(&mut bytes).await.ok()?;
+            progress.add(length as u64);
+            (length > 0).then_some((upload_bundle_request::Part::Data(bytes), (file, progress)))
         });
         let parts = stream::iter([upload_bundle_request::Part::Header(header.clone())]).chain(data);
         client.projects().upload_bundle(parts.map(|part| UploadBundleRequest { part: Some(part) })).await

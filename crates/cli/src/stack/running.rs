@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// The data directory's usual name.
@@ -25,6 +26,21 @@ pub(crate) struct Stack {
     pub pids: BTreeMap<String, u32>,
     /// The model for prompts that name none: `provider/model`.
     pub model: String,
+}
+
+impl Stack {
+    /// The line that `flotilla up` prints; without the operator's key, because lines end up in logs.
+    ///
+    /// # Errors
+    /// None in practice: every field has a form in JSON.
+    pub(crate) fn to_json(&self) -> Result<Value> {
+        let stack = Self { operator_key: String::new(), ..self.clone() };
+        let mut object = json!({"type": "stack"});
+        if let (Value::Object(object), Value::Object(fields)) = (&mut object, serde_json::to_value(stack)?) {
+            object.extend(fields);
+        }
+        Ok(object)
+    }
 }
 
 /// Returns the stack that runs in a data directory.

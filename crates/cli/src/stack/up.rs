@@ -14,7 +14,7 @@ use crate::{
         contexts, private,
         running::{self, Stack},
     },
-    terminal::out,
+    terminal::output::{self, Output},
 };
 use anyhow::{Context as _, Result, bail};
 use child::Child;
@@ -87,7 +87,7 @@ struct Running {
 }
 
 /// Starts everything, reports the addresses, and supervises the children until SIGTERM or SIGINT.
-pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit> {
+pub(crate) async fn run(arguments: UpArgs, output: &Output, data: Option<PathBuf>) -> Result<Exit> {
     chassis::install_crypto();
     let telemetry = chassis::telemetry::start("flotilla-up", &arguments.telemetry)?;
     let shutdown = chassis::shutdown::signals().context("listen for signals")?;
@@ -125,11 +125,11 @@ pub(crate) async fn run(arguments: UpArgs, data: Option<PathBuf>) -> Result<Exit
     let result = match ready {
         Ok(ready) => {
             running.ready = ready;
-            announce_and_watch(&mut running, &shutdown).await
+            announce_and_watch(&mut running, output, &shutdown).await
         }
         Err(error) => Err(error),
     };
-    out::note("stopping; a second Ctrl-C exits at once");
+    output::note("stopping; a second Ctrl-C exits at once");
     let stopped = stop(running).await;
     telemetry.shutdown().await;
     match result {
@@ -172,8 +172,8 @@ async fn start_helpers(arguments: &UpArgs, paths: &StackPaths, children: &mut Ve
 /// Tells the person which walls the sandbox lacks.
 async fn note_walls(url: &str, token: &str) {
     match walls::note(url, token).await {
-        Ok(note) => note.iter().for_each(|note| out::note(note)),
-        Err(error) => out::note(&format!("{error:#}")),
+        Ok(note) => note.iter().for_each(|note| output::note(note)),
+        Err(error) => output::note(&format!("{error:#}")),
     }
 }
 
@@ -255,7 +255,11 @@ async fn unless_asked<T>(shutdown: &CancellationToken, work: impl Future<Output 
 }
 
 /// Reports that the stack is up, and restarts processes that end, until this process must stop.
-async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken) -> Result<()> {
+async fn announce_and_watch(
+    running: &mut Running,
+    output: &Output,
+    shutdown: &CancellationToken,
+) -> Result<()> {
     let Running { servers, children, ready, data } = running;
     let file = data.join(running::READY_FILE);
     let servers = servers.servers_mut().iter_mut().map(Process::Server);
@@ -266,8 +270,10 @@ async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken)
     }
     announce(ready, &file)?;
     let context = add_context(data);
-    out::write(&report::welcome(ready, context.as_deref()))?;
-    out::line(&serde_json::to_string(&Stack { operator_key: String::new(), ..ready.clone() })?)?;
+    if !output.is_json() {
+        output.write(&report::welcome(ready, context.as_deref(), output.paint()))?;
+    }
+    output.json(&ready.to_json()?)?;
     let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
     let supervised = processes.into_iter().map(|process| Box::pin(supervise(process, sender.clone())));
     let mut supervised = std::pin::pin!(futures::future::join_all(supervised));
@@ -278,7 +284,7 @@ async fn announce_and_watch(running: &mut Running, shutdown: &CancellationToken)
             Some(change) = changes.recv() => {
                 note(ready, change);
                 if let Err(error) = announce(ready, &file) {
-                    out::note(&format!("{error:#}"));
+                    output::note(&format!("{error:#}"));
                 }
             }
             _ = supervised.as_mut() => return Ok(()),
@@ -307,7 +313,7 @@ fn add_context(data: &Path) -> Option<String> {
     match added {
         Ok(name) => Some(name),
         Err(error) => {
-            out::note(&format!("commands find this stack only in its own directory: {error:#}"));
+            output::note(&format!("commands find this stack only in its own directory: {error:#}"));
             None
         }
     }
@@ -322,7 +328,7 @@ fn remove_context(data: &Path) {
         })
     });
     if let Err(error) = removed {
-        out::note(&format!("{error:#}"));
+        output::note(&format!("{error:#}"));
     }
 }
 
@@ -334,7 +340,7 @@ async fn stop(running: Running) -> Result<()> {
     if let Err(error) = fs::remove_file(&file)
         && error.kind() != io::ErrorKind::NotFound
     {
-        out::note(&format!("remove {}: {error}", file.display()));
+        output::note(&format!("remove {}: {error}", file.display()));
     }
     stop_children(running.children).await;
     running.servers.stop().await.context("stop Postgres, Redis and NATS")

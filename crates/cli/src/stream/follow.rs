@@ -2,9 +2,10 @@
 
 use crate::{
     client::{self, Client, call},
+    exit::CodedError,
     stream::item::{Event, Item},
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use rpc::v1::{SubscribeRequest, SubscribeResponse};
 use tonic::{Code, Response, Status};
 
@@ -121,9 +122,10 @@ impl<'a> Reading<'a> {
             }
             losses += 1;
             if losses > CLI_RECONNECTS_MAX {
-                bail!(
+                let message = format!(
                     "the connection was lost {losses} times in a row; the session continues without this command"
                 );
+                return Err(CodedError { code: "connection_lost", message }.into());
             }
             sink(&Item::Reconnecting(losses))?;
             tokio::time::sleep(client::backoff(losses - 1)).await;

@@ -61,18 +61,19 @@ impl Item {
         })
     }
 
-    /// Returns the line for `--json`: `{"seq":1,"epoch":1,"type":"session.status","properties":{…},"at_ms":1}` or
-    /// `{"delta":{"messageID":…,"partID":…,"field":"text","offset_bytes":0,"text":"…"}}`; nothing for other items.
-    pub(crate) fn json_line(&self) -> Option<String> {
-        let value = match self {
+    /// Returns the object for `--json`: `{"seq":1,"epoch":1,"type":"session.status","properties":{…},"at_ms":1}` or
+    /// `{"type":"delta","delta":{"messageID":…,"partID":…,"field":"text","offset_bytes":0,"text":"…"}}`; nothing for other items.
+    pub(crate) fn to_json(&self) -> Option<Value> {
+        Some(match self {
             Self::Event(Event { seq, epoch, kind, properties, at_ms }) => {
                 json!({"seq": seq, "epoch": epoch, "type": kind, "properties": properties, "at_ms": at_ms})
             }
-            Self::Delta(Delta { message_id, part_id, field, offset_bytes, text }) => json!({"delta": {
-                "messageID": message_id, "partID": part_id, "field": field, "offset_bytes": offset_bytes, "text": text,
-            }}),
+            Self::Delta(Delta { message_id, part_id, field, offset_bytes, text }) => {
+                json!({"type": "delta", "delta": {
+                    "messageID": message_id, "partID": part_id, "field": field, "offset_bytes": offset_bytes, "text": text,
+                }})
+            }
             Self::Heartbeat(_) | Self::Reconnecting(_) => return None,
-        };
-        Some(value.to_string())
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! The `--json` output about sessions.
+//! The objects of `--json` about sessions. docs/json.md describes every type and field.
 
 use super::show;
 use rpc::v1::{Session, Wait};
@@ -9,7 +9,7 @@ pub(crate) fn session(session: &Session) -> Value {
     let tokens = session.tokens.unwrap_or_default();
     let model = session.model.clone().unwrap_or_default();
     json!({
-        "id": session.id, "project_id": session.project_id, "parent_id": session.parent_id, "title": session.title,
+        "type": "session", "id": session.id, "project_id": session.project_id, "parent_id": session.parent_id, "title": session.title,
         "model": format!("{}/{}", model.provider_id, model.model_id),
         "state": show::state_word(session.state()), "class": show::class_word(session.class()),
         "wait": wait(session.wait.as_ref()),

@@ -1,5 +1,7 @@
 //! Terminal colours, and the removal of control characters from text that a model or a repository wrote.
 
+use std::ffi::OsStr;
+
 /// Whether to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Paint {
@@ -8,12 +10,14 @@ pub(crate) enum Paint {
 }
 
 impl Paint {
-    /// Colours on a terminal, unless NO_COLOR is set (<https://no-color.org>).
-    pub(crate) fn for_stdout() -> Self {
-        use std::io::IsTerminal as _;
-        let is_colour = std::io::stdout().is_terminal()
-            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        if is_colour { Self::Colour } else { Self::Plain }
+    /// Colours for a terminal, unless NO_COLOR is set (<https://no-color.org>) or the terminal has none.
+    pub(crate) fn for_terminal() -> Self {
+        Self::choose(std::env::var_os("NO_COLOR").as_deref(), std::env::var_os("TERM").as_deref())
+    }
+
+    fn choose(no_color: Option<&OsStr>, terminal: Option<&OsStr>) -> Self {
+        let is_refused = no_color.is_some_and(|value| !value.is_empty());
+        if is_refused || terminal.is_some_and(|name| name == "dumb") { Self::Plain } else { Self::Colour }
     }
 
     pub(crate) fn dim(self, text: &str) -> String {
@@ -66,4 +70,18 @@ pub(crate) fn one_line(text: &str, chars: usize) -> String {
     }
     let head: String = line.chars().take(chars.saturating_sub(1)).collect();
     format!("{head}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_and_a_terminal_can_refuse_colours() {
+        let choose = |no_color: Option<&str>, terminal: &str| {
+            Paint::choose(no_color.map(OsStr::new), Some(OsStr::new(terminal)))
+        };
+        assert_eq!([choose(None, "xterm"), choose(Some(""), "xterm")], [Paint::Colour; 2]);
+        assert_eq!([choose(Some("1"), "xterm"), choose(None, "dumb")], [Paint::Plain; 2]);
+    }
 }

@@ -3,7 +3,10 @@
 
 use crate::{
     commands::requests::answer::{self, Open},
-    stream::item::{Delta, Event, Item},
+    stream::{
+        item::{Delta, Event, Item},
+        tool_call,
+    },
     terminal::{
         paint::{Paint, harmless, one_line},
         show,
@@ -15,20 +18,10 @@ use std::collections::{HashMap, VecDeque};
 /// Characters of a tool call's description.
 const TITLE_CHARS: usize = 90;
 
-/// The capabilities of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Screen {
-    /// A terminal: lines can be replaced, so running tools are shown.
-    Terminal,
-    /// A file or a pipe: only final text is written.
-    Stream,
-}
-
 /// The state of the screen.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     paint: Paint,
-    screen: Screen,
     /// Whether to show the output of tools.
     outputs: bool,
     /// Role by message id; a part's message is always known before the part.
@@ -44,8 +37,6 @@ pub(crate) struct Renderer {
     /// The last error of the session that was shown.
     error: String,
     at_line_start: bool,
-    /// Whether the last line will be replaced.
-    transient: bool,
     out: String,
 }
 
@@ -60,10 +51,9 @@ struct Text {
 }
 
 impl Renderer {
-    pub(crate) fn new(paint: Paint, screen: Screen) -> Self {
+    pub(crate) fn new(paint: Paint) -> Self {
         Self {
             paint,
-            screen,
             outputs: false,
             roles: HashMap::new(),
             texts: HashMap::new(),
@@ -72,7 +62,6 @@ impl Renderer {
             open: None,
             error: String::new(),
             at_line_start: true,
-            transient: false,
             out: String::new(),
         }
     }
@@ -107,6 +96,11 @@ impl Renderer {
         let what = format!("subtask {}: {}", one_line(open.session_id(), TITLE_CHARS), open.words());
         self.asked(&what, &open.command());
         std::mem::take(&mut self.out)
+    }
+
+    /// Whether the next text begins a line.
+    pub(crate) fn is_at_line_start(&self) -> bool {
+        self.at_line_start
     }
 
     /// Whether the error `message` of the session was shown.
@@ -315,21 +309,14 @@ impl Renderer {
     fn tool(&mut self, id: String, part: &Value) {
         let state = &part["state"];
         let status = text_of(&state["status"]);
-        let subtask = subtask(state);
+        let subtask = tool_call::subtask(state);
         let shown_as = format!("{status}{subtask}");
         if self.tools.get(&id).is_some_and(|previous| *previous == shown_as) {
             return;
         }
         let name = one_line(&text_of(&part["tool"]), TITLE_CHARS);
-        let title = format!("{}{subtask}", one_line(&title(state), TITLE_CHARS));
+        let title = format!("{}{subtask}", one_line(&tool_call::title(state), TITLE_CHARS));
         match status.as_str() {
-            "running" if self.screen == Screen::Terminal => {
-                self.end_line();
-                let line = self.paint.dim(&format!("… {name}  {title}"));
-                self.out.push_str(&line);
-                self.transient = true;
-                self.at_line_start = false;
-            }
             "completed" => {
                 let mark = self.paint.green("✓");
                 self.line(&format!("{mark} {}  {title}{}", self.paint.cyan(&name), self.took(state)));
@@ -383,43 +370,12 @@ impl Renderer {
     }
 
     fn close(&mut self) {
-        if self.transient {
-            self.out.push_str("\r\x1b[K");
-            self.transient = false;
-        } else if !self.at_line_start {
+        if !self.at_line_start {
             self.out.push('\n');
         }
         self.at_line_start = true;
         self.open = None;
     }
-}
-
-/// Returns the description of a tool call: its title, or its most telling argument.
-fn title(state: &Value) -> String {
-    let title = text_of(&state["title"]);
-    if !title.is_empty() {
-        return title;
-    }
-    let input = &state["input"];
-    ["description", "command", "filePath", "pattern", "path", "prompt"]
-        .iter()
-        .map(|key| text_of(&input[*key]))
-        .find(|text| !text.is_empty())
-        .unwrap_or_default()
-}
-
-/// Returns the progress and the session of a subtask; nothing for other tools.
-fn subtask(state: &Value) -> String {
-    let metadata = &state["metadata"];
-    let (session, calls) = (text_of(&metadata["sessionId"]), metadata["summary"].as_array());
-    if session.is_empty() {
-        return String::new();
-    }
-    let calls = calls.map(Vec::as_slice).unwrap_or_default();
-    let last = calls.last().filter(|_| state["status"] == "running").map(|call| text_of(&call["tool"]));
-    let last = last.map(|tool| format!(", now {tool}")).unwrap_or_default();
-    let calls = if calls.is_empty() { String::new() } else { format!(", {} calls{last}", calls.len()) };
-    one_line(&format!("  ({session}{calls})"), TITLE_CHARS)
 }
 
 fn text_of(value: &Value) -> String {

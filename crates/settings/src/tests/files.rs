@@ -178,7 +178,7 @@ fn every_mistake_is_told_with_its_place() {
   "compaction": {"reserved": -1}, "tool_output": {"max_lines": 1.5, "max_bytes": 99999999},
   "snapshot": "yes"
 }"#;
-    let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, disabled_providers, enabled_providers, instructions, model, permission, provider, small_model, snapshot, subagent_depth, tool_output, tools, found an unknown key
+    let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, disabled_providers, enabled_providers, instructions, lost_workspace, model, permission, provider, small_model, snapshot, subagent_depth, tool_output, tools, found an unknown key
 opencode.json:3:12: model: expected a model as "provider/model", found "claude"
 opencode.json:4:18: small_model: expected a text, found null
 opencode.json:5:28: agent.é.steps: expected a whole number from 1 to 4294967295, found 0

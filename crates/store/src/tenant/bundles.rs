@@ -3,10 +3,13 @@
 
 use crate::{
     Store,
-    column::signed,
+    column::{signed, timestamp},
     error::{Entity, Error},
 };
-use domain::{ids::TenantId, limits};
+use domain::{
+    ids::{TenantId, Timestamp},
+    limits,
+};
 use sqlx::Row as _;
 use uuid::Uuid;
 
@@ -27,6 +30,15 @@ pub struct UploadContent<'a> {
     pub sha256: &'a str,
     /// The number of bytes.
     pub size_bytes: u64,
+}
+
+/// The beginning of a stored bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BundleStart {
+    /// Its first bytes.
+    pub bytes: Vec<u8>,
+    /// When it was uploaded.
+    pub created_at: Timestamp,
 }
 
 impl UploadContent<'_> {
@@ -152,6 +164,33 @@ impl Store {
             .await?;
         tx.commit().await?;
         Ok(())
+    }
+
+    /// Returns the first bytes of a bundle, and when it was uploaded.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_bundle_start(
+        &self,
+        tenant: TenantId,
+        id: &str,
+        bytes: u32,
+    ) -> Result<Option<BundleStart>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let row = sqlx::query(
+            "select b.created_at, substring(p.data from 1 for $3) as data from bundle b
+               join bundle_piece p on p.tenant_id = b.tenant_id and p.bundle_id = b.id and p.piece = 0
+              where b.tenant_id = $1 and b.id = $2 and b.complete",
+        )
+        .bind(tenant.0)
+        .bind(id)
+        .bind(i32::try_from(bytes).unwrap_or(i32::MAX))
+        .fetch_optional(&mut *tx)
+        .await?;
+        let start = |row: sqlx::postgres::PgRow| {
+            Ok(BundleStart { bytes: row.try_get("data")?, created_at: timestamp(row.try_get("created_at")?) })
+        };
+        row.map(start).transpose()
     }
 
     /// Returns one piece; `None` after the last.

@@ -170,6 +170,7 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert!(matches!(store.get_project(stranger, &world.project).await, Err(Error::NotFound(_))));
     assert_eq!(store.find_projects(stranger, &[&world.project]).await.unwrap(), []);
     assert_eq!(store.find_bundle_piece(stranger, "b1", 0).await.unwrap(), None);
+    assert_eq!(store.find_bundle_start(stranger, "b1", 5).await.unwrap(), None);
     assert!(!store.has_bundle(stranger, "b1").await.unwrap());
     assert_eq!(store.list_sessions(stranger, &Filter::default(), &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_messages(stranger, session, &Page::default()).await.unwrap().entries, []);

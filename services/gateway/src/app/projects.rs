@@ -4,3 +4,4 @@ pub(crate) mod bundles;
 pub(crate) mod manage;
 pub(crate) mod place;
 pub(crate) mod source;
+pub(crate) mod uploaded;

@@ -8,8 +8,9 @@ use super::{
 use crate::{
     app::projects::{
         bundles::{BundleHeader, BundleUpload},
-        manage::{self, Match, PlacedSource},
+        manage::{self, CreatedProject, Match, PlacedSource},
         place::RepositoryLocation,
+        uploaded::{self, UploadedSource},
     },
     ground::{entity::Entity, invalid::Invalid},
 };
@@ -31,8 +32,9 @@ impl ProjectService for Service {
         let request = request.into_inner();
         let source = placed(request.source, request.place);
         let matching = if request.or_at_place { Match::Place } else { Match::Name };
-        respond(manage::create(&self.0, &principal, &request.name, &source, matching).await, |project| {
-            v1::CreateProjectResponse { project: Some(convert::project(project)) }
+        respond(manage::create(&self.0, &principal, &request.name, &source, matching).await, |created| {
+            let CreatedProject { project, is_elsewhere } = created;
+            v1::CreateProjectResponse { project: Some(convert::project(project)), is_elsewhere }
         })
     }
 
@@ -51,8 +53,13 @@ impl ProjectService for Service {
     ) -> Result<Response<v1::GetProjectResponse>, Status> {
         let principal = self.principal(&request).await?;
         let id = id(&request.get_ref().project_id, Entity::Project)?;
-        respond(manage::get(&self.0, &principal, &id).await, |project| v1::GetProjectResponse {
-            project: Some(convert::project(project)),
+        let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
+        respond(uploaded::find(&self.0, &principal, &project.source).await, |uploaded| {
+            let uploaded = uploaded.map(|UploadedSource { commit, uploaded_at }| v1::UploadedSource {
+                commit,
+                uploaded_at_ms: uploaded_at.0,
+            });
+            v1::GetProjectResponse { project: Some(convert::project(project)), uploaded }
         })
     }
 

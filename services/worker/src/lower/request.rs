@@ -49,7 +49,7 @@ pub(crate) fn request(
     context: &StepContext<'_>,
     model: &llm::model::Model,
 ) -> Request {
-    let StepContext { user, permissions, structured, is_last, guidance } = context;
+    let StepContext { user, permissions, structured, is_last, guidance, has_source: _ } = context;
     let mut messages = vec![];
     let mut before = None;
     for entry in visible(entries) {

@@ -15,4 +15,6 @@ pub(crate) struct StepContext<'a> {
     /// Whether this is the last step of the turn.
     pub(crate) is_last: bool,
     pub(crate) guidance: &'a Guidance,
+    /// Whether the session started from a repository.
+    pub(crate) has_source: bool,
 }

@@ -8,10 +8,16 @@ use domain::{ids::Timestamp, session::WORKSPACE};
 /// The agent's role and way of working.
 const AGENT: &str = include_str!("../prompt/system.txt");
 
+/// A person may expect files, because the client that made the project of their directory could not send any.
+const NO_REPOSITORY: &str = "The project of this session has no repository, so its files began empty. If the task needs \
+    files that are not there, say so, and that `flotilla project update PROJECT --repo PATH` gives the next sessions of \
+    the project a repository.";
+
 /// The blocks, the stable one first.
 pub(super) fn blocks(context: &StepContext<'_>) -> Vec<String> {
     let user = context.user;
     let mut rest = vec![environment(context)];
+    rest.extend((!context.has_source).then(|| NO_REPOSITORY.to_owned()));
     rest.extend(missing_content(&context.guidance.missing_content));
     rest.extend(context.guidance.system_blocks());
     rest.extend(user.system.clone());

@@ -2,8 +2,13 @@
 
 use nix::{
     pty::{Winsize, openpty},
-    sys::termios::Termios,
+    sys::{
+        signal::{Signal, kill},
+        termios::Termios,
+    },
+    unistd::Pid,
 };
+use rustix::termios::LocalModes;
 use std::{
     fs::File,
     io::{Read as _, Write as _},
@@ -22,17 +27,17 @@ const SIZE: (u16, u16) = (44, 110);
 const APPEARS: Duration = Duration::from_secs(40);
 
 /// A program and its screen. Dropping it ends the program.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     parser: Arc<Mutex<vt100::Parser>>,
     /// Notified at every change of the screen.
     drawn: watch::Receiver<u64>,
     keys: File,
-    _program: Child,
+    program: Child,
 }
 
 impl Screen {
     /// Starts a program in a terminal.
-    pub(super) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let (rows, columns) = SIZE;
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None::<&Termios>).unwrap();
@@ -50,21 +55,58 @@ impl Screen {
                 draws.send_modify(|count| *count += 1);
             }
         });
-        Self { parser, drawn, keys, _program: program }
+        Self { parser, drawn, keys, program }
     }
 
     /// Returns the lines of the screen.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.parser.lock().unwrap().screen().contents()
     }
 
+    /// Changes the size of the window.
+    pub(crate) fn resize(&mut self, rows: u16, columns: u16) {
+        let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.keys, size).unwrap();
+        // The terminal of a login tells its programs. This one belongs to no login.
+        self.signal(Signal::SIGWINCH);
+    }
+
+    /// Whether the terminal shows what is typed and collects it into lines, as it does for a shell.
+    pub(crate) fn is_cooked(&self) -> bool {
+        let wanted = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+        rustix::termios::tcgetattr(&self.keys).unwrap().local_modes.contains(wanted)
+    }
+
+    /// Whether anything on the screen has a colour.
+    pub(crate) fn is_coloured(&self) -> bool {
+        let parser = self.parser.lock().unwrap();
+        let (rows, columns) = parser.screen().size();
+        let mut cells = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        cells.any(|(row, column)| {
+            let cell = parser.screen().cell(row, column);
+            cell.is_some_and(|cell| cell.fgcolor() != vt100::Color::Default)
+        })
+    }
+
+    /// Sends the program a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.program.id().expect("the program runs");
+        kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+    }
+
+    /// Waits for the end of the program, and returns its exit code.
+    pub(crate) async fn exit_code(&mut self) -> Option<i32> {
+        let ended = tokio::time::timeout(APPEARS, self.program.wait()).await;
+        ended.unwrap_or_else(|_| panic!("the program does not end\n{}", self.text())).unwrap().code()
+    }
+
     /// Types keys.
-    pub(super) fn type_in(&mut self, keys: &str) {
+    pub(crate) fn type_in(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until the condition holds for the screen.
-    pub(super) async fn until(&mut self, what: &str, matches: impl Fn(&str) -> bool) {
+    pub(crate) async fn until(&mut self, what: &str, matches: impl Fn(&str) -> bool) {
         let search = async {
             while !matches(&self.text()) {
                 assert!(self.drawn.changed().await.is_ok(), "the program ended\n{}", self.text());
@@ -75,7 +117,7 @@ impl Screen {
     }
 
     /// Waits until the screen contains a text.
-    pub(super) async fn until_output(&mut self, text: &str) {
+    pub(crate) async fn until_output(&mut self, text: &str) {
         self.until(text, |screen| screen.contains(text)).await;
     }
 }

@@ -1,15 +1,15 @@
 //! What tenants store, as a table and as JSON.
 
 use crate::{
-    client::{Client, call},
+    client::{Client, Paged, all_pages, call},
     terminal::{
         paint::{Paint, one_line},
         table::{Side, Table},
     },
 };
 use anyhow::Result;
-use domain::{limits, policy::quota::QUOTA_WARNING_PERCENT};
-use rpc::v1::{ListUsageRequest, Page, Usage};
+use domain::policy::quota::QUOTA_WARNING_PERCENT;
+use rpc::v1::{ListUsageRequest, Usage};
 use serde_json::{Value, json};
 
 /// Characters of a tenant's name in a table.
@@ -17,22 +17,16 @@ const TENANT_CHARS: usize = 24;
 
 /// Reads what a tenant stores; an empty id: all tenants.
 pub(super) async fn read(client: &Client, tenant_id: &str) -> Result<Vec<Usage>> {
-    let (mut usages, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = Some(Page { limit: limits::PAGE_MAX, cursor });
-        let request = || ListUsageRequest { tenant_id: tenant_id.to_owned(), page: page.clone() };
-        let answer =
-            call("list what tenants store", || async { client.tenants().list_usage(request()).await })
-                .await?;
-        usages.extend(answer.usages);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            return Ok(usages);
-        }
-    }
+    all_pages(async |page| {
+        let request = ListUsageRequest { tenant_id: tenant_id.to_owned(), page: Some(page) };
+        let list = async || client.tenants().list_usage(request.clone()).await;
+        let answer = call("list what tenants store", list).await?;
+        Ok(Paged { entries: answer.usages, next_cursor: answer.next_cursor })
+    })
+    .await
 }
 
-pub(super) fn table(usages: &[Usage], _: i64, paint: Paint) -> String {
+pub(super) fn table(usages: &[Usage], paint: Paint) -> String {
     let mut table = Table::new([
         ("TENANT", Side::Left),
         ("SESSIONS", Side::Right),
@@ -76,7 +70,7 @@ fn size(bytes: u64) -> String {
 
 pub(super) fn to_json(usage: &Usage) -> Value {
     json!({
-        "tenant_id": usage.tenant_id, "tenant": usage.tenant_name, "sessions": usage.sessions, "sessions_max": usage.sessions_max,
+        "type": "usage", "tenant_id": usage.tenant_id, "tenant": usage.tenant_name, "sessions": usage.sessions, "sessions_max": usage.sessions_max,
         "projects": usage.projects, "projects_max": usage.projects_max, "stored_bytes": usage.stored_bytes,
         "stored_bytes_max": usage.stored_bytes_max,
     })
@@ -97,7 +91,7 @@ mod tests {
             stored_bytes_max: 1 << 40,
             ..Usage::default()
         };
-        let text = table(&[usage("a", 7), usage("b", 8), usage("c", 10)], 0, Paint::Plain);
+        let text = table(&[usage("a", 7), usage("b", 8), usage("c", 10)], Paint::Plain);
         let want = "TENANT  SESSIONS  PROJECTS       STORED  NOTE
 a           7/10       0/5  3 MiB/1 TiB
 b           8/10       0/5  3 MiB/1 TiB  nearly full

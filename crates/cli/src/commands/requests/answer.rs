@@ -1,19 +1,18 @@
 //! `flotilla answer`: lists the requests of sessions to people, and answers them.
 
 use crate::{
-    client::{Client, call},
+    client::{Client, Paged, all_pages, call},
     exit::Exit,
     terminal::{
-        out,
+        output::{ListText, Output},
         paint::{Paint, harmless, one_line},
         show,
     },
 };
 use anyhow::{Result, bail};
-use domain::limits;
 use rpc::v1::{
-    ListPermissionsRequest, ListQuestionsRequest, Page, Permission, PermissionAnswer, PermissionScope,
-    Question, QuestionAnswer, ReplyPermissionRequest, ReplyQuestionRequest,
+    ListPermissionsRequest, ListQuestionsRequest, Permission, PermissionAnswer, PermissionScope, Question,
+    QuestionAnswer, ReplyPermissionRequest, ReplyQuestionRequest,
 };
 use serde_json::{Value, json};
 
@@ -41,9 +40,6 @@ pub(crate) struct AnswerArgs {
     /// With a refused permission: a message for the model; the turn then continues.
     #[arg(long, default_value = "")]
     message: String,
-    /// List one JSON object per line.
-    #[arg(long)]
-    json: bool,
 }
 
 /// The scope of an answer `always`.
@@ -136,12 +132,12 @@ impl Open {
     pub(crate) fn to_json(&self) -> Value {
         match self {
             Self::Permission(permission) => json!({
-                "id": permission.id, "session_id": permission.session_id, "permission": permission.permission,
+                "type": "permission", "id": permission.id, "session_id": permission.session_id, "permission": permission.permission,
                 "patterns": permission.patterns, "always": permission.always, "asked_at_ms": permission.asked_at_ms,
                 "expires_at_ms": permission.expires_at_ms, "diff": permission.diff, "is_diff_cut": permission.is_diff_cut,
             }),
             Self::Question(question) => json!({
-                "id": question.id, "session_id": question.session_id, "asked_at_ms": question.asked_at_ms,
+                "type": "question", "id": question.id, "session_id": question.session_id, "asked_at_ms": question.asked_at_ms,
                 "expires_at_ms": question.expires_at_ms,
                 "questions": question.items.iter().map(|item| json!({
                     "header": item.header, "question": item.question, "multiple": item.multiple,
@@ -166,41 +162,27 @@ pub(crate) fn command(id: &str, answer: &str) -> String {
 
 /// Lists all open requests of one session with its subtasks or, with an empty id, of all sessions; permissions first.
 pub(crate) async fn list(client: &Client, session_id: &str) -> Result<Vec<Open>> {
-    let mut open = Vec::new();
-    let page = |cursor: &str| Some(Page { limit: limits::PAGE_MAX, cursor: cursor.to_owned() });
-    let mut cursor = String::new();
-    loop {
-        let request = ListPermissionsRequest {
-            session_id: session_id.to_owned(),
-            page: page(&cursor),
-            with_subtasks: true,
-        };
-        let permissions = async || client.permissions().list_permissions(request.clone()).await;
-        let answer = call("list the open requests", permissions).await?;
-        open.extend(answer.permissions.into_iter().map(Open::Permission));
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            break;
-        }
-    }
-    loop {
-        let request = ListQuestionsRequest {
-            session_id: session_id.to_owned(),
-            page: page(&cursor),
-            with_subtasks: true,
-        };
-        let questions = async || client.questions().list_questions(request.clone()).await;
-        let answer = call("list the open requests", questions).await?;
-        open.extend(answer.questions.into_iter().map(Open::Question));
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            return Ok(open);
-        }
-    }
+    let permissions = all_pages(async |page| {
+        let (session_id, page) = (session_id.to_owned(), Some(page));
+        let request = ListPermissionsRequest { session_id, page, with_subtasks: true };
+        let list = async || client.permissions().list_permissions(request.clone()).await;
+        let answer = call("list the open requests", list).await?;
+        Ok(Paged { entries: answer.permissions, next_cursor: answer.next_cursor })
+    });
+    let questions = all_pages(async |page| {
+        let (session_id, page) = (session_id.to_owned(), Some(page));
+        let request = ListQuestionsRequest { session_id, page, with_subtasks: true };
+        let list = async || client.questions().list_questions(request.clone()).await;
+        let answer = call("list the open requests", list).await?;
+        Ok(Paged { entries: answer.questions, next_cursor: answer.next_cursor })
+    });
+    let permissions = permissions.await?.into_iter().map(Open::Permission);
+    let questions = questions.await?.into_iter().map(Open::Question);
+    Ok(permissions.chain(questions).collect())
 }
 
 /// Lists requests, or answers one.
-pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &Client, output: &Output, arguments: AnswerArgs) -> Result<Exit> {
     let id = arguments.id.as_deref().unwrap_or_default();
     let is_session = id.is_empty() || id.starts_with("ses_");
     let mut open = list(client, if is_session { id } else { "" }).await?;
@@ -208,14 +190,15 @@ pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> 
         open.retain(|open| open.id() == id);
     }
     if arguments.answers.is_empty() && !arguments.reject {
-        return print(&open, arguments.json);
+        print(output, &open)?;
+        return Ok(Exit::Done);
     }
     if !is_session && open.is_empty() {
         // The request is closed or unknown. The server says which, and who closed it.
         open.push(unknown(id)?);
     }
     if is_session && open.iter().all(|open| open.session_id() != id) {
-        print(&open, arguments.json)?;
+        print(output, &open)?;
         let below = if open.is_empty() { "" } else { " of its own; answer its subtasks by the ids above" };
         bail!("session {id} has no open request{below}");
     }
@@ -224,20 +207,24 @@ pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> 
     let has = |kind: fn(&Open) -> bool| open.iter().any(kind);
     let questions = open.iter().filter(|open| matches!(open, Open::Question(_))).count();
     if questions > 1 || (questions == 1 && has(|open| matches!(open, Open::Permission(_)))) {
-        print(&open, arguments.json)?;
+        print(output, &open)?;
         bail!("session {id} has several open requests; answer each by its own id");
     }
     let mut exit = Exit::Done;
     for open in &open {
         match reply(client, open, &arguments).await {
-            Ok(()) => out::line(&format!("answered: {}", one_line(&open.words(), ASKED_CHARS)))?,
+            Ok(()) => {
+                let text = format!("answered: {}", one_line(&open.words(), ASKED_CHARS));
+                output.result(&text, &answer_json(open, None))?;
+            }
             Err(error) => {
                 let status = error.downcast_ref::<tonic::Status>();
                 let code = status.and_then(rpc::status::code_of);
                 let Some(status) = status.filter(|_| code.as_deref() == Some("already_resolved")) else {
                     return Err(error);
                 };
-                out::line(&format!("too late: {}", harmless(status.message())))?;
+                let text = format!("too late: {}", harmless(status.message()));
+                output.result(&text, &answer_json(open, Some(status.message())))?;
                 exit = Exit::Usage;
             }
         }
@@ -245,24 +232,17 @@ pub(crate) async fn run(client: &Client, arguments: AnswerArgs) -> Result<Exit> 
     Ok(exit)
 }
 
-fn print(open: &[Open], json: bool) -> Result<Exit> {
-    for open in open {
-        if json {
-            out::line(&open.to_json().to_string())?;
-        } else {
-            let diff = open.diff(Paint::for_stdout());
-            out::line(&format!(
-                "{}\n{diff}  {}  session {}",
-                open.line(),
-                open.command(),
-                open.session_id()
-            ))?;
-        }
-    }
-    if open.is_empty() && !json {
-        out::note("no open requests");
-    }
-    Ok(Exit::Done)
+/// An answer as `--json` shows it. `too_late`: why it had no effect.
+fn answer_json(open: &Open, too_late: Option<&str>) -> Value {
+    json!({"type": "answer", "id": open.id(), "is_late": too_late.is_some(), "message": too_late})
+}
+
+fn print(output: &Output, open: &[Open]) -> Result<()> {
+    let text = |open: &Open, paint: Paint| {
+        format!("{}\n{}  {}  session {}\n", open.line(), open.diff(paint), open.command(), open.session_id())
+    };
+    let table = |open: &[Open], paint: Paint| open.iter().map(|open| text(open, paint)).collect();
+    output.list(open, &ListText { to_json: Open::to_json, table: &table, none: "no open requests" })
 }
 
 /// A request that is not open; its id tells the kind.

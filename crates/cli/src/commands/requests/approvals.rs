@@ -1,17 +1,16 @@
 //! `flotilla approvals`: lists and revokes the "always" answers for projects and for the tenant.
 
 use crate::{
-    client::{Client, call},
+    client::{Client, Paged, all_pages, call},
     exit::Exit,
     terminal::{
-        out,
-        paint::{harmless, one_line},
+        output::{ListText, Output},
+        paint::{Paint, harmless, one_line},
     },
 };
 use anyhow::Result;
-use domain::limits;
-use rpc::v1::{Approval, DeleteApprovalRequest, ListApprovalsRequest, Page, PermissionScope};
-use serde_json::json;
+use rpc::v1::{Approval, DeleteApprovalRequest, ListApprovalsRequest, PermissionScope};
+use serde_json::{Value, json};
 
 /// `flotilla approvals`.
 #[derive(Debug, clap::Args)]
@@ -19,38 +18,25 @@ pub(crate) struct ApprovalsArgs {
     /// Revoke the answer to this request; sessions that need the permission ask again.
     #[arg(long, value_name = "REQUEST")]
     delete: Option<String>,
-    /// One JSON object per line.
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) async fn run(client: &Client, arguments: ApprovalsArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &Client, output: &Output, arguments: ApprovalsArgs) -> Result<Exit> {
     if let Some(permission_id) = arguments.delete {
         let request = || DeleteApprovalRequest { permission_id: permission_id.clone() };
         call("revoke the answer", || async { client.permissions().delete_approval(request()).await }).await?;
-        out::line(&format!("the answer to {permission_id} is revoked"))?;
+        let object = json!({"type": "deletion", "id": permission_id, "is_deleted": true});
+        output.result(&format!("the answer to {permission_id} is revoked"), &object)?;
         return Ok(Exit::Done);
     }
-    let mut cursor = String::new();
-    let mut is_empty = true;
-    loop {
-        let page = Page { limit: limits::PAGE_MAX, cursor };
-        let request = || ListApprovalsRequest { page: Some(page.clone()) };
-        let answer =
-            call("list the answers", || async { client.permissions().list_approvals(request()).await })
-                .await?;
-        for approval in &answer.approvals {
-            is_empty = false;
-            out::line(&if arguments.json { to_json(approval) } else { line(approval) })?;
-        }
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            break;
-        }
-    }
-    if is_empty && !arguments.json {
-        out::line("no \"always\" answers for a project or the tenant")?;
-    }
+    let approvals = all_pages(async |page| {
+        let request = ListApprovalsRequest { page: Some(page) };
+        let list = async || client.permissions().list_approvals(request.clone()).await;
+        let answer = call("list the answers", list).await?;
+        Ok(Paged { entries: answer.approvals, next_cursor: answer.next_cursor })
+    });
+    let table = |approvals: &[Approval], _: Paint| approvals.iter().map(|it| line(it) + "\n").collect();
+    let none = "no \"always\" answers for a project or the tenant";
+    output.list(&approvals.await?, &ListText { to_json, table: &table, none })?;
     Ok(Exit::Done)
 }
 
@@ -69,11 +55,10 @@ fn line(approval: &Approval) -> String {
     )
 }
 
-fn to_json(approval: &Approval) -> String {
+fn to_json(approval: &Approval) -> Value {
     json!({
-        "permission_id": approval.permission_id, "scope": approval.scope().as_str_name(),
+        "type": "approval", "permission_id": approval.permission_id, "scope": approval.scope().as_str_name(),
         "project_id": approval.project_id, "permission": approval.permission, "pattern": approval.pattern,
         "approved_by": approval.approved_by, "approved_at_ms": approval.approved_at_ms,
     })
-    .to_string()
 }

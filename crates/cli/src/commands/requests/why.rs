@@ -4,7 +4,7 @@ use crate::{
     client::{self, Client},
     commands::requests::answer::{self, Open},
     exit::Exit,
-    terminal::{json, out, paint::one_line, show},
+    terminal::{json, output::Output, paint::one_line, show},
 };
 use anyhow::Result;
 use rpc::v1::{Session, SessionState, Wait};
@@ -21,9 +21,6 @@ const TITLE_CHARS: usize = 40;
 pub(crate) struct WhyArgs {
     /// The session.
     id: String,
-    /// One JSON object: the session with `children` and `requests`.
-    #[arg(long)]
-    json: bool,
 }
 
 /// A session with its waits.
@@ -34,17 +31,17 @@ struct Why {
     open: Vec<Open>,
 }
 
-pub(crate) async fn run(client: &Client, arguments: WhyArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &Client, output: &Output, arguments: WhyArgs) -> Result<Exit> {
     let session = client::get_session(client, &arguments.id).await?;
     let reason = session.wait.as_ref().map(|wait| wait.reason.clone()).unwrap_or_default();
     let children = if reason == "children" { list_children(client, &session.id).await? } else { vec![] };
     let asks = matches!(reason.as_str(), "permission" | "question" | "children");
     let open = if asks { answer::list(client, &session.id).await? } else { vec![] };
     let why = Why { session, children, open };
-    if arguments.json {
-        out::line(&to_json(&why).to_string())?;
+    if output.is_json() {
+        output.json(&to_json(&why))?;
     } else {
-        out::write(&to_text(&why, show::now_ms()))?;
+        output.write(&to_text(&why, show::now_ms()))?;
     }
     Ok(Exit::Done)
 }

@@ -3,7 +3,7 @@
 use crate::{
     client::{Client, call},
     exit::Exit,
-    terminal::out,
+    terminal::output::Output,
 };
 use anyhow::Result;
 use domain::money::UsdPicos;
@@ -19,9 +19,6 @@ pub(crate) struct BudgetArgs {
     /// continues. If omitted: show the current limit.
     #[arg(value_parser = parse)]
     max: Option<Max>,
-    /// One JSON object.
-    #[arg(long)]
-    json: bool,
 }
 
 /// A limit in dollars, or none.
@@ -49,8 +46,8 @@ pub(crate) fn parse(text: &str) -> Result<Max, String> {
     }
 }
 
-pub(crate) async fn run(client: &Client, arguments: BudgetArgs) -> Result<Exit> {
-    let BudgetArgs { id: session_id, max, json } = arguments;
+pub(crate) async fn run(client: &Client, output: &Output, arguments: BudgetArgs) -> Result<Exit> {
+    let BudgetArgs { id: session_id, max } = arguments;
     let budget = match max {
         Some(max) => {
             let request =
@@ -67,13 +64,9 @@ pub(crate) async fn run(client: &Client, arguments: BudgetArgs) -> Result<Exit> 
         }
     };
     let budget = budget.unwrap_or_default();
-    if json {
-        let object = json!({"session_id": session_id, "spent_usd": UsdPicos(budget.spent_usd_picos).dollars(),
-            "max_usd": (budget.max_usd_picos > 0).then(|| UsdPicos(budget.max_usd_picos).dollars())});
-        out::line(&object.to_string())?;
-    } else {
-        out::line(&sentence(budget))?;
-    }
+    let object = json!({"type": "budget", "session_id": session_id, "spent_usd": UsdPicos(budget.spent_usd_picos).dollars(),
+        "max_usd": (budget.max_usd_picos > 0).then(|| UsdPicos(budget.max_usd_picos).dollars())});
+    output.result(&sentence(budget), &object)?;
     Ok(Exit::Done)
 }
 

@@ -5,11 +5,12 @@ use crate::{
     client::Client,
     exit::Exit,
     repository::{bundle, git::Git},
-    terminal::{out, show},
+    terminal::{output::Output, progress::Amount, show},
 };
 use anyhow::{Context as _, Result, bail};
 use domain::limits;
 use rpc::v1::ExportSessionRequest;
+use serde_json::json;
 use std::{
     fs,
     io::Write as _,
@@ -38,7 +39,7 @@ struct Export {
     base_commit: String,
 }
 
-pub(crate) async fn run(client: &Client, arguments: CheckoutArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &Client, output: &Output, arguments: CheckoutArgs) -> Result<Exit> {
     let git = Git::at(&arguments.repo);
     let root = git.run(&["rev-parse", "--show-toplevel"]).context("find your git repository (see --repo)")?;
     let git = Git::at(Path::new(&root));
@@ -48,20 +49,27 @@ pub(crate) async fn run(client: &Client, arguments: CheckoutArgs) -> Result<Exit
     }
     let temporary = tempfile::tempdir().context("make a temporary directory")?;
     let file = temporary.path().join("result.bundle");
-    let export = download(client, &arguments.id, &file).await?;
+    let export = download(client, output, &arguments.id, &file).await?;
     fetch(&git, &export, &file)?;
     git.run(&["branch", "--force", "--no-track", &branch, &export.commit])
         .with_context(|| format!("set the branch {branch}"))?;
-    if arguments.switch {
+    let text = if arguments.switch {
         git.run(&["switch", "--quiet", &branch])?;
-        out::line(&format!("on branch {branch}"))?;
+        format!("on branch {branch}")
     } else {
-        out::line(&format!("branch {branch} holds the result; `git switch {branch}` checks it out"))?;
-    }
+        format!("branch {branch} holds the result; `git switch {branch}` checks it out")
+    };
+    let Export { commit, base_commit } = export;
+    let object = json!({
+        "type": "checkout", "session": arguments.id, "branch": branch, "commit": commit, "base_commit": base_commit,
+        "is_switched": arguments.switch,
+    });
+    output.result(&text, &object)?;
     Ok(Exit::Done)
 }
 
-async fn download(client: &Client, session_id: &str, file: &Path) -> Result<Export> {
+async fn download(client: &Client, output: &Output, session_id: &str, file: &Path) -> Result<Export> {
+    let progress = output.progress("loading the result", Amount::Bytes);
     let request = ExportSessionRequest { session_id: session_id.to_owned() };
     let mut stream =
         client.sessions().export_session(request).await.context("export the session")?.into_inner();
@@ -72,7 +80,9 @@ async fn download(client: &Client, session_id: &str, file: &Path) -> Result<Expo
         if !response.commit.is_empty() {
             export = Export { commit: response.commit, base_commit: response.base_commit };
         }
-        size += response.data.len() as u64;
+        let bytes = response.data.len() as u64;
+        size += bytes;
+        progress.add(bytes);
         if size > limits::BUNDLE_BYTES_MAX {
             bail!("the result is larger than {} MiB", limits::BUNDLE_BYTES_MAX >> 20);
         }

@@ -4,7 +4,8 @@ use crate::{
     client::{self, Client, call},
     exit::Exit,
     terminal::{
-        json, out,
+        json,
+        output::{ListText, Output},
         paint::{Paint, one_line},
         show,
     },
@@ -24,9 +25,6 @@ const TITLE_CHARS: usize = 60;
 pub(crate) struct TreeArgs {
     /// The session.
     id: String,
-    /// One JSON object per session and line, with its `depth`; parents come before their subtasks.
-    #[arg(long)]
-    json: bool,
 }
 
 /// `flotilla delete`.
@@ -35,9 +33,6 @@ pub(crate) struct DeleteArgs {
     /// The sessions.
     #[arg(required = true)]
     ids: Vec<String>,
-    /// One JSON object per deleted session.
-    #[arg(long)]
-    json: bool,
 }
 
 /// A session of a tree.
@@ -48,26 +43,29 @@ struct Branch {
     depth: usize,
 }
 
-pub(crate) async fn tree(client: &Client, arguments: TreeArgs) -> Result<Exit> {
+/// Prints a session and its subtasks; parents come before their subtasks.
+pub(crate) async fn tree(client: &Client, output: &Output, arguments: TreeArgs) -> Result<Exit> {
     let root = client::get_session(client, &arguments.id).await?;
-    for Branch { session, depth } in load(client, root).await? {
-        if arguments.json {
-            let mut line = json::session(&session);
-            line["depth"] = depth.into();
-            out::line(&line.to_string())?;
-        } else {
-            out::line(&text(&session, depth, Paint::for_stdout()))?;
-        }
-    }
+    let branches = load(client, output, root).await?;
+    let to_json = |Branch { session, depth }: &Branch| {
+        let mut object = json::session(session);
+        object["depth"] = (*depth).into();
+        object
+    };
+    let table = |branches: &[Branch], paint: Paint| {
+        let lines = branches.iter().map(|Branch { session, depth }| text(session, *depth, paint) + "\n");
+        lines.collect()
+    };
+    output.list(&branches, &ListText { to_json, table: &table, none: "" })?;
     Ok(Exit::Done)
 }
 
 /// Loads a session and everything below it, each parent before its subtasks.
-async fn load(client: &Client, root: Session) -> Result<Vec<Branch>> {
+async fn load(client: &Client, output: &Output, root: Session) -> Result<Vec<Branch>> {
     let (mut branches, mut open) = (vec![], vec![Branch { session: root, depth: 0 }]);
     while let Some(branch) = open.pop() {
         if branches.len() == SESSIONS_MAX {
-            out::note(&format!("… there are more than {SESSIONS_MAX}"));
+            output.note(&format!("… there are more than {SESSIONS_MAX}"));
             break;
         }
         let children = client::list_children(client, &branch.session.id).await?;
@@ -85,13 +83,13 @@ fn text(session: &Session, depth: usize, paint: Paint) -> String {
 }
 
 /// Deletes sessions with their subtasks and files. Ends at the first one that cannot be deleted.
-pub(crate) async fn delete(client: &Client, arguments: DeleteArgs) -> Result<Exit> {
+pub(crate) async fn delete(client: &Client, output: &Output, arguments: DeleteArgs) -> Result<Exit> {
     for session_id in arguments.ids {
         let request = DeleteSessionRequest { session_id: session_id.clone() };
         let delete = async || client.sessions().delete_session(request.clone()).await;
         call("delete the session", delete).await?;
-        let line = json!({"id": session_id, "is_deleted": true}).to_string();
-        out::line(&if arguments.json { line } else { format!("{session_id} is deleted") })?;
+        let object = json!({"type": "deletion", "id": session_id, "is_deleted": true});
+        output.result(&format!("{session_id} is deleted"), &object)?;
     }
     Ok(Exit::Done)
 }

@@ -4,7 +4,7 @@ use crate::{
     client::{Client, call},
     commands::session::prompt::random_key,
     exit::Exit,
-    terminal::{out, paint::Paint, show},
+    terminal::{json, output::Output, paint::Paint, show},
 };
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -12,6 +12,7 @@ use rpc::v1::{
     ForkFiles, ForkSessionRequest, RestartWorkspaceRequest, RevertSessionRequest, Session,
     UnrevertSessionRequest,
 };
+use serde_json::json;
 
 /// `flotilla revert`.
 #[derive(Debug, Args)]
@@ -26,7 +27,7 @@ pub(crate) struct RevertArgs {
 }
 
 /// Reverts files now, and messages with the next prompt.
-pub(crate) async fn revert(client: &Client, arguments: RevertArgs) -> Result<Exit> {
+pub(crate) async fn revert(client: &Client, output: &Output, arguments: RevertArgs) -> Result<Exit> {
     let request = || RevertSessionRequest {
         session_id: arguments.id.clone(),
         message_id: arguments.message.clone(),
@@ -35,7 +36,15 @@ pub(crate) async fn revert(client: &Client, arguments: RevertArgs) -> Result<Exi
     let answer =
         call("revert the session", || async { client.sessions().revert_session(request()).await }).await?;
     let session = answer.session.context("read the session")?;
-    out::write(&reverted(&session, Paint::for_stdout()))?;
+    if output.is_json() {
+        let diff = session.revert.as_ref().map(|revert| revert.diff.as_str()).unwrap_or_default();
+        output.json(&json!({
+            "type": "revert", "session": session.id, "message_id": arguments.message, "part_id": arguments.part,
+            "diff": diff,
+        }))?;
+    } else {
+        output.page(&reverted(&session, output.paint()))?;
+    }
     Ok(Exit::Done)
 }
 
@@ -64,7 +73,7 @@ pub(crate) struct ForkArgs {
 }
 
 /// Creates a session from an earlier point of another one, and prints its id.
-pub(crate) async fn fork(client: &Client, arguments: ForkArgs) -> Result<Exit> {
+pub(crate) async fn fork(client: &Client, output: &Output, arguments: ForkArgs) -> Result<Exit> {
     let files = if arguments.files_of_now { ForkFiles::Now } else { ForkFiles::AtMessage };
     let idempotency_key = random_key()?;
     let request = || ForkSessionRequest {
@@ -75,23 +84,26 @@ pub(crate) async fn fork(client: &Client, arguments: ForkArgs) -> Result<Exit> {
     };
     let answer =
         call("fork the session", || async { client.sessions().fork_session(request()).await }).await?;
-    out::line(&answer.session.context("read the session")?.id)?;
+    let session = answer.session.context("read the session")?;
+    output.result(&session.id, &json::session(&session))?;
     Ok(Exit::Done)
 }
 
 /// Restores the files.
-pub(crate) async fn unrevert(client: &Client, session_id: &str) -> Result<Exit> {
+pub(crate) async fn unrevert(client: &Client, output: &Output, session_id: &str) -> Result<Exit> {
     let request = || UnrevertSessionRequest { session_id: session_id.to_owned() };
     call("undo the revert", || async { client.sessions().unrevert_session(request()).await }).await?;
-    out::line("the revert is undone; the files are as they were before it")?;
+    let text = "the revert is undone; the files are as they were before it";
+    output.result(text, &json!({"type": "unrevert", "session": session_id}))?;
     Ok(Exit::Done)
 }
 
 /// Lets a session continue whose files the sandbox machine lost.
-pub(crate) async fn restart_workspace(client: &Client, session_id: &str) -> Result<Exit> {
+pub(crate) async fn restart_workspace(client: &Client, output: &Output, session_id: &str) -> Result<Exit> {
     let request = || RestartWorkspaceRequest { session_id: session_id.to_owned() };
     call("restart the workspace", || async { client.sessions().restart_workspace(request()).await }).await?;
-    out::line("the next prompt starts from the files that the session began with; the model will be told")?;
+    let text = "the next prompt starts from the files that the session began with; the model will be told";
+    output.result(text, &json!({"type": "workspace_restart", "session": session_id}))?;
     Ok(Exit::Done)
 }
 

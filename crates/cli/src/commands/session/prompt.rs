@@ -2,18 +2,25 @@
 
 use crate::{
     client::{Client, call},
-    commands::session::{attach::AttachArgs, budget, watch},
+    commands::session::{
+        attach::AttachArgs,
+        budget,
+        opening::{OpenedProject, open_project, open_repository},
+        outcome::failed,
+        watch,
+    },
     exit::Exit,
-    repository::source::{Notes, RepositoryArgs, RepositorySource},
+    repository::source::RepositoryArgs,
     stream::follow::{Reading, Until},
-    terminal::out,
+    terminal::output::Output,
 };
 use anyhow::{Context as _, Result};
 use domain::text;
 use rpc::v1::{
-    AcceptPromptRequest, AcceptPromptResponse, CreateProjectRequest, CreateSessionRequest, ModelRef,
-    PermissionRule, PermissionVerdict, SessionClass, ShellPart, prompt_part::Kind,
+    AcceptPromptRequest, AcceptPromptResponse, CreateSessionRequest, ModelRef, PermissionRule,
+    PermissionVerdict, SessionClass, ShellPart, prompt_part::Kind,
 };
+use serde_json::{Value, json};
 use std::io::Read as _;
 
 /// `flotilla run`.
@@ -24,6 +31,9 @@ pub(crate) struct RunArgs {
     prompt: Option<String>,
     #[command(flatten)]
     files: RepositoryArgs,
+    /// Start in this project, by name or id, with the project's own files instead of a repository of yours.
+    #[arg(long, value_name = "PROJECT", conflicts_with_all = ["repo", "base", "dirty"])]
+    project: Option<String>,
     /// The model that answers; default: the tenant's.
     #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
@@ -125,76 +135,89 @@ pub(crate) struct ShellArgs {
 }
 
 /// Creates a session for a repository and sends its first prompt.
-pub(crate) async fn run(client: &Client, arguments: RunArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &Client, output: &Output, arguments: RunArgs) -> Result<Exit> {
+    let (session_id, prompt) =
+        start(client, output, &arguments).await.map_err(|error| failed(output, None, error))?;
+    let accepted = accept(client, &session_id, prompt).await;
+    let accepted = accepted.map_err(|error| failed(output, Some(&session_id), error))?;
+    if arguments.detach {
+        output.result(&session_id, &accepted_json(&session_id, &accepted))?;
+        return Ok(Exit::Done);
+    }
+    let reading = Reading::of_all(client, &session_id);
+    show(client, output, reading, &Acceptance { answer: accepted, show: &arguments.show }).await
+}
+
+/// Creates the session, and makes its first prompt.
+async fn start(
+    client: &Client,
+    output: &Output,
+    arguments: &RunArgs,
+) -> Result<(String, AcceptPromptRequest)> {
     let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
     arguments.attach.add_to(&mut prompt)?;
-    let notes = if arguments.show.json || arguments.detach { Notes::Hidden } else { Notes::Shown };
-    let RepositorySource { name, source, place } = arguments.files.send(client, notes).await?;
-    // Sessions that other clients start in this directory open the same repository.
-    let project =
-        CreateProjectRequest { name, source: Some(source.clone()), place: Some(place), or_at_place: true };
-    let project =
-        call("create the project", || async { client.projects().create_project(project.clone()).await })
-            .await?;
+    let OpenedProject { project_id, source } = match &arguments.project {
+        Some(named) => open_project(client, output, named).await?,
+        None => open_repository(client, output, &arguments.files).await?,
+    };
     let session = CreateSessionRequest {
-        project_id: project.project.unwrap_or_default().id,
+        project_id,
         title: arguments.title.clone().unwrap_or_default(),
         agent: String::new(),
         model: arguments.model.clone(),
-        source: Some(source),
+        source,
         idempotency_key: random_key()?,
         class: arguments.class.to_wire().into(),
-        permission_rules: rules(&arguments),
+        permission_rules: rules(arguments),
         budget_usd_picos: arguments.budget.map_or(0, budget::Max::to_wire),
         on_ask: arguments.on_ask.to_wire().into(),
         id: String::new(),
     };
-    let session =
-        call("create the session", || async { client.sessions().create_session(session.clone()).await })
-            .await?;
-    let session_id = session.session.unwrap_or_default().id;
-    let accepted = accept(client, &session_id, prompt).await?;
-    if arguments.detach {
-        out::line(&session_id)?;
-        return Ok(Exit::Done);
-    }
-    let reading = Reading::of_all(client, &session_id);
-    show(client, reading, accepted, &arguments.show).await
+    let create = async || client.sessions().create_session(session.clone()).await;
+    let session = call("create the session", create).await?;
+    Ok((session.session.unwrap_or_default().id, prompt))
 }
 
 /// Sends a further prompt and shows its turn.
-pub(crate) async fn say(client: &Client, arguments: SayArgs) -> Result<Exit> {
+pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) -> Result<Exit> {
     let SayArgs { id, text, .. } = arguments;
     let mut prompt = prompt(text.unwrap_or_default())?;
-    arguments.attach.add_to(&mut prompt)?;
+    arguments.attach.add_to(&mut prompt).map_err(|error| failed(output, Some(&id), error))?;
     prompt.no_reply = arguments.no_reply;
     if arguments.detach || arguments.no_reply {
-        accept(client, &id, prompt).await?;
-        out::line(&id)?;
+        let accepted = accept(client, &id, prompt).await.map_err(|error| failed(output, Some(&id), error))?;
+        output.result(&id, &accepted_json(&id, &accepted))?;
         return Ok(Exit::Done);
     }
-    hand_in(client, &id, prompt, &arguments.show).await
+    hand_in(client, output, Handing { id: &id, prompt, show: &arguments.show }).await
 }
 
 /// Runs a command in the files of a session, without its agent, and shows the result.
-pub(crate) async fn shell(client: &Client, arguments: ShellArgs) -> Result<Exit> {
+pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs) -> Result<Exit> {
     let mut prompt = prompt(String::new())?;
     let shell = ShellPart { command: arguments.command };
     prompt.parts.push(Kind::Shell(shell).into());
     let show = watch::ShowArgs { outputs: true, ..arguments.show };
-    hand_in(client, &arguments.id, prompt, &show).await
+    hand_in(client, output, Handing { id: &arguments.id, prompt, show: &show }).await
 }
 
-async fn hand_in(
-    client: &Client,
-    id: &str,
+/// A prompt for an existing session.
+struct Handing<'a> {
+    id: &'a str,
     prompt: AcceptPromptRequest,
-    options: &watch::ShowArgs,
-) -> Result<Exit> {
-    // Subscribe before the prompt is sent, so that its first event is not missed.
-    let reading = Reading::of_what_comes(client, id).await?;
-    let accepted = accept(client, id, prompt).await?;
-    show(client, reading.not_before(accepted.event_seq), accepted, options).await
+    show: &'a watch::ShowArgs,
+}
+
+async fn hand_in(client: &Client, output: &Output, handing: Handing<'_>) -> Result<Exit> {
+    let Handing { id, prompt, show: options } = handing;
+    let begin = async {
+        // Subscribe before the prompt is sent, so that its first event is not missed.
+        let reading = Reading::of_what_comes(client, id).await?;
+        anyhow::Ok((reading, accept(client, id, prompt).await?))
+    };
+    let (reading, answer) = begin.await.map_err(|error| failed(output, Some(id), error))?;
+    let reading = reading.not_before(answer.event_seq);
+    show(client, output, reading, &Acceptance { answer, show: options }).await
 }
 
 /// The rules of the new session. Questions must be enabled explicitly, because no person may be there to answer them.
@@ -227,19 +250,37 @@ async fn accept(
     call("send the prompt", || async { client.prompts().accept_prompt(prompt.clone()).await }).await
 }
 
+/// An accepted prompt, and how its turn is shown.
+struct Acceptance<'a> {
+    answer: AcceptPromptResponse,
+    show: &'a watch::ShowArgs,
+}
+
 async fn show(
     client: &Client,
+    output: &Output,
     reading: Reading<'_>,
-    accepted: AcceptPromptResponse,
-    show: &watch::ShowArgs,
+    accepted: &Acceptance<'_>,
 ) -> Result<Exit> {
-    if !show.json {
-        out::note(&format!("session {}", reading.session_id()));
-        if accepted.queue_position > 1 {
-            out::note(&format!("position {} in the queue", accepted.queue_position));
+    let Acceptance { answer, show: arguments } = accepted;
+    if output.is_json() {
+        output.json(&accepted_json(reading.session_id(), answer))?;
+    } else {
+        output.note(&format!("session {}", reading.session_id()));
+        if answer.queue_position > 1 {
+            output.note(&format!("position {} in the queue", answer.queue_position));
         }
     }
-    watch::to_end(client, reading, Until::IdleAfter(accepted.event_seq + 1), show).await
+    let until = Until::IdleAfter(answer.event_seq + 1);
+    watch::to_end(client, output, reading, watch::Show { until, arguments }).await
+}
+
+/// An accepted prompt as `--json` shows it.
+fn accepted_json(session_id: &str, accepted: &AcceptPromptResponse) -> Value {
+    json!({
+        "type": "prompt", "session": session_id, "message_id": accepted.message_id, "event_seq": accepted.event_seq,
+        "inputs_ahead": accepted.inputs_ahead, "queue_position": accepted.queue_position,
+    })
 }
 
 fn parse_model(text: &str) -> Result<ModelRef, String> {

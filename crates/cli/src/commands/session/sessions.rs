@@ -1,23 +1,24 @@
 //! The short commands about one or all sessions: list, diff, abort, rename, archive, messages.
 
 use crate::{
-    client::{Client, call},
+    client::{Client, Listed, Paged, all_pages, call, first_pages},
     exit::Exit,
     terminal::{
-        json, out,
+        json,
+        output::{ListText, Output},
         paint::{Paint, one_line},
-        render::{Renderer, Screen},
+        render::Renderer,
         show,
         table::{Side, Table},
     },
 };
 use anyhow::{Context as _, Result, bail};
-use domain::limits;
 use prost_types::FieldMask;
 use rpc::v1::{
     AbortSessionRequest, GetSessionDiffRequest, GetToolOutputRequest, ListMessagesRequest,
-    ListSessionsRequest, Message, Page, Session, UpdateSessionRequest,
+    ListSessionsRequest, Message, Session, UpdateSessionRequest,
 };
+use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
 /// Characters of a title in the list.
@@ -28,9 +29,6 @@ const LIST_MAX: usize = 50;
 /// `flotilla ls`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// One JSON object per line.
-    #[arg(long)]
-    json: bool,
     /// All sessions, not only the last 50.
     #[arg(long)]
     all: bool,
@@ -66,45 +64,32 @@ pub(crate) struct ArchiveArgs {
 pub(crate) struct MessagesArgs {
     /// The session.
     id: String,
-    /// One message per line: `{"info":{…},"parts":[…]}`.
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) async fn list(client: &Client, arguments: ListArgs) -> Result<Exit> {
-    let mut sessions: Vec<Session> = Vec::new();
-    let mut cursor = String::new();
-    loop {
-        let page = Page { limit: limits::PAGE_MAX, cursor: cursor.clone() };
-        let request = || ListSessionsRequest {
-            page: Some(page.clone()),
+pub(crate) async fn list(client: &Client, output: &Output, arguments: ListArgs) -> Result<Exit> {
+    let most = if arguments.all { usize::MAX } else { LIST_MAX };
+    let sessions = first_pages(most, async |page| {
+        let request = ListSessionsRequest {
+            page: Some(page),
             include_archived: arguments.archived,
             waiting_only: arguments.waiting,
             ..ListSessionsRequest::default()
         };
-        let answer =
-            call("list sessions", || async { client.sessions().list_sessions(request()).await }).await?;
-        sessions.extend(answer.sessions);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() || (!arguments.all && sessions.len() >= LIST_MAX) {
-            break;
-        }
-    }
-    let count = if arguments.all { sessions.len() } else { sessions.len().min(LIST_MAX) };
-    if arguments.json {
-        for session in &sessions[..count] {
-            out::line(&json::session(session).to_string())?;
-        }
+        let list = async || client.sessions().list_sessions(request.clone()).await;
+        let answer = call("list sessions", list).await?;
+        Ok(Paged { entries: answer.sessions, next_cursor: answer.next_cursor })
+    });
+    let Listed { entries, has_more } = sessions.await?;
+    let text = if arguments.waiting { waiting_table } else { table };
+    let table = |sessions: &[Session], paint: Paint| text(sessions, show::now_ms(), paint);
+    let none = if arguments.waiting {
+        "no session waits"
     } else {
-        let table = if arguments.waiting { waiting_table } else { table };
-        out::write(&table(&sessions[..count], show::now_ms(), Paint::for_stdout()))?;
-    }
-    if sessions.is_empty() && arguments.waiting {
-        out::note("no session waits");
-    } else if sessions.is_empty() {
-        out::note("no sessions yet; `flotilla run \"…\"` starts one");
-    } else if count < sessions.len() || !cursor.is_empty() {
-        out::note("… there are more; --all shows them");
+        "no sessions yet; `flotilla run \"…\"` starts one"
+    };
+    output.list(&entries, &ListText { to_json: json::session, table: &table, none })?;
+    if has_more {
+        output.note("… there are more; --all shows them");
     }
     Ok(Exit::Done)
 }
@@ -169,53 +154,73 @@ fn waiting_table(sessions: &[Session], now_ms: i64, paint: Paint) -> String {
 }
 
 /// `message_id`: the prompt whose turn is meant; empty: the whole session.
-pub(crate) async fn diff(client: &Client, session_id: &str, message_id: String) -> Result<Exit> {
+pub(crate) async fn diff(
+    client: &Client,
+    output: &Output,
+    session_id: &str,
+    message_id: String,
+) -> Result<Exit> {
     let request =
         || GetSessionDiffRequest { session_id: session_id.to_owned(), message_id: message_id.clone() };
     let answer =
         call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await?;
-    match Paint::for_stdout() {
+    if output.is_json() {
+        let files = answer
+            .files
+            .iter()
+            .map(|file| json!({"path": file.path, "additions": file.additions, "deletions": file.deletions}));
+        output.json(&json!({
+            "type": "diff", "session": session_id, "message_id": (!message_id.is_empty()).then_some(&message_id),
+            "patch": answer.patch, "is_truncated": answer.truncated, "files": files.collect::<Vec<_>>(),
+        }))?;
+    } else if output.is_terminal() {
+        output.page(&show::diff(&answer, output.paint()))?;
+    } else {
         // A pipe receives the bare patch, suitable for `git apply`.
-        Paint::Plain => {
-            out::write(&answer.patch)?;
-            if answer.truncated {
-                bail!("the diff was cut; `flotilla checkout {session_id}` gives all of it");
-            }
+        output.write(&answer.patch)?;
+        if answer.truncated {
+            bail!("the diff was cut; `flotilla checkout {session_id}` gives all of it");
         }
-        paint @ Paint::Colour => out::write(&show::diff(&answer, paint))?,
     }
     Ok(Exit::Done)
 }
 
 /// Prints the whole output of a tool call, unchanged.
-pub(crate) async fn output(client: &Client, session_id: &str, path: &str) -> Result<Exit> {
+pub(crate) async fn output(client: &Client, output: &Output, session_id: &str, path: &str) -> Result<Exit> {
     let request = || GetToolOutputRequest { session_id: session_id.to_owned(), path: path.to_owned() };
     let answer =
         call("load the output", || async { client.sessions().get_tool_output(request()).await }).await?;
-    out::write(&String::from_utf8_lossy(&answer.data))?;
+    let text = String::from_utf8_lossy(&answer.data);
+    if output.is_json() {
+        output.json(&json!({"type": "output", "session": session_id, "path": path, "text": text}))?;
+    } else {
+        output.page(&text)?;
+    }
     Ok(Exit::Done)
 }
 
-pub(crate) async fn abort(client: &Client, session_id: &str) -> Result<Exit> {
+pub(crate) async fn abort(client: &Client, output: &Output, session_id: &str) -> Result<Exit> {
     let request = || AbortSessionRequest { session_id: session_id.to_owned() };
     let answer =
         call("abort the session", || async { client.sessions().abort_session(request()).await }).await?;
-    out::line(if answer.was_active { "the turn is being stopped" } else { "there was nothing to stop" })?;
+    let text = if answer.was_active { "the turn is being stopped" } else { "there was nothing to stop" };
+    output.result(text, &json!({"type": "abort", "session": session_id, "was_active": answer.was_active}))?;
     Ok(Exit::Done)
 }
 
 /// Renames a session. A model then no longer chooses its title.
-pub(crate) async fn rename(client: &Client, arguments: RenameArgs) -> Result<Exit> {
+pub(crate) async fn rename(client: &Client, output: &Output, arguments: RenameArgs) -> Result<Exit> {
     let RenameArgs { id, title } = arguments;
+    let object = json!({"type": "rename", "session": id, "title": title});
     let request =
         UpdateSessionRequest { session_id: id, update_mask: mask("title"), title, ..Default::default() };
     update(client, "rename the session", request).await?;
-    out::line("the session is renamed")?;
+    output.result("the session is renamed", &object)?;
     Ok(Exit::Done)
 }
 
 /// Removes a session from lists, or returns it to them.
-pub(crate) async fn archive(client: &Client, arguments: ArchiveArgs) -> Result<Exit> {
+pub(crate) async fn archive(client: &Client, output: &Output, arguments: ArchiveArgs) -> Result<Exit> {
     let ArchiveArgs { id, undo } = arguments;
     let request = UpdateSessionRequest {
         session_id: id.clone(),
@@ -224,13 +229,14 @@ pub(crate) async fn archive(client: &Client, arguments: ArchiveArgs) -> Result<E
         ..Default::default()
     };
     update(client, "archive the session", request).await?;
-    out::line(&if undo {
+    let text = if undo {
         "lists show the session again".to_owned()
     } else {
         format!(
             "the session is archived; `flotilla ls --archived` shows it, and a prompt or `flotilla archive {id} --undo` restores it"
         )
-    })?;
+    };
+    output.result(&text, &json!({"type": "archive", "session": id, "is_archived": !undo}))?;
     Ok(Exit::Done)
 }
 
@@ -243,35 +249,40 @@ async fn update(client: &Client, what: &'static str, request: UpdateSessionReque
     Ok(())
 }
 
-pub(crate) async fn messages(client: &Client, arguments: MessagesArgs) -> Result<Exit> {
-    // Pages arrive newest first; a conversation is shown from its beginning.
-    let mut pages: Vec<Vec<Message>> = Vec::new();
-    let mut cursor = String::new();
-    loop {
-        let page = Page { limit: limits::PAGE_MAX, cursor };
-        let request = || ListMessagesRequest { session_id: arguments.id.clone(), page: Some(page.clone()) };
-        let answer =
-            call("list messages", || async { client.messages().list_messages(request()).await }).await?;
-        pages.push(answer.messages);
-        cursor = answer.next_cursor;
-        if cursor.is_empty() {
-            break;
-        }
+pub(crate) async fn messages(client: &Client, output: &Output, arguments: MessagesArgs) -> Result<Exit> {
+    let mut messages = all_pages(async |page| {
+        let request = ListMessagesRequest { session_id: arguments.id.clone(), page: Some(page) };
+        let list = async || client.messages().list_messages(request.clone()).await;
+        let answer = call("list messages", list).await?;
+        // Pages arrive newest first, each in the order of the conversation.
+        let entries = answer.messages.into_iter().rev().collect();
+        Ok(Paged { entries, next_cursor: answer.next_cursor })
+    })
+    .await?;
+    // A conversation is shown from its beginning.
+    messages.reverse();
+    if output.is_json() {
+        messages.iter().try_for_each(|message| output.write(&message_json(message)?))?;
+        return Ok(Exit::Done);
     }
-    let mut renderer = Renderer::new(Paint::for_stdout(), Screen::Stream);
-    for message in pages.into_iter().rev().flatten() {
-        let text =
-            if arguments.json { message_json(&message)? } else { message_text(&mut renderer, &message)? };
-        out::write(&text)?;
-    }
+    let mut renderer = Renderer::new(output.paint());
+    let texts = messages.iter().map(|message| message_text(&mut renderer, message));
+    output.page(&texts.collect::<Result<String>>()?)?;
     Ok(Exit::Done)
 }
 
 fn message_json(message: &Message) -> Result<String> {
-    let raw = |json: &str| RawValue::from_string(json.to_owned()).context("read a message");
+    // Raw: OpenCode's objects, as the server sends them.
+    #[derive(Serialize)]
+    struct Line<'a> {
+        r#type: &'static str,
+        info: &'a RawValue,
+        parts: Vec<&'a RawValue>,
+    }
+    let raw = |json| serde_json::from_str(json).context("read a message");
     let parts = message.parts.iter().map(|part| raw(&part.json)).collect::<Result<Vec<_>>>()?;
-    let line = json!({"info": raw(&message.info_json)?, "parts": parts});
-    Ok(format!("{line}\n"))
+    let line = Line { r#type: "message", info: raw(&message.info_json)?, parts };
+    Ok(format!("{}\n", serde_json::to_string(&line).context("write a message")?))
 }
 
 /// Shows a stored message as the stream would show it.

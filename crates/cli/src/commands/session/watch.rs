@@ -2,37 +2,49 @@
 
 use crate::{
     client::{Client, call, get_session},
-    commands::requests::{
-        answer::Open,
-        subtasks::{self, Subtasks},
+    commands::{
+        requests::{
+            answer::Open,
+            subtasks::{self, Subtasks},
+        },
+        session::outcome::{Outcome, failed},
     },
     exit::{self, Exit},
     stream::{
+        activity::{Activity, Pending},
         follow::{Reading, StreamEnd, Until},
         item::Item,
     },
     terminal::{
-        out,
+        output::Output,
         paint::{Paint, harmless},
-        render::{Renderer, Screen},
+        progress::{Amount, Progress},
+        render::Renderer,
         show,
     },
 };
 use anyhow::Result;
 use rpc::v1::{GetSessionDiffRequest, Session, SessionState};
 use serde_json::json;
-use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    time::{Duration, Instant},
+};
 
 /// Time between two polls of the subtasks' requests, while some subtasks are open; milliseconds. A person does not
 /// notice the delay, and a poll is two small queries.
 const CLI_SUBTASKS_POLL_MS: u64 = 2_000;
+/// The code of the error for a command that does not exist.
+const COMMAND_NOT_FOUND: &str = "command_not_found";
+/// Silence after which a person wonders what the session does.
+const SILENT: Duration = Duration::from_secs(1);
+/// Time between two looks at the silence.
+const SILENCE_POLL: Duration = Duration::from_millis(250);
 
 /// How to show a stream.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ShowArgs {
-    /// Print one JSON object per line instead of text for people.
-    #[arg(long)]
-    pub json: bool,
     /// Also show the output of tools.
     #[arg(long, conflicts_with = "json")]
     pub outputs: bool,
@@ -51,8 +63,9 @@ pub(crate) struct WatchArgs {
 }
 
 /// Shows a session from its beginning, until it is idle.
-pub(crate) async fn run(client: &Client, arguments: WatchArgs) -> Result<Exit> {
-    let session = get_session(client, &arguments.id).await?;
+pub(crate) async fn run(client: &Client, output: &Output, arguments: WatchArgs) -> Result<Exit> {
+    let id = arguments.id.as_str();
+    let session = get_session(client, id).await.map_err(|error| failed(output, Some(id), error))?;
     let until = match session.state() {
         // Everything has happened: show it and report the outcome.
         SessionState::Idle => Until::Seen(session.event_seq),
@@ -60,42 +73,62 @@ pub(crate) async fn run(client: &Client, arguments: WatchArgs) -> Result<Exit> {
         _ if held_by(&session).is_some() => Until::Seen(session.event_seq),
         _ => Until::IdleAfter(session.event_seq),
     };
-    to_end(client, Reading::of_all(client, &arguments.id), until, &arguments.show).await
+    to_end(client, output, Reading::of_all(client, id), Show { until, arguments: &arguments.show }).await
 }
 
-/// Shows the stream of a session up to `until`, then the changes and the cost of the turn.
+/// How far and how to show a stream.
+pub(crate) struct Show<'a> {
+    pub(crate) until: Until,
+    pub(crate) arguments: &'a ShowArgs,
+}
+
+/// Shows the stream of a session to its end, then the changes and the cost of the turn, or the line of its outcome.
 pub(crate) async fn to_end(
     client: &Client,
+    output: &Output,
     reading: Reading<'_>,
-    until: Until,
-    show: &ShowArgs,
+    show: Show<'_>,
 ) -> Result<Exit> {
     let session_id = reading.session_id();
-    let paint = Paint::for_stdout();
-    let screen = if std::io::stdout().is_terminal() { Screen::Terminal } else { Screen::Stream };
-    let json = show.json;
-    let renderer = Renderer::new(paint, screen).with_outputs(show.outputs);
-    let view = RefCell::new(View { renderer, subtasks: Subtasks::default(), json });
+    let outcome = show_stream(client, output, reading, show)
+        .await
+        .map_err(|error| failed(output, Some(session_id), error))?;
+    if output.is_json() {
+        output.json(&outcome.to_json(Some(session_id)))?;
+    }
+    Ok(outcome.exit)
+}
+
+async fn show_stream(
+    client: &Client,
+    output: &Output,
+    reading: Reading<'_>,
+    Show { until, arguments }: Show<'_>,
+) -> Result<Outcome> {
+    let session_id = reading.session_id();
+    let view = RefCell::new(View::new(output, arguments.outputs));
     let mut sink = |item: &Item| view.borrow_mut().show(item);
-    let limit = show.timeout.map_or(Duration::MAX, Duration::from_secs);
+    let limit = arguments.timeout.map_or(Duration::MAX, Duration::from_secs);
+    let running = |exit| Outcome { exit, word: "running".to_owned(), code: None, message: None };
     // Reading has no side effects, so it may be dropped at any point.
     let end = tokio::select! {
         end = tokio::time::timeout(limit, reading.follow(until, &mut sink)) => end,
         end = ask_below(client, session_id, &view) => Ok(end),
+        never = show_silence(&view), if output.shows_progress() => match never {},
         _ = tokio::signal::ctrl_c() => {
-            out::write(&view.borrow_mut().renderer.finish())?;
-            out::note(&format!("The turn continues. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."));
-            return Ok(Exit::Interrupted);
+            view.borrow_mut().finish()?;
+            output.note(&format!("The turn continues. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."));
+            return Ok(running(Exit::Interrupted));
         }
     };
-    let View { mut renderer, .. } = view.into_inner();
-    out::write(&renderer.finish())?;
+    let mut view = view.into_inner();
+    view.finish()?;
     let Ok(end) = end else {
-        out::note(&format!(
+        output.note(&format!(
             "Still running after {} s. `flotilla watch {session_id}` shows it.",
             limit.as_secs()
         ));
-        return Ok(Exit::StillRunning);
+        return Ok(running(Exit::StillRunning));
     };
     let end = end?;
     let session = get_session(client, session_id).await?;
@@ -103,16 +136,23 @@ pub(crate) async fn to_end(
         StreamEnd::Idle(outcome) => outcome.as_str(),
         StreamEnd::Seen => held_by(&session).unwrap_or_else(|| show::outcome(session.last_outcome())),
     };
-    if !json {
-        let summary = summary(client, &session, outcome, paint).await;
-        out::write(&summary)?;
-        if outcome == "failed" && !renderer.told(&session.last_error) {
-            out::line(&paint.red(&harmless(&session.last_error)))?;
+    if !output.is_json() {
+        output.write(&summary(client, &session, outcome, output.paint()).await)?;
+        if outcome == "failed" && !view.renderer.told(&session.last_error) {
+            output.line(&output.paint().red(&harmless(&session.last_error)))?;
         }
-        out::line(&way_on(&session, outcome))?;
+        output.line(&way_on(&session, outcome))?;
     }
-    // A session without a turn counts as done.
-    Ok(if outcome == "idle" { Exit::Done } else { Exit::of_outcome(outcome) })
+    let has_error = outcome == "failed" || outcome == "aborted";
+    let exit = match (outcome, view.error.as_deref()) {
+        // A session without a turn counts as done.
+        ("idle", _) => Exit::Done,
+        // The command line names a command that the repository does not have.
+        ("failed", Some(COMMAND_NOT_FOUND)) => Exit::Usage,
+        _ => Exit::of_outcome(outcome),
+    };
+    let message = Some(session.last_error).filter(|message| has_error && !message.is_empty());
+    Ok(Outcome { exit, word: outcome.to_owned(), code: view.error.filter(|_| has_error), message })
 }
 
 /// The outcome to report when a person must act before the turn continues.
@@ -142,41 +182,122 @@ fn way_on(session: &Session, outcome: &str) -> String {
 }
 
 /// The output so far: on the screen, or as JSON lines.
-struct View {
+struct View<'a> {
+    output: &'a Output,
     renderer: Renderer,
     subtasks: Subtasks,
-    json: bool,
+    silence: Silence,
+    /// The code of the newest error of the session.
+    error: Option<String>,
 }
 
-impl View {
+impl<'a> View<'a> {
+    fn new(output: &'a Output, outputs: bool) -> Self {
+        let renderer = Renderer::new(output.paint()).with_outputs(outputs);
+        Self { output, renderer, subtasks: Subtasks::default(), silence: Silence::default(), error: None }
+    }
+
     fn show(&mut self, item: &Item) -> Result<()> {
         self.subtasks.observe(item);
-        match (self.json, item) {
+        self.silence.end(item);
+        if let Item::Event(event) = item
+            && event.kind == "session.error"
+        {
+            let error = &event.properties["error"];
+            let code = error["data"]["ref"].as_str().or_else(|| error["name"].as_str());
+            self.error = code.map(str::to_owned);
+        }
+        match (self.output.is_json(), item) {
             (true, Item::Reconnecting(tries)) => {
-                out::note(&format!("connection lost, retrying ({tries})"));
+                self.output.note(&format!("connection lost, retrying ({tries})"));
                 Ok(())
             }
-            (true, item) => item.json_line().map_or(Ok(()), |line| out::line(&line)),
-            (false, item) => out::write(&self.renderer.feed(item)),
+            (true, item) => item.to_json().map_or(Ok(()), |object| self.output.json(&object)),
+            (false, item) => self.output.write(&self.renderer.feed(item)),
         }
     }
 
     /// Shows new requests of subtasks.
     fn show_asked(&mut self, requests: Vec<Open>) -> Result<()> {
         for open in self.subtasks.fresh(requests) {
-            if self.json {
-                out::line(&json!({"subtask_asks": open.to_json()}).to_string())?;
+            self.silence.hide();
+            if self.output.is_json() {
+                self.output.json(&json!({"type": "subtask_asks", "subtask_asks": open.to_json()}))?;
             } else {
-                out::write(&self.renderer.subtask_asks(&open))?;
+                self.output.write(&self.renderer.subtask_asks(&open))?;
             }
         }
         Ok(())
+    }
+
+    /// Ends the last line.
+    fn finish(&mut self) -> Result<()> {
+        self.silence.hide();
+        if self.output.is_json() { Ok(()) } else { self.output.write(&self.renderer.finish()) }
+    }
+}
+
+/// The line that says what a silent session does, and since when it is silent.
+struct Silence {
+    activity: Activity,
+    pending: Option<Pending>,
+    since: Instant,
+    line: Option<Progress>,
+}
+
+impl Default for Silence {
+    fn default() -> Self {
+        let activity = Activity::default();
+        Self { pending: activity.pending(), activity, since: Instant::now(), line: None }
+    }
+}
+
+impl Silence {
+    /// Removes the line, because something is written.
+    fn hide(&mut self) {
+        self.line = None;
+    }
+
+    fn end(&mut self, item: &Item) {
+        // A heartbeat of the server says nothing about the session, and nothing is written for it.
+        if matches!(item, Item::Heartbeat(_)) {
+            return;
+        }
+        self.hide();
+        self.activity.observe(item);
+        let pending = self.activity.pending();
+        if pending != self.pending || pending.as_ref().is_some_and(|pending| pending.restarts) {
+            self.since = Instant::now();
+        }
+        self.pending = pending;
+    }
+
+    /// Shows the line after a second of silence.
+    fn tick(&mut self) {
+        if let Some(pending) = &self.pending
+            && self.line.is_none()
+            && self.since.elapsed() >= SILENT
+        {
+            self.line = Some(Progress::since(&pending.what, Amount::Unknown, self.since));
+        }
+    }
+}
+
+/// Shows what a silent session does, for ever.
+async fn show_silence(view: &RefCell<View<'_>>) -> Infallible {
+    loop {
+        tokio::time::sleep(SILENCE_POLL).await;
+        let mut view = view.borrow_mut();
+        // In the middle of a line the text is still visible, and must not be replaced.
+        if view.renderer.is_at_line_start() {
+            view.silence.tick();
+        }
     }
 }
 
 /// Polls the requests of subtasks, which the session's own stream does not contain. Ends when nothing continues until
 /// a person answers.
-async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View>) -> Result<StreamEnd> {
+async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View<'_>>) -> Result<StreamEnd> {
     loop {
         tokio::time::sleep(Duration::from_millis(CLI_SUBTASKS_POLL_MS)).await;
         if !view.borrow().subtasks.are_open() {
@@ -207,7 +328,9 @@ async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint
     let mark = match Exit::of_outcome(outcome) {
         Exit::Done => paint.green(outcome),
         Exit::NeedsHuman | Exit::Budget => paint.yellow(outcome),
-        Exit::Usage | Exit::Failed | Exit::StillRunning | Exit::Interrupted => paint.red(outcome),
+        Exit::Usage | Exit::Failed | Exit::StillRunning | Exit::Interrupted | Exit::Program(_) => {
+            paint.red(outcome)
+        }
     };
     text.push_str(&format!("{mark}  {}  session {id}\n", show::usage(session)));
     if diff.is_ok_and(|diff| !diff.files.is_empty()) {

@@ -1,7 +1,7 @@
 //! One service as a child process: start, wait until ready, restart at the same address, stop.
 
 use super::service::Spec;
-use crate::terminal::out;
+use crate::terminal::output;
 use anyhow::{Context as _, Result, bail};
 use chassis::ready::Ready;
 use nix::sys::signal::Signal;
@@ -109,7 +109,7 @@ impl Child {
     /// Asks the service to end, and kills it after `within`.
     pub(super) async fn stop(&mut self, within: Duration) {
         if let Err(error) = local::process::stop(&mut self.process, Signal::SIGTERM, within).await {
-            out::note(&format!("stop {}: {error}", self.spec.name));
+            output::note(&format!("stop {}: {error}", self.spec.name));
         }
     }
 }

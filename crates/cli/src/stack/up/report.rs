@@ -5,8 +5,7 @@ use std::{env, path::Path};
 
 /// Returns the text for people; the stack's JSON follows it as the last line. The context is that by which commands in other
 /// directories find the stack.
-pub(super) fn welcome(stack: &Stack, context: Option<&str>) -> String {
-    let paint = Paint::for_stdout();
+pub(super) fn welcome(stack: &Stack, context: Option<&str>, paint: Paint) -> String {
     let mut text = format!("\n{}\n\n", paint.bold("Flotilla is up."));
     let mut row = |name: &str, value: &str| text.push_str(&format!("  {name:<9} {value}\n"));
     row("gateway", &stack.gateway_url);

@@ -1,7 +1,7 @@
 //! Keeps the processes of a stack running: each one that ends is restarted, with growing pauses, while the others go on.
 
 use super::child::Child;
-use crate::terminal::out;
+use crate::terminal::output;
 use anyhow::Result;
 use local::stack::Server;
 use std::time::{Duration, Instant};
@@ -39,20 +39,20 @@ pub(super) async fn supervise(mut process: Process<'_>, changes: mpsc::Sender<Ch
     let (name, mut pauses) = (process.name(), Pauses::default());
     loop {
         let exit = process.exit().await;
-        out::note(&format!("{name} ended {exit}"));
+        output::note(&format!("{name} ended {exit}"));
         drop(changes.send(process.state()).await);
         loop {
             let pause = pauses.next(Instant::now());
             if !pause.is_zero() {
-                out::note(&format!("{name} is restarted in {} s", pause.as_secs()));
+                output::note(&format!("{name} is restarted in {} s", pause.as_secs()));
                 tokio::time::sleep(pause).await;
             }
             match process.restart().await {
                 Ok(()) => break,
-                Err(error) => out::note(&format!("{name} is not running: {error:#}")),
+                Err(error) => output::note(&format!("{name} is not running: {error:#}")),
             }
         }
-        out::note(&format!("{name} is running again"));
+        output::note(&format!("{name} is running again"));
         drop(changes.send(process.state()).await);
     }
 }

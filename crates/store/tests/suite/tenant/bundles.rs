@@ -45,9 +45,12 @@ async fn a_bundle_exists_once_it_is_complete() {
     world.store.put_upload_piece(&upload, 1, &rest).await.unwrap();
     assert!(!world.store.has_bundle(world.tenant, "b1").await.unwrap());
     assert_eq!(piece(&world, "b1", 0).await, None);
+    assert_eq!(world.store.find_bundle_start(world.tenant, "b1", 5).await.unwrap(), None);
 
     finish(&world, &upload, "b1", &pieces).await.unwrap();
     assert!(world.store.has_bundle(world.tenant, "b1").await.unwrap());
+    let start = world.store.find_bundle_start(world.tenant, "b1", 5).await.unwrap().unwrap();
+    assert_eq!((start.bytes, start.created_at.0 > 0), (vec![1; 5], true));
     for (number, want) in [(0, Some(whole)), (1, Some(rest)), (2, None)] {
         assert!(piece(&world, "b1", number).await == want, "piece {number}");
     }

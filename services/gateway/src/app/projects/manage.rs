@@ -44,6 +44,14 @@ pub(crate) enum Match {
     Place,
 }
 
+/// A project that a client wanted.
+#[derive(Debug)]
+pub(crate) struct CreatedProject {
+    pub(crate) project: Project,
+    /// It existed before, and neither the place nor the source is known as its own: another repository may have the same name.
+    pub(crate) is_elsewhere: bool,
+}
+
 /// Creates a project, or returns the existing one with this name. An existing project without files gets the source.
 ///
 /// # Errors
@@ -54,7 +62,7 @@ pub(crate) async fn create(
     name: &str,
     PlacedSource { source, place }: &PlacedSource,
     matching: Match,
-) -> Result<Project, Error> {
+) -> Result<CreatedProject, Error> {
     let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
     let tenant = account.tenant;
     source::check(state, tenant, source).await?;
@@ -77,7 +85,8 @@ pub(crate) async fn create(
     if is_changed {
         notify_project_updated(state, tenant, &project);
     }
-    Ok(project)
+    let is_elsewhere = !is_changed && !is_at_place && !places.is_empty();
+    Ok(CreatedProject { project, is_elsewhere })
 }
 
 /// The project that has the first of these places.

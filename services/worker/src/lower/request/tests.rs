@@ -213,6 +213,7 @@ fn the_first_block_of_the_system_prompt_is_always_the_same() {
             structured: None,
             is_last,
             guidance: &guidance,
+            has_source: !is_last,
         };
         request(&[], &question, &llm::catalogue::find_or_default("m"))
     };
@@ -220,6 +221,12 @@ fn the_first_block_of_the_system_prompt_is_always_the_same() {
     let (one, two) = (request(&first, false), request(&later, true));
     assert_eq!((one.system.len(), &one.system[0]), (2, &two.system[0]));
     assert_ne!(one.system[1], two.system[1], "the day changes");
+    let has_note = |system: &[String]| system[1].contains("flotilla project update PROJECT --repo PATH");
+    assert_eq!(
+        (has_note(&one.system), has_note(&two.system)),
+        (false, true),
+        "a session without a repository"
+    );
     let of_claude = ModelRef { provider_id: "p".into(), model_id: "claude-opus-4-7".into() };
     let claude = request(&User { model: of_claude.into(), ..first.clone() }, false);
     let advice = |system: &str| system.split_once("Advice for you").expect("advice").1.to_owned();
@@ -278,6 +285,7 @@ fn who_plans_is_reminded_of_it_and_who_builds_then_once_of_the_change() {
         structured: None,
         is_last: false,
         guidance: &guidance,
+        has_source: true,
     };
     let request = request(&talk, &question, &llm::catalogue::find_or_default("m"));
     let reminders: Vec<&str> = request

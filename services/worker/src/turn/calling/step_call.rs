@@ -49,6 +49,7 @@ pub(in crate::turn) fn plan(
         structured: structured.as_ref(),
         is_last: conversation.steps() >= steps_max,
         guidance,
+        has_source: session.workspace.has_source(),
     };
     let mut request = conversation.work(|entries| request::request(entries, &context, &model));
     if let Some(agent) = agent {

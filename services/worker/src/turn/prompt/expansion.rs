@@ -37,6 +37,10 @@ use rpc::v1::{self, FileKind};
 use serde_json::json;
 use std::sync::Arc;
 
+/// The code of an error: there is no command of this name. The command line depends on it.
+const COMMAND_NOT_FOUND: &str = "command_not_found";
+/// The code of an error: the command exceeds a limit.
+const COMMAND_INVALID: &str = "command_invalid";
 /// Files and agents that one command may name: the worker looks up each of them.
 const COMMAND_MENTIONS_MAX: usize = 32;
 
@@ -130,11 +134,13 @@ async fn find(means: &ExpansionMeans, prompt: &CommandPrompt) -> Result<Command,
     names.extend(means.guidance.skills.iter().map(|skill| skill.name.as_str()));
     names.sort_unstable();
     names.dedup();
-    Err(command_error(prompt, &format!("does not exist; available commands: {}", names.join(", "))))
+    let message = format!("the command /{name} does not exist; available commands: {}", names.join(", "));
+    Err(ToolError::Broken(Error::coded(COMMAND_NOT_FOUND, message)))
 }
 
 fn command_error(prompt: &CommandPrompt, what: &str) -> ToolError {
-    ToolError::Broken(Error::new("UnknownError", format!("the command /{} {what}", prompt.invocation.name)))
+    let message = format!("the command /{} {what}", prompt.invocation.name);
+    ToolError::Broken(Error::coded(COMMAND_INVALID, message))
 }
 
 /// The text of a piece. A client that names a command thereby allows its shell commands, unless a rule denies them.

@@ -2,11 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::*;
-use crate::{
-    Cli, Command,
-    fake::{Fake, SESSION},
-};
-use clap::Parser as _;
+use crate::fake::{Fake, SESSION};
 use rpc::v1::{QuestionItem, QuestionOption};
 
 fn permission(id: &str) -> Permission {
@@ -38,9 +34,7 @@ fn question(id: &str) -> Question {
 }
 
 async fn answer(fake: &Fake, words: &[&str]) -> Result<Exit> {
-    let words = ["flotilla", "answer"].into_iter().chain(words.iter().copied());
-    let Command::Answer(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("answer") };
-    run(&fake.serve().await, arguments).await
+    fake.run(&Output::kept(false), &[&["answer"], words].concat()).await
 }
 
 fn asking(permissions: &[&str], questions: &[&str]) -> Fake {
@@ -88,7 +82,7 @@ async fn a_question_takes_an_answer_for_each_thing_it_asks() {
 async fn what_is_unclear_is_listed_and_not_answered() {
     let fake = asking(&["per_1"], &["que_1"]);
     assert!(answer(&fake, &[SESSION, "once"]).await.is_err());
-    for words in [vec![], vec!["--json"], vec![SESSION], vec!["per_1"]] {
+    for words in [vec![], vec![SESSION], vec!["per_1"]] {
         assert_eq!(answer(&fake, &words).await.unwrap(), Exit::Done);
     }
     assert!(answer(&asking(&[], &[]), &[SESSION, "once"]).await.is_err());

@@ -60,7 +60,7 @@ fn who_asks_people_says_how_to_answer() {
     let item = QuestionItem { question: "Which one?".to_owned(), ..QuestionItem::default() };
     let (id, session_id) = ("que_1".to_owned(), "ses_1".to_owned());
     let question = Question { id, session_id, items: vec![item], ..Question::default() };
-    let wait = Wait { eta_ms: NOW_MS + 7_200_000, ..wait("permission", "somebody must allow it") };
+    let wait = Wait { eta_ms: NOW_MS + 7_200_000, ..wait("permission", "a person must allow it") };
     let why = Why {
         session: session("ses_1", SessionState::Waiting, Some(wait)),
         open: vec![Open::Permission(permission), Open::Question(question)],
@@ -69,7 +69,7 @@ fn who_asks_people_says_how_to_answer() {
     check(
         &why,
         "ses_1  waiting: permission
-  somebody must allow it
+  a person must allow it
   counts as refused in about 2 h
   per_1  allow bash rm -r⏎ x
     flotilla answer per_1 once

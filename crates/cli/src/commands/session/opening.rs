@@ -1,0 +1,46 @@
+//! The project and the files that a new session opens.
+
+use crate::{
+    client::{Client, call},
+    commands::project,
+    repository::source::{RepositoryArgs, RepositorySource},
+    terminal::output::Output,
+};
+use anyhow::Result;
+use rpc::v1::{CreateProjectRequest, Source};
+
+/// What a new session opens.
+pub(crate) struct OpenedProject {
+    pub(crate) project_id: String,
+    /// None: the source of the project.
+    pub(crate) source: Option<Source>,
+}
+
+/// Opens a project with its own files, and says how old they are.
+pub(crate) async fn open_project(client: &Client, output: &Output, named: &str) -> Result<OpenedProject> {
+    let found = project::get(client, named).await?;
+    output.note(&format!("{} opens {}", found.project.name, project::describe_with_age(&found)));
+    Ok(OpenedProject { project_id: found.project.id, source: None })
+}
+
+/// Sends a repository and finds its project. Sessions that other clients start in this directory then open the same repository.
+pub(crate) async fn open_repository(
+    client: &Client,
+    output: &Output,
+    files: &RepositoryArgs,
+) -> Result<OpenedProject> {
+    let RepositorySource { name, source, place } = files.send(client, output).await?;
+    let request =
+        CreateProjectRequest { name, source: Some(source.clone()), place: Some(place), or_at_place: true };
+    let create = async || client.projects().create_project(request.clone()).await;
+    let answer = call("create the project", create).await?;
+    let project = answer.project.unwrap_or_default();
+    if answer.is_elsewhere {
+        let name = &project.name;
+        output.note(&format!(
+            "the project {name} came from another place than this one; this session has the files of this one, `--project {name}` \
+             starts with those of the project"
+        ));
+    }
+    Ok(OpenedProject { project_id: project.id, source: Some(source) })
+}

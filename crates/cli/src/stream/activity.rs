@@ -1,0 +1,144 @@
+//! What a session does while its stream is silent.
+
+use crate::{
+    stream::{
+        item::{Event, Item},
+        tool_call,
+    },
+    terminal::paint::one_line,
+};
+use std::collections::BTreeMap;
+
+/// Characters of a tool call's description.
+const TITLE_CHARS: usize = 40;
+
+/// What a session does, as far as its stream tells.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    phase: Phase,
+    /// The running tool calls in words, by part.
+    tools: BTreeMap<String, String>,
+    /// Whether the model has answered anything: then the workspace is open.
+    has_answered: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// A worker must take the session first.
+    #[default]
+    Queued,
+    Working,
+    /// The turn is over or parked: nothing happens by itself.
+    Resting,
+}
+
+/// What a person waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pending {
+    pub(crate) what: String,
+    /// Whether the wait begins again with every sign of life: a model that writes is not silent.
+    pub(crate) restarts: bool,
+}
+
+impl Activity {
+    pub(crate) fn observe(&mut self, item: &Item) {
+        match item {
+            Item::Event(event) => self.event(event),
+            Item::Delta(_) => self.has_answered = true,
+            Item::Heartbeat(_) | Item::Reconnecting(_) => {}
+        }
+    }
+
+    fn event(&mut self, Event { kind, properties, .. }: &Event) {
+        let part = &properties["part"];
+        match (kind.as_str(), part["type"].as_str()) {
+            ("flotilla.loop.started", _) => {
+                self.phase = Phase::Working;
+                self.tools.clear();
+            }
+            ("flotilla.loop.handed_over", _) => self.phase = Phase::Queued,
+            ("session.idle" | "flotilla.session.waiting" | "flotilla.session.quarantined", _) => {
+                self.phase = Phase::Resting;
+                self.tools.clear();
+            }
+            ("message.part.updated", Some("tool")) => {
+                self.has_answered = true;
+                let id = part["id"].as_str().unwrap_or_default().to_owned();
+                let state = &part["state"];
+                if state["status"] == "running" {
+                    let name = one_line(part["tool"].as_str().unwrap_or_default(), TITLE_CHARS);
+                    let title = one_line(&tool_call::title(state), TITLE_CHARS);
+                    let call = format!("{name}  {title}{}", tool_call::subtask(state));
+                    self.tools.insert(id, call.trim_end().to_owned());
+                } else {
+                    self.tools.remove(&id);
+                }
+            }
+            ("message.part.updated", Some("step-finish")) => self.has_answered = true,
+            _ => {}
+        }
+    }
+
+    /// What the session does; `None` if nothing happens by itself.
+    pub(crate) fn pending(&self) -> Option<Pending> {
+        let wait = |what: &str, restarts| Some(Pending { what: what.to_owned(), restarts });
+        match (self.phase, self.tools.len(), self.has_answered) {
+            (Phase::Resting, _, _) => None,
+            (Phase::Queued, _, _) => wait("waiting for a worker", false),
+            // The stream does not tell when the workspace is open and the model begins.
+            (Phase::Working, 0, false) => wait("opening the workspace, then model", false),
+            (Phase::Working, 0, true) => wait("model", true),
+            (Phase::Working, 1, _) => {
+                self.tools.values().next().map(|what| Pending { what: what.clone(), restarts: false })
+            }
+            (Phase::Working, count, _) => wait(&format!("{count} tool calls"), false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(missing_docs)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn event(kind: &str, properties: Value) -> Item {
+        Item::Event(Event { seq: 1, epoch: 1, kind: kind.to_owned(), properties, at_ms: 0 })
+    }
+
+    fn tool(id: &str, status: &str) -> Item {
+        let summary = json!({"sessionId": "ses_2", "summary": [{"tool": "read"}, {"tool": "grep"}]});
+        let metadata = if id == "task" { summary } else { json!({}) };
+        let state = json!({"status": status, "input": {"command": "make"}, "metadata": metadata});
+        let part = json!({"id": id, "type": "tool", "tool": "bash", "state": state});
+        event("message.part.updated", json!({"part": part}))
+    }
+
+    #[test]
+    fn a_silent_session_says_what_it_does() {
+        let mut activity = Activity::default();
+        let mut after = |item: Item| {
+            activity.observe(&item);
+            activity.pending().map(|pending| pending.what)
+        };
+        let ours = |text: &str| Some(text.to_owned());
+        let finish = json!({"part": {"type": "step-finish"}});
+        for (item, want) in [
+            (event("session.status", json!({})), ours("waiting for a worker")),
+            (event("flotilla.loop.started", json!({})), ours("opening the workspace, then model")),
+            (tool("a", "running"), ours("bash  make")),
+            (tool("b", "running"), ours("2 tool calls")),
+            (tool("a", "completed"), ours("bash  make")),
+            (tool("b", "error"), ours("model")),
+            (event("message.part.updated", finish), ours("model")),
+            (tool("task", "running"), ours("bash  make  (ses_2, 2 calls, now grep)")),
+            (event("flotilla.loop.handed_over", json!({})), ours("waiting for a worker")),
+            (event("flotilla.loop.started", json!({})), ours("model")),
+            (event("flotilla.session.waiting", json!({"reason": "permission"})), None),
+            (event("flotilla.loop.started", json!({})), ours("model")),
+            (event("session.idle", json!({})), None),
+        ] {
+            assert_eq!(after(item.clone()), want, "{item:?}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! A tool call of a stream in words, from the state of its part.
+
+use crate::terminal::paint::one_line;
+use serde_json::Value;
+
+/// Characters of a subtask's progress.
+const SUBTASK_CHARS: usize = 90;
+
+/// Returns the description of a tool call: its title, or its most telling argument.
+pub(crate) fn title(state: &Value) -> String {
+    let title = text_of(&state["title"]);
+    if !title.is_empty() {
+        return title;
+    }
+    let input = &state["input"];
+    ["description", "command", "filePath", "pattern", "path", "prompt"]
+        .iter()
+        .map(|key| text_of(&input[*key]))
+        .find(|text| !text.is_empty())
+        .unwrap_or_default()
+}
+
+/// Returns the progress and the session of a subtask; nothing for other tools.
+pub(crate) fn subtask(state: &Value) -> String {
+    let metadata = &state["metadata"];
+    let (session, calls) = (text_of(&metadata["sessionId"]), metadata["summary"].as_array());
+    if session.is_empty() {
+        return String::new();
+    }
+    let calls = calls.map(Vec::as_slice).unwrap_or_default();
+    let last = calls.last().filter(|_| state["status"] == "running").map(|call| text_of(&call["tool"]));
+    let last = last.map(|tool| format!(", now {tool}")).unwrap_or_default();
+    let calls = if calls.is_empty() { String::new() } else { format!(", {} calls{last}", calls.len()) };
+    one_line(&format!("  ({session}{calls})"), SUBTASK_CHARS)
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,214 @@
+//! The command line as people and programs use it: the real program, in a real terminal and in pipes.
+
+use crate::opencode::screen::Screen;
+use e2e::{Options, Stack, faults::cluster::sibling};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::{fs, process::Stdio};
+use tempfile::TempDir;
+use testkit::proxy::{Proxy, link::ConnectionEnd};
+use tokio::process::Command;
+
+/// The model is silent for longer than people like to wonder.
+const SCRIPT: &str = r#"
+[[rule]]
+match = "greet"
+[[rule.step]]
+delay_ms = 1300
+text = "Hello from the agent."
+"#;
+/// The key that begins a command to `flotilla pty`, and the command to leave.
+const LEAVE: &str = "\x1dq";
+
+/// A person with a home directory and a repository.
+struct Person {
+    home: TempDir,
+    url: String,
+    key: String,
+}
+
+impl Person {
+    fn of(stack: &Stack) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("app")).unwrap();
+        Self { home, url: stack.gateway_url().to_owned(), key: stack.api.key.clone() }
+    }
+
+    /// A command in the repository.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(sibling("flotilla").unwrap());
+        command
+            .args(words)
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| name == "PATH"))
+            .envs([("HOME", self.home.path()), ("XDG_CONFIG_HOME", &self.home.path().join("config"))])
+            .envs([("FLOTILLA_URL", &self.url), ("FLOTILLA_API_KEY", &self.key)])
+            .envs([("LANG", "C.UTF-8"), ("TERM", "xterm-256color"), ("FLOTILLA_PAGER", "")])
+            .current_dir(self.home.path().join("app"))
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs a command in pipes. Returns its exit code, its lines, and the lines of its standard error.
+    async fn run(&self, words: &[&str]) -> Answer {
+        let output = self.command(words).output().await.unwrap();
+        let lines = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| json!(line))).collect()
+        };
+        Answer {
+            exit: output.status.code().unwrap(),
+            lines: lines(output.stdout),
+            errors: lines(output.stderr),
+        }
+    }
+
+    /// Runs a command in a terminal.
+    fn at_a_terminal(&self, words: &[&str], variables: &[(&str, &str)]) -> Screen {
+        let mut command = self.command(words);
+        command.envs(variables.iter().copied());
+        Screen::start(command)
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    exit: i32,
+    lines: Vec<Value>,
+    errors: Vec<Value>,
+}
+
+/// Makes a repository of the person's directory.
+async fn make_repository(person: &Person) {
+    let git = async |words: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(person.home.path().join("app")).args([
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@localhost",
+        ]);
+        assert!(git.args(words).status().await.unwrap().success(), "{words:?}");
+    };
+    fs::write(person.home.path().join("app/a.txt"), "one\n").unwrap();
+    git(&["init", "--quiet", "--initial-branch=trunk"]).await;
+    git(&["add", "."]).await;
+    git(&["commit", "--quiet", "-m", "one"]).await;
+}
+
+/// Takes about five seconds: the model must be silent for longer than a second, and one stack serves all parts.
+#[tokio::test]
+async fn the_command_line_serves_people_and_programs() {
+    let stack = Stack::with(Options { script: SCRIPT.to_owned(), ..Options::default() }).await;
+    let person = Person::of(&stack);
+    make_repository(&person).await;
+    let session = programs_read_every_line(&person).await;
+    people_see_waits_pages_and_colours(&person, &session).await;
+    a_terminal_opens_in_the_sandbox(&person, &session).await;
+}
+
+/// Returns the session of a run.
+async fn programs_read_every_line(person: &Person) -> String {
+    let login = person.run(&["login", &person.url, "--name", "work", "--json"]).await;
+    assert_eq!(login.lines, [json!({"type": "login", "context": "work", "url": person.url})], "{login:?}");
+    let contexts = person.run(&["context", "ls", "--json"]).await;
+    assert_eq!(
+        (&contexts.lines[0]["name"], &contexts.lines[0]["is_current"]),
+        (&json!("work"), &json!(true))
+    );
+
+    let run = person.run(&["run", "--json", "@text done"]).await;
+    let last = run.lines.last().unwrap();
+    let session = last["session"].as_str().unwrap().to_owned();
+    let want = json!({
+        "type": "outcome", "session": session, "status": "idle", "exit": 0, "outcome": "done", "code": null, "message": null,
+    });
+    assert_eq!((run.exit, last), (0, &want), "{run:?}");
+    assert_eq!((&run.lines[0]["type"], &run.lines[1]["seq"]), (&json!("prompt"), &json!(1)));
+    assert!(run.errors.iter().all(|line| line["type"] == "note"), "{run:?}");
+
+    // The repository has no such command.
+    let refused = person.run(&["run", "--json", "--command", "nope"]).await;
+    let last = refused.lines.last().unwrap();
+    assert_eq!((refused.exit, &last["code"], &last["exit"]), (1, &json!("command_not_found"), &json!(1)));
+    let missing = person.run(&["diff", "--json", &session.to_uppercase().replace("SES_", "ses_")]).await;
+    assert_eq!(
+        (missing.exit, &missing.errors[0]["error"]["code"]),
+        (1, &json!("session_not_found")),
+        "{missing:?}"
+    );
+    let unclear = person.run(&["diff", "--json"]).await;
+    assert_eq!((unclear.exit, &unclear.errors[0]["error"]["code"]), (1, &json!("usage")), "{unclear:?}");
+    session
+}
+
+async fn people_see_waits_pages_and_colours(person: &Person, session: &str) {
+    let mut run = person.at_a_terminal(&["say", session, "greet"], &[]);
+    run.until("a silent model", |screen| screen.contains("model … 1 s")).await;
+    assert_eq!(run.exit_code().await, Some(0));
+    run.until("no line of a wait", |screen| {
+        screen.contains("Hello from the agent.") && !screen.contains("model …")
+    })
+    .await;
+
+    let paged = [("FLOTILLA_PAGER", "sed s/^/page:/")];
+    let mut messages = person.at_a_terminal(&["messages", session], &paged);
+    messages.until_output("page:Hello from the agent.").await;
+    let mut plain = person.at_a_terminal(&["messages", session, "--no-pager"], &paged);
+    plain.until("no pager", |screen| screen.contains("Hello") && !screen.contains("page:")).await;
+    let mut list = person.at_a_terminal(&["ls"], &[]);
+    list.until_output(session).await;
+    assert!(list.is_coloured());
+    for refusal in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let mut list = person.at_a_terminal(&["ls"], &[refusal]);
+        list.until_output(session).await;
+        assert!(!list.is_coloured(), "{refusal:?}");
+    }
+}
+
+async fn a_terminal_opens_in_the_sandbox(person: &Person, session: &str) {
+    let refused = person.run(&["pty", session]).await;
+    assert_eq!((refused.exit, refused.lines.len()), (1, 0), "a pipe is no terminal: {refused:?}");
+
+    let mut screen = person.at_a_terminal(&["pty", session, "--", "/bin/sh"], &[]);
+    screen.until_output("Ctrl-] q leaves it").await;
+    screen.type_in("stty size; cat a.txt\r");
+    screen.until_output("44 110").await;
+    screen.until_output("one").await;
+    assert!(!screen.is_cooked(), "every key goes to the program");
+    screen.resize(30, 90);
+    screen.type_in("until [ \"$(stty size)\" = '30 90' ]; do :; done; echo re''sized; exit 7\r");
+    screen.until_output("resized").await;
+    assert_eq!(screen.exit_code().await, Some(7), "{}", screen.text());
+    assert!(screen.is_cooked());
+
+    let mut screen = person.at_a_terminal(&["pty", session, "--", "/bin/sh"], &[]);
+    screen.type_in("printf '\\033[?1049h\\033[?25l'; echo in''side\r");
+    screen.until_output("inside").await;
+    screen.type_in(LEAVE);
+    screen.until_output("left the terminal").await;
+    assert_eq!((screen.exit_code().await, screen.is_cooked()), (Some(0), true));
+    let listed = person.run(&["pty", session, "--ls", "--json"]).await;
+    let id = listed.lines[0]["id"].as_str().unwrap();
+    assert_eq!(
+        (listed.lines.len(), &listed.lines[0]["exit_code"]),
+        (1, &Value::Null),
+        "the first was removed"
+    );
+
+    // A signal, and a lost connection.
+    let mut screen = person.at_a_terminal(&["pty", session, "--attach", id], &[]);
+    screen.type_in("echo sti''ll\r");
+    screen.until_output("still").await;
+    screen.signal(Signal::SIGTERM);
+    assert_eq!((screen.exit_code().await, screen.is_cooked()), (Some(128 + 15), true));
+    let link = Proxy::start(person.url.trim_start_matches("http://").parse().unwrap()).await.unwrap();
+    let url = format!("http://{}", link.address);
+    let mut screen = person.at_a_terminal(&["pty", session, "--attach", id, "--url", &url], &[]);
+    screen.type_in("echo over the li''nk\r");
+    screen.until_output("over the link").await;
+    link.cut(ConnectionEnd::Reset);
+    screen.until_output("lost the terminal").await;
+    assert_eq!((screen.exit_code().await, screen.is_cooked()), (Some(1), true));
+}
