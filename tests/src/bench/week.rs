@@ -54,6 +54,8 @@ impl Sizes {
 #[derive(Debug, Clone, Copy)]
 struct Stored {
     rows: f64,
+    /// The ledger is kept for more than a year, and tombstones for a week.
+    kept_rows: f64,
     table_mb: f64,
     files: f64,
     file_mb: f64,
@@ -79,8 +81,12 @@ fn figures(days: &[Stored], sessions: usize) -> Vec<Figure> {
         let most = Target::AtMost(each[STEADY_DAY - 1] * GROWTH_MAX);
         Figure::number(format!("{name}, by day {}", words.join(" ")), quantity, sessions * DAYS, most)
     };
+    let kept: Vec<String> = days.iter().map(|day| format!("{:.0}", day.kept_rows)).collect();
+    let quantity = Quantity { value: days[DAYS - 1].kept_rows, unit: "rows" };
+    let name = format!("ledger and tombstones, by day {}", kept.join(" "));
     vec![
-        figure("rows", "rows", days.iter().map(|day| day.rows).collect()),
+        Figure::number(name, quantity, sessions * DAYS, Target::None),
+        figure("other rows", "rows", days.iter().map(|day| day.rows).collect()),
         figure("tables and indexes", "MB", days.iter().map(|day| day.table_mb).collect()),
         figure("files of the sandbox", "files", days.iter().map(|day| day.files).collect()),
         figure("disk of the sandbox", "MB", days.iter().map(|day| day.file_mb).collect()),
@@ -137,8 +143,11 @@ async fn pass_midnight(testbed: &Testbed) -> Stored {
 async fn stored(testbed: &Testbed, postgres: &mut PgConnection) -> Stored {
     // What the autovacuum of a real day does.
     sqlx::raw_sql("vacuum analyze").execute(&mut *postgres).await.expect("a vacuum");
-    let (rows, bytes): (i64, i64) = sqlx::query_as(
-        "select sum(n_live_tup)::bigint, sum(pg_total_relation_size(relid))::bigint from pg_stat_user_tables",
+    let (rows, kept_rows, bytes): (i64, i64, i64) = sqlx::query_as(
+        "select coalesce(sum(n_live_tup) filter (where relname not in ('ledger', 'session_tombstone')), 0)::bigint,
+                coalesce(sum(n_live_tup) filter (where relname in ('ledger', 'session_tombstone')), 0)::bigint,
+                sum(pg_total_relation_size(relid))::bigint
+           from pg_stat_user_tables",
     )
     .fetch_one(&mut *postgres)
     .await
@@ -146,6 +155,7 @@ async fn stored(testbed: &Testbed, postgres: &mut PgConnection) -> Stored {
     let (files, file_bytes) = disk(testbed.stack.sandbox_data());
     Stored {
         rows: rows as f64,
+        kept_rows: kept_rows as f64,
         table_mb: bytes as f64 / 1e6,
         files: files as f64,
         file_mb: file_bytes as f64 / 1e6,

@@ -15,6 +15,9 @@ const EMPTY_PROJECT_KEPT_DAYS: f64 = 90.0;
 /// Days for which the list of keys shows a revoked key.
 const REVOKED_KEY_KEPT_DAYS: f64 = 90.0;
 
+/// Days for which the ledger keeps what calls cost whose session is deleted: more than a year, so that every bill can be checked.
+const LEDGER_KEPT_DAYS: f64 = 400.0;
+
 /// A project of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectRef {
@@ -78,6 +81,25 @@ impl Store {
             Ok(ProjectRef { tenant: TenantId(row.try_get("tenant_id")?), project: parse_id("project", &id)? })
         };
         rows.iter().map(project).collect()
+    }
+
+    /// Removes at most `limit` entries of the ledger from more than a year ago. What an existing session spent stays, because it counts against
+    /// its budget. Reads the whole ledger. Returns the number of entries.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn forget_old_costs(&self, limit: i64) -> Result<u64, Error> {
+        let deletion = sqlx::query(
+            "with old as materialized (
+               select tenant_id, session_id, id from ledger l
+                where created_at < now() - $2 * interval '1 day'
+                  and not exists (select 1 from session s where s.tenant_id = l.tenant_id and s.id = l.root_id)
+                limit $1 for update skip locked)
+             delete from ledger l using old
+              where l.tenant_id = old.tenant_id and l.session_id = old.session_id and l.id = old.id",
+        );
+        let result = deletion.bind(limit).bind(LEDGER_KEPT_DAYS).execute(&self.system).await?;
+        Ok(result.rows_affected())
     }
 
     /// Removes keys that were revoked long ago. Returns their number.

@@ -15,7 +15,16 @@ const BATCHES_MAX: usize = 16;
 /// Empty projects of one round, each deleted in a transaction of its own.
 const EMPTY_PROJECTS_MAX: i64 = 200;
 
-/// Removes projects and keys that nobody needs.
+/// The name of the ledger's chore in Postgres.
+const LEDGER_CHORE: &str = "ledger";
+/// Time between two looks for old entries of the ledger; milliseconds. Each look reads the whole ledger.
+const LEDGER_PERIOD_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Entries of one transaction.
+const LEDGER_BATCH: i64 = 10_000;
+/// Transactions of one day.
+const LEDGER_BATCHES_MAX: usize = 100;
+
+/// Removes projects, keys and costs that nobody needs.
 pub(super) async fn forget_unused(deps: &Deps) {
     if let Err(error) = forget_some(deps).await {
         tracing::debug!(
@@ -37,10 +46,28 @@ async fn forget_some(deps: &Deps) -> Result<(), Error> {
         }
     }
     let keys = with_store_timeout(deps.store.forget_revoked_keys()).await?;
-    if projects + keys > 0 {
-        tracing::info!("removed {projects} empty projects and {keys} revoked keys");
+    let costs = forget_costs(deps).await?;
+    if projects + keys + costs > 0 {
+        tracing::info!(
+            "removed {projects} empty projects, {keys} revoked keys and {costs} old entries of the ledger"
+        );
     }
     Ok(())
+}
+
+/// Removes old entries of the ledger if no worker did so today. Returns their number.
+async fn forget_costs(deps: &Deps) -> Result<u64, Error> {
+    let mut costs = 0;
+    if with_store_timeout(deps.store.claim_chore(LEDGER_CHORE, LEDGER_PERIOD_MS)).await? {
+        for _ in 0..LEDGER_BATCHES_MAX {
+            let removed = with_store_timeout(deps.store.forget_old_costs(LEDGER_BATCH)).await?;
+            costs += removed;
+            if removed == 0 {
+                break;
+            }
+        }
+    }
+    Ok(costs)
 }
 
 /// Removes a part of what each deleted tenant has. Two workers may do so at once.

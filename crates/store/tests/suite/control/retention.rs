@@ -4,6 +4,7 @@ use crate::world::World;
 use domain::policy::role::Role;
 use domain::{
     ids::SessionId,
+    money::Tokens,
     session::{Origin, Source},
 };
 use std::collections::BTreeSet;
@@ -14,7 +15,9 @@ use store::{
         retention::{ProjectRef, Retention},
         tenants::TenantPatch,
     },
+    log::record::Progress,
 };
+use testkit::sample::NOW;
 
 const FOR_EVER: Retention = Retention { idle_days: None, archived_days: None };
 
@@ -113,4 +116,20 @@ async fn empty_projects_and_revoked_keys_are_forgotten_after_a_while() {
     assert_eq!(store.forget_revoked_keys().await.unwrap(), 1);
     let left = store.list_keys(tenant, &Page::default()).await.unwrap();
     assert_eq!(left.iter().map(|key| key.prefix.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+}
+
+#[tokio::test]
+async fn costs_of_deleted_sessions_are_forgotten_after_more_than_a_year() {
+    let mut world = World::new().await;
+    let (kept, deleted) = (world.running().await, world.running().await);
+    for running in [&kept, &deleted] {
+        let spend = world.spend(Tokens::default(), 1);
+        world.store.append(&running.write(1), &[spend], 0, Progress::None, NOW).await.unwrap();
+    }
+    world.store.delete_session(world.tenant, &deleted.session).await.unwrap();
+    assert_eq!(world.store.forget_old_costs(10).await.unwrap(), 0, "they are young");
+    world.sql("update ledger set created_at = now() - interval '401 days'").await;
+    assert_eq!(world.store.forget_old_costs(10).await.unwrap(), 1);
+    let left = format!("select count(*) from ledger where session_id = '{}'", kept.session);
+    assert_eq!((world.number("select count(*) from ledger").await, world.number(&left).await), (1, 1));
 }
