@@ -54,7 +54,7 @@ impl Reading {
         if self.read_bytes > SMALL_BODY_BYTES
             && let Some((gateway, head)) = self.waits.take()
         {
-            take_room(&gateway, &head).await.map_err(|error| Box::new(to_status(error)))?;
+            take_room(&gateway, &head).await.map_err(|error| BoxError::from(to_status(error)))?;
         }
         Ok(piece)
     }
