@@ -5,7 +5,10 @@ use crate::{
     app::{
         ground::{checks, gateway::Gateway},
         projects::source,
-        prompts::agents::{self, AgentUse, ProjectContext},
+        prompts::{
+            agents::{self, AgentUse, ProjectContext},
+            options,
+        },
     },
     auth::principal::Principal,
     ground::{entity::Entity, error::Error, invalid::Invalid, scope::Scope, state::now},
@@ -41,6 +44,8 @@ pub(crate) struct SessionRequest {
     pub(crate) title: String,
     pub(crate) agent: String,
     pub(crate) model: Option<ModelRef>,
+    /// The variant of prompts that choose none; empty: the provider's default.
+    pub(crate) variant: String,
     /// Without an origin, the project's source is used.
     pub(crate) source: Source,
     pub(crate) class: Class,
@@ -60,6 +65,7 @@ impl SessionRequest {
             title: String::new(),
             agent: String::new(),
             model: None,
+            variant: String::new(),
             source: Source::default(),
             class: Class::Interactive,
             rules: Rules::default(),
@@ -72,7 +78,7 @@ impl SessionRequest {
 /// Creates a session. A request with the id of an existing session returns that session.
 ///
 /// # Errors
-/// `project_not_found`, `model_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
+/// `project_not_found`, `model_unknown`, `variant_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
 /// `rule_invalid`, `budget_invalid`, `idempotency_key_too_long`, `idempotency_key_invalid`, `session_deleted`, `store_unavailable`;
 /// those of [`source::check`].
 pub(crate) async fn create(
@@ -82,6 +88,7 @@ pub(crate) async fn create(
 ) -> Result<Session, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     checks::model(state, request.model.as_ref())?;
+    options::check_variant(&request.variant)?;
     checks::idempotency_key(&request.idempotency_key)?;
     let id = chosen_id(&request.id, &request.idempotency_key)?;
     if let Some(id) = &id {
@@ -113,6 +120,7 @@ pub(crate) async fn create(
         },
         agent: if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent },
         model: model.ok_or_else(|| Invalid::ModelUnknown.because("no model is configured"))?,
+        variant: (!request.variant.is_empty()).then_some(request.variant),
         chosen,
         source,
         class: request.class,
