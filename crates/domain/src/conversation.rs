@@ -1,6 +1,7 @@
 //! What people, models and tools say to each other in a session, and what is made from it: messages and their parts, commands,
 //! titles, requests to people, and how much of a conversation fits into a model's context.
 
+pub mod batch;
 pub mod command;
 pub mod context;
 pub mod media;

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub const DEFAULT_AGENT: &str = "build";
 /// The directory of a session's files, as its tools see it.
 pub const WORKSPACE: &str = "/workspace";
+/// The branch of files that start empty.
+pub const FIRST_BRANCH: &str = "main";
 /// The directory of the whole outputs of a session's tools, as the tools see it. The sandbox cannot write to it.
 pub const OUTPUTS: &str = "/run/sbx/out";
 
@@ -258,11 +260,14 @@ pub struct InfoModel {
     /// Name of the provider in the configuration.
     #[serde(rename = "providerID")]
     pub provider_id: String,
+    /// The variant (reasoning effort) of prompts that choose none; absent: the provider's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
 }
 
 impl From<ModelRef> for InfoModel {
     fn from(model: ModelRef) -> Self {
-        Self { id: model.model_id, provider_id: model.provider_id }
+        Self { id: model.model_id, provider_id: model.provider_id, variant: None }
     }
 }
 

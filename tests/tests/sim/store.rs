@@ -130,6 +130,7 @@ impl Pair {
                 title: String::new(),
                 agent: "build".to_owned(),
                 model: sample::model(),
+                variant: None,
                 chosen: ExplicitChoices { agent: true, model: true },
                 source: Source::default(),
                 class: Class::Interactive,

@@ -152,6 +152,12 @@ async fn an_abort_reaches_every_subtask() {
     let child = only_child(&stack, &session).await;
     let leaf = only_child(&stack, &child).await;
     Watch::start(&stack.api, &leaf).await.until_output("asleep").await;
+    let shows_sleeper = |event: &e2e::turn::Event| {
+        let calls = &event.properties["part"]["state"]["metadata"]["summary"];
+        calls[0]["tool"] == "bash" && calls[0]["state"]["status"] == "running"
+    };
+    // The parent shows the call that runs, not only those that ended.
+    Watch::start(&stack.api, &child).await.until(shows_sleeper).await;
     let begun = Instant::now();
     assert!(stack.api.abort(&session).await.unwrap());
     assert!(begun.elapsed() < Duration::from_secs(1), "the answer is not delivered");

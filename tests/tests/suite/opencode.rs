@@ -2,6 +2,7 @@
 //! real clients. If OpenCode's description of its API is beside this repository (in
 //! `../shared/contract/openapi.json`), every answer and every event is checked against it. The tests also state the essentials.
 
+mod calls;
 mod client;
 mod contract;
 mod cursors;

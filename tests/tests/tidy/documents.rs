@@ -1,6 +1,7 @@
 //! The documents: they exist, and the paths, links, tests and metrics that they name exist.
 
 use crate::{conclude, root};
+use serde_json::Value;
 use std::fs;
 
 const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "STYLE.md", "CHANGELOG.md"];
@@ -126,4 +127,45 @@ fn paths_are_distinguished_from_other_words() {
     let words = quoted(text);
     assert_eq!(words, ["crates/bus", "a b/c.rs", "epoch", "x/y.rs"]);
     assert_eq!(words.into_iter().filter(|word| is_path(word)).collect::<Vec<_>>(), ["crates/bus", "x/y.rs"]);
+}
+
+/// The table of the differences in tool calls is the list that the test of tool calls reads. To write it again:
+/// `FLOTILLA_WRITE_DOCUMENTS=1 cargo nextest run -E 'test(the_document_of_events)'`.
+#[test]
+fn the_document_of_events_lists_the_differences_of_tool_calls() {
+    const DOCUMENT: &str = "docs/events.md";
+    const LIST: &str = "tests/tests/suite/opencode/calls/differences.json";
+    const HEAD: &str = "| tool | state | field | who has it | Flotilla differs on purpose, because |\n|---|---|---|---|---|\n";
+    let rows: Vec<Value> = serde_json::from_str(&fs::read_to_string(root().join(LIST)).unwrap()).unwrap();
+    let words = |value: &Value, mark: &str| {
+        let words: Vec<_> = value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|word| format!("{mark}{}{mark}", word.as_str().unwrap()))
+            .collect();
+        words.join(", ")
+    };
+    let line = |row: &Value| {
+        let who = match row["difference"].as_str().unwrap() {
+            "missing" => "OpenCode",
+            "added" => "Flotilla",
+            "value" => "both, with other values",
+            other => panic!("{other}"),
+        };
+        let (tools, fields) = (words(&row["tools"], ""), words(&row["fields"], "`"));
+        let (state, because) = (row["state"].as_str().unwrap(), row["because"].as_str().unwrap());
+        format!("| {tools} | {state} | {fields} | {who} | {because} |\n")
+    };
+    let table: String = rows.iter().map(line).collect();
+    let text = fs::read_to_string(root().join(DOCUMENT)).unwrap();
+    let (before, rest) = text.split_once(HEAD).expect("the head of the table");
+    let (_, after) = rest.split_once("\n## ").expect("a section after the table");
+    let current = format!("{before}{HEAD}{table}\n## {after}");
+    if std::env::var_os("FLOTILLA_WRITE_DOCUMENTS").is_some() {
+        fs::write(root().join(DOCUMENT), &current).unwrap();
+    }
+    let is_current = fs::read_to_string(root().join(DOCUMENT)).unwrap() == current;
+    assert!(is_current, "{DOCUMENT} is out of date; the doc of this test says how to write it");
+    assert!(!rows.is_empty(), "there are differences");
 }

@@ -12,8 +12,9 @@ use crate::{
 };
 use domain::limits;
 use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
+use grep_matcher::Matcher as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, sinks::Lossy};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use ignore::{DirEntry, WalkBuilder};
 use rustix::fs::OFlags;
 use sandbox_wire::v1::FailureCode;
@@ -36,6 +37,8 @@ const WALK_MS: u64 = 15_000;
 /// Larger files are left out of a search; bytes.
 const GREP_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// Matches of one line whose places are told.
+const LINE_SPANS_MAX: usize = 100;
 /// A longer line ends the search of its file: such a file is data, not text.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Compiled size of a pattern; bytes. The engine's time is linear in the text, whatever the pattern.
@@ -201,13 +204,45 @@ impl Search<'_> {
             .line_number(true)
             .build();
         let matcher = self.matcher.clone();
-        let sink = Lossy(|line, text: &str| {
-            let text =
-                text.trim_end_matches(['\n', '\r']).chars().take(limits::LINE_CHARS as usize).collect();
-            self.matches.push(v1::GrepMatch { path: name.clone(), line, text, modified_at_ms });
-            Ok(!self.is_over())
+        searcher.search_file(matcher, &file, LineSink { search: self, path: &name, modified_at_ms })
+    }
+
+    /// The places of the matches in a line.
+    fn spans(&self, text: &str) -> Vec<v1::GrepSpan> {
+        let mut spans = Vec::new();
+        let offset = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        // The engine reports no error.
+        let _ = self.matcher.find_iter(text.as_bytes(), |found| {
+            spans.push(v1::GrepSpan { start: offset(found.start()), end: offset(found.end()) });
+            spans.len() < LINE_SPANS_MAX
         });
-        searcher.search_file(matcher, &file, sink)
+        spans
+    }
+}
+
+/// Collects the matching lines of one file.
+struct LineSink<'a> {
+    search: &'a mut Search,
+    path: &'a str,
+    modified_at_ms: i64,
+}
+
+impl Sink for LineSink<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        let text = String::from_utf8_lossy(found.bytes());
+        let text: String =
+            text.trim_end_matches(['\n', '\r']).chars().take(limits::LINE_CHARS as usize).collect();
+        self.search.matches.push(v1::GrepMatch {
+            path: self.path.to_owned(),
+            line: found.line_number().unwrap_or_default(),
+            spans: self.search.spans(&text),
+            offset_bytes: found.absolute_byte_offset(),
+            text,
+            modified_at_ms: self.modified_at_ms,
+        });
+        Ok(!self.search.is_over())
     }
 }
 

@@ -29,6 +29,8 @@ pub struct NewSession {
     pub agent: String,
     /// Its model.
     pub model: ModelRef,
+    /// The variant (reasoning effort) of prompts that choose none; `None`: the provider's default.
+    pub variant: Option<String>,
     /// Whether a person chose the agent and the model.
     pub chosen: ExplicitChoices,
     /// Where its files come from.
@@ -81,8 +83,8 @@ pub(crate) async fn insert(
 ) -> Result<bool, Error> {
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
-                              budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, updated_at)
-         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, $15, date_trunc('milliseconds', now())
+                              budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, variant, updated_at)
+         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, $15, $16, date_trunc('milliseconds', now())
            from project p where p.tenant_id = $1 and p.id = $3
          on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
     )
@@ -101,6 +103,7 @@ pub(crate) async fn insert(
     .bind(new.chosen.agent)
     .bind(new.chosen.model)
     .bind(new.key.as_ref().and_then(|key| key.body_sha256.as_ref()).map(<[u8; 32]>::as_slice))
+    .bind(&new.variant)
     .execute(&mut **tx)
     .await?;
     if result.rows_affected() == 0 {

@@ -11,7 +11,7 @@ use domain::{
     ids::{MessageId, PartId, SessionId, TenantId, Timestamp},
     money::{Tokens, UsdPicos},
     policy::permission::{OnAsk, Rules},
-    session::{Class, ExplicitChoices, Info, InfoTime, Outcome, Phase, Source, WORKSPACE},
+    session::{Class, ExplicitChoices, Info, InfoModel, InfoTime, Outcome, Phase, Source, WORKSPACE},
 };
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 
@@ -99,7 +99,7 @@ fn columns() -> String {
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
     s.summary, s.revert, s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
-    s.model_chosen, s.branch, r.class,
+    s.model_chosen, s.variant, s.branch, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
@@ -210,6 +210,7 @@ fn info(row: &PgRow, permissions: &[Rules]) -> Result<Info, Error> {
         cache_write: count("cache_write_tokens")?,
     };
     let model = ModelRef { provider_id: row.try_get("provider_id")?, model_id: row.try_get("model_id")? };
+    let model = InfoModel { variant: row.try_get("variant")?, ..model.into() };
     Ok(Info {
         id: parse_id("session", row.try_get("id")?)?,
         project_id: parse_id("session", row.try_get("project_id")?)?,
@@ -218,7 +219,7 @@ fn info(row: &PgRow, permissions: &[Rules]) -> Result<Info, Error> {
         title: row.try_get("title")?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         agent: row.try_get("agent")?,
-        model: model.into(),
+        model,
         cost: UsdPicos(row.try_get("cost_usd_picos")?),
         tokens,
         summary: row.try_get::<Option<Json<_>>, _>("summary")?.map(|it| it.0),

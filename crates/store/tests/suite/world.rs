@@ -74,6 +74,7 @@ impl World {
             title: "A session".to_owned(),
             agent: "build".to_owned(),
             model: sample::model(),
+            variant: None,
             chosen: ExplicitChoices { agent: true, model: false },
             source: Source::default(),
             class: Class::Interactive,

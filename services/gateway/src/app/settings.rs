@@ -25,7 +25,17 @@ use settings::{
     repository::{self, RepositorySettings, UnclearRestriction},
     standing,
 };
-use store::{people::settings::StoredSettings, session::row::Session};
+use std::time::Duration;
+use store::{
+    Page,
+    people::settings::StoredSettings,
+    session::{row::Session, sessions::Filter},
+};
+
+/// Time in which the sandbox must give the settings of a repository: a client that starts waits for them.
+const REPOSITORY_WAIT: Duration = Duration::from_secs(2);
+/// Newest sessions of a project that are examined for open files.
+const OPEN_EXAMINED_MAX: u32 = 20;
 
 /// Returns the stored settings of a project, or of the tenant.
 ///
@@ -111,6 +121,50 @@ pub(crate) async fn merged(
     let stored = state.store.list_settings(tenant, project).await?;
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
     Ok(merged.map(|merged| merged.settings).unwrap_or_default())
+}
+
+/// Returns the settings of a project with those of its repository, as far as they are known: of the newest session whose files are open.
+/// A repository that cannot be read in time, or whose restrictions have a mistake, adds nothing.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(crate) async fn with_repository(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<&ProjectId>,
+) -> Result<Settings, Error> {
+    let above = merged(gateway, principal, project).await?;
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let Some(project) = project else { return Ok(above) };
+    let Some(session) = newest_open(state, tenant, project).await? else { return Ok(above) };
+    let files = tokio::time::timeout(REPOSITORY_WAIT, repository_files(state, tenant, &session)).await;
+    let files = match files {
+        Ok(Ok(files)) => files,
+        Ok(Err(error)) => {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the settings of a repository were not read"
+            );
+            return Ok(above);
+        }
+        Err(_) => return Ok(above),
+    };
+    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    let stored = state.store.list_settings(tenant, Some(project)).await?;
+    let Ok(documents) = state.settings_above(&stored) else { return Ok(above) };
+    Ok(repository::configure(&documents, &files).map_or(above, |configured| configured.merged.settings))
+}
+
+/// The newest root session of a project whose files are open; only the newest few are examined.
+pub(in crate::app) async fn newest_open(
+    state: &State,
+    tenant: TenantId,
+    project: &ProjectId,
+) -> Result<Option<Session>, Error> {
+    let filter = Filter { project: Some(project.clone()), only_roots: true, ..Filter::default() };
+    let page = Page { limit: OPEN_EXAMINED_MAX, cursor: None };
+    let newest = state.store.list_sessions(tenant, &filter, &page).await?;
+    Ok(newest.into_iter().find(|session| session.has_workspace))
 }
 
 /// The settings files of the commit that a session started from; empty before its workspace is open.

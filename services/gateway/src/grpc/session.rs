@@ -52,6 +52,7 @@ impl SessionService for Service {
             title: request.title,
             agent: request.agent,
             model: convert::from_model(request.model),
+            variant: String::new(),
             source: convert::from_source(request.source),
             class,
             rules: convert::from_rules(request.permission_rules)?,

@@ -4,7 +4,7 @@ use crate::{
     process::clean,
     tools::{
         context::{Bounds, CallContext},
-        outcome::{OUTPUT_PATH, Output, ToolError, sandbox_error},
+        outcome::{OUTPUT_PATH, Output, TRUNCATED, ToolError, completed_metadata, sandbox_error},
         registry::find,
         tool::Tool,
     },
@@ -28,7 +28,7 @@ pub(crate) async fn bounded(ctx: &CallContext, output: Output) -> Result<Output,
     let Some(excerpt) = cut(&output.text, ctx.bounds).map(ToOwned::to_owned) else { return Ok(output) };
     let whole = std::mem::replace(&mut output.text, excerpt);
     let (lines, bytes) = (whole.lines().count(), whole.len());
-    output.metadata.insert("truncated".to_owned(), true.into());
+    output.metadata.insert(TRUNCATED.to_owned(), true.into());
     let rest = match keep(ctx, &whole).await {
         Ok(path) => {
             output.metadata.insert(OUTPUT_PATH.to_owned(), path.clone().into());
@@ -70,7 +70,7 @@ async fn keep(ctx: &CallContext, whole: &str) -> Result<String, ToolError> {
 /// An answer without characters that Postgres cannot store, and with a title of one line.
 pub(crate) fn cleaned(mut output: Output) -> Output {
     output.text = text::without_nul(&output.text).into_owned();
-    output.metadata = clean::map(output.metadata);
+    output.metadata = completed_metadata(clean::map(output.metadata));
     output.title = text::without_nul(text::head(&output.title, TITLE_BYTES_MAX)).into_owned();
     output
 }

@@ -8,7 +8,10 @@ use domain::policy::{
     permission::{Rule, Rules, Verdict, strictest},
 };
 use settings::{self, Settings};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The permissions of a session: its own lists of rules and those of its ancestors, the settings of each agent, and the
 /// tools that a prompt switches off.
@@ -129,11 +132,20 @@ impl Permissions {
         }
     }
 
-    /// The use that a person must allow: the first one of a call that no rule allows yet.
+    /// The use that a person must allow: the first one of a call that no rule allows yet, with what the other ones of the same
+    /// permission use.
     pub(crate) fn use_to_ask(&self, agent: &str, subject: &Subject) -> Option<Use> {
-        let (all, uses) = (self.all(agent), &subject.uses);
-        let first = uses.iter().find(|used| Self::of_use(&all, used) == Verdict::Ask);
-        first.or(uses.first()).cloned()
+        let all = self.all(agent);
+        let mut uses = subject.uses.iter().filter(|used| Self::of_use(&all, used) == Verdict::Ask);
+        let Some(mut asked) = uses.next().cloned() else { return subject.uses.first().cloned() };
+        for other in uses.filter(|used| used.permission == asked.permission) {
+            asked.patterns.extend(other.patterns.iter().cloned());
+            asked.always.extend(other.always.iter().cloned());
+            asked.is_unclear |= other.is_unclear;
+        }
+        asked.patterns = distinct(asked.patterns);
+        asked.always = distinct(asked.always);
+        Some(asked)
     }
 
     fn of_use(all: &[Rules], used: &Use) -> Verdict {
@@ -192,6 +204,12 @@ impl Permissions {
         }
         Self { lists, ..self.clone() }
     }
+}
+
+/// The texts without repetitions, in their order.
+fn distinct(texts: Vec<String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    texts.into_iter().filter(|text| seen.insert(text.clone())).collect()
 }
 
 #[cfg(test)]
@@ -286,6 +304,16 @@ mod tests {
             let verdict = permissions.verdict("build", &subject(Tool::Bash, &json!({"command": command})));
             assert_eq!(verdict, want, "{command}");
         }
+    }
+
+    #[test]
+    fn a_person_is_asked_about_all_uses_of_one_permission() {
+        let permissions = permissions(&[("bash", "*", Verdict::Ask), ("bash", "ls *", Verdict::Allow)]);
+        let call = |command: &str| json!({"tool": "bash", "parameters": {"command": command}});
+        let batch = json!({"tool_calls": [call("git status"), call("ls"), call("make"), call("make")]});
+        let asked = permissions.use_to_ask("build", &subject(Tool::Batch, &batch)).unwrap();
+        assert_eq!(asked.patterns, ["git status", "make"]);
+        assert_eq!(asked.always.len(), 2, "{:?}", asked.always);
     }
 
     /// The model chooses the words of the first command.

@@ -7,7 +7,7 @@ use crate::{
     tools::{
         bash,
         context::{Bounds, Call, CallContext, CallEvent, Report},
-        files::read::loaded_instructions,
+        files::{preview, read::loaded_instructions},
         outcome::{Output, ToolError},
         registry,
         tool::{Repeat, Tool},
@@ -36,7 +36,8 @@ use tracing::Instrument as _;
 const REPORTS_MAX: usize = 4 * limits::TOOLS_PARALLEL_MAX;
 /// How long an abort waits for the sandbox to confirm that the commands were ended, and to give their output.
 const KILL_WAIT: Duration = Duration::from_millis(700);
-/// How long the loop waits for the change that a call would make, before it asks a person to allow the call.
+/// How long the loop waits for the change that a call would make, and then for what its arguments tell, before it asks a person to
+/// allow the call.
 const PREVIEW_WAIT: Duration = Duration::from_secs(1);
 
 /// A call without an answer.
@@ -203,17 +204,28 @@ impl SilentCalls {
         perform(&ctx).await
     }
 
-    /// Describes the change of files that a call would make, for the person whom the session asks for permission. Returns nothing
-    /// if the call would fail or the sandbox does not answer soon: the session asks anyway.
+    /// Describes the change of files that a call would make, for the person whom the session asks for permission. If the call would
+    /// fail or the sandbox does not answer soon, the description tells what the arguments alone tell. Empty for a call that changes
+    /// no files by itself.
     pub(crate) async fn preview(&self, workspace: &Workspace, call: Call) -> Map<String, Value> {
         let Ok(tool) = registry::find(&call.tool) else { return Map::new() };
-        let (input, ctx) = (call.input.clone(), self.context(call));
-        let preview = async {
+        let changes = preview::file_calls(tool, &call.input);
+        if changes.is_empty() {
+            return Map::new();
+        }
+        let ctx = self.context(call);
+        let planned = async {
             workspace.ready().await.ok()?;
-            registry::preview(tool, &ctx, input).await
+            Some(preview::of_files(&ctx, &changes).await)
         };
-        let change = tokio::time::timeout(PREVIEW_WAIT, preview).await.ok().flatten();
-        clean::map(change.unwrap_or_default())
+        let change = match tokio::time::timeout(PREVIEW_WAIT, planned).await {
+            Ok(Some(change)) => change,
+            Ok(None) | Err(_) => {
+                let told = tokio::time::timeout(PREVIEW_WAIT, preview::of_arguments(&ctx, &changes)).await;
+                told.unwrap_or_else(|_| preview::names(&changes))
+            }
+        };
+        clean::map(change)
     }
 
     /// Ends a command, and returns its answer with its id if the sandbox knows the command.

@@ -98,8 +98,12 @@ fn of_call(tool: Tool, input: &Value) -> Vec<Use> {
         Tool::Bash | Tool::Batch => vec![],
         // A patch that cannot be parsed changes nothing.
         Tool::ApplyPatch => {
-            let paths = apply_patch::paths(input);
-            paths.iter().flat_map(|path| of_path(Use::any(name, relative(&absolute(path))))).collect()
+            let paths: Vec<String> =
+                apply_patch::paths(input).iter().map(|path| relative(&absolute(path))).collect();
+            let directories = paths.iter().filter_map(|path| outside(path)).collect::<Vec<_>>();
+            // One use, so that a person sees every file that the patch changes.
+            let changed = Use { patterns: paths.clone(), ..Use::any(name, "*") };
+            (!paths.is_empty()).then_some(changed).into_iter().chain(directories).collect()
         }
         Tool::WebFetch => vec![Use::any(name, word(input, "url"))],
         Tool::Edit | Tool::MultiEdit | Tool::Write => {

@@ -15,7 +15,7 @@ use crate::{
     lower::request::provider_metadata,
     process::{clean, clock::now, deps::Deps},
     record::{Record, WriteError},
-    tools::{invalid, registry},
+    tools::{invalid, registry, tool},
 };
 use domain::{
     conversation::{
@@ -274,7 +274,7 @@ impl ModelCall {
             Ok(tool) => {
                 let subject = Subject::of(self.deps.converter.of(self.terms.tenant), tool, &input).await;
                 let verdict = self.terms.permissions.verdict(&self.message.agent, &subject);
-                intent(verdict, input, times.begun)
+                intent(verdict, tool, input, times.begun)
             }
             Err(_) => invalid::answer(name, &self.terms.offered, Ran::new(times.ended.start, now())),
         }
@@ -310,9 +310,11 @@ impl ModelCall {
 
 /// The state in which a call is stored with its answer, before anything starts: begun, waiting for a person's permission, or
 /// denied.
-fn intent(verdict: Verdict, input: Value, time: Span) -> ToolState {
+fn intent(verdict: Verdict, tool: tool::Tool, input: Value, time: Span) -> ToolState {
     match verdict {
-        Verdict::Allow => ToolState::Running { input, title: None, metadata: None, time },
+        Verdict::Allow => {
+            ToolState::Running { input, title: None, metadata: registry::begun_metadata(tool), time }
+        }
         Verdict::Ask => ToolState::Pending { input, raw: String::new() },
         Verdict::Deny => {
             let time = Span { end: Some(now()), ..time };

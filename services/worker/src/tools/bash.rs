@@ -1,9 +1,12 @@
 //! `bash`: runs a command in the session's sandbox. The sandbox owns the process, so the process survives its worker.
 // Continues in sandbox::grpc and sandbox::exec.
 
+mod excerpt;
+
+use self::excerpt::{OutputExcerpt, TOOL_PROGRESS_BYTES};
 use super::{
     context::{Bounds, CallContext},
-    outcome::{OUTPUT_PATH, Output, ToolError, sandbox_error},
+    outcome::{OUTPUT_PATH, Output, TRUNCATED, ToolError, completed_metadata, sandbox_error},
     spec::{parse_arguments, tool_spec},
 };
 use crate::process::sandbox::{Sandbox, is_away};
@@ -22,8 +25,6 @@ use tonic::Status;
 
 /// Time between two stored views of a running command's output; milliseconds.
 const TOOL_PROGRESS_MS: u64 = 1_000;
-/// Bytes in such a view: the newest output of a running command.
-const TOOL_PROGRESS_BYTES: usize = 30_000;
 
 /// The arguments of a call.
 #[derive(Debug, Deserialize)]
@@ -38,8 +39,13 @@ pub(crate) struct Input {
 /// The started call for a command that a person requested. Its id is the id of the requesting part.
 pub(crate) fn call(part_id: &PartId, command: &str, now: Timestamp) -> part::Tool {
     let (input, time) = (json!({"command": command}), Span { start: now, end: None });
-    let state = ToolState::Running { input, title: None, metadata: None, time };
+    let state = ToolState::Running { input, title: None, metadata: Some(begun_metadata()), time };
     part::Tool { call_id: part_id.to_string(), tool: "bash".to_owned(), state }
+}
+
+/// The metadata of a command before its first output: clients show an empty screen.
+pub(crate) fn begun_metadata() -> Map<String, Value> {
+    Map::from_iter([(OUTPUT.to_owned(), "".into())])
 }
 
 pub(crate) fn spec() -> tool::Spec {
@@ -63,101 +69,19 @@ pub(crate) fn spec() -> tool::Spec {
     )
 }
 
-/// The received output: its beginning and its end.
-#[derive(Debug)]
-struct OutputExcerpt {
-    head: Vec<u8>,
-    tail: Vec<u8>,
-    next_offset: u64,
-    side: Bounds,
-}
-
 /// Bytes at the end of an output in which words about a missing network count although the command succeeded.
 const NETWORK_ERROR_BYTES: usize = 1_024;
 /// The note after a command that failed because it found no network.
 const NO_NETWORK: &str = "The sandbox has no network, so retrying does not help. `webfetch` reads public pages; packages must be in \
                           the repository or on the sandbox machine, which its operator can change.";
+/// The metadata key for what clients show on the screen of a command. OpenCode's name.
+pub(crate) const OUTPUT: &str = "output";
 /// The metadata of the first command after the session lost its sandbox. The note for the model is no part of the output: a call that is
 /// repeated with the same output is a repetition, whichever sandbox it runs in.
 const IN_NEW_SANDBOX: &str = "in_new_sandbox";
 /// The note with this command.
 const NEW_SANDBOX: &str = "Before this command the sandbox was cleaned: background processes of earlier commands, /tmp and the home \
                            directory are gone. /workspace is as it was.";
-/// Bytes and lines reserved for notes around the output that a model reads.
-const ROOM: Bounds = Bounds { lines: 16, bytes: 1_024 };
-
-impl OutputExcerpt {
-    /// Keeps as much of the beginning and of the end as the model may read of both together.
-    fn new(bounds: Bounds) -> Self {
-        let half = |all: usize, room: usize| ((all - room.min(all / 4)) / 2).max(1);
-        let side = Bounds { lines: half(bounds.lines, ROOM.lines), bytes: half(bounds.bytes, ROOM.bytes) };
-        Self { head: vec![], tail: vec![], next_offset: 0, side }
-    }
-
-    fn push(&mut self, offset: u64, data: &[u8]) {
-        let known =
-            usize::try_from(self.next_offset.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
-        let fresh = &data[known..];
-        self.next_offset = self.next_offset.max(offset + data.len() as u64);
-        let side_bytes = self.side.bytes;
-        let to_head = (side_bytes - self.head.len()).min(fresh.len());
-        self.head.extend_from_slice(&fresh[..to_head]);
-        self.tail.extend_from_slice(&fresh[to_head..]);
-        // Clients always see the same amount, even if the model reads less.
-        let tail_bytes = side_bytes.max(TOOL_PROGRESS_BYTES);
-        if self.tail.len() > 2 * tail_bytes {
-            self.tail.drain(..self.tail.len() - tail_bytes);
-        }
-    }
-
-    /// Whether the text contains the whole output.
-    fn is_shown_whole(&self) -> bool {
-        self.whole().is_some()
-    }
-
-    /// The whole output as text, if it is short enough.
-    fn whole(&self) -> Option<String> {
-        let Bounds { lines, bytes } = self.side;
-        let length = (self.head.len() + self.tail.len()) as u64;
-        if self.next_offset != length || length > 2 * bytes as u64 {
-            return None;
-        }
-        let all = [&self.head[..], &self.tail[..]].concat();
-        let all = String::from_utf8_lossy(&all).into_owned();
-        // Invalid UTF-8 made the text longer.
-        (all.len() <= 2 * bytes && all.lines().count() <= 2 * lines).then_some(all)
-    }
-
-    /// The output as text, with a note instead of an omitted middle. It always keeps both ends, because failures show
-    /// at the end.
-    fn text(&self, spill_path: &str) -> String {
-        if let Some(all) = self.whole() {
-            return all;
-        }
-        let tail = &self.tail[self.tail.len().saturating_sub(self.side.bytes)..];
-        let is_whole = self.next_offset == (self.head.len() + tail.len()) as u64;
-        let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(tail));
-        let all = format!("{head}{tail}");
-        let (first, last) = if is_whole { (&*all, &*all) } else { (&*head, &*tail) };
-        let (first, last) = (first_lines(first, self.side), last_lines(last, self.side));
-        let left_out = self.next_offset.saturating_sub((first.len() + last.len()) as u64);
-        format!("{first}\n\n(… {left_out} bytes left out; the whole output is in {spill_path} …)\n\n{last}")
-    }
-}
-
-/// The beginning of a text, as far as the model reads it.
-fn first_lines(text: &str, side: Bounds) -> &str {
-    let end = text.match_indices('\n').nth(side.lines - 1).map_or(text.len(), |(end, _)| end);
-    text::head(&text[..end], side.bytes)
-}
-
-/// The end of a text, as far as the model reads it.
-fn last_lines(text: &str, side: Bounds) -> &str {
-    let start =
-        text.trim_end_matches('\n').rmatch_indices('\n').nth(side.lines - 1).map_or(0, |(at, _)| at + 1);
-    text::tail(&text[start..], side.bytes)
-}
-
 pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
     let title = title(&input);
     if !ctx.call.resumed {
@@ -187,7 +111,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
 
 /// The answer of a command that has ended, without a title.
 fn output_of(exit: &v1::ExecExit, excerpt: &OutputExcerpt) -> Output {
-    let mut metadata = live(excerpt);
+    let mut metadata = live_metadata(excerpt);
     metadata.insert(
         "exit".to_owned(),
         if exit.end() == ExecEnd::Exited { json!(exit.code) } else { Value::Null },
@@ -197,11 +121,18 @@ fn output_of(exit: &v1::ExecExit, excerpt: &OutputExcerpt) -> Output {
         metadata.insert(IN_NEW_SANDBOX.to_owned(), true.into());
     }
     if !excerpt.is_shown_whole() {
-        metadata.insert("truncated".to_owned(), true.into());
+        metadata.insert(TRUNCATED.to_owned(), true.into());
         metadata.insert(OUTPUT_PATH.to_owned(), exit.spill_path.clone().into());
     }
     let text = answer(exit, excerpt.text(&exit.spill_path));
-    Output { text, metadata, ..Output::default() }
+    // Clients show how the command ended. An abort is the person's own, so they show only what the command printed.
+    if exit.end() != ExecEnd::Killed {
+        metadata.insert(
+            OUTPUT.to_owned(),
+            text::tail(&text, TOOL_PROGRESS_BYTES).replace('\0', "\u{fffd}").into(),
+        );
+    }
+    Output { text, metadata: completed_metadata(metadata), ..Output::default() }
 }
 
 /// Reads the answer of a command that an abort ended, as far as the sandbox gives it until then. Returns `None` if the command
@@ -234,15 +165,15 @@ pub(crate) async fn read_aborted(
         Some(exit) if exit.end() != ExecEnd::Lost => Some(output_of(&exit, &excerpt)),
         // The kill reached it before it started.
         _ if is_unknown(&read) => None,
-        Some(_) | None => is_attached.then(|| aborted(live(&excerpt))),
+        Some(_) | None => is_attached.then(|| aborted(live_metadata(&excerpt))),
     }
 }
 
 /// The answer of an aborted command with this metadata, which has the newest output that the worker knows.
 pub(crate) fn aborted(mut metadata: Map<String, Value>) -> Output {
-    let text = with_abort_note(metadata.get("output").and_then(Value::as_str).unwrap_or_default());
+    let text = with_abort_note(metadata.get(OUTPUT).and_then(Value::as_str).unwrap_or_default());
     metadata.insert("exit".to_owned(), Value::Null);
-    Output { text, metadata, ..Output::default() }
+    Output { text, metadata: completed_metadata(metadata), ..Output::default() }
 }
 
 /// The output of an aborted command, with the note in OpenCode's words.
@@ -299,7 +230,7 @@ async fn follow(ctx: &CallContext, title: &str, excerpt: &mut OutputExcerpt) -> 
                 () = sleep_until(show_at) => {
                     if excerpt.next_offset != shown_offset {
                         shown_offset = excerpt.next_offset;
-                        ctx.show_progress(title.to_owned(), live(excerpt)).await;
+                        ctx.show_progress(title.to_owned(), live_metadata(excerpt)).await;
                     }
                     show_at = Instant::now() + Duration::from_millis(TOOL_PROGRESS_MS);
                     continue;
@@ -322,13 +253,9 @@ async fn follow(ctx: &CallContext, title: &str, excerpt: &mut OutputExcerpt) -> 
     }
 }
 
-/// The newest output, as clients see it while the command runs.
-fn live(excerpt: &OutputExcerpt) -> Map<String, Value> {
-    let both = [&excerpt.head[..], &excerpt.tail[..]].concat();
-    let output = String::from_utf8_lossy(&both).replace('\0', "\u{fffd}");
-    let mut metadata = Map::new();
-    metadata.insert("output".to_owned(), text::tail(&output, TOOL_PROGRESS_BYTES).into());
-    metadata
+/// The metadata of a running command.
+fn live_metadata(excerpt: &OutputExcerpt) -> Map<String, Value> {
+    Map::from_iter([(OUTPUT.to_owned(), excerpt.newest().into())])
 }
 
 /// The answer of a completed call as the model reads it: the output, with the note about a new sandbox.
@@ -410,48 +337,6 @@ pub(crate) fn title_of(input: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn output_keeps_its_beginning_and_its_end() {
-        let mut excerpt = OutputExcerpt::new(Bounds::default());
-        excerpt.push(0, b"hello ");
-        excerpt.push(3, b"lo world");
-        assert_eq!(excerpt.text("/x"), "hello world", "an overlap is taken once");
-        for at in 0..200_u64 {
-            excerpt.push(11 + at * 1000, &[b'a' + u8::try_from(at % 26).unwrap_or(0); 1000]);
-        }
-        let text = excerpt.text("/run/out");
-        assert!(text.starts_with("hello world") && text.ends_with('r'), "{}", text::tail(&text, 20));
-        assert!(text.contains("bytes left out; the whole output is in /run/out"));
-        assert!(text.len() < limits::TOOL_OUTPUT_BYTES_MAX);
-    }
-
-    #[test]
-    fn settings_say_how_much_is_kept() {
-        let mut excerpt = OutputExcerpt::new(Bounds { lines: 4, bytes: 1_000 });
-        (0..9).for_each(|number| excerpt.push(excerpt.next_offset, format!("{number}\n").as_bytes()));
-        let text = excerpt.text("/x");
-        assert!(text.starts_with("0\n\n(") && text.ends_with("8\n"), "{text}");
-        let mut least = OutputExcerpt::new(Bounds { lines: 1, bytes: 1 });
-        least.push(0, b"abc\ndef\n");
-        assert!(least.text("/x").starts_with("a\n\n("), "{}", least.text("/x"));
-    }
-
-    #[test]
-    fn many_short_lines_keep_both_ends_too() {
-        let mut excerpt = OutputExcerpt::new(Bounds::default());
-        for number in 0..5_000_u64 {
-            excerpt.push(excerpt.next_offset, format!("{number}\n").as_bytes());
-        }
-        let text = excerpt.text("/run/out");
-        assert!(text.starts_with("0\n1\n") && text.ends_with("\n4998\n4999\n"), "{}", text::tail(&text, 20));
-        assert!(text.contains("the whole output is in /run/out"));
-        assert!(text.lines().count() < limits::TOOL_OUTPUT_LINES_MAX);
-        let mut binary = OutputExcerpt::new(Bounds::default());
-        binary.push(0, &vec![0xff; binary.side.bytes * 2]);
-        let text = binary.text("/run/out");
-        assert!(text.contains("in /run/out") && text.len() < limits::TOOL_OUTPUT_BYTES_MAX, "{}", text.len());
-    }
 
     #[test]
     fn the_model_is_told_how_a_command_ended() {

@@ -2,6 +2,7 @@
 //! mistake, so that the model can correct the call. The invented name never goes back to a provider, because some
 //! providers refuse such names.
 
+use super::outcome::completed_metadata;
 use domain::conversation::part::{Ran, ToolState};
 use serde_json::{Map, Value, json};
 
@@ -23,7 +24,7 @@ pub(crate) fn answer(name: &str, offered: &[String], time: Ran) -> ToolState {
         output: format!("This call is invalid, and nothing was done: {error}").into(),
         input: json!({"tool": name, "error": error}),
         title: "Invalid Tool".to_owned(),
-        metadata: Map::new(),
+        metadata: completed_metadata(Map::new()),
         time,
         attachments: vec![],
     }

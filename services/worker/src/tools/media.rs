@@ -3,6 +3,7 @@
 
 use super::{
     context::CallContext,
+    files::path::relative,
     outcome::{Output, ToolError, sandbox_error},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -30,7 +31,9 @@ pub(crate) async fn read(ctx: &CallContext, path: &str) -> Result<Output, ToolEr
         async move { client.read_file(request).await }
     });
     let read = read.await.map_err(|status| sandbox_error(&status))?;
-    shown(path, &read.data, read.size_bytes)
+    let mut output = shown(path, &read.data, read.size_bytes)?;
+    output.title = relative(path);
+    Ok(output)
 }
 
 /// Returns a file of `size_bytes` that begins with `data` as media.

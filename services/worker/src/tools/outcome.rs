@@ -6,6 +6,8 @@ use domain::conversation::{message, part::attached::File};
 use serde_json::{Map, Value};
 use tonic::Status;
 
+/// The metadata key that tells whether an answer was cut. OpenCode's name; every completed call has it.
+pub(crate) const TRUNCATED: &str = "truncated";
 /// The metadata key for the path of the whole answer, if the answer was cut. OpenCode's name.
 pub(crate) const OUTPUT_PATH: &str = "outputPath";
 /// The model reads this after a change whose result is unknown.
@@ -36,6 +38,12 @@ pub(crate) struct Output {
     pub(crate) todos: Option<Value>,
     /// Images and documents, with their bytes.
     pub(crate) media: Vec<File>,
+}
+
+/// The metadata of a completed call. An answer that does not tell that it was cut is whole.
+pub(crate) fn completed_metadata(mut metadata: Map<String, Value>) -> Map<String, Value> {
+    metadata.entry(TRUNCATED).or_insert(Value::Bool(false));
+    metadata
 }
 
 /// Converts the end of a conversion without a result. The model may try again with other content.

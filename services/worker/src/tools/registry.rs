@@ -85,22 +85,9 @@ pub(crate) async fn run(tool: Tool, ctx: &CallContext, input: Value) -> Result<O
     }
 }
 
-/// Describes the change of files that a call would make, for the person whom the session asks for permission. Returns `None` if
-/// the call changes no files, or would fail.
-pub(crate) async fn preview(tool: Tool, ctx: &CallContext, input: Value) -> Option<Map<String, Value>> {
-    let change = match tool {
-        Tool::ApplyPatch => apply_patch::preview(ctx, parse_arguments(input).ok()?).await,
-        Tool::Edit => edit::preview(ctx, parse_arguments(input).ok()?).await,
-        Tool::MultiEdit => multiedit::preview(ctx, parse_arguments(input).ok()?).await,
-        Tool::Write => write::preview(ctx, parse_arguments(input).ok()?).await,
-        Tool::Bash | Tool::Batch | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit | Tool::Question => {
-            return None;
-        }
-        Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead | Tool::TodoWrite | Tool::WebFetch => {
-            return None;
-        }
-    };
-    change.ok()
+/// The metadata of a call that begins.
+pub(crate) fn begun_metadata(tool: Tool) -> Option<Map<String, Value>> {
+    (tool == Tool::Bash).then(bash::begun_metadata)
 }
 
 /// The effect of a second run of a call.
@@ -158,7 +145,7 @@ pub(crate) fn stored_name(name: &str) -> &'static str {
 /// # Errors
 /// A sentence for the model with the existing names.
 pub(crate) fn find(name: &str) -> Result<Tool, String> {
-    Tool::ALL.into_iter().find(|tool| tool.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+    Tool::find(name).ok_or_else(|| {
         let names = Tool::ALL.map(Tool::name);
         let name = domain::text::head(name, 80);
         format!("There is no tool {name:?}. The tools are: {}.", names.join(", "))

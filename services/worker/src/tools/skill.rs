@@ -87,9 +87,10 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         lines.push("(and more)".to_owned());
     }
     let mut metadata = Map::new();
-    metadata.insert("path".to_owned(), skill.path.clone().into());
+    metadata.insert("name".to_owned(), skill.name.clone().into());
+    metadata.insert("dir".to_owned(), format!("{WORKSPACE}/{directory}").into());
     Ok(Output {
-        title: skill.name.clone(),
+        title: format!("Loaded skill: {}", skill.name),
         text: format!(
             "<skill name=\"{}\" directory=\"{WORKSPACE}/{directory}\">\n{}\n<files>\n{}\n</files>\n</skill>",
             skill.name,

@@ -62,6 +62,11 @@ impl Tool {
         Self::Write,
     ];
 
+    /// Finds a tool by a model's name for it, ignoring case.
+    pub(crate) fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name().eq_ignore_ascii_case(name))
+    }
+
     /// Its name in calls.
     pub(crate) fn name(self) -> &'static str {
         match self {

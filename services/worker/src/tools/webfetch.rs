@@ -66,10 +66,11 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     let (mut metadata, bytes) = (Map::new(), page.body.len());
     metadata.insert("url".to_owned(), page.url.clone().into());
     metadata.insert("bytes".to_owned(), bytes.into());
-    if domain::conversation::media::of_bytes(&page.body).is_some() {
-        return media::shown(&page.url, &page.body, page.body.len() as u64);
-    }
     let title = format!("{} ({})", input.url, page.media_type);
+    if domain::conversation::media::of_bytes(&page.body).is_some() {
+        let output = media::shown(&page.url, &page.body, page.body.len() as u64)?;
+        return Ok(Output { title, ..output });
+    }
     let text = match content(&page.media_type, &page.body, input.format) {
         Content::Text(text) => text,
         Content::Html(html, form) => laid_out(ctx, Page { html, form }, &mut metadata).await,

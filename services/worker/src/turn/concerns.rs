@@ -304,7 +304,9 @@ impl Concerns {
         for call_id in calls {
             self.begin(&call_id).await?;
         }
-        self.settle_waiting().await
+        self.settle_waiting().await?;
+        self.reports.report(&self.session).await;
+        Ok(())
     }
 
     /// Starts a call, or records what it waits for.

@@ -222,7 +222,8 @@ impl Loop {
         if self.concerns.session.record.abort_waits() {
             return Ok(Some(Signal::Abort));
         }
-        let wake_at = self.concerns.step.wake_at().map_or(self.beat_at, |at| at.min(self.beat_at));
+        let wake_at = self.concerns.step.wake_at().into_iter().chain(self.concerns.reports.wake_at());
+        let wake_at = wake_at.fold(self.beat_at, Instant::min);
         // Without a model call nothing is lost: another worker attaches to the running calls.
         let leaves_at_once =
             !self.concerns.step.is_calling() && self.concerns.tool_calls.running.can_be_left();
@@ -302,6 +303,7 @@ impl Loop {
             self.concerns.session.record.beat();
             self.beat_at = now + Duration::from_millis(LOOP_BEAT_MS);
         }
+        self.concerns.reports.tick(&self.concerns.session).await;
         self.concerns.step.tick(&self.concerns.session, now).await
     }
 }

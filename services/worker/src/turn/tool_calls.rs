@@ -12,7 +12,7 @@ use crate::{
     tools::{
         context::{Call, CallEvent, Report},
         media,
-        outcome::{Output, ToolError},
+        outcome::{Output, ToolError, completed_metadata},
         registry,
         tool::Tool,
     },
@@ -121,7 +121,7 @@ impl LoopCall {
                 input,
                 output: text.into(),
                 title,
-                metadata: metadata.into_iter().flatten().chain(added).collect(),
+                metadata: completed_metadata(metadata.into_iter().flatten().chain(added).collect()),
                 time: Ran::new(start, now()),
                 attachments: vec![],
             },

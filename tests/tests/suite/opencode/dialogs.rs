@@ -124,6 +124,15 @@ async fn a_permission_to_change_files_shows_the_files_and_the_change() {
             "-two\n+three",
         ),
         (json!({"tool": "apply_patch", "patchText": patch}), "n.txt, m.txt", "-three\n+four"),
+        (
+            json!({"tool": "batch", "tool_calls": [
+                {"tool": "bash", "parameters": {"command": "echo in a batch"}},
+                {"tool": "write", "parameters": {"filePath": path, "content": "six\n"}},
+                {"tool": "edit", "parameters": {"filePath": "/workspace/m.txt", "oldString": "five", "newString": "5"}},
+            ]}),
+            "n.txt, m.txt",
+            "-five\n+5",
+        ),
     ] {
         let mut input = call.clone();
         let tool = input.as_object_mut().unwrap().remove("tool").unwrap();
@@ -131,6 +140,12 @@ async fn a_permission_to_change_files_shows_the_files_and_the_change() {
         let permission = events.until_session("permission.asked", &session).await;
         let metadata = &permission["properties"]["metadata"];
         assert_eq!(metadata["filepath"], files, "{permission}");
+        let asked: Vec<&str> = if metadata["command"].is_string() {
+            vec!["echo in a batch"]
+        } else {
+            files.split(", ").collect()
+        };
+        assert_eq!(permission["properties"]["patterns"], json!(asked), "{permission}");
         assert!(metadata["diff"].as_str().is_some_and(|diff| diff.contains(change)), "{permission}");
         let request = v1::ListPermissionsRequest { session_id: session.clone(), ..Default::default() };
         let listed =
@@ -140,4 +155,29 @@ async fn a_permission_to_change_files_shows_the_files_and_the_change() {
         client.post(&format!("/permission/{id}/reply"), json!({"reply": "once"})).await;
         events.until_session("session.idle", &session).await;
     }
+}
+
+/// The person decides before there are files: the dialog shows what the arguments tell.
+#[tokio::test]
+async fn a_permission_shows_the_change_although_the_files_are_not_open() {
+    let mut stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let (session, mut events) = asking_session(&client).await;
+    stack.stop_sandbox().await;
+    let patch =
+        "*** Begin Patch\n*** Update File: p.txt\n@@\n-four\n+five\n*** Delete File: gone.txt\n*** End Patch";
+    let calls = json!({"tool_calls": [
+        {"tool": "write", "parameters": {"filePath": "/workspace/w.txt", "content": "one\n"}},
+        {"tool": "edit", "parameters": {"filePath": "/workspace/e.txt", "oldString": "two", "newString": "three"}},
+        {"tool": "apply_patch", "parameters": {"patchText": patch}},
+    ]});
+    client.prompt_async(&session, &format!("@tool batch {calls}\n")).await;
+    let permission = events.until_session("permission.asked", &session).await;
+    let metadata = &permission["properties"]["metadata"];
+    assert_eq!(metadata["filepath"], "w.txt, e.txt, p.txt, gone.txt", "{permission}");
+    let diff = metadata["diff"].as_str().unwrap();
+    assert!(
+        ["+one", "-two\n", "+three\n", "-four\n+five\n"].iter().all(|line| diff.contains(line)),
+        "{diff}"
+    );
 }

@@ -1,7 +1,10 @@
 //! The project of a directory that a client names.
 
 use super::{client::Client, events::Events};
-use e2e::{Options, Stack, turn::bash};
+use e2e::{
+    Options, Stack,
+    turn::{bash, run},
+};
 use reqwest::Method;
 use rpc::v1;
 use serde_json::{Value, json};
@@ -113,4 +116,40 @@ async fn an_operator_can_refuse_unknown_directories() {
     assert!(refused["message"].as_str().unwrap().contains("flotilla project create"), "{refused}");
     let projects = client.get("/project").await.to_string();
     assert!(projects.contains(&app.id) && !projects.contains("/home/me/other"), "{projects}");
+}
+
+/// A client that starts shows what the repository defines, as the newest session with open files has it.
+#[tokio::test]
+async fn the_agents_commands_and_skills_of_a_repository_are_listed_once_it_is_open() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "project");
+    let repository = testkit::git::repository(&[
+        (".opencode/agent/reviewer.md", "---\ndescription: reads changes\nmode: subagent\n---\n\nRead.\n"),
+        (".opencode/command/greet.md", "---\ndescription: greets\n---\n\nSay hello to $1.\n"),
+        (".opencode/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: reads PDF\n---\n\nDo it.\n"),
+    ]);
+    let listed = async || {
+        let names =
+            |list: Value, name: &str| list.as_array().unwrap().iter().any(|entry| entry["name"] == name);
+        [
+            names(client.get("/agent").await, "reviewer"),
+            names(client.get("/command").await, "greet"),
+            client.get("/api/agent").await["data"].to_string().contains("\"id\":\"reviewer\""),
+            names(client.get("/skill").await, "pdf"),
+            client.get("/find/file?query=greet").await == json!([".opencode/command/greet.md"]),
+        ]
+    };
+    let session = stack.session_on(&repository).await;
+    assert_eq!(listed().await, [false; 5], "the files are not open");
+    run(&stack.api, &session, "@text read").await;
+    assert_eq!(listed().await, [true; 5]);
+    let agents = client.get("/agent").await;
+    let reviewer = agents.as_array().unwrap().iter().find(|agent| agent["name"] == "reviewer").unwrap();
+    assert_eq!((&reviewer["mode"], &reviewer["description"]), (&json!("subagent"), &json!("reads changes")));
+    assert_eq!(client.get("/vcs").await, json!({"branch": "main"}));
+    // A newer session without files hides nothing.
+    client.session(json!({})).await;
+    assert_eq!(listed().await, [true; 5]);
+    let other = Client::new(&stack, "elsewhere");
+    assert!(!other.get("/agent").await.to_string().contains("reviewer"), "another project");
 }

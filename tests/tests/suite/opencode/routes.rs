@@ -141,9 +141,10 @@ async fn catalogue(client: &Client) {
     for path in ["/lsp", "/formatter", "/experimental/workspace", "/experimental/workspace/status"] {
         assert_eq!(client.get(path).await, json!([]), "{path}");
     }
-    for path in ["/mcp", "/vcs", "/provider/auth", "/experimental/resource"] {
+    for path in ["/mcp", "/provider/auth", "/experimental/resource"] {
         assert_eq!(client.get(path).await, json!({}), "{path}");
     }
+    assert_eq!(client.get("/vcs").await, json!({"branch": "main"}), "of files that start empty");
     assert_eq!(client.get("/experimental/capabilities").await["backgroundSubagents"], false);
     assert_eq!(client.get("/experimental/console").await["switchableOrgCount"], 0);
     let entry = json!({"service": "tui", "level": "info", "message": "hello"});

@@ -313,6 +313,23 @@ async fn a_resumed_stream_repeats_few_events() {
     }
 }
 
+/// Lasts a whole period: proxies and clients count on ten seconds. The streams wait together.
+#[tokio::test]
+async fn idle_streams_show_that_they_are_alive() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let beat = async |path: &str| {
+        let mut events = Events::of(&client, path, "").await;
+        let event = events.next().await;
+        assert_eq!(
+            (&event["type"], &event["properties"]),
+            (&json!("server.heartbeat"), &json!({})),
+            "{path}"
+        );
+    };
+    tokio::join!(beat("/event"), beat("/global/event"));
+}
+
 /// A new subscriber receives an open permission.
 #[tokio::test]
 async fn open_requests_are_delivered_to_late_subscribers() {

@@ -34,7 +34,7 @@ text = "They say: {{last_tool_result}}"
 [[rule]]
 match = "deeper"
 [[rule.step]]
-tool = [{ name = "task", input = { description = "Look there", prompt = "greet", subagent_type = "general" } }]
+tool = [{ name = "task", input = { description = "Look there", prompt = "count", subagent_type = "general" } }]
 [[rule.step]]
 text = "The subtask is over."
 
@@ -53,6 +53,9 @@ const BUSY: &str = "esc interrupt";
 const ENTER: &str = "\r";
 const ESCAPE: &str = "\x1b";
 const DOWN: &str = "\x1b[B";
+const UP: &str = "\x1b[A";
+/// Ctrl+X and the arrow down: from a session to its child.
+const INTO_CHILD: &str = "\x18\x1b[B";
 
 async fn stack(workers: usize) -> Stack {
     let stack = Stack::with(Options { script: SCRIPT.to_owned(), workers, ..Options::default() }).await;
@@ -123,9 +126,19 @@ async fn the_tui_shows_every_part_of_a_turn() {
     answered(&mut screen, "They say:").await;
     assert!(flat(&screen.text()).contains("Teal"), "the second one was chosen\n{}", screen.text());
 
+    // The dialog of the child appears in the view of its parent.
     say(&mut screen, "deeper").await;
+    screen.until_output("Permission required").await;
+    assert!(screen.text().contains("echo it-$((40+2))"), "{}", screen.text());
+    screen.type_in(ENTER);
     answered(&mut screen, "The subtask is over.").await;
     assert!(screen.text().contains("Look there"), "{}", screen.text());
+    screen.type_in(INTO_CHILD);
+    screen
+        .until("the child", |display| !display.contains("The subtask is over.") && display.contains("it-42"))
+        .await;
+    screen.type_in(UP);
+    answered(&mut screen, "The subtask is over.").await;
 
     say(&mut screen, "story").await;
     screen.until_output(STORY.0).await;

@@ -5,6 +5,7 @@ use crate::{
     app::{
         ground::gateway::Gateway,
         sessions::output::{WorkspaceDiff, diff_workspace},
+        settings::newest_open,
     },
     auth::principal::Principal,
     ground::{
@@ -21,6 +22,7 @@ use domain::{
 };
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, FileKind};
+use std::ops::Range;
 use store::{
     Page,
     session::{row::Session, sessions::Filter},
@@ -51,6 +53,10 @@ pub(crate) struct LineMatch {
     pub(crate) path: String,
     pub(crate) line: u64,
     pub(crate) text: String,
+    /// Where the line begins in its file.
+    pub(crate) offset_bytes: u64,
+    /// The matches in the text, in bytes.
+    pub(crate) spans: Vec<Range<usize>>,
 }
 
 /// A skill of the repository, with its text.
@@ -77,6 +83,23 @@ impl DirectoryFiles {
         let page = Page { limit: 1, cursor: None };
         let newest = state.store.list_sessions(tenant, &filter, &page).await?.pop();
         Ok(newest.map(|session| Self { state: state.clone(), tenant, session }))
+    }
+
+    /// Finds the files to complete names and to search: those of the newest session whose files are open, because a new session has
+    /// none before its first call. `None` if the project has no session.
+    ///
+    /// # Errors
+    /// `store_unavailable`.
+    pub(crate) async fn find_open(
+        gateway: &Gateway,
+        principal: &Principal,
+        project: &ProjectId,
+    ) -> Result<Option<Self>, Error> {
+        let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+        match newest_open(state, tenant, project).await? {
+            Some(session) => Ok(Some(Self { state: state.clone(), tenant, session })),
+            None => Self::find(gateway, principal, project).await,
+        }
     }
 
     /// The branch of the session's files.
@@ -145,7 +168,14 @@ impl DirectoryFiles {
             ..Default::default()
         };
         let found = self.or_no_files(self.state.sandbox.files().grep_files(request).await)?;
-        let line = |line: v1::GrepMatch| LineMatch { path: line.path, line: line.line, text: line.text };
+        let span = |span: v1::GrepSpan| span.start as usize..span.end as usize;
+        let line = |line: v1::GrepMatch| LineMatch {
+            path: line.path,
+            line: line.line,
+            text: line.text,
+            offset_bytes: line.offset_bytes,
+            spans: line.spans.into_iter().map(span).collect(),
+        };
         Ok(found.matches.into_iter().map(line).collect())
     }
 

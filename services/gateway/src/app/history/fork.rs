@@ -158,6 +158,8 @@ fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
         title: copy::title(&info.title),
         agent: info.agent.clone(),
         model: ModelRef { provider_id: info.model.provider_id.clone(), model_id: info.model.id.clone() },
+        // The store copies the variant of the origin.
+        variant: None,
         chosen: origin.chosen,
         source,
         class: origin.class,

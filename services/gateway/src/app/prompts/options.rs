@@ -21,7 +21,7 @@ const STRUCTURED_RETRIES_MAX: u32 = 10;
 ///
 /// # Errors
 /// `variant_unknown`.
-pub(super) fn check_variant(variant: &str) -> Result<(), Error> {
+pub(in crate::app) fn check_variant(variant: &str) -> Result<(), Error> {
     if variant.is_empty() || VARIANTS.contains(&variant) {
         return Ok(());
     }

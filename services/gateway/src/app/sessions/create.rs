@@ -5,7 +5,10 @@ use crate::{
     app::{
         ground::{admission, checks, gateway::Gateway},
         projects::source,
-        prompts::agents::{self, AgentUse, ProjectContext},
+        prompts::{
+            agents::{self, AgentUse, ProjectContext},
+            options,
+        },
     },
     auth::principal::Principal,
     ground::{
@@ -49,6 +52,8 @@ pub(crate) struct SessionRequest {
     pub(crate) title: String,
     pub(crate) agent: String,
     pub(crate) model: Option<ModelRef>,
+    /// The variant of prompts that choose none; empty: the provider's default.
+    pub(crate) variant: String,
     /// Without an origin, the project's source is used.
     pub(crate) source: Source,
     pub(crate) class: Class,
@@ -68,6 +73,7 @@ impl SessionRequest {
             title: String::new(),
             agent: String::new(),
             model: None,
+            variant: String::new(),
             source: Source::default(),
             class: Class::Interactive,
             rules: Rules::default(),
@@ -80,7 +86,7 @@ impl SessionRequest {
 /// Creates a session. A request with the id of an existing session returns that session.
 ///
 /// # Errors
-/// `project_not_found`, `model_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
+/// `project_not_found`, `model_unknown`, `variant_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
 /// `rule_invalid`, `budget_invalid`, `idempotency_key_too_long`, `idempotency_key_invalid`, `session_deleted`, `sessions_too_many`,
 /// `storage_full`, `store_unavailable`; those of [`source::check`].
 pub(crate) async fn create(
@@ -91,6 +97,7 @@ pub(crate) async fn create(
     let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
     let tenant = account.tenant;
     checks::model(state, request.model.as_ref())?;
+    options::check_variant(&request.variant)?;
     checks::idempotency_key(&request.idempotency_key)?;
     let id = chosen_id(&request.id, &request.idempotency_key)?;
     if let Some(id) = &id {
@@ -126,6 +133,7 @@ pub(crate) async fn create(
         },
         agent: if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent },
         model: model.ok_or_else(|| Invalid::ModelUnknown.because("no model is configured"))?,
+        variant: (!request.variant.is_empty()).then_some(request.variant),
         chosen,
         source,
         class: request.class,

@@ -65,6 +65,9 @@ pub(in crate::http) struct Model {
     provider_id: String,
     #[serde(rename = "modelID", alias = "id")]
     model_id: String,
+    /// Of a session. Prompts name theirs beside the model.
+    #[serde(default)]
+    variant: Option<String>,
 }
 
 impl From<Model> for ModelRef {
@@ -74,6 +77,11 @@ impl From<Model> for ModelRef {
 }
 
 impl Model {
+    /// The variant that clients of a session see; OpenCode's name for the provider's default is no variant.
+    pub(in crate::http) fn variant(&self) -> &str {
+        self.variant.as_deref().filter(|name| *name != "default").unwrap_or_default()
+    }
+
     /// The model; `None` if both names are empty.
     pub(in crate::http) fn chosen(self) -> Option<ModelRef> {
         Some(ModelRef::from(self)).filter(|model| !model.provider_id.is_empty() || !model.model_id.is_empty())
@@ -83,7 +91,8 @@ impl Model {
 /// A model in the form that commands use: `provider/model`.
 pub(in crate::http) fn model(text: &str) -> Option<ModelRef> {
     let (provider_id, model_id) = text.split_once('/')?;
-    let model = Model { provider_id: provider_id.to_owned(), model_id: model_id.to_owned() };
+    let (provider_id, model_id) = (provider_id.to_owned(), model_id.to_owned());
+    let model = Model { provider_id, model_id, variant: None };
     model.chosen()
 }
 

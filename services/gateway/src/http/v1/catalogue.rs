@@ -182,7 +182,7 @@ fn agent_json(
     Some(agent)
 }
 
-/// The built-in commands and those of stored settings. The commands of a repository are known only once it is open.
+/// The built-in commands, those of stored settings, and those of the repository once a session has opened it.
 pub(in crate::http) async fn commands(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -203,10 +203,10 @@ fn command_json(name: &str, command: &Command) -> Value {
     })
 }
 
-/// The settings of the platform, the tenant and the project.
+/// The settings of the platform, the tenant, the project, and its repository as far as it is known.
 async fn merged(gateway: &Gateway, caller: &Caller) -> Result<Settings> {
     let project = caller.find_project(gateway).await?;
-    Ok(settings::merged(gateway, &caller.principal, project.as_ref().map(|it| &it.id)).await?)
+    Ok(settings::with_repository(gateway, &caller.principal, project.as_ref().map(|it| &it.id)).await?)
 }
 
 /// The client's directory in its own terms. Tools name files below `/workspace`.

@@ -198,6 +198,7 @@ pub(in crate::http) async fn create(
     let request = SessionRequest {
         title: body.title.unwrap_or_default(),
         agent: body.agent.unwrap_or_default(),
+        variant: body.model.as_ref().map(|model| model.variant().to_owned()).unwrap_or_default(),
         model: body.model.and_then(Model::chosen),
         rules: Rules(body.permission.into_iter().map(rule).collect::<Result<_>>()?),
         ..SessionRequest::of(project.id)

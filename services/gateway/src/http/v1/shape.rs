@@ -10,7 +10,7 @@ use crate::{
 };
 use bus::feed::Notice;
 use domain::{
-    conversation::{message::Message, part::Part},
+    conversation::{batch, message::Message, part::Part},
     event::{self, StoredEvent},
     ids::{SessionId, Timestamp},
     session::Info,
@@ -63,14 +63,19 @@ pub(super) fn created_at(message: &Message) -> Timestamp {
 
 /// Shows a call with arguments as running since `at` if it has not begun: it waits for a person's permission. OpenCode's TUI asks the
 /// person, and shows the arguments of calls that are not `pending` only. While the model writes them, a call has no arguments and
-/// stays pending.
+/// stays pending. A batch shows what all its calls would do.
 fn show_input(part: &mut Value, at: &Value) {
+    let is_batch = part.get("tool").is_some_and(|tool| tool == batch::NAME);
     let Some(state) = part.get_mut("state").and_then(Value::as_object_mut) else { return };
     let has_input = state.get("input").and_then(Value::as_object).is_some_and(|input| !input.is_empty());
     if has_input && state.get("status").is_some_and(|status| status == "pending") {
         state.remove("raw");
         state.insert("status".to_owned(), "running".into());
         state.insert("time".to_owned(), json!({"start": at}));
+        if let Some(input) = state.get_mut("input").filter(|_| is_batch) {
+            let shown = batch::shown_arguments(input);
+            input.as_object_mut().into_iter().for_each(|input| input.extend(shown.clone()));
+        }
     }
 }
 
@@ -202,6 +207,17 @@ mod tests {
         assert_eq!(
             shaped(json!({"status": "pending", "input": input, "raw": ""})),
             json!({"status": "running", "input": input, "time": {"start": 7}})
+        );
+        let calls =
+            json!([{"tool": "bash", "parameters": input}, {"tool": "bash", "parameters": {"command": "ls"}}]);
+        let batch = json!({"tool_calls": calls});
+        let waiting = json!({"part": {"type": "tool", "tool": "batch", "state": {"status": "pending", "input": batch, "raw": ""}}});
+        let shown = properties("message.part.updated", &waiting.to_string(), "").unwrap();
+        let shown: Value = serde_json::from_str(shown.get()).unwrap();
+        assert_eq!(
+            shown["part"]["state"]["input"],
+            json!({"tool_calls": calls, "command": "make\nls"}),
+            "a batch shows its commands"
         );
         for unchanged in [
             json!({"status": "pending", "input": {}, "raw": ""}),

@@ -41,7 +41,7 @@ use domain::{
 };
 use futures::stream::unfold;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::{collections::HashMap, convert::Infallible};
 use store::log::messages::MessageWithParts;
 
@@ -257,11 +257,16 @@ impl Translator {
     }
 }
 
+/// Whether a running call has only begun. A command begins with an empty output.
+fn has_shown_nothing(metadata: Option<&Map<String, Value>>) -> bool {
+    metadata.is_none_or(|metadata| metadata.get("output").is_some_and(|output| output == ""))
+}
+
 fn call(tool: &Tool) -> Translation {
     let (id, provider) = (&tool.call_id, json!({"executed": false}));
     match &tool.state {
         ToolState::Pending { .. } => ("tool.input.started", json!({"callID": id, "name": tool.tool})),
-        ToolState::Running { metadata: None, .. } => {
+        ToolState::Running { metadata, .. } if has_shown_nothing(metadata.as_ref()) => {
             let input = shape::input(&tool.state);
             ("tool.called", json!({"callID": id, "tool": tool.tool, "input": input, "provider": provider}))
         }

@@ -76,6 +76,7 @@ pub(in crate::http) async fn create(
     let opened = caller.open_project(&gateway).await?;
     let request = SessionRequest {
         agent: body.agent,
+        variant: body.model.as_ref().map(|model| model.variant().to_owned()).unwrap_or_default(),
         model: body.model.and_then(Model::chosen),
         id: body.id,
         ..SessionRequest::of(opened.project.id)

@@ -66,21 +66,78 @@ struct TextFile {
     sha256: String,
 }
 
-/// The change of one file.
+/// The change of one file, which may move it.
 struct Step {
+    path: String,
+    /// The new path, if the file moves.
+    moves_to: Option<String>,
+    kind: Kind,
+    /// In this order: a moved file is written first, so nothing is lost if that fails.
+    writes: Vec<Write>,
+    diff: Diff,
+}
+
+/// The kind of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Add,
+    Update,
+    Move,
+    Delete,
+}
+
+impl Kind {
+    /// OpenCode's name.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Update => "update",
+            Self::Move => "move",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// The letter before the path in the answer.
+    fn letter(self) -> char {
+        match self {
+            Self::Add => 'A',
+            Self::Update | Self::Move => 'M',
+            Self::Delete => 'D',
+        }
+    }
+}
+
+/// A file that is written or removed.
+struct Write {
     path: String,
     /// The hash that the file's content must still have; "absent" if the file must not exist.
     expected_sha256: String,
-    /// The kind of the change, as OpenCode names it.
-    kind: &'static str,
     /// `None`: the file is removed.
     after: Option<String>,
-    diff: Diff,
 }
 
 /// Describes the change that a call would make, for the person whom the session asks for permission.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
     Ok(facts(plan_all(ctx, &input).await?))
+}
+
+/// The change that the arguments of a call tell, without the files.
+pub(super) fn written(input: &Input) -> Vec<FileVersions> {
+    let lines = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let versions = |path: &str, before, after| FileVersions { path: path.to_owned(), before, after };
+    let of = |change| match change {
+        Change::Add { path, content } => vec![versions(&path, String::new(), content)],
+        Change::Delete { path } => vec![versions(&path, String::new(), String::new())],
+        Change::Update { path, to, hunks } => {
+            let target = to.as_ref().unwrap_or(&path);
+            let moved = to.iter().map(|_| versions(&path, String::new(), String::new()));
+            let hunks = hunks.iter().map(|hunk| versions(target, lines(&hunk.old), lines(&hunk.new)));
+            moved.chain(hunks).collect()
+        }
+    };
+    patch::parse(&input.patch_text)
+        .map(|changes| changes.into_iter().flat_map(of).collect())
+        .unwrap_or_default()
 }
 
 /// The change of each file.
@@ -91,7 +148,7 @@ async fn plan_all(ctx: &CallContext, input: &Input) -> Result<Vec<Step>, ToolErr
     }
     let mut steps = vec![];
     for change in changes {
-        steps.extend(plan(ctx, change).await?);
+        steps.push(plan(ctx, change).await?);
     }
     Ok(steps)
 }
@@ -99,20 +156,22 @@ async fn plan_all(ctx: &CallContext, input: &Input) -> Result<Vec<Step>, ToolErr
 pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
     let steps = plan_all(ctx, &input).await?;
     let mut seen = std::collections::BTreeSet::new();
-    if let Some(twice) = steps.iter().find(|step| !seen.insert(step.path.clone())) {
+    let mut writes = steps.iter().flat_map(|step| &step.writes);
+    if let Some(twice) = writes.find(|write| !seen.insert(write.path.clone())) {
         return Err(nothing_done(format!("The patch names {} twice.", twice.path)));
     }
     let mut lines: Vec<String> = vec![];
     for step in &steps {
-        if let Err(error) = perform(ctx, step).await {
-            return Err(half_done(error, step, &lines));
+        let mut written: Vec<String> = vec![];
+        for write in &step.writes {
+            if let Err(error) = perform(ctx, write).await {
+                lines.extend(written);
+                return Err(half_done(error, write, &lines));
+            }
+            written.push(format!("A {}", write.path));
         }
-        let word = match step.kind {
-            "delete" => "D",
-            "add" => "A",
-            _ => "M",
-        };
-        lines.push(format!("{word} {}", step.path));
+        let path = step.moves_to.as_ref().unwrap_or(&step.path);
+        lines.push(format!("{} {path}", step.kind.letter()));
     }
     Ok(Output {
         title: format!("{} files", lines.len()),
@@ -128,57 +187,61 @@ fn nothing_done(error: String) -> ToolError {
 
 /// The error if another writer changed a file, or if the sandbox stopped. Earlier changes stay, and the model gets a
 /// list of them.
-fn half_done(error: ToolError, step: &Step, lines: &[String]) -> ToolError {
+fn half_done(error: ToolError, write: &Write, lines: &[String]) -> ToolError {
     match error {
         ToolError::Model(text) if !lines.is_empty() => ToolError::Model(format!(
             "{}: {text}\nBefore that this was done:\n{}",
-            step.path,
+            write.path,
             lines.join("\n")
         )),
         other => other,
     }
 }
 
-async fn plan(ctx: &CallContext, change: Change) -> Result<Vec<Step>, ToolError> {
+async fn plan(ctx: &CallContext, change: Change) -> Result<Step, ToolError> {
     match change {
         Change::Add { path, content } => {
             let path = absolute(&path);
-            Ok(vec![added(ctx, path, content).await])
+            let versions = FileVersions { path: path.clone(), before: String::new(), after: content.clone() };
+            let diff = compare(ctx, versions).await;
+            let writes = vec![Write::new_file(&path, content)];
+            Ok(Step { path, moves_to: None, kind: Kind::Add, writes, diff })
         }
-        Change::Delete { path } => Ok(vec![removed(ctx, load_text(ctx, &path).await?).await]),
+        Change::Delete { path } => {
+            let TextFile { path, text, sha256 } = load_text(ctx, &path).await?;
+            let versions = FileVersions { path: path.clone(), before: text, after: String::new() };
+            let diff = compare(ctx, versions).await;
+            let writes = vec![Write { path: path.clone(), expected_sha256: sha256, after: None }];
+            Ok(Step { path, moves_to: None, kind: Kind::Delete, writes, diff })
+        }
         Change::Update { path, to, hunks } => {
             let file = load_text(ctx, &path).await?;
             let patch = FilePatch { path: file.path.clone(), before: file.text.clone(), hunks };
             let change = ctx.converter().patch(patch).await.map_err(|error| conversion_error(&error))?;
             let change = change.map_err(nothing_done)?;
-            match to.map(|to| absolute(&to)).filter(|to| *to != file.path) {
-                None => Ok(vec![Step {
-                    kind: if file.text.is_empty() { "add" } else { "update" },
-                    path: file.path,
-                    expected_sha256: file.sha256,
-                    after: Some(change.after),
-                    diff: change.diff,
-                }]),
-                // Write the new path first: if that fails, nothing is lost.
-                Some(to) => Ok(vec![added(ctx, to, change.after).await, removed(ctx, file).await]),
-            }
+            let moves_to = to.map(|to| absolute(&to)).filter(|to| *to != file.path);
+            let writes = match &moves_to {
+                None => {
+                    let (path, expected_sha256) = (file.path.clone(), file.sha256);
+                    vec![Write { path, expected_sha256, after: Some(change.after) }]
+                }
+                Some(to) => {
+                    let removed =
+                        Write { path: file.path.clone(), expected_sha256: file.sha256, after: None };
+                    vec![Write::new_file(to, change.after), removed]
+                }
+            };
+            let kind = if moves_to.is_some() { Kind::Move } else { Kind::Update };
+            Ok(Step { path: file.path, moves_to, kind, writes, diff: change.diff })
         }
     }
 }
 
-/// The step that writes a file which does not exist yet.
-async fn added(ctx: &CallContext, path: String, content: String) -> Step {
-    let versions = FileVersions { path: path.clone(), before: String::new(), after: content.clone() };
-    let diff = compare(ctx, versions).await;
-    Step { path, expected_sha256: "absent".to_owned(), kind: "add", after: Some(content), diff }
-}
-
-/// The step that removes a file.
-async fn removed(ctx: &CallContext, file: TextFile) -> Step {
-    let TextFile { path, text, sha256 } = file;
-    let versions = FileVersions { path: path.clone(), before: text, after: String::new() };
-    let diff = compare(ctx, versions).await;
-    Step { path, expected_sha256: sha256, kind: "delete", after: None, diff }
+impl Write {
+    /// Writes a file which does not exist yet.
+    fn new_file(path: &str, content: String) -> Self {
+        Self { path: path.to_owned(), expected_sha256: "absent".to_owned(), after: Some(content) }
+    }
 }
 
 async fn load_text(ctx: &CallContext, path: &str) -> Result<TextFile, ToolError> {
@@ -192,9 +255,9 @@ async fn load_text(ctx: &CallContext, path: &str) -> Result<TextFile, ToolError>
     Ok(TextFile { path, text, sha256: file.sha256 })
 }
 
-async fn perform(ctx: &CallContext, step: &Step) -> Result<(), ToolError> {
-    let (path, expected_sha256) = (step.path.clone(), step.expected_sha256.clone());
-    if let Some(after) = &step.after {
+async fn perform(ctx: &CallContext, write: &Write) -> Result<(), ToolError> {
+    let (path, expected_sha256) = (write.path.clone(), write.expected_sha256.clone());
+    if let Some(after) = &write.after {
         return save(ctx, &path, after.clone().into_bytes(), expected_sha256).await.map(drop);
     }
     let request = v1::RemoveFileRequest { fence: ctx.identity.fence(), path, expected_sha256 };
@@ -206,26 +269,23 @@ async fn perform(ctx: &CallContext, step: &Step) -> Result<(), ToolError> {
 
 /// The names of all files and their diffs, each as one text, with the counts.
 fn facts(steps: Vec<Step>) -> Map<String, Value> {
-    let paths: Vec<String> = steps.iter().map(|step| relative(&step.path)).collect();
-    let (mut facts, mut files) = (Map::new(), vec![]);
-    for Step { path, kind, diff, .. } in steps {
-        files.push(json!({
-            "type": kind, "filePath": path, "relativePath": relative(&path), "patch": diff.text,
-            "additions": diff.additions, "deletions": diff.deletions,
-        }));
-        for (key, value) in diff::facts(diff) {
-            let sum = match (facts.remove(&key), value) {
-                (Some(Value::String(all)), Value::String(one)) => Value::from(all + &one),
-                (Some(Value::Number(all)), Value::Number(one)) => {
-                    Value::from(all.as_u64().unwrap_or(0) + one.as_u64().unwrap_or(0))
-                }
-                (_, value) => value,
-            };
-            facts.insert(key, sum);
-        }
-    }
-    facts.insert("filepath".to_owned(), paths.join(", ").into());
-    facts.insert("files".to_owned(), files.into());
+    let mut facts = diff::merged(steps.into_iter().map(step_facts));
     facts.insert("diagnostics".to_owned(), json!({}));
+    facts
+}
+
+fn step_facts(step: Step) -> Map<String, Value> {
+    let Step { path, moves_to, kind, diff, .. } = step;
+    let names: Vec<String> = std::iter::once(&path).chain(&moves_to).map(|path| relative(path)).collect();
+    let mut file = json!({
+        "type": kind.name(), "filePath": path, "relativePath": relative(moves_to.as_ref().unwrap_or(&path)),
+        "patch": diff.text, "additions": diff.additions, "deletions": diff.deletions,
+    });
+    if let (Some(to), Some(members)) = (moves_to, file.as_object_mut()) {
+        members.insert("movePath".to_owned(), to.into());
+    }
+    let mut facts = diff::facts(diff);
+    facts.insert("filepath".to_owned(), names.join(", ").into());
+    facts.insert("files".to_owned(), json!([file]));
     facts
 }

@@ -34,6 +34,28 @@ pub(super) fn proposed_change(path: &str, diff: Diff) -> Map<String, Value> {
     metadata
 }
 
+/// The descriptions of several changes as one: the diffs one after the other, every file once, the sums of the counts.
+pub(super) fn merged(changes: impl Iterator<Item = Map<String, Value>>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (key, value) in changes.flatten() {
+        let both = match (all.remove(&key), value) {
+            (Some(Value::String(names)), Value::String(more)) if key == "filepath" => {
+                let is_new = |name: &&str| !names.split(", ").any(|known| known == *name);
+                let more = more.split(", ").filter(is_new);
+                Value::from(std::iter::once(names.as_str()).chain(more).collect::<Vec<_>>().join(", "))
+            }
+            (Some(Value::String(before)), Value::String(more)) => Value::from(before + &more),
+            (Some(Value::Array(before)), Value::Array(more)) => Value::from([before, more].concat()),
+            (Some(Value::Number(before)), Value::Number(more)) => {
+                Value::from(before.as_u64().unwrap_or(0) + more.as_u64().unwrap_or(0))
+            }
+            (_, value) => value,
+        };
+        all.insert(key, both);
+    }
+    all
+}
+
 /// A unified diff, and how many lines it adds and deletes.
 pub(super) fn facts(diff: Diff) -> Map<String, Value> {
     let mut metadata = Map::new();

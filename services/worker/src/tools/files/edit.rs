@@ -89,6 +89,18 @@ pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<Strin
     preview_change(ctx, &path, vec![edit]).await
 }
 
+/// The change that the arguments of a call tell, without the file.
+pub(super) fn written(input: Input) -> Vec<FileVersions> {
+    written_edits(&input.file_path, vec![input.edit])
+}
+
+/// The change that the arguments of edits of one file tell, without the file.
+pub(super) fn written_edits(path: &str, edits: Vec<Edit>) -> Vec<FileVersions> {
+    let versions =
+        |edit: Edit| FileVersions { path: path.to_owned(), before: edit.old_string, after: edit.new_string };
+    edits.into_iter().map(versions).collect()
+}
+
 /// Describes the change that edits of one file would make.
 pub(super) async fn preview_change(
     ctx: &CallContext,

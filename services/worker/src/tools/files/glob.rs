@@ -1,6 +1,6 @@
 //! `glob`: finds files by name.
 
-use super::path::absolute;
+use super::path::{absolute, relative};
 use crate::tools::{
     context::CallContext,
     outcome::{Output, ToolError, sandbox_error},
@@ -38,9 +38,10 @@ pub(crate) fn spec() -> tool::Spec {
 }
 
 pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
+    let title = input.path.as_deref().map_or_else(String::new, searched);
     let request = v1::GlobFilesRequest {
         fence: ctx.identity.fence(),
-        pattern: input.pattern.clone(),
+        pattern: input.pattern,
         path: input.path.unwrap_or_default(),
         entries_max: FILES_MAX,
     };
@@ -59,5 +60,10 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     if found.truncated {
         lines.push(format!("\n(Only the newest {FILES_MAX}: use a narrower pattern or path.)"));
     }
-    Ok(Output { title: input.pattern, text: lines.join("\n"), metadata, ..Output::default() })
+    Ok(Output { title, text: lines.join("\n"), metadata, ..Output::default() })
+}
+
+/// The directory of a search, as OpenCode's clients show it beside the pattern: nothing for the whole workspace.
+fn searched(path: &str) -> String {
+    Some(relative(path)).filter(|path| path != ".").unwrap_or_default()
 }

@@ -1,5 +1,6 @@
 //! `list`: shows a directory as a tree.
 
+use super::path::relative;
 use crate::tools::{
     context::CallContext,
     outcome::{Output, ToolError, sandbox_error},
@@ -54,7 +55,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     metadata.insert("count".to_owned(), found.entries.len().into());
     metadata.insert("truncated".to_owned(), found.truncated.into());
     let text = tree(&path, &found);
-    Ok(Output { title: path, text, metadata, ..Output::default() })
+    Ok(Output { title: relative(&path), text, metadata, ..Output::default() })
 }
 
 fn tree(path: &str, found: &v1::ListFilesResponse) -> String {

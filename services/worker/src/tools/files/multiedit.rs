@@ -6,6 +6,7 @@ use crate::tools::{
     outcome::{Output, ToolError},
     spec::tool_spec,
 };
+use convert_client::request::FileVersions;
 use domain::policy::tool;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -55,6 +56,11 @@ pub(crate) fn spec() -> tool::Spec {
 /// Describes the change that a call would make, for the person whom the session asks for permission.
 pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<String, Value>, ToolError> {
     edit::preview_change(ctx, &input.file_path, input.edits).await
+}
+
+/// The change that the arguments of a call tell, without the file.
+pub(super) fn written(input: Input) -> Vec<FileVersions> {
+    edit::written_edits(&input.file_path, input.edits)
 }
 
 pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {

@@ -6,7 +6,7 @@ use crate::{
     tools::{
         context::CallContext,
         media,
-        outcome::{Output, ToolError, sandbox_error},
+        outcome::{Output, TRUNCATED, ToolError, sandbox_error},
         spec::tool_spec,
     },
 };
@@ -85,14 +85,14 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
     let read = match read.await {
         Ok(read) => read,
         Err(status) if rpc::status::code_of(&status).as_deref() == Some(BINARY) => {
-            return media::read(ctx, &input.file_path).await;
+            return shown_media(ctx, &input.file_path).await;
         }
         Err(status) => return Err(sandbox_error(&status)),
     };
     let text = match read.kind() {
         // Old PDF documents consist of text characters only.
         FileKind::Text if first_line == 1 && is_document(&read.lines) => {
-            return media::read(ctx, &input.file_path).await;
+            return shown_media(ctx, &input.file_path).await;
         }
         FileKind::Text => numbered(&read, first_line),
         FileKind::Directory => read.lines.join("\n"),
@@ -100,13 +100,25 @@ async fn read(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
             return Err(ToolError::Model(format!("{} is not a text file", input.file_path)));
         }
     };
-    let mut metadata = Map::new();
     let preview = read.lines.iter().take(PREVIEW_LINES).map(String::as_str).collect::<Vec<_>>().join("\n");
-    metadata.insert("preview".to_owned(), without_nul(&preview).into());
-    metadata.insert(LOADED.to_owned(), Value::Array(vec![]));
-    metadata.insert("lines".to_owned(), read.lines.len().into());
-    metadata.insert("truncated".to_owned(), read.more.into());
+    let mut metadata = preview_metadata(&preview);
+    metadata.insert(TRUNCATED.to_owned(), read.more.into());
     Ok(Output { title: path::relative(&input.file_path), text, metadata, ..Output::default() })
+}
+
+/// Reads a picture or a document.
+async fn shown_media(ctx: &CallContext, path: &str) -> Result<Output, ToolError> {
+    let mut output = media::read(ctx, path).await?;
+    output.metadata.extend(preview_metadata(&output.text));
+    Ok(output)
+}
+
+/// The metadata of every answer: what clients show of it, and the instruction files that come with it.
+fn preview_metadata(preview: &str) -> Map<String, Value> {
+    Map::from_iter([
+        ("preview".to_owned(), without_nul(preview).into()),
+        (LOADED.to_owned(), Value::Array(vec![])),
+    ])
 }
 
 /// Lines that clients show of a file, as in OpenCode.

@@ -71,6 +71,11 @@ pub(crate) async fn preview(ctx: &CallContext, input: Input) -> Result<Map<Strin
     Ok(proposed_change(&path, compare(ctx, versions).await))
 }
 
+/// The change that the arguments of a call tell, without the file.
+pub(super) fn written(input: Input) -> Vec<FileVersions> {
+    vec![FileVersions { path: input.file_path, before: String::new(), after: input.content }]
+}
+
 /// Reads a whole file of at most 10 MiB.
 pub(super) async fn load(ctx: &CallContext, path: &str) -> Result<v1::ReadFileResponse, ToolError> {
     let request = v1::ReadFileRequest {

@@ -1,5 +1,6 @@
 //! `todoread`: reads the todo list.
 
+use super::todowrite::shown;
 use crate::{
     process::store_timeout::with_store_timeout,
     tools::{
@@ -9,7 +10,7 @@ use crate::{
     },
 };
 use domain::policy::tool;
-use serde_json::{Map, json};
+use serde_json::json;
 
 pub(crate) fn spec() -> tool::Spec {
     tool_spec(
@@ -25,6 +26,5 @@ pub(crate) async fn run(ctx: &CallContext) -> Result<Output, ToolError> {
         tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the to-do list");
         ToolError::Model("The list cannot be read at the moment. Try again.".to_owned())
     })?;
-    let (text, metadata) = (serde_json::to_string_pretty(&todos).unwrap_or_default(), Map::new());
-    Ok(Output { title: "to-do list".to_owned(), text, metadata, ..Output::default() })
+    Ok(shown(json!(todos)))
 }

@@ -37,11 +37,15 @@ pub(crate) fn spec() -> tool::Spec {
 
 pub(crate) fn run(mut input: Value) -> Result<Output, ToolError> {
     let todos = input.get_mut("todos").map(Value::take).unwrap_or_default();
+    Ok(Output { todos: Some(todos.clone()), ..shown(todos) })
+}
+
+/// A list as its tools answer it, in OpenCode's shape: the title counts the entries that are not completed.
+pub(super) fn shown(todos: Value) -> Output {
     let left = todos.as_array().map_or(0, |list| {
         list.iter().filter(|todo| todo.get("status").and_then(Value::as_str) != Some("completed")).count()
     });
-    let mut metadata = Map::new();
-    metadata.insert("todos".to_owned(), todos.clone());
     let text = serde_json::to_string_pretty(&todos).unwrap_or_default();
-    Ok(Output { title: format!("{left} to do"), text, metadata, todos: Some(todos), ..Output::default() })
+    let metadata = Map::from_iter([("todos".to_owned(), todos)]);
+    Output { title: format!("{left} todos"), text, metadata, ..Output::default() }
 }

@@ -6,6 +6,7 @@ use crate::{
     tools::{bash, outcome::Output, tool::Tool},
 };
 use domain::conversation::part::{Part, Ran, Span, ToolState};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The state of a call that an abort ended; `None` if it ended before. A command keeps its output: `commands` has the answers that
@@ -18,8 +19,10 @@ pub(super) fn aborted(part: &Part, commands: &BTreeMap<String, Output>) -> Optio
     }
     // The exec id of a command is the id of its part.
     let answer = commands.get(part.id.as_str()).cloned();
-    let last_output =
-        || metadata.clone().filter(|metadata| metadata.contains_key("output")).map(bash::aborted);
+    // A command that showed nothing may not have started.
+    let has_output =
+        |metadata: &Map<String, Value>| metadata.get(bash::OUTPUT).is_some_and(|text| text != "");
+    let last_output = || metadata.clone().filter(has_output).map(bash::aborted);
     let Some(answer) = answer.or_else(last_output) else { return interrupted(part) };
     let answer = output::cleaned(Output { title: bash::title_of(input), ..answer });
     Some(ToolState::Completed {

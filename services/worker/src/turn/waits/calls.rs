@@ -11,7 +11,7 @@ use crate::{
     process::{clock::now, store_timeout::with_store_timeout},
     record::WriteError,
     tools::{
-        outcome::ToolError,
+        outcome::{ToolError, completed_metadata},
         people::{
             plan_exit::{self, PlanAnswer},
             question,
@@ -248,9 +248,7 @@ async fn ask(
     match session.profile.on_ask {
         OnAsk::Park => {
             let mut request = request(session, call).await;
-            if let RequestBody::Permission { permission, metadata, .. } = &mut request.body
-                && permission == Tool::Edit.permission()
-            {
+            if let RequestBody::Permission { metadata, .. } = &mut request.body {
                 let calls = tool_calls.running.silent_calls();
                 metadata.extend(Box::pin(calls.preview(&session.workspace, call.to_run())).await);
             }
@@ -277,7 +275,8 @@ async fn start_allowed(
 ) -> Result<Settled, WriteError> {
     let input = call.tool.state.input().clone();
     let time = Span { start: now(), end: None };
-    let state = ToolState::Running { input, title: None, metadata: None, time };
+    let metadata = registry::find(&call.tool.tool).ok().and_then(registry::begun_metadata);
+    let state = ToolState::Running { input, title: None, metadata, time };
     let events = session.tool_event(&call.call_id, state).into_iter().collect();
     session.write(events, Progress::None).await?;
     let Some(call) = LoopCall::find(session, &call.call_id) else { return Ok(Settled::Started) };
@@ -320,7 +319,7 @@ async fn approve_plan(session: &mut Session, call: &LoopCall) -> Result<Signal, 
         input: call.tool.state.input().clone(),
         output: plan_exit::DONE.to_owned().into(),
         title: "Switching to build agent".to_owned(),
-        metadata: Map::new(),
+        metadata: completed_metadata(Map::new()),
         time: Ran::new(call.begun_at(), now()),
         attachments: vec![],
     };

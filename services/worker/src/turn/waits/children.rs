@@ -48,17 +48,20 @@ const SUBTASK_ANSWER_BYTES_MAX: usize = 50 * 1024;
 #[derive(Default)]
 pub(in crate::turn) struct ChildReports {
     reported_at: Option<Instant>,
+    /// Whether the parent shows an older state than that of the newest call.
+    is_behind: bool,
 }
 
 impl ChildReports {
-    /// Shows this child's progress in the parent, unless that was done recently. Best effort: the next report, or the answer,
-    /// repeats it.
+    /// Shows this child's progress in the parent; soon, if that was done recently. Best effort: the next report, or the answer, repeats
+    /// it.
     pub(in crate::turn) async fn report(&mut self, session: &Session) {
         let Some(call) = &session.profile.call else { return };
+        self.is_behind = true;
         if !self.is_due(Instant::now()) {
             return;
         }
-        self.reported_at = Some(Instant::now());
+        (self.reported_at, self.is_behind) = (Some(Instant::now()), false);
         let event = session.deps.id(EventId::make);
         let (fence, summary) = (session.record.fence(), summary(session));
         let report = session.deps.store.report_child(fence, call, &summary, &event, now());
@@ -72,9 +75,24 @@ impl ChildReports {
         }
     }
 
+    /// When the loop must call [`ChildReports::tick`] at the latest.
+    pub(in crate::turn) fn wake_at(&self) -> Option<Instant> {
+        self.is_behind.then(|| self.due_at().unwrap_or_else(Instant::now))
+    }
+
+    /// Makes a report that had to wait.
+    pub(in crate::turn) async fn tick(&mut self, session: &Session) {
+        if self.is_behind {
+            self.report(session).await;
+        }
+    }
+
     fn is_due(&self, now: Instant) -> bool {
-        let pause = Duration::from_millis(SUBTASK_REPORT_MS);
-        self.reported_at.is_none_or(|at| now.duration_since(at) >= pause)
+        self.due_at().is_none_or(|at| now >= at)
+    }
+
+    fn due_at(&self) -> Option<Instant> {
+        self.reported_at.map(|at| at + Duration::from_millis(SUBTASK_REPORT_MS))
     }
 }
 
@@ -222,7 +240,12 @@ pub(in crate::turn) async fn end(
 /// The text of a child's answer for the model.
 fn answer_text(answer: &ChildAnswer) -> String {
     let text = domain::text::head(&answer.text, SUBTASK_ANSWER_BYTES_MAX);
-    let (id, state) = (&answer.child, answer.outcome.as_str());
+    let state = match answer.outcome {
+        // OpenCode's word.
+        Outcome::Done => "completed",
+        Outcome::Failed | Outcome::Aborted | Outcome::NeedsHuman => answer.outcome.as_str(),
+    };
+    let id = &answer.child;
     let cut =
         if text.len() < answer.text.len() { "\n[cut: the rest is in the subtask's session]" } else { "" };
     format!("<task id=\"{id}\" state=\"{state}\">\n<task_result>\n{text}{cut}\n</task_result>\n</task>")
@@ -303,7 +326,12 @@ mod tests {
             (Some(now), now + pause / 2, false),
             (Some(now), now + pause, true),
         ] {
-            assert_eq!(ChildReports { reported_at }.is_due(at), want, "{reported_at:?} {at:?}");
+            let mut reports = ChildReports { reported_at, is_behind: false };
+            assert_eq!(reports.is_due(at), want, "{reported_at:?} {at:?}");
+            assert_eq!(reports.wake_at(), None, "the parent shows everything");
+            reports.is_behind = true;
+            let wake_at = reports.wake_at().expect("it has to report");
+            assert!(reported_at.is_none_or(|reported_at| wake_at == reported_at + pause), "{reported_at:?}");
         }
     }
 
@@ -317,7 +345,8 @@ mod tests {
             summary: Value::Null,
         };
         let text = answer_text(&answer("it works".to_owned(), Outcome::Done));
-        let want = "<task id=\"ses_2\" state=\"done\">\n<task_result>\nit works\n</task_result>\n</task>";
+        let want =
+            "<task id=\"ses_2\" state=\"completed\">\n<task_result>\nit works\n</task_result>\n</task>";
         assert_eq!(text, want);
         let long = answer_text(&answer("x".repeat(SUBTASK_ANSWER_BYTES_MAX + 1), Outcome::Failed));
         assert!(long.contains("state=\"failed\"") && long.contains("[cut: the rest is"), "{}", long.len());

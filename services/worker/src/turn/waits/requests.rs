@@ -13,6 +13,7 @@ use crate::{
 };
 use domain::{
     conversation::{
+        batch,
         part::{self, ToolState},
         request::{Answer, Id, Request, RequestBody},
     },
@@ -59,7 +60,10 @@ pub(super) async fn request(session: &Session, call: &LoopCall) -> Request {
                 Some(used) => (used.permission.to_owned(), used.patterns, used.always),
                 None => (call.tool.tool.clone(), vec!["*".to_owned()], vec![]),
             };
-            let metadata = input.as_object().cloned().unwrap_or_default();
+            let mut metadata = input.as_object().cloned().unwrap_or_default();
+            if call.tool.tool == batch::NAME {
+                metadata.extend(batch::shown_arguments(input));
+            }
             RequestBody::Permission { permission, patterns, always, metadata }
         }
     };

@@ -20,7 +20,9 @@ pub(super) async fn check(client: &Client) {
     }
     assert_eq!(client.get("/file/content?path=a").await, json!({"type": "text", "content": ""}));
     not_applied(&client, PATCH, "non-git").await;
+    assert_eq!(client.get("/vcs").await, json!({}), "no project");
     let session = client.session(json!({})).await;
+    assert_eq!(client.get("/vcs").await, json!({"branch": "main"}), "the files will start empty");
     assert_eq!(client.get("/file/content?path=a").await, json!({"type": "text", "content": ""}));
     // Files can be written before the first prompt, for example by a client with local changes.
     not_applied(&client, PATCH, "not-clean").await;
@@ -39,6 +41,13 @@ pub(super) async fn check(client: &Client) {
     let found = client.get("/find?pattern=fn%20ma").await;
     let want = (&json!("src/main.rs"), &json!("fn main() {}\n"), &json!(1));
     assert_eq!((&found[0]["path"]["text"], &found[0]["lines"]["text"], &found[0]["line_number"]), want);
+    let first = json!([{"match": {"text": "fn ma"}, "start": 0, "end": 5}]);
+    assert_eq!((&found[0]["submatches"], &found[0]["absolute_offset"]), (&first, &json!(0)));
+    let found = client.get("/find?pattern=[a-z]%2B%24&x").await;
+    let name =
+        found.as_array().unwrap().iter().find(|line| line["lines"]["text"] == "name: hello\n").unwrap();
+    let second = json!([{"match": {"text": "hello"}, "start": 6, "end": 11}]);
+    assert_eq!((&name["submatches"], &name["absolute_offset"]), (&second, &json!(4)), "{name}");
     assert_eq!(client.get("/find?pattern=nowhere").await, json!([]));
     changes(&client).await;
     let applied = client.post("/vcs/apply", json!({"patch": PATCH})).await;

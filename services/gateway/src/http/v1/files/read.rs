@@ -28,6 +28,12 @@ pub(in crate::http) async fn find(gateway: &Gateway, caller: &Caller) -> Result<
     Ok(DirectoryFiles::find(gateway, &caller.principal, &project.id).await?)
 }
 
+/// The files in which the caller searches: see [`DirectoryFiles::find_open`].
+pub(in crate::http) async fn find_open(gateway: &Gateway, caller: &Caller) -> Result<Option<DirectoryFiles>> {
+    let Some(project) = caller.find_project(gateway).await? else { return Ok(None) };
+    Ok(DirectoryFiles::find_open(gateway, &caller.principal, &project.id).await?)
+}
+
 /// To OpenCode, a path without such a file is a mistake in the query.
 pub(in crate::http) fn of_file(error: Error) -> Refusal {
     match error {
@@ -135,7 +141,7 @@ pub(in crate::http) async fn find_names(
     caller: &Caller,
     query: &NameQuery,
 ) -> Result<Vec<String>> {
-    let Some(files) = find(gateway, caller).await? else { return Ok(vec![]) };
+    let Some(files) = find_open(gateway, caller).await? else { return Ok(vec![]) };
     let paths: BTreeSet<String> = files.paths().await.map_err(of_file)?.into_iter().collect();
     let directories: BTreeSet<String> = paths.iter().flat_map(|path| parents(path)).collect();
     let with_files = query.kind != Some(NodeKind::Directory);
@@ -170,11 +176,15 @@ pub(in crate::http) async fn text(
     caller: Caller,
     Query(query): Query<PatternQuery>,
 ) -> Result<Json<Vec<Value>>> {
-    let Some(files) = find(&gateway, &caller).await? else { return Ok(Json(vec![])) };
-    let line = |LineMatch { path, line, text }| {
+    let Some(files) = find_open(&gateway, &caller).await? else { return Ok(Json(vec![])) };
+    let line = |LineMatch { path, line, text, offset_bytes, spans }| {
+        let spans = spans.into_iter().filter_map(|span| {
+            let found = text.get(span.clone())?;
+            Some(json!({"match": {"text": found}, "start": span.start, "end": span.end}))
+        });
         json!({
-            "path": {"text": path}, "lines": {"text": format!("{text}\n")}, "line_number": line,
-            "absolute_offset": 0, "submatches": [],
+            "path": {"text": path}, "line_number": line, "absolute_offset": offset_bytes,
+            "submatches": spans.collect::<Vec<_>>(), "lines": {"text": format!("{text}\n")},
         })
     };
     Ok(Json(files.search(query.pattern).await.map_err(of_file)?.into_iter().map(line).collect()))

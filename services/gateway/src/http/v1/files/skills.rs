@@ -1,10 +1,10 @@
-//! Skills: the instructions for agents in the repository of the newest session.
+//! Skills: the instructions for agents in the repository of the newest session whose files are open.
 
 use crate::{
     app::{files::directory::SkillFile, ground::gateway::Gateway},
     http::{
         ground::{caller::Caller, refusal::Result},
-        v1::files::read::{find, of_file},
+        v1::files::read::{find_open, of_file},
     },
 };
 use axum::{Json, extract::State};
@@ -15,7 +15,7 @@ pub(in crate::http) async fn list(
     State(gateway): State<Gateway>,
     caller: Caller,
 ) -> Result<Json<Vec<Value>>> {
-    let Some(files) = find(&gateway, &caller).await? else { return Ok(Json(vec![])) };
+    let Some(files) = find_open(&gateway, &caller).await? else { return Ok(Json(vec![])) };
     let skills = files.skills().await.map_err(of_file)?;
     Ok(Json(skills.into_iter().map(skill).collect()))
 }

@@ -1,8 +1,9 @@
 //! The changes of the newest session of a directory since its first commit. Commits of the agent count as changes too.
 
-use super::read::{find, of_file};
+use super::read::{find, find_open, of_file};
 use crate::{
     app::{
+        files::directory::DirectoryFiles,
         ground::gateway::Gateway,
         sessions::output::{FileStat, WorkspaceDiff},
     },
@@ -19,16 +20,23 @@ use axum::{
     http::header,
     response::{IntoResponse as _, Response},
 };
+use domain::session::{FIRST_BRANCH, Origin};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The media type of a patch.
 pub(in crate::http) const PATCH: &str = "text/x-diff; charset=utf-8";
 
-/// The branch of the newest session's files.
+/// The branch of the newest session's files. Before they are open: that of the newest files that are, or of files that start empty.
 pub(in crate::http) async fn branch(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
-    let files = find(&gateway, &caller).await?;
-    let branch = files.as_ref().and_then(|files| files.branch());
+    let Some(project) = caller.find_project(&gateway).await? else { return Ok(Json(json!({}))) };
+    let branch = |files: Option<DirectoryFiles>| Some(files?.branch()?.to_owned());
+    let known = match branch(find(&gateway, &caller).await?) {
+        None => branch(find_open(&gateway, &caller).await?),
+        known => known,
+    };
+    let first = || (project.source.origin == Origin::Empty).then(|| FIRST_BRANCH.to_owned());
+    let branch = known.or_else(first);
     Ok(Json(branch.map_or_else(|| json!({}), |branch| json!({"branch": branch}))))
 }
 

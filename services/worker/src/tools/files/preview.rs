@@ -1,0 +1,101 @@
+//! The change of files that a call would make, for the person whom the session asks for permission. A batch makes the changes of all
+//! its calls.
+
+use super::{
+    apply_patch,
+    diff::{compare, merged, proposed_change},
+    edit, multiedit, write,
+};
+use crate::tools::{batch, context::CallContext, spec::parse_arguments, tool::Tool};
+use convert_client::{reply::Diff, request::FileVersions};
+use serde_json::{Map, Value};
+
+/// A call that changes files without a shell.
+pub(crate) struct FileCall {
+    tool: Tool,
+    input: Value,
+}
+
+/// The calls that change files: the call itself, or those inside a batch.
+pub(crate) fn file_calls(tool: Tool, input: &Value) -> Vec<FileCall> {
+    match tool {
+        Tool::ApplyPatch | Tool::Edit | Tool::MultiEdit | Tool::Write => {
+            vec![FileCall { tool, input: input.clone() }]
+        }
+        Tool::Batch => {
+            let inner = batch::inner_calls(input).into_iter();
+            let inner = inner.filter_map(|call| Some((Tool::find(&call.tool)?, call.parameters)));
+            inner
+                .filter(|(tool, _)| *tool != Tool::Batch)
+                .flat_map(|(tool, input)| file_calls(tool, &input))
+                .collect()
+        }
+        Tool::Bash | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit | Tool::Question => vec![],
+        Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead | Tool::TodoWrite | Tool::WebFetch => vec![],
+    }
+}
+
+/// Describes the changes to the files as they are. For a call that would fail, the description tells what its arguments tell.
+pub(crate) async fn of_files(ctx: &CallContext, calls: &[FileCall]) -> Map<String, Value> {
+    let mut changes = vec![];
+    for call in calls {
+        match planned(ctx, call).await {
+            Some(change) => changes.push(change),
+            None => changes.extend(written(ctx, call).await),
+        }
+    }
+    merged(changes.into_iter())
+}
+
+/// Describes the changes as far as the arguments of the calls tell them.
+pub(crate) async fn of_arguments(ctx: &CallContext, calls: &[FileCall]) -> Map<String, Value> {
+    let mut changes = vec![];
+    for call in calls {
+        changes.extend(written(ctx, call).await);
+    }
+    merged(changes.into_iter())
+}
+
+/// The files of the changes, without the changes.
+pub(crate) fn names(calls: &[FileCall]) -> Map<String, Value> {
+    let versions = calls.iter().filter_map(versions).flatten();
+    merged(versions.map(|versions| proposed_change(&versions.path, Diff::default())))
+}
+
+/// The change that a call would make; `None` if it would fail.
+async fn planned(ctx: &CallContext, call: &FileCall) -> Option<Map<String, Value>> {
+    let input = call.input.clone();
+    let change = match call.tool {
+        Tool::ApplyPatch => apply_patch::preview(ctx, parse_arguments(input).ok()?).await,
+        Tool::Edit => edit::preview(ctx, parse_arguments(input).ok()?).await,
+        Tool::MultiEdit => multiedit::preview(ctx, parse_arguments(input).ok()?).await,
+        Tool::Write => write::preview(ctx, parse_arguments(input).ok()?).await,
+        Tool::Bash | Tool::Batch | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit => return None,
+        Tool::Question | Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead => return None,
+        Tool::TodoWrite | Tool::WebFetch => return None,
+    };
+    change.ok()
+}
+
+/// The changes that the arguments of a call tell.
+async fn written(ctx: &CallContext, call: &FileCall) -> Vec<Map<String, Value>> {
+    let mut changes = vec![];
+    for versions in versions(call).unwrap_or_default() {
+        let path = versions.path.clone();
+        changes.push(proposed_change(&path, compare(ctx, versions).await));
+    }
+    changes
+}
+
+fn versions(call: &FileCall) -> Option<Vec<FileVersions>> {
+    let input = call.input.clone();
+    match call.tool {
+        Tool::ApplyPatch => Some(apply_patch::written(&parse_arguments(input).ok()?)),
+        Tool::Edit => Some(edit::written(parse_arguments(input).ok()?)),
+        Tool::MultiEdit => Some(multiedit::written(parse_arguments(input).ok()?)),
+        Tool::Write => Some(write::written(parse_arguments(input).ok()?)),
+        Tool::Bash | Tool::Batch | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit => None,
+        Tool::Question | Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead => None,
+        Tool::TodoWrite | Tool::WebFetch => None,
+    }
+}
