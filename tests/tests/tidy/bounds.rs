@@ -13,6 +13,7 @@ How to change one: a setting by its variable or its flag, for one deployment; `f
 constant is the same in every deployment. To change one, edit it in the file that the heading names, and build and deploy every program.
 
 The column `code` has the stable code of the error that a caller gets beyond the bound. Where it shows –, the text says what happens instead.
+Settings beyond a bound are refused with `settings_invalid` if somebody stores them. In a repository, they give the session the error `config_invalid`.
 ";
 
 /// The beginning of the sentence that ends the documentation of a bound with an error: "Beyond it: `code_a` or `code_b`.".
@@ -84,7 +85,8 @@ fn flag(arguments: &str, field: &str) -> Option<String> {
 /// Cuts the sentence with the codes from the end of a documentation.
 fn part_codes(documentation: &str) -> (String, Vec<String>) {
     let parts = documentation.rsplit_once(SENTENCE).and_then(|(meaning, rest)| {
-        let codes: Vec<String> = rest.strip_suffix("`.")?.split("` or `").map(str::to_owned).collect();
+        let list = rest.strip_suffix("`.")?.replace("`, `", "` or `");
+        let codes: Vec<String> = list.split("` or `").map(str::to_owned).collect();
         let is_code = |code: &String| {
             !code.is_empty()
                 && code.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
@@ -222,17 +224,15 @@ fn a_flag_has_the_name_that_clap_gives_it() {
 #[test]
 fn codes_are_cut_from_the_end_of_a_documentation() {
     for (text, meaning, codes) in [
-        ("Bytes. Beyond it: `too_long`.", "Bytes.", &["too_long"][..]),
-        ("Bytes. Beyond it: `too_long` or `full`.", "Bytes.", &["too_long", "full"][..]),
-        ("Beyond it: `too_long`.", "", &["too_long"][..]),
-        ("Bytes. Beyond it the oldest is dropped.", "Bytes. Beyond it the oldest is dropped.", &[][..]),
-        ("Beyond it: `too_long`. Bytes.", "Beyond it: `too_long`. Bytes.", &[][..]),
-        ("Beyond it: `Too long`.", "Beyond it: `Too long`.", &[][..]),
+        ("Bytes. Beyond it: `too_long`.", "Bytes.", "too_long"),
+        ("Bytes. Beyond it: `too_long` or `full`.", "Bytes.", "too_long full"),
+        ("Bytes. Beyond it: `too_long`, `full` or `busy`.", "Bytes.", "too_long full busy"),
+        ("Beyond it: `too_long`.", "", "too_long"),
+        ("Bytes. Beyond it the oldest is dropped.", "Bytes. Beyond it the oldest is dropped.", ""),
+        ("Beyond it: `too_long`. Bytes.", "Beyond it: `too_long`. Bytes.", ""),
+        ("Beyond it: `Too long`.", "Beyond it: `Too long`.", ""),
     ] {
-        assert_eq!(
-            part_codes(text),
-            (meaning.to_owned(), codes.iter().map(ToString::to_string).collect()),
-            "{text}"
-        );
+        let (parted, found) = part_codes(text);
+        assert_eq!((parted.as_str(), found.join(" ").as_str()), (meaning, codes), "{text}");
     }
 }
