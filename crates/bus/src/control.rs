@@ -12,7 +12,7 @@ use domain::ids::{SessionId, TenantId};
 use futures::StreamExt as _;
 use std::time::Duration;
 
-/// Parallel Redis calls for one abort: the whole tree needs few round trips, and other callers do not wait behind it.
+/// Parallel Redis calls for one abort: the whole tree needs few round trips, and other callers do not wait behind it. The others wait.
 const HINTS_PARALLEL_MAX: usize = 16;
 
 /// The nudges for all sessions. A worker picks those of the sessions that it holds.

@@ -27,7 +27,8 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service as _;
 
-/// Default limit of simultaneous connections. Ten thousand idle ones are usual, and each costs some 24 KiB.
+/// Default limit of simultaneous connections. Ten thousand idle ones are usual, and each costs some 24 KiB. Further ones are refused: with
+/// 503 over HTTP, with UNAVAILABLE over gRPC.
 pub const CONNECTIONS_MAX: usize = 16_384;
 /// Time in which a new connection must show its protocol. A real client sends something at once.
 pub const OPENING: Duration = Duration::from_secs(10);
@@ -35,10 +36,10 @@ pub const OPENING: Duration = Duration::from_secs(10);
 /// It is above the 60 s after which load balancers close an idle connection: if the server closed first, a request
 /// could cross the close.
 pub const HEAD: Duration = Duration::from_secs(75);
-/// Maximum bytes of a request's head. Keys, directories and cursors take a few hundred.
+/// Maximum bytes of a request's head. Keys, directories and cursors take a few hundred. HTTP answers 431 to a longer one.
 pub const HEAD_BYTES_MAX: u32 = 32 * 1024;
 /// Maximum headers of an HTTP/1 request. For HTTP/2, which adds 32 bytes to each header, [`HEAD_BYTES_MAX`] is the
-/// bound.
+/// bound. HTTP answers 431 to more.
 pub const HEADERS_MAX: usize = 100;
 /// Simultaneous requests of one HTTP/2 connection. A client with more waits or opens another connection.
 pub const STREAMS_MAX: u32 = 200;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// Maximum redirects.
+/// Maximum redirects. With more, the page is not read.
 const REDIRECTS_MAX: usize = 5;
 /// Ports of the public web. Other services than web servers listen on other ports.
 const PORTS: [u16; 2] = [80, 443];

@@ -20,7 +20,7 @@ use std::{future::Future, time::Duration};
 use tonic::{Code, Response, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// Further attempts of one call of the command line while the gateway is down: about three seconds, enough for a restart
-/// behind a load balancer.
+/// behind a load balancer. Then the command fails.
 const CLI_CALL_RETRIES_MAX: u32 = 4;
 /// First pause of the command line between two attempts, doubled each time; milliseconds.
 const CLI_BACKOFF_BASE_MS: u64 = 200;

@@ -4,19 +4,20 @@
 use std::time::Duration;
 
 /// Processor time of one conversion; seconds. It is the measure of work, because a busy machine does not shorten it. Ordinary
-/// conversions need a few milliseconds, an ordinary page 0.3 s for each MiB in a debug build.
+/// conversions need a few milliseconds, an ordinary page 0.3 s for each MiB in a debug build. Beyond it: `conversion_too_slow`.
 pub const CPU_SECONDS_MAX: u64 = 1;
-/// Wall time of one conversion. It only ends what waits instead of working, on a machine that gives it no processor.
+/// Wall time of one conversion. It only ends what waits instead of working, on a machine that gives it no processor. Beyond it:
+/// `conversion_too_slow`.
 pub const WALL_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time that a conversion waits for its turn: one that waits longer has many others before it.
+/// Time that a conversion waits for its turn: one that waits longer has many others before it. Beyond it: `conversion_busy`.
 pub const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Address space of one conversion; bytes. The tree of a page takes about ninety times its size.
+/// Address space of one conversion; bytes. The tree of a page takes about ninety times its size. Beyond it: `conversion_too_large`.
 pub const MEMORY_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// Bytes of a request: a file and the arguments of a call that changes it.
+/// Bytes of a request: a file and the arguments of a call that changes it. Beyond it: `conversion_too_large`.
 pub const REQUEST_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bytes of a reply: a file with its diff.
+/// Bytes of a reply: a file with its diff. Beyond it: `conversion_too_large`.
 pub const REPLY_BYTES_MAX: usize = 12 * 1024 * 1024;
-/// Bytes of a diff for clients.
+/// Bytes of a diff for clients. A longer one is cut.
 pub const DIFF_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of one pattern of a shell command, which a person may read.
+/// Bytes of one pattern of a shell command, which a person may read. A longer one is cut.
 pub const PATTERN_BYTES_MAX: usize = 4 * 1024;

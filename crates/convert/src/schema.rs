@@ -5,9 +5,9 @@ use domain::text::head;
 use jsonschema::Validator;
 use serde_json::Value;
 
-/// Problems of one value that the model reads.
+/// Problems of one value that the model reads. The others are left out.
 const PROBLEMS_MAX: usize = 5;
-/// Bytes of one problem's text: it repeats the value that does not match.
+/// Bytes of one problem's text: it repeats the value that does not match. A longer one is cut.
 const PROBLEM_BYTES_MAX: usize = 300;
 
 /// Checks a schema, and its value if there is one.

@@ -12,9 +12,9 @@ use tree_sitter::{Node, Parser};
 
 /// Longest command that is parsed; a longer one is unclear: nobody reads it before it is allowed.
 const PARSED_BYTES_MAX: usize = 64 * 1024;
-/// Maximum nesting of commands in commands: `bash -c "xargs sh -c …"`.
+/// Maximum nesting of commands in commands: `bash -c "xargs sh -c …"`. A command with deeper ones is unclear.
 const DEPTH_MAX: usize = 5;
-/// Deepest nesting of the syntax tree.
+/// Deepest nesting of the syntax tree. A command with a deeper one is unclear.
 const TREE_DEPTH_MAX: usize = 200;
 
 /// Commands whose arguments are paths.

@@ -15,7 +15,7 @@ use seccompiler::{
 };
 use std::{collections::BTreeMap, fs};
 
-/// Descriptors that may be open: the three of every program, and a few for its start.
+/// Descriptors that may be open: the three of every program, and a few for its start. Opening another one fails.
 const DESCRIPTORS_MAX: u64 = 16;
 /// The kernel ends this process first when the machine runs out of memory.
 const OOM_SCORE: &str = "1000";

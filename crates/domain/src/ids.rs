@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// Characters of an id with its prefix. A longer text is no id.
 const ID_CHARS_MAX: usize = 64;
 /// Bytes of a hash in an id: as many characters as other ids have.
 const DIGEST_BYTES: usize = 13;

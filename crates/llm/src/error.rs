@@ -2,7 +2,7 @@
 
 use domain::limits::{MODEL_ERROR_BODY_BYTES_MAX, MODEL_ERROR_MESSAGE_BYTES_MAX};
 
-/// Bytes of an answer that an error quotes.
+/// Bytes of an answer that an error quotes. The rest is cut.
 pub(crate) const QUOTE_BYTES_MAX: usize = 200;
 
 /// A failed model call. The text is one sentence with the provider's own message. It never contains a key.

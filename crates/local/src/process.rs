@@ -18,7 +18,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Requests that wait for the spawning thread; each takes about a millisecond.
+/// Requests that wait for the spawning thread; each takes about a millisecond. Further ones wait for a place in the queue.
 const QUEUE_MAX: usize = 64;
 
 struct Request {

@@ -19,7 +19,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Longest wait for one server to shut down cleanly.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// Attempts with new ports: another process may take a port between its choice and its use.
+/// Attempts with new ports: another process may take a port between its choice and its use. Then the start fails.
 const TRIES_MAX: u32 = 3;
 
 /// Private servers in one data directory. They end with [`Stack::stop`], and also when this process dies.

@@ -20,7 +20,7 @@ const LAST_TOOL_RESULT: &str = "{{last_tool_result}}";
 /// Starts a line with the answer to a request for a title.
 const TITLE: &str = "@title ";
 
-/// Number of words in a title.
+/// Number of words in a title. Further ones are left out.
 const TITLE_WORDS_MAX: usize = 6;
 
 /// One answer, independent of the protocol.

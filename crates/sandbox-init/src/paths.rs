@@ -25,7 +25,9 @@ pub(super) const WORKSPACE: &str = "/workspace";
 const READABLE: [&str; 2] = ["/tmp", domain::session::OUTPUTS];
 /// The kernel gives up on a path that is renamed concurrently; the init then tries again.
 const RESOLVE_TRIES: u32 = 32;
+/// Similar names that the error about a missing file suggests. Further ones are left out.
 const SIMILAR_MAX: usize = 3;
+/// Entries of the directory that are compared for them. Further ones are not looked at.
 const SIMILAR_LOOKED_AT_MAX: usize = 2_000;
 
 /// What a caller wants to do below a root.

@@ -26,7 +26,7 @@ use std::{
     sync::mpsc,
 };
 
-/// File operations that wait inside one sandbox; four run at the same time.
+/// File operations that wait inside one sandbox; four run at the same time. Beyond it: `sandbox_busy`.
 const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 
 /// The arguments from the service.

@@ -9,7 +9,8 @@ use std::{
     fs,
 };
 
-/// Passes over a tree that forks while it is stopped; each leaves less to fork.
+/// Passes over a tree that forks while it is stopped; each leaves less to fork. After the last one some processes may escape, and the
+/// outcome says so.
 const PASSES_MAX: usize = 50;
 
 /// Process ids and those of their parents.

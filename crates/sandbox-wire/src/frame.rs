@@ -3,7 +3,7 @@
 use prost::Message;
 use std::io::{self, Read, Write};
 
-/// Largest frame: a 10 MiB file and its envelope. At least the largest message of the gRPC port.
+/// Largest frame: a 10 MiB file and its envelope. At least the largest message of the gRPC port. A larger one ends the connection.
 pub const FRAME_BYTES_MAX: usize = 12 * 1024 * 1024;
 
 /// Gives `message` as a frame.

@@ -5,7 +5,7 @@ use crate::node::{Content, KeyPath, Node, Origin};
 use domain::{limits::SETTINGS_PROBLEMS_MAX, text};
 use std::fmt;
 
-/// Bytes of a wrong value that a mistake shows.
+/// Bytes of a wrong value that a mistake shows. The rest is cut.
 const SETTINGS_SHOWN_BYTES_MAX: usize = 60;
 
 /// One mistake.

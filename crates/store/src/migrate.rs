@@ -4,7 +4,8 @@ use crate::error::Error;
 use postgres_protocol::password::scram_sha_256;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-/// Attempts to set the password of a role: at most this many databases of one cluster can migrate at the same time.
+/// Attempts to set the password of a role: at most this many databases of one cluster can migrate at the same time. Then the migration
+/// fails.
 const ROLE_TRIES_MAX: u32 = 100;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");

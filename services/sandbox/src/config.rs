@@ -5,7 +5,7 @@ use chassis::secret::Secret;
 use domain::limits;
 use std::{net::SocketAddr, path::PathBuf};
 
-/// The default number of sandboxes alive at once in one service; each may use its whole memory limit.
+/// The default number of sandboxes alive at once in one service; each may use its whole memory limit. Beyond it: `sandbox_unavailable`.
 const SANDBOXES_MAX: u32 = 256;
 /// The default wait of a slow helper for its turn; milliseconds. Most clones and diffs before it have ended by then, and a caller that
 /// still waits may try again.
@@ -90,27 +90,29 @@ pub struct Config {
     /// Clone also from servers whose address is not public (a git server inside your network).
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS")]
     pub git_private_networks: bool,
-    /// Memory of one sandbox, bytes; at least 64 MiB.
+    /// Memory of one sandbox, bytes; at least 64 MiB. A command that needs more is killed, and its result says so.
     #[arg(long, env = "FLOTILLA_SANDBOX_MEMORY_BYTES", default_value_t = 2 << 30, value_name = "BYTES")]
     pub memory_bytes: u64,
-    /// Processes and threads of one sandbox; at least 32.
+    /// Processes and threads of one sandbox; at least 32. A command that needs more fails, and its result says so. Beyond it:
+    /// `process_limit`.
     #[arg(long, env = "FLOTILLA_SANDBOX_PROCESSES", default_value_t = 512, value_name = "COUNT")]
     pub processes: u32,
-    /// CPU of one sandbox in hundredths of a core, where cgroups are available; at least 10.
+    /// CPU of one sandbox in hundredths of a core, where cgroups are available; at least 10. Processes that want more run slower.
     #[arg(long, env = "FLOTILLA_SANDBOX_CPU_PERCENT", default_value_t = 200, value_name = "PERCENT")]
     pub cpu_percent: u32,
-    /// Files of one workspace, bytes; also the limit of a single file. At least 16 MiB.
+    /// Files of one workspace, bytes; also the limit of a single file. At least 16 MiB. Beyond it: `limit_disk` or `disk_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_DISK_BYTES", default_value_t = 5 << 30, value_name = "BYTES")]
     pub disk_bytes: u64,
-    /// Files, directories and links of one workspace, a file with several names as often as it has names. At least 1000.
+    /// Files, directories and links of one workspace, a file with several names as often as it has names. At least 1000. Beyond it:
+    /// `limit_disk`.
     #[arg(long, env = "FLOTILLA_SANDBOX_INODES", default_value_t = 1_000_000, value_name = "COUNT")]
     pub inodes: u64,
     /// Space that stays free on the disk of the data directory, bytes; below it nothing new begins. At least 16 MiB.
-    /// The default is what running commands can write before they are noticed, several times over.
+    /// The default is what running commands can write before they are noticed, several times over. Beyond it: `disk_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_RESERVE_BYTES", default_value_t = 2 << 30, value_name = "BYTES")]
     pub reserve_bytes: u64,
     /// Size of /tmp and of the home directory in a sandbox, bytes each; they count as memory, so each gets a quarter of it
-    /// at most. At least 1 MiB.
+    /// at most. At least 1 MiB. Writing more fails in the program.
     #[arg(long, env = "FLOTILLA_SANDBOX_TMP_BYTES", default_value_t = 512 << 20, value_name = "BYTES")]
     pub tmp_bytes: u64,
     /// A sandbox without a running exec and without a call ends after this; its background processes end with it.
@@ -118,10 +120,11 @@ pub struct Config {
     #[arg(long, env = "FLOTILLA_SANDBOX_IDLE_MS", default_value_t = limits::SANDBOX_IDLE_MS, value_name = "MS")]
     pub idle_ms: u64,
     /// Sandboxes alive at once; each may use its whole memory. One tenant gets three quarters of them. Beyond it idle ones are ended
-    /// early, and calls wait.
+    /// early, and calls wait up to ten seconds. Beyond it: `sandbox_unavailable`.
     #[arg(long, env = "FLOTILLA_SANDBOX_LIVE_MAX", default_value_t = SANDBOXES_MAX, value_name = "COUNT")]
     pub live_max: u32,
-    /// Longest wait of a clone, diff, export or removal for its turn among eight, of which one tenant gets three; milliseconds. At least 100.
+    /// Longest wait of a clone, diff, export or removal for its turn among eight, of which one tenant gets three; milliseconds. At least
+    /// 100. Beyond it: `helpers_busy`.
     #[arg(long, env = "FLOTILLA_SANDBOX_HELPER_WAIT_MS", default_value_t = HELPER_WAIT_MS, value_name = "MS")]
     pub helper_wait_ms: u64,
     /// First user id of sandboxes when the service runs as root; default: the first free ones from 200000 on, and always
@@ -129,7 +132,8 @@ pub struct Config {
     /// must be mapped.
     #[arg(long, env = "FLOTILLA_SANDBOX_UID_BASE", value_name = "UID")]
     pub uid_base: Option<u32>,
-    /// User ids of sandboxes. Each workspace takes one, lowest first. One tenant gets three quarters of them.
+    /// User ids of sandboxes. Each workspace takes one, lowest first. One tenant gets three quarters of them. Beyond it:
+    /// `sandbox_unavailable`.
     #[arg(long, env = "FLOTILLA_SANDBOX_UIDS", default_value_t = 65_536, value_name = "COUNT")]
     pub uids: u32,
 }

@@ -50,7 +50,7 @@ const REQUESTS_WAITING_MAX: usize = 16;
 const EVENTS_WAITING_MAX: usize = 16;
 /// How long an init may take to exit by itself.
 const LEAVE: Duration = Duration::from_secs(2);
-/// The error text of a bubblewrap that cannot start; bytes.
+/// The error text of a bubblewrap that cannot start; bytes. The rest is not read.
 const ERROR_TEXT_BYTES_MAX: u64 = 4 * 1024;
 
 /// What an exec does.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Bytes of a token: fewer can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
-/// Tokens of one name: the one that is replaced, and its successor.
+/// Tokens of one name: the one that is replaced, and its successor. The service does not start with more.
 const TOKENS_OF_NAME_MAX: usize = 2;
 /// The name of the token without a name.
 const ANY: &str = "any";

@@ -14,7 +14,7 @@ pub struct Config {
     /// GEMINI_API_KEY.
     #[arg(long, env = "FLOTILLA_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Loops that run at the same time.
+    /// Loops that run at the same time. Further sessions wait for a slot.
     #[arg(long, env = "FLOTILLA_WORKER_SLOTS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub slots: u32,
     /// The worker's name in events and logs.

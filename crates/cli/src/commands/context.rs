@@ -23,7 +23,7 @@ use std::{
     path::Path,
 };
 
-/// Longest API key that is read from a terminal or a pipe, in bytes.
+/// Longest API key that is read from a terminal or a pipe, in bytes. The rest is not read.
 const KEY_BYTES_MAX: u64 = 4096;
 
 /// `flotilla context`.

@@ -18,7 +18,7 @@ use rpc::v1::{
 };
 use serde_json::{Value, json};
 
-/// Projects of a list without `--all`.
+/// Projects of a list without `--all`. The list says that there are more.
 const LIST_MAX: usize = 100;
 /// Characters of a commit's or a bundle's id.
 const ID_CHARS: usize = 12;

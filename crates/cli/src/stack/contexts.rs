@@ -17,7 +17,7 @@ const DIRECTORY: &str = "flotilla";
 const FILE: &str = "contexts.json";
 /// The lock of changes, beside the file.
 const LOCK: &str = "contexts.lock";
-/// Longest name of a context, in bytes.
+/// Longest name of a context, in bytes. The command refuses a longer one.
 const NAME_BYTES_MAX: usize = 100;
 /// The name of the first context of a stack on this machine; further ones get a number.
 const LOCAL: &str = "local";

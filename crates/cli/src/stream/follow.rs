@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result};
 use rpc::v1::{SubscribeRequest, SubscribeResponse};
 use tonic::{Code, Response, Status};
 
-/// Consecutive reconnects of the command line without a response: about two minutes, enough for a slow roll-out.
+/// Consecutive reconnects of the command line without a response: about two minutes, enough for a slow roll-out. Then the command fails,
+/// and the session continues.
 const CLI_RECONNECTS_MAX: u32 = 30;
 
 /// When to stop reading.

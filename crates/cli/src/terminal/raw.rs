@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{self, Write as _};
 
-/// Longest private mode sequence that is followed, in bytes; real ones are shorter.
+/// Longest private mode sequence that is followed, in bytes; real ones are shorter. A longer one is ignored.
 const SEQUENCE_BYTES_MAX: usize = 32;
 
 /// Rows and columns.

@@ -3,13 +3,13 @@
 
 use crate::money::Tokens;
 
-/// Longest answer that the worker asks for; tokens. OpenCode's number.
+/// Longest answer that the worker asks for; tokens. OpenCode's number. The provider cuts a longer one.
 const OUTPUT_TOKENS_MAX: u64 = 32_000;
 /// Room left below the longest prompt of a model, at most; tokens. OpenCode's number.
 const COMPACTION_RESERVED_TOKENS: u64 = 20_000;
 /// Least tokens of the newest messages that stay unchanged after a summary. OpenCode's number.
 const TAIL_TOKENS_MIN: u64 = 2_000;
-/// Most tokens of the newest messages that stay unchanged after a summary. OpenCode's number.
+/// Most tokens of the newest messages that stay unchanged after a summary. OpenCode's number. The summary replaces older messages.
 const TAIL_TOKENS_MAX: u64 = 15_000;
 /// Newest tool output that always stays; tokens. OpenCode's number.
 const PRUNE_PROTECT_TOKENS: u64 = 40_000;

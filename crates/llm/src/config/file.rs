@@ -13,7 +13,8 @@ use crate::{
 use domain::money::{Price, Rates};
 use toml::{Table, Value};
 
-/// Highest accepted price, in dollars per million tokens. A higher one is almost certainly a mistake in the unit.
+/// Highest accepted price, in dollars per million tokens. A higher one is almost certainly a mistake in the unit. A worker whose file has
+/// one does not start.
 const PRICE_USD_PER_MTOK_MAX: f64 = 100_000.0;
 
 /// Reads the `[[provider]]` tables, `model` and `small_model` of a `flotilla.toml`. Other parsers read the other

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Longest id that OpenAI accepts; bytes.
+/// Longest id that OpenAI accepts; bytes. A longer one is cut, and gets a hash at its end.
 const BYTES_MAX: usize = 64;
 /// The characters of Mistral's ids.
 const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

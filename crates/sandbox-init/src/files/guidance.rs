@@ -18,23 +18,23 @@ use std::{
 };
 use wire::v1;
 
-/// Bytes of one file of instructions: some 16,000 tokens, read by the model at every step.
+/// Bytes of one file of instructions: some 16,000 tokens, read by the model at every step. A longer one is omitted.
 const GUIDANCE_FILE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of all instructions of one call: a quarter of a usual context.
+/// Bytes of all instructions of one call: a quarter of a usual context. Further files are omitted.
 const GUIDANCE_BYTES_MAX: usize = 128 * 1024;
-/// Files of instructions of one call.
+/// Files of instructions of one call. Further ones are omitted.
 const GUIDANCE_FILES_MAX: usize = 64;
-/// Omitted files that are named.
+/// Omitted files that are named. The others are only counted.
 const GUIDANCE_LEFT_OUT_MAX: usize = 50;
-/// Bytes of one sentence about an omitted file.
+/// Bytes of one sentence about an omitted file. A longer one is cut.
 const GUIDANCE_SENTENCE_BYTES_MAX: usize = 512;
-/// Skills of one repository; the model reads all their descriptions at every step.
+/// Skills of one repository; the model reads all their descriptions at every step. Further ones are omitted.
 const SKILLS_MAX: usize = 100;
-/// Files and directories that are looked at in one directory of skills.
+/// Files and directories that are looked at in one directory of skills. Further ones are omitted.
 const SKILLS_WALK_MAX: usize = 10_000;
-/// Bytes at the beginning of a skill in which its front matter must end.
+/// Bytes at the beginning of a skill in which its front matter must end. A skill with a longer one is omitted.
 const SKILL_HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of a skill's description.
+/// Bytes of a skill's description. A skill with a longer one is omitted.
 const SKILL_DESCRIPTION_BYTES_MAX: usize = 1_024;
 
 /// The first of these that exists in a directory counts.
@@ -42,7 +42,7 @@ const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
 /// The directories of skills. Of two skills with one name, the first counts.
 const SKILLS: [&str; 4] = [".opencode/skills", ".opencode/skill", ".agents/skills", ".claude/skills"];
 const SKILL: &str = "SKILL.md";
-/// Levels below a directory of skills.
+/// Levels below a directory of skills. Deeper skills are not found.
 const SKILL_DEPTH_MAX: usize = 8;
 
 /// Reads the guidance. Each omitted file gets a sentence.

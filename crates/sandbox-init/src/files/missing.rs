@@ -4,13 +4,13 @@
 use crate::paths::{Access, Kind, Roots};
 use std::{io::Read as _, path::Path};
 
-/// Bytes of `.gitmodules` and `.gitattributes` that are read.
+/// Bytes of `.gitmodules` and `.gitattributes` that are read. The rest is not read.
 const READ_BYTES_MAX: u64 = 64 * 1024;
 /// Submodules whose directories this module looks up. A sentence names only a few of them.
 const SUBMODULES_MAX: usize = 1_000;
-/// Submodules and patterns that one sentence names.
+/// Submodules and patterns that one sentence names. The others are only counted.
 const NAMED_MAX: usize = 10;
-/// Bytes of one name in a sentence.
+/// Bytes of one name in a sentence. The rest is cut.
 const NAME_BYTES_MAX: usize = 200;
 
 /// Returns a sentence for each kind of missing content.

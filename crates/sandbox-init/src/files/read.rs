@@ -19,7 +19,7 @@ const FILE_READ_BYTES: usize = 1024 * 1024;
 const LINES: u32 = 2_000;
 /// The default number of bytes of all lines of one read.
 const LINES_BYTES: u32 = 50 * 1024;
-/// Bytes that a read may skip to reach its first line: about a second of reading.
+/// Bytes that a read may skip to reach its first line: about a second of reading. Beyond it: `file_too_large`.
 const LINES_SKIP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Bytes at the start of a file that decide whether it is text.

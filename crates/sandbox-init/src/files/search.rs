@@ -30,7 +30,7 @@ use wire::v1;
 const LIST_ENTRIES: u32 = 1_000;
 /// The default number of matches of a glob or a search.
 const SEARCH_ENTRIES: u32 = 100;
-/// Entries of a listing, glob or search at most.
+/// Entries of a listing, glob or search at most. The result says that there are more.
 const SEARCH_ENTRIES_MAX: u32 = 10_000;
 /// Longest walk or search, in milliseconds; the response then says that it is truncated.
 const WALK_MS: u64 = 15_000;
@@ -41,7 +41,7 @@ const GREP_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_SPANS_MAX: usize = 100;
 /// A longer line ends the search of its file: such a file is data, not text.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Compiled size of a pattern; bytes. The engine's time is linear in the text, whatever the pattern.
+/// Compiled size of a pattern; bytes. The engine's time is linear in the text, whatever the pattern. Beyond it: `pattern_invalid`.
 const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
 
 /// Lists a directory tree, by path.

@@ -11,7 +11,7 @@ use domain::{
     policy::permission::{Rule, Rules, Verdict},
 };
 
-/// Permission rules in one list of settings: each tool call checks all of them.
+/// Permission rules in one list of settings: each tool call checks all of them. Beyond it: `settings_invalid` or `config_invalid`.
 const SETTINGS_RULES_MAX: usize = 500;
 
 /// OpenCode's permission to change files.

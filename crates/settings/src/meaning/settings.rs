@@ -12,11 +12,11 @@ use domain::{
     policy::agent::Mode,
 };
 
-/// Commands of one project.
+/// Commands of one project. Beyond it: `settings_invalid` or `config_invalid`.
 const SETTINGS_COMMANDS_MAX: usize = 200;
-/// Largest number of bytes of a tool's output that settings may send to the model.
+/// Largest number of bytes of a tool's output that settings may send to the model. Beyond it: `settings_invalid` or `config_invalid`.
 const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
-/// Largest number of lines of a tool's output that settings may send to the model.
+/// Largest number of lines of a tool's output that settings may send to the model. Beyond it: `settings_invalid` or `config_invalid`.
 const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
 
 /// Keys that have an effect in Flotilla.

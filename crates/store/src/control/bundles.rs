@@ -10,7 +10,7 @@ use sqlx::Row as _;
 /// Time for which an unfinished upload is kept; milliseconds. Even the largest upload takes minutes.
 const UPLOAD_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Time for which a bundle is kept after somebody needed it; milliseconds. A client that uploads the same repository again within this time
-/// sends no bytes.
+/// sends no bytes. Beyond it: `bundle_not_found`.
 const BUNDLE_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 
 /// What one pass over old bundles did.

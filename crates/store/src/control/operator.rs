@@ -14,9 +14,9 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::time::OffsetDateTime
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// Upper bound for the number of worker versions that run at the same time.
+/// Upper bound for the number of worker versions that run at the same time. Further ones are not listed.
 const VERSIONS_MAX: i64 = 100;
-/// Tenants that an answer about an ambiguous session lists.
+/// Tenants that an answer about an ambiguous session lists. Further ones are not listed.
 const OWNERS_MAX: i64 = 10;
 
 /// The sessions of one tenant and class, counted by phase.

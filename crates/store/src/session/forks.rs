@@ -19,7 +19,7 @@ use domain::{
     ids::{EventId, SessionId, TenantId, Timestamp},
 };
 
-/// Bytes of the messages of a fork: one transaction copies them.
+/// Bytes of the messages of a fork: one transaction copies them. Beyond it: `history_too_large`.
 const FORK_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Messages that are copied at once.
 const MESSAGES_AT_ONCE: i64 = 200;

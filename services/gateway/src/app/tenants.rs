@@ -23,9 +23,9 @@ use store::{
     tenant::{keys::Key, tenants::Tenant},
 };
 
-/// Largest weight of a tenant; the least is 1.
+/// Largest weight of a tenant; the least is 1. Beyond it: `limit_too_high`.
 const TENANT_WEIGHT_MAX: u32 = 1_000;
-/// Most days for which a tenant keeps sessions, unless it keeps them for ever: a hundred years.
+/// Most days for which a tenant keeps sessions, unless it keeps them for ever: a hundred years. Beyond it: `limit_too_high`.
 const KEEP_DAYS_MAX: u32 = 36_500;
 
 /// The operator's change of a tenant. 0 leaves a limit unchanged.

@@ -24,7 +24,7 @@ const PREFIX_PAUSE: Duration = Duration::from_secs(6);
 /// Remembered addresses and prefixes, some 100 bytes each. Beyond that, entries without a wait are dropped first, and then all:
 /// this limit does not stop an attacker with that many addresses.
 const FAILED_MAX: usize = 20_000;
-/// Right keys in one generation, by their SHA-256. Two generations are kept.
+/// Right keys in one generation, by their SHA-256. Two generations are kept. The oldest generation is forgotten.
 const KNOWN_MAX: usize = 10_000;
 
 /// One attempt to authenticate.

@@ -15,7 +15,7 @@ pub(crate) type KeySha256 = [u8; 32];
 
 /// Time between two checks of all keys with streams.
 const CHECK: Duration = Duration::from_secs(1);
-/// Keys of one query.
+/// Keys of one query. More keys take several queries.
 const KEYS_MAX: usize = 1_000;
 
 /// The keys that have streams.

@@ -18,9 +18,10 @@ use std::{
 use store::people::settings::StoredSettings;
 use tokio_util::sync::CancellationToken;
 
-/// Heavy requests (diffs, exports, forks, reverts, searches) at once: each may take seconds of a sandbox machine or of Postgres.
+/// Heavy requests (diffs, exports, forks, reverts, searches) at once: each may take seconds of a sandbox machine or of Postgres. Further
+/// ones wait up to ten seconds. Beyond it: `requests_too_many`.
 const HEAVY_REQUESTS_MAX: u32 = 32;
-/// Those of one tenant.
+/// Those of one tenant. Beyond it: `requests_too_many`.
 const HEAVY_REQUESTS_TENANT_MAX: usize = 8;
 /// Longest wait of such a request for its turn.
 const HEAVY_REQUEST_WAIT: Duration = Duration::from_secs(10);

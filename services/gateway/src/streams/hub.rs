@@ -35,7 +35,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) const POLL_WITHOUT_NATS: Duration = Duration::from_millis(300);
 /// Poll interval for the heads otherwise: finds a last message that NATS lost.
 const POLL_WITH_NATS: Duration = Duration::from_secs(5);
-/// Sessions whose heads one query reads.
+/// Sessions whose heads one query reads. More sessions take several queries.
 const HEADS_MAX: usize = 1_000;
 /// Pending events of one slow follower. With more, it catches up from Postgres. Each line reserves room for their number from its
 /// start, and there are thousands of lines.

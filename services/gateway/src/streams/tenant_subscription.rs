@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Sessions that a resumed stream catches up on. Beyond that, it is cheaper for the client to read them again.
+/// Sessions that a resumed stream catches up on. Beyond that, it is cheaper for the client to read them again. Beyond it: `cursor_too_old`.
 const RESUMED_SESSIONS_MAX: usize = 10_000;
 
 /// A request to subscribe.

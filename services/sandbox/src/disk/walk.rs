@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Directories within each other that are measured; each is open meanwhile. No path that a program can name in one call
-/// has many more, and real trees have some twenty.
+/// has many more, and real trees have some twenty. Deeper ones are not measured; the service may then take the workspace for full.
 pub(super) const DEPTH_MAX: usize = 256;
 /// How a directory is opened.
 pub(super) const DIRECTORY: OFlags =

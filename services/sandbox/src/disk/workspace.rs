@@ -15,9 +15,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Programs that make a full workspace smaller, or a directory open to those that do. A command that begins with one of them may run in it.
 const CLEANERS: [&str; 8] = ["chmod", "du", "find", "ls", "rm", "rmdir", "truncate", "unlink"];
-/// Walks at once in one service. Each keeps as many directories open as the tree is deep.
+/// Walks at once in one service. Each keeps as many directories open as the tree is deep. A call that needs one waits up to 30 seconds.
+/// Beyond it: `sandbox_busy`.
 const WALKS_MAX: u32 = 4;
-/// Those of one tenant.
+/// Those of one tenant. Beyond it: `sandbox_busy`.
 const WALKS_TENANT_MAX: usize = 2;
 /// Longest wait for a walk. The longest walk takes some ten seconds.
 const WALK_WAIT: Duration = Duration::from_secs(30);

@@ -18,9 +18,10 @@ use std::{
 };
 use tokio::sync::{Mutex, watch};
 
-/// Finished execs and other tool calls of one session whose output is kept on disk; older ones are forgotten.
+/// Finished execs and other tool calls of one session whose output is kept on disk; older ones are forgotten. Beyond it: `exec_unknown`.
 const EXECS_KEPT_MAX: usize = 500;
-/// Bytes of all outputs of one session that are kept on disk; the oldest ones are forgotten. A hundred of the longest.
+/// Bytes of all outputs of one session that are kept on disk; the oldest ones are forgotten. A hundred of the longest. Beyond it:
+/// `exec_unknown`.
 const OUTPUTS_KEPT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Prefix of the ids of outputs that do not belong to an exec, so that their directories have other names.

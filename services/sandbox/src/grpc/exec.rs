@@ -11,7 +11,7 @@ use domain::limits;
 use rpc::v1;
 use std::{collections::HashMap, sync::Arc};
 
-/// Bytes of the environment of one exec: with the command below Linux' limit for all arguments.
+/// Bytes of the environment of one exec: with the command below Linux' limit for all arguments. Beyond it: `argument_invalid`.
 const EXEC_ENV_BYTES_MAX: usize = 64 * 1024;
 
 const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -14,7 +14,7 @@ use rpc::v1;
 use std::{io, sync::Arc};
 use tokio::sync::oneshot;
 
-/// Sessions of one page: some 100 KB.
+/// Sessions of one page: some 100 KB. The next page has the others.
 const PAGE_MAX: usize = 1_000;
 
 /// Lists the sessions after a cursor.

@@ -5,7 +5,7 @@ use rpc::v1;
 use std::{pin::Pin, sync::Arc};
 use tonic::Status;
 
-/// Messages of a stream that wait for a slow reader.
+/// Messages of a stream that wait for a slow reader. Then the sender waits.
 pub(super) const STREAM_WAITING_MAX: usize = 8;
 
 /// The service.

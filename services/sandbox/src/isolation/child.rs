@@ -25,7 +25,9 @@ pub(super) const STAGE: &str = "/tmp";
 const STAGE_C: &CStr = c"/tmp";
 /// The first number for descriptors that pass into bubblewrap, above those that the start itself opens and closes.
 const DESCRIPTOR_FIRST: i32 = 50;
+/// Files that one process of a sandbox may have open. Opening another one fails in the process.
 const OPEN_FILES_MAX: u64 = 4_096;
+/// Bytes of memory that one process of a sandbox may lock. Locking more fails in the process.
 const LOCKED_MEMORY_BYTES_MAX: u64 = 64 * 1024;
 
 /// A copy of a mount for the stage. The mount's own path may lead through directories that only root may enter.

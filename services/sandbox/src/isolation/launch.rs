@@ -25,7 +25,7 @@ use std::{
 };
 use tokio::{process::Command, sync::mpsc};
 
-/// Sandboxes that wait for the thread to start them; each start takes a few milliseconds.
+/// Sandboxes that wait for the thread to start them; each start takes a few milliseconds. Further ones wait for a place in the queue.
 const STARTS_WAITING_MAX: usize = 64;
 /// Functions that bound a helper.
 const BOUNDS: &str = include_str!("bounds.sh");

@@ -18,6 +18,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 /// The script prints `name=value` lines, and `canary`, so a sandbox that never ran cannot pass.
 const SCRIPT: &str = include_str!("selftest.sh");
 const TIME_LIMIT: Duration = Duration::from_secs(30);
+/// Bytes of the script's output. It prints far less; the rest would be dropped.
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
 /// What the script leaves behind: the workspace, two files in it, a closed directory and a file without a name.
 const INODES_LEFT: u64 = 5;

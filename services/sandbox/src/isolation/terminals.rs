@@ -9,7 +9,7 @@ use rustix::{
 use std::io;
 
 /// Terminals of one sandbox: those of people, and those that its commands open (`script`, `tmux`, tests of interactive
-/// programs). The kernel's limit for all sandboxes is 3,072.
+/// programs). The kernel's limit for all sandboxes is 3,072. Opening another one fails in the program.
 const MAX: usize = 4 * crate::terminal::limits::TERMINALS_MAX;
 
 /// Bounds the terminals of a sandbox, which must not run commands yet. `bwrap` is the process that was started for it.

@@ -15,7 +15,7 @@ use std::{
 
 /// The first user id of the first service of a machine.
 const FIRST: u32 = 200_000;
-/// Ranges that a service tries before it gives up.
+/// Ranges that a service tries before it gives up. Then it does not start.
 const RANGES_MAX: u32 = 1_024;
 /// The file whose bytes stand for the user ids of the machine: the lock on a byte is the right to an id. The kernel
 /// releases it when the service ends, however it ends.

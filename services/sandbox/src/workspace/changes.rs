@@ -13,7 +13,7 @@ use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
-/// Bytes of a bundle that a workspace exports.
+/// Bytes of a bundle that a workspace exports. Beyond it: `bundle_too_large`.
 const WORKSPACE_EXPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("diff.sh"));
@@ -22,9 +22,9 @@ const EXPORT_SCRIPT: &str =
 const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
 /// Larger files are not in a diff; bytes. To read one of this size takes git a second, and nobody reads its diff.
 const DIFF_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Such files that a diff names.
+/// Such files that a diff names. The others are only counted.
 const DIFF_LEFT_OUT_NAMED_MAX: usize = 20;
-/// Longest first line of an output: a commit or lengths.
+/// Longest first line of an output: a commit or lengths. Our own scripts never print a longer one.
 const LINE_BYTES_MAX: usize = 128;
 
 /// The stream of an export.

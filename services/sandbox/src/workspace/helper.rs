@@ -22,15 +22,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU.
+/// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU. Further ones wait for their turn.
+/// Beyond it: `helpers_busy`.
 const SANDBOX_HELPERS_MAX: u32 = 8;
-/// Quick helpers (snapshots and the like) at once: a turn waits for them, and each takes some 50 ms.
+/// Quick helpers (snapshots and the like) at once: a turn waits for them, and each takes some 50 ms. Beyond it: `helpers_busy`.
 const SANDBOX_QUICK_HELPERS_MAX: u32 = 8;
-/// Helpers of each kind of one tenant: two tenants together leave room for a third.
+/// Helpers of each kind of one tenant: two tenants together leave room for a third. Beyond it: `helpers_busy`.
 const SANDBOX_HELPERS_TENANT_MAX: usize = 3;
 /// Longest wait of a quick helper for its turn. A helper that takes longer than some seconds is stuck or hostile; the caller may try again.
 const QUICK_WAIT: Duration = Duration::from_secs(30);
-/// Bytes of a helper's error output that are kept, to find the cause of a failure.
+/// Bytes of a helper's error output that are kept, to find the cause of a failure. The rest is dropped.
 const HELPER_ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs helpers, a few at a time, and fewer of one tenant.

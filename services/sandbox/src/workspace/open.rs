@@ -26,6 +26,7 @@ const WORKSPACE_OPEN_MS: u64 = 600_000;
 
 const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("bound.sh"), include_str!("open.sh"));
 const BUILD: &str = "build";
+/// Bytes of the script's answer. The script is killed when it prints more.
 const ANSWER_BYTES_MAX: usize = 1024;
 const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
 const DIRECTORY_INSIDE: &str = "/run/sbx/source";

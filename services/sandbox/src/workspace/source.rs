@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a git URL: browsers' and servers' usual limit.
+/// Bytes of a git URL: browsers' and servers' usual limit. Beyond it: `url_not_allowed`.
 const GIT_URL_BYTES_MAX: usize = 2_048;
 
 const HTTPS_PORT: u16 = 443;

@@ -12,7 +12,7 @@ use crate::{
 use domain::{limits, text};
 use rpc::v1;
 
-/// A title is one line in a list.
+/// A title is one line in a list. A longer one is cut.
 const TITLE_BYTES_MAX: usize = 200;
 
 /// Cuts an answer that is too long at the end of a line, stores the whole answer and tells the model where it is. Removes

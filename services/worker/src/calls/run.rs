@@ -32,7 +32,7 @@ use tokio::{
 };
 use tracing::Instrument as _;
 
-/// Reports that can wait for the loop: a few for each running call.
+/// Reports that can wait for the loop: a few for each running call. Then the calls wait.
 const REPORTS_MAX: usize = 4 * limits::TOOLS_PARALLEL_MAX;
 /// How long an abort waits for the sandbox to confirm that the commands were ended, and to give their output.
 const KILL_WAIT: Duration = Duration::from_millis(700);

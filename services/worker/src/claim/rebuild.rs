@@ -15,12 +15,12 @@ use store::{
 };
 
 /// Reads of `SWEEP_MAX` sessions to refill an emptied Redis. A million sessions are beyond any backlog. Workers cannot claim
-/// meanwhile, so the refill must end even if sessions arrive faster than it reads them.
+/// meanwhile, so the refill must end even if sessions arrive faster than it reads them. The sweeps queue the others.
 const REBUILD_LOOKS_MAX: u32 = 1_000;
 /// Time after a start of Postgres in which workers do not count as dead, because all of them look dead at first;
 /// milliseconds.
 const POSTGRES_GRACE_MS: u64 = 10_000;
-/// Sessions that one sweep sends to Redis at the same time: sent one by one, they would mostly wait for the network.
+/// Sessions that one sweep sends to Redis at the same time: sent one by one, they would mostly wait for the network. The others wait.
 const SWEEP_ENQUEUES_PARALLEL_MAX: usize = 50;
 
 /// The number of renewals that a worker needs before it takes the sessions of another worker.

@@ -17,7 +17,7 @@ use domain::{
 use llm::request::{Message as Lowered, Request, ToolChoice, UserPart};
 use store::log::messages::MessageWithParts;
 
-/// Characters of one tool's output that go into a request for a summary.
+/// Characters of one tool's output that go into a request for a summary. The rest is cut.
 const SUMMARY_TOOL_CHARS_MAX: usize = 2_000;
 
 /// Tells the model how to write a summary.

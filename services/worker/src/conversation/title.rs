@@ -11,9 +11,9 @@ use llm::{
 };
 use store::log::messages::MessageWithParts;
 
-/// Bytes of the prompt that the title is made from: the beginning of a prompt says what it is about.
+/// Bytes of the prompt that the title is made from: the beginning of a prompt says what it is about. The rest is cut.
 const TITLE_PROMPT_BYTES_MAX: usize = 8 * 1024;
-/// Tokens of the answer: one line, and room for a model that always reasons first.
+/// Tokens of the answer: one line, and room for a model that always reasons first. The provider cuts a longer one.
 const TITLE_TOKENS_MAX: u64 = 4_096;
 
 /// Tells the model how to write a title.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 const STORE_ANSWER_MS: u64 = 20_000;
 /// Pauses between attempts: the first, and the longest.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause between two attempts; the pauses double up to it.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Waits for a response from Postgres for a bounded time. A connection to a vanished server stays silent forever, while the

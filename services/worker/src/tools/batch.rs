@@ -26,7 +26,7 @@ pub(crate) struct InnerCall {
     pub(crate) parameters: Value,
 }
 
-/// Maximum calls in one batch.
+/// Maximum calls in one batch. A batch with more is refused, and the model reads why.
 const CALLS_MAX: usize = 10;
 
 pub(crate) fn spec() -> tool::Spec {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 /// Its name in calls, the same as OpenCode's.
 pub(crate) const NAME: &str = "invalid";
-/// Bytes of the unknown name that the answer quotes.
+/// Bytes of the unknown name that the answer quotes. The rest is cut.
 const NAME_BYTES_MAX: usize = 80;
 
 /// The stored arguments of a call of `name` that was refused with `error`.

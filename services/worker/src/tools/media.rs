@@ -15,7 +15,7 @@ use rpc::v1;
 use serde_json::Map;
 
 /// Bytes of the pictures and documents that the tools of one step return, in their encoded form. Together with its texts
-/// the step still fits into one gRPC message.
+/// the step still fits into one gRPC message. A text takes the place of each further one.
 const STEP_MEDIA_WRITTEN_BYTES_MAX: usize = 6 * 1024 * 1024;
 
 /// Reads a binary file.

@@ -11,7 +11,7 @@ use rpc::v1;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-/// Files of a skill that the model sees by name.
+/// Files of a skill that the model sees by name. The answer says that there are more.
 const SKILL_FILES_MAX: u32 = 50;
 
 /// The arguments of a call.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Longest page of the web that is read; bytes.
+/// Longest page of the web that is read; bytes. A longer one is not read, and the model reads why.
 const WEB_PAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 
 /// The arguments of a call.

@@ -32,7 +32,7 @@ use store::{
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Generations of subtasks below a root session, unless settings allow fewer: a deeper tree costs more in
-/// coordination than it gains.
+/// coordination than it gains. A deeper subtask is refused, and the model reads why.
 const SUBTASK_DEPTH_MAX: u64 = 5;
 
 /// The constants of a session's life.

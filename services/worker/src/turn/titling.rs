@@ -33,7 +33,8 @@ use store::{
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Attempts at the call: a short overload justifies a second one, and a title justifies no more.
+/// Attempts at the call: a short overload justifies a second one, and a title justifies no more. After the last one the session keeps the
+/// title that it has.
 const TITLE_ATTEMPTS_MAX: u32 = 2;
 /// Pause between two attempts if the provider names none; milliseconds.
 const TITLE_RETRY_MS: u64 = 1_000;

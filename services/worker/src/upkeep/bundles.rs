@@ -3,9 +3,9 @@
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
 use store::error::Error;
 
-/// Bundles of one transaction: each may have 256 MiB, and the statement must end in time.
+/// Bundles of one transaction: each may have 256 MiB, and the statement must end in time. The next transaction takes further ones.
 const BATCH_MAX: i64 = 4;
-/// Transactions of one round.
+/// Transactions of one round. The next round continues.
 const BATCHES_MAX: usize = 32;
 
 /// Removes uploads that never ended, and bundles that nothing starts from.

@@ -7,7 +7,7 @@ use store::{control::candidate::SessionRef, error::Error};
 const CHORE: &str = "compaction";
 /// Time between two rounds of the fleet; milliseconds. Finding the sessions reads all control rows.
 const PERIOD_MS: u64 = 10 * 60 * 1_000;
-/// Sessions of one round.
+/// Sessions of one round. The next round takes further ones.
 const SESSIONS_MAX: i64 = 500;
 /// Transactions for one session in one round; the next round continues.
 const STRETCHES_MAX: usize = 100;

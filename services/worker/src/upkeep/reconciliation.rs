@@ -13,9 +13,10 @@ const CHORE: &str = "reconciliation";
 /// Files that were used within this time are left alone: their session may be about to be stored, or their deletion may be under way.
 const IDLE_MIN: Duration = Duration::from_secs(60 * 60);
 /// Orders of one reconciliation. Thousands of files without a session mean that Postgres was restored from an old copy, or that the sandbox
-/// belongs to another stack: an operator must have time to notice.
+/// belongs to another stack: an operator must have time to notice. The next one orders further ones.
 const ORDERS_MAX: u64 = 100;
-/// Sessions with files that are kept in memory, some 100 bytes each: a machine has at most 65,536 workspaces.
+/// Sessions with files that are kept in memory, some 100 bytes each: a machine has at most 65,536 workspaces. Further ones are not
+/// compared.
 const OPENED_MAX: usize = 200_000;
 /// Longest wait for one page of the sandbox.
 const PAGE_WAIT: Duration = Duration::from_secs(60);

@@ -12,9 +12,9 @@ use std::time::Duration;
 use store::{control::removals::Removal, error::Error};
 use tonic::Status;
 
-/// Removals of one round.
+/// Removals of one round. The next round takes further ones.
 const BATCH_MAX: i64 = 16;
-/// Removals at the same time: each may start a helper on the sandbox machine.
+/// Removals at the same time: each may start a helper on the sandbox machine. The others wait.
 const PARALLEL_MAX: usize = 4;
 /// Longest wait for one removal: the sandbox's own bound, and time to answer.
 const REMOVAL_WAIT: Duration = Duration::from_millis(domain::limits::WORKSPACE_HELPER_MS + 10_000);

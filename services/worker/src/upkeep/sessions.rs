@@ -4,7 +4,7 @@
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
 use store::error::Error;
 
-/// Sessions of one round, each with its subtasks in a transaction of its own.
+/// Sessions of one round, each with its subtasks in a transaction of its own. The next round takes further ones.
 const SESSIONS_MAX: i64 = 200;
 
 /// Deletes some of them. Two workers may do so at once.

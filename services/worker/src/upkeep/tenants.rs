@@ -5,14 +5,14 @@ use crate::process::{deps::Deps, store_timeout::with_store_timeout};
 use domain::ids::TenantId;
 use store::error::Error;
 
-/// Deleted tenants of one round.
+/// Deleted tenants of one round. The next round takes further ones.
 const TENANTS_MAX: i64 = 4;
-/// Sessions of a tenant in one round, each with its subtasks in a transaction of its own.
+/// Sessions of a tenant in one round, each with its subtasks in a transaction of its own. The next round takes further ones.
 const SESSIONS_MAX: i64 = 200;
-/// Batches of a tenant's other rows in one round.
+/// Batches of a tenant's other rows in one round. The next round continues.
 const BATCHES_MAX: usize = 16;
 
-/// Empty projects of one round, each deleted in a transaction of its own.
+/// Empty projects of one round, each deleted in a transaction of its own. The next round takes further ones.
 const EMPTY_PROJECTS_MAX: i64 = 200;
 
 /// The name of the ledger's chore in Postgres.
@@ -21,7 +21,7 @@ const LEDGER_CHORE: &str = "ledger";
 const LEDGER_PERIOD_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Entries of one transaction.
 const LEDGER_BATCH: i64 = 10_000;
-/// Transactions of one day.
+/// Transactions of one day. The next day continues.
 const LEDGER_BATCHES_MAX: usize = 100;
 
 /// Removes projects, keys and costs that nobody needs.

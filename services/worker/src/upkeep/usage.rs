@@ -5,7 +5,7 @@ use store::{control::candidate::SessionRef, error::Error};
 
 /// The chore's name in Postgres.
 const CHORE: &str = "usage";
-/// Sessions of one round of the fleet.
+/// Sessions of one round of the fleet. The next round takes further ones.
 const SESSIONS_MAX: i64 = 2_000;
 /// Transactions for one session in one round; the next round continues.
 const STRETCHES_MAX: usize = 20;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 /// Characters of a request's text.
 const ASKED_CHARS: usize = 90;
-/// Lines of a change in a list of requests.
+/// Lines of a change in a list of requests. The rest is left out, and the list says so.
 const DIFF_LINES_MAX: usize = 40;
 
 /// `flotilla answer`.

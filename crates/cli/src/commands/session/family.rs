@@ -15,7 +15,7 @@ use domain::limits;
 use rpc::v1::{DeleteSessionRequest, Session};
 use serde_json::json;
 
-/// Sessions of one tree; a root session has at most as many subtasks over its whole life.
+/// Sessions of one tree; a root session has at most as many subtasks over its whole life. Further ones are not shown.
 const SESSIONS_MAX: usize = 1 + limits::SUBTASKS_PER_TREE_MAX as usize;
 /// Characters of a title.
 const TITLE_CHARS: usize = 60;

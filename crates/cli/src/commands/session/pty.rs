@@ -34,7 +34,7 @@ cannot be opened or the connection is lost; the program then runs on.";
 const ESCAPE: u8 = 0x1d;
 /// Pieces of input that wait for the gateway. A person types less; a paste waits.
 const INPUT_PIECES_MAX: usize = 16;
-/// Bytes that one reading of the keyboard gives at most; far less than the gateway takes in one message.
+/// Bytes that one reading of the keyboard gives at most; far less than the gateway takes in one message. The next reading gives the rest.
 const KEYBOARD_BYTES_MAX: usize = 4 * 1024;
 /// Characters of a title in the list.
 const TITLE_CHARS: usize = 30;

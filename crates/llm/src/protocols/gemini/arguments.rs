@@ -3,9 +3,9 @@
 use crate::error::{Error, broken};
 use serde_json::{Map, Value};
 
-/// Nesting levels of tool arguments that are built from paths: the depth limit of JSON.
+/// Nesting levels of tool arguments that are built from paths: the depth limit of JSON. A deeper path fails the turn.
 const TOOL_ARGUMENTS_DEPTH_MAX: usize = 128;
-/// Highest list position in tool arguments that are built from paths: a single number must not cost memory.
+/// Highest list position in tool arguments that are built from paths: a single number must not cost memory. A higher one fails the turn.
 const TOOL_ARGUMENTS_ITEMS_MAX: usize = 65_536;
 
 /// Arguments under construction.

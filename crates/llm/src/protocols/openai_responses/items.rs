@@ -17,7 +17,7 @@ pub(super) const MESSAGE: &str = "message";
 
 /// Separates two paragraphs of reasoning.
 const PARAGRAPH: &str = "\n\n";
-/// Longest id of an item that OpenAI accepts in a request; bytes.
+/// Longest id of an item that OpenAI accepts in a request; bytes. A longer one is not sent.
 const ITEM_ID_BYTES_MAX: usize = 64;
 
 /// The items of one answer, in the order in which they began.

@@ -29,13 +29,13 @@ use store::{
 };
 use tonic::Status;
 
-/// Entries of a directory, and files that a search for a name examines.
+/// Entries of a directory, and files that a search for a name examines. Further ones are left out.
 const NAMES_MAX: u32 = 10_000;
-/// Matching lines of a search.
+/// Matching lines of a search. Further ones are left out.
 const MATCHES_MAX: u32 = 200;
-/// Bytes of a file.
+/// Bytes of a file. A longer file is cut.
 const FILE_BYTES_MAX: u32 = 10 * 1024 * 1024;
-/// Bytes of a skill.
+/// Bytes of a skill. A longer one is cut.
 const SKILL_BYTES_MAX: u32 = 64 * 1024;
 /// Skills that are read at the same time.
 const SKILLS_AT_ONCE: usize = 4;

@@ -3,7 +3,7 @@
 use crate::ground::{error::Error, invalid::Invalid, state::State};
 use domain::{conversation::message::ModelRef, limits, text};
 
-/// Bytes of an idempotency key.
+/// Bytes of an idempotency key. Beyond it: `idempotency_key_too_long`.
 const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 
 /// Checks a name or a title.

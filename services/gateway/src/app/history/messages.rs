@@ -16,7 +16,7 @@ use store::{
     log::messages::{MessagePage, MessageWithParts},
 };
 
-/// Bytes of the pages of one response, unless the first page is larger.
+/// Bytes of the pages of one response, unless the first page is larger. The response has a cursor for the rest.
 const WHOLE_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Lists one page of stored messages: the newest, or those before the cursor, oldest first.

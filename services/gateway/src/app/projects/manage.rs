@@ -25,7 +25,8 @@ use serde_json::json;
 use std::collections::HashMap;
 use store::tenant::projects::{Project, ProjectCreation};
 
-/// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them.
+/// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them. HTTP answers 400 to a change that
+/// would make them longer.
 pub(crate) const DISPLAY_BYTES_MAX: usize = 32 * 1024;
 
 /// The source of a project's new sessions, and the place that it comes from.

@@ -8,7 +8,7 @@ use domain::{
     session::{Origin, Source},
 };
 
-/// Longest URL of a remote; bytes.
+/// Longest URL of a remote; bytes. Beyond it: `directory_invalid`.
 const REMOTE_BYTES_MAX: usize = 2_048;
 
 /// Where a client has the repository of a project. Empty texts: unknown.

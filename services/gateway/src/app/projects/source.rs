@@ -7,7 +7,7 @@ use domain::{
     text::is_sha256,
 };
 
-/// Longest URL or revision; bytes.
+/// Longest URL or revision; bytes. Beyond it: `url_not_allowed` or `revision_invalid`.
 const SOURCE_BYTES_MAX: usize = 2_048;
 
 /// Checks a source.

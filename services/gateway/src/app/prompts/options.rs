@@ -10,11 +10,12 @@ use domain::{
 };
 use std::collections::BTreeMap;
 
-/// Tools that one prompt can switch on or off: more than exist.
+/// Tools that one prompt can switch on or off: more than exist. Beyond it: `tools_too_many`.
 const TOOL_SWITCHES_MAX: usize = 100;
-/// Bytes of the schema of a structured answer. The worker sends the schema with every model call of the turn.
+/// Bytes of the schema of a structured answer. The worker sends the schema with every model call of the turn. Beyond it:
+/// `schema_too_large`.
 const OUTPUT_SCHEMA_BYTES_MAX: usize = 64 * 1024;
-/// Most retries that a prompt may set: a model that failed ten times fails again.
+/// Most retries that a prompt may set: a model that failed ten times fails again. Beyond it: `retries_too_many`.
 const STRUCTURED_RETRIES_MAX: u32 = 10;
 
 /// Refuses an unknown variant.

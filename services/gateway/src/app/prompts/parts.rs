@@ -21,7 +21,7 @@ use domain::{
 };
 use std::{borrow::Cow, collections::BTreeSet};
 
-/// Parts of one prompt: far more than a person attaches.
+/// Parts of one prompt: far more than a person attaches. Beyond it: `parts_too_many`.
 const PROMPT_PARTS_MAX: usize = 64;
 
 /// Media types of texts besides `text/…`.

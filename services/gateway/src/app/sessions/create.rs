@@ -36,7 +36,7 @@ use store::session::{
     row::Session,
 };
 
-/// Permission rules of a new session.
+/// Permission rules of a new session. Beyond it: `rules_too_many`.
 const PERMISSION_RULES_MAX: usize = 100;
 
 /// Bytes of a session's id.

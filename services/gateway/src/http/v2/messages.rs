@@ -43,9 +43,10 @@ use store::log::messages::MessageWithParts;
 
 /// Messages of a page if the client sets no limit.
 const PAGE_DEFAULT: u32 = 50;
-/// Messages of a context, about: whole pages are read. A session with more needs no summary only if they are very short.
+/// Messages of a context, about: whole pages are read. A session with more needs no summary only if they are very short. Older messages are
+/// left out.
 const CONTEXT_MESSAGES_MAX: usize = 2_000;
-/// Bytes of a context: three pages. Few models take so much.
+/// Bytes of a context: three pages. Few models take so much. Beyond it: `history_too_large`.
 const CONTEXT_BYTES_MAX: usize = 3 * PAGE_BYTES;
 
 #[derive(Debug, Deserialize)]

@@ -5,10 +5,10 @@ use domain::limits;
 use rpc::v1::{FileDiff, FileStatus};
 use std::collections::HashMap;
 
-/// Bytes of one file's patch: neither people nor models read more.
+/// Bytes of one file's patch: neither people nor models read more. A longer one is left out, and the answer says so.
 const SNAPSHOT_PATCH_BYTES_MAX: usize = 512 * 1024;
 
-/// Bytes of the names and sizes of files that a snapshot left out: track.sh keeps 200.
+/// Bytes of the names and sizes of files that a snapshot left out: track.sh keeps 200. A comparison may take further ones for removed.
 pub(super) const LEFT_OUT_BYTES_MAX: usize = 200 * (limits::PATH_BYTES_MAX + 32);
 
 /// Every part of a patch begins with this, and no line of its content does.

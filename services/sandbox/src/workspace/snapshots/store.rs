@@ -19,14 +19,14 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
 /// Larger files are not in a snapshot although their repository tracks them; bytes. To read one of this size takes git a second.
 const SNAPSHOT_TRACKED_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Paths of such files that the response names.
+/// Paths of such files that the response names. The others are only counted.
 const SNAPSHOT_LEFT_OUT_NAMED_MAX: usize = 20;
-/// How long a snapshot is kept after it was last returned; milliseconds. OpenCode's seven days.
+/// How long a snapshot is kept after it was last returned; milliseconds. OpenCode's seven days. Beyond it: `snapshot_unknown`.
 const SNAPSHOT_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// Time between two removals of old snapshots of one workspace; milliseconds. It reads all of them.
 const SNAPSHOT_SWEEP_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Disk space for the snapshots of one workspace, without the objects of its repository; bytes. As much as the files of
-/// a workspace may take.
+/// a workspace may take. Beyond it: `snapshots_full`.
 const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
 /// The snapshots, seen from a helper.
@@ -40,7 +40,7 @@ const TRACK: &str = concat!(
 /// Restores the files of a snapshot.
 pub(super) const RESTORE: &str =
     concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("restore.sh"));
-/// A line with a snapshot and a number, and the paths that follow it.
+/// A line with a snapshot and a number, and the paths that follow it. The script is killed when it prints more.
 const TRACK_ANSWER_BYTES_MAX: usize = 128 + SNAPSHOT_LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
 const MS_PER_MINUTE: u64 = 60_000;
 

@@ -29,7 +29,7 @@ pub(crate) struct Input {
     patch_text: String,
 }
 
-/// Maximum files of one patch.
+/// Maximum files of one patch. A patch with more is refused, and the model reads why.
 const FILES_MAX: usize = 100;
 
 pub(crate) fn spec() -> tool::Spec {

@@ -18,7 +18,7 @@ pub(crate) struct Input {
     path: Option<String>,
 }
 
-/// Maximum files in one answer.
+/// Maximum files in one answer. It has the newest ones, and says that there are more.
 const FILES_MAX: u32 = 100;
 
 pub(crate) fn spec() -> tool::Spec {

@@ -19,7 +19,7 @@ pub(crate) struct Input {
     include: Option<String>,
 }
 
-/// Maximum lines in one answer.
+/// Maximum lines in one answer. The answer says that there are more.
 const MATCHES_MAX: u32 = 100;
 
 pub(crate) fn spec() -> tool::Spec {

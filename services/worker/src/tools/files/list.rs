@@ -19,7 +19,7 @@ pub(crate) struct Input {
     ignore: Vec<String>,
 }
 
-/// Maximum entries in one answer.
+/// Maximum entries in one answer. The answer says that there are more.
 const ENTRIES_MAX: u32 = 1_000;
 
 pub(crate) fn spec() -> tool::Spec {

@@ -19,7 +19,7 @@ pub(crate) struct Input {
     edits: Vec<edit::Edit>,
 }
 
-/// Maximum edits of one call.
+/// Maximum edits of one call. A call with more is refused, and the model reads why.
 const EDITS_MAX: usize = 100;
 
 pub(crate) fn spec() -> tool::Spec {

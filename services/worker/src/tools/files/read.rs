@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use std::sync::PoisonError;
 
 /// Bytes of the instructions that accompany one file that a tool reads: together with the file they stay below the limit
-/// of one tool output.
+/// of one tool output. Of longer ones the model reads only where they are.
 const GUIDANCE_REMINDER_BYTES_MAX: usize = 8 * 1024;
 
 /// The arguments of a call.
@@ -35,7 +35,7 @@ pub(crate) struct Input {
     limit: Option<u32>,
 }
 
-/// Maximum characters shown of one line.
+/// Maximum characters shown of one line. The rest is cut.
 const LINE_CHARS_MAX: u32 = 2_000;
 
 pub(crate) fn spec() -> tool::Spec {

@@ -41,7 +41,7 @@ use std::sync::Arc;
 const COMMAND_NOT_FOUND: &str = "command_not_found";
 /// The code of an error: the command exceeds a limit.
 const COMMAND_INVALID: &str = "command_invalid";
-/// Files and agents that one command may name: the worker looks up each of them.
+/// Files and agents that one command may name: the worker looks up each of them. It ignores further ones.
 const COMMAND_MENTIONS_MAX: usize = 32;
 
 /// The inputs of an expansion.

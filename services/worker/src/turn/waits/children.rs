@@ -37,7 +37,7 @@ use store::{
 };
 use tokio::time::Instant;
 
-/// Tool calls of a subtask that its parent shows.
+/// Tool calls of a subtask that its parent shows. Older ones are left out.
 const SUBTASK_SUMMARY_MAX: usize = 50;
 /// Least time between two reports of a subtask to its parent; milliseconds.
 const SUBTASK_REPORT_MS: u64 = 1_000;

@@ -26,7 +26,7 @@ use serde_json::{Value, json, value::RawValue};
 use std::time::Duration;
 use tokio::{sync::broadcast::error::RecvError, time::timeout};
 
-/// Longest poll: the gateway cannot tell whether a polling client still exists.
+/// Longest poll: the gateway cannot tell whether a polling client still exists. Then HTTP answers 503, and the client polls again.
 const POLL_MAX: Duration = Duration::from_secs(10 * 60);
 /// The operations that send commands of these kinds.
 const PATHS: [(&str, &str); 4] = [

@@ -15,7 +15,7 @@ use domain::ids::SessionId;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Bytes of one command: a few pages of text. Every gateway forwards it to every subscribed client.
+/// Bytes of one command: a few pages of text. Every gateway forwards it to every subscribed client. HTTP answers 400 to a longer one.
 const BYTES_MAX: usize = 64 * 1024;
 /// Older names of commands, which some programs still send.
 const OLDER_NAMES: [(&str, &str); 13] = [

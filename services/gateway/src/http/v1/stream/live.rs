@@ -59,12 +59,12 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Sessions whose state a new stream gets.
+/// Sessions whose state a new stream gets. It gets no state of the others.
 const STATE_SESSIONS_MAX: u32 = 20;
 /// Such a session is active, or changed within this time; milliseconds. A client that was away for longer starts
 /// again.
 const STATE_WITHIN_MS: i64 = 10 * 60 * 1_000;
-/// Messages of the newest turn that are part of the state.
+/// Messages of the newest turn that are part of the state. Older ones are not sent.
 const STATE_MESSAGES_MAX: u32 = 50;
 /// Sessions that a resumed stream catches up on. Beyond that it gets the current state.
 const RESUMED_SESSIONS_MAX: usize = 1_000;

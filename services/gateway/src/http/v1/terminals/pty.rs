@@ -40,7 +40,8 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use store::session::sessions::Filter;
 
-/// Sessions of a directory whose terminals are listed, newest first. Each is one call to the sandbox.
+/// Sessions of a directory whose terminals are listed, newest first. Each is one call to the sandbox. Terminals of older sessions are not
+/// in the list.
 const SESSIONS_MAX: u32 = 10;
 /// A page of another site cannot send this header, so it cannot get a ticket.
 const TICKET_HEADER: HeaderName = HeaderName::from_static("x-opencode-ticket");
