@@ -46,7 +46,7 @@ impl Sizes {
 
     /// Shows that it works.
     pub fn smoke() -> Self {
-        Self { sessions: 10 }
+        Self { sessions: 2 }
     }
 }
 
@@ -59,6 +59,8 @@ struct Stored {
     table_mb: f64,
     files: f64,
     file_mb: f64,
+    /// Fences of deleted sessions are kept for a month.
+    fences: f64,
     redis_keys: f64,
 }
 
@@ -81,11 +83,14 @@ fn figures(days: &[Stored], sessions: usize) -> Vec<Figure> {
         let most = Target::AtMost(each[STEADY_DAY - 1] * GROWTH_MAX);
         Figure::number(format!("{name}, by day {}", words.join(" ")), quantity, sessions * DAYS, most)
     };
-    let kept: Vec<String> = days.iter().map(|day| format!("{:.0}", day.kept_rows)).collect();
-    let quantity = Quantity { value: days[DAYS - 1].kept_rows, unit: "rows" };
-    let name = format!("ledger and tombstones, by day {}", kept.join(" "));
+    let kept = |name: &str, unit: &'static str, each: Vec<f64>| {
+        let words: Vec<String> = each.iter().map(|value| format!("{value:.0}")).collect();
+        let quantity = Quantity { value: each[DAYS - 1], unit };
+        Figure::number(format!("{name}, by day {}", words.join(" ")), quantity, sessions * DAYS, Target::None)
+    };
     vec![
-        Figure::number(name, quantity, sessions * DAYS, Target::None),
+        kept("ledger and tombstones", "rows", days.iter().map(|day| day.kept_rows).collect()),
+        kept("fences of the sandbox", "files", days.iter().map(|day| day.fences).collect()),
         figure("other rows", "rows", days.iter().map(|day| day.rows).collect()),
         figure("tables and indexes", "MB", days.iter().map(|day| day.table_mb).collect()),
         figure("files of the sandbox", "files", days.iter().map(|day| day.files).collect()),
@@ -152,13 +157,17 @@ async fn stored(testbed: &Testbed, postgres: &mut PgConnection) -> Stored {
     .fetch_one(&mut *postgres)
     .await
     .expect("the sizes of the tables");
-    let (files, file_bytes) = disk(testbed.stack.sandbox_data());
+    let data = testbed.stack.sandbox_data();
+    let (all_files, file_bytes) = disk(data);
+    let (fences, _) = disk(&data.join("fence"));
+    let files = all_files - fences;
     Stored {
         rows: rows as f64,
         kept_rows: kept_rows as f64,
         table_mb: bytes as f64 / 1e6,
         files: files as f64,
         file_mb: file_bytes as f64 / 1e6,
+        fences: fences as f64,
         redis_keys: testbed.stack.redis_keys().await as f64,
     }
 }

@@ -164,8 +164,8 @@ fn table(keys: &[Key], paint: Paint) -> String {
 fn to_json(key: &Key) -> Value {
     let revoked_at_ms = (key.revoked_at_ms != 0).then_some(key.revoked_at_ms);
     json!({
-        "type": "key", "prefix": key.prefix, "name": key.name, "created_at_ms": key.created_at_ms, "revoked_at_ms": revoked_at_ms,
-        "role": role_word(key),
+        "type": "key", "prefix": key.prefix, "name": key.name, "created_at_ms": key.created_at_ms,
+        "revoked_at_ms": revoked_at_ms, "role": role_word(key),
     })
 }
 

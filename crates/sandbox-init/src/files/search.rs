@@ -221,13 +221,13 @@ impl Search<'_> {
 }
 
 /// Collects the matching lines of one file.
-struct LineSink<'a> {
-    search: &'a mut Search,
+struct LineSink<'a, 'stop> {
+    search: &'a mut Search<'stop>,
     path: &'a str,
     modified_at_ms: i64,
 }
 
-impl Sink for LineSink<'_> {
+impl Sink for LineSink<'_, '_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {

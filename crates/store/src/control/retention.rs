@@ -94,7 +94,7 @@ impl Store {
                select tenant_id, session_id, id from ledger l
                 where created_at < now() - $2 * interval '1 day'
                   and not exists (select 1 from session s where s.tenant_id = l.tenant_id and s.id = l.root_id)
-                limit $1 for update skip locked)
+                limit $1)
              delete from ledger l using old
               where l.tenant_id = old.tenant_id and l.session_id = old.session_id and l.id = old.id",
         );

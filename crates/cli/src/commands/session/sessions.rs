@@ -172,6 +172,7 @@ pub(crate) async fn diff(
         output.json(&json!({
             "type": "diff", "session": session_id, "message_id": (!message_id.is_empty()).then_some(&message_id),
             "patch": answer.patch, "is_truncated": answer.truncated, "files": files.collect::<Vec<_>>(),
+            "left_out": answer.left_out,
         }))?;
     } else if output.is_terminal() {
         output.page(&show::diff(&answer, output.paint()))?;
