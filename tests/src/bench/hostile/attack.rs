@@ -5,6 +5,7 @@ use crate::api::Api;
 use futures::{FutureExt as _, future::BoxFuture};
 use std::{
     collections::BTreeMap,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -114,8 +115,10 @@ pub(super) fn all(sizes: &Sizes) -> Vec<Arc<Attack>> {
 pub(super) async fn repeat(attack: Arc<Attack>, api: Api, http: Http, stop: CancellationToken) {
     let one = || async {
         loop {
-            let round = (attack.act)(api.clone(), http.clone(), attack.sizes.clone()).await;
-            if !attack.note(round) {
+            let round = (attack.act)(api.clone(), http.clone(), attack.sizes.clone());
+            // A helper of tests that waits in vain panics: the stack made the attacker wait.
+            let round = AssertUnwindSafe(round).catch_unwind().await;
+            if !attack.note(round.unwrap_or_else(|_| Err("waited in vain".to_owned()))) {
                 tokio::time::sleep(REFUSED_PAUSE).await;
             }
         }
