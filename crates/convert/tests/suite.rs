@@ -66,8 +66,9 @@ async fn an_attack_ends_with_the_name_of_its_bound() {
         converter.of(tenant()).edits(edit("ab\n".repeat(1_000_000), quote.clone(), String::new())),
         slow
     );
+    // On a busy machine its pages of memory cost more than a second.
     let bomb = edit("a".repeat(1 << 20), "a".to_owned(), "b".repeat(1 << 20));
-    assert_ends!("many long replacements", converter.of(tenant()).edits(bomb), large);
+    assert_ends!("many long replacements", converter.of(tenant()).edits(bomb), either);
     let old = quote.lines().map(ToOwned::to_owned).collect();
     let hunks = vec![Hunk { old, ..Hunk::default() }];
     let patch = FilePatch { path: "a".to_owned(), before: "ab\n".repeat(1_000_000), hunks };

@@ -252,6 +252,16 @@ pub struct ExplicitChoices {
     pub model: bool,
 }
 
+/// What the model is told when a session continues with the files of its source, because a machine lost those that it had. `decision` says who
+/// decided so: "A person decided to continue".
+pub fn restart_note(decision: &str) -> String {
+    format!(
+        "<system-reminder>The machine that held the files of this session lost them. {decision}: {WORKSPACE} now holds the files that the \
+         session began with. Changes of earlier turns are gone, and so are the results of commands. Do not rely on them; look at the files \
+         again.</system-reminder>"
+    )
+}
+
 /// A model under the names that OpenCode uses in sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InfoModel {

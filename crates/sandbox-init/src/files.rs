@@ -41,7 +41,7 @@ pub(super) fn spawn(service: &Service, waiting: Receiver<Operation>) -> io::Resu
             loop {
                 let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let Ok(Operation { id, body: operation, stop }) = next else { return };
-                // Nobody waits for the reply to an operation that was stopped before it began.
+                // The caller of an operation that was stopped before it began has left.
                 if stop.is_set() {
                     continue;
                 }

@@ -71,11 +71,7 @@ impl<K: Eq + Hash> Shares<K> {
         wait: Duration,
         mut note: impl FnMut(Busy),
     ) -> Result<Share, Busy> {
-        let deadline = Instant::now() + wait;
-        // A call holds its own permit while it waits for one of all, so a holder has at most `each_max` calls in that queue.
-        let own = take(self.holder(key), deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
-        let all = take(Arc::clone(&self.all), deadline, || note(Busy::All)).await.ok_or(Busy::All)?;
-        Ok(Share { _own: own, _all: all })
+        self.take(key, 1, Instant::now() + wait, &mut note).await
     }
 
     /// Waits for `count` permits at once, at most for `wait`; for all that one holder may have, if `count` is more.
@@ -85,12 +81,20 @@ impl<K: Eq + Hash> Shares<K> {
     ///
     /// Cancel-safe: a call that is dropped leaves its place to others.
     pub async fn acquire_many(&self, key: K, count: usize, wait: Duration) -> Result<Share, Busy> {
-        let deadline = Instant::now() + wait;
         let count = u32::try_from(count.min(self.each_max)).unwrap_or(u32::MAX);
-        let own = timeout_at(deadline, self.holder(key).acquire_many_owned(count)).await;
-        let own = own.ok().and_then(Result::ok).ok_or(Busy::Own)?;
-        let all = timeout_at(deadline, Arc::clone(&self.all).acquire_many_owned(count)).await;
-        let all = all.ok().and_then(Result::ok).ok_or(Busy::All)?;
+        self.take(key, count, Instant::now() + wait, &mut |_| {}).await
+    }
+
+    /// A call holds its own permits while it waits for some of all, so the calls of a holder wait for at most `each_max` permits there.
+    async fn take(
+        &self,
+        key: K,
+        count: u32,
+        deadline: Instant,
+        note: &mut impl FnMut(Busy),
+    ) -> Result<Share, Busy> {
+        let own = take(self.holder(key), count, deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
+        let all = take(Arc::clone(&self.all), count, deadline, || note(Busy::All)).await.ok_or(Busy::All)?;
         Ok(Share { _own: own, _all: all })
     }
 
@@ -116,17 +120,18 @@ impl<K: Eq + Hash> Shares<K> {
     }
 }
 
-/// Takes a permit, at the latest at the deadline; `note` is called if it must wait.
+/// Takes permits, at the latest at the deadline; `note` is called if it must wait.
 async fn take(
     permits: Arc<Semaphore>,
+    count: u32,
     deadline: Instant,
     note: impl FnOnce(),
 ) -> Option<OwnedSemaphorePermit> {
-    if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
+    if let Ok(permit) = Arc::clone(&permits).try_acquire_many_owned(count) {
         return Some(permit);
     }
     note();
-    timeout_at(deadline, permits.acquire_owned()).await.ok()?.ok()
+    timeout_at(deadline, permits.acquire_many_owned(count)).await.ok()?.ok()
 }
 
 /// Three quarters of what all have, and at least one.
@@ -163,7 +168,7 @@ mod tests {
         assert_eq!(shares.acquire_many("other", 5, Duration::ZERO).await.map(drop), Err(Busy::All));
         let other = shares.acquire_many("other", 4, LONG).await.unwrap();
         drop((held, rest));
-        // Nobody waits for more permits than there can be.
+        // A call for more permits than a holder can have gets all that it can have.
         assert!(shares.acquire_many("greedy", 1_000, LONG).now_or_never().unwrap().is_ok());
         drop(other);
     }

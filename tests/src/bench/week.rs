@@ -77,25 +77,22 @@ pub async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
 }
 
 fn figures(days: &[Stored], sessions: usize) -> Vec<Figure> {
-    let figure = |name: &str, unit: &'static str, each: Vec<f64>| {
-        let words: Vec<String> = each.iter().map(|value| format!("{value:.0}")).collect();
-        let quantity = Quantity { value: each[DAYS - 1], unit };
-        let most = Target::AtMost(each[STEADY_DAY - 1] * GROWTH_MAX);
-        Figure::number(format!("{name}, by day {}", words.join(" ")), quantity, sessions * DAYS, most)
+    let figure = |name: &str, unit: &'static str, of: fn(&Stored) -> f64, target: fn(f64) -> Target| {
+        let words: Vec<String> = days.iter().map(|day| format!("{:.0}", of(day))).collect();
+        let quantity = Quantity { value: of(&days[DAYS - 1]), unit };
+        let target = target(of(&days[STEADY_DAY - 1]));
+        Figure::number(format!("{name}, by day {}", words.join(" ")), quantity, sessions * DAYS, target)
     };
-    let kept = |name: &str, unit: &'static str, each: Vec<f64>| {
-        let words: Vec<String> = each.iter().map(|value| format!("{value:.0}")).collect();
-        let quantity = Quantity { value: each[DAYS - 1], unit };
-        Figure::number(format!("{name}, by day {}", words.join(" ")), quantity, sessions * DAYS, Target::None)
-    };
+    let grows = |_| Target::None;
+    let is_flat = |steady| Target::AtMost(steady * GROWTH_MAX);
     vec![
-        kept("ledger and tombstones", "rows", days.iter().map(|day| day.kept_rows).collect()),
-        kept("fences of the sandbox", "files", days.iter().map(|day| day.fences).collect()),
-        figure("other rows", "rows", days.iter().map(|day| day.rows).collect()),
-        figure("tables and indexes", "MB", days.iter().map(|day| day.table_mb).collect()),
-        figure("files of the sandbox", "files", days.iter().map(|day| day.files).collect()),
-        figure("disk of the sandbox", "MB", days.iter().map(|day| day.file_mb).collect()),
-        figure("keys in Redis", "keys", days.iter().map(|day| day.redis_keys).collect()),
+        figure("ledger and tombstones", "rows", |day| day.kept_rows, grows),
+        figure("fences of the sandbox", "files", |day| day.fences, grows),
+        figure("other rows", "rows", |day| day.rows, is_flat),
+        figure("tables and indexes", "MB", |day| day.table_mb, is_flat),
+        figure("files of the sandbox", "files", |day| day.files, is_flat),
+        figure("disk of the sandbox", "MB", |day| day.file_mb, is_flat),
+        figure("keys in Redis", "keys", |day| day.redis_keys, is_flat),
     ]
 }
 

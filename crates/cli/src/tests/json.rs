@@ -1,6 +1,6 @@
 //! `docs/json.md` and the real lines of the commands name the same types and fields.
 
-use super::repository;
+use super::{asking_below, repository};
 use crate::{
     Cli,
     commands::{
@@ -15,7 +15,7 @@ use crate::{
     terminal::output::Output,
 };
 use clap::Parser as _;
-use rpc::v1::{Permission, Project, Question, QuestionItem, QuestionOption, SessionState, Source, source};
+use rpc::v1::{Project, Question, QuestionItem, QuestionOption, SessionState, Source, source};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -89,19 +89,8 @@ fn check(seen: &mut Schema, page: &Schema, lines: &str) {
 
 /// A gateway that has one of everything.
 fn full() -> Fake {
-    let fake = Fake::default();
+    let fake = asking_below(0);
     let mut state = fake.0.lock().unwrap();
-    let task = json!({"id": "prt_1", "type": "tool", "tool": "task", "state": {"status": "running"}});
-    state.events = vec![
-        ("message.part.updated", json!({"part": task})),
-        ("flotilla.session.waiting", json!({"reason": "children", "until": null})),
-    ];
-    state.hangs = true;
-    state.state = SessionState::Waiting;
-    state.wait = Some(rpc::v1::Wait { reason: "children".to_owned(), asking: 1, ..rpc::v1::Wait::default() });
-    let permission =
-        Permission { id: "per_1".to_owned(), session_id: "ses_2".to_owned(), ..Default::default() };
-    state.permissions = vec![permission];
     let items = vec![QuestionItem { options: vec![QuestionOption::default()], ..QuestionItem::default() }];
     state.questions = vec![Question {
         id: "que_1".to_owned(),

@@ -1,5 +1,5 @@
-//! Sessions that nobody has used for longer than their tenant keeps them, and projects and keys that hold nothing. A tenant without a value
-//! of its own has that of the platform.
+//! What upkeep deletes: sessions that were not used for longer than their tenant keeps them, empty projects, revoked keys and old costs. A tenant
+//! without a number of its own has that of the platform.
 
 use super::candidate::{SessionRef, session_ref};
 use crate::{Store, column::parse_id, error::Error, phase::IDLE};
@@ -58,7 +58,7 @@ pub(crate) fn is_expired() -> String {
 }
 
 impl Store {
-    /// Lists at most `limit` projects that hold nothing and that nobody has changed for long. Continues in [`Store::delete_project`].
+    /// Lists at most `limit` empty projects whose last change was long ago. Continues in [`Store::delete_project`].
     ///
     /// # Errors
     /// `Unreadable`; `Db`.

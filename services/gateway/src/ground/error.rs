@@ -259,6 +259,15 @@ impl Invalid {
     }
 }
 
+impl From<shares::Busy> for Error {
+    /// The caller cannot tell who holds the shares, and would do the same in both cases.
+    fn from(busy: shares::Busy) -> Self {
+        match busy {
+            shares::Busy::Own | shares::Busy::All => Self::RequestsTooMany,
+        }
+    }
+}
+
 impl From<store::error::Error> for Error {
     /// Converts the store's error to its meaning for a caller. The cause is in the log.
     fn from(failure: store::error::Error) -> Self {

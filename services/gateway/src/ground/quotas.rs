@@ -123,12 +123,10 @@ impl Quotas {
         // Forgotten a moment ago because many tenants are known: the next call reads the figures.
         let Some(known) = figures.get_mut(&holder.tenant) else { return Ok(vec![]) };
         let levels = self.levels(holder, known.usage);
-        let is_grown = |level: &&Level| growths.iter().any(|growth| growth.resource == level.resource);
-        let full = levels.iter().find(|level| {
-            growths
-                .iter()
-                .any(|growth| growth.resource == level.resource && level.is_exceeded_by(growth.amount))
-        });
+        let growth_of = |level: &Level| growths.iter().find(|growth| growth.resource == level.resource);
+        let is_full =
+            |level: &&Level| growth_of(level).is_some_and(|growth| level.is_exceeded_by(growth.amount));
+        let full = levels.iter().find(is_full);
         if let Some(full) = full {
             metrics::counter!("flotilla_quota_refusals_total", "resource" => full.resource.as_str())
                 .increment(1);
@@ -141,7 +139,7 @@ impl Quotas {
         let near: Vec<Level> = self
             .levels(holder, known.usage)
             .into_iter()
-            .filter(|level| is_grown(&level) && level.is_near())
+            .filter(|level| growth_of(level).is_some() && level.is_near())
             .collect();
         let is_due = known.warned_at.is_none_or(|at| now.duration_since(at) >= WARNING_PAUSE);
         if near.is_empty() || !is_due {

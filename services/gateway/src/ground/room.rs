@@ -5,7 +5,7 @@
 use super::{error::Error, held_body::HeldBody};
 use axum::{body::Body, extract::Request, http::Extensions, middleware::Next, response::Response};
 use domain::{ids::TenantId, limits};
-use shares::{Busy, Share, Shares};
+use shares::{Share, Shares};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -50,7 +50,7 @@ impl Room {
     /// # Errors
     /// `requests_too_many`.
     pub(crate) async fn for_body(&self, tenant: Option<TenantId>, bytes: usize) -> Result<Share, Error> {
-        refused(self.bodies.acquire_many(tenant, bytes.div_ceil(UNIT_BYTES), WAIT).await)
+        Ok(self.bodies.acquire_many(tenant, bytes.div_ceil(UNIT_BYTES), WAIT).await?)
     }
 
     /// Waits for the room of a page of messages.
@@ -58,12 +58,8 @@ impl Room {
     /// # Errors
     /// `requests_too_many`.
     pub(crate) async fn for_page(&self, tenant: TenantId) -> Result<Share, Error> {
-        refused(self.answers.acquire_many(tenant, PAGE_BYTES / UNIT_BYTES, WAIT).await)
+        Ok(self.answers.acquire_many(tenant, PAGE_BYTES / UNIT_BYTES, WAIT).await?)
     }
-}
-
-fn refused(share: Result<Share, Busy>) -> Result<Share, Error> {
-    share.map_err(|(Busy::Own | Busy::All)| Error::RequestsTooMany)
 }
 
 /// The room that a request and its answer take, until the last byte of the answer is sent or dropped. Clones are the same.

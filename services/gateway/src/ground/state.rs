@@ -10,7 +10,7 @@ use domain::{
     ids::{Ids, TenantId, Timestamp},
 };
 use settings::{document::Document, problem::Problems, standing};
-use shares::{Busy, Share, Shares};
+use shares::{Share, Shares};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -97,8 +97,7 @@ impl State {
     /// # Errors
     /// `requests_too_many`.
     pub(crate) async fn heavy_request(&self, tenant: TenantId) -> Result<Share, Error> {
-        let share = self.heavy_requests.acquire(tenant, HEAVY_REQUEST_WAIT).await;
-        share.map_err(|(Busy::Own | Busy::All)| Error::RequestsTooMany)
+        Ok(self.heavy_requests.acquire(tenant, HEAVY_REQUEST_WAIT).await?)
     }
 
     /// Tells workers that a session has an input. This is a hint: the sweeper finds the session without it.

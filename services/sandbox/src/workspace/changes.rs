@@ -20,7 +20,7 @@ const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.s
 const EXPORT_SCRIPT: &str =
     concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("export.sh"));
 const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
-/// Larger files are not in a diff; bytes. To read one of this size takes git a second, and nobody reads its diff.
+/// Larger files are not in a diff; bytes. Git takes a second to read one of this size, and its diff is too long for a person.
 const DIFF_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Such files that a diff names. The others are only counted.
 const DIFF_LEFT_OUT_NAMED_MAX: usize = 20;

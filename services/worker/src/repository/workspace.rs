@@ -18,10 +18,6 @@ use tonic::Status;
 
 /// The stable code of files that existed and are gone.
 const LOST: &str = "workspace_lost";
-/// What the model is told when a session continues by the policy of its project.
-pub(crate) const RESTART_NOTE: &str = "<system-reminder>The machine that held the files of this session lost them. The settings of the \
-     project let the session continue: /workspace now holds the files that the session began with. Changes of earlier turns are gone, and \
-     so are the results of commands. Do not rely on them; look at the files again.</system-reminder>";
 /// Longest wait for Postgres while files are opened.
 const STORE_RETRY: Duration = Duration::from_secs(30);
 /// Pieces of a bundle that are read ahead of the sandbox.

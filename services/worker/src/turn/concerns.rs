@@ -26,7 +26,7 @@ use crate::{
     record::{ParkResult, WriteError},
     repository::{
         guidance::{GuidanceError, SettingsAbove, configuration_error},
-        workspace::{self, RESTART_NOTE},
+        workspace,
     },
     tools::{
         registry,
@@ -39,7 +39,7 @@ use domain::{
         part::{Body, Text, ToolState},
     },
     event::{Event, Status},
-    session::Outcome,
+    session::{Outcome, restart_note},
     turn::{
         action::{ParkReason, Stop},
         call::CallId,
@@ -52,7 +52,9 @@ use store::{
     log::record::Progress,
     session::{row, runs::TakeOver},
 };
-use tonic::Status as Refusal;
+
+/// Who decided that a session continues without its lost files, in the note that tells the model.
+const DECISION: &str = "The settings of the project let the session continue";
 
 /// A stored session, with the settings above its repository.
 pub(super) struct StoredSession {
@@ -244,7 +246,7 @@ impl Concerns {
 
     /// Whether the settings let the session continue with the files of its source. Only the turn of a root session decides: its subtasks
     /// use the same files.
-    fn continues_without_files(&self, status: &Refusal) -> bool {
+    fn continues_without_files(&self, status: &tonic::Status) -> bool {
         workspace::is_lost(status)
             && self.session.identity.workspace == self.session.identity.session
             && self.opening.settings().lost_workspace == Some(LostWorkspace::Restart)
@@ -254,7 +256,7 @@ impl Concerns {
     async fn restart_workspace(&mut self, delayed: Option<Delayed>) -> Result<(), WriteError> {
         let mut events = vec![Event::WorkspaceRestarted];
         if let Some(user) = self.session.newest_user() {
-            let note = Body::Text(Text::synthetic(RESTART_NOTE));
+            let note = Body::Text(Text::synthetic(restart_note(DECISION)));
             events.push(self.session.new_part(&user.id, note));
         }
         self.session.write(events, Progress::None).await?;

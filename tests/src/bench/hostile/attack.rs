@@ -92,7 +92,7 @@ pub(super) fn all(sizes: &Sizes) -> Vec<Arc<Attack>> {
         some("notes", |api, http, sizes| connections::notes(api, http, sizes).boxed()),
         Attack::new("large lists", parallel, sizes, |api, http, _| connections::lists(api, http)),
         some("large forks", |api, _, _| connections::forks(api).boxed()),
-        some("silent subscribers", |_, http, sizes| connections::silent_subscribers(http, sizes).boxed()),
+        some("silent subscribers", |_, http, _| connections::silent_subscribers(http).boxed()),
         some("idle connections", |_, http, sizes| connections::idle(http, sizes).boxed()),
         Attack::new("wrong keys", parallel, sizes, |_, http, _| connections::wrong_keys(http)),
         some("backlog", |api, _, sizes| connections::backlog(api, sizes).boxed()),

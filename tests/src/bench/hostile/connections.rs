@@ -58,7 +58,7 @@ pub(super) async fn forks(api: Api) -> Round {
 }
 
 /// Subscribers from the beginning of everything that never read.
-pub(super) async fn silent_subscribers(http: Http, _: Sizes) -> Round {
+pub(super) async fn silent_subscribers(http: Http) -> Round {
     let mut streams = vec![];
     for _ in 0..SUBSCRIBERS {
         let request = http.request(Method::GET, "/global/event").header("Last-Event-ID", "t1.0");

@@ -8,7 +8,7 @@ use crate::{
     },
 };
 use anyhow::Result;
-use domain::policy::quota::QUOTA_WARNING_PERCENT;
+use domain::policy::quota::{Level, QUOTA_WARNING_PERCENT, Resource};
 use rpc::v1::{ListUsageRequest, Usage};
 use serde_json::{Value, json};
 
@@ -35,12 +35,7 @@ pub(super) fn table(usages: &[Usage], paint: Paint) -> String {
         ("NOTE", Side::Left),
     ]);
     for usage in usages {
-        let percents = [
-            percent(usage.sessions, usage.sessions_max),
-            percent(usage.projects, usage.projects_max),
-            percent(usage.stored_bytes, usage.stored_bytes_max),
-        ];
-        let note = match percents.into_iter().max().unwrap_or_default() {
+        let note = match levels(usage).into_iter().map(Level::percent).max().unwrap_or_default() {
             100.. => "full",
             QUOTA_WARNING_PERCENT.. => "nearly full",
             _ => "",
@@ -56,9 +51,12 @@ pub(super) fn table(usages: &[Usage], paint: Paint) -> String {
     table.text(paint)
 }
 
-/// The used part of a quota in percent. A quota of 0 is used up.
-fn percent(used: u64, limit: u64) -> u64 {
-    used.saturating_mul(100).checked_div(limit).unwrap_or(100)
+fn levels(usage: &Usage) -> [Level; 3] {
+    [
+        Level { resource: Resource::Sessions, used: usage.sessions, limit: usage.sessions_max },
+        Level { resource: Resource::Projects, used: usage.projects, limit: usage.projects_max },
+        Level { resource: Resource::StoredBytes, used: usage.stored_bytes, limit: usage.stored_bytes_max },
+    ]
 }
 
 /// A number of bytes for people, rounded down: `3 MiB`.

@@ -18,17 +18,15 @@ use domain::{
         part::{Body, NO_REPLY, Part, Text},
     },
     ids::{MessageId, PartId, SessionId},
-    session::WORKSPACE,
+    session::{WORKSPACE, restart_note},
 };
 use rpc::v1;
 use store::log::edits::Edit;
 
 /// Bytes of the listing that tells whether the files exist; its text is not used.
 const LISTING_BYTES_MAX: u32 = 1_024;
-/// The note that tells the model.
-const NOTE: &str = "<system-reminder>The machine that held the files of this session lost them. A person decided to continue: \
-                    /workspace now holds the files that the session began with. Changes of earlier turns are gone, and so are \
-                    the results of commands. Do not rely on them; look at the files again.</system-reminder>";
+/// Who decided, in the note that tells the model.
+const DECISION: &str = "A person decided to continue";
 
 /// Forgets the lost files of a session, so that its next turn opens its source again, and leaves a note for the model.
 ///
@@ -77,7 +75,7 @@ pub(crate) async fn restart_workspace(
         id: state.id(PartId::make),
         session_id: id.clone(),
         message_id: note.id.clone(),
-        body: Body::Text(Text::synthetic(NOTE).marked(NO_REPLY, true)),
+        body: Body::Text(Text::synthetic(restart_note(DECISION)).marked(NO_REPLY, true)),
     });
     edits::edit(gateway, principal, &id, &Edit::RestartWorkspace { note: Box::new(note), text }).await
 }
