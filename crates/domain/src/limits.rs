@@ -207,10 +207,10 @@ pub const NUDGES_MAX: usize = 1_024;
 pub const SUBSCRIBER_QUEUE_MAX: usize = 256;
 /// Time between heartbeats on an event stream; milliseconds.
 pub const STREAM_HEARTBEAT_MS: u64 = 10_000;
-/// Events in one read from Postgres while a subscriber catches up; a subscriber may hold two such pages.
+/// Events in one read from Postgres while a subscriber catches up.
 pub const EVENTS_PAGE: i64 = 250;
-/// Bytes of events after which such a page ends; the last event may exceed it.
-pub const EVENTS_PAGE_BYTES: i64 = 1024 * 1024;
+/// Bytes of events after which such a page ends; the last event may exceed it. A larger event is read alone.
+pub const EVENTS_PAGE_BYTES: i64 = 256 * 1024;
 
 // Tenants and the ready queue.
 

@@ -1,11 +1,11 @@
 //! Common parts of every call: connections, errors, scopes and the time limits of bodies. Nothing here knows callers or
 //! protocols.
 
+mod answer_body;
 pub(crate) mod bodies;
 pub(crate) mod directory_project;
 pub(crate) mod entity;
 pub(crate) mod error;
-pub(crate) mod held_body;
 pub(crate) mod invalid;
 pub(crate) mod kind;
 pub(crate) mod origin;
@@ -14,3 +14,4 @@ pub(crate) mod room;
 pub(crate) mod sandbox;
 pub(crate) mod scope;
 pub(crate) mod state;
+pub(crate) mod taken_room;

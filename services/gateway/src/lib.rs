@@ -52,6 +52,10 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     service.tasks.spawn("keys", async move {
         shutdown.run_until_cancelled(check).await;
     });
+    let (room, shutdown) = (Arc::clone(&state.room), service.shutdown.clone());
+    service.tasks.spawn("readers", async move {
+        shutdown.run_until_cancelled(room.cut_silent_readers()).await;
+    });
     let gateway = Gateway::new(state.clone(), feeds, keys);
     let proxies = config.trusted_proxies.clone();
     let router = router::router(&gateway, grpc_health)?.layer(client::layer(config.trusted_proxies));

@@ -66,7 +66,7 @@ pub(crate) fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> a
         .merge(grpc)
         .merge(routes::router(gateway))
         .layer(from_fn_with_state(gateway.clone(), live_streams::end_with_key))
-        .layer(axum::middleware::from_fn(room::keep_until_answered))
+        .layer(from_fn_with_state(gateway.room(), room::keep_until_answered))
         .layer(CatchPanicLayer::new()))
 }
 

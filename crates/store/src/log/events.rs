@@ -38,8 +38,28 @@ pub struct Head {
 pub struct EventPage {
     /// The events.
     pub events: Vec<StoredEvent>,
+    /// The event after them, if it alone is larger than a page: [`Store::find_event`] reads it.
+    pub large: Option<LargeEvent>,
     /// Whether the log had more events when it was read.
     pub has_more: bool,
+}
+
+/// An event that is not part of a page, because it is larger than one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LargeEvent {
+    /// Its position.
+    pub seq: u64,
+    /// Bytes of its properties.
+    pub bytes: usize,
+}
+
+/// What follows in a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogPage {
+    /// Events, oldest first; never empty.
+    Events(Vec<StoredEvent>),
+    /// One large event, which is not read yet.
+    Large(LargeEvent),
 }
 
 /// The events of a session after a position, page by page.
@@ -50,6 +70,8 @@ pub struct Pages {
     session: SessionId,
     /// The end of the previous page; `None` after the last page.
     after: Option<u64>,
+    /// The event after the previous page.
+    large: Option<LargeEvent>,
 }
 
 impl Pages {
@@ -58,24 +80,32 @@ impl Pages {
     ///
     /// # Errors
     /// `Db`.
-    pub async fn next(&mut self) -> Result<Option<Vec<StoredEvent>>, Error> {
+    pub async fn next(&mut self) -> Result<Option<LogPage>, Error> {
+        if let Some(large) = self.large.take() {
+            return Ok(Some(LogPage::Large(large)));
+        }
         let Some(after) = self.after else { return Ok(None) };
-        let EventPage { events, has_more } =
+        let EventPage { events, large, has_more } =
             self.store.list_events(self.tenant, &self.session, after, limits::EVENTS_PAGE).await?;
-        self.after = events.last().map(|event| event.seq).filter(|_| has_more);
-        Ok(Some(events).filter(|events| !events.is_empty()))
+        let last = large.map(|large| large.seq).or_else(|| events.last().map(|event| event.seq));
+        self.after = last.filter(|_| has_more);
+        if events.is_empty() {
+            return Ok(large.map(LogPage::Large));
+        }
+        self.large = large;
+        Ok(Some(LogPage::Events(events)))
     }
 }
 
 impl Store {
     /// Reads events after `after` in pages of at most `limits::EVENTS_PAGE` events.
     pub fn event_pages(&self, tenant: TenantId, session: SessionId, after: u64) -> Pages {
-        Pages { store: self.clone(), tenant, session, after: Some(after) }
+        Pages { store: self.clone(), tenant, session, after: Some(after), large: None }
     }
 
-    /// Returns at most `limit` events after `after`, oldest first: fewer if they exceed `limits::EVENTS_PAGE_BYTES`, and at least one if
-    /// there is one. Old versions of messages and parts, which a compaction emptied, are left out; the newest event of a log is never one
-    /// of them.
+    /// Returns at most `limit` events after `after`, oldest first: fewer if they exceed `limits::EVENTS_PAGE_BYTES`, and those before one
+    /// that alone exceeds it. Old versions of messages and parts, which a compaction emptied, are left out; the newest event of a log is
+    /// never one of them.
     ///
     /// # Errors
     /// `Db`.
@@ -89,10 +119,9 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         // The length of a text is known without reading it, so Postgres reads no text beyond the page.
         let rows = sqlx::query(
-            "select seq, epoch, id, kind, properties, at, candidates
-               from (select *, count(*) over () as candidates,
-                            sum(octet_length(properties)) over (order by seq) - octet_length(properties) as bytes_before
-                       from (select seq, epoch, id, kind, properties, at from session_event
+            "select seq, epoch, id, kind, case when bytes <= $5 then properties end as properties, bytes, at, candidates
+               from (select *, count(*) over () as candidates, sum(bytes) over (order by seq) - bytes as bytes_before
+                       from (select *, octet_length(properties) as bytes from session_event
                               where tenant_id = $1 and session_id = $2 and seq > $3 and kind <> $6
                               order by seq limit $4 + 1) candidate) measured
               where bytes_before < $5 order by seq limit $4",
@@ -107,7 +136,42 @@ impl Store {
         .await?;
         let candidates: i64 = rows.first().map_or(Ok(0), |row| row.try_get("candidates"))?;
         let has_more = candidates > i64::try_from(rows.len()).unwrap_or(i64::MAX);
-        Ok(EventPage { events: rows.iter().map(from_row).collect::<Result<_, _>>()?, has_more })
+        let (mut events, mut large) = (vec![], None);
+        for row in &rows {
+            let bytes: i32 = row.try_get("bytes")?;
+            if i64::from(bytes) <= limits::EVENTS_PAGE_BYTES {
+                events.push(from_row(row)?);
+            } else {
+                // The last row: the page is full behind it.
+                let bytes = usize::try_from(bytes).unwrap_or_default();
+                large = Some(LargeEvent { seq: unsigned(row.try_get("seq")?), bytes });
+            }
+        }
+        Ok(EventPage { events, large, has_more })
+    }
+
+    /// Returns the event at a position, of any size; `None` if there is none, or if a compaction emptied it.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_event(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        seq: u64,
+    ) -> Result<Option<StoredEvent>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let row = sqlx::query(
+            "select seq, epoch, id, kind, properties, at from session_event
+              where tenant_id = $1 and session_id = $2 and seq = $3 and kind <> $4",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(seq))
+        .bind(SUPERSEDED)
+        .fetch_optional(&mut *tx)
+        .await?;
+        Ok(row.as_ref().map(from_row).transpose()?)
     }
 
     /// Returns the head of a session's log.

@@ -177,6 +177,7 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.find_newest_answer(stranger, session).await.unwrap(), None);
     assert_eq!(store.load_conversation(stranger, session, 0).await.unwrap(), []);
     assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap().events, []);
+    assert_eq!(store.find_event(stranger, session, 1).await.unwrap(), None);
     assert_eq!(store.list_inputs(stranger, session, 0).await.unwrap(), []);
     assert_eq!(store.list_chunks(stranger, session, 1).await.unwrap(), []);
     assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);

@@ -2,14 +2,20 @@
 //! same time. The process holds a request several times: as bytes, as parts, as JSON for Postgres. A request or an answer that finds no
 //! room waits, and is refused after a while.
 
-use super::{error::Error, held_body::HeldBody};
-use axum::{body::Body, extract::Request, http::Extensions, middleware::Next, response::Response};
+use super::{
+    answer_body::Readers,
+    error::Error,
+    taken_room::{HeldRoom, TakenRoom},
+};
+use axum::{
+    body::{Body, HttpBody as _},
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
 use domain::{ids::TenantId, limits};
 use shares::{Share, Shares};
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// Bodies up to this size need no room: nearly all are smaller.
 pub(crate) const SMALL_BODY_BYTES: usize = 64 * 1024;
@@ -17,15 +23,19 @@ pub(crate) const SMALL_BODY_BYTES: usize = 64 * 1024;
 const TENANT_BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of the bodies of all tenants.
 const BODY_BYTES: usize = 2 * TENANT_BODY_BYTES;
-/// Bytes of the answers of one tenant: four pages of messages.
+/// Bytes of the answers of one tenant: four pages of messages, or as many of the events that its streams send again.
 const TENANT_ANSWER_BYTES: usize = 4 * PAGE_BYTES;
-/// Bytes of the answers of all tenants. A client that reads slowly holds its answer for as long as the connection lives, so this is far
-/// more than a few tenants can take.
+/// Bytes of the answers of all tenants. A client that reads slowly holds its answer for long, so this is far more than a few tenants can
+/// take.
 const ANSWER_BYTES: usize = 16 * TENANT_ANSWER_BYTES;
 /// Bytes of one page of messages.
 pub(crate) const PAGE_BYTES: usize = limits::MESSAGES_PAGE_BYTES as usize;
+/// Items of streams up to this size need no room for their copies.
+const SMALL_ITEM_BYTES: usize = 64 * 1024;
 /// Longest wait for room.
 const WAIT: Duration = Duration::from_secs(10);
+/// Longest wait of a stream for room. Its client has nothing to repeat, and silent readers give their room back before.
+const STREAM_WAIT: Duration = Duration::from_secs(60);
 /// The unit of the shares: 1 KiB.
 const UNIT_BYTES: usize = 1024;
 
@@ -34,6 +44,7 @@ const UNIT_BYTES: usize = 1024;
 pub(crate) struct Room {
     bodies: Shares<Option<TenantId>>,
     answers: Shares<TenantId>,
+    readers: Readers,
 }
 
 impl Room {
@@ -42,7 +53,13 @@ impl Room {
         Self {
             bodies: Shares::new(units(BODY_BYTES), TENANT_BODY_BYTES / UNIT_BYTES),
             answers: Shares::new(units(ANSWER_BYTES), TENANT_ANSWER_BYTES / UNIT_BYTES),
+            readers: Readers::default(),
         }
+    }
+
+    /// Drops the answers of readers that hold room and do not read, for ever.
+    pub(crate) async fn cut_silent_readers(&self) {
+        self.readers.cut_silent_forever().await;
     }
 
     /// Waits for the room of a body of `bytes`. The operator and others who act for no tenant share one holder.
@@ -62,47 +79,63 @@ impl Room {
     }
 }
 
-/// The room that a request and its answer take, until the last byte of the answer is sent or dropped. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct TakenRoom(Arc<Mutex<Vec<Share>>>);
+/// The room of an answer that is a stream: what it takes, it gives back as its reader reads.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamRoom {
+    room: Arc<Room>,
+    tenant: TenantId,
+    taken: TakenRoom,
+}
 
-impl TakenRoom {
-    /// That of a request.
-    pub(crate) fn of(extensions: &Extensions) -> Self {
-        extensions.get().cloned().unwrap_or_default()
+impl StreamRoom {
+    pub(crate) fn new(room: Arc<Room>, tenant: TenantId, taken: TakenRoom) -> Self {
+        Self { room, tenant, taken }
     }
 
-    /// Keeps a share for as long as the request lasts.
-    pub(crate) fn keep(&self, share: Share) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(share);
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.tenant
     }
 
-    /// Gives the room back before the answer, because what took it is stored.
-    pub(crate) fn give_back(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Waits for the room of so many bytes, and of their copies on the way to the reader.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn take(&self, bytes: usize) -> Result<HeldRoom, Error> {
+        let units = bytes.div_ceil(UNIT_BYTES);
+        let share = self.room.answers.acquire_many(self.tenant, units, STREAM_WAIT).await?;
+        Ok(self.taken.lend(share))
     }
 
-    fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    /// The same for bytes that are already in the memory of the process, shared by all readers; `None`: their copies are small.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn take_for_copy(&self, bytes: usize) -> Result<Option<HeldRoom>, Error> {
+        if bytes <= SMALL_ITEM_BYTES { Ok(None) } else { self.take(bytes).await.map(Some) }
     }
 }
 
 /// Keeps what a request takes until its answer is gone.
-pub(crate) async fn keep_until_answered(mut request: Request, next: Next) -> Response {
+pub(crate) async fn keep_until_answered(
+    State(room): State<Arc<Room>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let taken = TakenRoom::default();
     request.extensions_mut().insert(taken.clone());
     let response = next.run(request).await;
-    if taken.is_empty() {
+    let is_whole = response.body().size_hint().exact().is_some();
+    if is_whole && !taken.is_held() {
         return response;
     }
-    response.map(|body| Body::new(HeldBody::new(body, taken)))
+    response.map(|body| Body::new(room.readers.watch(body, taken)))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
-    use axum::{Router, middleware::from_fn, routing::get};
+    use axum::{Router, middleware::from_fn_with_state, routing::get};
     use futures::FutureExt as _;
     use tower::ServiceExt as _;
 
@@ -128,7 +161,8 @@ mod tests {
             }
             "page"
         };
-        let router = Router::new().route("/", get(handler)).layer(from_fn(keep_until_answered));
+        let layer = from_fn_with_state(Arc::clone(&room), keep_until_answered);
+        let router = Router::new().route("/", get(handler)).layer(layer);
         let response = router.oneshot(Request::new(Body::empty())).await.unwrap();
         assert!(room.for_page(tenant).now_or_never().is_none());
         let bytes = axum::body::to_bytes(response.into_body(), 100).await.unwrap();

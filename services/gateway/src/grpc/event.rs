@@ -6,8 +6,8 @@ use super::{
     status::{id, optional_id, to_status},
 };
 use crate::{
-    app::events::subscribe::{self, SessionStream},
-    ground::{entity::Entity, error::Error, invalid::Invalid},
+    app::events::subscribe::{self, SessionStream, TenantStream},
+    ground::{entity::Entity, error::Error, invalid::Invalid, taken_room::TakenRoom},
     streams::{
         cursor::{self, Start},
         event::{Fragment, StreamEvent},
@@ -35,6 +35,7 @@ impl EventService for Service {
         request: Request<v1::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let principal = self.principal(&request).await?;
+        let taken = TakenRoom::of(request.extensions());
         let request = request.into_inner();
         if request.tail_only && !request.cursor.is_empty() {
             let message = "a stream begins either at a cursor or at the tail, not both";
@@ -45,6 +46,7 @@ impl EventService for Service {
             session: id(&request.session_id, Entity::Session)?,
             start: start.map_err(to_status)?,
             until_idle_after: request.until_idle.then_some(request.idle_after_seq),
+            taken,
         };
         let items = subscribe::follow_session(&self.0, &principal, stream).await.map_err(to_status)?;
         let convert: fn(_) -> _ = |item: Result<Item, Error>| item.map(session_item).map_err(to_status);
@@ -56,11 +58,12 @@ impl EventService for Service {
         request: Request<v1::SubscribeAllRequest>,
     ) -> Result<Response<Self::SubscribeAllStream>, Status> {
         let principal = self.principal(&request).await?;
+        let taken = TakenRoom::of(request.extensions());
         let request = request.into_inner();
         let since = cursor::parse_tenant(&request.cursor).map_err(to_status)?;
         let project = optional_id(&request.project_id, Entity::Project)?;
-        let items = subscribe::follow_tenant(&self.0, &principal, project, since).await;
-        let items = items.map_err(to_status)?;
+        let stream = TenantStream { project, since, taken };
+        let items = subscribe::follow_tenant(&self.0, &principal, stream).await.map_err(to_status)?;
         let convert: fn(_) -> _ = |item: Result<TenantItem, Error>| item.map(tenant_item).map_err(to_status);
         Ok(Response::new(items.map(convert)))
     }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     app::history::messages,
-    ground::{entity::Entity, room::TakenRoom},
+    ground::{entity::Entity, taken_room::TakenRoom},
 };
 use rpc::v1::{self, message_service_server::MessageService};
 use tonic::{Request, Response, Status};

@@ -3,12 +3,7 @@
 
 use crate::{
     app::ground::gateway::Gateway,
-    ground::{
-        bodies,
-        error::Error,
-        room::{SMALL_BODY_BYTES, TakenRoom},
-        scope::Scope,
-    },
+    ground::{bodies, error::Error, room::SMALL_BODY_BYTES, scope::Scope, taken_room::TakenRoom},
     grpc::{service::credentials_of, status::to_status},
 };
 use axum::{

@@ -1,11 +1,14 @@
 //! The events that the sessions of a tenant wrote since a moment, for streams that resume: read page by page from Postgres.
 
-use super::{cursor::TenantCursor, update::Directory};
-use crate::ground::{error::Error, state::State};
+use super::{
+    bounded::pages::{HeldPage, HeldPages},
+    cursor::TenantCursor,
+    update::Directory,
+};
+use crate::ground::{error::Error, room::StreamRoom, state::State, taken_room::HeldRoom};
 use domain::{
     event::StoredEvent,
-    ids::{ProjectId, SessionId, TenantId},
-    limits,
+    ids::{ProjectId, SessionId},
 };
 use std::{sync::Arc, vec};
 use store::{log::feed::FeedEntry, session::deletion::Tombstone};
@@ -13,7 +16,8 @@ use store::{log::feed::FeedEntry, session::deletion::Tombstone};
 /// The range of events.
 #[derive(Debug, Clone)]
 pub(crate) struct BacklogRange {
-    pub(crate) tenant: TenantId,
+    /// The room of the stream, which also names its tenant.
+    pub(crate) room: StreamRoom,
     /// `None`: those of all projects.
     pub(crate) project: Option<ProjectId>,
     pub(crate) since: TenantCursor,
@@ -30,8 +34,9 @@ pub(crate) struct Backlog {
 }
 
 struct SessionRest {
-    session: FeedEntry,
-    after: u64,
+    session: SessionId,
+    directory: Arc<Directory>,
+    pages: HeldPages,
 }
 
 /// Events of one session, in order.
@@ -39,13 +44,15 @@ pub(crate) struct BacklogPage {
     pub(crate) session: SessionId,
     pub(crate) directory: Arc<Directory>,
     pub(crate) events: Vec<StoredEvent>,
+    /// The room of the events, for what the stream sends of them; `None`: they are small.
+    pub(crate) room: Option<HeldRoom>,
 }
 
 impl From<Tombstone> for BacklogPage {
     fn from(tombstone: Tombstone) -> Self {
         let events = vec![tombstone.event()];
         let directory = Directory { project: tombstone.project, name: tombstone.project_name };
-        Self { session: tombstone.session, directory: Arc::new(directory), events }
+        Self { session: tombstone.session, directory: Arc::new(directory), events, room: None }
     }
 }
 
@@ -55,8 +62,8 @@ impl Backlog {
     /// # Errors
     /// `store_unavailable`.
     pub(crate) async fn open(state: &State, range: BacklogRange) -> Result<Self, Error> {
-        let BacklogRange { tenant, since, .. } = &range;
-        let (tenant, horizon) = (*tenant, since.horizon);
+        let BacklogRange { room, since, .. } = &range;
+        let (tenant, horizon) = (room.tenant(), since.horizon);
         let is_inside = |of: &ProjectId| range.project.as_ref().is_none_or(|project| project == of);
         let (_, mut sessions) = state.store.list_written(tenant, horizon).await?;
         sessions.retain(|written| {
@@ -77,40 +84,34 @@ impl Backlog {
         self.sessions.len() + self.deleted.len()
     }
 
-    /// Reads the next page; `None` at the end.
+    /// Waits for room and reads the next page; `None` at the end.
     ///
     /// # Errors
-    /// `store_unavailable`.
+    /// Those of [`HeldPages::next`].
     pub(crate) async fn next(&mut self) -> Result<Option<BacklogPage>, Error> {
         loop {
-            let SessionRest { session, after } = match self.rest.take() {
+            let mut rest = match self.rest.take() {
                 Some(rest) => rest,
                 None => match self.sessions.next() {
                     Some(session) => self.begin(session).await?,
                     None => return Ok(self.deleted.next().map(BacklogPage::from)),
                 },
             };
-            let (tenant, store) = (self.range.tenant, &self.state.store);
-            let events =
-                store.list_events(tenant, &session.session, after, limits::EVENTS_PAGE).await?.events;
-            // An empty page: the session has been deleted, or has been read completely.
-            let Some(last) = events.last().map(|event| event.seq) else { continue };
-            let directory =
-                Directory { project: session.project.clone(), name: session.project_name.clone() };
-            let id = session.session.clone();
-            if last < session.seq {
-                self.rest = Some(SessionRest { session, after: last });
-            }
-            return Ok(Some(BacklogPage { session: id, directory: Arc::new(directory), events }));
+            // No page: the session has been deleted, or has been read completely.
+            let Some(HeldPage { events, room }) = rest.pages.next().await? else { continue };
+            let (session, directory) = (rest.session.clone(), Arc::clone(&rest.directory));
+            self.rest = Some(rest);
+            return Ok(Some(BacklogPage { session, directory, events, room: Some(room) }));
         }
     }
 
-    async fn begin(&self, session: FeedEntry) -> Result<SessionRest, Error> {
-        let BacklogRange { tenant, since, .. } = &self.range;
+    async fn begin(&self, entry: FeedEntry) -> Result<SessionRest, Error> {
+        let FeedEntry { session, seq, project, project_name } = entry;
+        let BacklogRange { room, since, .. } = &self.range;
         let store = &self.state.store;
-        let first = store.find_first_since(*tenant, &session.session, since.horizon).await?;
-        let after = first.map_or(session.seq, |first| first.saturating_sub(1));
-        let after = after.max(since.sent(&session.session, session.seq));
-        Ok(SessionRest { session, after })
+        let first = store.find_first_since(room.tenant(), &session, since.horizon).await?;
+        let after = first.map_or(seq, |first| first.saturating_sub(1)).max(since.sent(&session, seq));
+        let pages = HeldPages::after(room.clone(), store, session.clone(), after);
+        Ok(SessionRest { session, directory: Arc::new(Directory { project, name: project_name }), pages })
     }
 }

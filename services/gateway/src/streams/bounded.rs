@@ -1,4 +1,5 @@
-//! Channels between streams that hold little memory for a slow reader.
+//! Channels between streams, and reads for them, that hold little memory for a slow reader.
 
+pub(crate) mod pages;
 pub(crate) mod queue;
 pub(crate) mod ring;

@@ -15,7 +15,6 @@ use chassis::tasks;
 use domain::{
     event::StoredEvent,
     ids::{SessionId, TenantId},
-    limits,
 };
 use futures::FutureExt as _;
 use std::{
@@ -27,7 +26,10 @@ use std::{
     },
     time::Duration,
 };
-use store::{Store, log::events::Head};
+use store::{
+    Store,
+    log::events::{Head, LogPage},
+};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -264,23 +266,28 @@ impl Listener {
             let missed = Box::pin(self.missed()).await.unwrap_or_else(|error| {
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(error, "cannot read missed events; followers catch up alone");
-                vec![]
+                None
             });
-            if missed.is_empty() {
-                self.sent = seq;
-                self.send(LineEvent::Head(seq));
+            match missed {
+                Some(LogPage::Events(events)) => events.into_iter().for_each(|event| self.send_event(event)),
+                // Each follower reads it alone, when it has room for it.
+                Some(LogPage::Large(event)) => self.send_head(event.seq),
+                None => self.send_head(seq),
             }
-            missed.into_iter().for_each(|event| self.send_event(event));
         }
     }
 
     /// One page of missed events. A new line replays nothing: its followers know their own positions.
-    async fn missed(&self) -> Result<Vec<StoredEvent>, store::error::Error> {
+    async fn missed(&self) -> Result<Option<LogPage>, store::error::Error> {
         if self.sent == 0 {
-            return Ok(vec![]);
+            return Ok(None);
         }
-        let page = self.store.list_events(self.tenant, &self.session, self.sent, limits::EVENTS_PAGE).await?;
-        Ok(page.events)
+        self.store.event_pages(self.tenant, self.session.clone(), self.sent).next().await
+    }
+
+    fn send_head(&mut self, seq: u64) {
+        self.sent = seq;
+        self.send(LineEvent::Head(seq));
     }
 
     fn send_event(&mut self, event: StoredEvent) {

@@ -2,18 +2,19 @@
 //! repaired from Postgres, so the subscriber gets each event once and in order.
 
 use super::{
-    bounded::{queue, ring},
+    bounded::{
+        pages::{HeldPage, HeldPages},
+        queue, ring,
+    },
     cursor::Start,
     event::{Fragment, StreamEvent},
     hub::{Hub, Line, LineEvent},
     open_parts::{OpenParts, TextChange},
 };
-use crate::ground::{entity::Entity, error::Error, invalid::Invalid, state::State};
-use domain::{
-    event::{self, StoredEvent},
-    ids::{SessionId, TenantId},
-    limits,
+use crate::ground::{
+    entity::Entity, error::Error, invalid::Invalid, room::StreamRoom, state::State, taken_room::HeldRoom,
 };
+use domain::{event, ids::SessionId, limits};
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{sync::broadcast::error::RecvError, time::Instant};
 
@@ -23,7 +24,8 @@ pub(crate) const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
 /// A request to subscribe.
 #[derive(Debug, Clone)]
 pub(crate) struct Subscription {
-    pub(crate) tenant: TenantId,
+    /// The room of the stream, which also names its tenant.
+    pub(crate) room: StreamRoom,
     pub(crate) session: SessionId,
     pub(crate) start: Start,
     /// End after an idle event at this position or later.
@@ -58,8 +60,9 @@ pub(crate) type Items = queue::Receiver<Result<Item, Error>>;
 /// `session_not_found`, `cursor_invalid`, `store_unavailable`.
 pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscription) -> Result<Items, Error> {
     // Join before reading: every later commit then arrives over NATS, or is found by the poll while NATS is away.
-    let (line, events) = hub.join(subscription.tenant, &subscription.session).await;
-    let head = state.store.get_head(subscription.tenant, &subscription.session).await?;
+    let tenant = subscription.room.tenant();
+    let (line, events) = hub.join(tenant, &subscription.session).await;
+    let head = state.store.get_head(tenant, &subscription.session).await?;
     let start = match subscription.start {
         Start::Now => head.seq,
         Start::After(seq) if seq > head.seq => {
@@ -106,8 +109,8 @@ enum StreamEnd {
     Failed(Error),
 }
 
-impl From<store::error::Error> for StreamEnd {
-    fn from(error: store::error::Error) -> Self {
+impl<E: Into<Error>> From<E> for StreamEnd {
+    fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
 }
@@ -158,7 +161,9 @@ impl Stream {
     async fn take(&mut self, event: &LineEvent) -> Result<(), StreamEnd> {
         match event {
             LineEvent::Event(event) if event.seq <= self.seen => Ok(()),
-            LineEvent::Event(event) if event.seq == self.seen + 1 => self.send_event(event.clone()).await,
+            LineEvent::Event(event) if event.seq == self.seen + 1 => {
+                self.send_event(event.clone(), None).await
+            }
             LineEvent::Head(seq) if *seq <= self.seen => Ok(()),
             LineEvent::Event(_) | LineEvent::Head(_) => Box::pin(self.catch_up()).await,
             LineEvent::Delta(delta) if delta.epoch < self.epoch => Ok(()),
@@ -183,22 +188,14 @@ impl Stream {
         .await
     }
 
-    /// Sends the stored events after the last one that was sent. The next page is read while this one is sent.
+    /// Sends the stored events after the last one that was sent.
     async fn catch_up(&mut self) -> Result<(), StreamEnd> {
-        let Subscription { tenant, session, .. } = self.subscription.clone();
-        let mut pages = self.state.store.event_pages(tenant, session, self.seen);
-        let mut page = pages.next().await?;
-        while let Some(events) = page {
-            let next = async { Ok(pages.next().await?) };
-            // Do not wait for a page if the subscriber disconnects.
-            ((), page) = tokio::try_join!(self.send_events(events), next)?;
-        }
-        Ok(())
-    }
-
-    async fn send_events(&mut self, events: Vec<StoredEvent>) -> Result<(), StreamEnd> {
-        for event in events {
-            self.send_event(event.into()).await?;
+        let Subscription { room, session, .. } = self.subscription.clone();
+        let mut pages = HeldPages::after(room, &self.state.store, session, self.seen);
+        while let Some(HeldPage { events, room }) = pages.next().await? {
+            for event in events {
+                self.send_event(event.into(), Some(room.clone())).await?;
+            }
         }
         Ok(())
     }
@@ -206,8 +203,8 @@ impl Stream {
     /// Sends the stored text of open parts to a late joiner. Text is stored shortly after it is streamed, so there can be a hole
     /// in between. The hole is filled when the rest is stored.
     async fn send_open_parts(&mut self) -> Result<(), StreamEnd> {
-        let Subscription { tenant, session, .. } = &self.subscription;
-        let chunks = self.state.store.list_chunks(*tenant, session, self.epoch).await?;
+        let Subscription { room, session, .. } = &self.subscription;
+        let chunks = self.state.store.list_chunks(room.tenant(), session, self.epoch).await?;
         for chunk in chunks {
             for fragment in self.open.add_chunk(&chunk) {
                 self.send(Item::Fragment(fragment)).await?;
@@ -216,7 +213,7 @@ impl Stream {
         Ok(())
     }
 
-    async fn send_event(&mut self, event: StreamEvent) -> Result<(), StreamEnd> {
+    async fn send_event(&mut self, event: StreamEvent, held: Option<HeldRoom>) -> Result<(), StreamEnd> {
         self.seen = event.seq;
         self.head = self.head.max(event.seq);
         self.epoch = self.epoch.max(event.epoch);
@@ -225,12 +222,16 @@ impl Stream {
         }
         let after = self.subscription.until_idle_after;
         let is_last = event.kind == event::IDLE && after.is_some_and(|after| event.seq >= after);
-        self.send(Item::Event(event)).await?;
+        self.reserve(event.bytes()).await?.fill(Ok(Item::Event(event)), held);
         if is_last { Err(StreamEnd::Complete) } else { Ok(()) }
     }
 
     async fn send(&self, item: Item) -> Result<(), StreamEnd> {
-        let bytes = item.bytes();
-        self.items.send(Ok(item), bytes).await.map_err(|queue::Left| StreamEnd::Complete)
+        self.reserve(item.bytes()).await?.fill(Ok(item), None);
+        Ok(())
+    }
+
+    async fn reserve(&self, bytes: usize) -> Result<queue::QueueSlot<'_, Result<Item, Error>>, StreamEnd> {
+        self.items.reserve(bytes).await.map_err(|queue::Left| StreamEnd::Complete)
     }
 }

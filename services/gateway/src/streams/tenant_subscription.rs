@@ -9,10 +9,10 @@ use super::{
     progress::Progress,
     update::{Content, Interest, Update},
 };
-use crate::ground::{error::Error, invalid::Invalid, state::State};
+use crate::ground::{error::Error, invalid::Invalid, room::StreamRoom, state::State, taken_room::HeldRoom};
 use bus::feed::Notice;
 use domain::{
-    ids::{ProjectId, SessionId, TenantId},
+    ids::{ProjectId, SessionId},
     limits,
 };
 use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
@@ -28,7 +28,8 @@ const RESUMED_SESSIONS_MAX: usize = 10_000;
 /// A request to subscribe.
 #[derive(Debug, Clone)]
 pub(crate) struct TenantSubscription {
-    pub(crate) tenant: TenantId,
+    /// The room of the stream, which also names its tenant.
+    pub(crate) room: StreamRoom,
     /// The name of the subscriber's key.
     pub(crate) reader: String,
     /// `None`: all projects.
@@ -80,7 +81,7 @@ pub(crate) async fn subscribe(
     feeds: &Feeds,
     subscription: TenantSubscription,
 ) -> Result<TenantItems, Error> {
-    let (feed, updates) = feeds.join(state, subscription.tenant).await;
+    let (feed, updates) = feeds.join(state, subscription.room.tenant()).await;
     let now = feed.horizon();
     let cursor = subscription.since.clone().unwrap_or_else(|| TenantCursor::at(now));
     if cursor.horizon > now {
@@ -141,11 +142,11 @@ impl Stream {
                 () = &mut stopping => return Err(Error::GatewayStopping),
                 () = &mut left => return Ok(()),
                 () = &mut beat => {
-                    self.send(None, None, TenantContent::Heartbeat).await;
+                    self.send(self.item(None, None, TenantContent::Heartbeat), None).await;
                     beat.as_mut().reset(Instant::now() + period);
                 }
                 next = updates.recv() => match next {
-                    Ok(update) => self.forward(&update).await,
+                    Ok(update) => self.forward(&update).await?,
                     // Too slow for the feed: read the rest from Postgres.
                     Err(RecvError::Lagged(_)) => {
                         updates = updates.resubscribe();
@@ -161,8 +162,8 @@ impl Stream {
 
     /// Sends everything that was written since the last item.
     async fn backlog(&self) -> Result<Backlog, Error> {
-        let TenantSubscription { tenant, project, .. } = self.subscription.clone();
-        let range = BacklogRange { tenant, project, since: (*self.cursor).clone() };
+        let TenantSubscription { room, project, .. } = self.subscription.clone();
+        let range = BacklogRange { room, project, since: (*self.cursor).clone() };
         let backlog = Backlog::open(&self.state, range).await?;
         if backlog.len() > RESUMED_SESSIONS_MAX {
             return Err(Error::CursorTooOld { sessions: backlog.len(), limit: RESUMED_SESSIONS_MAX });
@@ -179,7 +180,8 @@ impl Stream {
                 progress.send(&page.session, event.seq);
                 self.cursor = Arc::clone(progress.cursor());
                 let content = TenantContent::Event(event.into());
-                self.send(Some(&page.session), Some(&page.directory.project), content).await;
+                let item = self.item(Some(&page.session), Some(&page.directory.project), content);
+                self.send(item, page.room.clone()).await;
             }
             if self.items.is_closed() {
                 return Ok(());
@@ -190,27 +192,40 @@ impl Stream {
         Ok(())
     }
 
-    async fn forward(&mut self, update: &Update) {
+    async fn forward(&mut self, update: &Update) -> Result<(), Error> {
         if !update.concerns(&self.subscription.reader, &self.interest) {
-            return;
+            return Ok(());
         }
         self.cursor = Arc::clone(&update.cursor);
         let session = update.scope.session();
         let last_seq = session.and_then(|session| self.seen.get(session));
         let content = match &update.content {
-            Content::Event { event, .. } if last_seq.is_some_and(|seq| event.seq <= *seq) => return,
+            Content::Event { event, .. } if last_seq.is_some_and(|seq| event.seq <= *seq) => return Ok(()),
             Content::Event { event, .. } => TenantContent::Event(event.clone().into()),
             Content::Fragment { fragment, .. } => TenantContent::Fragment(fragment.clone()),
             Content::Notice(notice) => TenantContent::Notice(notice.clone()),
         };
         let project = update.scope.directory().map(|directory| &directory.project);
-        self.send(session, project, content).await;
+        let item = self.item(session, project, content);
+        let held = self.subscription.room.take_for_copy(update.bytes()).await?;
+        self.send(item, held).await;
+        Ok(())
     }
 
-    /// Sends an item. The loop notices when the subscriber has left.
-    async fn send(&self, session: Option<&SessionId>, project: Option<&ProjectId>, content: TenantContent) {
-        let (session, project, bytes) = (session.cloned(), project.cloned(), content.bytes());
-        let item = TenantItem { session, project, content, cursor: Arc::clone(&self.cursor) };
-        drop(self.items.send(Ok(item), bytes).await);
+    fn item(
+        &self,
+        session: Option<&SessionId>,
+        project: Option<&ProjectId>,
+        content: TenantContent,
+    ) -> TenantItem {
+        let (session, project) = (session.cloned(), project.cloned());
+        TenantItem { session, project, content, cursor: Arc::clone(&self.cursor) }
+    }
+
+    /// Sends an item, which holds its room. The loop notices when the subscriber has left.
+    async fn send(&self, item: TenantItem, held: Option<HeldRoom>) {
+        if let Ok(place) = self.items.reserve(item.content.bytes()).await {
+            place.fill(Ok(item), held);
+        }
     }
 }

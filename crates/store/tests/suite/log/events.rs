@@ -9,7 +9,7 @@ use domain::{
 use store::{
     error::{Entity, Error},
     log::{
-        events::{EventPage, Head},
+        events::{EventPage, Head, LargeEvent, LogPage},
         record::Progress,
     },
 };
@@ -37,7 +37,7 @@ async fn events_are_read_after_a_position_up_to_the_head() {
     let (store, tenant, session) = (&world.store, world.tenant, &running.session);
     assert_eq!(
         store.list_events(tenant, session, 3, 10).await.unwrap(),
-        EventPage { events: vec![want], has_more: false },
+        EventPage { events: vec![want.clone()], large: None, has_more: false },
         "identical to the published bytes"
     );
     let page = store.list_events(tenant, session, 0, 3).await.unwrap();
@@ -46,11 +46,11 @@ async fn events_are_read_after_a_position_up_to_the_head() {
     assert_eq!(kinds, ["session.created", "message.updated", "message.part.updated"]);
     assert_eq!(store.get_head(tenant, session).await.unwrap(), Head { seq: 4, epoch: 1 });
     let mut pages = store.event_pages(tenant, session.clone(), 2);
-    let seqs =
-        pages.next().await.unwrap().map(|page| page.into_iter().map(|event| event.seq).collect::<Vec<_>>());
-    assert_eq!(seqs, Some(vec![3, 4]));
+    assert_eq!(pages.next().await.unwrap().map(|page| seqs(&page)), Some(vec![3, 4]));
     assert_eq!(pages.next().await.unwrap(), None);
     assert_eq!(store.event_pages(tenant, session.clone(), 4).next().await.unwrap(), None);
+    assert_eq!(store.find_event(tenant, session, 4).await.unwrap(), Some(want));
+    assert_eq!(store.find_event(tenant, session, 5).await.unwrap(), None);
     let unknown = world.sample.session();
     assert!(matches!(world.store.get_head(tenant, &unknown).await, Err(Error::NotFound(Entity::Session))));
     let heads = store.list_heads(tenant, &[&unknown, session]).await.unwrap();
@@ -65,28 +65,48 @@ async fn a_long_log_is_read_page_by_page() {
     let written = store_events(&mut world, &running, 2 * page - 3).await;
     assert_eq!(written, 2 * page, "two full pages");
     let mut pages = world.store.event_pages(world.tenant, running.session.clone(), 0);
-    let mut seqs = vec![];
-    while let Some(events) = pages.next().await.unwrap() {
-        assert_eq!(events.len() as u64, page);
-        seqs.extend(events.into_iter().map(|event| event.seq));
+    let mut all = vec![];
+    while let Some(next) = pages.next().await.unwrap() {
+        let seqs = seqs(&next);
+        assert_eq!(seqs.len() as u64, page);
+        all.extend(seqs);
     }
-    assert_eq!(seqs, (1..=written).collect::<Vec<_>>());
+    assert_eq!(all, (1..=written).collect::<Vec<_>>());
 }
 
 #[tokio::test]
-async fn a_page_ends_where_its_bytes_do_but_is_never_empty() {
+async fn a_page_ends_where_its_bytes_do_and_a_large_event_is_read_alone() {
     let mut world = World::new().await;
     let running = world.running().await;
     let bytes = usize::try_from(EVENTS_PAGE_BYTES).unwrap();
-    let texts = [2 * bytes, bytes / 2, bytes / 3, bytes / 3].map(|bytes| "x".repeat(bytes));
+    let texts = [2 * bytes, bytes / 2, bytes / 3, bytes / 3, 1, 3 * bytes, 1].map(|bytes| "x".repeat(bytes));
     let changes = texts.map(|text| world.change(Event::SessionError(message::Error::coded("failed", text))));
     world.store.append(&running.write(1), &changes, 0, Progress::Made, NOW).await.unwrap();
     let mut pages = world.store.event_pages(world.tenant, running.session.clone(), 3);
-    let mut seqs = vec![];
-    while let Some(events) = pages.next().await.unwrap() {
-        seqs.push(events.into_iter().map(|event| event.seq).collect::<Vec<_>>());
+    let (mut all, mut large) = (vec![], vec![]);
+    while let Some(page) = pages.next().await.unwrap() {
+        all.push(seqs(&page));
+        if let LogPage::Large(event) = page {
+            large.push(event);
+        }
     }
-    assert_eq!(seqs, [vec![4], vec![5, 6, 7]], "the event that exceeds the bytes is the last of its page");
+    assert_eq!(
+        all,
+        [vec![4], vec![5, 6, 7], vec![8], vec![9], vec![10]],
+        "the event that exceeds the bytes is the last of its page"
+    );
+    for LargeEvent { seq, bytes } in large {
+        let event = world.store.find_event(world.tenant, &running.session, seq).await.unwrap().unwrap();
+        assert_eq!((event.seq, event.properties.len()), (seq, bytes));
+    }
+}
+
+/// The positions of the events of a page.
+fn seqs(page: &LogPage) -> Vec<u64> {
+    match page {
+        LogPage::Events(events) => events.iter().map(|event| event.seq).collect(),
+        LogPage::Large(event) => vec![event.seq],
+    }
 }
 
 /// Writes this number of events, and returns the position of the last one.

@@ -4,7 +4,7 @@
 use crate::{
     app::ground::gateway::Gateway,
     auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
+    ground::{error::Error, scope::Scope, taken_room::TakenRoom},
     streams::{
         backlog::{Backlog, BacklogRange},
         bounded::ring,
@@ -25,6 +25,19 @@ pub(crate) struct SessionStream {
     pub(crate) start: Start,
     /// End after an idle event at this position or later.
     pub(crate) until_idle_after: Option<u64>,
+    /// What the request takes.
+    pub(crate) taken: TakenRoom,
+}
+
+/// A client's subscription to all sessions of its tenant.
+#[derive(Debug, Clone)]
+pub(crate) struct TenantStream {
+    /// `None`: all projects.
+    pub(crate) project: Option<ProjectId>,
+    /// The position from which the client resumes.
+    pub(crate) since: Option<TenantCursor>,
+    /// What the request takes.
+    pub(crate) taken: TakenRoom,
 }
 
 /// Subscribes to a session.
@@ -36,27 +49,28 @@ pub(crate) async fn follow_session(
     principal: &Principal,
     stream: SessionStream,
 ) -> Result<Items, Error> {
-    let SessionStream { session, start, until_idle_after } = stream;
-    let tenant = principal.tenant(Scope::Read)?;
-    let subscription = Subscription { tenant, session, start, until_idle_after };
+    let SessionStream { session, start, until_idle_after, taken } = stream;
+    let room = gateway.stream_room(principal, &taken)?;
+    let subscription = Subscription { room, session, start, until_idle_after };
     subscription::subscribe(&gateway.state, &gateway.hub, subscription).await
 }
 
-/// Subscribes to all sessions of the tenant, or of a project; `since` is the position from which the client resumes.
+/// Subscribes to all sessions of the tenant, or of a project.
 ///
 /// # Errors
 /// `project_not_found`; those of [`tenant_subscription::subscribe`].
 pub(crate) async fn follow_tenant(
     gateway: &Gateway,
     principal: &Principal,
-    project: Option<ProjectId>,
-    since: Option<TenantCursor>,
+    stream: TenantStream,
 ) -> Result<TenantItems, Error> {
+    let TenantStream { project, since, taken } = stream;
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     if let Some(project) = &project {
         state.store.get_project(tenant, project).await?;
     }
-    let subscription = TenantSubscription { tenant, reader: principal.reader().to_owned(), project, since };
+    let room = gateway.stream_room(principal, &taken)?;
+    let subscription = TenantSubscription { room, reader: principal.reader().to_owned(), project, since };
     tenant_subscription::subscribe(state, &gateway.feeds, subscription).await
 }
 
@@ -76,16 +90,10 @@ pub(crate) async fn join_feed(gateway: &Gateway, principal: &Principal) -> Resul
     Ok(JoinedFeed { feed, updates })
 }
 
-/// Opens the events since a cursor.
+/// Opens a range of events, for a protocol that shapes its own stream.
 ///
 /// # Errors
 /// `store_unavailable`.
-pub(crate) async fn open_backlog(
-    gateway: &Gateway,
-    principal: &Principal,
-    project: Option<ProjectId>,
-    since: TenantCursor,
-) -> Result<Backlog, Error> {
-    let range = BacklogRange { tenant: principal.tenant(Scope::Read)?, project, since };
+pub(crate) async fn open_backlog(gateway: &Gateway, range: BacklogRange) -> Result<Backlog, Error> {
     Backlog::open(&gateway.state, range).await
 }

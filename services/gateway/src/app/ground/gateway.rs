@@ -6,7 +6,14 @@ use crate::{
         live_keys::LiveKeys,
         principal::Principal,
     },
-    ground::{error::Error, origin::Origins, room::TakenRoom, scope::Scope, state::State},
+    ground::{
+        error::Error,
+        origin::Origins,
+        room::{Room, StreamRoom},
+        scope::Scope,
+        state::State,
+        taken_room::TakenRoom,
+    },
     streams::{feed::Feeds, hub::Hub},
 };
 use domain::ids::{EventId, TenantId};
@@ -52,6 +59,19 @@ impl Gateway {
     pub(crate) async fn take_page_room(&self, principal: &Principal, taken: &TakenRoom) -> Result<(), Error> {
         taken.keep(self.state.room.for_page(principal.tenant(Scope::Read)?).await?);
         Ok(())
+    }
+
+    /// The room of this process.
+    pub(crate) fn room(&self) -> Arc<Room> {
+        Arc::clone(&self.state.room)
+    }
+
+    /// The room of a stream to a caller.
+    ///
+    /// # Errors
+    /// `scope_missing`.
+    pub(crate) fn stream_room(&self, principal: &Principal, taken: &TakenRoom) -> Result<StreamRoom, Error> {
+        Ok(StreamRoom::new(self.room(), principal.tenant(Scope::Read)?, taken.clone()))
     }
 
     /// Takes room for a large body until the request is answered. `None`: the caller acts for no tenant.

@@ -3,7 +3,7 @@
 use crate::{
     app::ground::gateway::Gateway,
     auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
+    ground::{error::Error, scope::Scope, taken_room::TakenRoom},
     streams::{
         cursor::Start,
         event::StreamEvent,
@@ -56,8 +56,9 @@ async fn wait_for_idle(
     start: Start,
     idle_after: u64,
 ) -> Result<Option<MessageId>, Error> {
-    let (tenant, session) = (principal.tenant(Scope::Read)?, session.clone());
-    let subscription = Subscription { tenant, session, start, until_idle_after: Some(idle_after) };
+    // This function reads at once, so nothing of the caller's answer needs to be cut.
+    let (room, session) = (gateway.stream_room(principal, &TakenRoom::default())?, session.clone());
+    let subscription = Subscription { room, session, start, until_idle_after: Some(idle_after) };
     let mut items = subscription::subscribe(&gateway.state, &gateway.hub, subscription).await?;
     let mut answer = None;
     while let Some(item) = items.recv().await {

@@ -5,7 +5,7 @@ use super::refusal::{Refusal, RequestPart};
 use crate::{
     app::ground::gateway::Gateway,
     auth::{client, keys::Credentials, live_keys::RequestKey, principal::Principal},
-    ground::{room::TakenRoom, scope::Scope},
+    ground::{scope::Scope, taken_room::TakenRoom},
 };
 use axum::{
     extract::{FromRequestParts, Query},

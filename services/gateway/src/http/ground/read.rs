@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     app::ground::gateway::Gateway,
-    ground::room::{SMALL_BODY_BYTES, TakenRoom},
+    ground::{room::SMALL_BODY_BYTES, taken_room::TakenRoom},
 };
 use axum::{
     body::Bytes,

@@ -4,3 +4,4 @@ mod frame;
 mod legacy;
 pub(in crate::http) mod live;
 mod texts;
+mod view;

@@ -65,6 +65,7 @@ pub(in crate::http) async fn history(
     Query(query): Query<LogQuery>,
 ) -> Result<Json<Value>> {
     let session = session_id(&session)?;
+    gateway.take_page_room(&caller.principal, &caller.taken).await?;
     let mut log = EventLog::open(&gateway, &caller.principal, &session, query.after).await?;
     let limit = query.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX as usize);
     let mut translator = Translator::new(gateway, caller.principal, session);
@@ -94,7 +95,8 @@ pub(in crate::http) async fn follow(
     let session = session_id(&session)?;
     let resumed = last_event_id(&headers).and_then(|id| id.parse().ok());
     let start = Start::After(resumed.unwrap_or(query.after));
-    let stream = SessionStream { session: session.clone(), start, until_idle_after: None };
+    let stream =
+        SessionStream { session: session.clone(), start, until_idle_after: None, taken: caller.taken };
     let items = subscribe::follow_session(&gateway, &caller.principal, stream).await.map_err(to_refusal)?;
     let translator = Translator::new(gateway, caller.principal, session);
     let frames = unfold((items, translator), async |(mut items, mut translator)| {

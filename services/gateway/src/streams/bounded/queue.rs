@@ -1,6 +1,7 @@
 //! The queue between a stream and its subscriber: bounded in items and in bytes, so that a subscriber that does not read holds
 //! little memory. A full queue makes the stream wait.
 
+use crate::ground::taken_room::HeldRoom;
 use domain::limits;
 use futures::{Stream, StreamExt as _};
 use std::{
@@ -11,20 +12,37 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Bytes of the items in one queue. A larger item waits until the queue is empty, and then fills it alone.
-const BYTES_MAX: usize = 1024 * 1024;
+const BYTES_MAX: usize = 256 * 1024;
 /// Unit in which the bytes are counted.
 const UNIT_BYTES: usize = 1024;
 
 /// The end of the stream. Clones share the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Sender<T> {
-    items: mpsc::Sender<(T, OwnedSemaphorePermit)>,
-    room: Arc<Semaphore>,
+    items: mpsc::Sender<Queued<T>>,
+    bytes: Arc<Semaphore>,
 }
 
 /// The end of the subscriber.
 #[derive(Debug)]
-pub(crate) struct Receiver<T>(mpsc::Receiver<(T, OwnedSemaphorePermit)>);
+pub(crate) struct Receiver<T> {
+    items: mpsc::Receiver<Queued<T>>,
+    /// The room of the newest item. The subscriber has sent that item when it asks for the next one.
+    held: Option<HeldRoom>,
+}
+
+#[derive(Debug)]
+struct Queued<T> {
+    item: T,
+    held: Option<HeldRoom>,
+    _bytes: OwnedSemaphorePermit,
+}
+
+/// A reserved slot of the queue.
+pub(crate) struct QueueSlot<'a, T> {
+    slot: mpsc::Permit<'a, Queued<T>>,
+    bytes: OwnedSemaphorePermit,
+}
 
 /// The subscriber left.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,25 +51,37 @@ pub(crate) struct Left;
 /// Creates a queue.
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let (items, receiver) = mpsc::channel(limits::SUBSCRIBER_QUEUE_MAX);
-    let room = Arc::new(Semaphore::new(BYTES_MAX / UNIT_BYTES));
-    (Sender { items, room }, Receiver(receiver))
+    let bytes = Arc::new(Semaphore::new(BYTES_MAX / UNIT_BYTES));
+    (Sender { items, bytes }, Receiver { items: receiver, held: None })
 }
 
 impl<T> Sender<T> {
-    /// Adds an item of about `bytes` bytes as soon as there is room.
+    /// Adds an item of about `bytes` bytes as soon as there is a place.
     ///
     /// # Errors
     /// `Left` if the subscriber left; the item is lost.
     ///
     /// Dropped midway: the item is not added.
     pub(crate) async fn send(&self, item: T, bytes: usize) -> Result<(), Left> {
+        self.reserve(bytes).await?.fill(item, None);
+        Ok(())
+    }
+
+    /// Waits for a place for an item of about `bytes` bytes: the item need not exist yet.
+    ///
+    /// # Errors
+    /// `Left` if the subscriber left.
+    ///
+    /// Cancel-safe.
+    pub(crate) async fn reserve(&self, bytes: usize) -> Result<QueueSlot<'_, T>, Left> {
         let units = bytes.clamp(1, BYTES_MAX).div_ceil(UNIT_BYTES);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let room = tokio::select! {
-            room = Arc::clone(&self.room).acquire_many_owned(units) => room.map_err(|_| Left)?,
+        let bytes = tokio::select! {
+            bytes = Arc::clone(&self.bytes).acquire_many_owned(units) => bytes.map_err(|_| Left)?,
             () = self.items.closed() => return Err(Left),
         };
-        self.items.send((item, room)).await.map_err(|_| Left)
+        let slot = self.items.reserve().await.map_err(|_| Left)?;
+        Ok(QueueSlot { slot, bytes })
     }
 
     /// Waits until the subscriber leaves. Cancel-safe.
@@ -62,6 +92,13 @@ impl<T> Sender<T> {
     /// Whether the subscriber left.
     pub(crate) fn is_closed(&self) -> bool {
         self.items.is_closed()
+    }
+}
+
+impl<T> QueueSlot<'_, T> {
+    /// Adds the item, which holds `held` until the subscriber asks for the next one.
+    pub(crate) fn fill(self, item: T, held: Option<HeldRoom>) {
+        self.slot.send(Queued { item, held, _bytes: self.bytes });
     }
 }
 
@@ -76,7 +113,12 @@ impl<T> Stream for Receiver<T> {
     type Item = T;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        self.0.poll_recv(context).map(|next| next.map(|(item, _)| item))
+        self.held = None;
+        let Poll::Ready(next) = self.items.poll_recv(context) else { return Poll::Pending };
+        Poll::Ready(next.map(|Queued { item, held, .. }| {
+            self.held = held;
+            item
+        }))
     }
 }
 

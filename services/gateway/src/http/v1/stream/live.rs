@@ -6,6 +6,7 @@ use super::{
     frame::FrameScope,
     legacy::{self, Shapes, ShapesQuery},
     texts::{ClientTexts, Continuation},
+    view::{StreamForm, View, Wrapping},
 };
 use crate::{
     app::{
@@ -16,7 +17,12 @@ use crate::{
         ground::gateway::Gateway,
     },
     auth::principal::Principal,
-    ground::{error::Error, state::now},
+    ground::{
+        error::Error,
+        room::{PAGE_BYTES, StreamRoom},
+        state::now,
+        taken_room::HeldRoom,
+    },
     http::{
         ground::{
             caller::Caller,
@@ -27,14 +33,14 @@ use crate::{
         v1::shape,
     },
     streams::{
-        backlog::BacklogPage,
+        backlog::{BacklogPage, BacklogRange},
         bounded::queue,
         cursor::{self, TenantCursor},
         event::Fragment,
         notices::{ALL_DISPOSED, DISPOSED},
         open_parts::TextChange,
         progress::Progress,
-        update::{Content, Directory, Interest, Update, UpdateScope},
+        update::{Content, Interest, Update, UpdateScope},
     },
 };
 use axum::{
@@ -53,7 +59,7 @@ use domain::{
 };
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
-use store::{log::feed::Horizon, tenant::projects::Project};
+use store::log::feed::Horizon;
 use tokio::{
     sync::broadcast::error::RecvError,
     time::{Instant, sleep},
@@ -78,7 +84,7 @@ pub(in crate::http) async fn of_directory(
 ) -> Result<Response> {
     let form = StreamForm { wrapping: Wrapping::Bare, shapes: query.shapes };
     let view = View::of_directory(&gateway, &caller, form).await?;
-    Ok(begin(gateway, caller.principal, view, &headers))
+    begin(gateway, caller, view, &headers)
 }
 
 /// The events of all directories of the tenant, or of the one that the caller names. Each event names its directory.
@@ -90,7 +96,7 @@ pub(in crate::http) async fn of_tenant(
 ) -> Result<Response> {
     let form = StreamForm { wrapping: Wrapping::WithDirectory, shapes: query.shapes };
     let view = View::of_caller(&gateway, &caller, form).await?;
-    Ok(begin(gateway, caller.principal, view, &headers))
+    begin(gateway, caller, view, &headers)
 }
 
 /// As [`of_tenant`], with events in the form of the newer API.
@@ -101,70 +107,18 @@ pub(in crate::http) async fn of_tenant_natively(
 ) -> Result<Response> {
     let form = StreamForm { wrapping: Wrapping::Native, shapes: Shapes::Current };
     let view = View::of_caller(&gateway, &caller, form).await?;
-    Ok(begin(gateway, caller.principal, view, &headers))
+    begin(gateway, caller, view, &headers)
 }
 
-/// A client's view of the tenant's events.
-struct View {
-    interest: Interest,
-    /// The project that the client is interested in, under the name that the client uses.
-    directory: Option<Directory>,
-    form: StreamForm,
-}
-
-impl View {
-    /// The caller's directory.
-    async fn of_directory(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
-        let name = caller.project_name()?.to_owned();
-        Ok(match caller.find_project(gateway).await? {
-            Some(Project { id: project, .. }) => {
-                let interest = Interest::Project(project.clone());
-                Self { interest, directory: Some(Directory { project, name }), form }
-            }
-            None => Self { interest: Interest::Directory(name), directory: None, form },
-        })
-    }
-
-    /// The directory that the caller names, or all directories.
-    async fn of_caller(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
-        match &caller.directory {
-            Some(_) => Self::of_directory(gateway, caller, form).await,
-            None => Ok(Self { interest: Interest::All, directory: None, form }),
-        }
-    }
-
-    /// The scope of a frame, under the name that the client uses.
-    fn scope<'a>(&'a self, scope: FrameScope<'a>) -> FrameScope<'a> {
-        match (scope, &self.directory) {
-            (FrameScope::Directory(_), Some(own)) => FrameScope::Directory(own),
-            _ => scope,
-        }
-    }
-}
-
-/// The form of the frames.
-#[derive(Debug, Clone, Copy)]
-struct StreamForm {
-    wrapping: Wrapping,
-    shapes: Shapes,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wrapping {
-    /// Frames are events.
-    Bare,
-    /// Frames name the directory of their event.
-    WithDirectory,
-    /// Frames are events of the newer API.
-    Native,
-}
-
-fn begin(gateway: Gateway, principal: Principal, view: View, headers: &HeaderMap) -> Response {
+fn begin(gateway: Gateway, caller: Caller, view: View, headers: &HeaderMap) -> Result<Response> {
     let (frames, receiver) = queue::channel();
     let cursor = last_event_id(headers).and_then(|text| cursor::parse_tenant(text).ok().flatten());
+    let room = gateway.stream_room(&caller.principal, &caller.taken)?;
     let stream = Stream {
         gateway,
-        principal,
+        principal: caller.principal,
+        room,
+        held: None,
         view,
         frames,
         seen: HashMap::new(),
@@ -172,14 +126,17 @@ fn begin(gateway: Gateway, principal: Principal, view: View, headers: &HeaderMap
         cursor: Arc::default(),
     };
     tokio::spawn(stream.run(cursor));
-    (UNBUFFERED, Sse::new(receiver)).into_response()
+    Ok((UNBUFFERED, Sse::new(receiver)).into_response())
 }
 
 struct Stream {
     gateway: Gateway,
     principal: Principal,
+    room: StreamRoom,
+    /// The room of what is being sent.
+    held: Option<HeldRoom>,
     view: View,
-    frames: queue::Sender<std::result::Result<Event, Infallible>>,
+    frames: queue::Sender<Frame>,
     /// Positions up to which the client got the events of sessions from Postgres.
     seen: HashMap<SessionId, u64>,
     texts: ClientTexts,
@@ -203,6 +160,7 @@ impl From<Error> for StreamEnd {
 }
 
 type Sent = std::result::Result<(), StreamEnd>;
+type Frame = std::result::Result<Event, Infallible>;
 
 impl Stream {
     async fn run(mut self, cursor: Option<TenantCursor>) {
@@ -276,7 +234,10 @@ impl Stream {
             Content::Event { event, .. } if event.seq <= last_seq => Ok(()),
             Content::Event { text, .. } => {
                 text.iter().for_each(|change| self.texts.change(change));
-                self.send_update(update).await
+                self.held = self.room.take_for_copy(update.bytes()).await?;
+                self.send_update(update).await?;
+                self.held = None;
+                Ok(())
             }
             // The client has later events, which may have ended the part.
             Content::Fragment { after, .. } if *after < last_seq => Ok(()),
@@ -328,12 +289,13 @@ impl Stream {
     async fn resume(&mut self, now: Horizon) -> Sent {
         let (project, since) = (self.project().cloned(), (*self.cursor).clone());
         let mut progress = Progress::since(since.clone());
-        let backlog = subscribe::open_backlog(&self.gateway, &self.principal, project, since).await;
-        let mut backlog = backlog?;
+        let range = BacklogRange { room: self.room.clone(), project, since };
+        let mut backlog = subscribe::open_backlog(&self.gateway, range).await?;
         if backlog.len() > RESUMED_SESSIONS_MAX {
             return self.send_states().await;
         }
-        while let Some(BacklogPage { session, directory, events }) = backlog.next().await? {
+        while let Some(BacklogPage { session, directory, events, room }) = backlog.next().await? {
+            self.held = room;
             for event in events {
                 self.seen.insert(session.clone(), event.seq);
                 progress.send(&session, event.seq);
@@ -342,6 +304,7 @@ impl Stream {
                 let content = Content::Event { event: self.with_live_text(event), text: None };
                 self.send_update(&Update { scope, content, cursor: Arc::clone(&self.cursor) }).await?;
             }
+            self.held = None;
         }
         progress.reach(now);
         self.cursor = Arc::clone(progress.cursor());
@@ -368,11 +331,13 @@ impl Stream {
         let range = RecentRange { project: self.project().cloned(), since, limit: STATE_SESSIONS_MAX };
         let recent = snapshot::list_recent(&self.gateway, &self.principal, &range).await?;
         for recent in recent.into_iter().rev() {
+            self.held = Some(self.room.take(PAGE_BYTES).await?);
             let (session, messages_max) = (&recent.session, STATE_MESSAGES_MAX);
             let snapshot = snapshot::find(&self.gateway, &self.principal, session, messages_max).await?;
             if let Some(snapshot) = snapshot {
                 self.send_state(snapshot, &recent.status).await?;
             }
+            self.held = None;
         }
         self.send_requests().await
     }
@@ -438,7 +403,10 @@ impl Stream {
                 self.send_event("server.heartbeat", json!({}), FrameScope::Stream).await
             }
             // The newer API has no such event.
-            Wrapping::Native => self.push(Event::default().comment("heartbeat"), 0).await,
+            Wrapping::Native => {
+                self.place(0).await?.fill(Ok(Event::default().comment("heartbeat")), None);
+                Ok(())
+            }
         }
     }
 
@@ -455,6 +423,7 @@ impl Stream {
     }
 
     async fn send_frame(&self, payload: &str, scope: FrameScope<'_>) -> Sent {
+        let place = self.place(payload.len()).await?;
         let frame = Event::default().id(self.cursor.to_string());
         let scope = self.view.scope(scope);
         let frame = match self.view.form.wrapping {
@@ -468,10 +437,12 @@ impl Stream {
                 }
             },
         };
-        self.push(frame, payload.len()).await
+        place.fill(Ok(frame), self.held.clone());
+        Ok(())
     }
 
-    async fn push(&self, frame: Event, bytes: usize) -> Sent {
-        self.frames.send(Ok(frame), bytes).await.map_err(|queue::Left| StreamEnd::Left)
+    /// Waits for a place for a frame, which is made only then.
+    async fn place(&self, bytes: usize) -> std::result::Result<queue::QueueSlot<'_, Frame>, StreamEnd> {
+        self.frames.reserve(bytes).await.map_err(|queue::Left| StreamEnd::Left)
     }
 }

@@ -1,0 +1,60 @@
+//! The stored events of a session for one reader, page by page. A page takes room until the reader has read its events.
+
+use crate::ground::{error::Error, room::StreamRoom, taken_room::HeldRoom};
+use domain::{
+    event::StoredEvent,
+    ids::{SessionId, TenantId},
+    limits,
+};
+use store::{
+    Store,
+    log::events::{LogPage, Pages},
+};
+
+/// Bytes of a page: the last event may exceed the bytes at which it ends, by less than another page.
+const PAGE_BYTES: usize = 2 * limits::EVENTS_PAGE_BYTES as usize;
+
+/// The pages after a position.
+pub(crate) struct HeldPages {
+    store: Store,
+    tenant: TenantId,
+    session: SessionId,
+    pages: Pages,
+    room: StreamRoom,
+}
+
+/// Consecutive events, oldest first; never empty.
+pub(crate) struct HeldPage {
+    pub(crate) events: Vec<StoredEvent>,
+    pub(crate) room: HeldRoom,
+}
+
+impl HeldPages {
+    pub(crate) fn after(room: StreamRoom, store: &Store, session: SessionId, position: u64) -> Self {
+        let tenant = room.tenant();
+        let pages = store.event_pages(tenant, session.clone(), position);
+        Self { store: store.clone(), tenant, session, pages, room }
+    }
+
+    /// Waits for room and reads the next page; `None` at the end of the log. The caller gives the room of the previous page to what it
+    /// sends, and does not keep it itself: a stream that waits for its own room would wait in vain.
+    ///
+    /// # Errors
+    /// `requests_too_many`, `store_unavailable`.
+    pub(crate) async fn next(&mut self) -> Result<Option<HeldPage>, Error> {
+        loop {
+            let room = self.room.take(PAGE_BYTES).await?;
+            let large = match self.pages.next().await? {
+                None => return Ok(None),
+                Some(LogPage::Events(events)) => return Ok(Some(HeldPage { events, room })),
+                Some(LogPage::Large(large)) => large,
+            };
+            drop(room);
+            let room = self.room.take(large.bytes).await?;
+            // A compaction may have emptied it meanwhile.
+            if let Some(event) = self.store.find_event(self.tenant, &self.session, large.seq).await? {
+                return Ok(Some(HeldPage { events: vec![event], room }));
+            }
+        }
+    }
+}
