@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The crates that each crate may use, by directory. `tests` may use all crates.
-const MATRIX: [(&str, &[&str]); 21] = [
+const MATRIX: [(&str, &[&str]); 22] = [
     ("crates/domain", &[]),
     ("crates/settings", &["domain"]),
     ("crates/wire", &["domain", "settings"]),
@@ -17,6 +17,7 @@ const MATRIX: [(&str, &[&str]); 21] = [
     ("crates/shares", &[]),
     ("crates/convert-client", &["domain", "shares"]),
     ("crates/convert", &["domain", "convert-client"]),
+    ("crates/unpack", &[]),
     ("crates/store", &["domain"]),
     ("crates/bus", &["domain"]),
     ("crates/llm", &["domain"]),
@@ -47,6 +48,7 @@ const ALL: &[&str] = &[
     "shares",
     "convert-client",
     "convert",
+    "unpack",
     "store",
     "bus",
     "llm",
@@ -63,7 +65,7 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 20] = [
+const OWNERS: [(&str, &[&str]); 23] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),
@@ -80,7 +82,11 @@ const OWNERS: [(&str, &[&str]); 20] = [
     // What converts foreign content stays out of the processes that hold keys. The worker checks its own schemas only.
     ("html2text", &["crates/convert"]),
     ("jsonschema", &["crates/convert", "services/worker", "tests"]),
-    ("seccompiler", &["services/sandbox", "crates/convert"]),
+    ("seccompiler", &["services/sandbox", "crates/convert", "crates/unpack"]),
+    // Archives are foreign content too.
+    ("tar", &["crates/unpack"]),
+    ("flate2", &["crates/unpack"]),
+    ("zstd", &["crates/unpack"]),
     ("similar", &["crates/convert"]),
     ("tree-sitter", &["crates/convert"]),
     ("tree-sitter-bash", &["crates/convert"]),

@@ -1,0 +1,108 @@
+//! The walls of the process that unpacks: its memory, the one directory that it may change, and the system calls that it may make. A layer
+//! that takes the process over finds no network, no other process and no other file.
+
+use crate::bounds::MEMORY_BYTES_MAX;
+use anyhow::Context as _;
+use landlock::{
+    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _,
+};
+use nix::sys::{
+    prctl,
+    resource::{Resource, getrlimit, setrlimit},
+};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use std::{collections::BTreeMap, path::Path};
+
+/// Descriptors that may be open: the three of every program, and two directories and a file.
+const DESCRIPTORS_MAX: u64 = 16;
+
+/// System calls of a program that computes, and of one that fills a directory.
+const SYSTEM_CALLS: [i64; 44] = [
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fchmod,
+    libc::SYS_fcntl,
+    libc::SYS_fsetxattr,
+    libc::SYS_fstat,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_linkat,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sigaltstack,
+    libc::SYS_statx,
+    libc::SYS_symlinkat,
+    libc::SYS_syncfs,
+    libc::SYS_tgkill,
+    libc::SYS_umask,
+    libc::SYS_unlinkat,
+    libc::SYS_utimensat,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+];
+
+/// Raises every wall. The process can then write only below `directory`.
+///
+/// # Errors
+/// If one does not stand; then nothing must be unpacked.
+pub fn raise(directory: &Path, file_bytes_max: u64) -> anyhow::Result<()> {
+    prctl::set_dumpable(false).context("forbid tracing and core dumps")?;
+    prctl::set_no_new_privs().context("set no_new_privs")?;
+    for (resource, most) in [
+        (Resource::RLIMIT_AS, MEMORY_BYTES_MAX),
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_FSIZE, file_bytes_max),
+        (Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX),
+        (Resource::RLIMIT_NPROC, 0),
+    ] {
+        let (_, hard) = getrlimit(resource).with_context(|| format!("read {resource:?}"))?;
+        setrlimit(resource, most.min(hard), most.min(hard)).with_context(|| format!("set {resource:?}"))?;
+    }
+    confine(directory).context("confine the process to its directory")?;
+    seccompiler::apply_filter(&filter().context("compile the filter of system calls")?)
+        .context("load the filter of system calls")
+}
+
+/// Landlock, as far as the kernel has it: the paths are resolved below the directory anyway.
+fn confine(directory: &Path) -> anyhow::Result<()> {
+    let all = AccessFs::from_all(ABI::V5);
+    Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .create()?
+        .add_rule(PathBeneath::new(PathFd::new(directory)?, all))?
+        .restrict_self()?;
+    Ok(())
+}
+
+/// Every other call fails with EPERM.
+fn filter() -> anyhow::Result<BpfProgram> {
+    let rules = SYSTEM_CALLS.into_iter().map(|number| (number, vec![])).collect::<BTreeMap<_, _>>();
+    let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let architecture: TargetArch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, refusal, SeccompAction::Allow, architecture)?.try_into()?)
+}
