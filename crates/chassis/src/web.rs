@@ -161,7 +161,7 @@ async fn read(response: reqwest::Response, url: &Url, bytes_max: usize) -> Resul
 
 /// Whether an address belongs to the public internet, and not to a host, a private network, a cloud's own services or
 /// an unassigned range.
-fn is_public(address: IpAddr) -> bool {
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => match embedded(address) {

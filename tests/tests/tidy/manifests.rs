@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The crates that each crate may use, by directory. `tests` may use all crates.
-const MATRIX: [(&str, &[&str]); 22] = [
+const MATRIX: [(&str, &[&str]); 23] = [
     ("crates/domain", &[]),
     ("crates/settings", &["domain"]),
     ("crates/wire", &["domain", "settings"]),
@@ -35,6 +35,7 @@ const MATRIX: [(&str, &[&str]); 22] = [
     ),
     ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
     ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
+    ("services/broker", &["chassis"]),
     ("tests", ALL),
 ];
 /// All crates of the workspace. The package of the command line is called `flotilla`.
@@ -60,12 +61,13 @@ const ALL: &[&str] = &[
     "gateway",
     "worker",
     "sandbox",
+    "broker",
     "e2e",
 ];
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 23] = [
+const OWNERS: [(&str, &[&str]); 24] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),
@@ -85,6 +87,7 @@ const OWNERS: [(&str, &[&str]); 23] = [
     ("seccompiler", &["services/sandbox", "crates/convert", "crates/unpack"]),
     // Archives are foreign content too.
     ("tar", &["crates/unpack"]),
+    ("httparse", &["services/broker"]),
     ("flate2", &["crates/unpack"]),
     ("zstd", &["crates/unpack"]),
     ("similar", &["crates/convert"]),

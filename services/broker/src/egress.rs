@@ -1,0 +1,16 @@
+//! What a session reaches of the network, and how. A sandbox has no network of its own: its init forwards connections to a socket of its
+//! session, and behind that socket stands this proxy. The socket is the identity.
+//!
+//! The order of the checks is the wall: the request, the name, the list of names, and only then the look-up, so that nothing about a name that
+//! is not allowed leaves the machine; then the addresses, and the connection goes to exactly these; then the name that TLS asks for.
+
+pub mod access;
+pub mod allow;
+pub mod host;
+pub mod names;
+pub mod proxy;
+pub mod refusal;
+
+mod head;
+mod hello;
+mod relay;

@@ -1,0 +1,84 @@
+//! Why a connection is refused. The text tells people in the sandbox what to do.
+
+use super::host::{HostName, HostNameError};
+use std::time::Duration;
+
+/// The reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The request is no request of a proxy, or too long.
+    #[error("this is not a request that the proxy of the sandbox understands: {0}")]
+    Head(&'static str),
+    /// A method that changes something, without TLS.
+    #[error("{0} is refused: over plain http only GET and HEAD are possible; use https")]
+    Method(String),
+    /// The host is no name.
+    #[error(transparent)]
+    Host(#[from] HostNameError),
+    /// Another port than the web's.
+    #[error("port {0} is refused: only 443, and 80 for plain http, are possible")]
+    Port(u16),
+    /// The settings do not allow the host.
+    #[error("{host} is not allowed: {setting} does not list it; add it, or a preset that contains it")]
+    NotAllowed {
+        /// The host.
+        host: HostName,
+        /// The name of the setting.
+        setting: String,
+    },
+    /// No server of names knows the host.
+    #[error("{0} cannot be resolved")]
+    Unresolved(HostName),
+    /// The host leads into a private network.
+    #[error("{0} leads to an address that is not on the public internet")]
+    Private(HostName),
+    /// No address of the host answers.
+    #[error("{0} cannot be reached")]
+    Unreachable(HostName),
+    /// The connection does not begin as TLS for this host.
+    #[error("the connection to {host} is cut: {reason}")]
+    Tls {
+        /// The host of the request.
+        host: HostName,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The session has transferred all that it may.
+    #[error("this session has transferred {0} bytes, which is all that it may")]
+    Quota(u64),
+    /// Nothing was transferred for a while.
+    #[error("nothing was transferred for {} s", .0.as_secs())]
+    Idle(Duration),
+}
+
+impl Refusal {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Head(_) => "egress_request_invalid",
+            Self::Method(_) => "egress_method_refused",
+            Self::Host(_) => "egress_host_invalid",
+            Self::Port(_) => "egress_port_refused",
+            Self::NotAllowed { .. } => "egress_host_not_allowed",
+            Self::Unresolved(_) => "egress_host_unknown",
+            Self::Private(_) => "egress_address_private",
+            Self::Unreachable(_) => "egress_unreachable",
+            Self::Tls { .. } => "egress_tls_invalid",
+            Self::Quota(_) => "egress_quota_used_up",
+            Self::Idle(_) => "egress_idle",
+        }
+    }
+
+    /// The status that HTTP has for it.
+    pub(super) fn status(&self) -> &'static str {
+        match self {
+            Self::Head(_) | Self::Host(_) => "400 Bad Request",
+            Self::Method(_) => "405 Method Not Allowed",
+            Self::Port(_) | Self::NotAllowed { .. } | Self::Private(_) | Self::Tls { .. } => "403 Forbidden",
+            Self::Unresolved(_) | Self::Unreachable(_) => "502 Bad Gateway",
+            // Programs repeat 429; nothing would become better.
+            Self::Quota(_) => "403 Forbidden",
+            Self::Idle(_) => "504 Gateway Timeout",
+        }
+    }
+}
