@@ -67,7 +67,7 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 24] = [
+const OWNERS: [(&str, &[&str]); 25] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),
@@ -88,6 +88,7 @@ const OWNERS: [(&str, &[&str]); 24] = [
     // Archives are foreign content too.
     ("tar", &["crates/unpack"]),
     ("httparse", &["services/broker"]),
+    ("aws-lc-rs", &["services/broker"]),
     ("flate2", &["crates/unpack"]),
     ("zstd", &["crates/unpack"]),
     ("similar", &["crates/convert"]),

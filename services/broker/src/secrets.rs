@@ -1,0 +1,4 @@
+//! Secrets of tenants and projects as they rest: each under a key of its own, and that key under one that never stands in Postgres.
+
+pub mod envelope;
+pub mod key_file;
