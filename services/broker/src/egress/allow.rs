@@ -53,6 +53,13 @@ struct Preset {
     hosts: Vec<String>,
 }
 
+impl AllowListError {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        "egress_list_invalid"
+    }
+}
+
 /// The presets by name, with their hosts.
 ///
 /// # Errors

@@ -29,11 +29,11 @@ pub struct Names {
     opened: Vec<Network>,
     /// Addresses that the operator gives to hosts, for example of an internal registry.
     fixed: BTreeMap<String, SocketAddr>,
-    known: Mutex<HashMap<HostName, Known>>,
+    known: Mutex<HashMap<HostName, Answer>>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct Answer {
     asked_at: Instant,
     addresses: Arc<OnceCell<Vec<IpAddr>>>,
 }
@@ -72,7 +72,7 @@ impl Names {
         if known.len() >= HOSTS_MAX {
             known.clear();
         }
-        let fresh = || Known { asked_at: Instant::now(), addresses: Arc::default() };
+        let fresh = || Answer { asked_at: Instant::now(), addresses: Arc::default() };
         let answer = known.entry(host.clone()).or_insert_with(fresh);
         if answer.asked_at.elapsed() >= KEPT {
             *answer = fresh();

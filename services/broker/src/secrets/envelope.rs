@@ -1,7 +1,7 @@
 //! Seals a value under a key that is made for it alone, and that key under the key of the deployment. Whoever has the rows but not the key of
 //! the deployment has nothing; a new key of the deployment needs no value to be sealed again.
 
-use super::key_file::KeyFile;
+use super::key_file::{KEY_BYTES, KeyFile};
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
     error::Unspecified,
@@ -9,8 +9,6 @@ use aws_lc_rs::{
 };
 use chassis::secret::Secret;
 
-/// Bytes of a key.
-pub(super) const KEY_BYTES: usize = 32;
 /// Bytes of a value. Keys and certificates take a few thousand. Beyond it: `secret_too_large`.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 

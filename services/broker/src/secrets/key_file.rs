@@ -1,6 +1,5 @@
 //! The key of a deployment in a file that only the broker reads.
 
-use super::envelope::KEY_BYTES;
 use aws_lc_rs::{digest, rand};
 use std::{
     fmt::Write as _,
@@ -10,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Bytes of a key.
+pub(super) const KEY_BYTES: usize = 32;
 /// Bytes of the digest that names the key.
 const ID_BYTES: usize = 8;
 /// Permissions of group and others, which the file must not have.
