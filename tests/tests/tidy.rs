@@ -18,6 +18,8 @@ mod shapes;
 mod sources;
 #[path = "tidy/store.rs"]
 mod store;
+#[path = "tidy/tasks.rs"]
+mod tasks;
 #[path = "tidy/words.rs"]
 mod words;
 

@@ -163,7 +163,7 @@ impl Bus {
     pub fn publisher(&self) -> Publisher {
         let (queue, mut pending) = mpsc::channel::<PendingNews>(NEWS_QUEUE_MAX);
         let nats = self.nats.clone();
-        tokio::spawn(async move {
+        outgoing::spawn(async move {
             while let Some(PendingNews { subject, payload, .. }) = pending.recv().await {
                 outgoing::send(&nats, subject, payload).await;
             }

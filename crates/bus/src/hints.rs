@@ -24,7 +24,7 @@ impl Hints {
     pub(crate) fn start(nats: Client, wake: String) -> Self {
         let ring = Arc::new(Notify::new());
         let (nudges, pending) = mpsc::channel(NUDGES_UNSENT_MAX);
-        tokio::spawn(send(nats, wake, Arc::clone(&ring), pending));
+        outgoing::spawn(send(nats, wake, Arc::clone(&ring), pending));
         Self { ring, nudges }
     }
 

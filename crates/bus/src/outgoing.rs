@@ -1,9 +1,14 @@
-//! Sends one message over NATS. What cannot be sent is lost, as any message may be.
+//! Sends messages over NATS. What cannot be sent is lost, as any message may be.
 
 use async_nats::Client;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use std::panic::AssertUnwindSafe;
+
+/// Starts the only task of a queue. It ends with the last sender of the queue, and survives panics of the client: see [`send`].
+pub(crate) fn spawn(queue: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(queue);
+}
 
 /// Sends a message. Its caller is the only task of a queue, so a panic of the client ends only this message.
 pub(crate) async fn send(nats: &Client, subject: String, payload: Bytes) {

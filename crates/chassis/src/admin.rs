@@ -1,5 +1,6 @@
 //! The admin port: liveness, readiness and metrics of the process. Users must never reach it.
 
+use crate::tasks;
 use axum::{
     Json, Router,
     extract::State,
@@ -118,13 +119,10 @@ pub async fn serve(
             "/metrics",
             get(|| async move { ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], render.render()) }),
         );
-    let stop = shutdown.clone();
-    let upkeep = tokio::spawn(async move {
+    let _upkeep = tasks::spawn_owned("metrics", async move {
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(UPKEEP) => metrics.run_upkeep(),
-            }
+            tokio::time::sleep(UPKEEP).await;
+            tasks::catch_panic("metrics", async { metrics.run_upkeep() }).await;
         }
     });
     // Not graceful: a scraper that keeps its connection open must not delay the end of the process.
@@ -136,7 +134,6 @@ pub async fn serve(
             }
         }
     }
-    upkeep.abort();
 }
 
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {

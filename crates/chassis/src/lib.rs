@@ -119,7 +119,7 @@ where
     // Not ready until the service announces its address, and not ready again once it must stop.
     let (health, asked_to_stop) = (service.health.clone(), service.shutdown.clone());
     health.set("service", Err("starting".to_owned()));
-    let watch = tokio::spawn({
+    let _watch = tasks::spawn_owned("readiness", {
         let health = health.clone();
         async move {
             if ready.recv().await.is_ok() {
@@ -131,7 +131,8 @@ where
     });
     // The admin port outlives the body: a draining process still answers "not ready".
     let admin_stop = CancellationToken::new();
-    let admin_task = tokio::spawn(admin::serve(listener, health, admin::recorder(), admin_stop.clone()));
+    let serve = admin::serve(listener, health, admin::recorder(), admin_stop.clone());
+    let admin_task = tasks::spawn_owned("admin port", serve);
 
     let (shutdown, tasks) = (service.shutdown.clone(), service.tasks.clone());
     let result = Box::pin(body(service)).await;
@@ -140,7 +141,6 @@ where
     if !late.is_empty() {
         tracing::warn!("these tasks did not end within {} s: {}", TASKS_JOIN.as_secs(), late.join(", "));
     }
-    watch.abort();
     admin_stop.cancel();
     drop(admin_task.await);
     result

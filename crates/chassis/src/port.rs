@@ -4,7 +4,7 @@
 pub mod admission;
 mod opening;
 
-use crate::web::Network;
+use crate::{tasks, web::Network};
 use admission::{Admission, AdmissionLimits, Admissions};
 use axum::{
     Json, Router,
@@ -179,7 +179,7 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
             speaker.serve(opened, PeerRoutes { routes, peer: Peer(peer.ip()) }, &shutdown).await;
         };
         // A connection that was accepted only to be refused ends after this time, whatever the client does.
-        open.spawn(tokio::time::timeout(life, connection));
+        open.spawn(tasks::catch_panic("connection", tokio::time::timeout(life, connection)));
     }
     drop(listener);
     open.close();

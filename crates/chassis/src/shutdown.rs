@@ -1,5 +1,6 @@
 //! Turns signals into a cancellation token. Each service drains itself.
 
+use crate::tasks::Tasks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +15,7 @@ pub fn signals() -> std::io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let token = CancellationToken::new();
     let cancelled = token.clone();
-    tokio::spawn(async move {
+    let listen = async move {
         let mut again = false;
         loop {
             tokio::select! {
@@ -29,6 +30,8 @@ pub fn signals() -> std::io::Result<CancellationToken> {
             tracing::info!("stopping; a second signal exits at once");
             cancelled.cancel();
         }
-    });
+    };
+    // Not joined at shutdown: a second signal must reach a service that hangs.
+    drop(Tasks::default().spawn("signals", listen));
     Ok(token)
 }

@@ -17,12 +17,14 @@ mod streams;
 
 use anyhow::Context as _;
 use app::ground::gateway::Gateway;
-use auth::{client, keys::Keys};
+use auth::{client, keys::Keys, live_keys::LiveKeys};
 use chassis::port::{self, Bounds};
 use config::Config;
+use futures::FutureExt as _;
 use ground::state::State;
 use std::{sync::Arc, time::Duration};
 use streams::{feed::Feeds, fleet};
+use tonic_health::server::HealthReporter;
 
 /// Time for queries of cut calls to end. With [`port::CLOSING`], and a second each for its tasks and its last spans, a gateway ends
 /// within 30 s.
@@ -34,28 +36,15 @@ const STORE_CLOSING: Duration = Duration::from_secs(5);
 /// If the configuration is invalid or the address is in use. While Postgres, Redis, NATS or the sandbox are down, the gateway
 /// runs, and calls that need them answer UNAVAILABLE.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
-    let state = State::connect(&config, service.shutdown.clone()).await?;
+    let state = State::connect(&config, &service).await?;
     let listener = tokio::net::TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("listen at {}", config.listen))?;
     let address = listener.local_addr().context("read the address")?;
     let (reporter, grpc_health) = tonic_health::server::health_reporter();
-    service.tasks.spawn("health", health::watch(state.clone(), service.clone(), reporter));
     let feeds = Feeds::default();
-    let (watch, shutdown) = (fleet::watch(state.clone(), feeds.clone()), service.shutdown.clone());
-    service.tasks.spawn("fleet", async move {
-        shutdown.run_until_cancelled(watch).await;
-    });
     let operator_key = config.operator_key.as_ref().map(|key| key.expose().as_str());
     let keys = Keys::new(state.store.clone(), operator_key);
-    let (check, shutdown) =
-        (Arc::clone(keys.live()).check_forever(state.store.clone()), service.shutdown.clone());
-    service.tasks.spawn("keys", async move {
-        shutdown.run_until_cancelled(check).await;
-    });
-    let (room, shutdown) = (Arc::clone(&state.room), service.shutdown.clone());
-    service.tasks.spawn("readers", async move {
-        shutdown.run_until_cancelled(room.cut_silent_readers()).await;
-    });
+    start_loops(&state, &service, &feeds, Arc::clone(keys.live()), reporter);
     let gateway = Gateway::new(state.clone(), feeds, keys);
     let proxies = config.trusted_proxies.clone();
     let router = router::router(&gateway, grpc_health)?.layer(client::layer(config.trusted_proxies));
@@ -66,4 +55,38 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
         tracing::warn!("some queries did not end in time");
     }
     Ok(())
+}
+
+/// Starts the loops that run beside the calls, until the gateway stops.
+fn start_loops(
+    state: &State,
+    service: &chassis::Service,
+    feeds: &Feeds,
+    keys: Arc<LiveKeys>,
+    reporter: HealthReporter,
+) {
+    let tasks = &service.tasks;
+    let own = (state.clone(), service.clone());
+    tasks.spawn_loop("health", move || {
+        let (state, service) = own.clone();
+        health::watch(state, service, reporter.clone())
+    });
+    let own = (state.clone(), feeds.clone());
+    tasks.spawn_loop("fleet", move || {
+        let (state, feeds) = own.clone();
+        let shutdown = state.shutdown.clone();
+        shutdown.run_until_cancelled_owned(fleet::watch(state, feeds)).map(drop)
+    });
+    let own = (Arc::clone(&state.room), state.shutdown.clone());
+    tasks.spawn_loop("readers", move || {
+        let (room, shutdown) = own.clone();
+        async move {
+            shutdown.run_until_cancelled(room.cut_silent_readers()).await;
+        }
+    });
+    let (store, shutdown) = (state.store.clone(), state.shutdown.clone());
+    tasks.spawn_loop("keys", move || {
+        let check = Arc::clone(&keys).check_forever(store.clone());
+        shutdown.clone().run_until_cancelled_owned(check).map(drop)
+    });
 }

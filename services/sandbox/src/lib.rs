@@ -95,7 +95,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         .context("load the workspaces")?;
     sessions.shared.disks.start(&service.tasks, service.health.clone(), &service.shutdown);
     let sessions = Arc::new(sessions);
-    service.tasks.spawn("fences", forget_old_fences(Arc::clone(&sessions), service.shutdown.clone()));
+    let (own, shutdown) = (Arc::clone(&sessions), service.shutdown.clone());
+    service.tasks.spawn_loop("fences", move || forget_old_fences(Arc::clone(&own), shutdown.clone()));
 
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<SandboxServiceServer<GrpcServer>>().await;

@@ -30,7 +30,7 @@ use tools::registry;
 /// its health.
 pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()> {
     let providers = config.providers().context("read the configuration of the model providers")?;
-    let deps = Arc::new(Deps::connect(&config, providers).await?);
+    let deps = Arc::new(Deps::connect(&config, providers, service.tasks.clone()).await?);
     let offer = Capabilities { models: deps.providers.providers.facts(), tools: registry::all() };
     let lease = lease::start(&config, &deps, offer, service.clone())?;
     let admin_only = std::net::SocketAddr::from(([127, 0, 0, 1], 0));

@@ -85,7 +85,7 @@ fn the_metrics_of_the_alerts_are_exported() {
     let metrics: Vec<_> = words.filter(|word| word.starts_with("flotilla_")).collect();
     let sources: Vec<_> = crate::files()
         .into_iter()
-        .filter(|file| file.is_in("services") && file.has_extension("rs"))
+        .filter(|file| (file.is_in("services") || file.is_in("crates")) && file.has_extension("rs"))
         .collect();
     let is_exported = |metric: &str| {
         ["gauge!", "counter!", "histogram!"].iter().any(|kind| {

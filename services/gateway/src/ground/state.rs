@@ -4,6 +4,7 @@ use super::{error::Error, origin::Origins, quotas::Quotas, room::Room, sandbox::
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
+use chassis::tasks::Tasks;
 use convert_client::converter::{self, Converter};
 use domain::{
     conversation::message::ModelRef,
@@ -43,6 +44,8 @@ pub(crate) struct State {
     /// Settings that bind every session.
     platform: Arc<[Document]>,
     pub(crate) shutdown: CancellationToken,
+    /// The tasks that outlive the call that started them.
+    pub(crate) tasks: Tasks,
     ids: Arc<Mutex<Ids>>,
     heavy_requests: Arc<Shares<TenantId>>,
     pub(crate) quotas: Arc<Quotas>,
@@ -55,7 +58,7 @@ impl State {
     ///
     /// # Errors
     /// If the configuration is invalid.
-    pub(crate) async fn connect(config: &Config, shutdown: CancellationToken) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(config: &Config, service: &chassis::Service) -> anyhow::Result<Self> {
         let backends = &config.backends;
         let platform = match backends.read_settings()? {
             Some((file, text)) => vec![standing::platform(&file, &text, &|name| std::env::var(name).ok())?],
@@ -75,7 +78,8 @@ impl State {
             origins: Origins::new(&config.origins),
             unknown_directories: config.unknown_directories,
             platform: platform.into(),
-            shutdown,
+            shutdown: service.shutdown.clone(),
+            tasks: service.tasks.clone(),
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
             heavy_requests: Arc::new(Shares::new(HEAVY_REQUESTS_MAX, HEAVY_REQUESTS_TENANT_MAX)),
             room: Arc::new(Room::new()),

@@ -98,7 +98,7 @@ impl PtyService for Service {
         }
         let (items, receiver) = mpsc::channel(WAITING_MAX);
         let relay = Relay { host, id, shutdown: self.0.shutdown().clone(), items };
-        tokio::spawn(async move {
+        self.0.tasks().spawn("terminal relay", async move {
             if let Err(status) = relay.run(output, input).await {
                 drop(relay.items.send(Err(status)).await);
             }

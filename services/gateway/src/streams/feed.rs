@@ -21,10 +21,8 @@ use domain::{
     event::{self, StoredEvent},
     ids::{SessionId, TenantId},
 };
-use futures::FutureExt as _;
 use std::{
     collections::{HashMap, HashSet},
-    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
@@ -96,7 +94,7 @@ impl Feed {
             gone: HashSet::new(),
             texts: Arc::clone(&texts),
         };
-        Self { updates, horizon, texts, _task: AbortOnDropHandle::new(tokio::spawn(source.run())) }
+        Self { updates, horizon, texts, _task: tasks::spawn_owned("feed", source.run()) }
     }
 
     /// The position of a stream that has read everything up to now.
@@ -129,9 +127,7 @@ struct Position {
 impl Source {
     async fn run(mut self) {
         loop {
-            let followed = AssertUnwindSafe(self.join_and_follow()).catch_unwind().await;
-            if followed.is_err() {
-                tasks::report_panic("feed");
+            if tasks::catch_panic("feed", self.join_and_follow()).await.is_none() {
                 // Nothing is known about what was in the middle of a change. The positions are read again, from the horizon on.
                 self.sessions.clear();
                 self.gone.clear();

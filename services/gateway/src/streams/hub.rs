@@ -16,10 +16,8 @@ use domain::{
     event::StoredEvent,
     ids::{SessionId, TenantId},
 };
-use futures::FutureExt as _;
 use std::{
     collections::HashMap,
-    panic::AssertUnwindSafe,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -92,8 +90,8 @@ impl Hub {
     /// A hub without lines.
     pub(crate) fn new(store: Store, bus: Bus) -> Self {
         let lines = Arc::<Lines>::default();
-        let poll = tokio::spawn(poll(Arc::downgrade(&lines), store.clone(), bus.clone()));
-        Self { lines, store, bus, _poll: Arc::new(AbortOnDropHandle::new(poll)) }
+        let poll = tasks::spawn_owned("heads", poll(Arc::downgrade(&lines), store.clone(), bus.clone()));
+        Self { lines, store, bus, _poll: Arc::new(poll) }
     }
 
     /// Subscribes to a session. The receiver gets everything that is committed from now on, as long as the line is
@@ -122,8 +120,8 @@ impl Hub {
             sent: 0,
             is_joined: Arc::clone(&is_joined),
         };
-        let task = tokio::spawn(listener.run(self.bus.clone(), begun, heads));
-        Line { events, head, is_joined, has_begun, _task: AbortOnDropHandle::new(task) }
+        let task = tasks::spawn_owned("line", listener.run(self.bus.clone(), begun, heads));
+        Line { events, head, is_joined, has_begun, _task: task }
     }
 }
 
@@ -136,9 +134,7 @@ async fn poll(lines: Weak<Lines>, store: Store, bus: Bus) {
             polled_at = Instant::now();
         }
         // Every line of this gateway depends on this task, so a panic ends only one round.
-        if AssertUnwindSafe(poll_all(&lines, &store, is_due)).catch_unwind().await.is_err() {
-            tasks::report_panic("heads");
-        }
+        tasks::catch_panic("heads", poll_all(&lines, &store, is_due)).await;
         drop(lines);
         tokio::time::sleep(POLL_WITHOUT_NATS).await;
     }
@@ -197,10 +193,7 @@ impl Listener {
                 self.is_joined.store(reader.is_joined(), Ordering::Relaxed);
                 begun.send_replace(true);
                 // After a panic the line ends, and its followers join another one.
-                let followed = AssertUnwindSafe(self.follow(reader, &mut heads)).catch_unwind();
-                if followed.await.is_err() {
-                    tasks::report_panic("line");
-                }
+                tasks::catch_panic("line", self.follow(reader, &mut heads)).await;
             }
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "cannot subscribe to NATS")

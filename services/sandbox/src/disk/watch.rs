@@ -67,10 +67,16 @@ impl DiskWatch {
 
     /// Starts the two tasks, which end with `shutdown`.
     pub fn start(self: &Arc<Self>, tasks: &Tasks, health: Health, shutdown: &CancellationToken) {
-        let (watch, stop) = (Arc::clone(self), shutdown.clone());
-        tasks.spawn("disk space", async move { watch.watch_host(&health, &stop).await });
-        let (watch, stop) = (Arc::clone(self), shutdown.clone());
-        tasks.spawn("disk walks", async move { watch.walk(&stop).await });
+        let own = (Arc::clone(self), health, shutdown.clone());
+        tasks.spawn_loop("disk space", move || {
+            let (watch, health, stop) = own.clone();
+            async move { watch.watch_host(&health, &stop).await }
+        });
+        let own = (Arc::clone(self), shutdown.clone());
+        tasks.spawn_loop("disk walks", move || {
+            let (watch, stop) = own.clone();
+            async move { watch.walk(&stop).await }
+        });
     }
 
     async fn watch_host(&self, health: &Health, shutdown: &CancellationToken) {

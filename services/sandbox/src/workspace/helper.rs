@@ -10,6 +10,7 @@ use crate::{
         process::SandboxProcess,
     },
 };
+use chassis::tasks;
 use domain::ids::TenantId;
 use shares::{Busy, Share, Shares};
 use std::{
@@ -20,7 +21,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     process::{ChildStderr, ChildStdout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 /// One-shot helper sandboxes (clone, diff, export) at once in one service: each is bound by disk and CPU. Further ones wait for their turn.
 /// Beyond it: `helpers_busy`.
@@ -90,7 +91,7 @@ pub struct HelperRun {
     /// What it prints.
     pub stdout: ChildStdout,
     process: SandboxProcess,
-    stderr: tokio::task::JoinHandle<String>,
+    stderr: AbortOnDropHandle<String>,
     deadline: Instant,
 }
 
@@ -187,7 +188,7 @@ impl Helpers {
         let pipes = process.stdout.take().zip(process.stderr.take());
         let (stdout, stderr) =
             pipes.ok_or_else(|| io::Error::other("no pipes")).map_err(Error::io("start a helper"))?;
-        let stderr = tokio::spawn(read_errors(stderr));
+        let stderr = tasks::spawn_owned("helper errors", read_errors(stderr));
         Ok(HelperRun { stdout, process, stderr, deadline })
     }
 }

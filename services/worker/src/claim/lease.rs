@@ -117,8 +117,8 @@ pub(crate) fn start(
         aborted: Arc::new(tokio::sync::Mutex::new(aborted)),
     };
     let (config, incarnation, name) = (config.clone(), deps.incarnation, deps.name.clone());
-    let ticked = Arc::clone(&tick);
-    service.tasks.spawn("watchdog", tick_until(ticked, stopping.clone()));
+    let (ticked, stop) = (Arc::clone(&tick), stopping.clone());
+    service.tasks.spawn_loop("watchdog", move || tick_until(Arc::clone(&ticked), stop.clone()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

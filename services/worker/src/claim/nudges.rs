@@ -4,6 +4,7 @@
 use super::claimer::{Claimer, Key};
 use crate::process::store_timeout::with_store_timeout;
 use bus::control::Nudges;
+use chassis::tasks;
 use domain::limits;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -20,7 +21,8 @@ pub(super) fn spawn(claimer: &Arc<Claimer>, mut nudges: Nudges, handed_over: &Ca
                 key = nudges.next_nudge() => key,
                 key = own.lease.next_nudge() => key,
             };
-            if !own.nudge(&key) {
+            let has_loop = tasks::catch_panic("nudges", async { own.nudge(&key) }).await;
+            if has_loop == Some(false) {
                 // If the queue is full, the sweep finds the abort.
                 drop(without_loop.try_send(key));
             }
@@ -31,7 +33,9 @@ pub(super) fn spawn(claimer: &Arc<Claimer>, mut nudges: Nudges, handed_over: &Ca
         loop {
             tokio::select! {
                 () = ended.cancelled() => return,
-                Some(key) = aborts.recv() => close_if_aborted(&own, key).await,
+                Some(key) = aborts.recv() => {
+                    tasks::catch_panic("aborts", close_if_aborted(&own, key)).await;
+                }
             }
         }
     });

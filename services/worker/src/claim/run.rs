@@ -45,7 +45,8 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
         }
     };
     // In a separate task: with a long backlog a sweep takes a while, and prompts must not wait for it.
-    service.tasks.spawn("sweep", sweep::sweep_until(Arc::clone(&claimer), service.shutdown.clone()));
+    let (own, shutdown) = (Arc::clone(&claimer), service.shutdown.clone());
+    service.tasks.spawn_loop("sweep", move || sweep::sweep_until(Arc::clone(&own), shutdown.clone()));
     let handed_over = CancellationToken::new();
     nudges::spawn(&claimer, nudges, &handed_over);
     let mut drain_asked = claimer.lease.drain_asked.clone();

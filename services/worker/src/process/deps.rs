@@ -4,7 +4,7 @@ use super::{clock::now, sandbox::Sandbox};
 use crate::config::Config;
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
-use chassis::backends::Backends;
+use chassis::{backends::Backends, tasks::Tasks};
 use convert_client::converter::{self, Converter};
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
@@ -42,6 +42,8 @@ pub(crate) struct Deps {
     pub(crate) measure_ms: u64,
     /// For how long sessions are kept whose tenant does not say.
     pub(crate) retention: Retention,
+    /// The tasks that outlive their caller.
+    pub(crate) tasks: Tasks,
     ids: Mutex<Ids>,
 }
 
@@ -49,6 +51,7 @@ impl Deps {
     pub(crate) async fn connect(
         config: &Config,
         providers: llm::config::providers::Config,
+        tasks: Tasks,
     ) -> anyhow::Result<Self> {
         let backends = &config.backends;
         let (store, bus) = connect(backends, backends.connections).await?;
@@ -73,6 +76,7 @@ impl Deps {
                 idle_days: config.keep_idle_days,
                 archived_days: config.keep_archived_days,
             },
+            tasks,
             ids: Mutex::new(Ids::new(rand::random())),
         })
     }

@@ -1,5 +1,6 @@
 //! The client of the sandbox service: credentials, trace context and retries in one place.
 
+use chassis::tasks::Tasks;
 use domain::{
     ids::{SessionId, TenantId},
     limits,
@@ -58,9 +59,9 @@ impl Sandbox {
 impl Sandbox {
     /// Releases the sandbox process of a parked session. Best effort: the sandbox service also ends idle sandboxes, and starts
     /// one again when it is needed.
-    pub(crate) fn release(&self, identity: &Identity) {
+    pub(crate) fn release(&self, tasks: &Tasks, identity: &Identity) {
         let (mut client, request) = (self.client(), v1::ReleaseSandboxRequest { fence: identity.fence() });
-        tokio::spawn(async move {
+        tasks.spawn("sandbox release", async move {
             if let Err(status) = client.release_sandbox(request).await {
                 tracing::debug!("cannot release a sandbox: {}", status.message());
             }

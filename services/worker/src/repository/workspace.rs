@@ -107,7 +107,7 @@ impl Workspace {
     fn messages(&self) -> ReceiverStream<v1::OpenWorkspaceRequest> {
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         let this = self.clone();
-        tokio::spawn(async move {
+        self.deps.tasks.spawn("workspace source", async move {
             let (git_url, bundle) = match &this.source.origin {
                 Origin::Empty => (String::new(), None),
                 Origin::GitUrl(url) => (url.clone(), None),

@@ -3,6 +3,7 @@
 
 use super::session::Session;
 use crate::repository::guidance::{Guidance, GuidanceError, SettingsAbove};
+use chassis::tasks;
 use domain::{
     conversation::message::{Assistant, User},
     ids::MessageId,
@@ -10,7 +11,7 @@ use domain::{
 };
 use settings::Settings;
 use std::sync::Arc;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 /// A step that has begun, whose model call waits for the guidance.
@@ -34,7 +35,7 @@ pub(super) struct Opening {
     guidance: Arc<Guidance>,
     /// The prompt for which the guidance was read.
     read_for: Option<MessageId>,
-    reading: Option<JoinHandle<(MessageId, Result<Guidance, GuidanceError>)>>,
+    reading: Option<AbortOnDropHandle<(MessageId, Result<Guidance, GuidanceError>)>>,
     delayed: Option<Delayed>,
 }
 
@@ -91,7 +92,7 @@ impl Opening {
                 let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
                 let (workspace, above) = (session.workspace.clone(), self.above.clone());
                 let (prompt, known) = (user.id.clone(), Arc::clone(&self.guidance));
-                self.reading = Some(tokio::spawn(async move {
+                self.reading = Some(tasks::spawn_owned("guidance", async move {
                     (prompt, Guidance::read(&deps, &identity, &workspace, &above, &known).await)
                 }));
             }
@@ -131,7 +132,7 @@ mod tests {
     #[tokio::test]
     async fn guidance_is_read_once_for_each_prompt() {
         let (first, second): (MessageId, MessageId) = ("msg_1".parse().unwrap(), "msg_2".parse().unwrap());
-        let reading = || tokio::spawn(std::future::pending());
+        let reading = || tasks::spawn_owned("guidance", std::future::pending());
         for (what, read_for, is_reading, prompt, may_have_files, want) in [
             ("a first prompt", None, false, Some(&first), true, Need::Read),
             ("while it is read", None, true, Some(&first), true, Need::Wait),

@@ -236,6 +236,6 @@ impl Session {
 
     /// Ends the session's process in the sandbox.
     pub(super) fn release_sandbox(&self) {
-        self.deps.sandbox.release(&self.identity);
+        self.deps.sandbox.release(&self.deps.tasks, &self.identity);
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     repository::snapshots::{self, FilesState, SnapshotMissing, SnapshotPair},
     tools::{registry, tool::Tool},
 };
+use chassis::tasks;
 use domain::{
     conversation::{
         message::{FileDiff, Message, Summary},
@@ -135,7 +136,7 @@ impl Snapshots {
         }
         let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
         let tracking = async move { snapshots::track(&deps, &identity, PATIENCE).await };
-        self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
+        self.tracking = Some(tasks::spawn_owned("snapshot", tracking));
     }
 
     /// Returns `calls` if they need no snapshot. Otherwise keeps them until it is taken.
@@ -168,7 +169,7 @@ impl Snapshots {
                         Err(_) => Err(SnapshotMissing),
                     }
                 };
-                self.tracking = Some(AbortOnDropHandle::new(tokio::spawn(tracking)));
+                self.tracking = Some(tasks::spawn_owned("snapshot", tracking));
             }
         }
         self.delayed = Some(calls);

@@ -11,6 +11,7 @@ use crate::{
     process::{control::Control, deps::Deps},
     record::WriteError,
 };
+use chassis::tasks;
 use domain::{
     conversation::{message::User, title::of_answer},
     limits,
@@ -143,7 +144,7 @@ impl Titling {
             bill: self.bill.clone(),
         };
         self.default = None;
-        self.asking = Some(AbortOnDropHandle::new(tokio::spawn(asking.run())));
+        self.asking = Some(tasks::spawn_owned("title", asking.run()));
     }
 
     /// Waits briefly for a title before the loop ends. An event ends the wait; the park that follows notices it.

@@ -16,6 +16,7 @@ use crate::{
     },
     streams::{feed::Feeds, hub::Hub},
 };
+use chassis::tasks::Tasks;
 use domain::ids::{EventId, TenantId};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -114,6 +115,11 @@ impl Gateway {
     /// Cancelled when the gateway stops. Long responses end then.
     pub(crate) fn shutdown(&self) -> &CancellationToken {
         &self.state.shutdown
+    }
+
+    /// The tasks that outlive the call that started them.
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.state.tasks
     }
 
     /// An id for an event that a protocol makes for its own clients, such as a heartbeat.

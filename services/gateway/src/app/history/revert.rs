@@ -130,7 +130,7 @@ async fn with_hold(
     session: &SessionId,
     operation: Operation,
 ) -> Result<Session, Error> {
-    let (state, session) = (state.clone(), session.clone());
+    let (tasks, state, session) = (state.tasks.clone(), state.clone(), session.clone());
     let work = async move {
         let since = Instant::now();
         let hold = state.store.hold_session(tenant, &session).await?;
@@ -155,7 +155,7 @@ async fn with_hold(
         let has_workspace = state.store.get_session(tenant, &session).await?.has_workspace;
         Err(error.about_files(has_workspace))
     };
-    tokio::spawn(work).await.map_err(|_| Error::GatewayStopped)?
+    tasks.run("revert", work).await.ok_or(Error::GatewayStopped)?
 }
 
 /// Renews a hold that began at `since` until the files are written. Ends when the hold is lost, or may be lost as far as this

@@ -144,7 +144,7 @@ pub(crate) async fn export(
     let share = state.heavy_request(tenant).await?;
     let mut responses = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
-    tokio::spawn(async move {
+    state.tasks.spawn("export", async move {
         let _share = share;
         loop {
             let piece = match responses.message().await {

@@ -118,7 +118,7 @@ impl TerminalHost {
             Terminal::from(response.map_err(of_refusal)?.into_inner().terminal.unwrap_or_default());
         self.notify("pty.created", &json!({"info": self.to_json(&terminal)}));
         let host = self.clone();
-        tokio::spawn(async move { host.notify_exit(&id).await });
+        self.state.tasks.spawn_apart("terminal exit", async move { host.notify_exit(&id).await });
         Ok(terminal)
     }
 

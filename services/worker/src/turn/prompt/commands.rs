@@ -12,6 +12,7 @@ use crate::{
     tools::outcome::ToolError,
     turn::session::Session,
 };
+use chassis::tasks;
 use domain::{
     conversation::{
         command::{Command, CommandRequest as Invocation, Progress as CommandProgress},
@@ -71,8 +72,7 @@ impl Commands {
             permissions: session.permissions.of_prompt(first.user.tools.as_ref()),
             silent_calls,
         };
-        let task = tokio::spawn(expansion::expand_all(means, prompts));
-        self.expanding = Some(AbortOnDropHandle::new(task));
+        self.expanding = Some(tasks::spawn_owned("commands", expansion::expand_all(means, prompts)));
         true
     }
 

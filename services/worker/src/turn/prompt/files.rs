@@ -14,6 +14,7 @@ use crate::{
     turn::session::Session,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use chassis::tasks;
 use domain::{
     conversation::{
         media,
@@ -69,8 +70,8 @@ impl PromptFiles {
         }
         let (deps, workspace) = (Arc::clone(&session.deps), session.workspace.clone());
         let identity = session.identity.clone();
-        let task = tokio::spawn(async move { read_all(&deps, &workspace, &identity, unread).await });
-        self.reading = Some(Reading { failed, task: AbortOnDropHandle::new(task) });
+        let read = async move { read_all(&deps, &workspace, &identity, unread).await };
+        self.reading = Some(Reading { failed, task: tasks::spawn_owned("prompt files", read) });
         true
     }
 
