@@ -10,7 +10,7 @@ use crate::{
     turn::{bash, run},
 };
 use futures::StreamExt as _;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::AssertSqlSafe;
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -50,9 +50,13 @@ impl Sizes {
     }
 }
 
-/// What is stored at the end of a day.
+/// A day, and what is stored at its end.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
+    /// How long the sessions of the day took.
+    day_s: f64,
+    /// How long the workers then took to remove what is kept for no longer.
+    midnight_s: f64,
     rows: f64,
     /// The ledger is kept for more than a year, and tombstones for a week.
     kept_rows: f64,
@@ -69,8 +73,11 @@ pub async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let testbed = Testbed::start(servers, Options { worker: KEEP, ..Options::default() }).await;
     let mut days = vec![];
     for _ in 0..DAYS {
+        let began = Instant::now();
         live_a_day(&testbed, sizes.sessions).await;
-        days.push(pass_midnight(&testbed).await);
+        let day = began.elapsed();
+        let midnight = pass_midnight(&testbed).await;
+        days.push(stored(&testbed, day, midnight).await);
     }
     testbed.end().await;
     figures(&days, sizes.sessions)
@@ -86,6 +93,8 @@ fn figures(days: &[Stored], sessions: usize) -> Vec<Figure> {
     let grows = |_| Target::None;
     let is_flat = |steady| Target::AtMost(steady * GROWTH_MAX);
     vec![
+        figure("sessions of a day", "s", |day| day.day_s, grows),
+        figure("removal at midnight", "s", |day| day.midnight_s, grows),
         figure("ledger and tombstones", "rows", |day| day.kept_rows, grows),
         figure("fences of the sandbox", "files", |day| day.fences, grows),
         figure("other rows", "rows", |day| day.rows, is_flat),
@@ -107,8 +116,8 @@ async fn live_a_day(testbed: &Testbed, sessions: usize) {
     turns.buffer_unordered(PARALLEL).collect::<()>().await;
 }
 
-/// Moves all times back by a day, waits until the workers have nothing to remove, and measures.
-async fn pass_midnight(testbed: &Testbed) -> Stored {
+/// Moves all times back by a day, and waits until the workers have nothing to remove. Returns how long they took.
+async fn pass_midnight(testbed: &Testbed) -> Duration {
     let mut postgres = testbed.postgres().await;
     let columns: Vec<(String, String)> = sqlx::query_as(
         "select c.table_name::text, c.column_name::text from information_schema.columns c
@@ -128,30 +137,32 @@ async fn pass_midnight(testbed: &Testbed) -> Stored {
     let began = Instant::now();
     loop {
         let due: i64 = sqlx::query_scalar(
-            "select (select count(*) from session where updated_at < now() - interval '2 days') + (select count(*) from node_removal)",
+            "select (select count(*) from session where updated_at < now() - interval '2 days')
+                  + (select count(*) from row_removal) + (select count(*) from node_removal)",
         )
         .fetch_one(&mut postgres)
         .await
         .expect("the rest of the work");
         if due == 0 {
-            break;
+            return began.elapsed();
         }
         assert!(began.elapsed() < MIDNIGHT_MAX, "the workers did not remove {due} sessions in time");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    stored(testbed, &mut postgres).await
 }
 
-async fn stored(testbed: &Testbed, postgres: &mut PgConnection) -> Stored {
+/// Measures what is stored after a day and its midnight, which took this long.
+async fn stored(testbed: &Testbed, day: Duration, midnight: Duration) -> Stored {
+    let mut postgres = testbed.postgres().await;
     // What the autovacuum of a real day does.
-    sqlx::raw_sql("vacuum analyze").execute(&mut *postgres).await.expect("a vacuum");
+    sqlx::raw_sql("vacuum analyze").execute(&mut postgres).await.expect("a vacuum");
     let (rows, kept_rows, bytes): (i64, i64, i64) = sqlx::query_as(
         "select coalesce(sum(n_live_tup) filter (where relname not in ('ledger', 'session_tombstone')), 0)::bigint,
                 coalesce(sum(n_live_tup) filter (where relname in ('ledger', 'session_tombstone')), 0)::bigint,
                 sum(pg_total_relation_size(relid))::bigint
            from pg_stat_user_tables",
     )
-    .fetch_one(&mut *postgres)
+    .fetch_one(&mut postgres)
     .await
     .expect("the sizes of the tables");
     let data = testbed.stack.sandbox_data();
@@ -159,6 +170,8 @@ async fn stored(testbed: &Testbed, postgres: &mut PgConnection) -> Stored {
     let (fences, _) = disk(&data.join("fence"));
     let files = all_files - fences;
     Stored {
+        day_s: day.as_secs_f64(),
+        midnight_s: midnight.as_secs_f64(),
         rows: rows as f64,
         kept_rows: kept_rows as f64,
         table_mb: bytes as f64 / 1e6,

@@ -5,9 +5,10 @@ use crate::{
     Store,
     column::{parse_id, signed, unsigned},
     error::Error,
+    session::control_row::EXISTS,
 };
 use domain::ids::{PartId, SessionId, TenantId};
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 /// A piece of the text of an open part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,10 +76,10 @@ impl Store {
         epoch: u64,
     ) -> Result<Vec<Chunk>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
+        let rows = sqlx::query(AssertSqlSafe(format!(
             "select part_id, offset_bytes, text from part_chunk
-              where tenant_id = $1 and session_id = $2 and epoch = $3 order by part_id, offset_bytes",
-        )
+              where tenant_id = $1 and session_id = $2 and epoch = $3 and {EXISTS} order by part_id, offset_bytes"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(epoch))

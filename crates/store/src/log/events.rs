@@ -4,13 +4,14 @@ use crate::{
     Store,
     column::{parse_id, signed, timestamp, unsigned},
     error::{Entity, Error},
+    session::control_row::EXISTS,
 };
 use domain::{
     event::{SUPERSEDED, StoredEvent},
     ids::{SessionId, TenantId},
     limits,
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 /// Reads a row of `session_event`.
 pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<StoredEvent, sqlx::Error> {
@@ -118,14 +119,14 @@ impl Store {
     ) -> Result<EventPage, Error> {
         let mut tx = self.begin(tenant).await?;
         // The length of a text is known without reading it, so Postgres reads no text beyond the page.
-        let rows = sqlx::query(
+        let rows = sqlx::query(AssertSqlSafe(format!(
             "select seq, epoch, id, kind, case when bytes <= $5 then properties end as properties, bytes, at, candidates
                from (select *, count(*) over () as candidates, sum(bytes) over (order by seq) - bytes as bytes_before
                        from (select *, octet_length(properties) as bytes from session_event
-                              where tenant_id = $1 and session_id = $2 and seq > $3 and kind <> $6
+                              where tenant_id = $1 and session_id = $2 and seq > $3 and kind <> $6 and {EXISTS}
                               order by seq limit $4 + 1) candidate) measured
-              where bytes_before < $5 order by seq limit $4",
-        )
+              where bytes_before < $5 order by seq limit $4"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(after))
@@ -161,10 +162,10 @@ impl Store {
         seq: u64,
     ) -> Result<Option<StoredEvent>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let row = sqlx::query(AssertSqlSafe(format!(
             "select seq, epoch, id, kind, properties, at from session_event
-              where tenant_id = $1 and session_id = $2 and seq = $3 and kind <> $4",
-        )
+              where tenant_id = $1 and session_id = $2 and seq = $3 and kind <> $4 and {EXISTS}"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(seq))

@@ -7,6 +7,7 @@ use crate::{
     column::{parse_id, unsigned},
     error::Error,
     phase::{RUNNABLE, RUNNING, WAITING},
+    session::control_row::EXISTS,
 };
 use domain::{
     event::Status,
@@ -80,10 +81,10 @@ impl Store {
         since: Horizon,
     ) -> Result<Option<u64>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let row = sqlx::query(AssertSqlSafe(format!(
             "select min(seq) as seq from session_event
-              where tenant_id = $1 and session_id = $2 and xid >= $3::text::xid8",
-        )
+              where tenant_id = $1 and session_id = $2 and xid >= $3::text::xid8 and {EXISTS}"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(since.to_string())

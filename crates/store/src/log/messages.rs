@@ -4,6 +4,7 @@ use crate::{
     Page, Store, Tx,
     column::{signed, unsigned},
     error::{Entity, Error},
+    session::control_row::EXISTS,
 };
 use domain::{
     conversation::{message::Message, part::Part},
@@ -113,9 +114,10 @@ impl Store {
         after: u64,
     ) -> Result<Vec<MessageWithParts>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
-            "select id, seq, info from message where tenant_id = $1 and session_id = $2 and seq > $3 order by seq",
-        )
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "select id, seq, info from message
+              where tenant_id = $1 and session_id = $2 and seq > $3 and {EXISTS} order by seq"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(after))
@@ -135,7 +137,7 @@ impl Store {
     /// `Db`.
     pub async fn find_horizon(&self, tenant: TenantId, session: &SessionId) -> Result<u64, Error> {
         let mut tx = self.begin(tenant).await?;
-        let first: Option<i64> = sqlx::query_scalar(
+        let first: Option<i64> = sqlx::query_scalar(AssertSqlSafe(format!(
             "select least(ask.seq, tail.seq, prompt.seq)
                from part p
                join message ask on ask.tenant_id = $1 and ask.session_id = $2 and ask.id = p.message_id
@@ -152,13 +154,13 @@ impl Store {
                    join message m on m.tenant_id = $1 and m.session_id = $2 and m.id = i.message_id
                   where i.tenant_id = $1 and i.session_id = $2 and i.kind = 'prompt'
                   order by i.seq desc limit 1) prompt on true
-              where p.tenant_id = $1 and p.session_id = $2 and p.kind = 'compaction'
+              where p.tenant_id = $1 and p.session_id = $2 and p.kind = 'compaction' and {EXISTS}
                 and exists (
                   select 1 from message later
                    where later.tenant_id = $1 and later.session_id = $2 and later.seq > summary.seq
                      and later.role = 'assistant')
-              order by p.seq desc limit 1",
-        )
+              order by p.seq desc limit 1"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .fetch_optional(&mut *tx)
@@ -176,10 +178,10 @@ impl Store {
         session: &SessionId,
     ) -> Result<Option<MessageWithParts>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
-            "select id, seq, info from message where tenant_id = $1 and session_id = $2 and role = 'assistant'
-              order by seq desc limit 1",
-        )
+        let row = sqlx::query(AssertSqlSafe(format!(
+            "select id, seq, info from message where tenant_id = $1 and session_id = $2 and role = 'assistant' and {EXISTS}
+              order by seq desc limit 1"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .fetch_optional(&mut *tx)
@@ -200,9 +202,9 @@ impl Store {
         id: &MessageId,
     ) -> Result<MessageWithParts, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
-            "select id, seq, info from message where tenant_id = $1 and session_id = $2 and id = $3",
-        )
+        let row = sqlx::query(AssertSqlSafe(format!(
+            "select id, seq, info from message where tenant_id = $1 and session_id = $2 and id = $3 and {EXISTS}"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(id.as_str())
@@ -236,7 +238,7 @@ pub(crate) async fn read_page(
                                 (select coalesce(sum(coalesce(p.size_bytes, octet_length(p.data::text))), 0) from part p
                                   where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.id) as bytes
                            from message m
-                          where m.tenant_id = $1 and m.session_id = $2 and m.seq >= $3 and m.seq < $4
+                          where m.tenant_id = $1 and m.session_id = $2 and m.seq >= $3 and m.seq < $4 and {EXISTS}
                           order by m.seq {order} limit $5 + 1) candidate) measured
           where bytes_so_far <= $6 or number = 1
           order by seq {order} limit $5"

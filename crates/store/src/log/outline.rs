@@ -5,12 +5,13 @@ use crate::{
     Store,
     column::{parse_id, unsigned},
     error::Error,
+    session::control_row::EXISTS,
 };
 use domain::{
     conversation::part::Body,
     ids::{MessageId, PartId, SessionId, TenantId},
 };
-use sqlx::{Row as _, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, types::Json};
 use std::collections::HashMap;
 
 /// A message.
@@ -48,9 +49,10 @@ impl Store {
         session: &SessionId,
     ) -> Result<Vec<MessageOutline>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
-            "select id, seq, role = 'user' as is_prompt from message where tenant_id = $1 and session_id = $2 order by seq",
-        )
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "select id, seq, role = 'user' as is_prompt from message
+              where tenant_id = $1 and session_id = $2 and {EXISTS} order by seq"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .fetch_all(&mut *tx)

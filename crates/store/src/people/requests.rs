@@ -91,9 +91,13 @@ pub enum AnswerOutcome {
 const COLUMNS: &str = "id, session_id, message_id, part_id, call_id, asked, asked_at, expires_at, answer, answered_by, answered_at,
     coalesce(expires_at <= now(), false) as is_over";
 
-fn select(tail: &'static str) -> AssertSqlSafe<String> {
-    AssertSqlSafe(format!("select {COLUMNS} from request {tail}"))
+/// Selects requests by a condition. Those of deleted sessions stay until workers have removed them.
+fn select(condition: &'static str, order: &'static str) -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!("select {COLUMNS} from request q where {condition} and {SESSION_EXISTS} {order}"))
 }
+
+const SESSION_EXISTS: &str =
+    "exists (select 1 from session_run r where r.tenant_id = q.tenant_id and r.session_id = q.session_id)";
 
 #[derive(Debug, thiserror::Error)]
 #[error("unknown id {0}")]
@@ -142,7 +146,7 @@ impl Store {
         };
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(select(
-            "where tenant_id = $1 and answer is null and (expires_at is null or expires_at > now())
+            "tenant_id = $1 and answer is null and (expires_at is null or expires_at > now())
                and ($2::text is null or session_id in (
                      with recursive tree as (
                        select $2::text collate \"C\" as id
@@ -150,7 +154,8 @@ impl Store {
                        select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1 and $6)
                      select id from tree))
                and ($7::text is null or session_id in (select id from session where tenant_id = $1 and project_id = $7))
-               and id > $3 and starts_with(id, $4) order by id limit $5",
+               and id > $3 and starts_with(id, $4)",
+            "order by id limit $5",
         ))
         .bind(tenant.0)
         .bind(session.map(SessionId::as_str))
@@ -176,13 +181,13 @@ impl Store {
     ) -> Result<Vec<RequestRecord>, Error> {
         let ids: Vec<&str> = parts.iter().map(|part| part.as_str()).collect();
         let mut tx = self.begin(tenant).await?;
-        let rows =
-            sqlx::query(select("where tenant_id = $1 and session_id = $2 and part_id = any($3) order by id"))
-                .bind(tenant.0)
-                .bind(session.as_str())
-                .bind(&ids)
-                .fetch_all(&mut *tx)
-                .await?;
+        let of_parts = "tenant_id = $1 and session_id = $2 and part_id = any($3)";
+        let rows = sqlx::query(select(of_parts, "order by id"))
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .bind(&ids)
+            .fetch_all(&mut *tx)
+            .await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -246,7 +251,9 @@ impl Store {
 }
 
 async fn get_session_of(tx: &mut Tx, tenant: TenantId, id: &Id) -> Result<SessionId, Error> {
-    let row = sqlx::query("select session_id from request where tenant_id = $1 and id = $2")
+    let sql =
+        format!("select session_id from request q where tenant_id = $1 and id = $2 and {SESSION_EXISTS}");
+    let row = sqlx::query(AssertSqlSafe(sql))
         .bind(tenant.0)
         .bind(id.as_str())
         .fetch_optional(&mut **tx)

@@ -110,6 +110,11 @@ impl ControlRow {
     }
 }
 
+/// The condition that the session `$2` of the tenant `$1` exists. The rows of a deleted session stay until workers have removed them, so
+/// statements that read such rows without the session itself check this.
+pub(crate) const EXISTS: &str =
+    "exists (select 1 from session_run stored where stored.tenant_id = $1 and stored.session_id = $2)";
+
 /// Locks the control row for this transaction.
 ///
 /// # Errors

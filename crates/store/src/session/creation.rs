@@ -123,7 +123,7 @@ pub(crate) async fn insert(
     Ok(true)
 }
 
-/// Refuses the id of a deleted session: a loop or a stream of that session may still exist somewhere, or its files may. A deletion that
+/// Refuses the id of a deleted session: a loop or a stream of that session may still exist somewhere, or its rows or files may. A deletion that
 /// ended while the new row was inserted is seen as well, because this is a statement of its own.
 ///
 /// # Errors
@@ -131,6 +131,7 @@ pub(crate) async fn insert(
 pub(crate) async fn refuse_deleted(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<(), Error> {
     let is_deleted: bool = sqlx::query_scalar(
         "select exists (select 1 from session_tombstone where tenant_id = $1 and session_id = $2)
+             or exists (select 1 from row_removal where tenant_id = $1 and session_id = $2)
              or exists (select 1 from node_removal where tenant_id = $1 and session_id = $2)",
     )
     .bind(tenant.0)

@@ -1,5 +1,6 @@
 //! Deletes sessions with everything that belongs to them. A tombstone stays for a while, for event streams that resume
-//! later.
+//! later. The transaction is short: messages, parts and events become unreachable and are removed later.
+// Continues in control::row_removals, which removes the rows.
 
 use crate::{
     Store, Tx,
@@ -223,7 +224,7 @@ async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombs
     Ok(tombstones)
 }
 
-/// Stores which files the sandbox must remove. A loop that still runs is fenced, because its rows are gone; the epoch of the removal fences
+/// Stores which files the sandbox must remove. A loop that still runs is fenced, because its control row is gone; the epoch of the removal fences
 /// its calls to the sandbox as well.
 async fn order_removals(
     tx: &mut Tx,

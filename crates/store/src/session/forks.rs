@@ -10,6 +10,7 @@ use crate::{
         projection,
     },
     session::{
+        control_row::EXISTS,
         creation::{self, NewSession},
         row::{self, Session},
     },
@@ -18,6 +19,7 @@ use domain::{
     event::{Event, StoredEvent},
     ids::{EventId, SessionId, TenantId, Timestamp},
 };
+use sqlx::AssertSqlSafe;
 
 /// Bytes of the messages of a fork: one transaction copies them. Beyond it: `history_too_large`.
 const FORK_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -99,12 +101,12 @@ impl Store {
         session: &SessionId,
     ) -> Result<Option<String>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let state = sqlx::query_scalar(
+        let state = sqlx::query_scalar(AssertSqlSafe(format!(
             "select data->>'snapshot' from part
               where tenant_id = $1 and session_id = $2 and kind in ('step-start', 'snapshot')
-                and data->>'snapshot' is not null
-              order by seq limit 1",
-        );
+                and data->>'snapshot' is not null and {EXISTS}
+              order by seq limit 1"
+        )));
         Ok(state.bind(tenant.0).bind(session.as_str()).fetch_optional(&mut *tx).await?)
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     column::{parse_id, signed, unsigned},
     error::Error,
     phase::{IDLE, RUNNABLE, WAITING},
-    session::control_row::ControlRow,
+    session::control_row::{ControlRow, EXISTS},
 };
 use domain::{
     ids::{MessageId, SessionId, TenantId},
@@ -88,10 +88,10 @@ impl Store {
         after: u64,
     ) -> Result<Vec<MailboxInput>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
+        let rows = sqlx::query(AssertSqlSafe(format!(
             "select seq, kind, dedupe, message_id, body, traceparent from session_input
-              where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4",
-        )
+              where tenant_id = $1 and session_id = $2 and seq > $3 and {EXISTS} order by seq limit $4"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(signed(after))

@@ -3,6 +3,7 @@
 mod operator;
 mod queue;
 mod retention;
+mod row_removals;
 mod upkeep;
 mod usage;
 mod workers;

@@ -1,7 +1,7 @@
 //! Removes bundles that nobody needs.
 
+use super::error::Error;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
-use store::error::Error;
 
 /// Bundles of one transaction: each may have 256 MiB, and the statement must end in time. The next transaction takes further ones.
 const BATCH_MAX: i64 = 4;
@@ -9,13 +9,7 @@ const BATCH_MAX: i64 = 4;
 const BATCHES_MAX: usize = 32;
 
 /// Removes uploads that never ended, and bundles that nothing starts from.
-pub(super) async fn forget_old(deps: &Deps) {
-    if let Err(error) = forget_some(deps).await {
-        tracing::debug!(error = &error as &dyn std::error::Error, "cannot remove old bundles");
-    }
-}
-
-async fn forget_some(deps: &Deps) -> Result<(), Error> {
+pub(super) async fn forget_old(deps: &Deps) -> Result<(), Error> {
     let (mut uploads, mut bundles) = (0, 0);
     for _ in 0..BATCHES_MAX {
         let gone = with_store_timeout(deps.store.forget_uploads(BATCH_MAX)).await?;

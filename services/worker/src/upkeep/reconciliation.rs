@@ -1,6 +1,7 @@
 //! Compares the sandbox with Postgres from time to time: files whose session does not exist are removed, and sessions whose files are lost are
 //! counted. The sandbox only answers; it asks no other service.
 
+use super::error::Error;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
 use domain::limits;
 use rpc::v1;
@@ -8,8 +9,6 @@ use std::{collections::HashSet, time::Duration};
 use store::control::{candidate::SessionRef, workspaces::StoredFiles};
 use tonic::Status;
 
-/// The chore's name in Postgres.
-const CHORE: &str = "reconciliation";
 /// Files that were used within this time are left alone: their session may be about to be stored, or their deletion may be under way.
 const IDLE_MIN: Duration = Duration::from_secs(60 * 60);
 /// Orders of one reconciliation. Thousands of files without a session mean that Postgres was restored from an old copy, or that the sandbox
@@ -21,15 +20,6 @@ const OPENED_MAX: usize = 200_000;
 /// Longest wait for one page of the sandbox.
 const PAGE_WAIT: Duration = Duration::from_secs(60);
 
-/// Why a reconciliation ended early.
-#[derive(Debug, thiserror::Error)]
-enum Interruption {
-    #[error("cannot read what the sandbox has")]
-    Sandbox(#[source] Status),
-    #[error("cannot compare the files with the sessions")]
-    Store(#[from] store::error::Error),
-}
-
 /// What a reconciliation found.
 #[derive(Debug, Default)]
 struct Findings {
@@ -39,24 +29,10 @@ struct Findings {
     lost: Vec<SessionRef>,
 }
 
-/// Reconciles if nobody did so lately.
-pub(super) async fn reconcile_if_due(deps: &Deps) {
-    match with_store_timeout(deps.store.claim_chore(CHORE, deps.reconcile_ms)).await {
-        Ok(false) => return,
-        Ok(true) => {}
-        Err(error) => {
-            return tracing::debug!(error = &error as &dyn std::error::Error, "cannot ask what is due");
-        }
-    }
-    match reconcile(deps).await {
-        Ok(findings) => report(&findings),
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the sandbox could not be compared with Postgres"
-            );
-        }
-    }
+/// Compares once.
+pub(super) async fn reconcile(deps: &Deps) -> Result<(), Error> {
+    report(&compare(deps).await?);
+    Ok(())
 }
 
 fn report(findings: &Findings) {
@@ -77,7 +53,7 @@ fn report(findings: &Findings) {
     }
 }
 
-async fn reconcile(deps: &Deps) -> Result<Findings, Interruption> {
+async fn compare(deps: &Deps) -> Result<Findings, Error> {
     // Read before the sandbox is asked: files are opened before that is recorded.
     let mut missing = opened_sessions(deps).await?;
     let (mut orphans, mut cursor) = (0, String::new());
@@ -113,7 +89,7 @@ async fn reconcile(deps: &Deps) -> Result<Findings, Interruption> {
 }
 
 /// The sessions whose files were opened.
-async fn opened_sessions(deps: &Deps) -> Result<HashSet<SessionRef>, Interruption> {
+async fn opened_sessions(deps: &Deps) -> Result<HashSet<SessionRef>, Error> {
     let (mut opened, mut after) = (HashSet::new(), None);
     while opened.len() < OPENED_MAX {
         let page = with_store_timeout(deps.store.list_opened(after.as_ref(), limits::SWEEP_MAX)).await?;
@@ -124,12 +100,12 @@ async fn opened_sessions(deps: &Deps) -> Result<HashSet<SessionRef>, Interruptio
     Ok(opened)
 }
 
-async fn list_page(deps: &Deps, cursor: String) -> Result<v1::ListWorkspacesResponse, Interruption> {
+async fn list_page(deps: &Deps, cursor: String) -> Result<v1::ListWorkspacesResponse, Error> {
     let mut client = deps.sandbox.client();
     let page = client.list_workspaces(v1::ListWorkspacesRequest { cursor });
     let page = tokio::time::timeout(PAGE_WAIT, page).await;
     let late = || Err(Status::deadline_exceeded("the sandbox did not answer in time"));
-    page.unwrap_or_else(|_| late()).map(tonic::Response::into_inner).map_err(Interruption::Sandbox)
+    page.unwrap_or_else(|_| late()).map(tonic::Response::into_inner).map_err(Error::Sandbox)
 }
 
 /// The session of an entry; `None` for one that this version cannot read.

@@ -1,5 +1,6 @@
 //! Removes the files of deleted sessions and tenants from the sandbox.
 
+use super::error::Error;
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -9,38 +10,55 @@ use domain::ids::TenantId;
 use futures::StreamExt as _;
 use rpc::v1;
 use std::time::Duration;
-use store::{control::removals::Removal, error::Error};
+use store::control::removals::Removal;
 use tonic::Status;
 
-/// Removals of one round. The next round takes further ones.
+/// Removals that one worker claims at once. Those that it claims and does not try before it dies wait for their next attempt.
 const BATCH_MAX: i64 = 16;
+/// Batches of one round. The next round continues.
+const BATCHES_MAX: usize = 64;
 /// Removals at the same time: each may start a helper on the sandbox machine. The others wait.
 const PARALLEL_MAX: usize = 4;
 /// Longest wait for one removal: the sandbox's own bound, and time to answer.
 const REMOVAL_WAIT: Duration = Duration::from_millis(domain::limits::WORKSPACE_HELPER_MS + 10_000);
 
-/// Tries the removals that are due. The store repeats those that fail.
-pub(super) async fn remove_due(deps: &Deps) {
-    let claim_failed = |error: Error| {
-        tracing::debug!(error = &error as &dyn std::error::Error, "cannot list the files to remove");
-    };
-    match with_store_timeout(deps.store.claim_removals(BATCH_MAX)).await {
-        Ok(removals) => {
-            let removals = futures::stream::iter(&removals);
-            removals.for_each_concurrent(PARALLEL_MAX, |removal| remove(deps, removal)).await;
-        }
-        Err(error) => return claim_failed(error),
-    }
-    match with_store_timeout(deps.store.claim_tenant_removals(BATCH_MAX)).await {
-        Ok(tenants) => {
-            let tenants = futures::stream::iter(tenants);
-            tenants.for_each_concurrent(PARALLEL_MAX, |tenant| remove_tenant(deps, tenant)).await;
-        }
-        Err(error) => claim_failed(error),
-    }
+/// How the sandbox answered a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// It removed the files, or it cannot yet.
+    Given,
+    /// It is away.
+    Missing,
 }
 
-async fn remove(deps: &Deps, removal: &Removal) {
+/// Tries the removals that are due, until none is left or the sandbox is away. The store repeats those that fail.
+pub(super) async fn remove_due(deps: &Deps) -> Result<(), Error> {
+    for _ in 0..BATCHES_MAX {
+        let removals = with_store_timeout(deps.store.claim_removals(BATCH_MAX)).await?;
+        if !remove_all(removals, |removal| remove(deps, removal)).await {
+            break;
+        }
+    }
+    for _ in 0..BATCHES_MAX {
+        let tenants = with_store_timeout(deps.store.claim_tenant_removals(BATCH_MAX)).await?;
+        if !remove_all(tenants, |tenant| remove_tenant(deps, tenant)).await {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Tries a batch, and returns whether to try another one.
+async fn remove_all<T, F>(batch: Vec<T>, remove: impl Fn(T) -> F) -> bool
+where
+    F: Future<Output = Answer>,
+{
+    let answers = futures::stream::iter(batch.into_iter().map(remove)).buffer_unordered(PARALLEL_MAX);
+    let answers: Vec<Answer> = answers.collect().await;
+    !answers.is_empty() && !answers.contains(&Answer::Missing)
+}
+
+async fn remove(deps: &Deps, removal: Removal) -> Answer {
     let Removal { tenant, session, epoch } = removal.clone();
     let identity = Identity { tenant, workspace: session.clone(), session, epoch };
     let request = v1::CloseWorkspaceRequest { fence: identity.fence() };
@@ -54,12 +72,13 @@ async fn remove(deps: &Deps, removal: &Removal) {
             Some(_) | None => return report(&status),
         }
     }
-    if let Err(error) = with_store_timeout(deps.store.finish_removal(removal)).await {
+    if let Err(error) = with_store_timeout(deps.store.finish_removal(&removal)).await {
         finish_failed(&error);
     }
+    Answer::Given
 }
 
-async fn remove_tenant(deps: &Deps, tenant: TenantId) {
+async fn remove_tenant(deps: &Deps, tenant: TenantId) -> Answer {
     let request = v1::CloseTenantRequest { tenant_id: tenant.to_string() };
     let mut client = deps.sandbox.client();
     if let Err(status) = within(client.close_tenant(request)).await {
@@ -68,6 +87,7 @@ async fn remove_tenant(deps: &Deps, tenant: TenantId) {
     if let Err(error) = with_store_timeout(deps.store.finish_tenant_removal(tenant)).await {
         finish_failed(&error);
     }
+    Answer::Given
 }
 
 /// Waits for a removal for a bounded time.
@@ -76,15 +96,16 @@ async fn within<T>(answer: impl Future<Output = Result<tonic::Response<T>, Statu
     answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("the sandbox did not answer in time"))).map(drop)
 }
 
-fn report(status: &Status) {
+fn report(status: &Status) -> Answer {
     if is_away(status) {
         tracing::debug!("the sandbox does not answer; the files are removed later");
-    } else {
-        tracing::warn!("cannot remove files yet: {}", status.message());
+        return Answer::Missing;
     }
+    tracing::warn!("cannot remove files yet: {}", status.message());
+    Answer::Given
 }
 
-fn finish_failed(error: &Error) {
+fn finish_failed(error: &store::error::Error) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
         "cannot record that files are removed; they are removed once more"

@@ -4,6 +4,7 @@ use crate::{
     Store, Tx,
     error::Error,
     session::{
+        control_row::EXISTS,
         mailbox::{Kind, NewInput},
         row::ParentCall,
         tree::family::Parent,
@@ -15,7 +16,7 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sqlx::{Row as _, postgres::PgRow, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 
 /// The answer of a child to its parent: the body of an input of kind `child`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,9 +60,10 @@ impl Store {
     ) -> Result<Vec<ChildAnswer>, Error> {
         let names: Vec<String> = parts.iter().map(|part| dedupe(part)).collect();
         let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
-            "select body from session_input where tenant_id = $1 and session_id = $2 and dedupe = any($3) order by seq",
-        )
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "select body from session_input
+              where tenant_id = $1 and session_id = $2 and dedupe = any($3) and {EXISTS} order by seq"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(&names)

@@ -106,6 +106,11 @@ async fn a_deleted_tenant_is_unknown_at_once_and_its_rows_go_in_batches() {
     // A bundle, a ledger entry, three tombstones.
     assert_eq!(store.delete_tenant_rows(tenant).await.unwrap(), 5);
     assert_eq!(store.delete_tenant_rows(tenant).await.unwrap(), 0);
+    assert!(store.has_row_removals(tenant).await.unwrap());
+    for _ in 0..3 {
+        assert!(store.remove_rows(tenant).await.unwrap().is_some());
+    }
+    assert!(!store.has_row_removals(tenant).await.unwrap());
     store.finish_tenant_deletion(tenant).await.unwrap();
     assert_eq!(store.list_deleted_tenants(10).await.unwrap(), []);
     assert_eq!(rows_of(&world, tenant).await, 1, "the order to remove its files");

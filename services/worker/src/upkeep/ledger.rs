@@ -1,0 +1,25 @@
+//! Removes old entries of the ledger.
+
+use super::error::Error;
+use crate::process::{deps::Deps, store_timeout::with_store_timeout};
+
+/// Entries of one transaction.
+const BATCH_MAX: i64 = 10_000;
+/// Transactions of one day. The next day continues.
+const BATCHES_MAX: usize = 100;
+
+/// Removes some of them.
+pub(super) async fn forget_old(deps: &Deps) -> Result<(), Error> {
+    let mut costs = 0;
+    for _ in 0..BATCHES_MAX {
+        let removed = with_store_timeout(deps.store.forget_old_costs(BATCH_MAX)).await?;
+        costs += removed;
+        if removed == 0 {
+            break;
+        }
+    }
+    if costs > 0 {
+        tracing::info!("removed {costs} old entries of the ledger");
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! Removes what tenants have left behind: empty projects and revoked keys.
+
+use super::error::Error;
+use crate::process::{deps::Deps, store_timeout::with_store_timeout};
+
+/// Empty projects of one round, each deleted in a transaction of its own. The next round takes further ones.
+const PROJECTS_MAX: i64 = 200;
+
+/// Removes some of them.
+pub(super) async fn forget(deps: &Deps) -> Result<(), Error> {
+    let mut projects = 0;
+    for empty in with_store_timeout(deps.store.list_empty_projects(PROJECTS_MAX)).await? {
+        // A project that got a session meanwhile stays.
+        match with_store_timeout(deps.store.delete_project(empty.tenant, &empty.project)).await {
+            Ok(is_deleted) => projects += u64::from(is_deleted),
+            // Another worker was faster.
+            Err(store::error::Error::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let keys = with_store_timeout(deps.store.forget_revoked_keys()).await?;
+    if projects + keys > 0 {
+        tracing::info!("removed {projects} empty projects and {keys} revoked keys");
+    }
+    Ok(())
+}
