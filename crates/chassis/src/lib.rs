@@ -8,6 +8,7 @@ pub mod grpc;
 pub mod http;
 pub mod port;
 pub mod programs;
+pub mod quotas;
 pub mod ready;
 pub mod secret;
 pub mod shutdown;

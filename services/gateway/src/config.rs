@@ -2,7 +2,6 @@
 
 use axum::http::Uri;
 use chassis::secret::Secret;
-use domain::policy::quota::PlatformQuota;
 use std::net::SocketAddr;
 
 /// What a new session in a directory without a project does.
@@ -39,29 +38,12 @@ pub struct Config {
     /// of the user's machine always may.
     #[arg(long, env = "FLOTILLA_ORIGINS", value_delimiter = ',', value_parser = origin)]
     pub origins: Vec<String>,
-    /// Sessions that a tenant may have, their subtasks included, unless it has a quota of its own. Beyond it: `sessions_too_many`.
-    #[arg(long, env = "FLOTILLA_TENANT_SESSIONS_MAX", default_value_t = 100_000)]
-    pub tenant_sessions_max: u64,
-    /// Projects that a tenant may have, unless it has a quota of its own. Beyond it: `projects_too_many`.
-    #[arg(long, env = "FLOTILLA_TENANT_PROJECTS_MAX", default_value_t = 10_000)]
-    pub tenant_projects_max: u64,
-    /// Bytes that a tenant may store in logs and bundles, unless it has a quota of its own: 256 GiB. Beyond it: `storage_full`.
-    #[arg(long, env = "FLOTILLA_TENANT_STORED_BYTES_MAX", default_value_t = 256 << 30)]
-    pub tenant_stored_bytes_max: u64,
+    /// What tenants without a quota of their own may store.
+    #[command(flatten)]
+    pub quota: chassis::quotas::QuotaConfig,
     /// The key that manages tenants and the fleet; without it, no call can do that.
     #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true)]
     pub operator_key: Option<Secret<String>>,
-}
-
-impl Config {
-    /// What tenants without a quota of their own may store.
-    pub(crate) fn quota(&self) -> PlatformQuota {
-        PlatformQuota {
-            sessions: self.tenant_sessions_max,
-            projects: self.tenant_projects_max,
-            stored_bytes: self.tenant_stored_bytes_max,
-        }
-    }
 }
 
 /// Checks an origin, and writes it as browsers do.

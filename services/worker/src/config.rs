@@ -39,6 +39,9 @@ pub struct Config {
     /// The same after a session was archived.
     #[arg(long, env = "FLOTILLA_KEEP_ARCHIVED_DAYS", value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub keep_archived_days: Option<u32>,
+    /// What tenants without a quota of their own may store.
+    #[command(flatten)]
+    pub quota: chassis::quotas::QuotaConfig,
     /// Disable web access for agents. By default the webfetch tool reads public addresses only.
     #[arg(long, env = "FLOTILLA_WEB_OFF")]
     pub web_off: bool,

@@ -3,7 +3,7 @@
 use e2e::{
     Options, Stack,
     api::{Api, assert_refused},
-    turn::{assert_works, run},
+    turn::{assert_works, run, task},
 };
 use rpc::v1;
 use tonic::Code;
@@ -50,8 +50,14 @@ async fn a_full_quota_refuses_what_is_new_and_nothing_else() {
     let project = |name: &str| v1::CreateProjectRequest { name: name.to_owned(), ..Default::default() };
     refused(api.projects().create_project(project("new")).await, "projects_too_many");
     api.projects().create_project(project("project")).await.unwrap();
-    // What exists goes on, also with a subtask, and other tenants do not notice.
+    // What exists goes on without new subtasks, and other tenants do not notice.
     assert_works(api, &first).await;
+    let prompt = format!("{}\n@text alone", task("@text never"));
+    assert_eq!(run(api, &first, &prompt).await.0, "done");
+    let call = api.tool_calls(&first).await.into_iter().find(|call| call.tool == "task").unwrap();
+    let refusal = "sessions_too_many: the tenant has 2 sessions, its quota is 2. No subtask was started";
+    assert!(call.status == "error" && call.result.contains(refusal), "{} {}", call.status, call.result);
+    assert!(api.children(&first).await.is_empty());
     assert_works(&other, &other.session(None).await).await;
 
     let own = usage(api, "").await;
@@ -74,11 +80,21 @@ async fn a_full_store_refuses_prompts_and_bundles() {
     let api = &stack.api;
     let session = api.session(None).await;
     assert_eq!(run(api, &session, "@text first").await.0, "done");
+    let keyed = async |text: &str| {
+        let change = |request: &mut v1::AcceptPromptRequest| {
+            (request.text, request.idempotency_key) = (text.to_owned(), "key".to_owned());
+        };
+        api.prompt_with(&session, change).await
+    };
+    let first = keyed("@text keyed").await.unwrap();
     testkit::eventually("a worker measures the log", async || usage(api, "").await[0].stored_bytes > 100)
         .await;
     set(&stack, v1::UpdateTenantRequest { stored_bytes_max: Some(100), ..Default::default() }).await;
     let message = refused(api.prompt(&session, "@text second").await, "storage_full");
     assert!(message.contains("its quota is 100; delete sessions"), "{message}");
+    let again = keyed("@text keyed").await.unwrap();
+    assert_eq!(again.message_id, first.message_id, "a repeated prompt stores nothing");
+    assert_refused(keyed("@text other").await, Code::AlreadyExists, "idempotency_conflict");
     refused(api.try_session(None).await, "storage_full");
     let bundle = testkit::git::repository(&[("a.txt", "a")]).bundle();
     let header = v1::BundleHeader { size_bytes: bundle.bytes.len() as u64, sha256: bundle.sha256.clone() };

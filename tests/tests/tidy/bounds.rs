@@ -16,6 +16,8 @@ The column `code` has the stable code of the error that a caller gets beyond the
 Settings beyond a bound are refused with `settings_invalid` if somebody stores them. In a repository, they give the session the error `config_invalid`.
 ";
 
+/// Settings that two services share.
+const SHARED_SETTINGS: &str = "crates/chassis/src/quotas.rs";
 /// The beginning of the sentence that ends the documentation of a bound with an error: "Beyond it: `code_a` or `code_b`.".
 const SENTENCE: &str = "Beyond it: `";
 
@@ -129,13 +131,16 @@ fn sources(files: &[File]) -> Vec<&File> {
 }
 
 fn has_settings(file: &File) -> bool {
-    file.name() == "config.rs" && file.is_in("services")
+    file.name() == "config.rs" && file.is_in("services") || file.path == SHARED_SETTINGS
 }
 
 fn document(files: &[File]) -> String {
     let (sources, mut text) = (sources(files), INTRODUCTION.to_owned());
     for file in sources.iter().filter(|file| has_settings(file)) {
-        let service = file.path.split('/').nth(1).unwrap();
+        let service = match file.path.as_str() {
+            SHARED_SETTINGS => "gateway and of the worker",
+            path => path.split('/').nth(1).unwrap(),
+        };
         table(&mut text, &format!("## Settings of the {service}"), &settings(&file.text));
     }
     text.push_str("\n## Constants\n");

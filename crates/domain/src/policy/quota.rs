@@ -1,5 +1,7 @@
 //! How much a tenant may store. Quotas stop what begins: new sessions, projects, bundles and prompts. A turn that runs goes on.
 
+use std::fmt;
+
 /// Percentage of a quota from which the tenant and the operator are warned.
 pub const QUOTA_WARNING_PERCENT: u64 = 80;
 
@@ -17,6 +19,15 @@ pub enum Resource {
 impl Resource {
     /// All resources.
     pub const ALL: [Self; 3] = [Self::Sessions, Self::Projects, Self::StoredBytes];
+
+    /// The stable code of a refusal because the quota is used up.
+    pub fn refusal_code(self) -> &'static str {
+        match self {
+            Self::Sessions => "sessions_too_many",
+            Self::Projects => "projects_too_many",
+            Self::StoredBytes => "storage_full",
+        }
+    }
 
     /// The name of the resource in metrics and messages.
     pub fn as_str(self) -> &'static str {
@@ -103,6 +114,13 @@ impl Level {
     /// Whether `more` would exceed the quota.
     pub fn is_exceeded_by(self, more: u64) -> bool {
         self.used.saturating_add(more) > self.limit
+    }
+}
+
+impl fmt::Display for Level {
+    /// What the tenant has and may have: "the tenant has 10 sessions, its quota is 10".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the tenant has {} {}, its quota is {}", self.used, self.resource.as_str(), self.limit)
     }
 }
 

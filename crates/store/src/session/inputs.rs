@@ -95,6 +95,20 @@ pub struct PromptReceipt {
 }
 
 impl Store {
+    /// Returns the receipt of a prompt if it was accepted earlier, and changes nothing.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict`: the key was used with a different body; `Db`.
+    pub async fn find_prompt(
+        &self,
+        tenant: TenantId,
+        prompt: &Prompt,
+    ) -> Result<Option<PromptReceipt>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let run = control_row::lock(&mut tx, tenant, &prompt.user.session_id).await?;
+        find_earlier(&mut tx, tenant, prompt, &run).await
+    }
+
     /// Accepts a prompt. The session moves to the beginning of the lists, also if it was archived.
     ///
     /// # Errors
@@ -110,16 +124,8 @@ impl Store {
         let session = &prompt.user.session_id;
         let mut tx = self.begin(tenant).await?;
         let run = control_row::lock(&mut tx, tenant, session).await?;
-        let earlier = sqlx::query(
-            "select body_sha256, message_id, seq from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(&prompt.dedupe)
-        .fetch_optional(&mut *tx)
-        .await?;
-        if let Some(row) = earlier {
-            return repeated_receipt(&row, prompt, &run);
+        if let Some(receipt) = find_earlier(&mut tx, tenant, prompt, &run).await? {
+            return Ok(receipt);
         }
         run.refuse_quarantined()?;
         run.refuse_held()?;
@@ -153,6 +159,24 @@ impl Store {
             runnable: prompt.reply == Reply::Expected && run.needs_worker(),
         })
     }
+}
+
+/// Returns the receipt of a prompt that is stored already. The caller holds the control row.
+async fn find_earlier(
+    tx: &mut Tx,
+    tenant: TenantId,
+    prompt: &Prompt,
+    run: &ControlRow,
+) -> Result<Option<PromptReceipt>, Error> {
+    let earlier = sqlx::query(
+        "select body_sha256, message_id, seq from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
+    )
+    .bind(tenant.0)
+    .bind(prompt.user.session_id.as_str())
+    .bind(&prompt.dedupe)
+    .fetch_optional(&mut **tx)
+    .await?;
+    earlier.map(|row| repeated_receipt(&row, prompt, run)).transpose()
 }
 
 /// Refuses a prompt with which the conversation would be too large to load. A small prompt is accepted all the same: its turn may begin

@@ -1,10 +1,7 @@
 //! Why a call fails: one type for the whole gateway. A protocol shows its code and its sentence; the cause stays in the log.
 
 use super::{entity::Entity, invalid::Invalid, kind::Kind, sandbox, scope::Scope};
-use domain::{
-    conversation::request,
-    policy::quota::{Level, Resource},
-};
+use domain::{conversation::request, policy::quota::Level};
 use std::time::Duration;
 
 /// An error, by the action that the caller can take.
@@ -51,10 +48,7 @@ pub(crate) enum Error {
     )]
     RequestsTooMany,
     /// Delete what is not needed, or ask the operator for a larger quota.
-    #[error(
-        "the tenant has {} {}, its quota is {}; delete sessions or projects that are not needed, or ask the operator for a larger quota",
-        .0.used, .0.resource.as_str(), .0.limit
-    )]
+    #[error("{0}; delete sessions or projects that are not needed, or ask the operator for a larger quota")]
     QuotaFull(Level),
     /// Let the session work first.
     #[error("the session has {0} waiting prompts; let it work first")]
@@ -164,11 +158,7 @@ impl Error {
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::SessionDeleted => "session_deleted",
             Self::RequestsTooMany => "requests_too_many",
-            Self::QuotaFull(level) => match level.resource {
-                Resource::Sessions => "sessions_too_many",
-                Resource::Projects => "projects_too_many",
-                Resource::StoredBytes => "storage_full",
-            },
+            Self::QuotaFull(level) => level.resource.refusal_code(),
             Self::SessionFull(_) | Self::PromptsTooLarge { .. } => "session_full",
             Self::Quarantined => "session_quarantined",
             Self::Busy => "session_busy",

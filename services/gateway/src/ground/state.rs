@@ -4,11 +4,12 @@ use super::{error::Error, origin::Origins, quotas::Quotas, room::Room, sandbox::
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
-use chassis::tasks::Tasks;
+use chassis::{quotas::QuotaConfig, tasks::Tasks};
 use convert_client::converter::{self, Converter};
 use domain::{
     conversation::message::ModelRef,
     ids::{Ids, TenantId, Timestamp},
+    policy::quota::PlatformQuota,
 };
 use settings::{document::Document, problem::Problems, standing};
 use shares::{Share, Shares};
@@ -83,7 +84,7 @@ impl State {
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
             heavy_requests: Arc::new(Shares::new(HEAVY_REQUESTS_MAX, HEAVY_REQUESTS_TENANT_MAX)),
             room: Arc::new(Room::new()),
-            quotas: Arc::new(Quotas::new(config.quota())),
+            quotas: Arc::new(Quotas::new(platform_quota(config.quota))),
         })
     }
 
@@ -116,6 +117,14 @@ impl State {
     /// Makes an id with `make`, for example `SessionId::make`.
     pub(crate) fn id<T>(&self, make: impl FnOnce(&mut Ids, Timestamp) -> T) -> T {
         make(&mut self.ids.lock().unwrap_or_else(PoisonError::into_inner), now())
+    }
+}
+
+fn platform_quota(config: QuotaConfig) -> PlatformQuota {
+    PlatformQuota {
+        sessions: config.tenant_sessions_max,
+        projects: config.tenant_projects_max,
+        stored_bytes: config.tenant_stored_bytes_max,
     }
 }
 

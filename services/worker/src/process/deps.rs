@@ -8,6 +8,7 @@ use chassis::{backends::Backends, tasks::Tasks};
 use convert_client::converter::{self, Converter};
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
+    policy::quota::PlatformQuota,
     session::Class,
 };
 use settings::document::Document;
@@ -42,6 +43,8 @@ pub(crate) struct Deps {
     pub(crate) measure_ms: u64,
     /// For how long sessions are kept whose tenant does not say.
     pub(crate) retention: Retention,
+    /// What tenants without a quota of their own may store.
+    pub(crate) quota: PlatformQuota,
     /// The tasks that outlive their caller.
     pub(crate) tasks: Tasks,
     ids: Mutex<Ids>,
@@ -75,6 +78,11 @@ impl Deps {
             retention: Retention {
                 idle_days: config.keep_idle_days,
                 archived_days: config.keep_archived_days,
+            },
+            quota: PlatformQuota {
+                sessions: config.quota.tenant_sessions_max,
+                projects: config.quota.tenant_projects_max,
+                stored_bytes: config.quota.tenant_stored_bytes_max,
             },
             tasks,
             ids: Mutex::new(Ids::new(rand::random())),

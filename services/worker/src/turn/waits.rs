@@ -3,5 +3,6 @@
 pub(super) mod calls;
 pub(super) mod children;
 pub(super) mod doubt;
+mod quotas;
 pub(super) mod requests;
 pub(super) mod settling;

@@ -78,8 +78,12 @@ async fn a_prompt_restores_an_archived_session_and_a_repeated_one_does_not() {
 async fn a_repeated_key_is_the_same_prompt_and_another_body_a_conflict() {
     let mut world = World::new().await;
     let session = world.session().await;
+    let prompt = world.prompt(&session, "hello");
+    assert_eq!(world.store.find_prompt(world.tenant, &prompt).await.unwrap(), None);
     let first = world.accept(&session, "hello").await;
     assert_eq!(world.accept(&session, "second").await.inputs_ahead, 1);
+    let found = world.store.find_prompt(world.tenant, &prompt).await.unwrap().unwrap();
+    assert_eq!((&found.message_id, found.inputs_ahead, found.runnable), (&first.message_id, 0, false));
 
     let again = world.accept(&session, "hello").await;
     assert_eq!((&again.message_id, again.inputs_ahead), (&first.message_id, 0));
@@ -88,6 +92,8 @@ async fn a_repeated_key_is_the_same_prompt_and_another_body_a_conflict() {
     other.dedupe = "hello".to_owned();
     let result = world.store.accept_prompt(world.tenant, &other, NOW).await;
     assert!(matches!(result, Err(Error::Conflict)), "{result:?}");
+    let found = world.store.find_prompt(world.tenant, &other).await;
+    assert!(matches!(found, Err(Error::Conflict)), "{found:?}");
     assert_eq!(world.number("select count(*) from message").await, 2);
     assert_eq!(world.gap_free(&session).await, 5);
 }

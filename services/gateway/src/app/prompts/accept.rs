@@ -11,7 +11,7 @@ use crate::{
         ground::{admission, checks, gateway::Gateway, wake},
         history::revert,
     },
-    auth::principal::Principal,
+    auth::principal::{Account, Principal},
     ground::{
         error::Error,
         invalid::Invalid,
@@ -32,7 +32,7 @@ use domain::{
 };
 use sha2::{Digest as _, Sha256};
 use std::io;
-use store::session::inputs::{Prompt, Reply};
+use store::session::inputs::{Prompt, PromptReceipt, Reply};
 
 /// An accepted prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,20 +66,23 @@ pub(crate) async fn accept(
     let context = ProjectContext { tenant, project: &target.info.project_id, source: &target.source };
     let subagents = agents::of_parts(request.parts.iter().map(|part| &part.body));
     let primary = AgentUse { name: &request.agent, mode: Mode::Primary };
-    agents::check(state, context, subagents.chain([primary])).await?;
+    // Boxed, like the two below: it takes far more memory than waiting, and thousands of requests wait.
+    Box::pin(agents::check(state, context, subagents.chain([primary]))).await?;
     let (class, no_reply) = (target.class, request.no_reply);
     let model = request
         .model
         .clone()
         .unwrap_or(ModelRef { provider_id: target.info.model.provider_id, model_id: target.info.model.id });
     let agent = if request.agent.is_empty() { target.info.agent } else { request.agent.clone() };
-    admission::admit(state, account, &[Growth::bytes(1)]).await?;
     let prompt = prompt(state, session, request, model, agent);
+    if let Some(repeated) = Box::pin(admit(state, account, &prompt)).await? {
+        return Ok(receipt(repeated, 0));
+    }
     let mut accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
     if accepted == Err(Error::RevertUnfinished) {
         // The gateway that started this revert died before it finished. Finish the revert first: the client wrote the prompt for
         // the reverted files.
-        revert::finish(state, tenant, session).await?;
+        Box::pin(revert::finish(state, tenant, session)).await?;
         accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
     }
     let accepted = accepted?;
@@ -90,13 +93,26 @@ pub(crate) async fn accept(
     if !no_reply {
         metrics::counter!("flotilla_prompts_total").increment(1);
     }
-    Ok(Receipt {
+    // For people only: the prompt is accepted whether or not the position can be read.
+    let queue_position = state.store.get_queue_position(tenant, session).await.unwrap_or(0);
+    Ok(receipt(accepted, queue_position))
+}
+
+/// Counts a prompt against the quota of its tenant. A repeated prompt stores nothing, so no quota refuses it: its first receipt is returned.
+async fn admit(state: &State, account: Account, prompt: &Prompt) -> Result<Option<PromptReceipt>, Error> {
+    match admission::admit(state, account, &[Growth::bytes(1)]).await {
+        Ok(_) => Ok(None),
+        Err(full) => state.store.find_prompt(account.tenant, prompt).await?.ok_or(full).map(Some),
+    }
+}
+
+fn receipt(accepted: PromptReceipt, queue_position: u32) -> Receipt {
+    Receipt {
         message_id: accepted.message_id,
         inputs_ahead: accepted.inputs_ahead,
-        // For people only: the prompt is accepted whether or not the position can be read.
-        queue_position: state.store.get_queue_position(tenant, session).await.unwrap_or(0),
+        queue_position,
         event_seq: accepted.events.first().map_or(0, |event| event.seq),
-    })
+    }
 }
 
 fn check(state: &State, request: &PromptRequest) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! Child sessions, from both sides: a parent dispatches children and takes their answers; a child reports and answers.
 
+use super::quotas;
 use crate::{
     conversation::entries,
     process::{clock::now, store_timeout::with_store_timeout},
@@ -107,6 +108,12 @@ pub(in crate::turn) async fn dispatch(
         let text = format!("Generations of subtasks are limited to {depth_max}. Do this yourself.");
         return call.end(session, Err(text)).await.map(Some);
     }
+    let dispatch = if task.resumes.is_some() { Dispatch::Resumed } else { Dispatch::New };
+    if dispatch == Dispatch::New
+        && let Some(full) = quotas::find_full(&session.deps, session.record.tenant()).await
+    {
+        return call.end(session, Err(quotas::refusal(full))).await.map(Some);
+    }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
     let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else { return Ok(None) };
     let child = new_child(session, &Origin { call, message_id, user: &user }, task);
@@ -118,7 +125,6 @@ pub(in crate::turn) async fn dispatch(
     let title = Some(task.description.clone());
     let state = ToolState::Running { input, title, metadata: Some(metadata), time };
     let events = session.tool_event(&call.call_id, state).into_iter().collect();
-    let dispatch = if task.resumes.is_some() { Dispatch::Resumed } else { Dispatch::New };
     match session.record.dispatch(events, &child, dispatch).await? {
         DispatchOutcome::Dispatched { .. } => {
             let (tenant, class) = (session.record.tenant(), session.profile.class);
