@@ -1,7 +1,7 @@
 //! The workspace of a session: a git checkout that belongs to the session's user. All git runs in one-shot helper
 //! sandboxes, because the tenant controls the files and the git configuration among them.
 
-mod branch;
+pub mod branch;
 pub mod changes;
 pub mod close;
 pub mod configuration;

@@ -137,6 +137,7 @@ impl Pair {
                 rules: permission::Rules::default(),
                 budget: None,
                 on_ask: Default::default(),
+                note: None,
                 key: None,
             };
             store.create_session(tenant, &new, &sample.event(), NOW).await.unwrap();

@@ -179,6 +179,11 @@ impl Text {
         Self { text: text.into(), synthetic: Some(true), ..Self::default() }
     }
 
+    /// A text that Flotilla wrote for people only. Clients of OpenCode show it, because it is not synthetic.
+    pub fn note(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ignored: Some(true), ..Self::default() }
+    }
+
     /// Adds a mark of ours.
     #[must_use]
     pub fn marked(mut self, mark: &str, value: impl Into<Value>) -> Self {

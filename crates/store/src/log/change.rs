@@ -2,7 +2,10 @@
 
 use crate::session::tree::ledger::Entry;
 use domain::{
-    conversation::message::Message,
+    conversation::{
+        message::{Message, User},
+        part::Part,
+    },
     event::Event,
     ids::{EventId, SessionId, TenantId, Timestamp},
     session::Changes,
@@ -44,6 +47,23 @@ pub enum ChangeBody {
     FileSummary(Changes),
     /// A model named the session.
     Title(Title),
+}
+
+/// A message that needs no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Note {
+    /// The message.
+    pub message: Box<User>,
+    /// Its text.
+    pub text: Box<Part>,
+}
+
+impl Note {
+    /// The events that store it.
+    pub(crate) fn events(&self, at: Timestamp) -> [Event; 2] {
+        let message = Message::User((*self.message).clone());
+        [Event::MessageUpdated(Box::new(message)), Event::PartUpdated { part: self.text.clone(), at }]
+    }
 }
 
 /// The title that a model made from the first prompt of a session.

@@ -6,7 +6,7 @@ use crate::{
     column::signed,
     error::{Entity, Error},
     log::{
-        change::{Change, Scope},
+        change::{Change, Note, Scope},
         projection,
     },
     session::{
@@ -15,10 +15,7 @@ use crate::{
     },
 };
 use domain::{
-    conversation::{
-        message::{Message, User},
-        part::{Body, Part},
-    },
+    conversation::part::{Body, Part},
     event::{Event, StoredEvent},
     ids::{EventId, MessageId, PartId, SessionId, TenantId, Timestamp},
 };
@@ -33,15 +30,12 @@ pub enum Edit {
     RemovePart(MessageId, PartId),
     /// Replaces the text of a text part.
     Text(MessageId, PartId, String),
+    /// Stores the branch of files that were just opened.
+    Branch(String),
     /// Removes the reverted messages now instead of with the next prompt.
     CommitRevert,
     /// Forgets the lost workspace of a root session, so that the next turn opens its source again, and adds a note for the model.
-    RestartWorkspace {
-        /// The message of the note.
-        note: Box<User>,
-        /// The text of the note.
-        text: Box<Part>,
-    },
+    RestartWorkspace(Note),
 }
 
 impl Store {
@@ -78,9 +72,9 @@ impl Store {
                 get_part(&mut tx, tenant, session, message, part).await?;
                 vec![Event::PartRemoved { message_id: message.clone(), part_id: part.clone() }]
             }
-            Edit::RestartWorkspace { note, text } => {
-                let note = Event::MessageUpdated(Box::new(Message::User((**note).clone())));
-                vec![Event::WorkspaceRestarted, note, Event::PartUpdated { part: text.clone(), at }]
+            Edit::Branch(branch) => vec![Event::BranchUpdated(Some(branch.clone()))],
+            Edit::RestartWorkspace(note) => {
+                std::iter::once(Event::WorkspaceRestarted).chain(note.events(at)).collect()
             }
             Edit::Text(message, part, text) => {
                 let mut part = get_part(&mut tx, tenant, session, message, part).await?;

@@ -5,6 +5,7 @@ use crate::{
     Store, Tx,
     column::{parse_id, signed},
     error::{Entity, Error},
+    log::change::Note,
     session::row::{self, Session},
 };
 use domain::{
@@ -17,7 +18,7 @@ use domain::{
 use sqlx::{Row as _, types::Json};
 
 /// A new session.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewSession {
     /// Its id.
     pub id: SessionId,
@@ -43,6 +44,8 @@ pub struct NewSession {
     pub on_ask: OnAsk,
     /// The common budget of the session and its subtasks; `None`: no limit.
     pub budget: Option<UsdPicos>,
+    /// Its first message, if it begins with a note.
+    pub note: Option<Note>,
     /// The caller's idempotency key.
     pub key: Option<IdempotencyKey>,
 }

@@ -58,6 +58,7 @@ impl SessionService for Service {
             rules: convert::from_rules(request.permission_rules)?,
             budget_usd_picos: request.budget_usd_picos,
             on_ask,
+            note: None,
         };
         respond(create::create(&self.0, &principal, request).await, |session| v1::CreateSessionResponse {
             session: Some(convert::session(session)),

@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     exec::{attach, kill},
     workspace::{
-        changes, close,
+        branch, changes, close,
         meta::DIRECTORY,
         open as opening,
         snapshots::{apply, export, operations},
@@ -36,11 +36,12 @@ impl SandboxService for Server {
         let (call, _) = self.begin("get_workspace", request)?;
         let root = Arc::clone(&call.caller.root);
         call.read(async move {
-            let meta = root.find_workspace().await?;
-            let exists = meta.is_some();
-            let base_commit = meta.map(|meta| meta.base_commit).unwrap_or_default();
-            let directory = if exists { DIRECTORY.to_owned() } else { String::new() };
-            Ok(v1::GetWorkspaceResponse { exists, base_commit, directory })
+            let Some(meta) = root.find_workspace().await? else {
+                return Ok(v1::GetWorkspaceResponse::default());
+            };
+            let branch = branch::find(root.tree()).await.unwrap_or_default();
+            let (base_commit, directory) = (meta.base_commit, DIRECTORY.to_owned());
+            Ok(v1::GetWorkspaceResponse { exists: true, base_commit, directory, branch })
         })
         .await
     }
@@ -69,8 +70,9 @@ impl SandboxService for Server {
                 Some(spec) => opening::run(&root, spec, &left).await?,
                 None => (false, root.workspace().await?),
             };
-            let directory = DIRECTORY.to_owned();
-            Ok(v1::OpenWorkspaceResponse { created, base_commit: meta.base_commit, directory })
+            let branch = branch::find(root.tree()).await.unwrap_or_default();
+            let (base_commit, directory) = (meta.base_commit, DIRECTORY.to_owned());
+            Ok(v1::OpenWorkspaceResponse { created, base_commit, directory, branch })
         })
         .await
     }

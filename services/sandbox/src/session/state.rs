@@ -22,7 +22,7 @@ use crate::{
     workspace::meta::{Meta, TREE},
 };
 use shares::{Busy, Share};
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, watch},
     time::Instant,
@@ -165,6 +165,11 @@ impl Session {
         Meta::find(&self.shared.layout.workspace(&self.key)).await
     }
 
+    /// The directory of the files of its own workspace.
+    pub(crate) fn tree(&self) -> PathBuf {
+        self.shared.layout.workspace(&self.key).join(TREE)
+    }
+
     /// Gives the sandbox, which is started in the workspace of `root` if it does not run.
     ///
     /// # Errors
@@ -247,7 +252,7 @@ impl Session {
         let share = self.share_for_sandbox().await?;
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
-        let tree = shared.layout.workspace(&root.key).join(TREE);
+        let tree = root.tree();
         let plan = SandboxSpec {
             uid: shared.uid(meta.slot),
             mounts: vec![Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")],

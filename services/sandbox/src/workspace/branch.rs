@@ -13,7 +13,7 @@ const HEAD_BYTES_MAX: u64 = 1_024;
 
 /// Returns the branch of the files in `tree`; `None` if no branch is checked out, or if HEAD is not a plain file that
 /// git may have written. A path with a symbolic link is refused, even if the link stays inside.
-pub(super) async fn find(tree: PathBuf) -> Option<String> {
+pub async fn find(tree: PathBuf) -> Option<String> {
     tokio::task::spawn_blocking(move || read(&tree)).await.ok().flatten()
 }
 

@@ -31,7 +31,20 @@ pub(crate) struct Workspace {
     source: Source,
     /// Whether the files were opened before this loop began.
     was_opened: bool,
-    open: Arc<OnceCell<()>>,
+    open: Arc<OnceCell<OpenWorkspace>>,
+}
+
+/// A workspace that is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenWorkspace {
+    /// The branch that was checked out then.
+    pub(crate) branch: Option<String>,
+}
+
+impl OpenWorkspace {
+    fn on(branch: String) -> Self {
+        Self { branch: Some(branch).filter(|branch| !branch.is_empty()) }
+    }
 }
 
 impl Workspace {
@@ -55,39 +68,48 @@ impl Workspace {
     /// # Errors
     /// `workspace_lost`; `store_unavailable`; those of the sandbox.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
-        self.open.get_or_try_init(|| self.open()).await.copied()
+        self.open.get_or_try_init(|| self.open()).await.map(|_| ())
     }
 
-    async fn open(&self) -> Result<(), Status> {
-        if self.exists().await? {
-            return if self.was_opened { Ok(()) } else { self.note_opened().await };
+    /// What this loop found when it opened the workspace; `None`: it has not opened it.
+    pub(crate) fn found(&self) -> Option<&OpenWorkspace> {
+        self.open.get()
+    }
+
+    async fn open(&self) -> Result<OpenWorkspace, Status> {
+        if let Some(found) = self.find().await? {
+            if !self.was_opened {
+                self.note_opened().await?;
+            }
+            return Ok(found);
         }
         if self.is_recorded().await? {
             // Another loop of the same tree may have opened them since the answer of the sandbox. If not, they are lost.
-            return if self.exists().await? {
-                Ok(())
-            } else {
-                Err(rpc::status::precondition(LOST, "the sandbox machine lost the files of this session"))
-            };
+            let lost =
+                || rpc::status::precondition(LOST, "the sandbox machine lost the files of this session");
+            return self.find().await?.ok_or_else(lost);
         }
-        self.deps
+        let opened = self
+            .deps
             .sandbox
             .call(|mut client| {
                 let messages = self.messages();
                 async move { client.open_workspace(messages).await }
             })
             .await?;
-        self.note_opened().await
+        self.note_opened().await?;
+        Ok(OpenWorkspace::on(opened.branch))
     }
 
     /// Asks the sandbox whether it has the files.
-    async fn exists(&self) -> Result<bool, Status> {
+    async fn find(&self) -> Result<Option<OpenWorkspace>, Status> {
         let request = v1::GetWorkspaceRequest { fence: self.identity.fence() };
         let found = self.deps.sandbox.call(|mut client| {
             let request = request.clone();
             async move { client.get_workspace(request).await }
         });
-        Ok(found.await?.exists)
+        let found = found.await?;
+        Ok(found.exists.then(|| OpenWorkspace::on(found.branch)))
     }
 
     /// Records that the files exist, before any call can change them.

@@ -226,8 +226,11 @@ impl Concerns {
         let guidance = Arc::clone(self.opening.guidance());
         self.session.configure(&guidance.settings);
         self.tool_calls.running.configure(&guidance.settings);
-        if let Some(problems) = &guidance.problems {
-            let events = vec![Event::SessionError(configuration_error(problems))];
+        let found = self.session.workspace.found().filter(|_| self.session.workspace.has_source());
+        let branch = found.and_then(|found| self.snapshots.opened(found));
+        let problems = guidance.problems.as_deref().map(configuration_error).map(Event::SessionError);
+        let events: Vec<Event> = branch.into_iter().chain(problems).collect();
+        if !events.is_empty() {
             self.session.write(events, Progress::None).await?;
         }
         let entries = self.session.conversation().entries();

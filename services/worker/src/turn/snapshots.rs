@@ -8,7 +8,10 @@ use crate::{
     conversation::changes,
     process::{control::Leave, store_timeout::with_store_timeout},
     record::WriteError,
-    repository::snapshots::{self, FilesState, SnapshotMissing, SnapshotPair},
+    repository::{
+        snapshots::{self, FilesState, SnapshotMissing, SnapshotPair},
+        workspace::OpenWorkspace,
+    },
     tools::{registry, tool::Tool},
 };
 use chassis::tasks;
@@ -42,6 +45,8 @@ pub(super) struct Snapshots {
     known: Option<String>,
     /// The stored branch of the session.
     branch: Option<String>,
+    /// Whether this loop has read the branch from the files.
+    has_read_branch: bool,
     /// The snapshot before the newest step's calls.
     tracking: Option<AbortOnDropHandle<Tracked>>,
     /// Calls that wait for it.
@@ -187,7 +192,7 @@ impl Snapshots {
         let mut events = vec![];
         if let Some(state) = &state {
             events.extend(start_part(session, &state.snapshot));
-            events.extend(self.branch_event(state));
+            events.extend(self.branch_event(&state.branch));
         }
         self.known = state.map(|state| state.snapshot);
         if !events.is_empty() {
@@ -196,13 +201,23 @@ impl Snapshots {
         Ok(self.delayed.take())
     }
 
+    /// The event that stores the branch of files that were just opened. Later the snapshots read the branch.
+    pub(super) fn opened(&mut self, workspace: &OpenWorkspace) -> Option<Event> {
+        if self.has_read_branch || workspace.branch.is_none() {
+            None
+        } else {
+            self.branch_event(&workspace.branch)
+        }
+    }
+
     /// The event that stores another branch, if the files are on one.
-    fn branch_event(&mut self, state: &FilesState) -> Option<Event> {
-        if self.branch == state.branch {
+    fn branch_event(&mut self, branch: &Option<String>) -> Option<Event> {
+        self.has_read_branch = true;
+        if self.branch == *branch {
             return None;
         }
-        self.branch.clone_from(&state.branch);
-        Some(Event::BranchUpdated(state.branch.clone()))
+        self.branch.clone_from(branch);
+        Some(Event::BranchUpdated(branch.clone()))
     }
 
     /// Determines the file changes of the newest step. Takes no snapshot if no call may have changed a file.
@@ -226,7 +241,7 @@ impl Snapshots {
             let state = tracked.ok().flatten();
             if let Some(state) = &state {
                 files.late = start_part(session, &state.snapshot);
-                files.notices.extend(self.branch_event(state));
+                files.notices.extend(self.branch_event(&state.branch));
             }
             files.snapshot = state.map(|state| state.snapshot);
             self.known.clone_from(&files.snapshot);
@@ -241,7 +256,7 @@ impl Snapshots {
         let tracked = snapshots::track(&session.deps, &session.identity, patience).await;
         is_missing |= tracked.is_err();
         let state = tracked.ok().flatten();
-        files.notices.extend(state.as_ref().and_then(|state| self.branch_event(state)));
+        files.notices.extend(state.as_ref().and_then(|state| self.branch_event(&state.branch)));
         files.snapshot = state.map(|state| state.snapshot);
         self.known.clone_from(&files.snapshot);
         if let (Some(from), Some(to)) = (before, &files.snapshot)

@@ -10,6 +10,7 @@ use e2e::{
     Stack,
     turn::{self, Transcript, Watch, bash},
 };
+use rpc::v1;
 use serde_json::{Value, json};
 use store::{
     Store,
@@ -134,6 +135,30 @@ async fn a_change_of_the_branch_is_announced() {
         (vec![], String::new()),
         "no call waits for it"
     );
+}
+
+/// Without snapshots, only the opening of the files tells their branch.
+#[tokio::test]
+async fn the_branch_is_announced_when_the_files_open() {
+    let stack = Stack::start().await;
+    let settings = v1::SetSettingsRequest {
+        project_id: stack.api.project_id.clone(),
+        document: r#"{"snapshot": false}"#.to_owned(),
+    };
+    stack.api.settings().set_settings(settings).await.unwrap();
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    for _ in 0..2 {
+        let transcript = run_to_end(&stack, &session, "@text hello").await;
+        let moves: Vec<_> =
+            transcript.events.iter().filter(|event| event.kind == "vcs.branch.updated").collect();
+        assert_eq!(
+            moves.iter().map(|event| &event.properties).collect::<Vec<_>>(),
+            [&json!({"branch": "main"})]
+        );
+        let end = transcript.events.iter().find(|event| event.properties["part"]["type"] == "step-finish");
+        assert!(moves[0].seq < end.unwrap().seq, "{moves:?}");
+    }
+    assert_eq!(stack.api.get(&session).await.branch, "main");
 }
 
 /// Simulates a worker that ended the calls of a step and crashed before it took the snapshot.

@@ -88,15 +88,50 @@ async fn reads_create_no_project_and_a_new_one_is_announced() {
     assert!(note.contains("flotilla project update /home/me/new --repo PATH"), "{note}");
     let toast = events.until(|event| event["type"] == "tui.toast.show").await;
     assert_eq!(toast["properties"]["message"], note);
+    // The session shows the note too, and its model reads only the one of the system prompt.
+    let first = answer.body["id"].as_str().unwrap();
+    let shown = client.get(&format!("/session/{first}/message")).await;
+    assert_eq!(
+        [
+            &shown[0]["info"]["role"],
+            &shown[0]["parts"][0]["text"],
+            &shown[0]["parts"][0]["ignored"],
+            &shown[1]
+        ],
+        [&json!("user"), &json!(note), &json!(true), &Value::Null]
+    );
+    client.prompt(first, "@text hello").await;
+    let asked = stack.model.journal.requests();
+    let mut asked = asked.iter().map(|request| request.body.to_string());
+    let step = asked.find(|body| body.contains("flotilla project update PROJECT")).unwrap();
+    assert!(step.contains("@text hello") && !step.contains("/home/me/new"), "{step}");
     let again = client.send(Method::POST, "/session", "").await;
+    let second = again.body["id"].as_str().unwrap();
+    assert_eq!(client.get(&format!("/session/{second}/message")).await, json!([]));
     assert!(again.headers.get("x-flotilla-note").is_none(), "only once");
-    events.until_session("session.created", again.body["id"].as_str().unwrap()).await;
+    events.until_session("session.created", second).await;
     let projects = client.get("/project").await;
     let mut names = projects.as_array().unwrap().iter().map(|project| project["worktree"].as_str().unwrap());
     assert!(
         names.clone().any(|name| name == "/home/me/new") && !names.any(|name| name == "default"),
         "{projects}"
     );
+}
+
+/// A client that writes files before the first prompt opens them.
+#[tokio::test]
+async fn the_branch_of_opened_files_is_announced_without_a_prompt() {
+    let stack = Stack::start().await;
+    created(&stack, "app", "/home/me/app").await;
+    let client = Client::new(&stack, "/home/me/app");
+    let mut events = Events::of(&client, "/event", "").await;
+    client.session(json!({})).await;
+    assert_eq!(client.get("/vcs").await, json!({}), "the files are not open");
+    let patch = "diff --git a/new b/new\nnew file mode 100644\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n";
+    client.post("/vcs/apply", json!({"patch": patch})).await;
+    let event = events.until(|event| event["type"] == "vcs.branch.updated").await;
+    assert_eq!(event["properties"], json!({"branch": "main"}));
+    assert_eq!(client.get("/vcs").await, json!({"branch": "main"}));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use crate::{session::reverts::back_to, world::World};
 use domain::ids::SessionId;
 use store::{
     error::{Entity, Error},
-    log::edits::Edit,
+    log::{change::Note, edits::Edit},
 };
 use testkit::sample::NOW;
 
@@ -28,6 +28,10 @@ async fn changes_of_people_are_stored_and_announced_once() {
     let changed = world.store.get_message(world.tenant, &session, &answer).await.unwrap();
     let changed = serde_json::to_value(&changed.parts[0].1).unwrap();
     assert_eq!((&changed["text"], &changed["id"]), (&"other".into(), &part.as_str().into()));
+    let branch = Edit::Branch("main".to_owned());
+    assert_eq!(world.edit(&session, &branch).await.unwrap(), ["vcs.branch.updated"]);
+    let stored = world.store.get_session(world.tenant, &session).await.unwrap();
+    assert_eq!(stored.branch.as_deref(), Some("main"));
     for (edit, kind) in [
         (Edit::RemovePart(answer.clone(), part.clone()), "message.part.removed"),
         (Edit::RemoveMessage(question.clone()), "message.removed"),
@@ -61,8 +65,8 @@ async fn a_session_remembers_its_workspace_until_a_person_restarts_it() {
         assert!(has_workspace(&world).await);
     }
     let prompt = world.prompt(&session, "a note");
-    let (note, text) = (Box::new(prompt.user), Box::new(prompt.parts[0].clone()));
-    let kinds = world.edit(&session, &Edit::RestartWorkspace { note, text }).await.unwrap();
+    let note = Note { message: Box::new(prompt.user), text: Box::new(prompt.parts[0].clone()) };
+    let kinds = world.edit(&session, &Edit::RestartWorkspace(note)).await.unwrap();
     assert_eq!(kinds, ["flotilla.workspace.restarted", "message.updated", "message.part.updated"]);
     assert!(!has_workspace(&world).await);
     world.gap_free(&session).await;

@@ -3,15 +3,16 @@
 use crate::ground::{
     error::Error,
     sandbox::{Reason, Refusal, own_fence},
-    state::State,
+    state::{State, now},
 };
 use domain::{
-    ids::{SessionId, TenantId},
-    session::{Origin, Source},
+    ids::{EventId, SessionId, TenantId},
+    session::Origin,
     text::is_sha256,
 };
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
+use store::{log::edits::Edit, session::row::Session};
 use tonic::Status;
 
 /// Makes a call that needs the files of a root session. If they were never opened, opens the workspace and repeats the
@@ -31,7 +32,7 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
         Err(missing) if missing.reason == Reason::WorkspaceMissing => {
             let stored = state.store.get_session(tenant, session).await?;
             if !stored.has_workspace {
-                open(state, tenant, session, stored.source, missing).await?;
+                open(state, tenant, &stored, missing).await?;
             }
             // A loop may have opened the files since the first call. If it recorded that and they are missing, they are lost.
             match call().await.map_err(Refusal::from) {
@@ -50,20 +51,15 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
 ///
 /// # Errors
 /// `missing`; refusals of the sandbox; `sandbox_unavailable`.
-async fn open(
-    state: &State,
-    tenant: TenantId,
-    session: &SessionId,
-    source: Source,
-    missing: Refusal,
-) -> Result<(), Error> {
+async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refusal) -> Result<(), Error> {
+    let (source, session_id) = (session.source.clone(), &session.info.id);
     let (git_url, bundle) = match source.origin {
         Origin::Empty => (String::new(), None),
         Origin::GitUrl(url) => (url, None),
         Origin::Bundle(id) => (String::new(), Some(id)),
     };
     let header = v1::WorkspaceHeader {
-        fence: Some(own_fence(tenant, session, 0)),
+        fence: Some(own_fence(tenant, session_id, 0)),
         git_url,
         bundle: bundle.is_some(),
         revision: source.revision.unwrap_or_default(),
@@ -87,8 +83,29 @@ async fn open(
     let mut sandbox = state.sandbox.files();
     // Boxed because the future is large and rarely needed.
     match Box::pin(sandbox.open_workspace(messages)).await.map_err(Refusal::from) {
-        Ok(_) => Ok(state.store.note_workspace(tenant, session).await?),
+        Ok(opened) => {
+            state.store.note_workspace(tenant, session_id).await?;
+            announce_branch(state, tenant, session_id, opened.into_inner().branch).await;
+            Ok(())
+        }
         Err(refusal) if refusal.reason == Reason::EpochStale => Err(Error::Sandbox(missing)),
         Err(refusal) => Err(Error::Sandbox(refusal)),
+    }
+}
+
+/// Stores the branch of files that were just opened, and tells clients. If that fails, the next loop does so.
+async fn announce_branch(state: &State, tenant: TenantId, session: &SessionId, branch: String) {
+    if branch.is_empty() {
+        return;
+    }
+    let edit = Edit::Branch(branch);
+    match state.store.edit(tenant, session, &edit, &state.id(EventId::make), now()).await {
+        Ok(events) => state.publisher.publish_events(tenant, session, &events),
+        Err(error) => {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the branch of new files is not announced"
+            );
+        }
     }
 }

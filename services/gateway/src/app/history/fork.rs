@@ -167,6 +167,7 @@ fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
         rules: Rules::default(),
         budget: origin.budget,
         on_ask: origin.on_ask,
+        note: None,
         key: None,
     }
 }

@@ -2,22 +2,21 @@
 
 use super::edits;
 use crate::{
-    app::ground::gateway::Gateway,
+    app::ground::{
+        gateway::Gateway,
+        note::{NoteContext, note},
+    },
     auth::principal::Principal,
     ground::{
         error::Error,
         invalid::Invalid,
         sandbox::{Reason, Refusal, fence},
         scope::Scope,
-        state::now,
     },
 };
 use domain::{
-    conversation::{
-        message::{MessageTime, ModelRef, User},
-        part::{Body, NO_REPLY, Part, Text},
-    },
-    ids::{MessageId, PartId, SessionId},
+    conversation::{message::ModelRef, part::Text},
+    ids::SessionId,
     session::{WORKSPACE, restart_note},
 };
 use rpc::v1;
@@ -60,22 +59,7 @@ pub(crate) async fn restart_workspace(
     }
     let id = root.info.id;
     let model = ModelRef { provider_id: root.info.model.provider_id, model_id: root.info.model.id };
-    let note = User {
-        id: state.id(MessageId::make),
-        session_id: id.clone(),
-        time: MessageTime { created: now(), completed: None },
-        agent: root.info.agent,
-        model: model.into(),
-        system: None,
-        tools: None,
-        format: None,
-        summary: None,
-    };
-    let text = Box::new(Part {
-        id: state.id(PartId::make),
-        session_id: id.clone(),
-        message_id: note.id.clone(),
-        body: Body::Text(Text::synthetic(restart_note(DECISION)).marked(NO_REPLY, true)),
-    });
-    edits::edit(gateway, principal, &id, &Edit::RestartWorkspace { note: Box::new(note), text }).await
+    let context = NoteContext { session: &id, agent: &root.info.agent, model };
+    let note = note(state, context, Text::synthetic(restart_note(DECISION)));
+    edits::edit(gateway, principal, &id, &Edit::RestartWorkspace(note)).await
 }

@@ -3,7 +3,11 @@
 use super::budget;
 use crate::{
     app::{
-        ground::{admission, checks, gateway::Gateway},
+        ground::{
+            admission, checks,
+            gateway::Gateway,
+            note::{NoteContext, note},
+        },
         projects::source,
         prompts::{
             agents::{self, AgentUse, ProjectContext},
@@ -22,7 +26,7 @@ use crate::{
     streams::notices::{ClientCommand, notify_clients},
 };
 use domain::{
-    conversation::{message::ModelRef, title},
+    conversation::{message::ModelRef, part::Text, title},
     ids::{EventId, ProjectId, SessionId, TenantId},
     limits,
     policy::{
@@ -61,6 +65,8 @@ pub(crate) struct SessionRequest {
     /// 0: no limit.
     pub(crate) budget_usd_picos: i64,
     pub(crate) on_ask: OnAsk,
+    /// What the session tells people at its beginning. Its model does not see it.
+    pub(crate) note: Option<String>,
 }
 
 impl SessionRequest {
@@ -79,6 +85,7 @@ impl SessionRequest {
             rules: Rules::default(),
             budget_usd_picos: 0,
             on_ask: OnAsk::default(),
+            note: None,
         }
     }
 }
@@ -124,15 +131,20 @@ pub(crate) async fn create(
     check_rules(&request.rules)?;
     let chosen = ExplicitChoices { agent: !request.agent.is_empty(), model: request.model.is_some() };
     let model = request.model.or_else(|| state.models.first().cloned());
+    let model = model.ok_or_else(|| Invalid::ModelUnknown.because("no model is configured"))?;
+    let id = id.unwrap_or_else(|| state.id(SessionId::make));
+    let agent = if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent };
+    let context = NoteContext { session: &id, agent: &agent, model: model.clone() };
+    let note = request.note.map(|text| note(state, context, Text::note(text)));
     let new = NewSession {
-        id: id.unwrap_or_else(|| state.id(SessionId::make)),
         project_id: request.project,
         title: match request.title.as_str() {
             "" => title::default_at(now()),
             title => checks::name(title)?,
         },
-        agent: if request.agent.is_empty() { DEFAULT_AGENT.to_owned() } else { request.agent },
-        model: model.ok_or_else(|| Invalid::ModelUnknown.because("no model is configured"))?,
+        id,
+        agent,
+        model,
         variant: (!request.variant.is_empty()).then_some(request.variant),
         chosen,
         source,
@@ -140,6 +152,7 @@ pub(crate) async fn create(
         rules: request.rules,
         budget: budget::amount(request.budget_usd_picos)?,
         on_ask: request.on_ask,
+        note,
         key,
     };
     let event = state.id(EventId::make);

@@ -54,12 +54,12 @@ fn file(file: &File) -> Value {
     json
 }
 
-/// The texts of a message that has only synthetic ones.
+/// The texts of a message that has only synthetic ones, or notes that no model sees.
 pub(super) fn synthetic(parts: &[(u64, Part)]) -> Option<String> {
     let mut texts = vec![];
     for (_, part) in parts {
         let Body::Text(text) = &part.body else { return None };
-        if text.synthetic != Some(true) {
+        if text.synthetic != Some(true) && text.ignored != Some(true) {
             return None;
         }
         texts.push(text.text.as_str());

@@ -28,7 +28,7 @@ pub(super) async fn check(client: &Client) {
     not_applied(&client, PATCH, "not-clean").await;
     assert_eq!(client.post("/vcs/apply", json!({"patch": NEW})).await, json!({"applied": true}));
     assert_eq!(client.get("/file/content?path=brought").await["content"], "along\n");
-    let write = "mkdir src; echo 'fn main() {}' > src/main.rs; echo Hello > read.me; printf '\\377\\0' > bytes; \
+    let write = "mkdir src; echo 'fn main() {}' > src/main.rs; echo Hello > read.me; truncate -s 65M huge; printf '\\377\\0' > bytes; \
         mkdir -p .claude/skills/hello; cd .claude/skills/hello; \
         printf -- '---\\nname: hello\\ndescription: greets\\n---\\nSay hello.\\n' > SKILL.md";
     client.prompt(&session, &format!("{}\n@text done", bash(write))).await;
@@ -100,6 +100,9 @@ async fn changes(client: &Client) {
         let patches = client.get(&format!("/vcs/diff?mode={mode}")).await;
         let own = patches.as_array().unwrap().iter().find(|patch| patch["file"] == "src/main.rs").unwrap();
         assert!(own["patch"].as_str().unwrap().ends_with("+fn main() {}\n"), "{own}");
+        let huge =
+            json!({"file": "huge", "patch": "left out: huge, 65.0 MiB\n", "additions": 0, "deletions": 0});
+        assert!(patches.as_array().unwrap().contains(&huge), "{patches}");
     }
     let raw = client.get("/vcs/diff/raw").await;
     assert!(raw.as_str().unwrap().contains("diff --git a/src/main.rs b/src/main.rs\n"), "{raw}");

@@ -67,7 +67,7 @@ pub(in crate::http) struct ModeQuery {
     _mode: Mode,
 }
 
-/// The changed files with their patches.
+/// The changed files with their patches, and then the files that are too large for a diff: their patch says so.
 pub(in crate::http) async fn patches(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -78,7 +78,13 @@ pub(in crate::http) async fn patches(
         let (additions, deletions) = (stat.additions, stat.deletions);
         json!({"file": stat.path, "patch": patch, "additions": additions, "deletions": deletions, "status": status})
     });
-    Ok(Json(files.collect()))
+    Ok(Json(files.chain(diff.left_out.iter().map(|text| left_out(text))).collect()))
+}
+
+/// A file that the diff left out, or the number of further ones. It has no status: git did not compare it.
+fn left_out(text: &str) -> Value {
+    let file = text.rsplit_once(", ").map_or(text, |(path, _size)| path);
+    json!({"file": file, "patch": format!("left out: {text}\n"), "additions": 0, "deletions": 0})
 }
 
 /// The whole patch.
@@ -147,6 +153,15 @@ fn file_status(patch: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_the_diff_left_out_is_named() {
+        let file =
+            |file: &str, patch: &str| json!({"file": file, "patch": patch, "additions": 0, "deletions": 0});
+        let want = file("a, b.bin", "left out: a, b.bin, 8.0 GiB\n");
+        assert_eq!(left_out("a, b.bin, 8.0 GiB"), want);
+        assert_eq!(left_out("and 3 more"), file("and 3 more", "left out: and 3 more\n"));
+    }
 
     #[test]
     fn a_patch_is_split_by_files() {

@@ -5,6 +5,7 @@ use super::socket::{self, Socket};
 use crate::{
     app::{
         ground::{gateway::Gateway, page::PageRequest},
+        projects::manage::OpenedDirectory,
         sessions::{
             create::{self, SessionRequest},
             read,
@@ -110,7 +111,8 @@ pub(in crate::http) async fn create(
     let session = match newest {
         Some(session) => session,
         None => {
-            let request = SessionRequest::of(caller.open_project(&gateway).await?.project.id);
+            let OpenedDirectory { project, note } = caller.open_project(&gateway).await?;
+            let request = SessionRequest { note, ..SessionRequest::of(project.id) };
             create::create(&gateway, &caller.principal, request).await?.info.id
         }
     };
