@@ -7,11 +7,10 @@ mod opening;
 use crate::{tasks, web::Network};
 use admission::{Admission, AdmissionLimits, Admissions};
 use axum::{
-    Json, Router,
+    Router,
     body::Body,
     extract::Request,
-    http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, header},
-    response::{IntoResponse as _, Response},
+    http::{Extensions, HeaderName, HeaderValue},
     serve::Listener,
 };
 use hyper::{
@@ -28,7 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service as _;
 
 /// Default limit of simultaneous connections. Ten thousand idle ones are usual, and each costs some 24 KiB. Further ones are refused: with
-/// 503 over HTTP, with UNAVAILABLE over gRPC.
+/// 503 over HTTP, with UNAVAILABLE over gRPC. Beyond it: `connections_too_many`.
 pub const CONNECTIONS_MAX: usize = 16_384;
 /// Time in which a new connection must show its protocol. A real client sends something at once.
 pub const OPENING: Duration = Duration::from_secs(10);
@@ -36,11 +35,15 @@ pub const OPENING: Duration = Duration::from_secs(10);
 /// It is above the 60 s after which load balancers close an idle connection: if the server closed first, a request
 /// could cross the close.
 pub const HEAD: Duration = Duration::from_secs(75);
-/// Maximum bytes of a request's head. Keys, directories and cursors take a few hundred. HTTP answers 431 to a longer one.
-pub const HEAD_BYTES_MAX: u32 = 32 * 1024;
-/// Maximum headers of an HTTP/1 request. For HTTP/2, which adds 32 bytes to each header, [`HEAD_BYTES_MAX`] is the
-/// bound. HTTP answers 431 to more.
+/// Maximum bytes of a request's head; HTTP/2 adds 32 bytes to each header. Keys, directories and cursors take a few hundred. HTTP answers
+/// 431 to a longer one. Beyond it: `head_too_large`.
+pub const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Maximum headers of a request. HTTP answers 431 to more. Beyond it: `head_too_large`.
 pub const HEADERS_MAX: usize = 100;
+/// Bytes of a head that are read, so that the answer to a large one can have a code. A longer one gets 431 without a code.
+const HEAD_READ_BYTES_MAX: u32 = 48 * 1024;
+/// Headers of an HTTP/1 request that are read. A request with more gets 431 without a code.
+const HEADERS_READ_MAX: usize = 150;
 /// Simultaneous requests of one HTTP/2 connection. A client with more waits or opens another connection.
 pub const STREAMS_MAX: u32 = 200;
 /// Time between two pings of an HTTP/2 connection. They detect a peer that vanished or stopped in the middle of a
@@ -58,10 +61,19 @@ pub const CLOSING: Duration = Duration::from_secs(20);
 const REFUSALS_MAX: usize = 64;
 /// Time that a refused connection has for its request.
 const REFUSAL: Duration = Duration::from_secs(5);
-/// The retry delay for a refused client; seconds.
-const AGAIN_S: u32 = 5;
 /// File descriptors that a process needs besides its connections: for its servers, files and libraries.
 const DESCRIPTORS_BESIDES: u64 = 1_024;
+
+/// What a port serves.
+#[derive(Debug, Clone)]
+pub struct Routes {
+    /// The routes of requests within the bounds.
+    pub served: Router,
+    /// The answer to the requests of a connection beyond the limit. It should close the connection.
+    pub full: Router,
+    /// The answer to a request whose head is too large.
+    pub large_head: Router,
+}
 
 /// Limits that differ between ports.
 #[derive(Debug, Clone)]
@@ -146,12 +158,12 @@ pub fn afford(connections: usize) -> usize {
 /// Serves `routes` until `shutdown`. It then accepts no further connections, and returns when the running requests are
 /// answered, or after [`Bounds::closing`].
 ///
-/// Each request has a [`Peer`] among its extensions. The first request of a connection beyond a limit is answered
-/// with 503, over gRPC with UNAVAILABLE. A connection ends if no route vouches for its client in time.
-pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, shutdown: CancellationToken) {
+/// Each request has a [`Peer`] among its extensions. A connection ends if no route vouches for its client in time.
+pub async fn serve(mut listener: TcpListener, routes: Routes, bounds: Bounds, shutdown: CancellationToken) {
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     let admissions = Admissions::new(bounds.admission.clone());
-    let (speaker, full) = (Speaker::new(&bounds), Router::new().fallback(refuse));
+    let speaker = Speaker::new(&bounds);
+    let refusing = Routes { served: routes.full.clone(), ..routes.clone() };
     let open = TaskTracker::new();
     loop {
         let (stream, peer) = tokio::select! {
@@ -166,7 +178,7 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
             None => {
                 metrics::counter!("flotilla_connections_refused_total").increment(1);
                 match Arc::clone(&refusals).try_acquire_owned() {
-                    Ok(permit) => (Admission::unbounded(permit), full.clone(), REFUSAL),
+                    Ok(permit) => (Admission::unbounded(permit), refusing.clone(), REFUSAL),
                     Err(_) => continue,
                 }
             }
@@ -188,7 +200,7 @@ pub async fn serve(mut listener: TcpListener, routes: Router, bounds: Bounds, sh
 
 /// The handler of one client's requests.
 struct PeerRoutes {
-    routes: Router,
+    routes: Routes,
     peer: Peer,
 }
 
@@ -207,15 +219,15 @@ impl Speaker {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(bounds.head)
-            .max_headers(HEADERS_MAX)
-            .max_header_size(HEAD_BYTES_MAX as usize)
-            .max_buf_size(HEAD_BYTES_MAX as usize);
+            .max_headers(HEADERS_READ_MAX)
+            .max_header_size(HEAD_READ_BYTES_MAX as usize)
+            .max_buf_size(HEAD_READ_BYTES_MAX as usize);
         http2
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
             .max_concurrent_streams(STREAMS_MAX)
-            .max_header_list_size(HEAD_BYTES_MAX)
+            .max_header_list_size(HEAD_READ_BYTES_MAX)
             // WebSockets over HTTP/2.
             .enable_connect_protocol();
         Self { http1, http2, keyless_life: bounds.keyless_life, closing: bounds.closing }
@@ -231,6 +243,9 @@ impl Speaker {
             }
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(own.clone());
+            let is_large =
+                head_bytes(&request, protocol) > HEAD_BYTES_MAX || request.headers().len() > HEADERS_MAX;
+            let routes = if is_large { &routes.large_head } else { &routes.served };
             routes.clone().call(request.map(Body::new))
         });
         let stream = TokioIo::new(connection);
@@ -259,6 +274,20 @@ impl Speaker {
             None => tracing::debug!("a connection did not end in time and is cut"),
         }
     }
+}
+
+/// The bytes of a head, as its protocol counts them.
+fn head_bytes<B>(request: &Request<B>, protocol: Protocol) -> usize {
+    // `: ` and the end of the line, or what HTTP/2 adds.
+    let beside = match protocol {
+        Protocol::Http1 => 4,
+        Protocol::Http2 => 32,
+    };
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + beside);
+    let uri = request.uri();
+    let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    request.method().as_str().len() + target + authority + headers.sum::<usize>()
 }
 
 /// Replaces the head of a request by one of its own allocation. While hyper's own head lives, hyper watches for the end
@@ -298,18 +327,6 @@ async fn until_over<C: Future>(
         () = end_request => stop(connection.as_mut()),
     }
     tokio::time::timeout(closing, connection).await.ok()
-}
-
-/// The answer to a client beyond the connection limit.
-async fn refuse(headers: HeaderMap) -> Response {
-    let message = "this gateway has reached its connection limit; try again soon to reach another gateway";
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.starts_with("application/grpc") {
-        return tonic::Status::unavailable(message).into_http();
-    }
-    let body = serde_json::json!({"name": "UnknownError", "data": {"message": message}});
-    let headers = [(header::RETRY_AFTER, AGAIN_S.to_string()), (header::CONNECTION, "close".to_owned())];
-    (StatusCode::SERVICE_UNAVAILABLE, headers, Json(body)).into_response()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub const SESSION_PROMPTS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub const SESSION_PROMPT_BEYOND_BYTES: u64 = 64 * 1024;
 /// Bytes of one page of messages, unless its first message is larger.
 pub const MESSAGES_PAGE_BYTES: i64 = 4 * 1024 * 1024;
-/// Bytes of an uploaded git bundle. Beyond it: `bundle_too_large`.
+/// Bytes of a git bundle: of an upload, of an export and of a fork, so that every export can be uploaded again. Beyond it: `bundle_too_large`.
 pub const BUNDLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of one stored piece of a bundle: one row, well below Postgres' limits and cheap to stream.
 pub const BUNDLE_PIECE_BYTES: usize = 1024 * 1024;
@@ -52,7 +52,7 @@ pub const SUBTASKS_PER_TREE_MAX: i64 = 256;
 pub const DOOM_LOOP_CALLS: usize = 3;
 /// Tool calls of one step that run at the same time. Further ones wait.
 pub const TOOLS_PARALLEL_MAX: usize = 8;
-/// Bytes of the arguments of one tool call. An answer with longer ones fails the turn.
+/// Bytes of the arguments of one tool call. An answer with longer ones fails the turn. Beyond it: `answer_too_large`.
 pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 12 * 1024 * 1024;
 /// Bytes of a tool's output that the model gets; a file that the model can read holds the rest.
 pub const TOOL_OUTPUT_BYTES_MAX: usize = 50 * 1024;
@@ -77,14 +77,16 @@ pub const PERMISSION_RULE_BYTES_MAX: usize = 1_024;
 
 // Models.
 
-/// Text of one part: a model that streams endlessly is stopped here. Bytes. An answer with a longer one fails the turn.
+/// Text of one part: a model that streams endlessly is stopped here. Bytes. An answer with a longer one fails the turn. Beyond it:
+/// `answer_too_large`.
 pub const PART_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Least time between two deltas of a part. Text that arrives sooner is collected; text after a pause is sent at once.
 /// Milliseconds.
 pub const DELTA_WINDOW_MS: u64 = 25;
 /// Streamed text is stored as a chunk beyond this size; bytes.
 pub const CHUNK_BYTES: usize = 2_048;
-/// Blocks (texts, reasonings, tool calls, unknown ones) in one model answer. An answer with more fails the turn.
+/// Blocks (texts, reasonings, tool calls, unknown ones) in one model answer. An answer with more fails the turn. Beyond it:
+/// `answer_too_large`.
 pub const MODEL_BLOCKS_MAX: usize = 4_096;
 /// Bytes of a provider's error body that are read and kept. The rest is cut.
 pub const MODEL_ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
@@ -149,7 +151,7 @@ pub const SANDBOX_WAIT_MS: u64 = 30_000;
 /// applies. Beyond it: `argument_invalid`.
 pub const DIFF_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of the per-file statistics of a diff: some 50,000 files. A difference between snapshots leaves out the rest, and says so. The diff
-/// of a workspace with far more fails.
+/// of a workspace is refused. Beyond it: `diff_too_large`.
 pub const DIFF_STATS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Files of one difference between snapshots, and of one revert. Further files are not in the difference, which says so; the gateway
 /// reverts them in several calls.
@@ -236,13 +238,14 @@ pub const TENANT_WEIGHT_DEFAULT: u32 = 1;
 // Settings.
 
 /// Bytes of one settings file, or of one agent or command in Markdown: far more than people write. A larger file in a repository is not
-/// read. Beyond it: `settings_invalid`.
+/// read; the turn fails if the file may restrict agents. Beyond it: `settings_invalid`, `config_too_large` or `config_invalid`.
 pub const SETTINGS_FILE_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of all settings files of one project together, with the texts they refer to. Every running session keeps them in
-/// memory. Files of a repository that are larger together are not all read. Beyond it: `config_invalid`.
+/// memory. Files of a repository that are larger together are not all read. Beyond it: `config_too_large` or
+/// `config_invalid`.
 pub const SETTINGS_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Settings files of one project, over all levels: every agent and every command may be a file. Further files of a repository are not read.
-/// Beyond it: `config_invalid`.
+/// Beyond it: `config_too_large` or `config_invalid`.
 pub const SETTINGS_FILES_MAX: usize = 400;
 /// Levels of nested objects and lists: OpenCode's own settings need eight. Beyond it: `settings_invalid` or `config_invalid`.
 pub const SETTINGS_DEPTH_MAX: usize = 32;

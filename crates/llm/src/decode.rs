@@ -14,9 +14,10 @@ use bare::BareText;
 use bounds::Bounds;
 
 /// Bytes of one line of a model's event stream: a whole tool argument, escaped, still fits. A longer one fails the turn.
+/// Beyond it: `answer_too_large`.
 const MODEL_LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes of one model answer on the wire: the framing is many times larger than the text, and no real answer comes
-/// near this bound. A longer one fails the turn.
+/// near this bound. A longer one fails the turn. Beyond it: `answer_too_large`.
 const MODEL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Decodes one answer.

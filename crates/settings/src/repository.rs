@@ -29,6 +29,16 @@ pub fn is_settings(path: &str) -> bool {
     rank(path) < OTHERS || path.starts_with(".opencode/") && subject_of(path).is_some()
 }
 
+/// Whether the file at `path` may restrict what agents do: without it, too much could be permitted.
+pub fn may_restrict(path: &str) -> bool {
+    match subject_of(path) {
+        Some(Subject { kind: Kind::Command, .. }) => false,
+        // Without its file a new agent does not exist and may do nothing. A built-in agent exists without its file.
+        Some(Subject { kind: Kind::Agent, name }) => Agent::parse(name).is_some(),
+        None => true,
+    }
+}
+
 /// Merges the settings of the levels above the repository with the repository's `files`, each with its path.
 ///
 /// # Errors
@@ -83,13 +93,12 @@ fn read(path: &str, text: &str) -> Result<Document, Mistake> {
         Some(subject) => Document::markdown(Level::Repository, path, subject, text),
         None => Document::json(Level::Repository, path, text),
     };
-    let mut document = parsed.map_err(|problems| match subject {
-        Some(Subject { kind: Kind::Command, .. }) => Mistake::Elsewhere(problems, None),
-        // Without its file a new agent does not exist and may do nothing. A built-in agent exists without its file.
-        Some(Subject { kind: Kind::Agent, name }) if Agent::parse(name).is_none() => {
+    let mut document = parsed.map_err(|problems| {
+        if may_restrict(path) {
+            Mistake::InRestrictions(problems)
+        } else {
             Mistake::Elsewhere(problems, None)
         }
-        Some(Subject { kind: Kind::Agent, .. }) | None => Mistake::InRestrictions(problems),
     })?;
     let restrictions = document.restrictions();
     // People who may push to the repository must not read the worker's environment and files.

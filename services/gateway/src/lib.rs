@@ -17,7 +17,7 @@ mod streams;
 
 use anyhow::Context as _;
 use app::ground::gateway::Gateway;
-use auth::{client, keys::Keys, live_keys::LiveKeys};
+use auth::{keys::Keys, live_keys::LiveKeys};
 use chassis::port::{self, Bounds};
 use config::Config;
 use futures::FutureExt as _;
@@ -47,10 +47,10 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     start_loops(&state, &service, &feeds, Arc::clone(keys.live()), reporter);
     let gateway = Gateway::new(state.clone(), feeds, keys);
     let proxies = config.trusted_proxies.clone();
-    let router = router::router(&gateway, grpc_health)?.layer(client::layer(config.trusted_proxies));
+    let routes = router::port(&gateway, grpc_health, config.trusted_proxies)?;
     service.ready.announce("gateway", address);
     let bounds = Bounds::of(port::afford(config.connections_max), proxies);
-    port::serve(listener, router, bounds, service.shutdown.clone()).await;
+    port::serve(listener, routes, bounds, service.shutdown.clone()).await;
     if tokio::time::timeout(STORE_CLOSING, state.store.close()).await.is_err() {
         tracing::warn!("some queries did not end in time");
     }

@@ -4,9 +4,11 @@
 
 mod large_bodies;
 mod live_streams;
+mod port_refusals;
 
 use crate::{
     app::ground::gateway::Gateway,
+    auth::client,
     ground::{bodies, error::Error, room},
     grpc::{service::Service, status::to_status},
     http::{contract::unsupported, routes},
@@ -17,6 +19,7 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::Response,
 };
+use chassis::{port, web::Network};
 use rpc::v1::{
     admin_service_server::AdminServiceServer, event_service_server::EventServiceServer,
     message_service_server::MessageServiceServer, permission_service_server::PermissionServiceServer,
@@ -31,11 +34,19 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 
-/// Builds the routes.
+/// Builds everything that the port serves. `proxies` are the networks of trusted balancers.
 ///
 /// # Errors
 /// If the descriptors of the services cannot be read.
-pub(crate) fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Result<Router> {
+pub(crate) fn port<H: Health>(
+    gateway: &Gateway,
+    health: HealthServer<H>,
+    proxies: Vec<Network>,
+) -> anyhow::Result<port::Routes> {
+    Ok(port_refusals::with_refusals(router(gateway, health)?.layer(client::layer(proxies))))
+}
+
+fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Result<Router> {
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(rpc::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

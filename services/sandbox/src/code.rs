@@ -32,6 +32,8 @@ pub enum Code {
     BundleInvalid,
     /// The upload is larger than allowed.
     BundleTooLarge,
+    /// More files changed than a diff can list.
+    DiffTooLarge,
     /// The path is not below /workspace (for reading: nor below /tmp).
     PathOutsideWorkspace,
     /// The path is invalid: empty, too long, or a loop of links.
@@ -126,6 +128,7 @@ impl Code {
             Self::RevisionNotFound => "revision_not_found",
             Self::BundleInvalid => "bundle_invalid",
             Self::BundleTooLarge => "bundle_too_large",
+            Self::DiffTooLarge => "diff_too_large",
             Self::PathOutsideWorkspace => "path_outside_workspace",
             Self::PathInvalid => "path_invalid",
             Self::FileNotFound => "file_not_found",
@@ -184,6 +187,7 @@ impl Code {
             | Self::FileChanged
             | Self::PatchRefused => Grpc::FailedPrecondition,
             Self::BundleTooLarge
+            | Self::DiffTooLarge
             | Self::DiskFull
             | Self::LimitDisk
             | Self::ExecsTooMany

@@ -263,6 +263,31 @@ async fn an_invalid_configuration_ends_the_turn_only_if_it_affects_permissions()
 }
 
 #[tokio::test]
+async fn people_and_the_model_learn_of_files_that_are_too_large_to_be_read() {
+    let stack = Stack::start().await;
+    let text = "x".repeat(300 * 1024);
+    let files = [("AGENTS.md", text.as_str()), (".opencode/command/greet.md", &text)];
+    let session = stack.session_on(&testkit::git::repository(&files)).await;
+    let (outcome, transcript) = run(&stack.api, &session, "@text on").await;
+    assert_eq!(outcome, "done");
+    let error = transcript.events.iter().find(|event| event.kind == "session.error").expect("it is reported");
+    assert_eq!(error.properties["error"]["data"]["ref"], "config_too_large", "{error:?}");
+    let system = systems(&stack, &session).remove(0);
+    let told = error.properties.to_string() + &system;
+    for path in ["AGENTS.md: it is larger than 65536 bytes", ".opencode/command/greet.md: it is too large"] {
+        assert_eq!(told.matches(path).count(), 2, "{path} for people and the model: {told}");
+    }
+
+    // A file that may restrict agents is not left out.
+    let settings = format!("{{\"permission\": {{\"bash\": \"deny\"}}}}{}", " ".repeat(300 * 1024));
+    let session = stack.session_on(&testkit::git::repository(&[("opencode.json", &settings)])).await;
+    let (outcome, transcript) = run(&stack.api, &session, "@text on").await;
+    assert_eq!(outcome, "failed");
+    let error = transcript.error().unwrap().to_string();
+    assert!(error.contains("config_invalid") && error.contains("opencode.json: it is too large"), "{error}");
+}
+
+#[tokio::test]
 async fn a_repository_configures_the_default_agent() {
     let stack = Stack::start().await;
     let repository = |model: &str| {

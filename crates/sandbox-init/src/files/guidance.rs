@@ -19,10 +19,11 @@ use std::{
 use wire::v1;
 
 /// Bytes of one file of instructions: some 16,000 tokens, read by the model at every step. A longer one is omitted.
+/// Beyond it: `config_too_large`.
 const GUIDANCE_FILE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of all instructions of one call: a quarter of a usual context. Further files are omitted.
+/// Bytes of all instructions of one call: a quarter of a usual context. Further files are omitted. Beyond it: `config_too_large`.
 const GUIDANCE_BYTES_MAX: usize = 128 * 1024;
-/// Files of instructions of one call. Further ones are omitted.
+/// Files of instructions of one call. Further ones are omitted. Beyond it: `config_too_large`.
 const GUIDANCE_FILES_MAX: usize = 64;
 /// Omitted files that are named. The others are only counted.
 const GUIDANCE_LEFT_OUT_MAX: usize = 50;
@@ -66,6 +67,7 @@ pub(super) fn read(
         reader.skills();
         reader.found.missing_content = missing::sentences(roots);
     }
+    reader.found.too_large.truncate(GUIDANCE_LEFT_OUT_MAX);
     let left_out = &mut reader.found.left_out;
     if left_out.len() > GUIDANCE_LEFT_OUT_MAX {
         let more = left_out.len() - GUIDANCE_LEFT_OUT_MAX;
@@ -146,35 +148,37 @@ impl GuidanceReader<'_> {
 
     fn instruction(&mut self, path: &str) {
         if self.found.instructions.len() >= GUIDANCE_FILES_MAX {
-            return self.leave_out(path, "there are too many instruction files");
+            return self.leave_out_large(path, "there are too many instruction files");
         }
         match self.text(path, GUIDANCE_FILE_BYTES_MAX, Excess::Refuse) {
             Ok(None) => {}
             Ok(Some(text)) if self.bytes + text.len() > GUIDANCE_BYTES_MAX => {
-                self.leave_out(path, "the instructions are too long together");
+                self.leave_out_large(path, "the instructions are too long together");
             }
             Ok(Some(text)) => {
                 self.bytes += text.len();
                 self.found.instructions.push(v1::GuidanceFile { path: path.to_owned(), text });
             }
-            Err(why) => self.leave_out(path, &why),
+            Err(Unread::TooLarge(why)) => self.leave_out_large(path, &why),
+            Err(Unread::Refused(why)) => self.leave_out(path, &why),
         }
     }
 
     /// The text of a file, or `None` if it was read before.
-    fn text(&mut self, path: &str, bytes_max: usize, excess: Excess) -> Result<Option<String>, String> {
-        let message = |failure: Failure| failure.message;
+    fn text(&mut self, path: &str, bytes_max: usize, excess: Excess) -> Result<Option<String>, Unread> {
+        let message = |failure: Failure| Unread::Refused(failure.message);
+        let broken = |error: std::io::Error| Unread::Refused(error.to_string());
         let found = self.roots.find(path, Access::Read).map_err(message)?;
-        let real = found.path().map_err(|error| error.to_string())?;
+        let real = found.path().map_err(broken)?;
         if !real.starts_with(WORKSPACE) {
-            return Err("it points outside the workspace".to_owned());
+            return Err(Unread::Refused("it points outside the workspace".to_owned()));
         }
         let file = found.open_file(path).map_err(message)?;
         let mut bytes = vec![];
-        file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(broken)?;
         if bytes.len() > bytes_max {
             if excess == Excess::Refuse {
-                return Err(format!("it is larger than {bytes_max} bytes"));
+                return Err(Unread::TooLarge(format!("it is larger than {bytes_max} bytes")));
             }
             bytes.truncate(bytes_max);
         }
@@ -198,7 +202,7 @@ impl GuidanceReader<'_> {
                     Ok(skill) => drop(skills.insert(skill.name.clone(), skill)),
                     Err(why) => self.leave_out(&path, why),
                 },
-                Err(why) => self.leave_out(&path, &why),
+                Err(Unread::TooLarge(why) | Unread::Refused(why)) => self.leave_out(&path, &why),
             }
         }
         self.found.skills = skills.into_values().collect();
@@ -235,11 +239,24 @@ impl GuidanceReader<'_> {
         paths
     }
 
+    /// Leaves out a file that exceeds a bound: people and the model are told.
+    fn leave_out_large(&mut self, path: &str, why: &str) {
+        self.leave_out(path, why);
+        let path = domain::text::head(path, GUIDANCE_SENTENCE_BYTES_MAX / 2).to_owned();
+        self.found.too_large.push(v1::UnreadFile { path, reason: why.to_owned(), hides_others: false });
+    }
+
     fn leave_out(&mut self, path: &str, why: &str) {
         let path = domain::text::head(path, GUIDANCE_SENTENCE_BYTES_MAX / 2);
         let why = domain::text::head(why, GUIDANCE_SENTENCE_BYTES_MAX / 2);
         self.found.left_out.push(format!("{path}: {why}"));
     }
+}
+
+/// Why a file was not read.
+enum Unread {
+    TooLarge(String),
+    Refused(String),
 }
 
 /// What to do with a file that is too long: refuse it, or read only its beginning.

@@ -23,6 +23,7 @@ pub(super) async fn read(
         let configuration = configuration::read(&caller.root).await?;
         response.configuration = configuration.files;
         response.left_out.extend(configuration.left_out);
+        response.too_large.extend(configuration.too_large);
     }
     response.base_commit = meta.base_commit;
     Ok(response)

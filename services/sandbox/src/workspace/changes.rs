@@ -13,9 +13,6 @@ use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
-/// Bytes of a bundle that a workspace exports. Beyond it: `bundle_too_large`.
-const WORKSPACE_EXPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
-
 const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("diff.sh"));
 const EXPORT_SCRIPT: &str =
     concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("export.sh"));
@@ -33,7 +30,7 @@ pub type Sender = mpsc::Sender<Result<ExportWorkspaceResponse, tonic::Status>>;
 /// Gives the difference between the workspace and its base commit; at most `bytes_max` bytes of patch.
 ///
 /// # Errors
-/// `workspace_missing`, `base_commit_missing`.
+/// `workspace_missing`, `base_commit_missing`, `diff_too_large`.
 pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorkspaceResponse, Error> {
     let meta = session.workspace().await?;
     let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
@@ -44,6 +41,7 @@ pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorksp
         // One byte more than the limit shows that the patch is truncated.
         (bytes_max + 1).to_string(),
         DIFF_LEFT_OUT_NAMED_MAX.to_string(),
+        limits::DIFF_STATS_BYTES_MAX.to_string(),
     ];
     let names = DIFF_LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + LINE_BYTES_MAX);
     let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + names + LINE_BYTES_MAX;
@@ -77,7 +75,8 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
     let meta = session.workspace().await?;
     let message = if message.trim().is_empty() { MESSAGE_DEFAULT } else { message };
     let ours = if meta.base_is_ours { "yes" } else { "no" };
-    let file_bytes_max = WORKSPACE_EXPORT_BYTES_MAX.to_string();
+    // The bundle of a larger file may exceed the bound, and git would read the whole file to find out.
+    let file_bytes_max = limits::BUNDLE_BYTES_MAX.to_string();
     let arguments = vec![
         meta.base_commit.clone(),
         file_bytes_max,
@@ -111,8 +110,12 @@ pub(super) async fn stream(
             }
         };
         total += piece.len() as u64;
-        if total > WORKSPACE_EXPORT_BYTES_MAX {
-            failed = Some(Error::refused(Code::BundleTooLarge, "the changes are too large to export"));
+        if total > limits::BUNDLE_BYTES_MAX {
+            let text = format!(
+                "the bundle of the files is too large; the limit is {} bytes; remove large files or have git ignore them",
+                limits::BUNDLE_BYTES_MAX
+            );
+            failed = Some(Error::refused(Code::BundleTooLarge, text));
             break;
         }
         // A piece is full except at the end of the output, so the first piece holds the whole first line.
@@ -174,11 +177,16 @@ fn explain(code: i32, stderr: &str) -> Error {
             let names: Vec<String> =
                 large::parse(stderr.as_bytes()).iter().map(ToString::to_string).collect();
             let text = format!(
-                "some files are too large to export; remove them or have git ignore them: {}",
+                "some files are too large to export, the limit is {} bytes; remove them or have git ignore them: {}",
+                limits::BUNDLE_BYTES_MAX,
                 names.join("; ")
             );
             Error::refused(Code::BundleTooLarge, text)
         }
+        21 => Error::refused(
+            Code::DiffTooLarge,
+            "too many files changed for a diff; check out the result instead, and have git ignore files that are made again",
+        ),
         137 => Error::refused(Code::DiskFull, "the changes exceed the disk or memory limit of a workspace"),
         _ => refused(Code::Internal, "the changes could not be read", stderr),
     }

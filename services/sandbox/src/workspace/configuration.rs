@@ -13,6 +13,10 @@ use rpc::v1;
 use std::{io, path::Path, time::Duration};
 
 const FILE: &str = "configuration";
+/// The length that the script prints for a link.
+const LINK_LENGTH: &str = "-2";
+/// The length for the first file beyond the bound of their number.
+const TOO_MANY_LENGTH: &str = "-3";
 const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("configuration.sh"));
 /// Bytes of the paths and lengths that the script prints beside the files.
 const HEADS_BYTES_MAX: usize = limits::SETTINGS_FILES_MAX * (limits::PATH_BYTES_MAX + 16) + 64 * 1024;
@@ -26,6 +30,9 @@ pub struct ConfigurationFiles {
     /// Sentences about files that are missing.
     #[prost(string, repeated, tag = "2")]
     pub left_out: Vec<String>,
+    /// Those of them that exceed a bound.
+    #[prost(message, repeated, tag = "3")]
+    pub too_large: Vec<v1::UnreadFile>,
 }
 
 /// Reads the files of a new workspace, whose files are in `build`, and keeps them.
@@ -79,8 +86,10 @@ fn parse(mut output: &[u8]) -> Option<ConfigurationFiles> {
         let path = String::from_utf8_lossy(path).into_owned();
         let why = match std::str::from_utf8(length).ok()? {
             "-1" => "it is too large",
-            "-2" => "it is a link",
-            "-3" => "there are too many configuration files; this one and the following are not read",
+            LINK_LENGTH => "it is a link",
+            TOO_MANY_LENGTH => {
+                "there are too many configuration files; this one and the following are not read"
+            }
             length => {
                 let (text, rest) = rest.split_at_checked(length.parse().ok()?)?;
                 let text = String::from_utf8_lossy(text).into_owned();
@@ -90,6 +99,10 @@ fn parse(mut output: &[u8]) -> Option<ConfigurationFiles> {
             }
         };
         configuration.left_out.push(format!("{path}: {why}"));
+        if length != LINK_LENGTH.as_bytes() {
+            let hides_others = length == TOO_MANY_LENGTH.as_bytes();
+            configuration.too_large.push(v1::UnreadFile { path, reason: why.to_owned(), hides_others });
+        }
         output = rest;
     }
     Some(configuration)
@@ -112,6 +125,12 @@ mod tests {
         let file = |path: &str, text: &str| v1::GuidanceFile { path: path.to_owned(), text: text.to_owned() };
         assert_eq!(configuration.files, [file("opencode.json", "{\0\u{fffd}}\n"), file("empty", "")]);
         assert_eq!(configuration.left_out, [".opencode/agent/a.md: it is a link", "b: it is too large"]);
+        let unread = v1::UnreadFile {
+            path: "b".to_owned(),
+            reason: "it is too large".to_owned(),
+            hides_others: false,
+        };
+        assert_eq!(configuration.too_large, [unread]);
         for broken in [&b"a"[..], b"a\x009\0xyz", b"a\0-9\0", b"a\0x\0"] {
             assert!(parse(broken).is_none(), "{broken:?}");
         }

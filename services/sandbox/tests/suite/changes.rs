@@ -1,6 +1,7 @@
 //! The changes of a session, also with a hostile repository.
 
 use crate::harness::{Machine, Session, code, directory, fresh, git, repository};
+use domain::limits;
 use rpc::v1;
 use std::path::Path;
 
@@ -83,6 +84,24 @@ async fn an_export_is_the_workspace_as_one_commit() {
     let output =
         std::process::Command::new("bash").args(["-c", digest]).current_dir(&clone).output().unwrap();
     assert_eq!(session.sh(digest).await, String::from_utf8(output.stdout).unwrap().trim_end());
+}
+
+#[tokio::test]
+async fn a_diff_and_an_export_beyond_their_bounds_are_refused_by_name() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    // One byte more than a bundle may have, and none of them on the disk.
+    session.sh(&format!("truncate -s {} large", limits::BUNDLE_BYTES_MAX + 1)).await;
+    let refused = export(&session).await.unwrap_err();
+    assert!(
+        refused.message().contains("268435456 bytes") && refused.message().contains("large, 256.0 MiB"),
+        "{refused:?}"
+    );
+    assert_eq!(code::<()>(Err(refused)), "bundle_too_large");
+    // 1,200 names of 3.6 KB.
+    session
+        .sh("rm large; name=$(printf 'x%.0s' {1..240}); for n in {1..15}; do mkdir $name; cd $name; done; for n in {1..1200}; do : > $n; done")
+        .await;
+    assert_eq!(code(diff(&session, 0).await), "diff_too_large");
 }
 
 #[tokio::test]

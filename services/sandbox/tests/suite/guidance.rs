@@ -126,6 +126,9 @@ async fn files_outside_the_workspace_are_not_read_and_omissions_are_named() {
         "{:?}",
         found.left_out
     );
+    let too_large: Vec<_> =
+        found.too_large.iter().map(|file| (file.path.as_str(), file.reason.as_str())).collect();
+    assert_eq!(too_large, [("sum3.md", "the instructions are too long together")]);
 }
 
 #[tokio::test]

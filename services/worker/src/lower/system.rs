@@ -2,8 +2,9 @@
 //! family, which never changes; and its environment, the repository's instructions, and the prompt's own instruction.
 
 use super::{family::Family, step_context::StepContext};
-use crate::conversation::structured;
+use crate::{conversation::structured, repository::guidance};
 use domain::{ids::Timestamp, session::WORKSPACE};
+use rpc::v1::UnreadFile;
 
 /// The agent's role and way of working.
 const AGENT: &str = include_str!("../prompt/system.txt");
@@ -19,6 +20,7 @@ pub(super) fn blocks(context: &StepContext<'_>) -> Vec<String> {
     let mut rest = vec![environment(context)];
     rest.extend((!context.has_source).then(|| NO_REPOSITORY.to_owned()));
     rest.extend(missing_content(&context.guidance.missing_content));
+    rest.extend(too_large(&context.guidance.too_large));
     rest.extend(context.guidance.system_blocks());
     rest.extend(user.system.clone());
     rest.extend(context.structured.map(|_| structured::SYSTEM.to_owned()));
@@ -42,6 +44,13 @@ fn environment(context: &StepContext<'_>) -> String {
 fn missing_content(sentences: &[String]) -> Option<String> {
     let rule = "If the task needs it, say so instead of guessing what it contains.";
     (!sentences.is_empty()).then(|| format!("{} {rule}", sentences.join(" ")))
+}
+
+/// The instructions and the configuration that are too large to be read.
+fn too_large(files: &[UnreadFile]) -> Option<String> {
+    let text = "These files of the repository are too large, so you do not have their content and they have no effect. Read what \
+        the task needs from them, and say so if it matters:";
+    (!files.is_empty()).then(|| format!("{text}\n{}", guidance::unread(files)))
 }
 
 /// The day in UTC, as `2026-11-22`.

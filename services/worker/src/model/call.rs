@@ -362,9 +362,14 @@ fn cut_off(reason: Finish) -> Option<Error> {
     }
 }
 
+/// The stable code of an answer beyond one of our bounds, for which OpenCode has no name.
+const ANSWER_TOO_LARGE: &str = "answer_too_large";
+
 /// A provider's error under OpenCode's name for it.
 fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
+    let message = domain::text::without_nul(&error.message).into_owned();
     let name = match error.kind {
+        ErrorKind::TooLarge => return Error::coded(ANSWER_TOO_LARGE, message),
         ErrorKind::Auth => "ProviderAuthError",
         ErrorKind::Overflow => "ContextOverflowError",
         ErrorKind::ContentFilter => "ContentFilterError",
@@ -374,7 +379,6 @@ fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
         | ErrorKind::Overloaded
         | ErrorKind::Server
         | ErrorKind::Invalid
-        | ErrorKind::TooLarge
         | ErrorKind::Transport
         | ErrorKind::Truncated
         | ErrorKind::Timeout
@@ -383,7 +387,7 @@ fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
     Error {
         name: name.to_owned(),
         data: Box::new(ErrorData {
-            message: domain::text::without_nul(&error.message).into_owned(),
+            message,
             status_code: error.status,
             is_retryable: Some(error.is_retryable()),
             provider_id: Some(provider_id.to_owned()),
@@ -396,6 +400,16 @@ fn session_error(error: &llm::error::Error, provider_id: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_beyond_a_bound_has_a_stable_code() {
+        let error = session_error(&llm::error::Error::new(ErrorKind::TooLarge, "too long"), "p");
+        let want =
+            json!({"name": "UnknownError", "data": {"message": "too long", "ref": "answer_too_large"}});
+        assert_eq!(serde_json::to_value(error).unwrap(), want);
+        let other = session_error(&llm::error::Error::new(ErrorKind::Protocol, "odd"), "p");
+        assert_eq!(other.name, "APIError");
+    }
 
     #[test]
     fn a_call_that_cannot_run_keeps_what_there_was_of_its_arguments() {

@@ -29,6 +29,8 @@ pub(crate) struct Guidance {
     pub(crate) skills: Vec<v1::Skill>,
     /// One sentence for each kind of content that the files lack although their repository names it.
     pub(crate) missing_content: Vec<String>,
+    /// The instructions and the configuration that were not read, because they exceed a bound.
+    pub(crate) too_large: Vec<v1::UnreadFile>,
     /// The settings of the configuration, merged with those above it.
     pub(crate) settings: Arc<Settings>,
     /// The problems of the configuration, for people.
@@ -118,6 +120,17 @@ impl Guidance {
             tracing::debug!("guidance is incomplete: {sentence}");
         }
         let is_known = !known.base_commit.is_empty() && found.base_commit == known.base_commit;
+        let is_configuration = |file: &&v1::UnreadFile| settings::repository::is_settings(&file.path);
+        let mut too_large = found.too_large;
+        if is_known {
+            too_large.extend(known.too_large.iter().filter(is_configuration).cloned());
+        }
+        let is_restriction = |file: &&v1::UnreadFile| {
+            is_configuration(file) && (file.hides_others || settings::repository::may_restrict(&file.path))
+        };
+        if let Some(file) = too_large.iter().find(is_restriction) {
+            return Err(GuidanceError::Unsafe(format!("{}: {}", file.path, file.reason)));
+        }
         let (settings, problems) = if is_known {
             (Arc::clone(&known.settings), known.problems.clone())
         } else {
@@ -129,7 +142,7 @@ impl Guidance {
             (Arc::new(merged.settings), problems)
         };
         let v1::ReadGuidanceResponse { base_commit, instructions, skills, missing_content, .. } = found;
-        Ok(Self { base_commit, instructions, skills, missing_content, settings, problems })
+        Ok(Self { base_commit, instructions, skills, missing_content, too_large, settings, problems })
     }
 
     /// The instructions as blocks of the system prompt.
@@ -142,6 +155,17 @@ impl Guidance {
 /// The error that a session shows for an invalid configuration.
 pub(crate) fn configuration_error(problems: &str) -> Error {
     Error::coded("config_invalid", format!("The configuration of the repository is invalid:\n{problems}"))
+}
+
+/// The error that a session shows for instructions and configuration that are too large to be read.
+pub(crate) fn too_large_error(files: &[v1::UnreadFile]) -> Option<Error> {
+    let text = format!("These files of the repository are not read:\n{}", unread(files));
+    (!files.is_empty()).then(|| Error::coded("config_too_large", text))
+}
+
+/// Names files that are not read, each with the reason.
+pub(crate) fn unread(files: &[v1::UnreadFile]) -> String {
+    files.iter().map(|file| format!("{}: {}", file.path, file.reason)).collect::<Vec<_>>().join("\n")
 }
 
 /// An instruction file as a model reads it.

@@ -25,7 +25,7 @@ use crate::{
     process::{control::Control, deps::Deps},
     record::{ParkResult, WriteError},
     repository::{
-        guidance::{GuidanceError, SettingsAbove, configuration_error},
+        guidance::{GuidanceError, SettingsAbove, configuration_error, too_large_error},
         workspace,
     },
     tools::{
@@ -229,7 +229,8 @@ impl Concerns {
         let found = self.session.workspace.found().filter(|_| self.session.workspace.has_source());
         let branch = found.and_then(|found| self.snapshots.opened(found));
         let problems = guidance.problems.as_deref().map(configuration_error).map(Event::SessionError);
-        let events: Vec<Event> = branch.into_iter().chain(problems).collect();
+        let too_large = too_large_error(&guidance.too_large).map(Event::SessionError);
+        let events: Vec<Event> = branch.into_iter().chain(problems).chain(too_large).collect();
         if !events.is_empty() {
             self.session.write(events, Progress::None).await?;
         }

@@ -114,7 +114,13 @@ async fn connections_without_a_valid_key_have_few_places() {
     for client in &keyless {
         assert_eq!(ask(client, "flk_wrong").await, 401);
     }
-    assert_eq!(ask(&client(), &stack.api.key).await, 503);
+    let refused = client().get(format!("{url}/config")).send().await.unwrap();
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"5".parse().unwrap()));
+    assert_eq!(refused.headers()["x-flotilla-code"], "connections_too_many");
+    let body: serde_json::Value = refused.json().await.unwrap();
+    assert_eq!(body["data"]["ref"], "connections_too_many", "{body}");
+    let call = stack.api.at(url).projects().list_projects(v1::ListProjectsRequest::default()).await;
+    assert_refused(call, Code::Unavailable, "connections_too_many");
     // A valid key on an open connection makes room, and clients with keys have places of their own, in both protocols.
     assert_eq!(ask(&keyless[0], &stack.api.key).await, 200);
     let keyed: Vec<_> = (0..6).map(|_| client()).collect();

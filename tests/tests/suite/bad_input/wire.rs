@@ -96,6 +96,22 @@ async fn unknown_paths_are_answered_in_json() {
 }
 
 #[tokio::test]
+async fn a_large_head_is_refused_with_a_code() {
+    let stack = Stack::start().await;
+    let long = "x".repeat(40_000);
+    let refused = Client::new().get(format!("{}/config", stack.gateway_url())).header("x-long", &long).send();
+    let refused = refused.await.unwrap();
+    let code = refused.headers()["x-flotilla-code"].clone();
+    assert_eq!((refused.status().as_u16(), code.to_str().unwrap()), (431, "head_too_large"));
+    let body: serde_json::Value = refused.json().await.unwrap();
+    assert_eq!(body["data"]["ref"], "head_too_large", "{body}");
+    let mut request = tonic::Request::new(v1::ListProjectsRequest::default());
+    request.metadata_mut().insert("x-long", long.parse().unwrap());
+    let refused = stack.api.projects().list_projects(request).await;
+    e2e::api::assert_refused(refused, tonic::Code::ResourceExhausted, "head_too_large");
+}
+
+#[tokio::test]
 async fn browsers_can_call_through_grpc_web() {
     let stack = Stack::start().await;
     let call = async |key: &str, session_id: &str| {

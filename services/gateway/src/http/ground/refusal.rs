@@ -1,19 +1,16 @@
 //! Refusals in the form that OpenCode's clients expect. The shape of an error, and the object that it names, depend on the route. The
 //! stable code is in the header `x-flotilla-code`.
 
-use crate::ground::{entity::Entity, error::Error, invalid::Invalid, kind::Kind};
+use crate::ground::{code_header::CODE, entity::Entity, error::Error, invalid::Invalid, kind::Kind};
 use axum::{
     Json,
     extract::{MatchedPath, RawPathParams, Request},
-    http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// Names the stable code.
-const CODE: HeaderName = HeaderName::from_static("x-flotilla-code");
 
 /// The start of the paths of OpenCode's newer API.
 pub(in crate::http) const V2: &str = "/api/";

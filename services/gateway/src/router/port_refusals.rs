@@ -1,0 +1,62 @@
+//! The answers of the port itself, to requests that reach no route: of a connection beyond the limit, and with too large a head. The shape
+//! depends on the protocol, the stable code does not.
+
+use crate::ground::code_header::CODE;
+use axum::{
+    Json, Router,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use chassis::port::Routes;
+use serde_json::json;
+use tonic::Code;
+
+/// The retry delay for a client that found no place; seconds.
+const AGAIN_S: &str = "5";
+
+/// A refusal in the words of both protocols.
+struct PortRefusal {
+    code: &'static str,
+    grpc: Code,
+    status: StatusCode,
+    message: &'static str,
+}
+
+/// Adds the refusals of the port to the routes of the gateway.
+pub(super) fn with_refusals(served: Router) -> Routes {
+    Routes { served, full: Router::new().fallback(full), large_head: Router::new().fallback(large_head) }
+}
+
+async fn full(headers: HeaderMap) -> Response {
+    let refusal = PortRefusal {
+        code: "connections_too_many",
+        grpc: Code::Unavailable,
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        message: "this gateway has reached its connection limit; try again soon to reach another gateway",
+    };
+    let mut response = refusal.answer(&headers);
+    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static(AGAIN_S));
+    response
+}
+
+async fn large_head(headers: HeaderMap) -> Response {
+    let refusal = PortRefusal {
+        code: "head_too_large",
+        grpc: Code::ResourceExhausted,
+        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        message: "the head of the request is too large; send fewer or shorter headers, or a shorter query",
+    };
+    refusal.answer(&headers)
+}
+
+impl PortRefusal {
+    fn answer(self, headers: &HeaderMap) -> Response {
+        let Self { code, grpc, status, message } = self;
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if kind.starts_with("application/grpc") {
+            return rpc::status::error(grpc, code, message).into_http();
+        }
+        let body = json!({"name": "UnknownError", "data": {"message": message, "ref": code}});
+        (status, [(CODE, code), (header::CONNECTION, "close")], Json(body)).into_response()
+    }
+}
