@@ -384,6 +384,37 @@ async fn lost_files_are_never_replaced_without_a_persons_word() {
     log.until(|event| event.kind == "flotilla.workspace.restarted").await;
 }
 
+/// A machine that was replaced comes back from a backup.
+#[tokio::test]
+async fn an_old_copy_of_files_that_were_started_again_counts_as_lost() {
+    let mut stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("original", "from the source\n")])).await;
+    assert_eq!(run(&stack.api, &session, &bash("echo old > work")).await.0, "done");
+    stack.stop_sandbox().await;
+    let backup = stack.sandbox_data().with_extension("backup");
+    std::fs::rename(stack.sandbox_data(), &backup).unwrap();
+    stack.start_sandbox().await;
+    let request = v1::RestartWorkspaceRequest { session_id: session.clone() };
+    stack.api.sessions().restart_workspace(request.clone()).await.unwrap();
+    assert_eq!(run(&stack.api, &session, &bash("echo new > work")).await.0, "done");
+    stack.stop_sandbox().await;
+    stack.lose_sandbox_files();
+    std::fs::rename(&backup, stack.sandbox_data()).unwrap();
+    stack.start_sandbox().await;
+    let (outcome, transcript) = run(&stack.api, &session, &bash("cat work")).await;
+    assert_eq!(outcome, "failed");
+    assert!(transcript.error().unwrap().to_string().contains("workspace_lost"), "{:?}", transcript.error());
+    let diff = v1::GetSessionDiffRequest { session_id: session.clone(), ..Default::default() };
+    assert_refused(
+        stack.api.sessions().get_session_diff(diff).await,
+        Code::FailedPrecondition,
+        "workspace_lost",
+    );
+    stack.api.sessions().restart_workspace(request).await.unwrap();
+    assert_eq!(run(&stack.api, &session, &bash("ls")).await.0, "done");
+    assert_eq!(stack.api.tool_calls(&session).await.last().unwrap().result, "original\n");
+}
+
 #[tokio::test]
 async fn a_project_may_let_its_sessions_continue_without_lost_files() {
     let mut stack = Stack::start().await;

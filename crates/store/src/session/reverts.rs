@@ -36,6 +36,8 @@ pub struct Hold {
     pub session: SessionId,
     /// The session whose files it uses.
     pub root: SessionId,
+    /// How often these files started from their source again after they were lost.
+    pub workspace_opening: u32,
     /// The epoch for the sandbox: higher than that of every earlier loop.
     pub epoch: u64,
     /// The finished revert, or an earlier one that did not end.
@@ -92,12 +94,13 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         let row = sqlx::query(
-            "select r.epoch, r.revert_state, s.revert
-               from session_run r join session s on s.tenant_id = r.tenant_id and s.id = r.session_id
-              where r.tenant_id = $1 and r.session_id = $2",
+            "select r.epoch, r.revert_state, s.revert, w.workspace_opening
+               from session w, session_run r join session s on s.tenant_id = r.tenant_id and s.id = r.session_id
+              where r.tenant_id = $1 and r.session_id = $2 and w.tenant_id = $1 and w.id = $3",
         )
         .bind(tenant.0)
         .bind(session.as_str())
+        .bind(root.as_str())
         .fetch_optional(&mut *tx)
         .await?
         .ok_or(Error::NotFound(Entity::Session))?;
@@ -107,6 +110,7 @@ impl Store {
             tenant,
             session: session.clone(),
             root,
+            workspace_opening: u32::try_from(row.try_get::<i32, _>("workspace_opening")?).unwrap_or_default(),
             epoch: unsigned(row.try_get("epoch")?),
             revert: revert.map_err(|error| Error::unreadable("revert", error))?.map(|json| json.0),
             is_unfinished: state == RevertState::Unfinished,

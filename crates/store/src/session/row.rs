@@ -26,6 +26,8 @@ pub struct Session {
     pub root_id: SessionId,
     /// Whether the files of its root were opened on a sandbox machine.
     pub has_workspace: bool,
+    /// How often the files of its root started from their source again after they were lost.
+    pub workspace_opening: u32,
     /// Generations below its root.
     pub depth: i16,
     /// The tool call that it answers, for a child.
@@ -108,6 +110,8 @@ fn columns() -> String {
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children_over,
     (select w.has_workspace from session w
       where w.tenant_id = s.tenant_id and w.id = case when s.root_id is null then s.id else s.root_id end) as has_workspace,
+    (select w.workspace_opening from session w
+      where w.tenant_id = s.tenant_id and w.id = case when s.root_id is null then s.id else s.root_id end) as workspace_opening,
     (select b.budget_usd_picos from session b
       where b.tenant_id = s.tenant_id and b.id = case when s.root_id is null then s.id else s.root_id end) as budget,
     case when r.waiting_reason = 'budget' then (select coalesce(sum(l.cost_usd_picos), 0)::bigint from ledger l
@@ -169,6 +173,7 @@ pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
     Ok(Session {
         root_id: root.as_deref().map_or_else(|| Ok(info.id.clone()), |id| parse_id("session", id))?,
         has_workspace: row.try_get("has_workspace")?,
+        workspace_opening: u32::try_from(row.try_get::<i32, _>("workspace_opening")?).unwrap_or_default(),
         depth: row.try_get("depth")?,
         call: parent_call(row)?,
         permissions,

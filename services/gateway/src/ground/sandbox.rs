@@ -51,16 +51,21 @@ impl Sandbox {
 
 /// The reference to a session's files for the sandbox. With epoch 0, because a gateway owns no session.
 pub(crate) fn fence(tenant: TenantId, session: &Session) -> v1::Fence {
-    v1::Fence { workspace_session_id: session.root_id.to_string(), ..own_fence(tenant, &session.info.id, 0) }
+    v1::Fence {
+        workspace_session_id: session.root_id.to_string(),
+        workspace_opening: Some(session.workspace_opening),
+        ..own_fence(tenant, &session.info.id, 0)
+    }
 }
 
-/// The reference to a session's own files.
+/// The reference to a session's own files, of any opening.
 pub(crate) fn own_fence(tenant: TenantId, session: &SessionId, epoch: u64) -> v1::Fence {
     v1::Fence {
         tenant_id: tenant.to_string(),
         session_id: session.to_string(),
         epoch,
         workspace_session_id: String::new(),
+        workspace_opening: None,
     }
 }
 

@@ -15,6 +15,7 @@ use tracing::Span;
 /// A call whose ids have been read.
 pub(super) struct Call {
     method: &'static str,
+    uses_files: bool,
     pub(super) caller: Caller,
     pub(super) span: Span,
 }
@@ -31,7 +32,7 @@ impl Server {
 
     fn scoped<M: Scoped>(&self, method: &'static str, request: Request<M>) -> Result<(Call, M), Error> {
         let (metadata, _, mut message) = request.into_parts();
-        let Scope { tenant, session, workspace, epoch, exec_id } = message.take_scope()?;
+        let Scope { tenant, session, workspace, epoch, opening, exec_id } = message.take_scope()?;
         let span = tracing::info_span!(
             "sandbox call",
             otel.name = method,
@@ -48,7 +49,8 @@ impl Server {
         } else {
             self.sessions.get(&tenant, &workspace)?
         };
-        Ok((Call { method, caller: Caller { session, root, epoch }, span }, message))
+        let caller = Caller { session, root, epoch, opening };
+        Ok((Call { method, uses_files: M::USES_FILES, caller, span }, message))
     }
 }
 
@@ -82,20 +84,23 @@ impl Call {
     where
         W: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let Self { method, caller: Caller { session, root: _, epoch }, span } = self;
-        let tasks = session.shared.tasks.clone();
+        let Self { method, uses_files, caller, span } = self;
+        let tasks = caller.session.shared.tasks.clone();
         let (answer, answered) = oneshot::channel();
         let left = CancellationToken::new();
         let work = work(left.clone());
         // Cancelled when this function is dropped, and also after the answer, when it means nothing.
         let _left = left.drop_guard();
         let fenced = async move {
-            let result = match epoch {
-                Some(epoch) => match session.admit(epoch).await {
-                    Ok(()) => work.await,
-                    Err(error) => Err(error),
-                },
-                None => work.await,
+            let admission = async {
+                if let Some(epoch) = caller.epoch {
+                    caller.session.admit(epoch).await?;
+                }
+                if uses_files { caller.check_opening().await } else { Ok(()) }
+            };
+            let result = match admission.await {
+                Ok(()) => work.await,
+                Err(error) => Err(error),
             };
             let result = result.map_err(|error| to_status(method, &error));
             if result.is_ok() {

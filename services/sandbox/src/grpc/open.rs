@@ -15,12 +15,18 @@ use tonic::Streaming;
 /// Reads what a workspace starts from; `None` if the session already has one. The bytes of a bundle go to a file.
 pub(super) async fn read(
     session: &Session,
+    opening: Option<u32>,
     header: v1::WorkspaceHeader,
     parts: &mut Streaming<v1::OpenWorkspaceRequest>,
 ) -> Result<Option<open::OpenSpec>, Error> {
-    if session.find_workspace().await?.is_some() {
+    if session
+        .find_workspace()
+        .await?
+        .is_some_and(|meta| opening.is_none_or(|opening| meta.opening >= opening))
+    {
         return Ok(None);
     }
+    let opening = opening.unwrap_or_default();
     session.disk.check_host()?;
     let (revision, uncommitted) = (header.revision, header.uncommitted);
     if !header.bundle {
@@ -28,7 +34,7 @@ pub(super) async fn read(
             "" => source::Source::Empty,
             url => source::parse(url, &session.shared.config).await?,
         };
-        return Ok(Some(open::OpenSpec { source, revision, uncommitted }));
+        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -38,7 +44,7 @@ pub(super) async fn read(
     }
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
-    Ok(Some(open::OpenSpec { source: source::Source::Bundle(file), revision, uncommitted }))
+    Ok(Some(open::OpenSpec { source: source::Source::Bundle(file), revision, uncommitted, opening }))
 }
 
 async fn receive(

@@ -34,9 +34,10 @@ impl SandboxService for Server {
         request: Request<v1::GetWorkspaceRequest>,
     ) -> Result<Response<v1::GetWorkspaceResponse>, Status> {
         let (call, _) = self.begin("get_workspace", request)?;
-        let root = Arc::clone(&call.caller.root);
+        let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
         call.read(async move {
-            let Some(meta) = root.find_workspace().await? else {
+            let found = root.find_workspace().await?;
+            let Some(meta) = found.filter(|meta| meta.is_of(opening)) else {
                 return Ok(v1::GetWorkspaceResponse::default());
             };
             let branch = branch::find(root.tree()).await.unwrap_or_default();
@@ -59,9 +60,9 @@ impl SandboxService for Server {
         };
         let request = Request::from_parts(metadata, extensions, header);
         let (call, header) = self.begin(METHOD, request)?;
-        let root = Arc::clone(&call.caller.root);
+        let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
         let span = call.span.clone();
-        let spec = open::read(&root, header, &mut parts)
+        let spec = open::read(&root, opening, header, &mut parts)
             .instrument(span)
             .await
             .map_err(|error| to_status(METHOD, &error))?;
@@ -70,6 +71,8 @@ impl SandboxService for Server {
                 Some(spec) => opening::run(&root, spec, &left).await?,
                 None => (false, root.workspace().await?),
             };
+            // The caller may know less than the one that opened the files again.
+            meta.require(opening)?;
             let branch = branch::find(root.tree()).await.unwrap_or_default();
             let (base_commit, directory) = (meta.base_commit, DIRECTORY.to_owned());
             Ok(v1::OpenWorkspaceResponse { created, base_commit, directory, branch })

@@ -13,9 +13,22 @@ pub struct Caller {
     pub root: Arc<Session>,
     /// The epoch of the loop that calls. Gateways have none.
     pub epoch: Option<u64>,
+    /// The opening of the workspace that the caller knows; `None`: any.
+    pub opening: Option<u32>,
 }
 
 impl Caller {
+    /// Refuses a workspace of another opening than the one that the caller knows: an old copy that appeared again.
+    ///
+    /// # Errors
+    /// `workspace_missing`; those of the file system.
+    pub async fn check_opening(&self) -> Result<(), Error> {
+        match self.opening {
+            Some(_) => self.root.find_workspace().await?.map_or(Ok(()), |meta| meta.require(self.opening)),
+            None => Ok(()),
+        }
+    }
+
     /// Gives the session's sandbox, which is started if it does not run; see [`Session::enter`].
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 //! The end of a workspace.
 
-use super::{helper::Task, meta::TREE};
+use super::{
+    helper::Task,
+    meta::{Meta, TREE},
+};
 use crate::{
     error::Error,
     isolation::launch::Mount,
@@ -20,15 +23,38 @@ const REMOVE_SCRIPT: &str = "cd /workspace && chmod -R u+rwX . 2>/dev/null; find
 ///
 /// Dropped midway: the workspace is partly deleted, and no call can use it; the next call deletes the rest.
 pub async fn run(session: &Session) -> Result<(), Error> {
+    remove_if(session, |_| true).await
+}
+
+/// Does the same if the session has a workspace of an earlier opening than `opening`: an old copy that appeared again.
+///
+/// # Errors
+/// Those of [`run`].
+///
+/// Dropped midway: as [`run`].
+pub(super) async fn remove_older(session: &Session, opening: u32) -> Result<(), Error> {
+    let is_older = |meta: Option<&Meta>| meta.is_some_and(|meta| meta.opening < opening);
+    if !is_older(session.find_workspace().await?.as_ref()) {
+        return Ok(());
+    }
+    tracing::warn!(session.id = %session.key.session, "an old copy of a workspace appeared again; it is removed");
+    // Another call may have replaced it by now.
+    remove_if(session, is_older).await
+}
+
+async fn remove_if(session: &Session, is_meant: impl FnOnce(Option<&Meta>) -> bool) -> Result<(), Error> {
     let shared = &session.shared;
     let directory = shared.layout.workspace(&session.key);
     let mut current = session.current.lock().await;
-    Session::end_sandbox(&mut current).await;
     // Held to the end, so that no call can enter or make the workspace meanwhile.
     let mut files = session.files.lock().await;
+    let meta = session.find_workspace().await?;
+    if !is_meant(meta.as_ref()) {
+        return Ok(());
+    }
+    Session::end_sandbox(&mut current).await;
     files.end_all().await;
     let _snapshots = session.snapshots.lock().await;
-    let meta = session.find_workspace().await?;
     let tree = directory.join(TREE);
     if let Some(meta) = &meta
         && tree.is_dir()

@@ -1,6 +1,6 @@
 //! What a workspace started from, and its path.
 
-use crate::{error::Error, layout};
+use crate::{code::Code, error::Error, layout};
 use serde::{Deserialize, Serialize};
 use std::{io, path::Path};
 
@@ -11,7 +11,7 @@ pub const DIRECTORY: &str = "/workspace";
 const META: &str = "meta.json";
 
 /// `meta.json`: what a workspace started from.
-/// `{"base_commit":"9d3f…","origin":"https://example.com/r.git","base_is_ours":false,"slot":0}`.
+/// `{"base_commit":"9d3f…","origin":"https://example.com/r.git","base_is_ours":false,"slot":0,"opening":0}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// The commit that changes are compared with.
@@ -22,9 +22,32 @@ pub struct Meta {
     pub base_is_ours: bool,
     /// The user id of the pool that owns the files.
     pub slot: u32,
+    /// How often the files of the session started from their source again. Earlier versions did not count.
+    #[serde(default)]
+    pub opening: u32,
 }
 
 impl Meta {
+    /// Whether the workspace is of this opening; `None`: of any.
+    pub fn is_of(&self, opening: Option<u32>) -> bool {
+        opening.is_none_or(|opening| self.opening == opening)
+    }
+
+    /// Refuses a caller that means another opening.
+    ///
+    /// # Errors
+    /// `workspace_missing`.
+    pub fn require(&self, opening: Option<u32>) -> Result<(), Error> {
+        if self.is_of(opening) {
+            return Ok(());
+        }
+        let text = format!(
+            "the machine has files of opening {} of the session, not those that it works with",
+            self.opening
+        );
+        Err(Error::refused(Code::WorkspaceMissing, text))
+    }
+
     /// Reads it; `None` if there is no workspace. Blocks.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Makes a workspace. It is built beside its final place and then renamed, so there is a whole workspace or none.
 
 use super::{
-    configuration,
+    close, configuration,
     helper::{self, refused},
     meta::{Meta, TREE},
     snapshots::seed,
@@ -40,6 +40,8 @@ pub struct OpenSpec {
     pub revision: String,
     /// Whether the last commit holds uncommitted changes.
     pub uncommitted: bool,
+    /// The number of this opening.
+    pub opening: u32,
 }
 
 /// Makes the workspace of a session, unless it exists. Returns whether it made one, and what the workspace started
@@ -47,7 +49,8 @@ pub struct OpenSpec {
 ///
 /// # Errors
 /// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`,
-/// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine). There is then no workspace.
+/// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine). There is then no workspace. A workspace of an
+/// earlier opening is removed first.
 ///
 /// It ends early when the caller has `left`: a clone may take minutes. Dropped midway: no workspace; the next call cleans up, but must not
 /// begin before the last step has ended, so call it from a task.
@@ -57,6 +60,7 @@ pub async fn run(
     left: &CancellationToken,
 ) -> Result<(bool, Meta), Error> {
     source::check_revision(&spec.revision)?;
+    close::remove_older(session, spec.opening).await?;
     // The lock keeps other calls from starting a sandbox in the workspace or building it.
     let _files = session.files.lock().await;
     if let Some(meta) = session.find_workspace().await? {
@@ -89,6 +93,7 @@ pub async fn run(
         origin,
         base_is_ours: ours == "yes",
         slot: slot.number(),
+        opening: spec.opening,
     };
     configuration::keep(session, &build, &meta).await?;
     seed::prepare(session, uid, &build).await;

@@ -8,7 +8,13 @@ use std::path::Path;
 pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspaceResponse, tonic::Status> {
     let (tenant_id, session_id) = (session.tenant.clone(), session.id.clone());
     let workspace_session_id = session.workspace.clone();
-    let request = v1::DiffWorkspaceRequest { tenant_id, session_id, bytes_max, workspace_session_id };
+    let request = v1::DiffWorkspaceRequest {
+        tenant_id,
+        session_id,
+        bytes_max,
+        workspace_session_id,
+        workspace_opening: session.opening,
+    };
     session.client.clone().diff_workspace(request).await.map(tonic::Response::into_inner)
 }
 

@@ -49,6 +49,8 @@ pub struct Session {
     /// The session whose workspace it uses; empty: its own.
     pub workspace: String,
     pub epoch: u64,
+    /// The opening of the workspace that it knows; `None`: any.
+    pub opening: Option<u32>,
 }
 
 /// The result of an exec.
@@ -135,7 +137,7 @@ impl Machine {
     pub fn session(&self) -> Session {
         let tenant = uuid::Uuid::now_v7().to_string();
         let id = format!("ses_{}", uuid::Uuid::now_v7().simple());
-        Session { client: self.client.clone(), tenant, id, workspace: String::new(), epoch: 1 }
+        Session { client: self.client.clone(), tenant, id, workspace: String::new(), epoch: 1, opening: None }
     }
 
     /// A new session with an empty workspace.
@@ -188,7 +190,9 @@ impl Session {
 
     pub fn fence(&self) -> Option<Fence> {
         let (tenant_id, session_id) = (self.tenant.clone(), self.id.clone());
-        Some(Fence { tenant_id, session_id, epoch: self.epoch, workspace_session_id: self.workspace.clone() })
+        let workspace_session_id = self.workspace.clone();
+        let workspace_opening = self.opening;
+        Some(Fence { tenant_id, session_id, epoch: self.epoch, workspace_session_id, workspace_opening })
     }
 
     pub async fn open(

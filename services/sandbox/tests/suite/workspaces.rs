@@ -1,6 +1,9 @@
 //! Opening and closing workspaces.
 
-use crate::harness::{Machine, code, directory, fresh, git, repository};
+use crate::{
+    changes::diff,
+    harness::{Machine, Session, code, directory, fresh, git, repository},
+};
 use rpc::v1::{self, WorkspaceHeader};
 use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
@@ -42,6 +45,38 @@ async fn a_directory_is_cloned_at_a_branch_tag_or_commit() {
     assert_eq!(code(session.open_url(&format!("file://{missing}")).await), "repository_not_found");
     // After all those failures the workspace can still be opened.
     assert!(session.open_url(&url).await.unwrap().created);
+}
+
+/// A machine may get back a copy of files that were lost and then started again.
+#[tokio::test]
+async fn a_copy_of_an_earlier_opening_is_not_taken_for_the_current_files() {
+    let (directory, machine, _session) = fresh(&[]).await;
+    let first = Session { opening: Some(0), ..machine.session() };
+    first.open(WorkspaceHeader::default(), vec![]).await.unwrap();
+    first.write("old", b"old").await.unwrap();
+    let (place, copy) = (first.place(&directory, "ws"), directory.path().join("copy"));
+    first.release().await.unwrap();
+    std::fs::rename(&place, &copy).unwrap();
+    let second = Session { opening: Some(1), ..first.clone() };
+    second.open(WorkspaceHeader::default(), vec![]).await.unwrap();
+    second.write("new", b"new").await.unwrap();
+    assert_eq!(code(first.read("new").await), "workspace_missing");
+    assert_eq!(code(first.open(WorkspaceHeader::default(), vec![]).await), "workspace_missing");
+    assert_eq!(second.read("new").await.unwrap().data, b"new", "a late caller changes nothing");
+    second.release().await.unwrap();
+    std::fs::rename(&place, directory.path().join("newest")).unwrap();
+    std::fs::rename(&copy, &place).unwrap();
+    let mut client = second.client.clone();
+    let request = v1::GetWorkspaceRequest { fence: second.fence() };
+    assert!(!client.get_workspace(request).await.unwrap().into_inner().exists);
+    assert_eq!(code(second.read("old").await), "workspace_missing");
+    assert_eq!(code(second.write("old", b"x").await), "workspace_missing");
+    assert_eq!(code(second.start(second.command("exec", "ls")).await), "workspace_missing");
+    assert_eq!(code(diff(&second, 0).await), "workspace_missing");
+    // The next opening replaces the copy.
+    let third = Session { opening: Some(2), ..second.clone() };
+    assert!(third.open(WorkspaceHeader::default(), vec![]).await.unwrap().created);
+    assert_eq!(third.sh("ls").await, "");
 }
 
 #[tokio::test]

@@ -9,7 +9,13 @@ use rpc::{
     client::Bearer,
     v1::{self, sandbox_service_client::SandboxServiceClient},
 };
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 use tokio::time::Instant;
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
@@ -99,6 +105,8 @@ pub(crate) struct Identity {
     pub(crate) session: SessionId,
     /// The session that owns the workspace: the loop's own, or its root.
     pub(crate) workspace: SessionId,
+    /// The opening of that workspace, which all clones share: the loop itself may open the files again.
+    pub(crate) opening: Arc<AtomicU32>,
     pub(crate) epoch: u64,
 }
 
@@ -109,7 +117,13 @@ impl Identity {
             session_id: self.session.to_string(),
             epoch: self.epoch,
             workspace_session_id: self.workspace.to_string(),
+            workspace_opening: Some(self.opening.load(Ordering::Relaxed)),
         })
+    }
+
+    /// Counts another opening, after the loop has stored that the files start from their source again.
+    pub(crate) fn note_restart(&self) {
+        self.opening.fetch_add(1, Ordering::Relaxed);
     }
 }
 

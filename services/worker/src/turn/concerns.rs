@@ -264,6 +264,7 @@ impl Concerns {
             events.push(self.session.new_part(&user.id, note));
         }
         self.session.write(events, Progress::None).await?;
+        self.session.identity.note_restart();
         if let Some(delayed) = delayed {
             // The action waits again, until the files are open.
             drop(self.opening.when_guided(&self.session, delayed));

@@ -79,6 +79,7 @@ impl Session {
             session: taken.fence.session.clone(),
             epoch: taken.fence.epoch,
             workspace: stored.root_id.clone(),
+            opening: Arc::new(stored.workspace_opening.into()),
         };
         let model = ModelRef { provider_id: stored.info.model.provider_id, model_id: stored.info.model.id };
         Self {

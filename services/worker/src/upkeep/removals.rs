@@ -9,7 +9,7 @@ use crate::process::{
 use domain::ids::TenantId;
 use futures::StreamExt as _;
 use rpc::v1;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use store::control::removals::Removal;
 use tonic::Status;
 
@@ -60,7 +60,7 @@ where
 
 async fn remove(deps: &Deps, removal: Removal) -> Answer {
     let Removal { tenant, session, epoch } = removal.clone();
-    let identity = Identity { tenant, workspace: session.clone(), session, epoch };
+    let identity = Identity { tenant, workspace: session.clone(), session, opening: Arc::default(), epoch };
     let request = v1::CloseWorkspaceRequest { fence: identity.fence() };
     let mut client = deps.sandbox.client();
     if let Err(status) = within(client.close_workspace(request)).await {

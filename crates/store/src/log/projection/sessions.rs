@@ -96,9 +96,9 @@ pub(crate) async fn set_branch(tx: &mut Tx, scope: &Scope<'_>, branch: Option<&s
     Ok(())
 }
 
-/// Forgets that the files of the session were opened: the next loop opens its source again.
+/// Forgets that the files of the session were opened: the next loop opens its source again, and copies of the earlier files do not count.
 pub(crate) async fn forget_workspace(tx: &mut Tx, scope: &Scope<'_>) -> Result<(), Error> {
-    sqlx::query("update session set has_workspace = false where tenant_id = $1 and id = $2")
+    sqlx::query("update session set has_workspace = false, workspace_opening = workspace_opening + 1 where tenant_id = $1 and id = $2")
         .bind(scope.tenant.0)
         .bind(scope.session.as_str())
         .execute(&mut **tx)

@@ -69,6 +69,10 @@ async fn a_session_remembers_its_workspace_until_a_person_restarts_it() {
     let kinds = world.edit(&session, &Edit::RestartWorkspace(note)).await.unwrap();
     assert_eq!(kinds, ["flotilla.workspace.restarted", "message.updated", "message.part.updated"]);
     assert!(!has_workspace(&world).await);
+    let restarted = world.store.get_session(world.tenant, &session).await.unwrap();
+    assert_eq!(restarted.workspace_opening, 1, "copies of the earlier files do not count");
+    let hold = world.held(&session).await.unwrap();
+    assert_eq!(hold.workspace_opening, 1);
     world.gap_free(&session).await;
 }
 

@@ -2,7 +2,7 @@
 
 use crate::ground::{
     error::Error,
-    sandbox::{Reason, Refusal, own_fence},
+    sandbox::{Reason, Refusal, fence},
     state::{State, now},
 };
 use domain::{
@@ -59,7 +59,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         Origin::Bundle(id) => (String::new(), Some(id)),
     };
     let header = v1::WorkspaceHeader {
-        fence: Some(own_fence(tenant, session_id, 0)),
+        fence: Some(fence(tenant, session)),
         git_url,
         bundle: bundle.is_some(),
         revision: source.revision.unwrap_or_default(),

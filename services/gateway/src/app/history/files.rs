@@ -28,6 +28,7 @@ impl Files {
             session_id: hold.session.to_string(),
             epoch: hold.epoch,
             workspace_session_id: hold.root.to_string(),
+            workspace_opening: Some(hold.workspace_opening),
         };
         Self { sandbox, fence }
     }

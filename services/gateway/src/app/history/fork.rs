@@ -195,6 +195,7 @@ async fn bundle_files(
         tenant_id: tenant.to_string(),
         session_id: origin.info.id.to_string(),
         workspace_session_id: origin.root_id.to_string(),
+        workspace_opening: Some(origin.workspace_opening),
         history: ExportHistory::Whole.into(),
         snapshot,
         ..Default::default()

@@ -91,6 +91,7 @@ pub(in crate::app) async fn diff_workspace(
         session_id: session.info.id.to_string(),
         bytes_max: u32::try_from(limits::DIFF_BYTES_MAX).unwrap_or(u32::MAX),
         workspace_session_id: session.root_id.to_string(),
+        workspace_opening: Some(session.workspace_opening),
     };
     let _share = state.heavy_request(tenant).await?;
     let diff = state.sandbox.files().diff_workspace(request).await;
@@ -138,6 +139,7 @@ pub(crate) async fn export(
         session_id: session.info.id.to_string(),
         commit_message: session.info.title,
         workspace_session_id: session.root_id.to_string(),
+        workspace_opening: Some(session.workspace_opening),
         ..Default::default()
     };
     let failure = move |status| Error::from(status).about_files(session.has_workspace);
