@@ -1,8 +1,9 @@
 //! Settings that gateways and workers share, under the same names.
 
-use crate::secret::Secret;
+use crate::{error::Error, grpc, secret::Secret, tls::ServerCheck};
 use anyhow::Context as _;
 use std::{fs, path::PathBuf};
+use tonic::transport::Channel;
 
 /// Addresses of the shared servers, and the platform's settings for all sessions.
 #[derive(Debug, Clone, clap::Args)]
@@ -25,9 +26,15 @@ pub struct Backends {
     /// Separates stacks that share NATS and Redis; letters and digits.
     #[arg(long, env = "FLOTILLA_NAMESPACE", default_value = "flotilla")]
     pub namespace: String,
-    /// Address of the sandbox service.
+    /// Address of the sandbox service; `https://` if its port has TLS.
     #[arg(long, env = "FLOTILLA_SANDBOX_URL")]
     pub sandbox_url: String,
+    /// PEM file with the certificates of the CAs that may have signed that of the sandbox service; default: those of the system.
+    #[arg(long, env = "FLOTILLA_SANDBOX_CA", value_name = "FILE")]
+    pub sandbox_ca: Option<PathBuf>,
+    /// The name in the certificate of the sandbox service; default: the host of its address.
+    #[arg(long, env = "FLOTILLA_SANDBOX_SERVER_NAME", value_name = "NAME")]
+    pub sandbox_server_name: Option<String>,
     /// The token for the sandbox service.
     #[arg(long, env = "FLOTILLA_SANDBOX_TOKEN", hide_env_values = true)]
     pub sandbox_token: Secret<String>,
@@ -37,6 +44,16 @@ pub struct Backends {
 }
 
 impl Backends {
+    /// Prepares the connection to the sandbox service, which the first call establishes.
+    ///
+    /// # Errors
+    /// Those of [`grpc::channel_with`].
+    pub fn sandbox_channel(&self) -> Result<Channel, Error> {
+        let check =
+            ServerCheck { ca: self.sandbox_ca.clone(), server_name: self.sandbox_server_name.clone() };
+        grpc::channel_with(&self.sandbox_url, &check)
+    }
+
     /// Reads the platform's settings: the name of the file, and its text.
     ///
     /// # Errors

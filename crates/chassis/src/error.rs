@@ -1,5 +1,7 @@
 //! Why a process could not be set up.
 
+use std::{io, path::PathBuf};
+
 /// Why a process could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -29,6 +31,44 @@ pub enum Error {
         /// What is wrong with it.
         #[source]
         source: tonic::transport::Error,
+    },
+    /// A file cannot be read.
+    #[error("{action} {}", file.display())]
+    Io {
+        /// What failed.
+        action: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A PEM file does not have what it should have.
+    #[error("{} has no {what} in the format PEM", file.display())]
+    Pem {
+        /// What it should have.
+        what: &'static str,
+        /// The file.
+        file: PathBuf,
+    },
+    /// A certificate and a key cannot be used together.
+    #[error("use the certificate {} with the key {}", certificate.display(), key.display())]
+    Certificate {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::Error,
+    },
+    /// A CA or a server name was given for an address without TLS.
+    #[error(
+        "{url:?} is no https:// address, so the CA and the server name of its certificate have no effect; change one of them"
+    )]
+    NoTls {
+        /// The address.
+        url: String,
     },
     /// An HTTP client could not be built.
     #[error("build an HTTP client")]

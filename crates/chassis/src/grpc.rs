@@ -1,8 +1,8 @@
 //! Builds channels to our gRPC servers: lazy channels that detect a dead peer.
 
-use crate::error::Error;
+use crate::{error::Error, tls::ServerCheck};
 use std::time::Duration;
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Channel, Endpoint};
 
 /// Longest wait for a connection: peers are in the same network.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -15,12 +15,20 @@ pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Flow-control window of the connection, bytes. One stalled stream must not stall the others.
 pub const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
-/// Returns a channel to `url` (`http://` or `https://`). It connects at the first call and reconnects after a loss.
-/// Calls made meanwhile wait for the connection or fail as UNAVAILABLE. Call it inside a runtime.
+/// Returns a channel to `url` (`http://`, or `https://` with a certificate from a CA of the system); see [`channel_with`].
 ///
 /// # Errors
 /// `Address` if `url` is invalid.
 pub fn channel(url: &str) -> Result<Channel, Error> {
+    channel_with(url, &ServerCheck::default())
+}
+
+/// Returns a channel to `url`; over `https://` it makes this check of the server. It connects at the first call and reconnects after a loss.
+/// Calls made meanwhile wait for the connection or fail as UNAVAILABLE. Call it inside a runtime.
+///
+/// # Errors
+/// `Address` if `url` is invalid, `NoTls` if it is not `https://` and there is a check; those of [`ServerCheck`]'s files.
+pub fn channel_with(url: &str, check: &ServerCheck) -> Result<Channel, Error> {
     crate::install_crypto();
     let bad = |source| Error::Address { url: url.to_owned(), source };
     let mut endpoint = Endpoint::from_shared(url.to_owned())
@@ -35,7 +43,9 @@ pub fn channel(url: &str) -> Result<Channel, Error> {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .tcp_nodelay(true);
     if url.starts_with("https://") {
-        endpoint = endpoint.tls_config(ClientTlsConfig::new().with_native_roots()).map_err(bad)?;
+        endpoint = endpoint.tls_config(check.config()?).map_err(bad)?;
+    } else if !check.is_empty() {
+        return Err(Error::NoTls { url: url.to_owned() });
     }
     Ok(endpoint.connect_lazy())
 }

@@ -68,16 +68,19 @@ impl Sender {
         self
     }
 
-    /// Announces that the service `role` answers at `listen`. Call it when that is true.
+    /// Announces that the service `role` answers over HTTP at `listen`. Call it when that is true.
     ///
     /// A failure to write the ready file is logged as an error; the launcher then reaches its own time limit.
     pub fn announce(&self, role: &str, listen: SocketAddr) {
-        let ready = Ready {
-            role: role.to_owned(),
-            pid: std::process::id(),
-            url: format!("http://{listen}"),
-            admin_url: self.admin_url.clone(),
-        };
+        self.announce_url(role, format!("http://{listen}"));
+    }
+
+    /// Announces that the service `role` answers at `url`. Call it when that is true.
+    ///
+    /// A failure to write the ready file is logged as an error; the launcher then reaches its own time limit.
+    pub fn announce_url(&self, role: &str, url: String) {
+        let ready =
+            Ready { role: role.to_owned(), pid: std::process::id(), url, admin_url: self.admin_url.clone() };
         tracing::info!("{role} answers at {}", ready.url);
         if let Some(file) = &self.file
             && let Err(error) = write(file, &ready)

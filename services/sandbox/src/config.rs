@@ -1,7 +1,7 @@
 //! The settings of the sandbox service.
 
 use crate::{isolation::walls::Wall, tokens::Tokens};
-use chassis::secret::Secret;
+use chassis::{secret::Secret, tls::ServerCertificate};
 use domain::limits;
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -39,13 +39,19 @@ pub enum ControlGroups {
 /// The settings of the sandbox service.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Config {
-    /// Address of the gRPC port; port 0 takes a free one. Only workers and gateways may reach it. The port has no TLS, so an address that
-    /// is not loopback needs `plaintext`.
+    /// Address of the gRPC port; port 0 takes a free one. Only workers and gateways may reach it. An address that is not loopback needs
+    /// TLS or `plaintext`.
     #[arg(long, env = "FLOTILLA_SANDBOX_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub listen: SocketAddr,
     /// Directory of workspaces and exec output; made if missing. One service per directory.
     #[arg(long, env = "FLOTILLA_SANDBOX_DATA_DIRECTORY", value_name = "DIRECTORY")]
     pub data_directory: PathBuf,
+    /// PEM file with the certificate of the port, and those between it and the CA. The service reads it when it starts.
+    #[arg(long, env = "FLOTILLA_SANDBOX_TLS_CERTIFICATE", value_name = "FILE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the private key of that certificate.
+    #[arg(long, env = "FLOTILLA_SANDBOX_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
     /// Where calls may travel without TLS of this port: `network` says that a mesh or a private link encrypts them. Default: only on this
     /// machine.
     #[arg(long, env = "FLOTILLA_SANDBOX_PLAINTEXT", value_enum, value_name = "WHERE")]
@@ -139,6 +145,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// The certificate of the port, if it has TLS.
+    pub fn certificate(&self) -> Option<ServerCertificate> {
+        let (certificate, key) = (self.tls_certificate.clone()?, self.tls_key.clone()?);
+        Some(ServerCertificate { certificate, key })
+    }
+
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
     pub fn check(&self) -> (Tokens, Vec<String>) {
         let (tokens, mut problems) = Tokens::read(self.token.as_ref(), &self.tokens);
@@ -148,9 +160,17 @@ impl Config {
             }
         };
         need(
-            self.listen.ip().is_loopback() || self.plaintext.is_some(),
-            "FLOTILLA_SANDBOX_LISTEN is not a loopback address, and the port has no TLS: have a mesh encrypt the calls and say so with \
-             FLOTILLA_SANDBOX_PLAINTEXT=network",
+            self.tls_certificate.is_some() == self.tls_key.is_some(),
+            "FLOTILLA_SANDBOX_TLS_CERTIFICATE and FLOTILLA_SANDBOX_TLS_KEY belong together; one of them is missing",
+        );
+        need(
+            self.plaintext.is_none() || self.tls_certificate.is_none(),
+            "FLOTILLA_SANDBOX_PLAINTEXT says that calls travel without TLS, but the port has a certificate; remove one of the two",
+        );
+        need(
+            self.listen.ip().is_loopback() || self.plaintext.is_some() || self.tls_certificate.is_some(),
+            "FLOTILLA_SANDBOX_LISTEN is not a loopback address, and the port has no TLS: give it a certificate (FLOTILLA_SANDBOX_TLS_CERTIFICATE), \
+             or have a mesh encrypt the calls and say so with FLOTILLA_SANDBOX_PLAINTEXT=network",
         );
         need(self.memory_bytes >= 64 << 20, "FLOTILLA_SANDBOX_MEMORY_BYTES must be at least 67108864");
         need(self.processes >= 32, "FLOTILLA_SANDBOX_PROCESSES must be at least 32");

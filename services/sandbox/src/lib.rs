@@ -49,7 +49,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{
     service::interceptor::InterceptedService,
-    transport::{Server, server::TcpIncoming},
+    transport::{Server, ServerTlsConfig, server::TcpIncoming},
 };
 
 /// How long calls and sandboxes may take to end when the service stops.
@@ -69,6 +69,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     if !problems.is_empty() {
         bail!("invalid settings:\n{}", problems.join("\n"));
     }
+    let tls =
+        config.certificate().map(|certificate| certificate.config()).transpose().context("prepare TLS")?;
     let layout = Layout::create(&config.data_directory)
         .with_context(|| format!("make the data directory {}", config.data_directory.display()))?;
     let _lock = lock_directory(&layout).await?;
@@ -105,15 +107,12 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let api = SandboxServiceServer::from_arc(implementation)
         .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
         .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(chassis::grpc::KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(chassis::grpc::KEEPALIVE_TIMEOUT))
-        .initial_stream_window_size(chassis::grpc::STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(chassis::grpc::CONNECTION_WINDOW_BYTES)
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let server = server(tls)?
         .add_service(health)
         .add_service(InterceptedService::new(api, grpc::auth::interceptor(tokens.clone())))
         .add_service(InterceptedService::new(terminals, grpc::auth::interceptor(tokens)));
-    service.ready.announce("sandbox", address);
+    service.ready.announce_url("sandbox", format!("{scheme}://{address}"));
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let shutdown = service.shutdown.clone();
     let serving = server.serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
@@ -132,6 +131,19 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+/// The server of the port, without its services.
+fn server(tls: Option<ServerTlsConfig>) -> anyhow::Result<Server> {
+    let server = match tls {
+        Some(tls) => Server::builder().tls_config(tls).context("prepare TLS")?,
+        None => Server::builder(),
+    };
+    Ok(server
+        .http2_keepalive_interval(Some(chassis::grpc::KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(chassis::grpc::KEEPALIVE_TIMEOUT))
+        .initial_stream_window_size(chassis::grpc::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(chassis::grpc::CONNECTION_WINDOW_BYTES))
 }
 
 /// Forgets old fences at the start and then once a day.

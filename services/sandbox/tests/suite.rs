@@ -32,5 +32,7 @@ mod snapshots;
 mod snapshots_hostile;
 #[path = "suite/terminals.rs"]
 mod terminals;
+#[path = "suite/tls.rs"]
+mod tls;
 #[path = "suite/workspaces.rs"]
 mod workspaces;

@@ -67,7 +67,7 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 25] = [
+const OWNERS: [(&str, &[&str]); 26] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),
@@ -81,6 +81,7 @@ const OWNERS: [(&str, &[&str]); 25] = [
     ("hyper", &["crates/chassis"]),
     ("hyper-util", &["crates/chassis"]),
     ("tokio-tungstenite", &["tests"]),
+    ("rcgen", &["services/sandbox"]),
     // What converts foreign content stays out of the processes that hold keys. The worker checks its own schemas only.
     ("html2text", &["crates/convert"]),
     ("jsonschema", &["crates/convert", "services/worker", "tests"]),

@@ -29,10 +29,10 @@ impl Sandbox {
     /// Prepares the connection, which the first call establishes.
     ///
     /// # Errors
-    /// If the URL or the token is invalid.
+    /// If the URL, the CA or the token is invalid.
     pub(super) fn connect(backends: &Backends) -> anyhow::Result<Self> {
         let token = Bearer::new(backends.sandbox_token.expose()).context("use the sandbox token")?;
-        let channel = chassis::grpc::channel(&backends.sandbox_url)?;
+        let channel = backends.sandbox_channel()?;
         let terminals = TerminalServiceClient::with_interceptor(channel.clone(), token.clone());
         let files = SandboxServiceClient::with_interceptor(channel, token);
         Ok(Self { files: files.max_decoding_message_size(rpc::MESSAGE_BYTES_MAX), terminals })
@@ -130,7 +130,7 @@ impl From<Status> for Refusal {
                 message: status.message().to_owned(),
             },
             None => {
-                tracing::warn!("the sandbox did not answer: {}", status.message());
+                tracing::warn!("the sandbox did not answer: {}", chassis::tls::explain(&status));
                 let message = "the sandbox service does not answer; try again later".to_owned();
                 Self { reason: Reason::Unavailable, kind: Kind::Unavailable, message }
             }

@@ -68,7 +68,7 @@ impl Deps {
             platform,
             web: (!config.web_off).then(|| chassis::web::Web::new(config.web_allow.clone())),
             converter: Converter::new(chassis::programs::find_beside(converter::PROGRAM)?),
-            sandbox: Sandbox::new(&backends.sandbox_url, backends.sandbox_token.expose())?,
+            sandbox: Sandbox::new(backends.sandbox_channel()?, backends.sandbox_token.expose())?,
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),
             request_wait_ms: i64::try_from(config.request_wait_ms).unwrap_or(i64::MAX),

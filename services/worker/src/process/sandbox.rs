@@ -29,11 +29,10 @@ pub(crate) type Client = SandboxServiceClient<InterceptedService<Channel, Bearer
 pub(crate) struct Sandbox(Client);
 
 impl Sandbox {
-    pub(crate) fn new(url: &str, token: &str) -> anyhow::Result<Self> {
-        let client =
-            SandboxServiceClient::with_interceptor(chassis::grpc::channel(url)?, Bearer::new(token)?)
-                .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
+    pub(crate) fn new(channel: Channel, token: &str) -> anyhow::Result<Self> {
+        let client = SandboxServiceClient::with_interceptor(channel, Bearer::new(token)?)
+            .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
         Ok(Self(client))
     }
 
@@ -56,7 +55,12 @@ impl Sandbox {
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(Duration::from_secs(1));
                 }
-                Err(status) => return Err(status),
+                Err(status) => {
+                    if is_away(&status) {
+                        tracing::warn!("the sandbox does not answer: {}", chassis::tls::explain(&status));
+                    }
+                    return Err(status);
+                }
             }
         }
     }
@@ -134,7 +138,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_must_wait_for_helpers_is_repeated() {
-        let sandbox = Sandbox::new("http://127.0.0.1:1", "a token of the sandbox").unwrap();
+        let channel = chassis::grpc::channel("http://127.0.0.1:1").unwrap();
+        let sandbox = Sandbox::new(channel, "a token of the sandbox").unwrap();
         for (code, repeated) in [("helpers_busy", 2), ("sandbox_unavailable", 2), ("disk_full", 1)] {
             let mut calls = 0;
             let answer = sandbox.call(|_| {

@@ -1,0 +1,144 @@
+//! TLS between our services: the certificate of a server, the check of its clients, and the words for a failed check.
+
+use crate::error::Error;
+use rustls::{
+    CertificateError,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tonic::{
+    Status,
+    transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig},
+};
+
+/// Time that a client has for its handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How a client checks the certificate of a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerCheck {
+    /// PEM file with the certificates of the CAs that sign the server's; `None`: those of the system.
+    pub ca: Option<PathBuf>,
+    /// The name in the server's certificate; `None`: the host of the URL.
+    pub server_name: Option<String>,
+}
+
+impl ServerCheck {
+    /// Reads the CA.
+    ///
+    /// # Errors
+    /// `Io` if the file cannot be read, `Pem` if it has no certificate.
+    pub(crate) fn config(&self) -> Result<ClientTlsConfig, Error> {
+        let config = match &self.ca {
+            None => ClientTlsConfig::new().with_native_roots(),
+            Some(file) => {
+                let pem = read(file)?;
+                certificates(file, &pem)?;
+                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
+            }
+        };
+        Ok(match &self.server_name {
+            None => config,
+            Some(name) => config.domain_name(name),
+        })
+    }
+
+    /// Whether it says anything, which is useless without TLS.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The certificate and the key of a server. Each is a PEM file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCertificate {
+    /// Its certificate, and those between it and the CA.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+impl ServerCertificate {
+    /// Reads both.
+    ///
+    /// # Errors
+    /// `Io` if a file cannot be read, `Pem` if it has no certificate or key, `Certificate` if the two do not belong together.
+    pub fn config(&self) -> Result<ServerTlsConfig, Error> {
+        crate::install_crypto();
+        let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
+        let chain = certificates(&self.certificate, &certificate)?;
+        let private = PrivateKeyDer::from_pem_slice(&key)
+            .map_err(|_| Error::Pem { what: "private key", file: self.key.clone() })?;
+        let broken = |source| Error::Certificate {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            source,
+        };
+        rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .map_err(broken)?;
+        Ok(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)).timeout(HANDSHAKE))
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(file).map_err(|source| Error::Io { action: "read the TLS file", file: file.to_owned(), source })
+}
+
+fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let none = || Error::Pem { what: "certificate", file: file.to_owned() };
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(none)
+}
+
+/// Says why a call got no answer: what is wrong with the server's certificate, or else the text of the status.
+pub fn explain(status: &Status) -> String {
+    let text = std::error::Error::source(status).and_then(find).map(problem);
+    text.unwrap_or_else(|| status.message().to_owned())
+}
+
+/// Finds the error of TLS below an error.
+fn find<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // An IO error leaves out the error that it wraps from its sources.
+        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn problem(error: &rustls::Error) -> String {
+    let remedy = match error {
+        rustls::Error::InvalidCertificate(problem) => match problem {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired; give it a new one and restart it"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet; compare the clocks of the machines"
+            }
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate is not from a CA that this process trusts; name its CA (for the sandbox: FLOTILLA_SANDBOX_CA)"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate is for another name; use that name in its URL, or say it (for the sandbox: FLOTILLA_SANDBOX_SERVER_NAME)"
+            }
+            _ => "its certificate is not accepted",
+        },
+        rustls::Error::InvalidMessage(_) => {
+            "it does not speak TLS; use an http:// URL or give it a certificate"
+        }
+        _ => "no TLS connection could be made",
+    };
+    format!("{remedy}: {error}")
+}
