@@ -1,9 +1,12 @@
 //! Child processes that die with this one. The system sends the parent-death signal when the *thread* that spawned a
 //! child ends. Therefore one thread that lives as long as the process spawns all children.
+//!
+//! Each child has a session of its own. Many kernels share the processors between sessions, so a busy child leaves the others their part.
+//! And Ctrl-C in the terminal reaches only this process, which stops its children in order.
 
 use nix::{
     sys::signal::{Signal, kill},
-    unistd::Pid,
+    unistd::{Pid, setsid},
 };
 use std::{
     fs, io,
@@ -27,12 +30,15 @@ struct Request {
     reply: oneshot::Sender<io::Result<Child>>,
 }
 
-/// Spawns `command` from the thread that outlives all others. Dropping the handle kills the child.
+/// Spawns `command` in a new session, from the thread that outlives all others. Dropping the handle kills the child.
 ///
 /// # Errors
 /// The error of spawning.
+#[allow(unsafe_code)] // `pre_exec` is unsafe because of what its closure may not do.
 pub async fn spawn(mut command: Command) -> io::Result<Child> {
     command.kill_on_drop(true);
+    // SAFETY: the closure makes one system call; it neither allocates nor locks.
+    unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
     let (reply, answer) = oneshot::channel();
     let request = Request { command, runtime: Handle::current(), reply };
     spawner()?.send(request).map_err(|_| io::Error::other("the spawning thread has ended"))?;

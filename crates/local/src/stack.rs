@@ -180,8 +180,6 @@ async fn spawn(recipe: &Recipe) -> Result<Child, Error> {
     let again = log.try_clone().map_err(Error::io("open", &recipe.log))?;
     let mut command = Command::new(&recipe.argv[0]);
     command.args(&recipe.argv[1..]).current_dir("/").stdin(Stdio::null()).stdout(log).stderr(again);
-    // A separate process group: Ctrl-C in the terminal reaches only the launcher, which stops the servers in order.
-    command.process_group(0);
     process::spawn(command).await.map_err(Error::io("start", recipe.role))
 }
 

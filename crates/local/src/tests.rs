@@ -30,6 +30,15 @@ async fn a_stack_starts_stops_and_starts_again() {
     assert_eq!(pids.keys().copied().collect::<Vec<_>>(), ["nats", "postgres", "redis"]);
     assert_eq!(fs::metadata(dir.path().join("local.json")).unwrap().permissions().mode() & 0o777, 0o600);
 
+    for pid in pids.values() {
+        let pid = nix::unistd::Pid::from_raw((*pid).try_into().unwrap());
+        assert_eq!(
+            nix::unistd::getsid(Some(pid)),
+            Ok(pid),
+            "a session, and with it a part of the processors"
+        );
+    }
+
     let second = start(dir.path(), TEST).await.unwrap_err();
     let Error::Busy { pid, .. } = second else { panic!("{second}") };
     assert_eq!(pid, std::process::id().to_string());

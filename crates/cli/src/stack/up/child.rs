@@ -130,9 +130,7 @@ async fn spawn(spec: &Spec) -> Result<tokio::process::Child> {
         .arg(&spec.ready_file)
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("open the log twice")?)
-        .stderr(log)
-        // Ctrl-C in the terminal reaches only this process, which stops the others in order.
-        .process_group(0);
+        .stderr(log);
     if spec.keeps_secrets_out {
         command.env_clear();
         let harmless =
