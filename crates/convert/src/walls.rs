@@ -20,6 +20,10 @@ const DESCRIPTORS_MAX: u64 = 16;
 /// The kernel ends this process first when the machine runs out of memory.
 const OOM_SCORE: &str = "1000";
 
+/// The nice value: a conversion gets a third of what a thread of a service gets when both want all. It is short and a call waits for it, so it
+/// is less nice than a command in a sandbox.
+const NICE: i32 = 5;
+
 /// System calls of a program that computes: memory, its pipes, time, randomness for hash tables, its own end.
 const SYSTEM_CALLS: [i64; 24] = [
     libc::SYS_brk,
@@ -55,6 +59,8 @@ const SYSTEM_CALLS: [i64; 24] = [
 pub(crate) fn raise() -> anyhow::Result<()> {
     close_descriptors().context("close the descriptors of the parent")?;
     fs::write("/proc/self/oom_score_adj", OOM_SCORE).context("raise the OOM score")?;
+    // This is not a wall. The system refuses it to a program whose parent is even nicer.
+    let _ = rustix::process::setpriority_process(None, NICE);
     prctl::set_dumpable(false).context("forbid tracing and core dumps")?;
     prctl::set_no_new_privs().context("set no_new_privs")?;
     for (resource, most) in [

@@ -140,6 +140,9 @@ async fn a_conversion_stands_behind_its_walls() {
     }
     assert!(status(&directory).contains("NoNewPrivs:\t1"), "{}", status(&directory));
     assert_eq!(fs::read_to_string(directory.join("oom_score_adj")).unwrap().trim(), "1000");
+    let stat = fs::read_to_string(directory.join("stat")).unwrap();
+    let nice = stat.rsplit(')').next().unwrap().split_whitespace().nth(16);
+    assert_eq!(nice, Some("5"), "it yields to the services: {stat}");
     assert_eq!(fs::read_to_string(directory.join("environ")).unwrap_or_default(), "");
     let open =
         fs::read_dir(directory.join("fd")).map(|open| open.map(|fd| fd.unwrap().file_name()).collect());
