@@ -149,7 +149,7 @@ async fn a_hostile_tenant_is_measured() {
         services: vec![("all services", std::process::id())],
     };
     let measured = Box::pin(hostile::measure(&victim, &hostile::sizes::Sizes::smoke())).await;
-    assert_eq!(measured.len(), 23, "{measured:?}");
+    assert_eq!(measured.len(), 33, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
 

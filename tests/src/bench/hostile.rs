@@ -2,13 +2,19 @@
 //! usual: each of its samples is a new session, from the prompt to the first result of a tool.
 
 mod attack;
+pub mod attackers;
 mod connections;
 mod http;
 mod round;
 mod sandbox;
 pub mod sizes;
+mod timeline;
 
-use self::{attack::Attack, http::Http};
+use self::{
+    attack::Tally,
+    attackers::Attackers,
+    timeline::{ACCEPTED, STAGES, Timeline},
+};
 use crate::{
     api::Api,
     bench::{
@@ -20,10 +26,8 @@ use crate::{
 use sizes::Sizes;
 use std::{
     fs,
-    sync::Arc,
     time::{Duration, Instant},
 };
-use tokio_util::sync::CancellationToken;
 
 /// How much slower the other tenant may be, at the 99th percentile.
 const SLOWER_MAX: f64 = 2.0;
@@ -55,38 +59,32 @@ pub async fn measure(victim: &Victim, sizes: &Sizes) -> Vec<Figure> {
     let alone = samples(&other, sizes.alone).await;
 
     victim.services.iter().for_each(|(_, pid)| reset_peak(*pid));
-    let stop = CancellationToken::new();
-    let attacks = attack::all(sizes);
-    let http = Http::new(&victim.gateway_url, &hostile);
-    let running: Vec<_> = attacks
-        .iter()
-        .map(|attack| {
-            tokio::spawn(attack::repeat(Arc::clone(attack), hostile.clone(), http.clone(), stop.clone()))
-        })
-        .collect();
+    let attackers = Attackers::start(&victim.gateway_url, &hostile, sizes);
     tokio::time::sleep(sizes.warm_up).await;
     let attacked = samples(&other, sizes.attacked).await;
-    stop.cancel();
-    for task in running {
-        task.await.expect("an attack without a panic");
-    }
-    figures(victim, &attacks, alone, attacked)
+    let tallies = attackers.stop().await;
+    figures(victim, &tallies, &alone, &attacked)
 }
 
-fn figures(victim: &Victim, attacks: &[Arc<Attack>], alone: Samples, attacked: Samples) -> Vec<Figure> {
-    let ratio = attacked.percentile(99).as_secs_f64() / alone.percentile(99).as_secs_f64();
-    let count = attacked.count();
+fn figures(victim: &Victim, tallies: &[Tally], alone: &[Timeline], attacked: &[Timeline]) -> Vec<Figure> {
+    let totals = |timelines: &[Timeline]| timelines.iter().map(Timeline::total).collect::<Samples>();
+    let p99 = |timelines: &[Timeline]| totals(timelines).percentile(99).as_secs_f64();
+    let ratio = p99(attacked) / p99(alone);
     let quantity = |value, unit| Quantity { value, unit };
-    let mut figures = vec![
-        Figure::times("prompt to first tool result, alone", alone, Target::None),
-        Figure::times("prompt to first tool result, under attack", attacked, Target::None),
-        Figure::number(
-            "p99 under attack, times that alone",
-            quantity(ratio, "x"),
-            count,
-            Target::AtMost(SLOWER_MAX),
-        ),
-    ];
+    let mut figures = vec![];
+    for (when, timelines) in [("alone", alone), ("under attack", attacked)] {
+        let name = format!("prompt to first tool result, {when}");
+        figures.push(Figure::times(name, totals(timelines), Target::None));
+        for (stage, samples) in STAGES.into_iter().zip(timeline::by_stage(timelines)) {
+            figures.push(Figure::times(format!("  {when}: {stage}"), samples, Target::None));
+        }
+    }
+    figures.push(Figure::number(
+        "p99 under attack, times that alone",
+        quantity(ratio, "x"),
+        attacked.len(),
+        Target::AtMost(SLOWER_MAX),
+    ));
     for (name, pid) in &victim.services {
         let memory = quantity(peak_mb(*pid), "MB");
         figures.push(Figure::number(
@@ -96,17 +94,16 @@ fn figures(victim: &Victim, attacks: &[Arc<Attack>], alone: Samples, attacked: S
             Target::AtMost(MEMORY_MAX_MB),
         ));
     }
-    for attack in attacks {
-        let tally = attack.tally();
-        let name = format!("attack {}: done {}, {}", attack.name(), tally.done, tally.refusals());
+    for tally in tallies {
+        let name = format!("attack {}: done {}, {}", tally.attack, tally.done, tally.refusals());
         figures.push(Figure::number(name, quantity(tally.rounds() as f64, "rounds"), 1, Target::None));
     }
     figures
 }
 
 /// Samples for a while, one after the other.
-async fn samples(api: &Api, during: Duration) -> Samples {
-    let (began, mut samples) = (Instant::now(), Samples::default());
+async fn samples(api: &Api, during: Duration) -> Vec<Timeline> {
+    let (began, mut samples) = (Instant::now(), vec![]);
     while began.elapsed() < during {
         samples.push(sample(api).await);
         tokio::time::sleep(PAUSE).await;
@@ -114,17 +111,19 @@ async fn samples(api: &Api, during: Duration) -> Samples {
     samples
 }
 
-async fn sample(api: &Api) -> Duration {
-    let began = Instant::now();
+async fn sample(api: &Api) -> Timeline {
+    let mut timeline = Timeline::begin();
     let work = async {
         let session = api.session(None).await;
         let mut watch = Watch::start(api, &session).await;
-        let prompted_at = Instant::now();
+        timeline = Timeline::begin();
         api.prompt(&session, &bash("true")).await.expect("an accepted prompt");
-        watch.until_tool("completed").await;
-        prompted_at.elapsed()
+        timeline.note(ACCEPTED);
+        while !watch.next().await.is_some_and(|event| timeline.note_event(&event)) {}
     };
-    tokio::time::timeout(SAMPLE_MAX, work).await.unwrap_or_else(|_| began.elapsed())
+    // A sample without a result counts with the time until now.
+    tokio::time::timeout(SAMPLE_MAX, work).await.ok();
+    timeline
 }
 
 fn reset_peak(pid: u32) {

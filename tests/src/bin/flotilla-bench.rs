@@ -56,6 +56,9 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
+    /// The clients of the hostile tenant, which `hostile` starts as a process of its own.
+    #[command(hide = true)]
+    Attackers,
     /// A week of 10,000 sessions in fast time: what is stored must stop growing.
     Week {
         /// Use small sizes, to check that it runs.
@@ -93,6 +96,9 @@ impl Drop for Stack {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     chassis::install_crypto();
+    if let Some(Group::Attackers) = arguments.group {
+        return attackers().await;
+    }
     let directory = tempfile::Builder::new().prefix("flotilla-bench-").tempdir()?;
     println!("machine: {} cores, load {}", std::thread::available_parallelism()?, load());
     let servers = Servers::Own(directory.path().to_owned());
@@ -126,7 +132,7 @@ async fn main() -> anyhow::Result<()> {
             let sizes = if *small { hostile::sizes::Sizes::smoke() } else { hostile::sizes::Sizes::full() };
             return attack(directory.path(), &sizes).await;
         }
-        None => {}
+        Some(Group::Attackers) | None => {}
     }
     let raw = raw::measure(&directory.path().join("raw"), 200).await;
     for (name, samples) in [
@@ -158,6 +164,12 @@ async fn main() -> anyhow::Result<()> {
     );
     row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
     println!("load at the end: {}", load());
+    Ok(())
+}
+
+/// Runs the clients of the hostile tenant, and prints what became of their attacks.
+async fn attackers() -> anyhow::Result<()> {
+    println!("{}", hostile::attackers::run().await?);
     Ok(())
 }
 

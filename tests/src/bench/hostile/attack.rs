@@ -3,6 +3,7 @@
 use super::{connections, http::Http, round::Round, sandbox, sizes::Sizes};
 use crate::api::Api;
 use futures::{FutureExt as _, future::BoxFuture};
+use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
@@ -26,8 +27,10 @@ pub(super) struct Attack {
 }
 
 /// What became of the rounds of an attack.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Tally {
+    /// The name of the attack.
+    pub(super) attack: String,
     /// Rounds that went through.
     pub(super) done: u64,
     refused: BTreeMap<String, u64>,
@@ -56,11 +59,8 @@ impl Attack {
         F: Future<Output = Round> + Send + 'static,
     {
         let act = Box::new(move |api, http, sizes| act(api, http, sizes).boxed());
-        Arc::new(Self { name, act, parallel, sizes: sizes.clone(), tally: Mutex::default() })
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        self.name
+        let tally = Mutex::new(Tally { attack: name.to_owned(), ..Tally::default() });
+        Arc::new(Self { name, act, parallel, sizes: sizes.clone(), tally })
     }
 
     pub(super) fn tally(&self) -> Tally {

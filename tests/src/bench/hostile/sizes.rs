@@ -1,9 +1,10 @@
 //! How long and how hard the attack is.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The sizes of an attack.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sizes {
     /// How long the other tenant is measured alone.
     pub alone: Duration,
