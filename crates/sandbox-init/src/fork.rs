@@ -6,6 +6,7 @@
 //! how the command itself ended and exits when its last descendant is gone.
 #![allow(unsafe_code)] // fork, execve and what a forked copy may do are system calls without a safe wrapper.
 
+use super::session::{self, SessionPriority};
 use std::{
     ffi::{CStr, CString},
     io,
@@ -30,6 +31,7 @@ pub(super) struct Plan {
     _owned: Vec<CString>,
     arguments: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
+    priority: SessionPriority,
 }
 
 /// Open files of a command.
@@ -52,7 +54,12 @@ impl Plan {
     ///
     /// # Errors
     /// When a string has a zero byte in it.
-    pub(super) fn new(command: &str, arguments: &[String], environment: &[String]) -> io::Result<Self> {
+    pub(super) fn new(
+        command: &str,
+        arguments: &[String],
+        environment: &[String],
+        priority: SessionPriority,
+    ) -> io::Result<Self> {
         let mut owned = vec![SHELL.to_owned(), c"-c".to_owned(), CString::new(command)?];
         let first_variable = owned.len() + arguments.len();
         for text in arguments.iter().chain(environment) {
@@ -62,7 +69,7 @@ impl Plan {
         let pointers = |part: &[CString]| part.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
         let (arguments, environment) =
             (pointers(&owned[..first_variable]), pointers(&owned[first_variable..]));
-        Ok(Self { _owned: owned, arguments, environment })
+        Ok(Self { _owned: owned, arguments, environment, priority })
     }
 }
 
@@ -149,11 +156,25 @@ unsafe fn become_command(plan: &Plan, files: Files<'_>) -> ! {
         // The file belongs to root while this process is not dumpable. By now no descriptor and no secret of the init
         // is left in it.
         libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
-        let oom = libc::open(OOM_FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        if oom >= 0 {
-            libc::write(oom, OOM_SCORE.as_ptr().cast(), OOM_SCORE.len());
+        write_file(OOM_FILE, OOM_SCORE);
+        if let Some(digits) = plan.priority.digits() {
+            write_file(session::FILE, digits);
         }
         libc::execve(SHELL.as_ptr(), plan.arguments.as_ptr(), plan.environment.as_ptr());
         libc::_exit(NOT_STARTED)
+    }
+}
+
+/// Writes to a file, if that is possible.
+///
+/// # Safety
+/// As for [`supervise`].
+unsafe fn write_file(path: &CStr, text: &[u8]) {
+    // SAFETY: the path ends with a zero byte, and the size is that of the text.
+    unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if file >= 0 {
+            libc::write(file, text.as_ptr().cast(), text.len());
+        }
     }
 }

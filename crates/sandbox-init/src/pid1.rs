@@ -5,6 +5,7 @@ use super::{
     memory,
     pump::{self, TerminalRequest},
     service::{Failure, Service},
+    session::SessionPriority,
     starter,
     stop::Operations,
 };
@@ -36,6 +37,8 @@ struct Settings {
     processes: u64,
     /// 0: a control group limits it.
     memory_bytes: u64,
+    /// The nice value of each session of processes. 0: the kernel does not share the processors between sessions.
+    session_nice: u64,
 }
 
 /// Runs the program until the service closes the socket, and returns its exit code.
@@ -57,11 +60,15 @@ fn settings() -> io::Result<Settings> {
         return Err(wrong());
     }
     let numbers: Vec<u64> = std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
-    let [socket, processes, memory_bytes] = numbers[..] else { return Err(wrong()) };
-    Ok(Settings { socket: RawFd::try_from(socket).map_err(|_| wrong())?, processes, memory_bytes })
+    let [socket, processes, memory_bytes, session_nice] = numbers[..] else { return Err(wrong()) };
+    let socket = RawFd::try_from(socket).map_err(|_| wrong())?;
+    Ok(Settings { socket, processes, memory_bytes, session_nice })
 }
 
 fn serve(settings: &Settings) -> io::Result<()> {
+    let priority = SessionPriority::new(settings.session_nice);
+    // While the file belongs to this user: the file operations yield like commands.
+    priority.apply();
     // Commands run as the same user, but must not read the memory or the descriptors of this process.
     nix::sys::prctl::set_dumpable(false)?;
     // The kernel counts the processes of this user in this user namespace only, so the limit also holds where sandboxes
@@ -81,7 +88,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
     if settings.memory_bytes > 0 {
         memory::spawn(pump.clone(), settings.memory_bytes)?;
     }
-    let (starter, landlock) = starter::spawn(service.clone(), pump.clone())?;
+    let (starter, landlock) = starter::spawn(service.clone(), pump.clone(), priority)?;
     let (operations, waiting) = mpsc::sync_channel(FILE_OPERATIONS_QUEUE_MAX);
     files::spawn(&service, waiting)?;
     let stops = Operations::default();

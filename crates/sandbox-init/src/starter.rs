@@ -5,6 +5,7 @@ use super::{
     paths::{Access, Roots},
     pump::{Job, Pump},
     service::{Failure, Service},
+    session::SessionPriority,
     terminal, thread, walls,
 };
 use nix::fcntl::OFlag;
@@ -38,28 +39,42 @@ impl Starter {
 }
 
 /// Starts the thread, and returns what Landlock enforces in it.
-pub(super) fn spawn(service: Service, pump: Pump) -> io::Result<(Starter, String)> {
+pub(super) fn spawn(
+    service: Service,
+    pump: Pump,
+    priority: SessionPriority,
+) -> io::Result<(Starter, String)> {
     let roots = Roots::open()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let (sender, waiting) = channel();
     let (landlock, raised) = channel();
     thread::spawn("starter", move || {
         drop(landlock.send(walls::raise()));
-        run(&service, &pump, &roots, &null, &waiting);
+        run(&service, &Means { pump, roots, null, priority }, &waiting);
     })?;
     let landlock = raised.recv().map_err(|_| io::Error::other("the starter ended"))?;
     Ok((Starter(sender), landlock))
 }
 
-fn run(service: &Service, pump: &Pump, roots: &Roots, null: &File, waiting: &Receiver<ExecRequest>) {
+/// What each start needs.
+struct Means {
+    pump: Pump,
+    roots: Roots,
+    /// The input of commands.
+    null: File,
+    priority: SessionPriority,
+}
+
+fn run(service: &Service, means: &Means, waiting: &Receiver<ExecRequest>) {
     while let Ok(ExecRequest { id, exec }) = waiting.recv() {
-        if let Err(failure) = start(id, &exec, roots, null, pump) {
+        if let Err(failure) = start(id, &exec, means) {
             service.fail(id, failure);
         }
     }
 }
 
-fn start(id: u64, exec: &Exec, roots: &Roots, null: &File, pump: &Pump) -> Result<(), Failure> {
+fn start(id: u64, exec: &Exec, means: &Means) -> Result<(), Failure> {
+    let Means { pump, roots, null, priority } = means;
     let broken = |error: io::Error| Failure::new(FailureCode::Internal, format!("start a command: {error}"));
     let path = if exec.directory.is_empty() { "/workspace" } else { exec.directory.as_str() };
     let directory =
@@ -71,7 +86,7 @@ fn start(id: u64, exec: &Exec, roots: &Roots, null: &File, pump: &Pump) -> Resul
         })?;
     let invalid =
         |_| Failure::new(FailureCode::ArgumentInvalid, "the command or its environment has a zero byte");
-    let plan = Plan::new(&exec.command, &exec.arguments, &exec.env).map_err(invalid)?;
+    let plan = Plan::new(&exec.command, &exec.arguments, &exec.env, *priority).map_err(invalid)?;
     let (output, output_end) = match &exec.terminal {
         Some(size) => terminal::open(size),
         None => pipe(),

@@ -1,5 +1,5 @@
 //! How the service builds a sandbox: `policy` says what a sandbox may use, `facts` what the machine offers, `launch`
-//! starts it, `process` owns it until its end, `selftest` proves that every wall holds, and `walls` names those that a machine may lack. The code that runs
+//! starts it, `process` owns it until its end, `priority` makes it yield the processors, `selftest` proves that every wall holds, and `walls` names those that a machine may lack. The code that runs
 //! inside a sandbox is the crate `sandbox-init`.
 //!
 //! One sandbox is one bubblewrap process with its own namespaces, its own user if the service runs as root, three
@@ -11,6 +11,7 @@ mod child;
 pub mod facts;
 pub mod launch;
 pub mod policy;
+pub mod priority;
 pub mod process;
 pub(crate) mod processes;
 mod root;

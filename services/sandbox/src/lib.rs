@@ -31,6 +31,7 @@ use isolation::{
     facts::Facts,
     launch::Launcher,
     policy::User,
+    priority::{self, Scheduling},
     selftest,
     users::UserIds,
     walls::{self, Wall},
@@ -89,6 +90,9 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let launcher =
         Launcher::start(facts, layout.etc(), service.tasks.clone()).context("prepare the launcher")?;
     let isolation = test_isolation(&launcher, &layout, &config.without, &service).await?;
+    if launcher.facts().scheduling == Scheduling::Sessions && launcher.facts().user == User::PerSession {
+        priority::watch_sessions(user_ids, &service.tasks, service.shutdown.clone());
+    }
 
     let listener =
         TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;

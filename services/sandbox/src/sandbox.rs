@@ -12,6 +12,7 @@ use crate::{
 };
 use bytes::Bytes;
 use chassis::tasks::Tasks;
+use domain::ids::TenantId;
 use prost::Message as _;
 use sandbox_wire::{
     frame,
@@ -76,6 +77,8 @@ pub struct Command {
 /// What a sandbox is started with.
 #[derive(Debug)]
 pub struct SandboxSpec {
+    /// The tenant for which it runs.
+    pub tenant: TenantId,
     /// The session's user.
     pub uid: u32,
     /// What it sees; /workspace among it.
@@ -120,6 +123,7 @@ impl Sandbox {
         let ours = UnixStream::from_std(ours).map_err(Error::io("make a socket"))?;
         let start = LaunchSpec {
             program: Program::Init(theirs.into()),
+            tenant: plan.tenant,
             uid: plan.uid,
             mounts: plan.mounts,
             network: crate::isolation::policy::Network::None,

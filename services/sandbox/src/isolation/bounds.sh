@@ -1,4 +1,7 @@
 # Runs before the script of each helper.
+# lower_session NICE: for kernels that share the processors between sessions. They accept one change of all users in 100 ms; a change that
+# is lost is made by the service.
+lower_session() { { echo "$1" >/proc/self/autogroup; } 2>/dev/null; }
 # limit_processes COUNT: the kernel counts those of this user in this sandbox only.
 limit_processes() { ulimit -u "$1" 2>/dev/null; }
 # watch_memory KIB: kills everything in the helper except bubblewrap when its processes use more memory of their own. For machines without

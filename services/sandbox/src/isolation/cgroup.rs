@@ -2,19 +2,23 @@
 //! made below the service's own group, so that the limits of the service's own group also apply. Without control groups
 //! the limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited; the operator must accept that.
 
-use super::policy::Limits;
+mod slices;
+
+use super::{policy::Limits, processes};
+use domain::ids::TenantId;
+use slices::{PREFIX, Slices, Version};
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// Prefix of the names of groups; the service's process id follows it.
-const PREFIX: &str = "flotilla-";
 const CPU_PERIOD_US: u64 = 100_000;
+/// Processes that a program can have started before it is in its group. Bubblewrap starts one or two. Beyond it the start fails.
+const STARTED_MAX: u32 = 64;
 /// Attempts to remove a group while the kernel still cleans up its last process.
 const REMOVE_TRIES: u32 = 100;
 const REMOVE_PAUSE: Duration = Duration::from_millis(10);
@@ -34,6 +38,8 @@ pub enum Base {
 #[derive(Debug)]
 pub struct Group {
     directories: Vec<PathBuf>,
+    /// The slices that held it, the innermost first.
+    slices: Vec<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
 }
@@ -75,7 +81,7 @@ impl Base {
                 .to_str()
                 .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
             if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-                fs::remove_dir(entry.path()).ok();
+                slices::remove_tree(&entry.path());
             }
         }
     }
@@ -110,16 +116,15 @@ impl Base {
         }
     }
 
-    /// Makes a group with `limits`; `None` where none can be made.
+    /// Makes a group of a tenant with `limits`; `None` where none can be made.
     ///
     /// # Errors
     /// Those of the file system; nothing is left behind.
-    pub fn make(&self, limits: &Limits) -> io::Result<Option<Group>> {
-        let name = fresh_name();
-        let mut group = Group { directories: Vec::new(), memory: None, pids: None };
+    pub fn make(&self, tenant: TenantId, limits: &Limits) -> io::Result<Option<Group>> {
+        let mut group = Group { directories: Vec::new(), slices: Vec::new(), memory: None, pids: None };
         let creation = match self {
-            Self::V1(directories) => make_v1(&mut group, directories, &name, limits),
-            Self::V2(directory) => make_v2(&mut group, &directory.join(name), limits),
+            Self::V1(directories) => make_v1(&mut group, directories, tenant, limits),
+            Self::V2(directory) => make_v2(&mut group, directory, tenant, limits),
             Self::None => return Ok(None),
         };
         if let Err(error) = creation {
@@ -131,12 +136,30 @@ impl Base {
 }
 
 impl Group {
-    /// Opens the files by which a process enters the group: it writes "0" to each.
+    /// Moves a process that has just been started into the group, with the processes that it has started since. What it starts later begins
+    /// inside.
     ///
     /// # Errors
-    /// Those of the file system.
-    pub fn entry_files(&self) -> io::Result<Vec<File>> {
-        self.directories.iter().map(|d| OpenOptions::new().write(true).open(d.join("cgroup.procs"))).collect()
+    /// Those of the file system; `Other` if there are too many processes. The process must then be killed. One that has ended is no error.
+    pub fn take_in(&self, pid: u32) -> io::Result<()> {
+        let (mut todo, mut moves) = (vec![pid], 0);
+        while let Some(pid) = todo.pop() {
+            moves += 1;
+            if moves > STARTED_MAX {
+                return Err(io::Error::other(
+                    "a program started too many processes before it was in its control group",
+                ));
+            }
+            for directory in &self.directories {
+                match fs::write(directory.join("cgroup.procs"), pid.to_string()) {
+                    Err(error) if error.raw_os_error() != Some(libc::ESRCH) => return Err(error),
+                    Ok(()) | Err(_) => {}
+                }
+            }
+            // After the move: a child that is not in this list was born inside.
+            todo.extend(processes::children(pid).unwrap_or_default());
+        }
+        Ok(())
     }
 
     /// Gives the processes in it, as this process numbers them. Empty when the group is gone.
@@ -179,7 +202,19 @@ impl Group {
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
         // All of them, also if one stays.
-        self.directories.iter().filter(|directory| !is_gone(directory)).count() == 0
+        let is_removed = self.directories.iter().filter(|directory| !is_gone(directory)).count() == 0;
+        if is_removed {
+            slices::remove_unused(&self.slices);
+        }
+        is_removed
+    }
+
+    /// Makes its directory for the controller of the processors, inside the slice of its tenant.
+    fn make_in_slices(&mut self, slices: &Slices<'_>, tenant: TenantId) -> io::Result<PathBuf> {
+        self.slices = slices.of(tenant).into();
+        let directory = slices.make_group(tenant, &fresh_name())?;
+        self.directories.push(directory.clone());
+        Ok(directory)
     }
 }
 
@@ -196,13 +231,18 @@ fn fresh_name() -> String {
 fn make_v1(
     group: &mut Group,
     directories: &BTreeMap<&'static str, PathBuf>,
-    name: &str,
+    tenant: TenantId,
     limits: &Limits,
 ) -> io::Result<()> {
     for (controller, base) in directories {
-        let directory = base.join(name);
-        fs::create_dir(&directory)?;
-        group.directories.push(directory.clone());
+        let directory = if *controller == "cpu" {
+            group.make_in_slices(&Slices { base, version: Version::V1 }, tenant)?
+        } else {
+            let directory = base.join(fresh_name());
+            fs::create_dir(&directory)?;
+            group.directories.push(directory.clone());
+            directory
+        };
         match *controller {
             "memory" => {
                 fs::write(directory.join("memory.limit_in_bytes"), limits.memory_bytes.to_string())?;
@@ -227,17 +267,16 @@ fn make_v1(
     Ok(())
 }
 
-fn make_v2(group: &mut Group, directory: &Path, limits: &Limits) -> io::Result<()> {
-    fs::create_dir(directory)?;
-    group.directories.push(directory.to_owned());
+fn make_v2(group: &mut Group, base: &Path, tenant: TenantId, limits: &Limits) -> io::Result<()> {
+    let directory = group.make_in_slices(&Slices { base, version: Version::V2 }, tenant)?;
     fs::write(directory.join("memory.max"), limits.memory_bytes.to_string())?;
     drop(fs::write(directory.join("memory.swap.max"), "0"));
     fs::write(directory.join("pids.max"), limits.processes.to_string())?;
     let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
     // Where the controller was not delegated, the operator has accepted that.
     drop(fs::write(directory.join("cpu.max"), format!("{quota} {CPU_PERIOD_US}")));
-    group.memory = Some(directory.to_owned());
-    group.pids = Some(directory.to_owned());
+    group.memory = Some(directory.clone());
+    group.pids = Some(directory);
     Ok(())
 }
 
@@ -293,12 +332,16 @@ mod tests {
     #[test]
     fn version_2_gets_its_files() {
         let directory = tempfile::tempdir().unwrap();
-        let group = Base::V2(directory.path().to_owned()).make(&LIMITS).unwrap().unwrap();
+        let tenant = TenantId(uuid::Uuid::now_v7());
+        let group = Base::V2(directory.path().to_owned()).make(tenant, &LIMITS).unwrap().unwrap();
         let file = |name: &str| fs::read_to_string(group.directories[0].join(name)).unwrap();
         assert_eq!(
             [file("memory.max"), file("pids.max"), file("cpu.max")],
             ["1073741824", "77", "50000 100000"]
         );
+        let slice = |depth: usize, name: &str| fs::read_to_string(group.slices[depth].join(name)).unwrap();
+        assert_eq!(group.directories[0].parent(), Some(group.slices[0].as_path()));
+        assert_eq!([slice(0, "cpu.weight"), slice(1, "cpu.weight")], ["100", "100"]);
         fs::write(group.directories[0].join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
             .unwrap();
         assert_eq!(group.events(), Events { memory_kills: 2, fork_refusals: 0 });

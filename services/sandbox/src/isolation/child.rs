@@ -1,7 +1,11 @@
-//! What the child does between fork and exec of bubblewrap: it enters the control groups, sets limits, makes a mount
-//! namespace in which the sandbox's user can reach its mounts, and changes to that user. It makes only system calls and
-//! allocates nothing: other threads of the service may hold any lock at that moment.
+//! What the child does between fork and exec of bubblewrap: it sets limits, makes a mount namespace in which the sandbox's
+//! user can reach its mounts, and changes to that user. It makes only system calls and allocates nothing: other threads of
+//! the service may hold any lock at that moment.
+//!
+//! The next start waits until this one has come to its exec. Therefore the child yields the processors in its last step, and
+//! the launcher moves it into its control group afterwards: in the group of a busy tenant it would wait for a turn of that tenant.
 
+use super::priority;
 use nix::{
     errno::Errno,
     mount::{MsFlags, mount},
@@ -12,7 +16,6 @@ use nix::{
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use std::{
     ffi::{CStr, CString},
-    fs::File,
     io,
     os::{fd::OwnedFd, unix::process::CommandExt as _},
     path::Path,
@@ -42,8 +45,6 @@ pub(super) struct StagedMount {
 /// Everything that the child needs, made before the fork.
 #[derive(Debug)]
 pub(super) struct ChildSetup {
-    /// The `cgroup.procs` files to enter.
-    pub(super) entry_files: Vec<File>,
     /// `None`: the child keeps the service's mount namespace.
     pub(super) stage: Option<Vec<StagedMount>>,
     /// Open in bubblewrap; everything else from 3 on is closed.
@@ -63,13 +64,12 @@ impl ChildSetup {
     }
 
     fn apply(&self) -> io::Result<()> {
-        for file in &self.entry_files {
-            nix::unistd::write(file, b"0")?;
-        }
         limit(Resource::RLIMIT_NOFILE, OPEN_FILES_MAX)?;
         limit(Resource::RLIMIT_CORE, 0)?;
         limit(Resource::RLIMIT_FSIZE, self.file_bytes_max)?;
         limit(Resource::RLIMIT_MEMLOCK, LOCKED_MEMORY_BYTES_MAX)?;
+        limit(Resource::RLIMIT_NICE, 0)?;
+        limit(Resource::RLIMIT_RTPRIO, 0)?;
         close_on_exec_from_3()?;
         if let Some(stage) = &self.stage {
             build(stage)?;
@@ -85,6 +85,8 @@ impl ChildSetup {
         for fd in &self.kept {
             nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
         }
+        // A sandbox without it works as well. The self-test reports the nice value inside.
+        priority::lower().ok();
         Ok(())
     }
 }

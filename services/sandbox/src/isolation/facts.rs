@@ -3,6 +3,7 @@
 use super::{
     cgroup,
     policy::{Limits, User},
+    priority::Scheduling,
     users::UserIds,
 };
 use crate::config::{Config, ControlGroups};
@@ -32,6 +33,8 @@ pub struct Facts {
     pub can_stage: bool,
     /// Where control groups are made.
     pub cgroup: cgroup::Base,
+    /// What the kernel shares the processors between.
+    pub scheduling: Scheduling,
     /// The limits of a sandbox.
     pub limits: Limits,
 }
@@ -66,6 +69,7 @@ impl Facts {
             user,
             user_ids,
             can_stage: user == User::PerSession && has_capability(CAP_SYS_ADMIN),
+            scheduling: Scheduling::find(&cgroup),
             cgroup,
             limits: Limits {
                 memory_bytes: config.memory_bytes,

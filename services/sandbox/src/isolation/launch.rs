@@ -2,14 +2,15 @@
 //! the *thread* that started it ends (PR_SET_PDEATHSIG), and the threads of an async runtime come and go.
 
 use super::{
-    cgroup::Group,
     child::{self, ChildSetup, StagedMount, keep},
     facts::Facts,
     policy::{Network, User},
+    priority::{NICE, Scheduling},
     process::{ProcessStart, SandboxProcess, SpawnJob},
     root, seccomp,
 };
 use chassis::tasks::Tasks;
+use domain::ids::TenantId;
 use shares::Share;
 use std::{
     ffi::OsString,
@@ -71,6 +72,8 @@ impl Mount {
 pub struct LaunchSpec {
     /// What runs in it.
     pub program: Program,
+    /// The tenant for which it runs.
+    pub tenant: TenantId,
     /// The session's user; not used when sandboxes run as the service's user.
     pub uid: u32,
     /// What it sees besides /usr and /etc. One of them is /workspace, where it starts.
@@ -104,9 +107,8 @@ impl Launcher {
         std::thread::Builder::new().name("launcher".to_owned()).spawn(move || {
             // The child's end is watched by the runtime, hence the guard.
             let _guard = runtime.enter();
-            while let Some(SpawnJob { mut command, reply }) = waiting.blocking_recv() {
-                // If the caller disconnected, dropping the child here kills it.
-                drop(reply.send(command.spawn()));
+            while let Some(job) = waiting.blocking_recv() {
+                job.run();
             }
         })?;
         Ok(Self { facts: Arc::new(facts), etc: Arc::new(etc), filters: Arc::new(filters), starts, tasks })
@@ -124,9 +126,10 @@ impl Launcher {
     ///
     /// Dropped midway: the sandbox is killed if it was started.
     pub async fn launch(&self, start: LaunchSpec) -> io::Result<SandboxProcess> {
-        let (mut start, group) = (start, self.facts.cgroup.make(&self.facts.limits)?);
+        let mut start = start;
+        let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
         let share = start.share.take();
-        match self.command(start, group.as_ref()) {
+        match self.command(start) {
             Ok(command) => {
                 let start = ProcessStart { command, group, share };
                 start.run(self.starts.clone(), &self.tasks).await
@@ -140,7 +143,7 @@ impl Launcher {
         }
     }
 
-    fn command(&self, start: LaunchSpec, group: Option<&Group>) -> io::Result<Command> {
+    fn command(&self, start: LaunchSpec) -> io::Result<Command> {
         let mut mounts = start.mounts;
         mounts.push(Mount::read(self.etc.as_path(), "/etc"));
         let is_init = matches!(start.program, Program::Init(_));
@@ -168,7 +171,11 @@ impl Launcher {
                     fd.as_raw_fd().to_string().into(),
                 ]);
                 let watched = self.watched_memory_bytes().unwrap_or(0);
-                args.extend([self.facts.limits.processes.to_string(), watched.to_string()].map(Into::into));
+                let nice = self.session_nice().unwrap_or(0);
+                args.extend(
+                    [self.facts.limits.processes.to_string(), watched.to_string(), nice.to_string()]
+                        .map(Into::into),
+                );
                 fds.push(fd);
             }
             Program::Script(script, arguments) => {
@@ -178,7 +185,6 @@ impl Launcher {
             }
         }
         let child = ChildSetup {
-            entry_files: group.map(Group::entry_files).transpose()?.unwrap_or_default(),
             stage,
             kept: fds,
             uid: (self.facts.user == User::PerSession).then_some(start.uid),
@@ -200,10 +206,17 @@ impl Launcher {
         (!self.facts.cgroup.limits_memory()).then_some(self.facts.limits.memory_bytes)
     }
 
+    /// The nice value that each session inside gives itself, if the kernel shares the processors between sessions.
+    fn session_nice(&self) -> Option<i32> {
+        (self.facts.scheduling == Scheduling::Sessions).then_some(NICE)
+    }
+
     /// The calls of the functions of [`BOUNDS`]: bubblewrap is PID 1 of a helper and sets no limits.
     fn bounds(&self) -> String {
         let memory = self.watched_memory_bytes().map(|bytes| format!("watch_memory {}\n", bytes >> 10));
-        format!("limit_processes {}\n{}", self.facts.limits.processes, memory.unwrap_or_default())
+        let nice = self.session_nice().map(|nice| format!("lower_session {nice}\n"));
+        let processes = self.facts.limits.processes;
+        format!("{}limit_processes {processes}\n{}", nice.unwrap_or_default(), memory.unwrap_or_default())
     }
 
     fn file_system<'a>(

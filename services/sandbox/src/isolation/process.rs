@@ -13,8 +13,27 @@ use tokio_util::sync::CancellationToken;
 
 /// A command that the launcher thread spawns.
 pub(super) struct SpawnJob {
-    pub(super) command: Command,
-    pub(super) reply: oneshot::Sender<io::Result<Child>>,
+    command: Command,
+    group: Option<Arc<Group>>,
+    reply: oneshot::Sender<io::Result<Child>>,
+}
+
+impl SpawnJob {
+    /// Spawns the command in its control group, and replies.
+    pub(super) fn run(mut self) {
+        let child = spawn_into(&mut self.command, self.group.as_deref());
+        // If the caller disconnected, dropping the child here kills it.
+        drop(self.reply.send(child));
+    }
+}
+
+/// A child that does not come into its group is dropped, which kills it.
+fn spawn_into(command: &mut Command, group: Option<&Group>) -> io::Result<Child> {
+    let child = command.spawn()?;
+    if let Some((group, pid)) = group.zip(child.id()) {
+        group.take_in(pid)?;
+    }
+    Ok(child)
 }
 
 /// A started sandbox. Dropping it kills it with everything inside.
@@ -118,7 +137,7 @@ impl Owner {
         started: oneshot::Sender<io::Result<Pipes>>,
         ended: watch::Sender<Option<ProcessEnd>>,
     ) {
-        let code = match spawn(command, starts).await {
+        let code = match spawn(command, self.group.clone(), starts).await {
             Ok(mut child) => {
                 let (stdout, stderr, pid) = (child.stdout.take(), child.stderr.take(), child.id());
                 // If the caller has left, the token is cancelled.
@@ -149,9 +168,13 @@ impl Owner {
     }
 }
 
-async fn spawn(command: Command, starts: mpsc::Sender<SpawnJob>) -> io::Result<Child> {
+async fn spawn(
+    command: Command,
+    group: Option<Arc<Group>>,
+    starts: mpsc::Sender<SpawnJob>,
+) -> io::Result<Child> {
     let gone = || io::Error::other("the launcher has ended");
     let (reply, started) = oneshot::channel();
-    starts.send(SpawnJob { command, reply }).await.map_err(|_| gone())?;
+    starts.send(SpawnJob { command, group, reply }).await.map_err(|_| gone())?;
     started.await.map_err(|_| gone())?
 }

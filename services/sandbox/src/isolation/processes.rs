@@ -1,4 +1,4 @@
-//! The processes of a sandbox, for machines without control groups. They share a namespace that no other process enters.
+//! The processes of a sandbox. They share a namespace that no other process enters.
 
 use std::{ffi::OsStr, fs, io, path::Path};
 
@@ -16,6 +16,14 @@ pub(crate) fn inside(bwrap: u32) -> Vec<i32> {
 /// # Errors
 /// When there is none.
 pub(super) fn first(bwrap: u32) -> io::Result<String> {
-    let children = fs::read_to_string(format!("/proc/{bwrap}/task/{bwrap}/children"))?;
-    Ok(children.split_whitespace().next().ok_or(io::ErrorKind::NotFound)?.to_owned())
+    Ok(children(bwrap)?.first().ok_or(io::ErrorKind::NotFound)?.to_string())
+}
+
+/// Gives the children of a process with one thread.
+///
+/// # Errors
+/// When the process is gone.
+pub(super) fn children(pid: u32) -> io::Result<Vec<u32>> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    Ok(children.split_whitespace().filter_map(|child| child.parse().ok()).collect())
 }

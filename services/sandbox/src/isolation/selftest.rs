@@ -13,6 +13,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use chassis::tasks::Tasks;
+use domain::ids::TenantId;
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 /// The script prints `name=value` lines, and `canary`, so a sandbox that never ran cannot pass.
@@ -24,6 +25,9 @@ const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
 const INODES_LEFT: u64 = 5;
 /// The size of the file without a name.
 const NAMELESS_BYTES: u64 = 64 * 1024;
+
+/// The self-test runs before any tenant.
+const NO_TENANT: TenantId = TenantId(uuid::Uuid::nil());
 
 /// The required properties: name, value, and the problem if the value differs.
 const REQUIRED: [(&str, &str, &str); 16] = [
@@ -105,7 +109,8 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
     let listener = std::net::TcpListener::bind("127.0.0.1:0").context("listen for the self-test")?;
     let port = listener.local_addr().context("listen for the self-test")?.port();
 
-    let plan = SandboxSpec { uid, mounts: vec![Mount::write(&tree, "/workspace")], share: None };
+    let mounts = vec![Mount::write(&tree, "/workspace")];
+    let plan = SandboxSpec { tenant: NO_TENANT, uid, mounts, share: None };
     let sandbox = match Sandbox::start(launcher, tasks, plan).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Err(anyhow::Error::new(error).context(advice(launcher.facts()))),
@@ -196,6 +201,7 @@ fn describe(properties: &mut BTreeMap<String, String>, facts: &Facts) {
     for (name, value) in [
         ("host_user", user.to_owned()),
         ("cgroup", facts.cgroup.describe()),
+        ("processors", facts.scheduling.to_string()),
         ("memory_limit", format!("{} bytes ({memory})", facts.limits.memory_bytes)),
         ("process_limit", facts.limits.processes.to_string()),
         ("disk_limit", format!("{} bytes (RLIMIT_FSIZE and walks from outside)", facts.limits.disk_bytes)),

@@ -33,6 +33,7 @@ refused mount mount -t tmpfs none /tmp
 works workspace_write touch /workspace/probe
 works tmp_write touch /tmp/probe
 echo "processes=$(ulimit -u)"
+echo "nice=$(nice)"
 # What the service must see from outside, whatever the modes are: a closed directory, and a file without a name.
 mkdir /workspace/closed && echo x >/workspace/closed/file && chmod 000 /workspace/closed
 exec 8>/workspace/nameless && rm /workspace/nameless && head -c 65536 /dev/zero >&8

@@ -41,6 +41,11 @@ pub struct UserIdsLock {
 }
 
 impl UserIds {
+    /// Whether `uid` is one of them.
+    pub(super) fn contain(self, uid: u32) -> bool {
+        uid.checked_sub(self.first).is_some_and(|place| place < self.count)
+    }
+
     /// Reserves `count` ids from `first` on; without `first` those that this data directory had before, else the first free ones.
     ///
     /// # Errors

@@ -254,6 +254,7 @@ impl Session {
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = root.tree();
         let plan = SandboxSpec {
+            tenant: self.key.tenant,
             uid: shared.uid(meta.slot),
             mounts: vec![Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")],
             share: Some(share),

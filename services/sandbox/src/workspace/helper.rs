@@ -179,6 +179,7 @@ impl Helpers {
         let deadline = Instant::now() + task.time_limit;
         let start = LaunchSpec {
             program: Program::Script(task.script, task.arguments),
+            tenant: task.tenant,
             uid: task.uid,
             mounts: task.mounts,
             network: task.network,

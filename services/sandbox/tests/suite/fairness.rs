@@ -7,7 +7,14 @@ use crate::{
 };
 use futures::FutureExt as _;
 use rpc::v1::{self, FileStatus, WorkspaceHeader};
-use std::{fs::File, io::Write as _, path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::Write as _,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use tokio::{
     io::AsyncReadExt as _,
     net::{TcpListener, TcpStream},
@@ -44,23 +51,86 @@ async fn ended(mut clone: TcpStream) {
     timeout(SOON, read).await.expect("the clone ends");
 }
 
-/// Control groups of this process's sandboxes and helpers.
-fn groups() -> usize {
+/// The control groups in which the groups of this process's sandboxes and helpers are made.
+fn own_groups() -> impl Iterator<Item = PathBuf> {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    let mounts = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (place, kind) = (fields.next()?, fields.next()?);
-        kind.starts_with("cgroup").then(|| place.to_owned())
-    });
+    let paths = own.lines().filter_map(|line| line.rsplit(':').next());
+    let paths: BTreeSet<String> = paths.map(ToOwned::to_owned).collect();
+    let mounts: Vec<String> = mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            let (place, kind) = (fields.next()?, fields.next()?);
+            kind.starts_with("cgroup").then(|| place.to_owned())
+        })
+        .collect();
+    mounts.into_iter().flat_map(move |mount| {
+        paths.iter().map(|path| PathBuf::from(format!("{mount}{path}"))).collect::<Vec<_>>()
+    })
+}
+
+/// Control groups of this process's sandboxes and helpers.
+fn groups() -> usize {
     let prefix = format!("flotilla-{}-", std::process::id());
-    let names = mounts.flat_map(|mount| {
-        let inside = own.lines().filter_map(|line| line.rsplit(':').next());
-        let directories =
-            inside.map(|path| format!("{mount}{path}")).collect::<std::collections::BTreeSet<_>>();
-        directories.into_iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten()
-    });
+    let names = own_groups().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten();
     names.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count()
+}
+
+/// The slice of a tenant in the control groups that share out the processors; `None` where none can be made.
+fn slice(session: &Session) -> Option<PathBuf> {
+    let own = format!("flotilla-{}/{}", std::process::id(), session.tenant.replace('-', ""));
+    own_groups().map(|group| group.join(&own)).find(|slice| slice.join("cgroup.procs").exists())
+}
+
+/// The processes in the groups of a slice, and the weight that the kernel gives the slice: of a group that nobody changed it is 100.
+fn inside(slice: &Path) -> (usize, u64) {
+    let groups = std::fs::read_dir(slice).unwrap().flatten();
+    let processes =
+        groups.filter_map(|group| std::fs::read_to_string(group.path().join("cgroup.procs")).ok());
+    let number = |file: &str| std::fs::read_to_string(slice.join(file)).ok()?.trim().parse::<u64>().ok();
+    let weight = number("cpu.weight").or_else(|| Some(number("cpu.shares")? * 100 / 1_024)).unwrap();
+    (processes.map(|list| list.lines().count()).sum(), weight)
+}
+
+#[tokio::test]
+async fn tenants_have_equal_parts_of_the_processors_and_yield_to_services() {
+    let (_directory, machine, session) = fresh(&[]).await;
+    let other = machine.empty_session().await;
+    // Nobody inside becomes less nice, and a new session leads out of no group.
+    let nice = "nice; setsid nice; nice -n -5 nice 2> /dev/null; chrt --other 0 nice";
+    assert_eq!(session.sh(nice).await, "10\n10\n10\n10");
+    let many = "for i in 1 2 3 4; do setsid sleep 1000 > /dev/null 2>&1 & done";
+    session.sh(many).await;
+    other.sh("true").await;
+    let isolation =
+        machine.client.clone().get_isolation(v1::GetIsolationRequest {}).await.unwrap().into_inner();
+    if !isolation.properties["processors"].starts_with("shared between tenants") {
+        return;
+    }
+    let greedy = slice(&session).expect("a slice");
+    let (processes, weight) = inside(&greedy);
+    assert!(processes > 4, "{processes} processes in {}", greedy.display());
+    assert_eq!(inside(&slice(&other).unwrap()).1, weight, "however many processes a tenant runs");
+    assert_eq!((weight, inside(greedy.parent().unwrap()).1), (100, 100));
+    session.release().await.unwrap();
+    other.release().await.unwrap();
+    assert!(!greedy.exists());
+}
+
+#[tokio::test]
+async fn every_session_of_processes_is_lowered_where_the_kernel_shares_between_sessions() {
+    let setting = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    if setting.is_ok_and(|setting| setting.trim() == "1") && is_root {
+        let (_directory, _machine, session) =
+            fresh(&["--control-groups", "off", "--without", "memory,processes,cpu"]).await;
+        // A new session begins with 0, and so does one whose processes take the value back.
+        let lowered = "until grep -q 'nice 10' /proc/self/autogroup; do sleep 0.02; done; ";
+        let back = "until echo 0 2> /dev/null > /proc/self/autogroup; do sleep 0.02; done; ";
+        let script = format!("{lowered} setsid --wait bash -c \"{lowered} {back} {lowered} echo lowered\"");
+        assert_eq!(session.sh(&script).await, "lowered");
+    }
 }
 
 /// A pipe in place of a file that git reads: the helper that reads it hangs.
@@ -187,13 +257,15 @@ async fn a_read_ends_with_its_caller_and_an_effect_goes_on() {
     let trap = Trap::sprung(&pipe).await;
     call.abort();
     trap.left().await;
-    let no_helper_is_left = async {
-        while groups() > held {
+    let scratch = || std::fs::read_dir(directory.path().join("data/scratch")).unwrap().count();
+    let nothing_is_left = async {
+        while groups() > held || scratch() > 0 {
             tokio::task::yield_now().await;
         }
     };
-    timeout(SOON, no_helper_is_left).await.expect("the control groups of the helpers are removed");
-    assert_eq!(std::fs::read_dir(directory.path().join("data/scratch")).unwrap().count(), 0);
+    timeout(SOON, nothing_is_left)
+        .await
+        .expect("the control groups and the files of the helpers are removed");
 
     // A caller that leaves while its command starts.
     let other = machine.empty_session().await;

@@ -64,7 +64,8 @@ async fn help(script: &'static str) -> (Option<i32>, String) {
     let launcher = Launcher::start(facts, etc, chassis::tasks::Tasks::default()).unwrap();
     let program = Program::Script(script, Vec::new());
     let mounts = vec![Mount::write(&tree, "/workspace")];
-    let spec = LaunchSpec { program, uid, mounts, network: Network::None, share: None };
+    let tenant = domain::ids::TenantId(uuid::Uuid::now_v7());
+    let spec = LaunchSpec { program, tenant, uid, mounts, network: Network::None, share: None };
     let mut process = launcher.launch(spec).await.unwrap();
     let mut output = String::new();
     process.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();
@@ -74,8 +75,8 @@ async fn help(script: &'static str) -> (Option<i32>, String) {
 #[tokio::test]
 async fn a_helper_has_the_limits_of_a_sandbox() {
     assert_eq!(
-        help("ulimit -u; ulimit -u 9999 2>/dev/null || echo refused").await,
-        (Some(0), "512\nrefused\n".to_owned())
+        help("ulimit -u; ulimit -u 9999 2>/dev/null || echo refused; nice").await,
+        (Some(0), "512\nrefused\n10\n".to_owned())
     );
     let (code, output) = help("tail -c 1G /dev/zero | tail -n 1; echo survived").await;
     assert_eq!((code, output.as_str()), (Some(137), ""));

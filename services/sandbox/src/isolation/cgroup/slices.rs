@@ -1,0 +1,147 @@
+//! The groups between the service's own and those of its sandboxes, which share out the processors: one slice for everything that runs
+//! in sandboxes and helpers, and in it one slice for each tenant. The kernel gives each slice its weight, however many processes,
+//! sessions and sandboxes are in it, and nothing inside can leave it.
+
+use domain::ids::TenantId;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Prefix of the names of groups; the service's process id follows it.
+pub(super) const PREFIX: &str = "flotilla-";
+/// The weight of all sandboxes together, against 100 for each service beside them. With less, commands would starve while a tenant keeps the
+/// services busy.
+const SANDBOXES_WEIGHT: u64 = 100;
+/// The weight of each tenant: they are equal.
+const TENANT_WEIGHT: u64 = 100;
+/// What a group has by default, in version 2 and in version 1.
+const DEFAULT_WEIGHT: u64 = 100;
+const DEFAULT_SHARES: u64 = 1_024;
+/// Attempts to make a group while the last one of its tenant ends, which removes the slices.
+const MAKE_TRIES: u32 = 100;
+/// The slice of the service, that of a tenant, and the group of a sandbox.
+const LEVELS: u32 = 3;
+
+/// The version of the control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    V1,
+    V2,
+}
+
+/// The slices below a directory.
+#[derive(Debug)]
+pub(super) struct Slices<'a> {
+    /// Of the service's own group.
+    pub(super) base: &'a Path,
+    pub(super) version: Version,
+}
+
+impl Slices<'_> {
+    /// The slice of a tenant, and that of all tenants.
+    pub(super) fn of(&self, tenant: TenantId) -> [PathBuf; 2] {
+        let all = self.base.join(format!("{PREFIX}{}", std::process::id()));
+        [all.join(tenant.to_string()), all]
+    }
+
+    /// Makes a group in the slice of a tenant.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn make_group(&self, tenant: TenantId, name: &str) -> io::Result<PathBuf> {
+        let [slice, all] = self.of(tenant);
+        let directory = slice.join(name);
+        let attempt = || {
+            self.make(&all, SANDBOXES_WEIGHT)?;
+            self.make(&slice, TENANT_WEIGHT)?;
+            fs::create_dir(&directory)
+        };
+        let mut tries = 1;
+        loop {
+            match attempt() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < MAKE_TRIES => tries += 1,
+                result => return result.map(|()| directory),
+            }
+        }
+    }
+
+    /// Makes a slice, or completes one that another call has just made.
+    fn make(&self, slice: &Path, weight: u64) -> io::Result<()> {
+        match fs::create_dir(slice) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        // The operator has accepted a machine whose kernel does not share out the processors.
+        match self.version {
+            Version::V1 => {
+                let shares = DEFAULT_SHARES * weight / DEFAULT_WEIGHT;
+                drop(fs::write(slice.join("cpu.shares"), shares.to_string()));
+            }
+            Version::V2 => {
+                let control = slice.join("cgroup.subtree_control");
+                fs::write(&control, "+memory +pids")?;
+                drop(fs::write(&control, "+cpu"));
+                drop(fs::write(slice.join("cpu.weight"), weight.to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes slices that hold no group; the kernel refuses to remove others.
+pub(super) fn remove_unused(slices: &[PathBuf]) {
+    for slice in slices {
+        if fs::remove_dir(slice).is_err() {
+            return;
+        }
+    }
+}
+
+/// Removes a group that a killed service left behind, with everything below it.
+pub(super) fn remove_tree(directory: &Path) {
+    remove_levels(directory, LEVELS);
+}
+
+fn remove_levels(directory: &Path, levels: u32) {
+    if levels > 1 {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                remove_levels(&entry.path(), levels - 1);
+            }
+        }
+    }
+    fs::remove_dir(directory).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn slices_end_with_their_last_group() {
+        let base = tempfile::tempdir().unwrap();
+        let slices = Slices { base: base.path(), version: Version::V1 };
+        let (one, other) = (TenantId(uuid::Uuid::now_v7()), TenantId(uuid::Uuid::now_v7()));
+        let made = [(one, "a"), (one, "b"), (other, "a")]
+            .map(|(tenant, name)| slices.make_group(tenant, name).unwrap());
+        // The files of the kernel do not keep it from removing a group; those of a plain directory do.
+        let plain = |tenant| {
+            for slice in slices.of(tenant) {
+                fs::remove_file(slice.join("cpu.shares")).ok();
+            }
+        };
+        let left = || fs::read_dir(base.path()).unwrap().count();
+        for (place, (tenant, slices_left)) in made.iter().zip([(one, 1), (one, 1), (other, 0)]) {
+            plain(tenant);
+            fs::remove_dir(place).unwrap();
+            remove_unused(&slices.of(tenant));
+            assert_eq!(left(), slices_left, "{}", place.display());
+        }
+        slices.make_group(one, "a").unwrap();
+        plain(one);
+        remove_tree(&slices.of(one)[1]);
+        assert_eq!(left(), 0);
+    }
+}

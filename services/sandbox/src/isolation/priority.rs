@@ -1,0 +1,115 @@
+//! How everything in sandboxes yields the processors to the services. The weight of a control group is the strongest means, and the only
+//! one that is fair between tenants. A nice value works everywhere, but many kernels share the processors between sessions ("autogroup")
+//! and compare the nice values of one session only. There, each session gets a nice value of its own.
+
+use super::{cgroup, users::UserIds};
+use chassis::tasks::Tasks;
+use std::{
+    fmt, fs,
+    io::{self, ErrorKind},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+use tokio_util::sync::CancellationToken;
+
+/// The nice value of everything in a sandbox: it gets a tenth of what a process of a service gets when both want all.
+pub(crate) const NICE: i32 = 10;
+/// The pause between two walks over the sessions. A program gains at most that much by beginning a new session.
+const PAUSE: Duration = Duration::from_millis(500);
+/// A slow walk makes its pause longer, so that it takes at most a fiftieth of one processor.
+const PAUSE_FACTOR: u32 = 50;
+
+/// What the kernel shares the processors between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheduling {
+    /// Tenants: the slices of control groups have weights.
+    Tenants,
+    /// Sessions, each with a nice value.
+    Sessions,
+    /// Processes, each with a nice value.
+    Processes,
+}
+
+impl Scheduling {
+    /// Looks at the machine, on which `groups` can be made.
+    pub(super) fn find(groups: &cgroup::Base) -> Self {
+        let setting = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+        if groups.limits_cpu() {
+            Self::Tenants
+        } else if setting.is_ok_and(|setting| setting.trim() == "1") {
+            Self::Sessions
+        } else {
+            Self::Processes
+        }
+    }
+}
+
+impl fmt::Display for Scheduling {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Tenants => "shared between tenants (weights of control groups)",
+            Self::Sessions => "shared between the sessions of processes (nice values of sessions)",
+            Self::Processes => "shared between processes (nice values)",
+        })
+    }
+}
+
+/// Makes the calling process yield to others. It keeps a nice value that yields more.
+///
+/// # Errors
+/// When the system refuses.
+pub(super) fn lower() -> rustix::io::Result<()> {
+    if rustix::process::getpriority_process(None)? < NICE {
+        rustix::process::setpriority_process(None, NICE)?;
+    }
+    Ok(())
+}
+
+/// Starts the task that lowers every session of the users of sandboxes, where the kernel shares the processors between sessions. A new
+/// session begins with the nice value 0, and its processes may set it back to 0.
+pub(crate) fn watch_sessions(users: UserIds, tasks: &Tasks, shutdown: CancellationToken) {
+    tasks.spawn("sessions of processes", async move {
+        loop {
+            let started = Instant::now();
+            let walk = tokio::task::spawn_blocking(move || lower_sessions(users));
+            if let Ok(Err(error)) = walk.await {
+                tracing::warn!(%error, "the sessions of sandboxes cannot be lowered; they get as much of the processors as services");
+                return;
+            }
+            let pause = PAUSE.max(started.elapsed() * PAUSE_FACTOR);
+            if shutdown.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
+            }
+        }
+    });
+}
+
+/// Lowers the sessions of all processes of `users`.
+///
+/// # Errors
+/// When the system refuses. A process that ends meanwhile is none.
+fn lower_sessions(users: UserIds) -> io::Result<()> {
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let is_process = entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        if is_process && entry.metadata().is_ok_and(|metadata| users.contain(metadata.uid())) {
+            lower_session(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn lower_session(process: &Path) -> io::Result<()> {
+    let file = process.join("autogroup");
+    let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
+    // `/autogroup-123 nice 0`
+    let nice = text.split_whitespace().last().and_then(|nice| nice.parse::<i32>().ok());
+    if nice.is_none_or(|nice| nice >= NICE) {
+        return Ok(());
+    }
+    match fs::write(&file, NICE.to_string()) {
+        // Without CAP_SYS_ADMIN the kernel accepts one change in 100 ms; the next walk makes the others.
+        Err(error) if process.exists() && error.kind() != ErrorKind::WouldBlock => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
