@@ -1,6 +1,10 @@
 //! Settings that gateways and workers share, under the same names.
 
-use crate::{error::Error, grpc, secret::Secret, tls::ServerCheck};
+use crate::{
+    error::Error,
+    grpc::{self, ServerCheck},
+    secret::Secret,
+};
 use anyhow::Context as _;
 use std::{fs, path::PathBuf};
 use tonic::transport::Channel;

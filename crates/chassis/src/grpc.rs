@@ -1,7 +1,10 @@
 //! Builds channels to our gRPC servers: lazy channels that detect a dead peer.
 
-use crate::{error::Error, tls::ServerCheck};
+pub mod tls;
+
+use crate::error::Error;
 use std::time::Duration;
+pub use tls::ServerCheck;
 use tonic::transport::{Channel, Endpoint};
 
 /// Longest wait for a connection: peers are in the same network.

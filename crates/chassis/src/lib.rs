@@ -14,7 +14,6 @@ pub mod secret;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;
-pub mod tls;
 pub mod web;
 
 use std::{future::Future, io::Write as _, path::PathBuf, process::ExitCode, time::Duration};

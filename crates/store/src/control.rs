@@ -10,7 +10,6 @@ pub mod operator;
 pub mod queue;
 pub mod removals;
 pub mod retention;
-pub mod row_removals;
 pub mod sweep;
 pub mod tenant_deletion;
 pub mod tenants;

@@ -1,7 +1,7 @@
 //! The settings of the sandbox service.
 
 use crate::{isolation::walls::Wall, tokens::Tokens};
-use chassis::{secret::Secret, tls::ServerCertificate};
+use chassis::{grpc::tls::ServerCertificate, secret::Secret};
 use domain::limits;
 use std::{net::SocketAddr, path::PathBuf};
 

@@ -30,8 +30,9 @@ impl Port {
             .route("/key", get(async |request: Request| vouch(request.extensions())))
             .route("/endless", get(async || Body::from_stream(futures::stream::repeat_with(piece))))
             .route("/held", get(|| async { std::future::pending::<()>().await }));
-        let close = [(header::CONNECTION, "close")];
-        let refusal = |status: StatusCode| Router::new().fallback(async move || (status, close, "refused"));
+        let refusal = |status: StatusCode| {
+            Router::new().fallback(async move || (status, [(header::CONNECTION, "close")], "refused"))
+        };
         let full = refusal(StatusCode::SERVICE_UNAVAILABLE);
         let large_head = refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
         let routes = Routes { served, full, large_head };

@@ -1,5 +1,7 @@
 //! What the sandbox must still remove: the files of deleted sessions. A worker repeats each removal until the sandbox has confirmed it.
 
+pub mod rows;
+
 use crate::{
     Store,
     column::{milliseconds, parse_id, signed, unsigned},

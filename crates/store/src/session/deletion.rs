@@ -1,6 +1,6 @@
 //! Deletes sessions with everything that belongs to them. A tombstone stays for a while, for event streams that resume
 //! later. The transaction is short: messages, parts and events become unreachable and are removed later.
-// Continues in control::row_removals, which removes the rows.
+// Continues in control::removals::rows, which removes the rows.
 
 use crate::{
     Store, Tx,

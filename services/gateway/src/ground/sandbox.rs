@@ -130,7 +130,7 @@ impl From<Status> for Refusal {
                 message: status.message().to_owned(),
             },
             None => {
-                tracing::warn!("the sandbox did not answer: {}", chassis::tls::explain(&status));
+                tracing::warn!("the sandbox did not answer: {}", chassis::grpc::tls::explain(&status));
                 let message = "the sandbox service does not answer; try again later".to_owned();
                 Self { reason: Reason::Unavailable, kind: Kind::Unavailable, message }
             }

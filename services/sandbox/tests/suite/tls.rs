@@ -1,7 +1,10 @@
 //! TLS of the port, over real connections with certificates that the test makes.
 
 use crate::harness::{TOKEN, code, config, directory};
-use chassis::{Service, grpc, tls};
+use chassis::{
+    Service,
+    grpc::{self, tls},
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rpc::{
     client::Bearer,

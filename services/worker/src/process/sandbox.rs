@@ -57,7 +57,10 @@ impl Sandbox {
                 }
                 Err(status) => {
                     if is_away(&status) {
-                        tracing::warn!("the sandbox does not answer: {}", chassis::tls::explain(&status));
+                        tracing::warn!(
+                            "the sandbox does not answer: {}",
+                            chassis::grpc::tls::explain(&status)
+                        );
                     }
                     return Err(status);
                 }
