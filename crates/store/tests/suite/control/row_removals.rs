@@ -205,8 +205,7 @@ async fn tenants_take_turns_and_workers_share_the_sessions_of_one() {
     let lock = format!("select 1 from row_removal where session_id = '{}' for update", sessions[0]);
     sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *batch).await.unwrap();
     assert_eq!(remove_all(&world.store, world.tenant).await, [1], "the other session");
-    drop(batch);
-    busy.close().await.unwrap();
+    batch.rollback().await.unwrap();
     assert_eq!(remove_all(&world.store, world.tenant).await, [1], "a worker died in the middle of its batch");
     assert_eq!(remove_all(&world.store, other).await, [0]);
 }
