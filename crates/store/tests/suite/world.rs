@@ -207,6 +207,15 @@ impl World {
         sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
     }
 
+    /// Removes the rows of deleted sessions, as workers do. Returns the rows of each step.
+    pub(crate) async fn remove_rows(&self, tenant: TenantId) -> Vec<u64> {
+        let mut steps = vec![];
+        while let Some(rows) = self.store.remove_rows(tenant).await.unwrap() {
+            steps.push(rows);
+        }
+        steps
+    }
+
     /// Returns the single number of a query, run as the owner of the tables.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let mut connection = testkit::database::connect(&self.database.migrator_url).await;

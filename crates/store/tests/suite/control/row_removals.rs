@@ -5,7 +5,7 @@ use crate::{
     world::{Running, World},
 };
 use domain::{
-    ids::{MessageId, PartId, SessionId, TenantId},
+    ids::{MessageId, PartId, SessionId},
     policy::quota::Usage,
 };
 use sqlx::{AssertSqlSafe, Connection as _};
@@ -59,14 +59,6 @@ async fn lengthen(world: &World, session: &SessionId, events: u32, properties: &
     rows_of(world, session).await
 }
 
-async fn remove_all(store: &Store, tenant: TenantId) -> Vec<u64> {
-    let mut steps = vec![];
-    while let Some(rows) = store.remove_rows(tenant).await.unwrap() {
-        steps.push(rows);
-    }
-    steps
-}
-
 #[tokio::test]
 async fn a_long_session_is_deleted_in_short_transactions() {
     let mut world = World::new().await;
@@ -105,7 +97,7 @@ async fn large_rows_are_removed_in_transactions_of_bounded_bytes() {
     world.sql("alter table session_event alter column properties set storage external").await;
     lengthen(&world, &session, 10, "repeat('x', 1024 * 1024)").await;
     world.store.delete_session(world.tenant, &session).await.unwrap();
-    assert_eq!(remove_all(&world.store, world.tenant).await, [9, 2], "8 MiB with the first event");
+    assert_eq!(world.remove_rows(world.tenant).await, [9, 2], "8 MiB with the first event");
 }
 
 #[tokio::test]
@@ -150,7 +142,7 @@ async fn a_deleted_session_is_unreachable_while_its_rows_are_there() {
     assert_eq!(store.count_usage(tenant).await.unwrap(), usage);
     let late = world.append(&running.write(2)).await;
     assert!(matches!(late, Err(Error::Fenced)), "{late:?}");
-    remove_all(&world.store, tenant).await;
+    world.remove_rows(tenant).await;
     assert_eq!(tables_with(&world, session).await, ["node_removal", "session_tombstone"]);
 }
 
@@ -179,7 +171,7 @@ async fn the_id_of_a_deleted_session_is_refused_while_its_rows_are_there() {
     let event = world.sample.event();
     let refused = world.store.create_session(tenant, &new, &event, NOW).await;
     assert!(matches!(refused, Err(Error::Deleted)), "{refused:?}");
-    remove_all(&world.store, tenant).await;
+    world.remove_rows(tenant).await;
     world.store.create_session(tenant, &new, &event, NOW).await.unwrap();
 }
 
@@ -204,10 +196,10 @@ async fn tenants_take_turns_and_workers_share_the_sessions_of_one() {
     let mut batch = busy.begin().await.unwrap();
     let lock = format!("select 1 from row_removal where session_id = '{}' for update", sessions[0]);
     sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *batch).await.unwrap();
-    assert_eq!(remove_all(&world.store, world.tenant).await, [1], "the other session");
+    assert_eq!(world.remove_rows(world.tenant).await, [1], "the other session");
     batch.rollback().await.unwrap();
-    assert_eq!(remove_all(&world.store, world.tenant).await, [1], "a worker died in the middle of its batch");
-    assert_eq!(remove_all(&world.store, other).await, [0]);
+    assert_eq!(world.remove_rows(world.tenant).await, [1], "a worker died in the middle of its batch");
+    assert_eq!(world.remove_rows(other).await, [0]);
 }
 
 #[tokio::test]
@@ -227,6 +219,6 @@ async fn every_deletion_orders_the_removal_of_the_rows() {
     world.sql("delete from tenant").await;
     assert_eq!(world.number(ordered).await, 3);
     assert!(rows_of(&world, &alone).await > 0);
-    assert_eq!(remove_all(&world.store, world.tenant).await.len(), 3, "also when the tenant is gone");
+    assert_eq!(world.remove_rows(world.tenant).await.len(), 3, "also when the tenant is gone");
     assert_eq!(rows_of(&world, &alone).await, 0);
 }

