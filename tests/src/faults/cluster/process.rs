@@ -70,7 +70,6 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("open the log twice")?)
             .stderr(log)
-            .process_group(0)
             .env_clear()
             .envs(
                 std::env::vars_os()

@@ -63,7 +63,9 @@ async fn reads_create_no_project_and_a_new_one_is_announced() {
         return;
     }
     let stack = Stack::start().await;
-    let client = Client::new(&stack, "/home/me/new");
+    let mut client = Client::new(&stack, "/home/me/new");
+    // Other programs than OpenCode's own get no note in their sessions.
+    client.http = reqwest::Client::builder().user_agent("opencode/1.2.3").build().unwrap();
     let nowhere = Client::new(&stack, "");
     for path in [
         "/project/current",

@@ -64,6 +64,14 @@ impl FromRequestParts<Gateway> for Caller {
     }
 }
 
+impl Caller {
+    /// The note that the first session of a new project begins with. A person reads a session in OpenCode's own programs; another program would
+    /// take the note for a prompt.
+    pub(in crate::http) fn session_note(&self, note: Option<&String>) -> Option<String> {
+        note.filter(|_| self.is_opencode).cloned()
+    }
+}
+
 impl CallerQuery {
     fn of(parts: &Parts) -> Result<Self, Refusal> {
         let unreadable = |error| RequestPart::Query.unreadable(format!("cannot read the query: {error}"));

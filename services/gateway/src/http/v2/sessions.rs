@@ -79,7 +79,7 @@ pub(in crate::http) async fn create(
         variant: body.model.as_ref().map(|model| model.variant().to_owned()).unwrap_or_default(),
         model: body.model.and_then(Model::chosen),
         id: body.id,
-        note: opened.note.clone(),
+        note: caller.session_note(opened.note.as_ref()),
         ..SessionRequest::of(opened.project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;

@@ -112,7 +112,8 @@ pub(in crate::http) async fn create(
         Some(session) => session,
         None => {
             let OpenedDirectory { project, note } = caller.open_project(&gateway).await?;
-            let request = SessionRequest { note, ..SessionRequest::of(project.id) };
+            let request =
+                SessionRequest { note: caller.session_note(note.as_ref()), ..SessionRequest::of(project.id) };
             create::create(&gateway, &caller.principal, request).await?.info.id
         }
     };

@@ -197,13 +197,11 @@ async fn check_messages(client: &Client, at: &str) {
     let all = all.as_array().unwrap();
     let kinds: BTreeSet<&str> = all.iter().map(|message| message["type"].as_str().unwrap()).collect();
     assert!(kinds.is_superset(&BTreeSet::from(["assistant", "compaction", "user"])), "{kinds:?}");
-    // The directory was unknown, so the session begins with a note.
-    assert_eq!(all[0]["type"], "synthetic", "{}", all[0]);
-    assert_eq!((&all[1]["text"], &all[2]["content"][0]["text"]), (&json!("@text Hello."), &json!("Hello.")));
+    assert_eq!((&all[0]["text"], &all[1]["content"][0]["text"]), (&json!("@text Hello."), &json!("Hello.")));
     let summary = all.iter().rposition(|message| message["type"] == "compaction").unwrap();
     assert_eq!(client.get(&format!("{at}/context")).await["data"], json!(all[summary..]));
-    let one = format!("{at}/message/{}", all[2]["id"].as_str().unwrap());
-    assert_eq!(client.get(&one).await["data"], all[2]);
+    let one = format!("{at}/message/{}", all[1]["id"].as_str().unwrap());
+    assert_eq!(client.get(&one).await["data"], all[1]);
     let none = client.expect(404, Method::GET, &format!("{at}/message/msg_none"), Value::Null).await;
     assert_eq!((&none["_tag"], &none["messageID"]), (&json!("MessageNotFoundError"), &json!("msg_none")));
     for order in ["asc", "desc"] {
