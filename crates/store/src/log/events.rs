@@ -96,6 +96,35 @@ impl Pages {
         self.large = large;
         Ok(Some(LogPage::Events(events)))
     }
+
+    /// Returns the events of the next page, and a large event as a page of its own: for callers that have room for any event. After a
+    /// cancelled call, the next call returns the same events.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn next_whole(&mut self) -> Result<Option<Vec<StoredEvent>>, Error> {
+        loop {
+            let large = match self.next().await? {
+                None => return Ok(None),
+                Some(LogPage::Events(events)) => return Ok(Some(events)),
+                Some(LogPage::Large(large)) => large,
+            };
+            self.large = Some(large);
+            let event = self.read(large).await?;
+            self.large = None;
+            if let Some(event) = event {
+                return Ok(Some(vec![event]));
+            }
+        }
+    }
+
+    /// Reads a large event that a page named; `None`: a compaction has emptied it meanwhile.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn read(&self, large: LargeEvent) -> Result<Option<StoredEvent>, Error> {
+        self.store.find_event(self.tenant, &self.session, large.seq).await
+    }
 }
 
 impl Store {

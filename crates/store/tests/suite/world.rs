@@ -14,7 +14,6 @@ use store::{
     control::workers::Heartbeat,
     log::{
         change::{Change, ChangeBody},
-        events::LogPage,
         record::{Fence, Progress, WriteReceipt},
     },
     session::{
@@ -226,11 +225,8 @@ impl World {
     pub(crate) async fn gap_free(&self, session: &SessionId) -> u64 {
         let mut pages = self.store.event_pages(self.tenant, session.clone(), 0);
         let mut seqs = vec![];
-        while let Some(page) = pages.next().await.unwrap() {
-            match page {
-                LogPage::Events(events) => seqs.extend(events.into_iter().map(|event| event.seq)),
-                LogPage::Large(event) => seqs.push(event.seq),
-            }
+        while let Some(events) = pages.next_whole().await.unwrap() {
+            seqs.extend(events.into_iter().map(|event| event.seq));
         }
         let head = self.store.get_head(self.tenant, session).await.unwrap();
         assert_eq!(seqs, (1..=head.seq).collect::<Vec<_>>());

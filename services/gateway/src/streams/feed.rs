@@ -26,10 +26,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use store::{
-    Page,
-    log::{events::LogPage, feed::Horizon},
-};
+use store::{Page, log::feed::Horizon};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -302,13 +299,7 @@ impl Source {
         }
         let Some(last_seq) = self.sessions.get(session).map(|position| position.seen) else { return Ok(()) };
         let mut pages = store.event_pages(tenant, session.clone(), last_seq);
-        while let Some(page) = pages.next().await? {
-            let events = match page {
-                LogPage::Events(events) => events,
-                LogPage::Large(event) => {
-                    store.find_event(tenant, session, event.seq).await?.into_iter().collect()
-                }
-            };
+        while let Some(events) = pages.next_whole().await? {
             events.into_iter().for_each(|event| self.send_event(session, event));
         }
         Ok(())

@@ -95,10 +95,17 @@ async fn a_page_ends_where_its_bytes_do_and_a_large_event_is_read_alone() {
         [vec![4], vec![5, 6, 7], vec![8], vec![9], vec![10]],
         "the event that exceeds the bytes is the last of its page"
     );
-    for LargeEvent { seq, bytes } in large {
-        let event = world.store.find_event(world.tenant, &running.session, seq).await.unwrap().unwrap();
+    for event in large {
+        let LargeEvent { seq, bytes } = event;
+        let event = pages.read(event).await.unwrap().unwrap();
         assert_eq!((event.seq, event.properties.len()), (seq, bytes));
     }
+    let mut whole = world.store.event_pages(world.tenant, running.session.clone(), 3);
+    for want in all {
+        let events = whole.next_whole().await.unwrap().unwrap();
+        assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), want);
+    }
+    assert_eq!(whole.next_whole().await.unwrap(), None);
 }
 
 /// The positions of the events of a page.

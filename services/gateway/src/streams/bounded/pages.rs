@@ -1,11 +1,7 @@
 //! The stored events of a session for one reader, page by page. A page takes room until the reader has read its events.
 
 use crate::ground::{error::Error, room::StreamRoom, taken_room::HeldRoom};
-use domain::{
-    event::StoredEvent,
-    ids::{SessionId, TenantId},
-    limits,
-};
+use domain::{event::StoredEvent, ids::SessionId, limits};
 use store::{
     Store,
     log::events::{LogPage, Pages},
@@ -16,9 +12,6 @@ const PAGE_BYTES: usize = 2 * limits::EVENTS_PAGE_BYTES as usize;
 
 /// The pages after a position.
 pub(crate) struct HeldPages {
-    store: Store,
-    tenant: TenantId,
-    session: SessionId,
     pages: Pages,
     room: StreamRoom,
 }
@@ -31,9 +24,7 @@ pub(crate) struct HeldPage {
 
 impl HeldPages {
     pub(crate) fn after(room: StreamRoom, store: &Store, session: SessionId, position: u64) -> Self {
-        let tenant = room.tenant();
-        let pages = store.event_pages(tenant, session.clone(), position);
-        Self { store: store.clone(), tenant, session, pages, room }
+        Self { pages: store.event_pages(room.tenant(), session, position), room }
     }
 
     /// Waits for room and reads the next page; `None` at the end of the log. The caller gives the room of the previous page to what it
@@ -52,7 +43,7 @@ impl HeldPages {
             drop(room);
             let room = self.room.take(large.bytes).await?;
             // A compaction may have emptied it meanwhile.
-            if let Some(event) = self.store.find_event(self.tenant, &self.session, large.seq).await? {
+            if let Some(event) = self.pages.read(large).await? {
                 return Ok(Some(HeldPage { events: vec![event], room }));
             }
         }
