@@ -88,7 +88,7 @@ impl Tasks {
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
-        // Nobody needs the result of a caller that left.
+        // A caller that left needs no result.
         self.spawn(name, future.map(|result| drop(sender.send(result))));
         receiver.await.ok()
     }
@@ -126,7 +126,7 @@ impl Tasks {
     }
 }
 
-/// Spawns a task that belongs to its handle: dropping the handle ends the task. Whoever awaits the handle sees a panic as an error. The task
+/// Spawns a task that belongs to its handle: dropping the handle ends the task. A caller that awaits the handle sees a panic as an error. The task
 /// is outside the caller's span, because the handle may have other owners later.
 pub fn spawn_owned<T: Send + 'static>(
     name: &'static str,

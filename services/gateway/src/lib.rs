@@ -57,7 +57,7 @@ pub async fn run(config: Config, service: chassis::Service) -> anyhow::Result<()
     Ok(())
 }
 
-/// Starts the loops that run beside the calls, until the gateway stops.
+/// Starts the background loops. They end when the gateway stops.
 fn start_loops(
     state: &State,
     service: &chassis::Service,

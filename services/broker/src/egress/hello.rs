@@ -10,7 +10,7 @@ const RECORD_BYTES_MAX: usize = 16 * 1024;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
-/// Encrypted Client Hello: the real name stands in it, where nobody else can read it.
+/// Encrypted Client Hello: it carries the real name in a form that this proxy cannot read.
 const ENCRYPTED_HELLO: u16 = 0xfe0d;
 const ENCRYPTED_SERVER_NAME: u16 = 0xffce;
 const HOST_NAME: u8 = 0;

@@ -25,7 +25,7 @@ const TRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The look-ups of this process.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Networks beside the public internet that hosts may lead to.
+    /// Networks outside the public internet in which the addresses of hosts may lie.
     opened: Vec<Network>,
     /// Addresses that the operator gives to hosts, for example of an internal registry.
     fixed: BTreeMap<String, SocketAddr>,

@@ -105,7 +105,7 @@ impl Proxy {
             return Err(Ending::Cut(Refusal::Unreachable(target.host)));
         }
         if is_plain {
-            // What a client sends after a request without a body is a second request, which nobody has checked.
+            // After a request without a body the client can only send a second request, which the proxy has not checked.
             relay.run_one_way(server, client).await.map_err(cut)
         } else {
             relay.run(client, server).await.map_err(cut)

@@ -1,5 +1,5 @@
-//! Seals a value under a key that is made for it alone, and that key under the key of the deployment. Whoever has the rows but not the key of
-//! the deployment has nothing; a new key of the deployment needs no value to be sealed again.
+//! Seals a value under a key that is made for it alone, and that key under the key of the deployment. A thief of the rows reads
+//! nothing without the key of the deployment; a new key of the deployment needs no value to be sealed again.
 
 use super::key_file::{KEY_BYTES, KeyFile};
 use aws_lc_rs::{

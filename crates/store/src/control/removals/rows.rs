@@ -120,7 +120,7 @@ async fn remove(
     batch: &mut Batch,
 ) -> Result<(), Error> {
     let Table { name, key, bytes } = table;
-    // Nobody else changes these rows: the transaction holds their order, and nobody writes rows of a deleted session.
+    // The transaction holds the order, so no other worker removes these rows; and a deleted session gets no new ones.
     let sql = format!(
         "with candidate as materialized (
            select ctid as place, {bytes} as bytes, {key} from {name} where tenant_id = $1 and session_id = $2 order by {key} limit $3),
