@@ -4,11 +4,11 @@ use crate::{
     bounds::{Bounds, SMALL_ARCHIVE_BYTES, ZSTD_WINDOW_LOG_MAX},
     refusal::Refusal,
 };
+use domain::text::hex;
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest as _, Sha256};
 use std::{
     cell::RefCell,
-    fmt::Write as _,
     io::{self, BufReader, Read},
     rc::Rc,
 };
@@ -109,12 +109,7 @@ impl Read for Blob<'_> {
 }
 
 fn compare(what: &'static str, expected: &str, tally: &Rc<RefCell<Tally>>) -> Result<(), Refusal> {
-    let digest = std::mem::take(&mut tally.borrow_mut().hash).finalize();
-    let mut actual = String::with_capacity(64);
-    for byte in digest {
-        // Writing to a string cannot fail.
-        let _ = write!(actual, "{byte:02x}");
-    }
+    let actual = hex(&std::mem::take(&mut tally.borrow_mut().hash).finalize());
     if actual == expected {
         Ok(())
     } else {

@@ -7,18 +7,14 @@ use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _,
 };
-use nix::sys::{
-    prctl,
-    resource::{Resource, getrlimit, setrlimit},
-};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
-use std::{collections::BTreeMap, path::Path};
+use nix::sys::resource::Resource;
+use std::path::Path;
 
 /// Descriptors that may be open: the three of every program, and two directories and a file.
 const DESCRIPTORS_MAX: u64 = 16;
 
 /// System calls of a program that computes, and of one that fills a directory.
-const SYSTEM_CALLS: [i64; 44] = [
+const SYSTEM_CALLS: [i64; 43] = [
     libc::SYS_brk,
     libc::SYS_clock_gettime,
     libc::SYS_close,
@@ -55,7 +51,6 @@ const SYSTEM_CALLS: [i64; 44] = [
     libc::SYS_statx,
     libc::SYS_symlinkat,
     libc::SYS_syncfs,
-    libc::SYS_tgkill,
     libc::SYS_umask,
     libc::SYS_unlinkat,
     libc::SYS_utimensat,
@@ -70,8 +65,7 @@ const SYSTEM_CALLS: [i64; 44] = [
 /// # Errors
 /// If one does not stand; then nothing must be unpacked.
 pub fn raise(directory: &Path, file_bytes_max: u64) -> anyhow::Result<()> {
-    prctl::set_dumpable(false).context("forbid tracing and core dumps")?;
-    prctl::set_no_new_privs().context("set no_new_privs")?;
+    process_walls::part()?;
     for (resource, most) in [
         (Resource::RLIMIT_AS, MEMORY_BYTES_MAX),
         (Resource::RLIMIT_CORE, 0),
@@ -79,12 +73,10 @@ pub fn raise(directory: &Path, file_bytes_max: u64) -> anyhow::Result<()> {
         (Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX),
         (Resource::RLIMIT_NPROC, 0),
     ] {
-        let (_, hard) = getrlimit(resource).with_context(|| format!("read {resource:?}"))?;
-        setrlimit(resource, most.min(hard), most.min(hard)).with_context(|| format!("set {resource:?}"))?;
+        process_walls::lower(resource, most, most)?;
     }
     confine(directory).context("confine the process to its directory")?;
-    seccompiler::apply_filter(&filter().context("compile the filter of system calls")?)
-        .context("load the filter of system calls")
+    process_walls::allow_only(&SYSTEM_CALLS)
 }
 
 /// Landlock, as far as the kernel has it: the paths are resolved below the directory anyway.
@@ -97,12 +89,4 @@ fn confine(directory: &Path) -> anyhow::Result<()> {
         .add_rule(PathBeneath::new(PathFd::new(directory)?, all))?
         .restrict_self()?;
     Ok(())
-}
-
-/// Every other call fails with EPERM.
-fn filter() -> anyhow::Result<BpfProgram> {
-    let rules = SYSTEM_CALLS.into_iter().map(|number| (number, vec![])).collect::<BTreeMap<_, _>>();
-    let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let architecture: TargetArch = std::env::consts::ARCH.try_into()?;
-    Ok(SeccompFilter::new(rules, refusal, SeccompAction::Allow, architecture)?.try_into()?)
 }

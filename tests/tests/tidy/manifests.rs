@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The crates that each crate may use, by directory. `tests` may use all crates.
-const MATRIX: [(&str, &[&str]); 23] = [
+const MATRIX: [(&str, &[&str]); 24] = [
     ("crates/domain", &[]),
     ("crates/settings", &["domain"]),
     ("crates/wire", &["domain", "settings"]),
@@ -16,8 +16,9 @@ const MATRIX: [(&str, &[&str]); 23] = [
     ("crates/sandbox-init", &["domain", "settings", "wire", "sandbox-wire"]),
     ("crates/shares", &[]),
     ("crates/convert-client", &["domain", "shares"]),
-    ("crates/convert", &["domain", "convert-client"]),
-    ("crates/unpack", &[]),
+    ("crates/process-walls", &[]),
+    ("crates/convert", &["domain", "convert-client", "process-walls"]),
+    ("crates/unpack", &["domain", "process-walls"]),
     ("crates/store", &["domain"]),
     ("crates/bus", &["domain"]),
     ("crates/llm", &["domain"]),
@@ -35,7 +36,7 @@ const MATRIX: [(&str, &[&str]); 23] = [
     ),
     ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
     ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
-    ("services/broker", &["chassis"]),
+    ("services/broker", &["domain", "chassis"]),
     ("tests", ALL),
 ];
 /// All crates of the workspace. The package of the command line is called `flotilla`.
@@ -48,6 +49,7 @@ const ALL: &[&str] = &[
     "sandbox-init",
     "shares",
     "convert-client",
+    "process-walls",
     "convert",
     "unpack",
     "store",
@@ -85,7 +87,7 @@ const OWNERS: [(&str, &[&str]); 26] = [
     // What converts foreign content stays out of the processes that hold keys. The worker checks its own schemas only.
     ("html2text", &["crates/convert"]),
     ("jsonschema", &["crates/convert", "services/worker", "tests"]),
-    ("seccompiler", &["services/sandbox", "crates/convert", "crates/unpack"]),
+    ("seccompiler", &["services/sandbox", "crates/process-walls"]),
     // Archives are foreign content too.
     ("tar", &["crates/unpack"]),
     ("httparse", &["services/broker"]),

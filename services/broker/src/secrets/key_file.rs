@@ -1,8 +1,8 @@
 //! The key of a deployment in a file that only the broker reads.
 
 use aws_lc_rs::{digest, rand};
+use domain::text::hex;
 use std::{
-    fmt::Write as _,
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
@@ -77,11 +77,7 @@ impl KeyFile {
         let mut bytes = vec![];
         (&mut file).take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
         let key = <[u8; KEY_BYTES]>::try_from(bytes).map_err(|_| KeyFileError::Damaged(path.to_owned()))?;
-        let mut id = String::new();
-        for byte in &digest::digest(&digest::SHA256, &key).as_ref()[..ID_BYTES] {
-            // Writing to a string cannot fail.
-            let _ = write!(id, "{byte:02x}");
-        }
+        let id = hex(&digest::digest(&digest::SHA256, &key).as_ref()[..ID_BYTES]);
         Ok(Self { id, key })
     }
 
