@@ -32,8 +32,8 @@ use isolation::{
     launch::Launcher,
     policy::User,
     priority::{self, Scheduling},
-    selftest,
-    users::UserIds,
+    processes, selftest,
+    users::{UserIds, UserIdsLock},
     walls::{self, Wall},
 };
 use layout::Layout;
@@ -78,14 +78,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     for name in TRANSIENT {
         drop(std::fs::remove_dir_all(layout.root().join(name)));
     }
-    let (_user_ids, user_ids) = match User::find() {
-        User::PerSession => {
-            let lock = UserIds::reserve(layout.root(), config.uid_base, config.uids).await?;
-            let ids = lock.ids;
-            (Some(lock), ids)
-        }
-        User::Service => (None, UserIds { first: nix::unistd::geteuid().as_raw(), count: 1 }),
-    };
+    let (_user_ids, user_ids) = reserve_users(&config, &layout).await?;
     let facts = Facts::find(&config, user_ids)?;
     let launcher =
         Launcher::start(facts, layout.etc(), service.tasks.clone()).context("prepare the launcher")?;
@@ -173,6 +166,24 @@ async fn lock_directory(layout: &Layout) -> anyhow::Result<Flock<File>> {
     let lock = lock::acquire(lock::PREDECESSOR_WAIT, attempt).await;
     let lock = lock.with_context(|| format!("lock {}", path.display()))?;
     lock.with_context(|| format!("another sandbox service uses {}: stop it", layout.root().display()))
+}
+
+/// Takes the user ids of the sandboxes, and ends the processes of an earlier service that still have them.
+async fn reserve_users(config: &Config, layout: &Layout) -> anyhow::Result<(Option<UserIdsLock>, UserIds)> {
+    let (lock, ids) = match User::find() {
+        User::PerSession => {
+            let lock = UserIds::reserve(layout.root(), config.uid_base, config.uids).await?;
+            let ids = lock.ids;
+            (Some(lock), ids)
+        }
+        User::Service => (None, UserIds { first: nix::unistd::geteuid().as_raw(), count: 1 }),
+    };
+    let leftovers =
+        processes::end_leftovers(layout.root(), ids).context("look for processes of an earlier service")?;
+    if leftovers > 0 {
+        tracing::warn!("ended {leftovers} processes that an earlier service of this directory left");
+    }
+    Ok((lock, ids))
 }
 
 async fn test_isolation(

@@ -82,7 +82,7 @@ pub fn config(data: &Path, arguments: &[&str]) -> Config {
 
 /// The first of a hundred users that the sandboxes of no other test have. Every start in one test has the same, because the
 /// files of its workspaces belong to them.
-fn uid_base() -> String {
+pub fn uid_base() -> String {
     static TESTS: AtomicU32 = AtomicU32::new(0);
     thread_local!(static TEST: u32 = TESTS.fetch_add(1, Ordering::Relaxed) % 60);
     (1_950_000_000 + (std::process::id() % 32_768 * 60 + TEST.with(|test| *test)) * 100).to_string()

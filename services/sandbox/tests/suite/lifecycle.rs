@@ -1,8 +1,8 @@
 //! When sandboxes and the service begin and end.
 
-use crate::harness::{Machine, Session, TOKEN, code, directory, fresh};
+use crate::harness::{Machine, Session, TOKEN, code, directory, fresh, uid_base};
 use rpc::v1::{GetIsolationRequest, sandbox_service_client::SandboxServiceClient};
-use std::fs::File;
+use std::{fs::File, os::unix::process::ExitStatusExt as _, path::Path};
 use tonic::{Code, Request};
 
 /// Waits until no process inside holds a lock on `name` in the workspace. No polling: the lock is free when its holder
@@ -53,6 +53,34 @@ async fn no_process_outlives_the_service() {
     let held = inside(&directory, &session, "held");
     machine.stop().await;
     released(held).await;
+}
+
+/// As a killed service leaves it: a bubblewrap whose child was still waiting for it.
+#[tokio::test]
+async fn the_next_service_ends_what_a_killed_one_left() {
+    let directory = directory();
+    Machine::start(directory.path()).await.stop().await;
+    let data = directory.path().join("data");
+    let process = |uid: u32| {
+        let mut command = tokio::process::Command::new("bwrap");
+        let shown = if nix::unistd::geteuid().is_root() {
+            command.uid(uid);
+            Path::new("/usr")
+        } else {
+            &data
+        };
+        command
+            .args(["--unshare-user", "--die-with-parent", "--dev-bind", "/", "/", "--bind"])
+            .arg(shown)
+            .arg("/mnt");
+        command.args(["sleep", "1000"]).kill_on_drop(true).spawn().unwrap()
+    };
+    let mut left = process(uid_base().parse::<u32>().unwrap() + 1);
+    let mut of_others = tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
+    let machine = Machine::start(directory.path()).await;
+    assert_eq!(left.wait().await.unwrap().signal(), Some(libc::SIGKILL));
+    assert_eq!(of_others.try_wait().unwrap(), None, "a process of somebody else goes on");
+    machine.stop().await;
 }
 
 #[tokio::test]
