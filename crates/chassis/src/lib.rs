@@ -19,6 +19,9 @@ pub mod web;
 use std::{future::Future, io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 use tokio_util::sync::CancellationToken;
 
+/// Memory blocks from this size on are returned to the system when they are freed; bytes.
+#[cfg(target_env = "gnu")]
+const LARGE_BLOCK_BYTES: libc::c_int = 1024 * 1024;
 /// Time that tasks get to end after the service's body has ended. The body has drained its streams before.
 const TASKS_JOIN: Duration = Duration::from_secs(1);
 
@@ -65,6 +68,7 @@ where
     Fut: Future<Output = anyhow::Result<()>>,
 {
     install_crypto();
+    return_large_blocks();
     let telemetry = match telemetry::start(role, telemetry) {
         Ok(telemetry) => telemetry,
         Err(error) => return say(role, &anyhow::Error::new(error)),
@@ -89,6 +93,19 @@ pub fn install_crypto() {
     // An error means that a provider is already installed, which is fine.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
 }
+
+/// Makes the allocator return every large block to the system when it is freed. By itself, glibc raises its threshold to the size of each
+/// such block, up to 32 MiB, and then keeps the memory of later ones: some large requests would leave a service with hundreds of megabytes.
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code)] // No wrapper offers `mallopt`.
+fn return_large_blocks() {
+    // SAFETY: it stores a number in the allocator, whatever other threads do.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES) };
+}
+
+/// Other allocators return memory by themselves.
+#[cfg(not(target_env = "gnu"))]
+fn return_large_blocks() {}
 
 async fn run_body<Fut>(
     role: &'static str,

@@ -31,8 +31,7 @@ use isolation::{
     facts::Facts,
     launch::Launcher,
     policy::User,
-    priority::{self, Scheduling},
-    processes, selftest,
+    priority, processes, selftest,
     users::{UserIds, UserIdsLock},
     walls::{self, Wall},
 };
@@ -83,9 +82,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let launcher =
         Launcher::start(facts, layout.etc(), service.tasks.clone()).context("prepare the launcher")?;
     let isolation = test_isolation(&launcher, &layout, &config.without, &service).await?;
-    if launcher.facts().scheduling == Scheduling::Sessions && launcher.facts().user == User::PerSession {
-        priority::watch_sessions(user_ids, &service.tasks, service.shutdown.clone());
-    }
+    priority::watch(launcher.facts(), &service.tasks, service.shutdown.clone());
 
     let listener =
         TcpListener::bind(config.listen).await.with_context(|| format!("listen on {}", config.listen))?;

@@ -2,9 +2,11 @@
 //! made below the service's own group, so that the limits of the service's own group also apply. Without control groups
 //! the limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited; the operator must accept that.
 
+pub(super) mod balance;
 mod slices;
 
 use super::{policy::Limits, processes};
+use balance::Balancer;
 use domain::ids::TenantId;
 use slices::{PREFIX, Slices, Version};
 use std::{
@@ -19,14 +21,15 @@ use std::{
 const CPU_PERIOD_US: u64 = 100_000;
 /// Processes that a program can have started before it is in its group. Bubblewrap starts one or two. Beyond it the start fails.
 const STARTED_MAX: u32 = 64;
-/// Attempts to remove a group while the kernel still cleans up its last process.
-const REMOVE_TRIES: u32 = 100;
-const REMOVE_PAUSE: Duration = Duration::from_millis(10);
+/// Pauses between attempts to remove a group while the kernel still cleans up its last process: the first, which doubles, and the sum of all.
+/// The kernel usually needs a fraction of a millisecond.
+const REMOVE_PAUSE: Duration = Duration::from_micros(250);
+const REMOVE_WAIT: Duration = Duration::from_secs(1);
 
 /// Where groups can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
-    /// A directory for each controller that is usable: "memory", "pids", "cpu".
+    /// A directory for each controller that is usable: "memory", "pids", "cpu"; "cpuacct" if it is another one than that of "cpu".
     V1(BTreeMap<&'static str, PathBuf>),
     /// One directory whose children have the memory and pids controllers.
     V2(PathBuf),
@@ -38,8 +41,8 @@ pub enum Base {
 #[derive(Debug)]
 pub struct Group {
     directories: Vec<PathBuf>,
-    /// The slices that held it, the innermost first.
-    slices: Vec<PathBuf>,
+    /// The slices that held it, the innermost first, of each hierarchy that has slices.
+    slices: Vec<[PathBuf; 2]>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
 }
@@ -58,10 +61,14 @@ impl Base {
     pub fn find() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let v1: BTreeMap<_, _> = ["memory", "pids", "cpu"]
+        let mut v1: BTreeMap<_, _> = ["memory", "pids", "cpu", "cpuacct"]
             .into_iter()
             .filter_map(|c| Some((c, find_v1(c, &own, &mounts)?)))
             .collect();
+        // Most systems mount both together; then one group serves both.
+        if v1.get("cpuacct") == v1.get("cpu") || !v1.contains_key("cpu") {
+            v1.remove("cpuacct");
+        }
         if v1.contains_key("memory") {
             return Self::V1(v1);
         }
@@ -113,6 +120,23 @@ impl Base {
             // It is delegated less often than the other controllers.
             Self::V2(directory) => takes_children(directory, "cpu.max"),
             Self::None => false,
+        }
+    }
+
+    /// The balancer of the tenants' weights; `None` where the kernel does not share the processors between them.
+    pub(crate) fn balancer(&self) -> Option<Balancer> {
+        match self {
+            Self::V1(directories) => {
+                let weights = slices::all(directories.get("cpu")?);
+                let counters =
+                    directories.get("cpuacct").map_or_else(|| weights.clone(), |base| slices::all(base));
+                Some(Balancer::new(counters, weights, Version::V1))
+            }
+            Self::V2(base) => {
+                let all = slices::all(base);
+                self.limits_cpu().then(|| Balancer::new(all.clone(), all, Version::V2))
+            }
+            Self::None => None,
         }
     }
 
@@ -187,11 +211,13 @@ impl Group {
 
     /// Removes the group once its last process is gone; gives up after a second and leaves an empty directory.
     pub async fn remove(&self) {
-        for _ in 0..REMOVE_TRIES {
+        let mut pause = REMOVE_PAUSE;
+        while pause < REMOVE_WAIT {
             if self.remove_now() {
                 return;
             }
-            tokio::time::sleep(REMOVE_PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
         tracing::warn!("a control group could not be removed: {:?}", self.directories);
     }
@@ -204,14 +230,14 @@ impl Group {
         // All of them, also if one stays.
         let is_removed = self.directories.iter().filter(|directory| !is_gone(directory)).count() == 0;
         if is_removed {
-            slices::remove_unused(&self.slices);
+            self.slices.iter().for_each(|slices| slices::remove_unused(slices));
         }
         is_removed
     }
 
-    /// Makes its directory for the controller of the processors, inside the slice of its tenant.
+    /// Makes its directory for a controller of the processors, inside the slice of its tenant.
     fn make_in_slices(&mut self, slices: &Slices<'_>, tenant: TenantId) -> io::Result<PathBuf> {
-        self.slices = slices.of(tenant).into();
+        self.slices.push(slices.of(tenant));
         let directory = slices.make_group(tenant, &fresh_name())?;
         self.directories.push(directory.clone());
         Ok(directory)
@@ -235,15 +261,18 @@ fn make_v1(
     limits: &Limits,
 ) -> io::Result<()> {
     for (controller, base) in directories {
-        let directory = if *controller == "cpu" {
-            group.make_in_slices(&Slices { base, version: Version::V1 }, tenant)?
-        } else {
-            let directory = base.join(fresh_name());
-            fs::create_dir(&directory)?;
-            group.directories.push(directory.clone());
-            directory
+        let directory = match *controller {
+            "cpu" => group.make_in_slices(&Slices { base, version: Version::V1 }, tenant)?,
+            "cpuacct" => group.make_in_slices(&Slices { base, version: Version::V1Counters }, tenant)?,
+            _ => {
+                let directory = base.join(fresh_name());
+                fs::create_dir(&directory)?;
+                group.directories.push(directory.clone());
+                directory
+            }
         };
         match *controller {
+            "cpuacct" => {}
             "memory" => {
                 fs::write(directory.join("memory.limit_in_bytes"), limits.memory_bytes.to_string())?;
                 // The file exists only with swap accounting; without it there is nothing to limit.
@@ -291,8 +320,12 @@ fn find_v1(controller: &str, own: &str, mounts: &str) -> Option<PathBuf> {
         here.then(|| fields[1])
     })?;
     let base = Path::new(mount).join(path.trim_start_matches('/'));
-    takes_children(&base, if controller == "cpu" { "cpu.cfs_quota_us" } else { "cgroup.procs" })
-        .then_some(base)
+    let wanted = match controller {
+        "cpu" => "cpu.cfs_quota_us",
+        "cpuacct" => "cpuacct.stat",
+        _ => "cgroup.procs",
+    };
+    takes_children(&base, wanted).then_some(base)
 }
 
 /// The service's own group cannot have children while the service is in it ("no internal processes"), unless it is the
@@ -339,9 +372,10 @@ mod tests {
             [file("memory.max"), file("pids.max"), file("cpu.max")],
             ["1073741824", "77", "50000 100000"]
         );
-        let slice = |depth: usize, name: &str| fs::read_to_string(group.slices[depth].join(name)).unwrap();
-        assert_eq!(group.directories[0].parent(), Some(group.slices[0].as_path()));
-        assert_eq!([slice(0, "cpu.weight"), slice(1, "cpu.weight")], ["100", "100"]);
+        let [of_tenant, of_all] = &group.slices[0];
+        assert_eq!(group.directories[0].parent(), Some(of_tenant.as_path()));
+        let weight = |slice: &Path| fs::read_to_string(slice.join("cpu.weight")).unwrap();
+        assert_eq!([weight(of_tenant), weight(of_all)], ["1000", "100"]);
         fs::write(group.directories[0].join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
             .unwrap();
         assert_eq!(group.events(), Events { memory_kills: 2, fork_refusals: 0 });

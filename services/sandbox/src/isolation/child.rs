@@ -2,8 +2,8 @@
 //! user can reach its mounts, and changes to that user. It makes only system calls and allocates nothing: other threads of
 //! the service may hold any lock at that moment.
 //!
-//! The next start waits until this one has come to its exec. Therefore the child yields the processors in its last step, and
-//! the launcher moves it into its control group afterwards: in the group of a busy tenant it would wait for a turn of that tenant.
+//! The next start waits until this one has come to its exec. Therefore the child yields the processors in its last step, and comes
+//! into its control group afterwards: in the group of a busy tenant it would wait for a turn of that tenant.
 
 use super::priority;
 use nix::{

@@ -2,7 +2,15 @@
 //! one that is fair between tenants. A nice value works everywhere, but many kernels share the processors between sessions ("autogroup")
 //! and compare the nice values of one session only. There, each session gets a nice value of its own.
 
-use super::{cgroup, users::UserIds};
+use super::{
+    cgroup::{
+        self,
+        balance::{self, Balancer},
+    },
+    facts::Facts,
+    policy::User,
+    users::UserIds,
+};
 use chassis::tasks::Tasks;
 use std::{
     fmt, fs,
@@ -66,9 +74,45 @@ pub(super) fn lower() -> rustix::io::Result<()> {
     Ok(())
 }
 
+/// Starts the task that keeps the processors shared as `facts` say, if one is needed.
+pub(crate) fn watch(facts: &Facts, tasks: &Tasks, shutdown: CancellationToken) {
+    match facts.scheduling {
+        Scheduling::Tenants => watch_tenants(facts.cgroup.clone(), tasks, shutdown),
+        Scheduling::Sessions if facts.user == User::PerSession => {
+            watch_sessions(facts.user_ids, tasks, shutdown)
+        }
+        // Without privilege, only a session itself can change its nice value.
+        Scheduling::Sessions | Scheduling::Processes => {}
+    }
+}
+
+/// Starts the task that sets the weights of the tenants in `groups`.
+fn watch_tenants(groups: cgroup::Base, tasks: &Tasks, shutdown: CancellationToken) {
+    tasks.spawn_loop("weights of tenants", move || balance(groups.balancer(), shutdown.clone()));
+}
+
+async fn balance(mut balancer: Option<Balancer>, shutdown: CancellationToken) {
+    let mut last = Instant::now();
+    while let Some(mut current) = balancer.take()
+        && shutdown.run_until_cancelled(tokio::time::sleep(balance::PAUSE)).await.is_some()
+    {
+        let elapsed = last.elapsed();
+        last = Instant::now();
+        let work = move || {
+            current.balance(elapsed);
+            current
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(returned) => balancer = Some(returned),
+            // The loop begins again.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
 /// Starts the task that lowers every session of the users of sandboxes, where the kernel shares the processors between sessions. A new
 /// session begins with the nice value 0, and its processes may set it back to 0.
-pub(crate) fn watch_sessions(users: UserIds, tasks: &Tasks, shutdown: CancellationToken) {
+fn watch_sessions(users: UserIds, tasks: &Tasks, shutdown: CancellationToken) {
     tasks.spawn("sessions of processes", async move {
         loop {
             let started = Instant::now();

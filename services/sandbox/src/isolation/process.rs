@@ -14,26 +14,16 @@ use tokio_util::sync::CancellationToken;
 /// A command that the launcher thread spawns.
 pub(super) struct SpawnJob {
     command: Command,
-    group: Option<Arc<Group>>,
     reply: oneshot::Sender<io::Result<Child>>,
 }
 
 impl SpawnJob {
-    /// Spawns the command in its control group, and replies.
+    /// Spawns the command, and replies.
     pub(super) fn run(mut self) {
-        let child = spawn_into(&mut self.command, self.group.as_deref());
+        let child = self.command.spawn();
         // If the caller disconnected, dropping the child here kills it.
         drop(self.reply.send(child));
     }
-}
-
-/// A child that does not come into its group is dropped, which kills it.
-fn spawn_into(command: &mut Command, group: Option<&Group>) -> io::Result<Child> {
-    let child = command.spawn()?;
-    if let Some((group, pid)) = group.zip(child.id()) {
-        group.take_in(pid)?;
-    }
-    Ok(child)
 }
 
 /// A started sandbox. Dropping it kills it with everything inside.
@@ -137,7 +127,7 @@ impl Owner {
         started: oneshot::Sender<io::Result<Pipes>>,
         ended: watch::Sender<Option<ProcessEnd>>,
     ) {
-        let code = match spawn(command, self.group.clone(), starts).await {
+        let code = match self.spawn(command, starts).await {
             Ok(mut child) => {
                 let (stdout, stderr, pid) = (child.stdout.take(), child.stderr.take(), child.id());
                 // If the caller has left, the token is cancelled.
@@ -156,6 +146,21 @@ impl Owner {
         ended.send_replace(Some(ProcessEnd { code }));
     }
 
+    /// Spawns the command and moves it into its group. A child that does not come into its group is dropped, which kills it.
+    ///
+    /// The kernel may take tens of milliseconds to move a process, so neither the launcher nor the start of bubblewrap waits for that.
+    async fn spawn(&self, command: Command, starts: mpsc::Sender<SpawnJob>) -> io::Result<Child> {
+        let gone = || io::Error::other("the launcher has ended");
+        let (reply, started) = oneshot::channel();
+        starts.send(SpawnJob { command, reply }).await.map_err(|_| gone())?;
+        let child = started.await.map_err(|_| gone())??;
+        if let Some((group, pid)) = self.group.clone().zip(child.id()) {
+            let moved = tokio::task::spawn_blocking(move || group.take_in(pid)).await;
+            moved.unwrap_or_else(|error| Err(io::Error::other(error)))?;
+        }
+        Ok(child)
+    }
+
     async fn watch(&self, mut child: Child) -> Option<i32> {
         let status = tokio::select! {
             status = child.wait() => status,
@@ -166,15 +171,4 @@ impl Owner {
         };
         status.ok().and_then(|status| status.code())
     }
-}
-
-async fn spawn(
-    command: Command,
-    group: Option<Arc<Group>>,
-    starts: mpsc::Sender<SpawnJob>,
-) -> io::Result<Child> {
-    let gone = || io::Error::other("the launcher has ended");
-    let (reply, started) = oneshot::channel();
-    starts.send(SpawnJob { command, group, reply }).await.map_err(|_| gone())?;
-    started.await.map_err(|_| gone())?
 }

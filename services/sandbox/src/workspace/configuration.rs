@@ -35,12 +35,23 @@ pub struct ConfigurationFiles {
     pub too_large: Vec<v1::UnreadFile>,
 }
 
-/// Reads the files of a new workspace, whose files are in `build`, and keeps them.
+/// Reads the files of a new workspace, whose files are in `build`, and keeps them. A base commit that is ours is empty.
 ///
 /// # Errors
 /// Those of the helper and of the file system: a workspace must not be opened without the configuration that restricts
 /// it.
 pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result<(), Error> {
+    let configuration = if meta.base_is_ours {
+        ConfigurationFiles::default()
+    } else {
+        read_from_commit(session, build, meta).await?
+    };
+    let path = session.shared.layout.workspace(&session.key).join(FILE);
+    layout::replace(&path, &configuration.encode_to_vec())
+        .map_err(Error::io("keep the repository's configuration"))
+}
+
+async fn read_from_commit(session: &Session, build: &Path, meta: &Meta) -> Result<ConfigurationFiles, Error> {
     let uid = session.shared.uid(meta.slot);
     let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
     let task = Task {
@@ -59,10 +70,7 @@ pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result
     let configuration = if output.code == 0 { parse(&output.stdout) } else { None };
     let broken =
         || refused(Code::Internal, "the repository's configuration could not be read", &output.stderr);
-    let configuration = configuration.ok_or_else(broken)?;
-    let path = session.shared.layout.workspace(&session.key).join(FILE);
-    layout::replace(&path, &configuration.encode_to_vec())
-        .map_err(Error::io("keep the repository's configuration"))
+    configuration.ok_or_else(broken)
 }
 
 /// Returns the kept files.

@@ -27,10 +27,9 @@ fetch() {
   esac
 }
 
-remember() {
-  git config user.name "$GIT_AUTHOR_NAME"
-  git config user.email "$GIT_AUTHOR_EMAIL"
-  [ -z "$origin" ] || git remote set-url origin "$origin"
+# What `git config` would write, without its two processes.
+name_author() {
+  printf '[user]\n\tname = %s\n\temail = %s\n' "$GIT_AUTHOR_NAME" "$GIT_AUTHOR_EMAIL" >>.git/config || exit 16
 }
 
 commit_of() { git rev-parse --quiet --verify "$1^{commit}" 2>/dev/null; }
@@ -85,15 +84,15 @@ uncommit() {
 ours=no
 if [ "$from" = empty ]; then
   git init --quiet --template= . || exit 16
-  remember
+  name_author
   first
 else
   fetch
-  # The checkout may still need the source, so the URL to remember is set last.
-  git config user.name "$GIT_AUTHOR_NAME" && git config user.email "$GIT_AUTHOR_EMAIL"
+  name_author
   [ "$uncommitted" != yes ] || keep_bytes
   choose
   [ "$uncommitted" != yes ] || uncommit
-  remember
+  # The checkout may have needed the source until now.
+  [ -z "$origin" ] || git remote set-url origin "$origin"
 fi
 echo "$ours $(git rev-parse HEAD)"

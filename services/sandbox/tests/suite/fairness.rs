@@ -80,7 +80,9 @@ fn groups() -> usize {
 /// The slice of a tenant in the control groups that share out the processors; `None` where none can be made.
 fn slice(session: &Session) -> Option<PathBuf> {
     let own = format!("flotilla-{}/{}", std::process::id(), session.tenant.replace('-', ""));
-    own_groups().map(|group| group.join(&own)).find(|slice| slice.join("cgroup.procs").exists())
+    let has_weight =
+        |slice: &PathBuf| ["cpu.shares", "cpu.weight"].iter().any(|file| slice.join(file).exists());
+    own_groups().map(|group| group.join(&own)).find(has_weight)
 }
 
 /// The processes in the groups of a slice, and the weight that the kernel gives the slice: of a group that nobody changed it is 100.
@@ -94,13 +96,13 @@ fn inside(slice: &Path) -> (usize, u64) {
 }
 
 #[tokio::test]
-async fn tenants_have_equal_parts_of_the_processors_and_yield_to_services() {
+async fn tenants_share_the_processors_and_yield_to_services() {
     let (_directory, machine, session) = fresh(&[]).await;
     let other = machine.empty_session().await;
     // Nobody inside becomes less nice, and a new session leads out of no group.
     let nice = "nice; setsid nice; nice -n -5 nice 2> /dev/null; chrt --other 0 nice";
     assert_eq!(session.sh(nice).await, "10\n10\n10\n10");
-    let many = "for i in 1 2 3 4; do setsid sleep 1000 > /dev/null 2>&1 & done";
+    let many = "for i in 1 2 3; do setsid sleep 1000 > /dev/null 2>&1 & done; yes > /dev/null & echo";
     session.sh(many).await;
     other.sh("true").await;
     let isolation =
@@ -109,10 +111,14 @@ async fn tenants_have_equal_parts_of_the_processors_and_yield_to_services() {
         return;
     }
     let greedy = slice(&session).expect("a slice");
-    let (processes, weight) = inside(&greedy);
+    let (processes, _) = inside(&greedy);
     assert!(processes > 4, "{processes} processes in {}", greedy.display());
-    assert_eq!(inside(&slice(&other).unwrap()).1, weight, "however many processes a tenant runs");
-    assert_eq!((weight, inside(greedy.parent().unwrap()).1), (100, 100));
+    assert_eq!(inside(greedy.parent().unwrap()).1, 100, "all sandboxes together");
+    // A tenant begins with the greatest weight. The one that uses the processors gets less, and the other one keeps it.
+    let calm = slice(&other).unwrap();
+    while inside(&greedy).1 > 100 || inside(&calm).1 < 1_000 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     session.release().await.unwrap();
     other.release().await.unwrap();
     assert!(!greedy.exists());

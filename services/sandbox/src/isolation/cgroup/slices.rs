@@ -1,7 +1,8 @@
 //! The groups between the service's own and those of its sandboxes, which share out the processors: one slice for everything that runs
-//! in sandboxes and helpers, and in it one slice for each tenant. The kernel gives each slice its weight, however many processes,
+//! in sandboxes and helpers, and in it one slice for each tenant. The kernel gives each slice its part by weight, however many processes,
 //! sessions and sandboxes are in it, and nothing inside can leave it.
 
+use super::balance;
 use domain::ids::TenantId;
 use std::{
     fs, io,
@@ -13,8 +14,6 @@ pub(super) const PREFIX: &str = "flotilla-";
 /// The weight of all sandboxes together, against 100 for each service beside them. With less, commands would starve while a tenant keeps the
 /// services busy.
 const SANDBOXES_WEIGHT: u64 = 100;
-/// The weight of each tenant: they are equal.
-const TENANT_WEIGHT: u64 = 100;
 /// What a group has by default, in version 2 and in version 1.
 const DEFAULT_WEIGHT: u64 = 100;
 const DEFAULT_SHARES: u64 = 1_024;
@@ -27,6 +26,8 @@ const LEVELS: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     V1,
+    /// Version 1, where the kernel counts the use of processors in a hierarchy of its own, which has no weights.
+    V1Counters,
     V2,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Slices<'a> {
 impl Slices<'_> {
     /// The slice of a tenant, and that of all tenants.
     pub(super) fn of(&self, tenant: TenantId) -> [PathBuf; 2] {
-        let all = self.base.join(format!("{PREFIX}{}", std::process::id()));
+        let all = all(self.base);
         [all.join(tenant.to_string()), all]
     }
 
@@ -53,8 +54,8 @@ impl Slices<'_> {
         let [slice, all] = self.of(tenant);
         let directory = slice.join(name);
         let attempt = || {
-            self.make(&all, SANDBOXES_WEIGHT)?;
-            self.make(&slice, TENANT_WEIGHT)?;
+            self.make(&all, std::env::var("XXX_WEIGHT").ok().and_then(|w| w.parse().ok()).unwrap_or(SANDBOXES_WEIGHT))?;
+            self.make(&slice, balance::NEW)?;
             fs::create_dir(&directory)
         };
         let mut tries = 1;
@@ -69,24 +70,35 @@ impl Slices<'_> {
     /// Makes a slice, or completes one that another call has just made.
     fn make(&self, slice: &Path, weight: u64) -> io::Result<()> {
         match fs::create_dir(slice) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Ok(()) | Err(_) => {}
+            Ok(()) => set_weight(slice, self.version, weight),
+            // The weight of a tenant has changed since.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
         }
-        // The operator has accepted a machine whose kernel does not share out the processors.
-        match self.version {
-            Version::V1 => {
-                let shares = DEFAULT_SHARES * weight / DEFAULT_WEIGHT;
-                drop(fs::write(slice.join("cpu.shares"), shares.to_string()));
-            }
-            Version::V2 => {
-                let control = slice.join("cgroup.subtree_control");
-                fs::write(&control, "+memory +pids")?;
-                drop(fs::write(&control, "+cpu"));
-                drop(fs::write(slice.join("cpu.weight"), weight.to_string()));
-            }
+        if self.version == Version::V2 {
+            let control = slice.join("cgroup.subtree_control");
+            fs::write(&control, "+memory +pids")?;
+            drop(fs::write(&control, "+cpu"));
         }
         Ok(())
     }
+}
+
+/// Sets the weight of a slice. A failure is none: the operator has accepted a machine whose kernel does not share out the processors.
+pub(super) fn set_weight(slice: &Path, version: Version, weight: u64) {
+    match version {
+        Version::V1 => {
+            let shares = DEFAULT_SHARES * weight / DEFAULT_WEIGHT;
+            drop(fs::write(slice.join("cpu.shares"), shares.to_string()));
+        }
+        Version::V1Counters => {}
+        Version::V2 => drop(fs::write(slice.join("cpu.weight"), weight.to_string())),
+    }
+}
+
+/// The slice of all tenants of this service, below the service's own group.
+pub(super) fn all(base: &Path) -> PathBuf {
+    base.join(format!("{PREFIX}{}", std::process::id()))
 }
 
 /// Removes slices that hold no group; the kernel refuses to remove others.

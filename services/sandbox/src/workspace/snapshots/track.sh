@@ -1,23 +1,31 @@
+# Every process costs some milliseconds in each step of a turn, so the shell itself does what it can.
 # $1: object format  $2: bytes of an untracked file at most  $3: KiB of all snapshots at most  $4: minutes that a snapshot is
 # kept  $5: minutes between two removals of old ones  $6: paths to be named  $7: bytes of a tracked file at most
 # Prints the snapshot and how many files are too large, then the first of those, each with a NUL.
 begin() {
-  rm -rf $shadow
-  env -u GIT_DIR -u GIT_WORK_TREE git init --quiet --bare --template= --object-format="$format" $shadow || exit 1
-  git config core.bare false && git config core.looseCompression 1
+  [ ! -e $shadow ] || rm -rf $shadow
+  (unset GIT_DIR GIT_WORK_TREE && git init --quiet --bare --template= --object-format="$format" $shadow) || exit 1
+  # The last value of a setting counts.
+  printf '[core]\n\tbare = false\n\tlooseCompression = 1\n' >>$shadow/config
   mkdir -p $shadow/info $shadow/refs/snapshots
   if [ -e /run/sbx/snapshots/seed ]; then
     echo /run/sbx/snapshots/base >$shadow/objects/info/alternates
     cp /run/sbx/snapshots/seed $GIT_INDEX_FILE
-    # The index has other bytes than a file that the checkout converts, so such files are read again.
-    git ls-files -s -z -- . ':(exclude,attr:!text !eol !crlf !ident !filter !working-tree-encoding)' |
-      git update-index -z --index-info
-    # The commit of a nested repository is not content.
-    git ls-files -s -z | LC_ALL=C grep -za '^160000 ' | LC_ALL=C sed -z 's/^[^\t]*\t//' | git update-index -z --force-remove --stdin
+    git ls-files -s -z >/tmp/seeded
+    [ ! -s /tmp/seeded ] || correct_seed
   fi
   # Bytes are kept as they are; drivers are programs.
   echo '* -text -ident !eol !crlf !filter !diff !merge !working-tree-encoding' >$shadow/info/attributes
-  touch $shadow/swept $shadow/ready
+  : >$shadow/swept
+  : >$shadow/ready
+}
+
+correct_seed() {
+  # The index has other bytes than a file that the checkout converts, so such files are read again.
+  git ls-files -s -z -- . ':(exclude,attr:!text !eol !crlf !ident !filter !working-tree-encoding)' |
+    git update-index -z --index-info
+  # The commit of a nested repository is not content.
+  LC_ALL=C grep -za '^160000 ' /tmp/seeded | LC_ALL=C sed -z 's/^[^\t]*\t//' | git update-index -z --force-remove --stdin
 }
 
 sweep() {
@@ -46,23 +54,24 @@ forget_grown() {
   git ls-files -z >/tmp/tracked
   [ -s /tmp/tracked ] || return 0
   find -files0-from /tmp/tracked -maxdepth 0 -type f -size "+${grown}c" -print0 >/tmp/grown 2>/dev/null
-  [ ! -s /tmp/grown ] || git update-index -z --force-remove --stdin </tmp/grown
+  [ -s /tmp/grown ] || return 0
+  git update-index -z --force-remove --stdin </tmp/grown
+  others || exit 1
 }
 
 # Keeps the names and sizes of the files that a snapshot leaves out, so that a comparison need not take them for removed.
 keep_left() {
   if [ ! -s /tmp/large ]; then
-    rm -f "$shadow/left/$1"
+    [ ! -e "$shadow/left/$1" ] || rm -f "$shadow/left/$1"
     return
   fi
   find -files0-from /tmp/large -maxdepth 0 -printf '%s %p\0' 2>/dev/null | head -z -n 200 >$shadow/given && mv -f $shadow/given "$shadow/left/$1"
 }
 
-# Collects untracked files: enters nested repositories level by level, and records large files.
+# Sorts the untracked files of the last look: enters nested repositories level by level, and records large files.
 look() {
   local round directory
   for round in 1 2 3 4 5 6 7 8; do
-    others || exit 1
     : >/tmp/large
     : >/tmp/nested
     [ -s /tmp/others ] || return 0
@@ -71,6 +80,7 @@ look() {
     while IFS= read -r -d '' directory; do enter "$directory"; done </tmp/nested >/tmp/entered
     [ -s /tmp/entered ] || return 0
     git update-index -z --index-info </tmp/entered || return 0
+    others || exit 1
   done
 }
 
@@ -87,12 +97,16 @@ add() {
   git add --all --ignore-errors --pathspec-from-file=/tmp/paths --pathspec-file-nul
 }
 
-used() { du -sk $shadow/objects | cut -f1; }
+used() {
+  local kib
+  read -r kib _ < <(du -sk $shadow/objects)
+  echo "$kib"
+}
 
 format=$1 large=$2 limit=$3 kept=$4 pause=$5 named=$6 grown=$7
 [ -e $shadow/ready ] || begin
-rm -f $shadow/*.lock
-mkdir -p $shadow/left
+for lock in $shadow/*.lock; do [ ! -e "$lock" ] || rm -f "$lock"; done
+[ -d $shadow/left ] || mkdir $shadow/left
 # Usually nothing has changed since the last snapshot; one process checks that.
 last() {
   local tree
@@ -107,17 +121,21 @@ last && exit 0
 bound
 [ -z "$(find $shadow/swept -mmin "+$pause")" ] || sweep
 # After a machine crash the index may be broken; without it git reads every file again.
-others 2>/dev/null || rm -f $GIT_INDEX_FILE
+others 2>/dev/null || { rm -f $GIT_INDEX_FILE && others; } || exit 1
 forget_grown
 look
 add 2>/tmp/errors >&2
-! grep -q 'No space left' /tmp/errors || exit 18
+[ ! -s /tmp/errors ] || ! grep -q 'No space left' /tmp/errors || exit 18
 tree=$(git write-tree) || exit 1
 if [ ! -e "$shadow/refs/snapshots/$tree" ]; then
   [ "$(used)" -le "$limit" ] || exit 19
 fi
 echo "$tree" >$shadow/given && mv -f $shadow/given "$shadow/refs/snapshots/$tree" || exit 18
-cp "$shadow/refs/snapshots/$tree" $shadow/given && mv -f $shadow/given $shadow/last
+echo "$tree" >$shadow/given && mv -f $shadow/given $shadow/last
 keep_left "$tree"
-echo "$tree $(tr -cd '\0' </tmp/large | wc -c)"
-head -z -n "$named" /tmp/large
+if [ -s /tmp/large ]; then
+  echo "$tree $(tr -cd '\0' </tmp/large | wc -c)"
+  head -z -n "$named" /tmp/large
+else
+  echo "$tree 0"
+fi
