@@ -54,7 +54,7 @@ impl Slices<'_> {
         let [slice, all] = self.of(tenant);
         let directory = slice.join(name);
         let attempt = || {
-            self.make(&all, std::env::var("XXX_WEIGHT").ok().and_then(|w| w.parse().ok()).unwrap_or(SANDBOXES_WEIGHT))?;
+            self.make(&all, SANDBOXES_WEIGHT)?;
             self.make(&slice, balance::NEW)?;
             fs::create_dir(&directory)
         };
