@@ -1,6 +1,6 @@
 //! Why a call fails: one type for the whole gateway. A protocol shows its code and its sentence; the cause stays in the log.
 
-use super::{entity::Entity, invalid::Invalid, kind::Kind, sandbox, scope::Scope};
+use super::{entity::Entity, invalid::Invalid, kind::Kind, scope::Scope, services::sandbox};
 use domain::{conversation::request, policy::quota::Level};
 use std::time::Duration;
 

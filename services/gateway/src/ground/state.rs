@@ -1,6 +1,8 @@
 //! The connections and settings that every call shares, and the source of the gateway's ids.
 
-use super::{error::Error, origin::Origins, quotas::Quotas, room::Room, sandbox::Sandbox};
+use super::{
+    error::Error, origin::Origins, quotas::Quotas, room::Room, services::sandbox::Sandbox,
+};
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};

@@ -1,0 +1,3 @@
+//! The connections to our other services.
+
+pub(crate) mod sandbox;
