@@ -9,6 +9,7 @@ mod project;
 mod prompt;
 mod pty;
 mod requests;
+mod secret;
 pub(crate) mod service;
 mod session;
 mod settings;
