@@ -4,9 +4,13 @@ use super::{entry, list, set};
 use crate::opencode::screen::Screen;
 use e2e::{
     Stack,
-    api::assert_refused,
+    api::{Api, assert_refused},
     faults::cluster::sibling,
     settings::{BROKER_TOKEN, BrokerSettings},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 use rpc::{
     client::Bearer,
@@ -114,6 +118,47 @@ async fn a_person_sets_secrets_and_the_broker_writes_none_into_its_log() {
         "the log is complete"
     );
     assert!(!text.contains(VALUE) && !text.contains(BROKER_TOKEN));
+}
+
+/// The description that `flotilla up` writes when it is ready.
+fn description(data: &Path) -> Option<serde_json::Value> {
+    serde_json::from_slice(&fs::read(data.join("ready.json")).ok()?).ok()
+}
+
+#[tokio::test]
+async fn up_starts_the_broker_and_starts_it_again() {
+    if e2e::is_left_out(&["redis", "nats"], "`flotilla up` starts all servers") {
+        return;
+    }
+    // Workspaces belong to other users, who must be able to enter the directory.
+    let directory =
+        tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut up = Command::new(sibling("flotilla").unwrap());
+    up.arg("up").arg("--data").arg(&data).env_clear().env("HOME", directory.path()).kill_on_drop(true);
+    up.envs(std::env::vars_os().filter(|(name, _)| name == "PATH"));
+    let up =
+        up.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(directory.path());
+    let mut up = up.spawn().unwrap();
+    testkit::eventually("the stack is ready", async || description(&data).is_some()).await;
+    let text = |field: &str| description(&data).unwrap()[field].as_str().unwrap().to_owned();
+    let api = Api::of_stack(&text("gateway_url"), &text("api_key")).await;
+    assert_eq!(set(&api, "", "TOKEN", VALUE.as_bytes()).await.unwrap().version, 1);
+    for name in ["broker-key", "broker-token"] {
+        assert_eq!(fs::metadata(data.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    let pid = || description(&data).and_then(|it| it["pids"]["broker"].as_i64());
+    let first = pid().unwrap();
+    kill(Pid::from_raw(first.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    testkit::eventually("another broker runs", async || pid().is_some_and(|pid| pid != first)).await;
+    assert_eq!(set(&api, "", "TOKEN", VALUE.as_bytes()).await.unwrap().version, 2);
+    kill(Pid::from_raw(up.id().unwrap().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(40), up.wait()).await.unwrap().unwrap().success());
+    let logs = fs::read_dir(data.join("logs")).unwrap();
+    let logs: Vec<_> = logs.map(|log| fs::read(log.unwrap().path()).unwrap()).collect();
+    assert!(logs.len() >= 4, "there are logs");
+    let has_value = |log: Vec<u8>| String::from_utf8_lossy(&log).contains(VALUE);
+    assert!(!logs.into_iter().any(has_value), "no log has the value");
 }
 
 async fn a_wrong_token_is_refused(url: &str) {
