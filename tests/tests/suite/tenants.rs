@@ -293,7 +293,7 @@ async fn secret_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     vec![
         ("SetSecret", "project_not_found", secrets.set_secret(set).await.map(drop)),
         ("ListSecrets", "project_not_found", secrets.list_secrets(list).await.map(drop)),
-        ("DeleteSecret", "secret_not_found", secrets.delete_secret(delete).await.map(drop)),
+        ("DeleteSecret", "project_not_found", secrets.delete_secret(delete).await.map(drop)),
     ]
 }
 

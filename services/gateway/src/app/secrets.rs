@@ -6,11 +6,11 @@ use crate::{
         page::{List, PageRequest, is_text},
     },
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope},
+    ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
 };
 use chassis::secret::SecretBytes;
 use domain::{
-    ids::{ProjectId, Timestamp},
+    ids::{ProjectId, TenantId, Timestamp},
     limits::SECRET_BYTES_MAX,
     secret::SecretAddress,
 };
@@ -29,7 +29,11 @@ pub(crate) struct SecretTarget {
 }
 
 impl SecretTarget {
-    fn check(self) -> Result<SecretAddress, Error> {
+    /// Finds the project first: a mistake in the name must not tell that somebody else's project exists.
+    async fn check(self, state: &State, tenant: TenantId) -> Result<SecretAddress, Error> {
+        if let Some(project) = &self.project {
+            state.store.get_project(tenant, project).await?;
+        }
         let name = self.name.parse();
         let name = name.map_err(|error: domain::secret::SecretNameError| {
             Invalid::SecretName.because(error.to_string())
@@ -51,7 +55,7 @@ pub(crate) async fn set(
     value: SecretBytes,
 ) -> Result<Secret, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Manage)?);
-    let address = target.check()?;
+    let address = target.check(state, tenant).await?;
     let bytes = value.expose().len();
     if bytes == 0 {
         return Err(Invalid::SecretEmpty.because("the value of the secret is empty"));
@@ -59,9 +63,6 @@ pub(crate) async fn set(
     if bytes > SECRET_BYTES_MAX {
         let message = format!("the value is {bytes} bytes, the limit is {SECRET_BYTES_MAX} bytes");
         return Err(Invalid::SecretTooLarge.because(message));
-    }
-    if let Some(project) = &address.project {
-        state.store.get_project(tenant, project).await?;
     }
     let request = v1::PutSecretRequest {
         tenant_id: tenant.to_string(),
@@ -103,14 +104,14 @@ pub(crate) async fn list(
 /// Deletes a secret. It needs no broker.
 ///
 /// # Errors
-/// `scope_missing`, `secret_name_invalid`, `secret_not_found`, `store_unavailable`.
+/// `scope_missing`, `secret_name_invalid`, `project_not_found`, `secret_not_found`, `store_unavailable`.
 pub(crate) async fn delete(
     gateway: &Gateway,
     principal: &Principal,
     target: SecretTarget,
 ) -> Result<(), Error> {
     let tenant = principal.tenant(Scope::Manage)?;
-    let address = target.check()?;
+    let address = target.check(&gateway.state, tenant).await?;
     let version = gateway.state.store.delete_secret(tenant, &address).await?;
     tracing::info!(
         target: AUDIT,
