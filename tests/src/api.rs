@@ -8,8 +8,8 @@ use rpc::{
         message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
         project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
         pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
-        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
-        tenant_service_client::TenantServiceClient,
+        secret_service_client::SecretServiceClient, session_service_client::SessionServiceClient,
+        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
     },
 };
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
@@ -148,6 +148,11 @@ impl Api {
     /// Client of `PtyService`.
     pub fn ptys(&self) -> PtyServiceClient<Authorized> {
         PtyServiceClient::new(self.authorized())
+    }
+
+    /// Client of `SecretService`.
+    pub fn secrets(&self) -> SecretServiceClient<Authorized> {
+        SecretServiceClient::new(self.authorized())
     }
 
     /// Client of `QuestionService`.

@@ -19,7 +19,7 @@ pub mod turn;
 use api::Api;
 use clap::Parser as _;
 use rpc::v1;
-use settings::{Gateway, OPERATOR_KEY, Sandbox, SandboxSettings, Settings, Worker};
+use settings::{Broker, BrokerSettings, Gateway, OPERATOR_KEY, Sandbox, SandboxSettings, Settings, Worker};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
@@ -48,6 +48,8 @@ pub struct Options {
     pub nats_url: Option<String>,
     /// Whether the sandbox runs from the start.
     pub sandbox: bool,
+    /// Whether the broker runs from the start.
+    pub broker: bool,
     /// The URL of a model; by default the scripted model.
     pub model_url: Option<String>,
     /// Postgres for the two roles; by default a database of the shared server.
@@ -76,6 +78,7 @@ impl Default for Options {
             redis_url: None,
             nats_url: None,
             sandbox: true,
+            broker: false,
             model_url: None,
             database_urls: None,
             request_wait_ms: domain::limits::REQUEST_WAIT_MS,
@@ -99,8 +102,10 @@ pub struct Stack {
     gateway: ServiceHandle,
     workers: Vec<ServiceHandle>,
     sandbox: Option<ServiceHandle>,
+    broker: Option<ServiceHandle>,
     settings: Settings,
     sandbox_settings: SandboxSettings,
+    broker_settings: BrokerSettings,
     _directory: TempDir,
 }
 
@@ -159,6 +164,8 @@ impl Stack {
             app: database.app_url.clone(),
             system: database.system_url.clone(),
         });
+        let broker_settings = BrokerSettings::of(&database, directory.path()).await;
+        let broker = if options.broker { Some(ServiceHandle::broker(&broker_settings).await) } else { None };
         let settings = Settings {
             app_url: urls.app,
             system_url: urls.system,
@@ -172,6 +179,7 @@ impl Stack {
                 .unwrap_or_else(|| servers.nats_url.clone()),
             namespace: testkit::namespace(),
             sandbox_url: sandbox_settings.url(),
+            broker_url: Some(broker_settings.url()),
             slots: options.slots,
             request_wait_ms: options.request_wait_ms,
             connections_max: options.connections_max,
@@ -191,8 +199,10 @@ impl Stack {
             gateway,
             workers,
             sandbox,
+            broker,
             settings,
             sandbox_settings,
+            broker_settings,
             _directory: directory,
         }
     }
@@ -282,6 +292,21 @@ impl Stack {
         self.sandbox = Some(ServiceHandle::sandbox(&self.sandbox_settings).await);
     }
 
+    /// The settings of the broker.
+    pub fn broker_settings(&self) -> &BrokerSettings {
+        &self.broker_settings
+    }
+
+    /// Starts the broker, always at the same address with the same key.
+    pub async fn start_broker(&mut self) {
+        self.broker = Some(ServiceHandle::broker(&self.broker_settings).await);
+    }
+
+    /// Ends the broker.
+    pub async fn stop_broker(&mut self) {
+        self.broker.take().expect("a broker").stop_and_join().await;
+    }
+
     /// Creates a session with an empty workspace.
     pub async fn session(&self) -> String {
         self.api.session(None).await
@@ -309,6 +334,11 @@ impl ServiceHandle {
     async fn sandbox(settings: &SandboxSettings) -> Self {
         let config = Sandbox::parse_from(settings.arguments()).config;
         Self::start(|service| sandbox::run(config, service)).await
+    }
+
+    async fn broker(settings: &BrokerSettings) -> Self {
+        let config = Broker::parse_from(settings.arguments()).config;
+        Self::start(|service| broker::run(config, service)).await
     }
 
     async fn start<F>(run: impl FnOnce(chassis::Service) -> F) -> Self

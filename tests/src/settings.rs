@@ -1,6 +1,10 @@
 //! The configuration of each service of a test stack: by the same arguments as in production.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+use testkit::database::Database;
 
 /// The operator's key of every test stack.
 pub const OPERATOR_KEY: &str = "operator-key-of-a-test";
@@ -9,6 +13,8 @@ pub const MODELS: &str =
     "chat/demo,claude/demo,responses/demo,gemini/demo,chat/eyes,claude/eyes,responses/eyes,gemini/eyes";
 /// The users for the sandboxes of one stack.
 pub(crate) const SANDBOX_USERS: u32 = 1_000;
+/// The broker token of every test stack.
+pub const BROKER_TOKEN: &str = "broker-token-of-a-test";
 /// The sandbox token of every test stack.
 const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
 
@@ -36,6 +42,14 @@ pub struct Sandbox {
     pub config: sandbox::config::Config,
 }
 
+/// The broker's command line.
+#[derive(Debug, clap::Parser)]
+pub struct Broker {
+    /// The parsed arguments.
+    #[command(flatten)]
+    pub config: broker::config::Config,
+}
+
 /// The settings of the gateways and the workers of a stack.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -46,6 +60,8 @@ pub(crate) struct Settings {
     /// Separates the stack's keys in Redis and its subjects in NATS from those of other stacks.
     pub(crate) namespace: String,
     pub(crate) sandbox_url: String,
+    /// `None`: the stack has no broker.
+    pub(crate) broker_url: Option<String>,
     /// Loops of one worker.
     pub(crate) slots: u32,
     pub(crate) request_wait_ms: u64,
@@ -57,6 +73,17 @@ pub(crate) struct Settings {
     pub(crate) worker: &'static [&'static str],
     /// The file with the model providers.
     pub(crate) config: PathBuf,
+}
+
+/// The settings of the broker of a stack.
+#[derive(Debug, Clone)]
+pub struct BrokerSettings {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// Postgres as its role.
+    pub database_url: String,
+    /// The file of its key.
+    pub key_file: PathBuf,
 }
 
 /// The settings of the sandbox service of a stack.
@@ -92,6 +119,10 @@ impl Settings {
         let mut arguments = self.shared("gateway");
         arguments.extend(["--models", MODELS, "--operator-key", OPERATOR_KEY].map(ToOwned::to_owned));
         arguments.extend(["--connections-max".to_owned(), self.connections_max.to_string()]);
+        for url in self.broker_url.iter().cloned() {
+            arguments.extend(["--broker-url".to_owned(), url]);
+            arguments.extend(["--broker-token", BROKER_TOKEN].map(ToOwned::to_owned));
+        }
         arguments.extend(self.gateway.iter().map(|it| (*it).to_owned()));
         arguments
     }
@@ -106,6 +137,35 @@ impl Settings {
         arguments.extend(["--web-allow", "127.0.0.0/8"].map(ToOwned::to_owned));
         arguments.extend(self.worker.iter().map(|it| (*it).to_owned()));
         arguments
+    }
+}
+
+impl BrokerSettings {
+    /// The settings of a broker at a free address, with its key in `directory`.
+    pub(crate) async fn of(database: &Database, directory: &Path) -> Self {
+        Self {
+            listen: free_address().await,
+            database_url: database.broker_url.clone(),
+            key_file: directory.join("broker-key"),
+        }
+    }
+
+    /// The address at which gateways reach the broker.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.listen)
+    }
+
+    /// The command line, the role first.
+    pub fn arguments(&self) -> Vec<String> {
+        let pairs = [
+            ("--listen", self.listen.to_string()),
+            ("--database-url", self.database_url.clone()),
+            ("--key-file", self.key_file.display().to_string()),
+            ("--token", BROKER_TOKEN.to_owned()),
+            ("--connections", "2".to_owned()),
+        ];
+        let arguments = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        std::iter::once("broker".to_owned()).chain(arguments).collect()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Builds channels to our gRPC servers: lazy channels that detect a dead peer.
 
+pub mod internal_port;
 pub mod tls;
+pub mod tokens;
 
 use crate::error::Error;
 use std::time::Duration;

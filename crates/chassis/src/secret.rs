@@ -3,11 +3,22 @@
 use serde::Deserialize;
 use std::{convert::Infallible, fmt, str::FromStr};
 use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
 
 /// A secret value. It cannot be serialized, and its `Debug` and `Display` print `***`.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Secret<T>(T);
+
+/// Secret bytes that are wiped from memory when they are dropped.
+pub type SecretBytes = Secret<Zeroizing<Vec<u8>>>;
+
+impl SecretBytes {
+    /// Wraps bytes.
+    pub fn of(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+}
 
 impl<T> Secret<T> {
     /// Wraps `value`.

@@ -12,8 +12,8 @@ use rpc::{
         message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
         project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
         pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
-        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
-        tenant_service_client::TenantServiceClient,
+        secret_service_client::SecretServiceClient, session_service_client::SessionServiceClient,
+        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
     },
 };
 use std::{future::Future, time::Duration};
@@ -103,6 +103,10 @@ impl Client {
 
     pub(crate) fn settings(&self) -> SettingsServiceClient<Authorized> {
         SettingsServiceClient::new(self.authorized())
+    }
+
+    pub(crate) fn secrets(&self) -> SecretServiceClient<Authorized> {
+        SecretServiceClient::new(self.authorized())
     }
 
     pub(crate) fn ptys(&self) -> PtyServiceClient<Authorized> {

@@ -7,5 +7,6 @@ pub(crate) mod doctor;
 pub(crate) mod key;
 pub(crate) mod project;
 pub(crate) mod requests;
+pub(crate) mod secret;
 pub(crate) mod session;
 pub(crate) mod tenant;

@@ -5,6 +5,7 @@
 mod history;
 mod operator;
 mod people;
+mod secrets;
 
 use crate::{Cli, Command, client::Client, exit::Exit, terminal::output::Output};
 use clap::Parser as _;
@@ -19,6 +20,7 @@ use rpc::v1::{
     prompt_service_server::{PromptService, PromptServiceServer},
     pty_service_server::PtyServiceServer,
     question_service_server::QuestionServiceServer,
+    secret_service_server::SecretServiceServer,
     session_service_server::{SessionService, SessionServiceServer},
     settings_service_server::SettingsServiceServer,
     tenant_service_server::TenantServiceServer,
@@ -64,6 +66,8 @@ pub(crate) struct State {
     pub replies: Vec<String>,
     /// The operator's commands, and the changes to sessions.
     pub orders: Vec<String>,
+    /// The value of the secret that was set last.
+    pub secret: Vec<u8>,
     /// What the only session is doing.
     pub state: SessionState,
     /// Its wait.
@@ -99,6 +103,7 @@ impl Fake {
             .add_service(MessageServiceServer::new(self.clone()))
             .add_service(SettingsServiceServer::new(self.clone()))
             .add_service(PtyServiceServer::new(self.clone()))
+            .add_service(SecretServiceServer::new(self.clone()))
             .add_service(AdminServiceServer::new(self.clone()))
             .add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));

@@ -16,6 +16,7 @@ use client::Client;
 use commands::{
     admin, config, context, key, project,
     requests::{answer, approvals, why},
+    secret,
     session::{budget, checkout, family, history, outcome, prompt, pty, sessions, watch},
     tenant,
 };
@@ -146,6 +147,8 @@ enum TenantCommand {
     },
     /// Create, list and change projects: the repositories that new sessions open.
     Project(project::ProjectArgs),
+    /// Set, list and remove secrets: passwords and tokens for servers outside, which nothing shows again.
+    Secret(secret::SecretArgs),
 }
 
 /// A service that runs until it is stopped.
@@ -157,17 +160,20 @@ enum ServiceCommand {
     Worker(Box<ServiceArgs<worker::config::Config>>),
     /// Run the sandbox service.
     Sandbox(Box<ServiceArgs<sandbox::config::Config>>),
+    /// Run the broker, which keeps secrets.
+    Broker(Box<ServiceArgs<broker::config::Config>>),
     /// Run the scripted model server.
     ModelScript(Box<ServiceArgs<ModelScriptArgs>>),
 }
 
 /// The commands that call no gateway or print no records, each with those of the common flags that it takes.
-const LIMITED: [(&str, &[&str]); 6] = [
+const LIMITED: [(&str, &[&str]); 7] = [
     ("up", &["data", "json"]),
     ("completion", &[]),
     ("gateway", &[]),
     ("worker", &[]),
     ("sandbox", &[]),
+    ("broker", &[]),
     ("model-script", &[]),
 ];
 
@@ -309,6 +315,7 @@ async fn call_gateway(client: &Client, output: &Output, command: TenantCommand) 
         TenantCommand::Budget(arguments) => budget::run(client, output, arguments).await,
         TenantCommand::Abort { id } => sessions::abort(client, output, &id).await,
         TenantCommand::Project(arguments) => project::run(client, output, arguments).await,
+        TenantCommand::Secret(arguments) => secret::run(client, output, arguments).await,
     }
 }
 
@@ -325,6 +332,10 @@ async fn serve(command: ServiceCommand) -> Result<ExitCode> {
         ServiceCommand::Sandbox(arguments) => {
             let ServiceArgs { config, common } = *arguments;
             service::run("sandbox", common, |service| sandbox::run(config, service)).await
+        }
+        ServiceCommand::Broker(arguments) => {
+            let ServiceArgs { config, common } = *arguments;
+            service::run("broker", common, |service| broker::run(config, service)).await
         }
         ServiceCommand::ModelScript(arguments) => {
             let ServiceArgs { config, common } = *arguments;

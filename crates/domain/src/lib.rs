@@ -9,6 +9,7 @@ pub mod model;
 pub mod money;
 pub mod policy;
 pub mod project;
+pub mod secret;
 pub mod session;
 pub mod text;
 pub mod turn;

@@ -33,6 +33,15 @@ pub const BUNDLE_PIECE_BYTES: usize = 1024 * 1024;
 /// Shell commands whose output one command puts into its prompt: each may run for two minutes. Beyond it: `command_invalid`.
 pub const COMMAND_SHELLS_MAX: usize = 16;
 
+// Secrets.
+
+/// Bytes of the name of a secret: as long as names of variables get. Beyond it: `secret_name_invalid`.
+pub const SECRET_NAME_BYTES_MAX: usize = 100;
+/// Bytes of the value of a secret. Keys and certificates take a few thousand. Beyond it: `secret_too_large`.
+pub const SECRET_BYTES_MAX: usize = 64 * 1024;
+/// Secrets of one tenant, those of its projects included: at most 64 MiB of Postgres. Beyond it: `secrets_too_many`.
+pub const SECRETS_MAX: i64 = 1_000;
+
 // Turns, steps and their tool calls.
 
 /// Model steps in one turn: stops a model that never ends. Beyond it: `needs_human`.

@@ -9,6 +9,8 @@ pub enum Entity {
     Key,
     /// A project.
     Project,
+    /// A secret.
+    Secret,
     /// An uploaded bundle.
     Bundle,
     /// A session.
@@ -28,6 +30,7 @@ impl Entity {
             Self::Tenant => "tenant",
             Self::Key => "key",
             Self::Project => "project",
+            Self::Secret => "secret",
             Self::Bundle => "bundle",
             Self::Session => "session",
             Self::Message => "message",
@@ -52,6 +55,9 @@ pub enum Error {
     /// The session has too many inputs that no loop has taken yet.
     #[error("the session has {0} pending prompts; wait until it has worked on some of them")]
     TooManyInputs(i64),
+    /// The tenant has as many secrets as it may have.
+    #[error("the tenant has {0} secrets, the limit; remove those that are not needed")]
+    TooManySecrets(i64),
     /// The prompts and notes since the newest summary are too large to load at once.
     #[error(
         "the prompts and notes since the last summary have {stored_bytes} bytes, the limit is {limit_bytes}; summarize the session first, \
@@ -129,6 +135,7 @@ impl Error {
             | Self::Conflict
             | Self::Deleted
             | Self::TooManyInputs(_)
+            | Self::TooManySecrets(_)
             | Self::PromptsTooLarge { .. }
             | Self::HistoryTooLarge(_)
             | Self::Quarantined

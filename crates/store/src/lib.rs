@@ -6,6 +6,7 @@ pub mod error;
 pub mod log;
 pub mod migrate;
 pub mod people;
+pub mod secrets;
 pub mod session;
 pub mod tenant;
 
@@ -50,31 +51,37 @@ impl Page {
     }
 }
 
+/// The connections of one role, made with the first query.
+fn pool(url: &str, connections_max: u32) -> Result<PgPool, sqlx::Error> {
+    let options = PgConnectOptions::from_str(url)?.options([
+        ("statement_timeout", "15s"),
+        ("idle_in_transaction_session_timeout", "10s"),
+        ("client_connection_check_interval", "2s"),
+        ("application_name", "flotilla"),
+    ]);
+    let pool = PgPoolOptions::new().max_connections(connections_max).acquire_timeout(ACQUIRE);
+    Ok(pool.connect_lazy_with(options))
+}
+
+/// Begins a transaction that sees only the rows of `tenant`.
+async fn begin(pool: &PgPool, tenant: TenantId) -> Result<Tx, Error> {
+    // One round trip. A tenant id prints as hexadecimal digits and hyphens only.
+    let begin = format!("begin; set local app.tenant = '{tenant}'");
+    Ok(pool.begin_with(AssertSqlSafe(begin)).await?)
+}
+
 impl Store {
     /// Creates a handle that connects with its first query, so this succeeds even while Postgres is down.
     ///
     /// # Errors
     /// `Db`: a URL is malformed.
     pub fn connect(app_url: &str, system_url: &str, connections_max: u32) -> Result<Self, Error> {
-        let pool = |url: &str, max| {
-            let options = PgConnectOptions::from_str(url)?.options([
-                ("statement_timeout", "15s"),
-                ("idle_in_transaction_session_timeout", "10s"),
-                ("client_connection_check_interval", "2s"),
-                ("application_name", "flotilla"),
-            ]);
-            Ok::<_, sqlx::Error>(
-                PgPoolOptions::new().max_connections(max).acquire_timeout(ACQUIRE).connect_lazy_with(options),
-            )
-        };
         Ok(Self { app: pool(app_url, connections_max)?, system: pool(system_url, 4)? })
     }
 
     /// Begins a transaction that sees only the rows of `tenant`. Every access to those rows goes through it.
     async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
-        // One round trip. A tenant id prints as hexadecimal digits and hyphens only.
-        let begin = format!("begin; set local app.tenant = '{tenant}'");
-        Ok(self.app.begin_with(AssertSqlSafe(begin)).await?)
+        begin(&self.app, tenant).await
     }
 
     /// Checks that both roles can reach the database.

@@ -1,4 +1,4 @@
-//! Migrations, and the logins of the two roles. Needs a login that may create roles.
+//! Migrations, and the logins of the roles. Needs a login that may create roles.
 
 use crate::error::Error;
 use postgres_protocol::password::scram_sha_256;
@@ -10,16 +10,28 @@ const ROLE_TRIES_MAX: u32 = 100;
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
-/// Brings the database up to date and lets both roles log in with `password`. Safe to repeat.
+/// The passwords of our roles.
+#[derive(Clone, Copy)]
+pub struct Passwords<'a> {
+    /// Of `flotilla_app` and `flotilla_system`, which gateways and workers log in as.
+    pub services: &'a str,
+    /// Of `flotilla_broker`. Another one, so that no service logs in as the other.
+    pub broker: &'a str,
+}
+
+/// Brings the database up to date and lets the roles log in. Safe to repeat.
 ///
 /// # Errors
 /// `Migrate` or `Db`; a failed migration changes nothing.
-pub async fn migrate(migrator_url: &str, password: &str) -> Result<(), Error> {
+pub async fn migrate(migrator_url: &str, passwords: Passwords<'_>) -> Result<(), Error> {
     let mut connection = PgConnection::connect(migrator_url).await?;
     MIGRATIONS.run(&mut connection).await?;
-    // Postgres may log its statements, so it gets the verifier and never the password.
-    let verifier = scram_sha_256(password.as_bytes());
-    for role in ["flotilla_app", "flotilla_system"] {
+    let Passwords { services, broker } = passwords;
+    for (role, password) in
+        [("flotilla_app", services), ("flotilla_system", services), ("flotilla_broker", broker)]
+    {
+        // Postgres may log its statements, so it gets the verifier and never the password.
+        let verifier = scram_sha_256(password.as_bytes());
         let alter = format!("alter role {role} login password '{verifier}'");
         let mut tries = 0;
         while let Err(error) = sqlx::raw_sql(AssertSqlSafe(alter.clone())).execute(&mut connection).await {

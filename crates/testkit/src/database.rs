@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 
 /// The migrations, relative to this crate's directory. They are read when tests run, so a new file needs no rebuild.
 const MIGRATIONS: &str = "../../migrations";
-/// Password of both roles.
+/// Password of all roles.
 pub const PASSWORD: &str = "test";
 /// Prefix of the names of templates and test databases.
 const TEMPLATE_PREFIX: &str = "template_of_";
@@ -29,6 +29,8 @@ pub struct Database {
     pub app_url: String,
     /// Logs in as `flotilla_system`, which bypasses row-level security.
     pub system_url: String,
+    /// Logs in as `flotilla_broker`, which reaches only the broker's tables.
+    pub broker_url: String,
     /// Logs in as a superuser, who owns the tables.
     pub migrator_url: String,
 }
@@ -49,6 +51,7 @@ impl Database {
         Self {
             app_url: url(&format!("flotilla_app:{PASSWORD}")),
             system_url: url(&format!("flotilla_system:{PASSWORD}")),
+            broker_url: url(&format!("flotilla_broker:{PASSWORD}")),
             migrator_url: url(login),
             name,
         }
@@ -120,7 +123,7 @@ async fn make_template(connection: &mut PgConnection, template: &Database, migra
     let mut migrated = connect(&url).await;
     migrator.run(&mut migrated).await.expect("migrations that run");
     migrated.close().await.expect("a clean end");
-    for role in ["flotilla_app", "flotilla_system"] {
+    for role in ["flotilla_app", "flotilla_system", "flotilla_broker"] {
         run(connection, format!("alter role {role} login password '{PASSWORD}'")).await;
     }
     run(connection, format!("alter database {unfinished} rename to {}", template.name)).await;

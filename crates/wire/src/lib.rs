@@ -12,4 +12,5 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 
 mod file_diff;
 mod prompt_part;
+mod secret_value;
 mod settings;

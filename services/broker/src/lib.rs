@@ -1,6 +1,128 @@
 //! The broker: the one process that holds credentials of the outside, and the one door of sandboxes to it.
 //!
-//! So far it is a library: `egress`, the rules of that door, and `secrets`, how secrets rest. No service starts it yet.
+//! The service stores secrets: `grpc` takes them from gateways, and `secrets` seals and opens them. `egress`, the rules of the door, is a library so
+//! far, which no service uses yet.
 
+pub mod config;
 pub mod egress;
+pub mod error;
 pub mod secrets;
+
+mod grpc;
+
+use anyhow::{Context as _, bail};
+use chassis::{Service, grpc::internal_port};
+use config::Config;
+use grpc::{auth, server::Server};
+use rpc::v1::broker_service_server::BrokerServiceServer;
+use secrets::{
+    deployment_key::DeploymentKey,
+    key_file::KeyFile,
+    vault::{Vault, VaultError},
+};
+use std::{sync::Arc, time::Duration};
+use store::secrets::SecretStore;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::{service::interceptor::InterceptedService, transport::server::TcpIncoming};
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+/// How long calls and queries may take to end when the service stops.
+const STOP: Duration = Duration::from_secs(4);
+/// Time between two checks of Postgres.
+const POLL: Duration = Duration::from_secs(2);
+/// Calls of one connection at the same time. Further ones wait.
+const CALLS_MAX: usize = 64;
+/// Bytes of one call: the value of a secret and its names. A longer call gets a status without a code; gateways send none.
+const CALL_BYTES_MAX: usize = 128 * 1024;
+
+/// Runs the broker until `service.shutdown`.
+///
+/// # Errors
+/// When the settings are wrong, when the key file cannot be used or is not the one of the database, or when the port cannot be opened. While
+/// Postgres is down at the start, the broker waits for it and reports that in its health; later calls answer UNAVAILABLE meanwhile.
+pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
+    let (tokens, problems) = config.check();
+    if !problems.is_empty() {
+        bail!("invalid settings:\n{}", problems.join("\n"));
+    }
+    let certificate = config.port().certificate();
+    let tls = certificate.map(|certificate| certificate.config()).transpose().context("prepare TLS")?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let key = KeyFile::open_or_create(&config.key_file).context("use the key of this deployment")?;
+    let store = SecretStore::connect(config.database_url.expose(), config.connections)
+        .context("use FLOTILLA_BROKER_DATABASE_URL")?;
+    let Some(vault) = open(store, DeploymentKey::File(key), &service).await? else { return Ok(()) };
+    let vault = Arc::new(vault);
+
+    let listener = TcpListener::bind(config.listen).await;
+    let listener = listener.with_context(|| format!("listen on {}", config.listen))?;
+    let address = listener.local_addr().context("read the port")?;
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let own = (Arc::clone(&vault), service.clone());
+    service.tasks.spawn_loop("health", move || {
+        let (vault, service) = own.clone();
+        watch(vault, service, reporter.clone())
+    });
+    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault) })
+        .max_decoding_message_size(CALL_BYTES_MAX);
+    let server = internal_port::server(tls).context("prepare TLS")?;
+    let server = server
+        .concurrency_limit_per_connection(CALLS_MAX)
+        .add_service(health)
+        .add_service(InterceptedService::new(api, auth::interceptor(tokens)));
+    service.ready.announce_url("broker", format!("{scheme}://{address}"));
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let serving = server.serve_with_incoming_shutdown(incoming, service.shutdown.clone().cancelled_owned());
+    let result = until_stopped(serving, &service.shutdown).await;
+    drop(tokio::time::timeout(STOP, vault.close()).await);
+    result.context("serve")
+}
+
+/// Opens the vault. Waits for Postgres; `None`: the process must stop before it answers.
+async fn open(store: SecretStore, key: DeploymentKey, service: &Service) -> anyhow::Result<Option<Vault>> {
+    let vault = Vault::new(store, key);
+    while !service.shutdown.is_cancelled() {
+        match vault.check_key().await {
+            Err(VaultError::Store(error)) if error.is_transient() => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "Postgres does not answer; retrying");
+                service.health.set("postgres", Err(error.to_string()));
+            }
+            checked => {
+                checked.context("open the secrets of this deployment")?;
+                return Ok(Some(vault));
+            }
+        }
+        service.shutdown.run_until_cancelled(tokio::time::sleep(POLL)).await;
+    }
+    Ok(None)
+}
+
+/// Serves until the process must stop, and then for a moment more.
+async fn until_stopped<E>(
+    serving: impl Future<Output = Result<(), E>>,
+    shutdown: &CancellationToken,
+) -> Result<(), E> {
+    tokio::pin!(serving);
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        result = &mut serving => return result,
+    }
+    tokio::time::timeout(STOP, serving).await.unwrap_or_else(|_| {
+        tracing::warn!("some calls did not end in time");
+        Ok(())
+    })
+}
+
+/// Reports whether Postgres answers, until the service stops.
+async fn watch(vault: Arc<Vault>, service: Service, reporter: HealthReporter) {
+    while !service.shutdown.is_cancelled() {
+        let postgres = vault.ping().await;
+        let status = if postgres.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        service.health.set("postgres", postgres.map_err(|error| error.to_string()));
+        reporter.set_service_status("", status).await;
+        service.shutdown.run_until_cancelled(tokio::time::sleep(POLL)).await;
+    }
+}

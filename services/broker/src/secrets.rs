@@ -1,4 +1,7 @@
 //! Secrets of tenants and projects as they rest: each under a key of its own, and that key under one that never stands in Postgres.
 
+mod cipher;
+pub mod deployment_key;
 pub mod envelope;
 pub mod key_file;
+pub mod vault;

@@ -3,7 +3,7 @@
 use crate::auth::key::{self, NewKey};
 use anyhow::Context as _;
 use domain::{ids::TenantId, policy::role::Role};
-use store::Store;
+use store::{Store, migrate::Passwords};
 
 /// The values that a stack needs to start.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub struct Bootstrap {
     pub app_url: String,
     /// Postgres as the role of the queries that cross tenants.
     pub system_url: String,
+    /// Postgres as the broker's role.
+    pub broker_url: String,
 }
 
 /// Whether to create an API key.
@@ -30,16 +32,18 @@ pub enum Key<'a> {
     },
 }
 
-/// Migrates the database at `migrator_url` (a login that may create roles), sets a password for Flotilla's two roles, and creates
+/// Migrates the database at `migrator_url` (a login that may create roles), sets passwords for Flotilla's roles, and creates
 /// `tenant` and, as `api_key` says, an API key. Safe to repeat.
 ///
 /// # Errors
 /// If the database cannot be reached or migrated.
 pub async fn bootstrap(migrator_url: &str, tenant: &str, api_key: Key<'_>) -> anyhow::Result<Bootstrap> {
-    let password = key::random_text();
-    Box::pin(store::migrate::migrate(migrator_url, &password)).await?;
+    let (password, broker_password) = (key::random_text(), key::random_text());
+    let passwords = Passwords { services: &password, broker: &broker_password };
+    Box::pin(store::migrate::migrate(migrator_url, passwords)).await?;
     let app_url = with_login(migrator_url, "flotilla_app", &password)?;
     let system_url = with_login(migrator_url, "flotilla_system", &password)?;
+    let broker_url = with_login(migrator_url, "flotilla_broker", &broker_password)?;
     let store = Store::connect(&app_url, &system_url, 1)?;
     let created =
         store.create_tenant(TenantId(uuid::Uuid::now_v7()), tenant).await.context("create the tenant")?;
@@ -53,7 +57,7 @@ pub async fn bootstrap(migrator_url: &str, tenant: &str, api_key: Key<'_>) -> an
         Some(new.secret)
     };
     store.close().await;
-    Ok(Bootstrap { tenant_id, api_key, app_url, system_url })
+    Ok(Bootstrap { tenant_id, api_key, app_url, system_url, broker_url })
 }
 
 /// The URL of the same database with another login.

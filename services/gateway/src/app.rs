@@ -12,6 +12,7 @@ pub(crate) mod operator;
 pub(crate) mod projects;
 pub(crate) mod prompts;
 pub(crate) mod requests;
+pub(crate) mod secrets;
 pub(crate) mod sessions;
 pub(crate) mod settings;
 pub(crate) mod tenants;

@@ -12,7 +12,7 @@ pub(crate) mod kind;
 pub(crate) mod origin;
 pub(crate) mod quotas;
 pub(crate) mod room;
-pub(crate) mod sandbox;
 pub(crate) mod scope;
+pub(crate) mod services;
 pub(crate) mod state;
 pub(crate) mod taken_room;

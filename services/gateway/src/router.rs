@@ -25,8 +25,8 @@ use rpc::v1::{
     message_service_server::MessageServiceServer, permission_service_server::PermissionServiceServer,
     project_service_server::ProjectServiceServer, prompt_service_server::PromptServiceServer,
     pty_service_server::PtyServiceServer, question_service_server::QuestionServiceServer,
-    session_service_server::SessionServiceServer, settings_service_server::SettingsServiceServer,
-    tenant_service_server::TenantServiceServer,
+    secret_service_server::SecretServiceServer, session_service_server::SessionServiceServer,
+    settings_service_server::SettingsServiceServer, tenant_service_server::TenantServiceServer,
 };
 use std::time::Duration;
 use tonic::{Status, service::Routes};
@@ -63,6 +63,7 @@ fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Resu
         .add_service(ProjectServiceServer::new(service()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX))
         .add_service(PtyServiceServer::new(service()))
         .add_service(SettingsServiceServer::new(service()))
+        .add_service(SecretServiceServer::new(service()))
         .add_service(TenantServiceServer::new(service()))
         .add_service(AdminServiceServer::new(service()))
         .into_axum_router()

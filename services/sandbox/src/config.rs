@@ -1,7 +1,13 @@
 //! The settings of the sandbox service.
 
-use crate::{isolation::walls::Wall, tokens::Tokens};
-use chassis::{grpc::tls::ServerCertificate, secret::Secret};
+use crate::isolation::walls::Wall;
+use chassis::{
+    grpc::{
+        internal_port::{InternalPort, Plaintext},
+        tokens::Tokens,
+    },
+    secret::Secret,
+};
 use domain::limits;
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -18,13 +24,6 @@ pub enum GitScheme {
     Https,
     /// `ssh://user@host/path`. A sandbox has no key, so this works only with servers that ask for none.
     Ssh,
-}
-
-/// Where calls may travel in plain text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Plaintext {
-    /// On a network that others cannot read.
-    Network,
 }
 
 /// Whether the service makes control groups.
@@ -145,33 +144,27 @@ pub struct Config {
 }
 
 impl Config {
-    /// The certificate of the port, if it has TLS.
-    pub fn certificate(&self) -> Option<ServerCertificate> {
-        let (certificate, key) = (self.tls_certificate.clone()?, self.tls_key.clone()?);
-        Some(ServerCertificate { certificate, key })
+    /// The port.
+    pub fn port(&self) -> InternalPort {
+        InternalPort {
+            service: "FLOTILLA_SANDBOX",
+            listen: self.listen,
+            tls_certificate: self.tls_certificate.clone(),
+            tls_key: self.tls_key.clone(),
+            plaintext: self.plaintext,
+            token: self.token.clone(),
+            tokens: self.tokens.clone(),
+        }
     }
 
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
     pub fn check(&self) -> (Tokens, Vec<String>) {
-        let (tokens, mut problems) = Tokens::read(self.token.as_ref(), &self.tokens);
+        let (tokens, mut problems) = self.port().check();
         let mut need = |fine: bool, problem: &str| {
             if !fine {
                 problems.push(problem.to_owned());
             }
         };
-        need(
-            self.tls_certificate.is_some() == self.tls_key.is_some(),
-            "FLOTILLA_SANDBOX_TLS_CERTIFICATE and FLOTILLA_SANDBOX_TLS_KEY belong together; one of them is missing",
-        );
-        need(
-            self.plaintext.is_none() || self.tls_certificate.is_none(),
-            "FLOTILLA_SANDBOX_PLAINTEXT says that calls travel without TLS, but the port has a certificate; remove one of the two",
-        );
-        need(
-            self.listen.ip().is_loopback() || self.plaintext.is_some() || self.tls_certificate.is_some(),
-            "FLOTILLA_SANDBOX_LISTEN is not a loopback address, and the port has no TLS: give it a certificate (FLOTILLA_SANDBOX_TLS_CERTIFICATE), \
-             or have a mesh encrypt the calls and say so with FLOTILLA_SANDBOX_PLAINTEXT=network",
-        );
         need(self.memory_bytes >= 64 << 20, "FLOTILLA_SANDBOX_MEMORY_BYTES must be at least 67108864");
         need(self.processes >= 32, "FLOTILLA_SANDBOX_PROCESSES must be at least 32");
         need(self.cpu_percent >= 10, "FLOTILLA_SANDBOX_CPU_PERCENT must be at least 10");

@@ -20,11 +20,10 @@ pub mod lock;
 pub mod sandbox;
 pub mod session;
 pub mod terminal;
-pub mod tokens;
 pub mod workspace;
 
 use anyhow::{Context as _, bail};
-use chassis::Service;
+use chassis::{Service, grpc::internal_port};
 use config::Config;
 use grpc::server::Server as GrpcServer;
 use isolation::{
@@ -47,10 +46,7 @@ use session::registry::Sessions;
 use std::{fs::File, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    service::interceptor::InterceptedService,
-    transport::{Server, ServerTlsConfig, server::TcpIncoming},
-};
+use tonic::{service::interceptor::InterceptedService, transport::server::TcpIncoming};
 
 /// How long calls and sandboxes may take to end when the service stops.
 const STOP: Duration = Duration::from_secs(4);
@@ -69,8 +65,12 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     if !problems.is_empty() {
         bail!("invalid settings:\n{}", problems.join("\n"));
     }
-    let tls =
-        config.certificate().map(|certificate| certificate.config()).transpose().context("prepare TLS")?;
+    let tls = config
+        .port()
+        .certificate()
+        .map(|certificate| certificate.config())
+        .transpose()
+        .context("prepare TLS")?;
     let layout = Layout::create(&config.data_directory)
         .with_context(|| format!("make the data directory {}", config.data_directory.display()))?;
     let _lock = lock_directory(&layout).await?;
@@ -102,7 +102,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
         .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let server = server(tls)?
+    let server = internal_port::server(tls)
+        .context("prepare TLS")?
         .add_service(health)
         .add_service(InterceptedService::new(api, grpc::auth::interceptor(tokens.clone())))
         .add_service(InterceptedService::new(terminals, grpc::auth::interceptor(tokens)));
@@ -125,19 +126,6 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
             Ok(())
         }
     }
-}
-
-/// The server of the port, without its services.
-fn server(tls: Option<ServerTlsConfig>) -> anyhow::Result<Server> {
-    let server = match tls {
-        Some(tls) => Server::builder().tls_config(tls).context("prepare TLS")?,
-        None => Server::builder(),
-    };
-    Ok(server
-        .http2_keepalive_interval(Some(chassis::grpc::KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(chassis::grpc::KEEPALIVE_TIMEOUT))
-        .initial_stream_window_size(chassis::grpc::STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(chassis::grpc::CONNECTION_WINDOW_BYTES))
 }
 
 /// Forgets old fences at the start and then once a day.

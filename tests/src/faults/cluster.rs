@@ -141,14 +141,8 @@ impl Cluster {
         fs::write(&config, settings::provider_config(&model.url)).context("write the providers")?;
         let repositories = directory.join("repositories");
         fs::create_dir_all(&repositories).context("create a directory")?;
-        let sandbox_settings = SandboxSettings {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            data: directory.join("sandbox"),
-            repositories,
-            // Other tests use lower ids. Each service takes 65,536 users from here on.
-            uid_base: 1_700_000_000 + std::process::id() % 200_000 * settings::SANDBOX_USERS,
-        };
-        let mut sandbox = Process::new(setup.spec("sandbox", sandbox_settings.arguments()));
+        let sandbox = setup.sandbox(repositories);
+        let mut sandbox = Process::new(setup.spec("sandbox", sandbox.arguments()));
         sandbox.start().await?;
         let settings = Settings {
             app_url: bootstrap.app_url,
@@ -157,6 +151,7 @@ impl Cluster {
             nats_url: servers.nats_url.clone(),
             namespace: testkit::namespace(),
             sandbox_url: format!("http://{}", sandbox.ready().await?),
+            broker_url: None,
             slots: setup.slots,
             request_wait_ms: REQUEST_WAIT_MS,
             connections_max: chassis::port::CONNECTIONS_MAX,
@@ -256,6 +251,16 @@ impl Cluster {
 }
 
 impl Setup {
+    fn sandbox(&self, repositories: PathBuf) -> SandboxSettings {
+        SandboxSettings {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            data: self.directory.join("sandbox"),
+            repositories,
+            // Other tests use lower ids. Each service takes 65,536 users from here on.
+            uid_base: 1_700_000_000 + std::process::id() % 200_000 * settings::SANDBOX_USERS,
+        }
+    }
+
     fn spec(&self, name: &str, mut arguments: Vec<String>) -> Spec {
         arguments.extend(["--log-format".to_owned(), "json".to_owned()]);
         let env = vec![("FLOTILLA_SANDBOX_IDLE_MS", SANDBOX_IDLE_MS.to_string())];

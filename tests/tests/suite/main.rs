@@ -24,6 +24,7 @@ mod requests;
 mod sandbox_faults;
 mod scenarios;
 mod scheduling;
+mod secrets;
 mod settings;
 mod telemetry;
 mod tenants;

@@ -283,6 +283,20 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     ]
 }
 
+/// Calls the rpcs of secrets.
+async fn secret_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
+    let (project_id, name) = (|| theirs.project.clone(), || "TOKEN".to_owned());
+    let set = v1::SetSecretRequest { name: name(), project_id: project_id(), value: b"mine".to_vec() };
+    let list = v1::ListSecretsRequest { project_id: project_id(), page: None };
+    let delete = v1::DeleteSecretRequest { name: name(), project_id: project_id() };
+    let mut secrets = api.secrets();
+    vec![
+        ("SetSecret", "project_not_found", secrets.set_secret(set).await.map(drop)),
+        ("ListSecrets", "project_not_found", secrets.list_secrets(list).await.map(drop)),
+        ("DeleteSecret", "project_not_found", secrets.delete_secret(delete).await.map(drop)),
+    ]
+}
+
 /// Lists the public rpcs whose request contains an id of a tenant's resource, according to the description of the protocol.
 fn naming_rpcs() -> BTreeSet<String> {
     let files = FileDescriptorSet::decode(rpc::DESCRIPTORS).unwrap().file;
@@ -296,8 +310,8 @@ fn naming_rpcs() -> BTreeSet<String> {
             .any(|field| field.name().ends_with("_id") || field.type_name() == ".flotilla.v1.Source")
     };
     let services = files.iter().filter(|file| file.package() == "flotilla.v1").flat_map(|file| &file.service);
-    // Clients cannot reach the services of the sandbox.
-    let inner = ["SandboxService", "TerminalService"];
+    // Clients cannot reach the services of the sandbox and the broker.
+    let inner = ["SandboxService", "TerminalService", "BrokerService"];
     let methods =
         services.filter(|service| !inner.contains(&service.name())).flat_map(|service| &service.method);
     methods.filter(|rpc| names_something(rpc.input_type())).map(|rpc| rpc.name().to_owned()).collect()
@@ -314,6 +328,7 @@ async fn data_of_another_tenant_is_not_found() {
     attacks.extend(conversation_attacks(&api, &own, &theirs).await);
     attacks.extend(pty_attacks(&api, &theirs).await);
     attacks.extend(tenant_attacks(&api, &theirs).await);
+    attacks.extend(secret_attacks(&api, &theirs).await);
     for (rpc, expected, answer) in &attacks {
         let status = answer.as_ref().expect_err(rpc);
         let kind = if *expected == "operator_only" { Code::PermissionDenied } else { Code::NotFound };

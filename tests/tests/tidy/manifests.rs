@@ -28,7 +28,18 @@ const MATRIX: [(&str, &[&str]); 24] = [
     ("crates/testkit", &["domain", "rpc", "local", "model-script"]),
     (
         "crates/cli",
-        &["domain", "settings", "rpc", "chassis", "local", "model-script", "gateway", "worker", "sandbox"],
+        &[
+            "domain",
+            "settings",
+            "rpc",
+            "chassis",
+            "local",
+            "model-script",
+            "gateway",
+            "worker",
+            "sandbox",
+            "broker",
+        ],
     ),
     (
         "services/gateway",
@@ -36,7 +47,8 @@ const MATRIX: [(&str, &[&str]); 24] = [
     ),
     ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
     ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
-    ("services/broker", &["domain", "chassis"]),
+    // Of the store only its own tables: `secrets`.
+    ("services/broker", &["domain", "rpc", "store", "chassis"]),
     ("tests", ALL),
 ];
 /// All crates of the workspace. The package of the command line is called `flotilla`.

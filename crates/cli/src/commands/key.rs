@@ -37,7 +37,7 @@ enum KeyCommand {
     Create {
         /// A name that says who or what uses it.
         name: String,
-        /// What it may do: an admin manages keys and settings, a member works in sessions and projects, a viewer only reads.
+        /// What it may do: an admin manages keys, secrets and settings, a member works in sessions and projects, a viewer only reads.
         #[arg(long, value_enum, default_value = "admin")]
         role: Role,
     },

@@ -220,7 +220,7 @@ async fn with_age(client: &Client, project: Project) -> Result<ProjectWithAge> {
 }
 
 /// Finds a project by its name or id.
-async fn find(client: &Client, named: &str) -> Result<Project> {
+pub(crate) async fn find(client: &Client, named: &str) -> Result<Project> {
     let projects = list_all(client).await?;
     let by_id = projects.iter().find(|it| it.id == named);
     let found = by_id.or_else(|| projects.iter().find(|it| it.name == named));
@@ -228,7 +228,8 @@ async fn find(client: &Client, named: &str) -> Result<Project> {
     Ok(found.clone())
 }
 
-async fn list_all(client: &Client) -> Result<Vec<Project>> {
+/// All projects by name.
+pub(crate) async fn list_all(client: &Client) -> Result<Vec<Project>> {
     Ok(first(client, usize::MAX).await?.entries)
 }
 

@@ -1,4 +1,4 @@
-//! `flotilla gateway`, `worker`, `sandbox` and `model-script`: one service in this process, with the common set-up of
+//! `flotilla gateway`, `worker`, `sandbox`, `broker` and `model-script`: one service in this process, with the common set-up of
 //! all services.
 
 use anyhow::{Context as _, Result, bail};

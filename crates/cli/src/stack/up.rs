@@ -177,7 +177,7 @@ async fn note_walls(url: &str, token: &str) {
     }
 }
 
-/// Starts workers and gateway. Started services are in `children` even if another one fails.
+/// Starts broker, workers and gateway. Started services are in `children` even if another one fails.
 async fn begin(
     arguments: &UpArgs,
     paths: &StackPaths,
@@ -201,7 +201,15 @@ async fn begin(
         Some(key) => key.expose().clone(),
         None => service::secret(&paths.data, service::OPERATOR_KEY)?,
     };
-    let reach = service::Reach { listen: arguments.listen, operator_key: &operator_key };
+    let broker_token = service::secret(&paths.data, service::BROKER_TOKEN)?;
+    let broker = service::broker(paths, &bootstrap.broker_url, &broker_token);
+    let broker_url = start_together(children, vec![broker]).await?.pop().unwrap_or_default();
+    let reach = service::Reach {
+        listen: arguments.listen,
+        operator_key: &operator_key,
+        broker_url: &broker_url,
+        broker_token: &broker_token,
+    };
     let gateway = service::gateway(paths, &backends, &reach, &models.names);
     let mut addresses = start_together(children, workers.chain([gateway]).collect()).await?;
     Ok(Stack {

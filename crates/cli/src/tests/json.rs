@@ -109,7 +109,8 @@ fn full() -> Fake {
 /// The lines of all commands of a tenant.
 async fn lines_of_a_tenant(output: &Output, directory: &Path) {
     let fake = full();
-    let repo = directory.to_str().unwrap();
+    let (repo, secret) = (directory.to_str().unwrap(), directory.join("a"));
+    let secret = secret.to_str().unwrap();
     let head = Git::at(directory).run(&["rev-parse", "HEAD"]).unwrap();
     fake.0.lock().unwrap().export = (vec![], head.clone(), head);
     for words in [
@@ -142,6 +143,9 @@ async fn lines_of_a_tenant(output: &Output, directory: &Path) {
         &["project", "create", "shed", "--repo", "https://h/shed.git"],
         &["project", "ls"],
         &["project", "show", "shop"],
+        &["secret", "set", "NPM_TOKEN", "--from-file", secret],
+        &["secret", "ls"],
+        &["secret", "rm", "NPM_TOKEN"],
         &["project", "delete", "shop", "--sessions"],
     ] {
         fake.run(output, words).await.unwrap_or_else(|error| panic!("{words:?}: {error:#}"));

@@ -3,10 +3,10 @@
 /// The role of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// Everything in the tenant, its keys and settings included.
+    /// Everything in the tenant, its keys, secrets and settings included.
     #[default]
     Admin,
-    /// Sessions and projects, but neither keys nor settings.
+    /// Sessions and projects, but neither keys nor secrets nor settings.
     Member,
     /// Reading only.
     Viewer,

@@ -9,7 +9,7 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _, types::Json};
 
-/// Days for which a project without sessions, source and settings is kept after its last change. A client makes one in each directory that
+/// Days for which a project without sessions, source, settings and secrets is kept after its last change. A client makes one in each directory that
 /// somebody opens by mistake.
 const EMPTY_PROJECT_KEPT_DAYS: f64 = 90.0;
 /// Days for which the list of keys shows a revoked key.
@@ -68,6 +68,7 @@ impl Store {
               where coalesce(updated_at, created_at) < now() - $2 * interval '1 day' and source::jsonb = $3::jsonb
                 and not exists (select 1 from session s where s.tenant_id = p.tenant_id and s.project_id = p.id)
                 and not exists (select 1 from settings s where s.tenant_id = p.tenant_id and s.project_id = p.id)
+                and not exists (select 1 from secret c where c.tenant_id = p.tenant_id and c.project_id = p.id)
                 and not exists (select 1 from approval a where a.tenant_id = p.tenant_id and a.project_id = p.id)
               limit $1",
         )

@@ -18,7 +18,7 @@ const TABLES: [(&str, i64); 3] = [
 ];
 
 impl Store {
-    /// Marks a tenant as deleted: from now on its keys are unknown, and lists omit it. Its name can be used again.
+    /// Marks a tenant as deleted: from now on its keys are unknown, its secrets are gone, and lists omit it. Its name can be used again.
     ///
     /// # Errors
     /// `NotFound`: there is no such tenant, or it is deleted already. `Db`: repeat the call to find out.
@@ -34,7 +34,11 @@ impl Store {
         if marked.rows_affected() == 0 {
             return Err(Error::NotFound(Entity::Tenant));
         }
-        sqlx::query("delete from api_key where tenant_id = $1").bind(tenant.0).execute(&mut *tx).await?;
+        for deletion in
+            ["delete from api_key where tenant_id = $1", "delete from secret where tenant_id = $1"]
+        {
+            sqlx::query(deletion).bind(tenant.0).execute(&mut *tx).await?;
+        }
         Ok(tx.commit().await?)
     }
 

@@ -3,12 +3,14 @@
 
 use crate::{
     family::permission,
+    tenant::secrets::sealed,
     world::{World, idle},
 };
 use domain::policy::role::Role;
 use domain::{
     conversation::request::Answer,
     ids::{PartId, TenantId},
+    secret::SecretAddress,
     session::{Outcome, Source},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
@@ -20,6 +22,7 @@ use store::{
         record::{Fence, Progress},
     },
     people::requests::{NewAnswer, RequestScope},
+    secrets::SecretStore,
     session::{
         quarantine::{Notice, QuarantineRule},
         runs::{SuspectPolicy, TakeResult},
@@ -53,6 +56,10 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     world.sql(approval).await;
     store.put_settings(tenant, None, "{}", "ann").await.unwrap();
     store.add_project_places(tenant, &world.project, &["/home/ann/app".to_owned()]).await.unwrap();
+    let broker = SecretStore::connect(&world.database.broker_url, 1).unwrap();
+    let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
+    let change = broker.begin_change(tenant, address).await.unwrap();
+    change.finish_change(&sealed("v"), "ann").await.unwrap();
     let deleted = world.session().await;
     world.store.delete_session(tenant, &deleted).await.unwrap();
     let stranger = world.sample.tenant();
@@ -60,12 +67,13 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     (world, running, stranger)
 }
 
-/// Lists every table except the migrations' own, and `worker` and `chore`, which have no tenant. New tables are included automatically.
+/// Lists every table except the migrations' own, `worker`, `chore` and `secret_key`, which have no tenant, and `secret_counter`, which only the
+/// broker reaches. New tables are included automatically.
 async fn tables(world: &World) -> Vec<String> {
     let rows = sqlx::query(
         "select relname::text as name, relrowsecurity and relforcerowsecurity as walled from pg_class
           where relkind = 'r' and relnamespace = 'public'::regnamespace
-            and relname not in ('_sqlx_migrations', 'worker', 'chore') order by relname",
+            and relname not in ('_sqlx_migrations', 'worker', 'chore', 'secret_counter', 'secret_key') order by relname",
     )
     .fetch_all(&mut connect(&world.database.migrator_url).await)
     .await
@@ -131,7 +139,7 @@ async fn a_tenant_cannot_write_for_another() {
         assert_eq!(refusal(&mut connection, insert).await, NOT_ALLOWED, "{table}");
         assert_eq!(refusal(&mut connection, change).await, NOT_ALLOWED, "{table}");
     }
-    for table in ["worker", "chore"] {
+    for table in ["worker", "chore", "secret_counter", "secret_key"] {
         assert_eq!(refusal(&mut connection, format!("select * from {table}")).await, NOT_ALLOWED, "{table}");
     }
     assert_eq!(refusal(&mut connection, "set role flotilla_system".to_owned()).await, NOT_ALLOWED);
@@ -142,7 +150,11 @@ async fn another_tenant_changes_and_deletes_nothing() {
     let (world, _, stranger) = two_tenants().await;
     let mut connection = connect(&world.database.app_url).await;
     see_as(&mut connection, &stranger.to_string()).await;
-    for table in tables(&world).await.into_iter().filter(|table| table != "tenant" && table != "ledger") {
+    for table in tables(&world)
+        .await
+        .into_iter()
+        .filter(|table| !["tenant", "ledger", "secret"].contains(&table.as_str()))
+    {
         for sql in [format!("update {table} set tenant_id = '{stranger}'"), format!("delete from {table}")] {
             let result = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(&mut connection).await.unwrap();
             assert_eq!(result.rows_affected(), 0, "{sql}");
@@ -152,6 +164,8 @@ async fn another_tenant_changes_and_deletes_nothing() {
     for sql in ["update ledger set cost_usd_picos = 0", "delete from ledger"] {
         assert_eq!(refusal(&mut connection, sql.to_owned()).await, "42501", "{sql}");
     }
+    let deletion = sqlx::raw_sql("delete from secret").execute(&mut connection).await.unwrap();
+    assert_eq!(deletion.rows_affected(), 0);
 }
 
 #[tokio::test]
@@ -182,6 +196,7 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.list_chunks(stranger, session, 1).await.unwrap(), []);
     assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_keys(stranger, &Page::default()).await.unwrap(), []);
+    assert_eq!(store.list_secrets(stranger, None, &Page::default()).await.unwrap(), []);
     assert_eq!(store.get_queue_position(stranger, session).await.unwrap(), 0);
     let open =
         store.list_requests(world.tenant, RequestScope::Tenant, "per", &Page::default()).await.unwrap();
@@ -222,6 +237,8 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     ));
     assert!(matches!(store.delete_session(stranger, &session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.revoke_key(stranger, "fl_abc").await, Err(Error::NotFound(_))));
+    let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
+    assert!(matches!(store.delete_secret(stranger, &address).await, Err(Error::NotFound(Entity::Secret))));
     assert!(matches!(store.append(&fence, &[], 0, Progress::Made, NOW).await, Err(Error::Fenced)));
     assert!(matches!(store.park(&fence, &[], 1, &end, NOW).await, Err(Error::Fenced)));
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };

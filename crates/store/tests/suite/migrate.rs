@@ -1,8 +1,10 @@
 //! Migrations, as embedded in the binary.
 
 use sqlx::Row as _;
-use store::Store;
+use store::{Store, migrate::Passwords, secrets::SecretStore};
 use testkit::database::{PASSWORD, connect};
+
+const PASSWORDS: Passwords<'_> = Passwords { services: PASSWORD, broker: PASSWORD };
 
 async fn versions(url: &str) -> Vec<(i64, Vec<u8>)> {
     let rows = sqlx::query("select version, checksum from _sqlx_migrations order by version")
@@ -15,10 +17,11 @@ async fn versions(url: &str) -> Vec<(i64, Vec<u8>)> {
 async fn migration_creates_the_schema_and_can_be_repeated() {
     let (empty, template) = (testkit::empty_database().await, testkit::database().await);
     for _ in 0..2 {
-        store::migrate::migrate(&empty.migrator_url, PASSWORD).await.unwrap();
+        store::migrate::migrate(&empty.migrator_url, PASSWORDS).await.unwrap();
     }
     assert_eq!(versions(&empty.migrator_url).await, versions(&template.migrator_url).await);
     Store::connect(&empty.app_url, &empty.system_url, 1).unwrap().ping().await.unwrap();
+    SecretStore::connect(&empty.broker_url, 1).unwrap().ping().await.unwrap();
 }
 
 #[tokio::test]
@@ -26,7 +29,7 @@ async fn databases_of_one_cluster_can_be_migrated_concurrently() {
     let migrations = (0..8).map(|_| async {
         let database = testkit::empty_database().await;
         for _ in 0..4 {
-            store::migrate::migrate(&database.migrator_url, PASSWORD).await.unwrap();
+            store::migrate::migrate(&database.migrator_url, PASSWORDS).await.unwrap();
         }
     });
     futures::future::join_all(migrations).await;

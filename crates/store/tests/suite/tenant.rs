@@ -3,4 +3,5 @@
 mod bundles;
 mod keys;
 mod projects;
+pub(crate) mod secrets;
 mod tenants;

@@ -1,16 +1,16 @@
 //! Seals a value under a key that is made for it alone, and that key under the key of the deployment. A thief of the rows reads
 //! nothing without the key of the deployment; a new key of the deployment needs no value to be sealed again.
 
-use super::key_file::{KEY_BYTES, KeyFile};
-use aws_lc_rs::{
-    aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
-    error::Unspecified,
-    rand,
+use super::{
+    cipher::{decrypt, encrypt},
+    deployment_key::DeploymentKey,
+    key_file::KEY_BYTES,
 };
-use chassis::secret::Secret;
-
-/// Bytes of a value. Keys and certificates take a few thousand. Beyond it: `secret_too_large`.
-pub const VALUE_BYTES_MAX: usize = 64 * 1024;
+use aws_lc_rs::rand;
+use chassis::secret::SecretBytes;
+use domain::{limits::SECRET_BYTES_MAX, secret::SecretAddress};
+use store::secrets::SealedSecret;
+use zeroize::Zeroizing;
 
 /// Where a value belongs. A sealed value opens only in its own place: a row that is copied to another tenant, name or version is nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,22 +25,11 @@ pub struct SecretPlace<'a> {
     pub version: u64,
 }
 
-/// A value as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SealedValue {
-    /// The identity of the deployment's key.
-    pub key_id: String,
-    /// The key of the value, under that of the deployment.
-    pub sealed_key: Vec<u8>,
-    /// The value, under its own key.
-    pub ciphertext: Vec<u8>,
-}
-
 /// Why a value cannot be sealed or opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// It is too long.
-    #[error("a secret has at most {VALUE_BYTES_MAX} bytes")]
+    #[error("a secret has at most {SECRET_BYTES_MAX} bytes")]
     TooLarge,
     /// It was sealed with another key of the deployment.
     #[error("the secret was sealed with another key of this deployment; restore its key file")]
@@ -70,20 +59,19 @@ impl EnvelopeError {
 /// # Errors
 /// `TooLarge`, `Crypto`.
 pub fn seal(
-    value: &Secret<Vec<u8>>,
+    value: &SecretBytes,
     place: &SecretPlace<'_>,
-    deployment: &KeyFile,
-) -> Result<SealedValue, EnvelopeError> {
-    if value.expose().len() > VALUE_BYTES_MAX {
+    deployment: &DeploymentKey,
+) -> Result<SealedSecret, EnvelopeError> {
+    if value.expose().len() > SECRET_BYTES_MAX {
         return Err(EnvelopeError::TooLarge);
     }
-    let mut key = [0; KEY_BYTES];
-    rand::fill(&mut key).map_err(|_| EnvelopeError::Crypto)?;
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    rand::fill(&mut *key).map_err(|_| EnvelopeError::Crypto)?;
     let context = place.context();
-    let encrypt = |key: &[u8], text: &[u8]| encrypt(key, &context, text).map_err(|_| EnvelopeError::Crypto);
-    let (ciphertext, sealed_key) = (encrypt(&key, value.expose())?, encrypt(deployment.key(), &key)?);
-    key.fill(0);
-    Ok(SealedValue { key_id: deployment.id().to_owned(), sealed_key, ciphertext })
+    let ciphertext = encrypt(&*key, &context, value.expose()).map_err(|_| EnvelopeError::Crypto)?;
+    let sealed_key = deployment.wrap(&key, &context).map_err(|_| EnvelopeError::Crypto)?;
+    Ok(SealedSecret { key_id: deployment.id().to_owned(), sealed_key, ciphertext })
 }
 
 /// Opens a value in its place.
@@ -91,22 +79,25 @@ pub fn seal(
 /// # Errors
 /// `OtherKey`, `Damaged`.
 pub fn open(
-    sealed: &SealedValue,
+    sealed: &SealedSecret,
     place: &SecretPlace<'_>,
-    deployment: &KeyFile,
-) -> Result<Secret<Vec<u8>>, EnvelopeError> {
+    deployment: &DeploymentKey,
+) -> Result<SecretBytes, EnvelopeError> {
     if sealed.key_id != deployment.id() {
         return Err(EnvelopeError::OtherKey);
     }
     let context = place.context();
-    let decrypt = |key: &[u8], text: &[u8]| decrypt(key, &context, text).map_err(|_| EnvelopeError::Damaged);
-    let mut key = decrypt(deployment.key(), &sealed.sealed_key)?;
-    let value = decrypt(&key, &sealed.ciphertext);
-    key.fill(0);
-    value.map(Secret::new)
+    let key = deployment.unwrap(&sealed.sealed_key, &context).map_err(|_| EnvelopeError::Damaged)?;
+    let value = decrypt(&key, &context, &sealed.ciphertext).map_err(|_| EnvelopeError::Damaged)?;
+    Ok(SecretBytes::new(value))
 }
 
-impl SecretPlace<'_> {
+impl<'a> SecretPlace<'a> {
+    /// The place of a version of a secret. `tenant` is the text of the tenant's id.
+    pub fn of(tenant: &'a str, address: &'a SecretAddress, version: u64) -> Self {
+        Self { tenant, project: address.scope(), name: address.name.as_str(), version }
+    }
+
     /// Bytes that are different for every place: each text stands behind its length.
     fn context(&self) -> Vec<u8> {
         let mut context = self.version.to_be_bytes().to_vec();
@@ -118,43 +109,26 @@ impl SecretPlace<'_> {
     }
 }
 
-/// The nonce, and then the text with its tag.
-fn encrypt(key: &[u8], context: &[u8], text: &[u8]) -> Result<Vec<u8>, Unspecified> {
-    let key = RandomizedNonceKey::new(&AES_256_GCM, key)?;
-    let mut bytes = text.to_vec();
-    let nonce = key.seal_in_place_append_tag(Aad::from(context), &mut bytes)?;
-    Ok([&nonce.as_ref()[..], &bytes].concat())
-}
-
-fn decrypt(key: &[u8], context: &[u8], bytes: &[u8]) -> Result<Vec<u8>, Unspecified> {
-    let key = RandomizedNonceKey::new(&AES_256_GCM, key)?;
-    let (nonce, text) = bytes.split_at_checked(NONCE_LEN).ok_or(Unspecified)?;
-    let mut text = text.to_vec();
-    let length =
-        key.open_in_place(Nonce::try_assume_unique_for_key(nonce)?, Aad::from(context), &mut text)?.len();
-    text.truncate(length);
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use crate::secrets::key_file::KeyFile;
 
     const PLACE: SecretPlace<'_> = SecretPlace { tenant: "t1", project: "p1", name: "NPM_TOKEN", version: 1 };
 
-    fn key_file() -> (tempfile::TempDir, KeyFile) {
+    fn key_file() -> (tempfile::TempDir, DeploymentKey) {
         let directory = tempfile::tempdir().unwrap();
         let file = KeyFile::open_or_create(&directory.path().join("key")).unwrap();
-        (directory, file)
+        (directory, DeploymentKey::File(file))
     }
 
     #[test]
     fn a_value_opens_only_in_its_own_place() {
         let (_directory, file) = key_file();
-        let value = Secret::new(b"npm_secret".to_vec());
+        let value = SecretBytes::of(b"npm_secret".to_vec());
         let sealed = seal(&value, &PLACE, &file).unwrap();
-        assert_eq!(open(&sealed, &PLACE, &file).unwrap().expose(), b"npm_secret");
+        assert_eq!(open(&sealed, &PLACE, &file).unwrap().expose().as_slice(), b"npm_secret");
         let text = [&sealed.sealed_key[..], &sealed.ciphertext].concat();
         assert!(!text.windows(10).any(|window| window == b"npm_secret"));
         assert_ne!(seal(&value, &PLACE, &file).unwrap(), sealed, "the same value looks different each time");
@@ -173,21 +147,21 @@ mod tests {
     #[test]
     fn a_changed_row_and_another_key_are_noticed() {
         let (_directory, file) = key_file();
-        let sealed = seal(&Secret::new(b"value".to_vec()), &PLACE, &file).unwrap();
+        let sealed = seal(&SecretBytes::of(b"value".to_vec()), &PLACE, &file).unwrap();
         for at in 0..sealed.ciphertext.len() {
             let mut changed = sealed.clone();
             changed.ciphertext[at] ^= 1;
             assert_eq!(open(&changed, &PLACE, &file).err(), Some(EnvelopeError::Damaged), "byte {at}");
         }
         for cut in [
-            SealedValue { ciphertext: vec![], ..sealed.clone() },
-            SealedValue { sealed_key: vec![1; 5], ..sealed.clone() },
+            SealedSecret { ciphertext: vec![], ..sealed.clone() },
+            SealedSecret { sealed_key: vec![1; 5], ..sealed.clone() },
         ] {
             assert_eq!(open(&cut, &PLACE, &file).err(), Some(EnvelopeError::Damaged));
         }
         let (_other_directory, other) = key_file();
         assert_eq!(open(&sealed, &PLACE, &other).err(), Some(EnvelopeError::OtherKey));
-        let large = Secret::new(vec![0; VALUE_BYTES_MAX + 1]);
+        let large = SecretBytes::of(vec![0; SECRET_BYTES_MAX + 1]);
         assert_eq!(seal(&large, &PLACE, &file).err(), Some(EnvelopeError::TooLarge));
     }
 }

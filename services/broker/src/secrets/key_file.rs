@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// Bytes of a key.
 pub(super) const KEY_BYTES: usize = 32;
@@ -53,10 +54,10 @@ impl KeyFile {
             Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             opened => return opened,
         }
-        let mut key = [0; KEY_BYTES];
-        rand::fill(&mut key).map_err(|_| failed(io::Error::other("no randomness")))?;
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        rand::fill(&mut *key).map_err(|_| failed(io::Error::other("no randomness")))?;
         let new = path.with_extension(format!("new.{}", std::process::id()));
-        let written = write_new(&new, &key).and_then(|()| fs::hard_link(&new, path));
+        let written = write_new(&new, &*key).and_then(|()| fs::hard_link(&new, path));
         let removed = fs::remove_file(&new);
         match written {
             // Another process was first: its key counts.
@@ -74,9 +75,10 @@ impl KeyFile {
         if file.metadata().map_err(failed)?.mode() & OF_OTHERS != 0 {
             return Err(KeyFileError::Open(path.to_owned()));
         }
-        let mut bytes = vec![];
+        let mut bytes = Zeroizing::new(Vec::with_capacity(KEY_BYTES + 1));
         (&mut file).take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-        let key = <[u8; KEY_BYTES]>::try_from(bytes).map_err(|_| KeyFileError::Damaged(path.to_owned()))?;
+        let key = <[u8; KEY_BYTES]>::try_from(bytes.as_slice())
+            .map_err(|_| KeyFileError::Damaged(path.to_owned()))?;
         let id = hex(&digest::digest(&digest::SHA256, &key).as_ref()[..ID_BYTES]);
         Ok(Self { id, key })
     }
@@ -105,7 +107,7 @@ impl std::fmt::Debug for KeyFile {
 
 impl Drop for KeyFile {
     fn drop(&mut self) {
-        self.key.fill(0);
+        self.key.zeroize();
     }
 }
 

@@ -10,8 +10,8 @@ use crate::{
         entity::Entity,
         error::Error,
         invalid::Invalid,
-        sandbox::own_fence,
         scope::Scope,
+        services::sandbox::own_fence,
         state::{State, now},
     },
 };

@@ -104,9 +104,11 @@ mod tests {
         let described = prost_types::FileDescriptorSet::decode(rpc::DESCRIPTORS).unwrap();
         let mut streaming = BTreeSet::new();
         for file in &described.file {
-            // The gateway does not serve the sandbox's services.
-            let services =
-                file.service.iter().filter(|it| !matches!(it.name(), "SandboxService" | "TerminalService"));
+            // The gateway does not serve the services of the sandbox and the broker.
+            let services = file
+                .service
+                .iter()
+                .filter(|it| !matches!(it.name(), "SandboxService" | "TerminalService" | "BrokerService"));
             for service in services {
                 let methods = service.method.iter().filter(|method| method.client_streaming());
                 streaming.extend(

@@ -7,6 +7,7 @@ use std::fmt;
 pub(crate) enum Entity {
     Session,
     Project,
+    Secret,
     /// A provider of models.
     Provider,
     Message,
@@ -32,6 +33,7 @@ impl Entity {
         match self {
             Self::Session => "session_not_found",
             Self::Project => "project_not_found",
+            Self::Secret => "secret_not_found",
             Self::Provider => "provider_not_found",
             Self::Message => "message_not_found",
             Self::Part => "part_not_found",
@@ -54,6 +56,7 @@ impl From<store::error::Entity> for Entity {
         match entity {
             Stored::Session => Self::Session,
             Stored::Project => Self::Project,
+            Stored::Secret => Self::Secret,
             Stored::Message => Self::Message,
             Stored::Bundle => Self::Bundle,
             Stored::Tenant => Self::Tenant,
@@ -68,6 +71,7 @@ impl fmt::Display for Entity {
         f.write_str(match self {
             Self::Session => "no such session",
             Self::Project => "no such project",
+            Self::Secret => "no such secret",
             Self::Provider => "no worker reports such a provider; GET /api/provider lists them",
             Self::Message => "no such message",
             Self::Part => "the message has no such part",

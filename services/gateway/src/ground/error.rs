@@ -1,6 +1,6 @@
 //! Why a call fails: one type for the whole gateway. A protocol shows its code and its sentence; the cause stays in the log.
 
-use super::{entity::Entity, invalid::Invalid, kind::Kind, sandbox, scope::Scope};
+use super::{entity::Entity, invalid::Invalid, kind::Kind, scope::Scope, services::sandbox};
 use domain::{conversation::request, policy::quota::Level};
 use std::time::Duration;
 
@@ -50,6 +50,12 @@ pub(crate) enum Error {
     /// Delete what is not needed, or ask the operator for a larger quota.
     #[error("{0}; delete sessions or projects that are not needed, or ask the operator for a larger quota")]
     QuotaFull(Level),
+    /// Remove secrets that are not needed.
+    #[error(
+        "the tenant has {} secrets, the limit; remove those that are not needed",
+        domain::limits::SECRETS_MAX
+    )]
+    SecretsTooMany,
     /// Let the session work first.
     #[error("the session has {0} waiting prompts; let it work first")]
     SessionFull(i64),
@@ -137,6 +143,12 @@ pub(crate) enum Error {
     /// Ask the operator: settings were stored by another version.
     #[error("cannot read the stored settings: {0}")]
     SettingsUnreadable(String),
+    /// Try again later.
+    #[error("{0}")]
+    BrokerUnavailable(&'static str),
+    /// Ask the operator.
+    #[error("the broker refused the secret; see the gateway's log")]
+    BrokerFailed,
     /// Ask the operator.
     #[error("the database refused a query; see the gateway's log")]
     StoreFailed,
@@ -159,6 +171,7 @@ impl Error {
             Self::SessionDeleted => "session_deleted",
             Self::RequestsTooMany => "requests_too_many",
             Self::QuotaFull(level) => level.resource.refusal_code(),
+            Self::SecretsTooMany => "secrets_too_many",
             Self::SessionFull(_) | Self::PromptsTooLarge { .. } => "session_full",
             Self::Quarantined => "session_quarantined",
             Self::Busy => "session_busy",
@@ -175,6 +188,8 @@ impl Error {
             Self::Sandbox(refusal) => refusal.reason.code(),
             Self::RevertTimedOut => "sandbox_unavailable",
             Self::StoreUnavailable => "store_unavailable",
+            Self::BrokerUnavailable(_) => "broker_unavailable",
+            Self::BrokerFailed => "broker_failed",
             Self::ConverterUnavailable(code) => code,
             Self::GatewayStopping => "gateway_stopping",
             Self::GatewayStopped => "gateway_stopped",
@@ -200,6 +215,7 @@ impl Error {
             Self::TooManyAttempts { .. }
             | Self::RequestsTooMany
             | Self::QuotaFull(_)
+            | Self::SecretsTooMany
             | Self::SessionFull(_)
             | Self::PromptsTooLarge { .. }
             | Self::ForkTooLarge(_)
@@ -218,12 +234,15 @@ impl Error {
             Self::Sandbox(refusal) => refusal.kind,
             Self::RevertTimedOut
             | Self::StoreUnavailable
+            | Self::BrokerUnavailable(_)
             | Self::GatewayStopping
             | Self::GatewayStopped
             | Self::BusUnavailable
             | Self::TicketsUnavailable
             | Self::ConverterUnavailable(_) => Kind::Unavailable,
-            Self::RowUnreadable | Self::SettingsUnreadable(_) | Self::StoreFailed => Kind::Internal,
+            Self::RowUnreadable | Self::SettingsUnreadable(_) | Self::StoreFailed | Self::BrokerFailed => {
+                Kind::Internal
+            }
         }
     }
 }
@@ -268,6 +287,7 @@ impl From<store::error::Error> for Error {
             Store::NotFound(entity) => Self::NotFound(entity.into()),
             Store::Conflict => Self::IdempotencyConflict,
             Store::Deleted => Self::SessionDeleted,
+            Store::TooManySecrets(_) => Self::SecretsTooMany,
             Store::TooManyInputs(count) => Self::SessionFull(count),
             Store::HistoryTooLarge(limit) => Self::HistoryTooLarge(limit),
             Store::PromptsTooLarge { stored_bytes, limit_bytes } => {
@@ -294,8 +314,8 @@ impl From<store::error::Error> for Error {
 }
 
 impl From<tonic::Status> for Error {
-    /// Converts the sandbox's status to its meaning for a caller. The sandbox is the only gRPC service that the
-    /// gateway calls.
+    /// Converts the sandbox's status to its meaning for a caller. Calls of the
+    /// broker convert their own.
     fn from(status: tonic::Status) -> Self {
         Self::Sandbox(status.into())
     }

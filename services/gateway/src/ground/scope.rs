@@ -9,7 +9,7 @@ pub(crate) enum Scope {
     Read,
     /// Changing a tenant's data, and starting work in it.
     Write,
-    /// Managing a tenant's keys and settings.
+    /// Managing a tenant's keys, secrets and settings.
     Manage,
     /// Managing tenants and the fleet.
     Operate,
@@ -21,7 +21,7 @@ impl Scope {
         match self {
             Self::Read => "cannot read this",
             Self::Write => "may only read",
-            Self::Manage => "may manage neither keys nor settings",
+            Self::Manage => "may manage neither keys nor secrets nor settings",
             Self::Operate => "is not the operator's",
         }
     }

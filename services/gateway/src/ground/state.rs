@@ -1,6 +1,12 @@
 //! The connections and settings that every call shares, and the source of the gateway's ids.
 
-use super::{error::Error, origin::Origins, quotas::Quotas, room::Room, sandbox::Sandbox};
+use super::{
+    error::Error,
+    origin::Origins,
+    quotas::Quotas,
+    room::Room,
+    services::{broker::Broker, sandbox::Sandbox},
+};
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
@@ -35,6 +41,7 @@ pub(crate) struct State {
     pub(crate) bus: bus::Bus,
     pub(crate) publisher: bus::feed::Publisher,
     pub(crate) sandbox: Sandbox,
+    pub(crate) broker: Broker,
     /// Converts foreign content outside this process.
     pub(crate) converter: Arc<Converter>,
     /// Never empty; the first is the default.
@@ -74,6 +81,7 @@ impl State {
             publisher: bus.publisher(),
             bus,
             sandbox: Sandbox::connect(backends)?,
+            broker: Broker::connect(&config.broker)?,
             converter: Arc::new(Converter::new(chassis::programs::find_beside(converter::PROGRAM)?)),
             models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
             origins: Origins::new(&config.origins),

@@ -44,8 +44,10 @@ impl Protocol {
         let mut rpcs = vec![];
         for file in files.iter().filter(|file| file.package() == "flotilla.v1") {
             // Clients cannot reach the services of the sandbox.
-            let public =
-                file.service.iter().filter(|it| !["SandboxService", "TerminalService"].contains(&it.name()));
+            let public = file
+                .service
+                .iter()
+                .filter(|it| !["SandboxService", "TerminalService", "BrokerService"].contains(&it.name()));
             for service in public {
                 for method in &service.method {
                     let request = messages[short(method.input_type())].clone();

@@ -15,13 +15,19 @@ use std::{
 const SECRET_BYTES: usize = 24;
 /// The file of the token between workers and sandbox.
 pub(super) const SANDBOX_TOKEN: &str = "sandbox-token";
+/// The file of the token between gateway and broker.
+pub(super) const BROKER_TOKEN: &str = "broker-token";
+/// The file of the key that seals secrets.
+const BROKER_KEY: &str = "broker-key";
 /// The file of the operator's key.
 pub(super) const OPERATOR_KEY: &str = "operator-key";
 
-/// The address of the gateway and the operator's key.
+/// The address of the gateway, the operator's key, and the broker.
 pub(super) struct Reach<'a> {
     pub listen: SocketAddr,
     pub operator_key: &'a str,
+    pub broker_url: &'a str,
+    pub broker_token: &'a str,
 }
 
 /// The directory of the stack, and the path of this program.
@@ -51,7 +57,7 @@ pub(super) struct Spec {
     pub env: Vec<(String, String)>,
     /// The variable with the address to listen on, for a restart.
     pub listen_variable: &'static str,
-    /// Whether the child runs code that a model wrote, and must not see this process's environment.
+    /// Whether the child must not see this process's environment: it runs code that a model wrote, or needs none of the keys there.
     pub keeps_secrets_out: bool,
     pub ready_file: PathBuf,
     pub log: PathBuf,
@@ -79,6 +85,16 @@ pub(super) fn sandbox(paths: &StackPaths, token: &str, without: &str) -> Spec {
     spec
 }
 
+/// The broker. It reaches its own tables, and alone reads the key that seals secrets.
+pub(super) fn broker(paths: &StackPaths, database_url: &str, token: &str) -> Spec {
+    let mut spec = spec(paths, "broker", "broker", "FLOTILLA_BROKER_LISTEN");
+    spec.keeps_secrets_out = true;
+    spec.set("FLOTILLA_BROKER_DATABASE_URL", database_url.to_owned());
+    spec.set("FLOTILLA_BROKER_KEY_FILE", paths.data.join(BROKER_KEY).display().to_string());
+    spec.set("FLOTILLA_BROKER_TOKEN", token.to_owned());
+    spec
+}
+
 /// Worker number `number`, with the file of its model providers if it exists.
 pub(super) fn worker(paths: &StackPaths, backends: &Backends, number: u16, config: Option<&Path>) -> Spec {
     let mut spec = spec(paths, &format!("worker-{number}"), "worker", "FLOTILLA_WORKER_LISTEN");
@@ -97,6 +113,8 @@ pub(super) fn gateway(paths: &StackPaths, backends: &Backends, reach: &Reach<'_>
     spec.set("FLOTILLA_GATEWAY_LISTEN", reach.listen.to_string());
     spec.set("FLOTILLA_OPERATOR_KEY", reach.operator_key.to_owned());
     spec.set("FLOTILLA_MODELS", models.join(","));
+    spec.set("FLOTILLA_BROKER_URL", reach.broker_url.to_owned());
+    spec.set("FLOTILLA_BROKER_TOKEN", reach.broker_token.to_owned());
     spec
 }
 
@@ -188,6 +206,8 @@ mod tests {
             "FLOTILLA_API_KEY",
             "FLOTILLA_OPERATOR_KEY",
             "FLOTILLA_DATABASE_URL",
+            "FLOTILLA_BROKER_TOKEN",
+            "FLOTILLA_BROKER_DATABASE_URL",
             "AWS_SECRET_ACCESS_KEY",
         ] {
             assert!(!is_harmless(name), "{name}");

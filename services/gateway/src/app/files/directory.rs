@@ -11,8 +11,8 @@ use crate::{
     ground::{
         error::Error,
         invalid::Invalid,
-        sandbox::{Reason, Refusal, fence},
         scope::Scope,
+        services::sandbox::{Reason, Refusal, fence},
         state::State,
     },
 };

@@ -2,7 +2,7 @@
 
 use crate::ground::{
     error::Error,
-    sandbox::{Reason, Refusal, fence},
+    services::sandbox::{Reason, Refusal, fence},
     state::{State, now},
 };
 use domain::{

@@ -12,8 +12,8 @@ use crate::{
         entity::Entity,
         error::Error,
         quotas::Growth,
-        sandbox::{Reason, Refusal},
         scope::Scope,
+        services::sandbox::{Reason, Refusal},
         state::{State, now},
     },
 };

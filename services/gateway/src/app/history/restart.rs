@@ -10,8 +10,8 @@ use crate::{
     ground::{
         error::Error,
         invalid::Invalid,
-        sandbox::{Reason, Refusal, fence},
         scope::Scope,
+        services::sandbox::{Reason, Refusal, fence},
     },
 };
 use domain::{

@@ -13,8 +13,8 @@ use crate::{
     ground::{
         entity::Entity,
         error::Error,
-        sandbox::{Reason, Refusal},
         scope::Scope,
+        services::sandbox::{Reason, Refusal},
         state::{State, now},
     },
 };

@@ -8,8 +8,8 @@ use crate::{
     auth::principal::Principal,
     ground::{
         error::Error,
-        sandbox::own_fence,
         scope::Scope,
+        services::sandbox::own_fence,
         state::{State, now},
     },
 };

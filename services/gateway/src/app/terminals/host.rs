@@ -7,8 +7,8 @@ use crate::{
     ground::{
         entity::Entity,
         error::Error,
-        sandbox::{Reason, Refusal, fence},
         scope::Scope,
+        services::sandbox::{Reason, Refusal, fence},
         state::State,
     },
     streams::notices::notify_session,

@@ -5,7 +5,7 @@ use crate::{
         files::directory::{DirectoryFiles, LineMatch, inside},
         ground::gateway::Gateway,
     },
-    ground::{error::Error, kind::Kind, sandbox},
+    ground::{error::Error, kind::Kind, services::sandbox},
     http::ground::{
         caller::Caller,
         input::Query,

@@ -1,13 +1,13 @@
 //! `QuestionService`: people answer the agent's questions.
 
-use super::{
-    convert,
-    service::Service,
-    status::{id, respond, to_status},
-};
 use crate::{
     app::requests::{self, RequestKind},
     ground::entity::Entity,
+    grpc::{
+        convert,
+        service::Service,
+        status::{id, respond, to_status},
+    },
 };
 use domain::conversation::request::{Choice, Id, RequestBody};
 use rpc::v1::{self, question_service_server::QuestionService};

@@ -1,6 +1,6 @@
 //! The connection to the sandbox service, and its refusals. Only this file reads the text of a status code.
 
-use super::kind::Kind;
+use crate::ground::kind::Kind;
 use anyhow::Context as _;
 use chassis::backends::Backends;
 use domain::ids::{SessionId, TenantId};
@@ -30,7 +30,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// If the URL, the CA or the token is invalid.
-    pub(super) fn connect(backends: &Backends) -> anyhow::Result<Self> {
+    pub(in crate::ground) fn connect(backends: &Backends) -> anyhow::Result<Self> {
         let token = Bearer::new(backends.sandbox_token.expose()).context("use the sandbox token")?;
         let channel = backends.sandbox_channel()?;
         let terminals = TerminalServiceClient::with_interceptor(channel.clone(), token.clone());

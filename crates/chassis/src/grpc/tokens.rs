@@ -1,7 +1,8 @@
 //! The tokens of callers. Each caller may have its own under its name, and two while one replaces the other.
 
-use chassis::secret::{Secret, constant_time_eq};
+use crate::secret::{Secret, constant_time_eq};
 use std::collections::BTreeMap;
+use tonic::metadata::MetadataMap;
 
 /// Bytes of a token: fewer can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
@@ -23,24 +24,26 @@ struct NamedToken {
 
 impl Tokens {
     /// Reads a token for any caller and those by name, each `name:token`. Returns them with every problem of them; a problem never shows a
-    /// token.
-    pub fn read(any: Option<&Secret<String>>, named: &[Secret<String>]) -> (Self, Vec<String>) {
+    /// token. `service` begins the names of the variables, such as `FLOTILLA_SANDBOX`.
+    pub fn read(
+        service: &str,
+        any: Option<&Secret<String>>,
+        named: &[Secret<String>],
+    ) -> (Self, Vec<String>) {
         let (mut tokens, mut problems, mut counts) = (vec![], vec![], BTreeMap::<&str, usize>::new());
         for (at, text) in named.iter().enumerate() {
             let is_name = |name: &str| {
                 !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
             };
             let Some((name, token)) = text.expose().split_once(':').filter(|(name, _)| is_name(name)) else {
-                problems
-                    .push(format!("FLOTILLA_SANDBOX_TOKENS must be name:token,…; number {} is not", at + 1));
+                problems.push(format!("{service}_TOKENS must be name:token,…; number {} is not", at + 1));
                 continue;
             };
             let count = counts.entry(name).or_default();
             *count += 1;
             if *count > TOKENS_OF_NAME_MAX {
-                problems.push(format!(
-                    "FLOTILLA_SANDBOX_TOKENS has more than {TOKENS_OF_NAME_MAX} tokens of {name}"
-                ));
+                problems
+                    .push(format!("{service}_TOKENS has more than {TOKENS_OF_NAME_MAX} tokens of {name}"));
             }
             if token.len() < TOKEN_BYTES_MIN {
                 problems.push(format!("the token of {name} must have at least {TOKEN_BYTES_MIN} bytes"));
@@ -50,14 +53,20 @@ impl Tokens {
         }
         if let Some(token) = any {
             if token.expose().len() < TOKEN_BYTES_MIN {
-                problems.push(format!("FLOTILLA_SANDBOX_TOKEN must have at least {TOKEN_BYTES_MIN} bytes"));
+                problems.push(format!("{service}_TOKEN must have at least {TOKEN_BYTES_MIN} bytes"));
             }
             tokens.push(NamedToken { label: ANY.to_owned(), token: token.clone() });
         }
         if any.is_none() && named.is_empty() {
-            problems.push("set FLOTILLA_SANDBOX_TOKENS or FLOTILLA_SANDBOX_TOKEN".to_owned());
+            problems.push(format!("set {service}_TOKENS or {service}_TOKEN"));
         }
         (Self(tokens), problems)
+    }
+
+    /// Finds the label of the token in `authorization: Bearer <token>`.
+    pub fn find_bearer(&self, metadata: &MetadataMap) -> Option<&str> {
+        let header = metadata.get("authorization").and_then(|value| value.to_str().ok());
+        self.find(header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default())
     }
 
     /// Finds the label of a token. The time does not depend on which one it is.
@@ -80,7 +89,7 @@ mod tests {
     fn read(any: Option<&str>, named: &[&str]) -> (Tokens, Vec<String>) {
         let secret = |text: &str| Secret::new(text.to_owned());
         let named: Vec<_> = named.iter().map(|text| secret(text)).collect();
-        Tokens::read(any.map(secret).as_ref(), &named)
+        Tokens::read("FLOTILLA_SANDBOX", any.map(secret).as_ref(), &named)
     }
 
     #[test]

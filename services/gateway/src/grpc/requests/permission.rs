@@ -1,13 +1,13 @@
 //! `PermissionService`: people allow or refuse tool calls.
 
-use super::{
-    convert,
-    service::Service,
-    status::{id, respond, to_status},
-};
 use crate::{
     app::requests::{self, RequestKind},
     ground::{entity::Entity, invalid::Invalid},
+    grpc::{
+        convert,
+        service::Service,
+        status::{id, respond, to_status},
+    },
 };
 use domain::{
     conversation::request::{Answer, Id, RequestBody},

@@ -1,0 +1,82 @@
+//! A gRPC port that only our own services may reach: its address, its certificate and the tokens of its callers.
+
+use super::{
+    CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
+    tls::ServerCertificate, tokens::Tokens,
+};
+use crate::secret::Secret;
+use std::{net::SocketAddr, path::PathBuf};
+use tonic::transport::{Error, Server, ServerTlsConfig};
+
+/// Where calls may travel in plain text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Plaintext {
+    /// On a network that others cannot read.
+    Network,
+}
+
+/// The settings of such a port.
+#[derive(Debug, Clone)]
+pub struct InternalPort {
+    /// The beginning of the names of its variables, such as `FLOTILLA_SANDBOX`.
+    pub service: &'static str,
+    /// Its address.
+    pub listen: SocketAddr,
+    /// PEM file with its certificate.
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the key of the certificate.
+    pub tls_key: Option<PathBuf>,
+    /// Where calls may travel without TLS.
+    pub plaintext: Option<Plaintext>,
+    /// The token that any caller may present.
+    pub token: Option<Secret<String>>,
+    /// The tokens of callers, each `name:token`.
+    pub tokens: Vec<Secret<String>>,
+}
+
+impl InternalPort {
+    /// The certificate, if the port has TLS.
+    pub fn certificate(&self) -> Option<ServerCertificate> {
+        let (certificate, key) = (self.tls_certificate.clone()?, self.tls_key.clone()?);
+        Some(ServerCertificate { certificate, key })
+    }
+
+    /// Returns the tokens of callers, and every problem of the settings, one sentence each.
+    pub fn check(&self) -> (Tokens, Vec<String>) {
+        let service = self.service;
+        let (tokens, mut problems) = Tokens::read(service, self.token.as_ref(), &self.tokens);
+        if self.tls_certificate.is_some() != self.tls_key.is_some() {
+            problems.push(format!(
+                "{service}_TLS_CERTIFICATE and {service}_TLS_KEY belong together; one of them is missing"
+            ));
+        }
+        if self.plaintext.is_some() && self.tls_certificate.is_some() {
+            problems.push(format!(
+                "{service}_PLAINTEXT says that calls travel without TLS, but the port has a certificate; remove one of the two"
+            ));
+        }
+        if !self.listen.ip().is_loopback() && self.plaintext.is_none() && self.tls_certificate.is_none() {
+            problems.push(format!(
+                "{service}_LISTEN is not a loopback address, and the port has no TLS: give it a certificate ({service}_TLS_CERTIFICATE), \
+                 or have a mesh encrypt the calls and say so with {service}_PLAINTEXT=network"
+            ));
+        }
+        (tokens, problems)
+    }
+}
+
+/// The server of such a port, without its services.
+///
+/// # Errors
+/// The certificate cannot be used.
+pub fn server(tls: Option<ServerTlsConfig>) -> Result<Server, Error> {
+    let server = match tls {
+        Some(tls) => Server::builder().tls_config(tls)?,
+        None => Server::builder(),
+    };
+    Ok(server
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES))
+}

@@ -1,0 +1,54 @@
+//! Requests with the value of a secret. `Debug` does not show the value, and it is wiped from memory when the request is dropped.
+
+use crate::v1::{PutSecretRequest, SetSecretRequest};
+use std::fmt;
+use zeroize::Zeroize as _;
+
+impl fmt::Debug for SetSecretRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetSecretRequest").field("project_id", &self.project_id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PutSecretRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("PutSecretRequest");
+        text.field("tenant_id", &self.tenant_id).field("project_id", &self.project_id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SetSecretRequest {
+    fn drop(&mut self) {
+        self.value.zeroize();
+    }
+}
+
+impl Drop for PutSecretRequest {
+    fn drop(&mut self) {
+        self.value.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_with_a_value_do_not_print_it() {
+        let (name, value) = ("NPM_TOKEN".to_owned(), b"hunter2".to_vec());
+        let set =
+            SetSecretRequest { name: name.clone(), project_id: "prj_1".to_owned(), value: value.clone() };
+        let put = PutSecretRequest {
+            tenant_id: "t".to_owned(),
+            project_id: "prj_1".to_owned(),
+            name,
+            value,
+            actor: "ann".to_owned(),
+        };
+        for text in [format!("{set:?}"), format!("{put:#?}")] {
+            let bytes = format!("{:?}", b"hunter2");
+            assert!(text.contains("prj_1") && !text.contains("hunter2"), "{text}");
+            assert!(!text.contains(bytes.trim_matches(['[', ']'])), "{text}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The settings of the broker.
+
+use chassis::{
+    grpc::{
+        internal_port::{InternalPort, Plaintext},
+        tokens::Tokens,
+    },
+    secret::Secret,
+};
+use std::{net::SocketAddr, path::PathBuf};
+
+/// The settings of the broker.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Config {
+    /// Address of the gRPC port; port 0 takes a free one. Only gateways may reach it. An address that is not loopback needs TLS or
+    /// `plaintext`.
+    #[arg(long, env = "FLOTILLA_BROKER_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Postgres, as the role `flotilla_broker`, which reaches only the broker's tables.
+    #[arg(long, env = "FLOTILLA_BROKER_DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    pub database_url: Secret<String>,
+    /// Postgres connections of this process. Further calls wait for five seconds. Beyond it: `store_unavailable`.
+    #[arg(long, env = "FLOTILLA_BROKER_CONNECTIONS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub connections: u32,
+    /// The file with the key of this deployment; made if missing, for its owner alone. Keep a copy apart from those of Postgres: without it
+    /// every stored secret is lost.
+    #[arg(long, env = "FLOTILLA_BROKER_KEY_FILE", value_name = "FILE")]
+    pub key_file: PathBuf,
+    /// PEM file with the certificate of the port, and those between it and the CA. The service reads it when it starts.
+    #[arg(long, env = "FLOTILLA_BROKER_TLS_CERTIFICATE", value_name = "FILE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with the private key of that certificate.
+    #[arg(long, env = "FLOTILLA_BROKER_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Where calls may travel without TLS of this port: `network` says that a mesh or a private link encrypts them. Default: only on this
+    /// machine.
+    #[arg(long, env = "FLOTILLA_BROKER_PLAINTEXT", value_enum, value_name = "WHERE")]
+    pub plaintext: Option<Plaintext>,
+    /// Token that any caller may present as `authorization: Bearer …`; at least 16 bytes.
+    #[arg(long, env = "FLOTILLA_BROKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub token: Option<Secret<String>>,
+    /// Tokens of callers by name, separated by commas: `gateway:…`. A name may come twice while one token replaces the other.
+    #[arg(
+        long,
+        env = "FLOTILLA_BROKER_TOKENS",
+        value_delimiter = ',',
+        hide_env_values = true,
+        value_name = "NAME:TOKEN"
+    )]
+    pub tokens: Vec<Secret<String>>,
+}
+
+impl Config {
+    /// The port.
+    pub fn port(&self) -> InternalPort {
+        InternalPort {
+            service: "FLOTILLA_BROKER",
+            listen: self.listen,
+            tls_certificate: self.tls_certificate.clone(),
+            tls_key: self.tls_key.clone(),
+            plaintext: self.plaintext,
+            token: self.token.clone(),
+            tokens: self.tokens.clone(),
+        }
+    }
+
+    /// Returns the tokens of callers, and every problem of the settings, one sentence each.
+    pub fn check(&self) -> (Tokens, Vec<String>) {
+        self.port().check()
+    }
+}

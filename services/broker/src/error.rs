@@ -1,0 +1,62 @@
+//! The errors of calls, each with a stable code.
+
+use crate::secrets::vault::VaultError;
+use store::error::{Entity, Error as StoreError};
+use tonic::{Code, Status};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The token of the caller is missing or wrong.
+    #[error("the token is missing or wrong")]
+    TokenInvalid,
+    /// A field of the call is wrong.
+    #[error("{0}")]
+    ArgumentInvalid(&'static str),
+    /// The name of the secret is wrong.
+    #[error(transparent)]
+    Name(#[from] domain::secret::SecretNameError),
+    /// The secret cannot be stored.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+}
+
+impl Error {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TokenInvalid => "token_invalid",
+            Self::ArgumentInvalid(_) => "argument_invalid",
+            Self::Name(_) => "secret_name_invalid",
+            Self::Vault(error) => match error {
+                VaultError::Empty => "secret_empty",
+                VaultError::OtherKey { .. } => "secret_key_missing",
+                VaultError::Envelope(error) => error.code(),
+                VaultError::Store(error) => match error {
+                    StoreError::NotFound(Entity::Project) => "project_not_found",
+                    StoreError::NotFound(Entity::Tenant) => "tenant_not_found",
+                    StoreError::NotFound(_) => "secret_not_found",
+                    StoreError::TooManySecrets(_) => "secrets_too_many",
+                    error if error.is_transient() => "store_unavailable",
+                    _ => "internal",
+                },
+            },
+        }
+    }
+
+    /// The status that the caller gets. The cause stays in the log.
+    pub fn to_status(&self) -> Status {
+        let code = self.code();
+        let grpc = match code {
+            "token_invalid" => Code::Unauthenticated,
+            "argument_invalid" | "secret_name_invalid" | "secret_empty" | "secret_too_large" => {
+                Code::InvalidArgument
+            }
+            "project_not_found" | "tenant_not_found" | "secret_not_found" => Code::NotFound,
+            "secrets_too_many" => Code::ResourceExhausted,
+            "store_unavailable" => Code::Unavailable,
+            _ => Code::Internal,
+        };
+        rpc::status::error(grpc, code, self.to_string())
+    }
+}

@@ -1,0 +1,4 @@
+//! The gRPC service, and the check of its callers' tokens.
+
+pub(crate) mod auth;
+pub(crate) mod server;

@@ -1,0 +1,4 @@
+//! The connections to our other services.
+
+pub(crate) mod broker;
+pub(crate) mod sandbox;

@@ -1,0 +1,96 @@
+//! The connection to the broker, which keeps the secrets of tenants. Only this file reads its codes.
+
+use crate::{
+    config::BrokerConfig,
+    ground::{entity::Entity, error::Error},
+};
+use anyhow::Context as _;
+use chassis::grpc::ServerCheck;
+use rpc::{
+    client::Bearer,
+    v1::{self, broker_service_client::BrokerServiceClient},
+};
+use std::time::Duration;
+use tonic::{Request, Status, service::interceptor::InterceptedService, transport::Channel};
+
+/// Longest wait for an answer: Postgres answers the broker within 15 s, or not at all.
+const CALL: Duration = Duration::from_secs(20);
+
+/// The connection; clones share it. `None`: this deployment has no broker.
+#[derive(Debug, Clone)]
+pub(crate) struct Broker(Option<BrokerServiceClient<InterceptedService<Channel, Bearer>>>);
+
+impl Broker {
+    /// Prepares the connection, which the first call establishes.
+    ///
+    /// # Errors
+    /// If the URL, the CA or the token is invalid or missing.
+    pub(in crate::ground) fn connect(config: &BrokerConfig) -> anyhow::Result<Self> {
+        let Some(url) = &config.broker_url else { return Ok(Self(None)) };
+        let token =
+            config.broker_token.as_ref().context("FLOTILLA_BROKER_URL needs FLOTILLA_BROKER_TOKEN")?;
+        let token = Bearer::new(token.expose()).context("use the broker token")?;
+        let check =
+            ServerCheck { ca: config.broker_ca.clone(), server_name: config.broker_server_name.clone() };
+        let channel = chassis::grpc::channel_with(url, &check)?;
+        Ok(Self(Some(BrokerServiceClient::with_interceptor(channel, token))))
+    }
+
+    /// Hands over a secret. The connection keeps no copy of the value.
+    ///
+    /// # Errors
+    /// `broker_unavailable`: stored or not; `project_not_found`, `secrets_too_many`, `store_unavailable`, `broker_failed`.
+    pub(crate) async fn put_secret(
+        &self,
+        secret: v1::PutSecretRequest,
+    ) -> Result<v1::PutSecretResponse, Error> {
+        let Some(client) = &self.0 else {
+            return Err(Error::BrokerUnavailable("this server has no broker, so it cannot store secrets"));
+        };
+        let mut request = Request::new(secret);
+        request.set_timeout(CALL);
+        match client.clone().put_secret(request).await {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) => Err(refusal(&status)),
+        }
+    }
+}
+
+/// What the refusal of the broker means for a caller.
+fn refusal(status: &Status) -> Error {
+    let code = rpc::status::code_of(status);
+    match code.as_deref() {
+        Some("project_not_found") => Error::NotFound(Entity::Project),
+        Some("secrets_too_many") => Error::SecretsTooMany,
+        Some("store_unavailable") => Error::StoreUnavailable,
+        None => {
+            metrics::counter!("flotilla_broker_unanswered_total").increment(1);
+            tracing::warn!("the broker did not answer: {}", chassis::grpc::tls::explain(status));
+            Error::BrokerUnavailable("the broker does not answer; try again later")
+        }
+        Some(code) => {
+            tracing::error!(error.code = code, "the broker refused a secret: {}", status.message());
+            Error::BrokerFailed
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[test]
+    fn a_refusal_has_a_meaning_and_silence_too() {
+        for (code, want) in [
+            ("project_not_found", "project_not_found"),
+            ("secrets_too_many", "secrets_too_many"),
+            ("store_unavailable", "store_unavailable"),
+            ("token_invalid", "broker_failed"),
+            ("internal", "broker_failed"),
+        ] {
+            assert_eq!(refusal(&rpc::status::error(Code::Internal, code, "why")).code(), want);
+        }
+        assert_eq!(refusal(&Status::unavailable("connection refused")).code(), "broker_unavailable");
+    }
+}

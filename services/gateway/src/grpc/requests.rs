@@ -1,0 +1,4 @@
+//! What agents ask of people.
+
+mod permission;
+mod question;
