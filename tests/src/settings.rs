@@ -33,7 +33,7 @@ pub struct Worker {
 pub struct Sandbox {
     /// The parsed arguments.
     #[command(flatten)]
-    pub config: sandbox::config::Config,
+    pub config: sandbox::settings::config::Config,
 }
 
 /// The settings of the gateways and the workers of a stack.

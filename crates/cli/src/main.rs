@@ -156,7 +156,7 @@ enum ServiceCommand {
     /// Run a worker.
     Worker(Box<ServiceArgs<worker::config::Config>>),
     /// Run the sandbox service.
-    Sandbox(Box<ServiceArgs<sandbox::config::Config>>),
+    Sandbox(Box<ServiceArgs<sandbox::settings::config::Config>>),
     /// Run the scripted model server.
     ModelScript(Box<ServiceArgs<ModelScriptArgs>>),
 }

@@ -1,6 +1,6 @@
 //! Authentication: only workers and gateways have tokens.
 
-use crate::{code::Code, tokens::Tokens};
+use crate::{code::Code, settings::tokens::Tokens};
 use tonic::{Request, Status};
 
 /// Gives an interceptor that lets calls with `authorization: Bearer <token>` pass, and counts them by the name of the token.

@@ -2,7 +2,8 @@
 //! one that is fair between tenants. A nice value works everywhere, but many kernels share the processors between sessions ("autogroup")
 //! and compare the nice values of one session only. There, each session gets a nice value of its own.
 
-use super::{cgroup, users::UserIds};
+use super::cgroup;
+use crate::claims::users::UserIds;
 use chassis::tasks::Tasks;
 use std::{
     fmt, fs,

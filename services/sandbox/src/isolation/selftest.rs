@@ -5,6 +5,11 @@ use super::{
     facts::Facts,
     launch::{self, Launcher, Mount},
     policy::User,
+    root::{
+        accounts::Accounts,
+        image::{ImageRoot, Overlay, Root},
+        skeleton,
+    },
     walls::{Gap, Wall},
 };
 use crate::{
@@ -62,6 +67,8 @@ pub struct Report {
     pub missing: Vec<String>,
     /// Walls that this machine lacks, and that the operator may do without.
     pub gaps: Vec<Gap>,
+    /// Why the machine cannot run images, although it should be able to.
+    pub images_problem: Option<String>,
 }
 
 /// What the probe found.
@@ -83,6 +90,7 @@ pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Res
     drop(std::fs::remove_dir_all(&directory));
     crate::layout::make_passage(&directory).context("make the self-test's directory")?;
     let found = probe(launcher, tasks, &directory).await;
+    let images = probe_image(launcher, tasks, &directory).await;
     drop(std::fs::remove_dir_all(&directory));
     let probe = found?;
     let gaps = gaps(launcher.facts(), &probe);
@@ -95,7 +103,33 @@ pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Res
     let mut properties = found;
     properties.remove("canary");
     describe(&mut properties, launcher.facts());
-    Ok(Report { properties, missing, gaps })
+    let images_problem = images.err().map(|error| format!("{error:#}"));
+    let images = images_problem.as_ref().map(|problem| Overlay::Unsupported(problem.clone()));
+    let images = images.as_ref().unwrap_or(&launcher.facts().overlay).describe();
+    properties.insert("images".to_owned(), images);
+    Ok(Report { properties, missing, gaps, images_problem })
+}
+
+/// Starts a sandbox with an image that has nothing but a skeleton: the init must run in any image.
+async fn probe_image(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::Result<()> {
+    let facts = launcher.facts();
+    if let Overlay::Unsupported(_) = facts.overlay {
+        return Ok(());
+    }
+    let (tree, layers) = (directory.join("image-tree"), directory.join("layers"));
+    let (empty, skeleton) = (layers.join("empty"), layers.join("skeleton"));
+    crate::layout::make_passage(&layers).context("make the self-test's image")?;
+    for path in [&tree, &empty, &skeleton] {
+        std::fs::create_dir(path).context("make the self-test's image")?;
+    }
+    skeleton::write(&skeleton, &Accounts::with_agent(None, None)).context("make the self-test's image")?;
+    let uid = facts.user_ids.first;
+    launch::give_to(facts, uid, &tree).context("give the self-test its workspace")?;
+    let root = Root::Image(ImageRoot { layers: vec![empty, skeleton] });
+    let mounts = vec![Mount::write(&tree, "/workspace")];
+    let plan = SandboxSpec { tenant: NO_TENANT, uid, root, mounts, share: None };
+    Sandbox::start(launcher, tasks, plan).await?.stop().await;
+    Ok(())
 }
 
 async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::Result<Probe> {
@@ -110,7 +144,7 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
     let port = listener.local_addr().context("listen for the self-test")?.port();
 
     let mounts = vec![Mount::write(&tree, "/workspace")];
-    let plan = SandboxSpec { tenant: NO_TENANT, uid, mounts, share: None };
+    let plan = SandboxSpec { tenant: NO_TENANT, uid, root: Root::Host, mounts, share: None };
     let sandbox = match Sandbox::start(launcher, tasks, plan).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Err(anyhow::Error::new(error).context(advice(launcher.facts()))),

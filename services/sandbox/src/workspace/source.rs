@@ -2,8 +2,8 @@
 
 use crate::{
     code::Code,
-    config::{Config, GitScheme},
     error::Error,
+    settings::config::{Config, GitScheme},
 };
 use std::{
     net::IpAddr,

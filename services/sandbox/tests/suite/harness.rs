@@ -7,7 +7,7 @@ use rpc::v1::{
     WorkspaceHeader, attach_exec_response::Item, open_workspace_request::Part,
     sandbox_service_client::SandboxServiceClient,
 };
-use sandbox::config::Config;
+use sandbox::settings::config::Config;
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
