@@ -19,7 +19,9 @@ use crate::{
 use anyhow::Context as _;
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap, fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, time::Duration,
+};
 
 /// The script prints `name=value` lines, and `canary`, so a sandbox that never ran cannot pass.
 const SCRIPT: &str = include_str!("selftest.sh");
@@ -28,6 +30,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
 /// What the script leaves behind: the workspace, two files in it, a closed directory and a file without a name.
 const INODES_LEFT: u64 = 5;
+/// The closed directory among them.
+const CLOSED: &str = "tree/closed";
 /// The size of the file without a name.
 const NAMELESS_BYTES: u64 = 64 * 1024;
 
@@ -87,11 +91,11 @@ struct Probe {
 /// When no sandbox can be started at all; the text says why and how to mend it.
 pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Result<Report> {
     let directory = data.join("selftest");
-    drop(std::fs::remove_dir_all(&directory));
+    clear(&directory);
     crate::layout::make_passage(&directory).context("make the self-test's directory")?;
     let found = probe(launcher, tasks, &directory).await;
     let images = probe_image(launcher, tasks, &directory).await;
-    drop(std::fs::remove_dir_all(&directory));
+    clear(&directory);
     let probe = found?;
     let gaps = gaps(launcher.facts(), &probe);
     let found = probe.properties;
@@ -108,6 +112,13 @@ pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Res
     let images = images.as_ref().unwrap_or(&launcher.facts().overlay).describe();
     properties.insert("images".to_owned(), images);
     Ok(Report { properties, missing, gaps, images_problem })
+}
+
+/// Removes the directory of a self-test.
+fn clear(directory: &Path) {
+    // The script leaves a closed directory, into which only root can look.
+    drop(std::fs::set_permissions(directory.join(CLOSED), Permissions::from_mode(0o700)));
+    drop(std::fs::remove_dir_all(directory));
 }
 
 /// Starts a sandbox with an image that has nothing but a skeleton: the init must run in any image.
