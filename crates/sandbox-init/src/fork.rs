@@ -14,7 +14,8 @@ use std::{
     ptr,
 };
 
-const SHELL: &CStr = c"/bin/bash";
+/// The shells that run commands; the first one that exists. The machine's root has the first; an image may have another.
+const SHELLS: [&CStr; 4] = [c"/bin/bash", c"/usr/bin/bash", c"/usr/local/bin/bash", c"/bin/sh"];
 const OOM_FILE: &CStr = c"/proc/self/oom_score_adj";
 /// When memory runs out, the kernel kills commands first and this process last.
 const OOM_SCORE: &[u8] = b"1000";
@@ -25,11 +26,12 @@ const NOT_STARTED: i32 = 127;
 
 /// What the forked copy needs, in the form that system calls take.
 ///
-/// Invariant: both lists of pointers end with a null, and every other pointer in them leads to a string of `_owned`, which
-/// nothing changes.
+/// Invariant: all lists of pointers end with a null, and every other pointer in them leads to a constant or to a string of
+/// `_owned`, which nothing changes.
 pub(super) struct Plan {
     _owned: Vec<CString>,
-    arguments: Vec<*const libc::c_char>,
+    /// For each of [`SHELLS`], because a program may behave by the name that it is called by.
+    arguments: [Vec<*const libc::c_char>; SHELLS.len()],
     environment: Vec<*const libc::c_char>,
     priority: SessionPriority,
 }
@@ -60,15 +62,16 @@ impl Plan {
         environment: &[String],
         priority: SessionPriority,
     ) -> io::Result<Self> {
-        let mut owned = vec![SHELL.to_owned(), c"-c".to_owned(), CString::new(command)?];
+        let mut owned = vec![c"-c".to_owned(), CString::new(command)?];
         let first_variable = owned.len() + arguments.len();
         for text in arguments.iter().chain(environment) {
             owned.push(CString::new(text.as_str())?);
         }
         // The bytes of a CString stay in place when the vector moves.
         let pointers = |part: &[CString]| part.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect();
-        let (arguments, environment) =
-            (pointers(&owned[..first_variable]), pointers(&owned[first_variable..]));
+        let after: Vec<_> = pointers(&owned[..first_variable]);
+        let arguments = SHELLS.map(|shell| [&[shell.as_ptr()], after.as_slice()].concat());
+        let environment = pointers(&owned[first_variable..]);
         Ok(Self { _owned: owned, arguments, environment, priority })
     }
 }
@@ -160,7 +163,9 @@ unsafe fn become_command(plan: &Plan, files: Files<'_>) -> ! {
         if let Some(digits) = plan.priority.digits() {
             write_file(session::FILE, digits);
         }
-        libc::execve(SHELL.as_ptr(), plan.arguments.as_ptr(), plan.environment.as_ptr());
+        for arguments in &plan.arguments {
+            libc::execve(arguments[0], arguments.as_ptr(), plan.environment.as_ptr());
+        }
         libc::_exit(NOT_STARTED)
     }
 }

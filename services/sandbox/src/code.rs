@@ -86,6 +86,32 @@ pub enum Code {
     TerminalInputFull,
     /// The patch is malformed, or it does not apply to the files.
     PatchRefused,
+    /// The machine cannot run images.
+    ImagesUnsupported,
+    /// The layers that workspaces use leave no space for another one.
+    ImagesFull,
+    /// The machine lacks layers of an image.
+    LayersMissing,
+    /// The layer did not arrive in time.
+    LayerTooSlow,
+    /// The bytes of the layer are not those that its digests name.
+    LayerDigestWrong,
+    /// The archive of the layer has too many entries.
+    LayerTooManyEntries,
+    /// The files of the layer have too many bytes.
+    LayerTooLarge,
+    /// The layer is larger than an honest one of its blob would be.
+    LayerBomb,
+    /// A path of the layer has too many components.
+    LayerTooDeep,
+    /// A path of the layer leads out of it, goes through a link, or is no path.
+    LayerPathInvalid,
+    /// An entry of the layer contradicts another one.
+    LayerEntryInvalid,
+    /// The layer is no archive, or it is cut.
+    LayerUnreadable,
+    /// The layer could not be written.
+    LayerWriteFailed,
 }
 
 impl Code {
@@ -110,6 +136,22 @@ impl Code {
             FailureCode::TerminalUnknown => Self::TerminalUnknown,
             FailureCode::TerminalInputFull => Self::TerminalInputFull,
         }
+    }
+
+    /// The code of a layer that `flotilla-unpack` refuses.
+    pub fn from_layer(name: &str) -> Self {
+        let all = [
+            Self::LayerDigestWrong,
+            Self::LayerTooManyEntries,
+            Self::LayerTooLarge,
+            Self::LayerBomb,
+            Self::LayerTooDeep,
+            Self::LayerPathInvalid,
+            Self::LayerEntryInvalid,
+            Self::LayerUnreadable,
+            Self::LayerWriteFailed,
+        ];
+        all.into_iter().find(|code| code.name() == name).unwrap_or(Self::Internal)
     }
 
     /// The name on the wire.
@@ -155,6 +197,19 @@ impl Code {
             Self::TerminalsTooMany => "terminals_too_many",
             Self::TerminalInputFull => "terminal_input_full",
             Self::PatchRefused => "patch_refused",
+            Self::ImagesUnsupported => "images_unsupported",
+            Self::ImagesFull => "images_full",
+            Self::LayersMissing => "layers_missing",
+            Self::LayerTooSlow => "layer_too_slow",
+            Self::LayerDigestWrong => "layer_digest_wrong",
+            Self::LayerTooManyEntries => "layer_too_many_entries",
+            Self::LayerTooLarge => "layer_too_large",
+            Self::LayerBomb => "layer_bomb",
+            Self::LayerTooDeep => "layer_too_deep",
+            Self::LayerPathInvalid => "layer_path_invalid",
+            Self::LayerEntryInvalid => "layer_entry_invalid",
+            Self::LayerUnreadable => "layer_unreadable",
+            Self::LayerWriteFailed => "layer_write_failed",
         }
     }
 
@@ -167,7 +222,15 @@ impl Code {
             | Self::BundleInvalid
             | Self::PathOutsideWorkspace
             | Self::PathInvalid
-            | Self::PatternInvalid => Grpc::InvalidArgument,
+            | Self::PatternInvalid
+            | Self::LayerDigestWrong
+            | Self::LayerTooManyEntries
+            | Self::LayerTooLarge
+            | Self::LayerBomb
+            | Self::LayerTooDeep
+            | Self::LayerPathInvalid
+            | Self::LayerEntryInvalid
+            | Self::LayerUnreadable => Grpc::InvalidArgument,
             Self::RepositoryNotFound
             | Self::RevisionNotFound
             | Self::FileNotFound
@@ -185,7 +248,9 @@ impl Code {
             | Self::FileNotRegular
             | Self::FileNotPermitted
             | Self::FileChanged
-            | Self::PatchRefused => Grpc::FailedPrecondition,
+            | Self::PatchRefused
+            | Self::ImagesUnsupported
+            | Self::LayersMissing => Grpc::FailedPrecondition,
             Self::BundleTooLarge
             | Self::DiffTooLarge
             | Self::DiskFull
@@ -194,11 +259,14 @@ impl Code {
             | Self::ProcessLimit
             | Self::SnapshotsFull
             | Self::TerminalsTooMany
-            | Self::TerminalInputFull => Grpc::ResourceExhausted,
+            | Self::TerminalInputFull
+            | Self::ImagesFull
+            | Self::LayerWriteFailed => Grpc::ResourceExhausted,
             Self::RepositoryUnreachable
             | Self::SandboxUnavailable
             | Self::SandboxBusy
-            | Self::HelpersBusy => Grpc::Unavailable,
+            | Self::HelpersBusy
+            | Self::LayerTooSlow => Grpc::Unavailable,
             Self::CallerLeft => Grpc::Cancelled,
             Self::TokenInvalid => Grpc::Unauthenticated,
         }

@@ -116,6 +116,10 @@ pub struct Config {
     /// The default is what running commands can write before they are noticed, several times over. Beyond it: `disk_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_RESERVE_BYTES", default_value_t = 2 << 30, value_name = "BYTES")]
     pub reserve_bytes: u64,
+    /// Layers of images, bytes; at least 16 MiB. Those that no workspace uses make room for new ones, longest unused first. Beyond it:
+    /// `images_full`.
+    #[arg(long, env = "FLOTILLA_SANDBOX_IMAGE_BYTES", default_value_t = 50 << 30, value_name = "BYTES")]
+    pub image_bytes: u64,
     /// Size of /tmp and of the home directory in a sandbox, bytes each; they count as memory, so each gets a quarter of it
     /// at most. At least 1 MiB. Writing more fails in the program.
     #[arg(long, env = "FLOTILLA_SANDBOX_TMP_BYTES", default_value_t = 512 << 20, value_name = "BYTES")]
@@ -174,6 +178,7 @@ impl Config {
             "FLOTILLA_SANDBOX_INODES must be between 1000 and 100000000",
         );
         need(self.reserve_bytes >= 16 << 20, "FLOTILLA_SANDBOX_RESERVE_BYTES must be at least 16777216");
+        need(self.image_bytes >= 16 << 20, "FLOTILLA_SANDBOX_IMAGE_BYTES must be at least 16777216");
         need(self.tmp_bytes >= 1 << 20, "FLOTILLA_SANDBOX_TMP_BYTES must be at least 1048576");
         need((1..=10_000).contains(&self.live_max), "FLOTILLA_SANDBOX_LIVE_MAX must be between 1 and 10000");
         need(self.helper_wait_ms >= 100, "FLOTILLA_SANDBOX_HELPER_WAIT_MS must be at least 100");

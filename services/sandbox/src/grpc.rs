@@ -9,6 +9,7 @@ mod call;
 mod exec;
 mod file;
 mod guidance;
+mod layers;
 mod machine;
 mod open;
 mod sandbox;

@@ -2,6 +2,8 @@
 //! starts it, `process` owns it until its end, `priority` makes it yield the processors, `selftest` proves that every wall holds, and `walls` names those that a machine may lack. The code that runs
 //! inside a sandbox is the crate `sandbox-init`.
 //!
+//! `root` is what a sandbox sees at `/`, `stage` assembles it, and `unpack` starts the program that unpacks layers.
+//!
 //! One sandbox is one bubblewrap process with its own namespaces, its own user if the service runs as root, three
 //! seccomp filters, a read-only /usr, an empty environment, and `flotilla-init` as PID 1. The service never mounts
 //! anything below a directory that a tenant writes: bubblewrap before 0.12 follows links there (CVE-2026-87766).
@@ -14,10 +16,10 @@ pub mod policy;
 pub mod priority;
 pub mod process;
 pub(crate) mod processes;
-mod root;
+pub mod root;
 pub mod seccomp;
 pub mod selftest;
-mod syscalls;
+mod stage;
 pub(crate) mod terminals;
-pub mod users;
+pub mod unpack;
 pub mod walls;

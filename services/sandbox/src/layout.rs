@@ -10,6 +10,12 @@
 //! ws/<tenant>/<session>/configuration  what its repository configured at the start; no sandbox sees it
 //! ws/<tenant>/<session>/meta.json    what it started from; a workspace exists when this file does
 //! execs/<tenant>/<session>/<exec>/   spec.json, state.json, output
+//! images/layers/<digest>/tree/       the content of a layer, shared by all sessions; belongs to a user that no session has
+//! images/layers/<digest>/record.json its size; its time is that of the last use
+//! images/skeletons/<image>/          the layer of ours on top of an image; made again after each start
+//! images/arrivals/<id>/              a layer that is being unpacked, or removed; nothing in it outlives a restart
+//! images/owner                       which of the user ids owns layers
+//! libraries/                         the loader and the libraries of the init, for images that have others
 //! ```
 //!
 //! A session that works in another one's workspace has a fence and execs, and nothing below `ws`.
@@ -62,7 +68,7 @@ impl Layout {
     pub fn create(root: &Path) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let root = root.canonicalize()?;
-        for name in ["", "ws", "execs", "fence", "closed", "etc"] {
+        for name in ["", "ws", "execs", "fence", "closed", "etc", "images", "images/layers"] {
             make_passage(&root.join(name))?;
         }
         for name in ["fence", "closed"] {
@@ -79,6 +85,31 @@ impl Layout {
     /// `/etc` of every sandbox.
     pub fn etc(&self) -> PathBuf {
         self.root.join("etc")
+    }
+
+    /// The loader and the libraries of the init.
+    pub fn libraries(&self) -> PathBuf {
+        self.root.join("libraries")
+    }
+
+    /// The directory of all layers.
+    pub fn layers(&self) -> PathBuf {
+        self.root.join("images/layers")
+    }
+
+    /// The directory of the skeletons of images.
+    pub fn skeletons(&self) -> PathBuf {
+        self.root.join("images/skeletons")
+    }
+
+    /// The directory of layers on their way in or out.
+    pub fn arrivals(&self) -> PathBuf {
+        self.root.join("images/arrivals")
+    }
+
+    /// The file with the user that owns layers.
+    pub fn layers_owner(&self) -> PathBuf {
+        self.root.join("images/owner")
     }
 
     /// The file of the highest epoch.

@@ -8,22 +8,28 @@
 //! Read on in `grpc` (what a call does), `session` (what a session has) and `isolation` (how the walls are built). What
 //! runs inside is the crate `sandbox-init`.
 
+pub mod claims;
 pub mod code;
 pub mod config;
 pub mod disk;
 pub mod error;
 pub mod exec;
 pub mod grpc;
+pub mod image;
 pub mod isolation;
 pub mod layout;
-pub mod lock;
 pub mod sandbox;
 pub mod session;
+
 pub mod terminal;
 pub mod workspace;
 
 use anyhow::{Context as _, bail};
 use chassis::{Service, grpc::internal_port};
+use claims::{
+    lock,
+    users::{UserIds, UserIdsLock},
+};
 use config::Config;
 use grpc::server::Server as GrpcServer;
 use isolation::{
@@ -31,7 +37,6 @@ use isolation::{
     launch::Launcher,
     policy::User,
     priority, processes, selftest,
-    users::{UserIds, UserIdsLock},
     walls::{self, Wall},
 };
 use layout::Layout;
@@ -53,7 +58,7 @@ const STOP: Duration = Duration::from_secs(4);
 /// Time between two sweeps of old fences.
 const FENCE_SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Directories whose content means nothing after a restart.
-const TRANSIENT: [&str; 2] = ["uploads", "scratch"];
+const TRANSIENT: [&str; 4] = ["uploads", "scratch", "images/arrivals", "images/skeletons"];
 
 /// Runs the service until `service.shutdown`: tests the isolation, serves, and at the end stops all sandboxes.
 ///
@@ -77,11 +82,14 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     for name in TRANSIENT {
         drop(std::fs::remove_dir_all(layout.root().join(name)));
     }
+    for directory in [layout.arrivals(), layout.skeletons()] {
+        layout::make_passage(&directory).with_context(|| format!("make {}", directory.display()))?;
+    }
     let (_user_ids, user_ids) = reserve_users(&config, &layout).await?;
     let facts = Facts::find(&config, user_ids)?;
-    let launcher =
-        Launcher::start(facts, layout.etc(), service.tasks.clone()).context("prepare the launcher")?;
-    let isolation = test_isolation(&launcher, &layout, &config.without, &service).await?;
+    let mut launcher = Launcher::start(facts, layout.etc(), &layout.libraries(), service.tasks.clone())
+        .context("prepare the launcher")?;
+    let isolation = test_isolation(&mut launcher, &layout, &config.without, &service).await?;
     priority::watch(launcher.facts(), &service.tasks, service.shutdown.clone());
 
     let listener =
@@ -172,7 +180,7 @@ async fn reserve_users(config: &Config, layout: &Layout) -> anyhow::Result<(Opti
 }
 
 async fn test_isolation(
-    launcher: &Launcher,
+    launcher: &mut Launcher,
     layout: &Layout,
     without: &[Wall],
     service: &Service,
@@ -198,6 +206,10 @@ async fn test_isolation(
     service.health.set("isolation", Ok(()));
     for gap in &report.gaps {
         tracing::warn!("a wall is missing, as the settings accept: {gap}");
+    }
+    if let Some(problem) = report.images_problem {
+        tracing::warn!("this machine cannot run images: {problem}");
+        launcher.refuse_images(problem);
     }
     let facts = launcher.facts();
     let properties: Vec<String> =

@@ -7,7 +7,9 @@ use crate::{
         cgroup::{Events, Group},
         launch::{LaunchSpec, Launcher, Mount, Program},
         process::SandboxProcess,
-        processes, terminals,
+        processes,
+        root::image::Root,
+        terminals,
     },
 };
 use bytes::Bytes;
@@ -81,7 +83,9 @@ pub struct SandboxSpec {
     pub tenant: TenantId,
     /// The session's user.
     pub uid: u32,
-    /// What it sees; /workspace among it.
+    /// What it sees at `/`.
+    pub root: Root,
+    /// What it sees besides; /workspace among it.
     pub mounts: Vec<Mount>,
     /// The right to run it, given back when it is gone.
     pub share: Option<Share>,
@@ -125,6 +129,7 @@ impl Sandbox {
             program: Program::Init(theirs.into()),
             tenant: plan.tenant,
             uid: plan.uid,
+            root: plan.root,
             mounts: plan.mounts,
             network: crate::isolation::policy::Network::None,
             share: plan.share,

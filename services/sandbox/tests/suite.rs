@@ -18,6 +18,12 @@ mod files;
 mod guidance;
 #[path = "suite/harness.rs"]
 mod harness;
+#[path = "suite/images.rs"]
+mod images;
+#[path = "suite/images_hostile.rs"]
+mod images_hostile;
+#[path = "suite/layers.rs"]
+mod layers;
 #[path = "suite/lifecycle.rs"]
 mod lifecycle;
 #[path = "suite/memory.rs"]

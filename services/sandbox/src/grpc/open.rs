@@ -3,6 +3,7 @@
 use crate::{
     code::Code,
     error::Error,
+    image::manifest::Manifest,
     session::state::Session,
     workspace::{open, source},
 };
@@ -29,12 +30,13 @@ pub(super) async fn read(
     let opening = opening.unwrap_or_default();
     session.disk.check_host()?;
     let (revision, uncommitted) = (header.revision, header.uncommitted);
+    let image = Manifest::parse(&header.image.unwrap_or_default().diff_ids)?;
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => source::Source::Empty,
             url => source::parse(url, &session.shared.config).await?,
         };
-        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening }));
+        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -44,7 +46,7 @@ pub(super) async fn read(
     }
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
-    Ok(Some(open::OpenSpec { source: source::Source::Bundle(file), revision, uncommitted, opening }))
+    Ok(Some(open::OpenSpec { source: source::Source::Bundle(file), revision, uncommitted, opening, image }))
 }
 
 async fn receive(

@@ -2,7 +2,7 @@
 
 use super::{
     call::to_status,
-    exec, guidance, machine, open,
+    exec, guidance, layers, machine, open,
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
 };
 use crate::{
@@ -344,6 +344,22 @@ impl SandboxService for Server {
             Ok(Box::pin(ReceiverStream::new(answers)) as Self::ExportWorkspaceStream)
         })
         .await
+    }
+
+    async fn put_layer(
+        &self,
+        request: Request<Streaming<v1::PutLayerRequest>>,
+    ) -> Result<Response<v1::PutLayerResponse>, Status> {
+        let put = layers::put(&self.sessions.shared, request.into_inner()).await;
+        put.map(Response::new).map_err(|error| to_status("put_layer", &error))
+    }
+
+    async fn check_layers(
+        &self,
+        request: Request<v1::CheckLayersRequest>,
+    ) -> Result<Response<v1::CheckLayersResponse>, Status> {
+        let checked = layers::check(&self.sessions.shared, request.into_inner()).await;
+        checked.map(Response::new).map_err(|error| to_status("check_layers", &error))
     }
 
     async fn list_workspaces(

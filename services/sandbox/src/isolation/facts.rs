@@ -4,9 +4,12 @@ use super::{
     cgroup,
     policy::{Limits, User},
     priority::Scheduling,
-    users::UserIds,
+    root::image::Overlay,
 };
-use crate::config::{Config, ControlGroups};
+use crate::{
+    claims::users::UserIds,
+    config::{Config, ControlGroups},
+};
 use anyhow::Context as _;
 use std::{
     fs,
@@ -14,6 +17,7 @@ use std::{
 };
 
 const INIT: &str = "flotilla-init";
+const UNPACK: &str = "flotilla-unpack";
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// What this machine and the settings give.
@@ -25,6 +29,10 @@ pub struct Facts {
     pub bwrap_version: String,
     /// The `flotilla-init` program.
     pub init: PathBuf,
+    /// The `flotilla-unpack` program.
+    pub unpack: PathBuf,
+    /// Who joins the layers of images.
+    pub overlay: Overlay,
     /// See [`User`].
     pub user: User,
     /// The users of sandboxes, if each session has one of its own.
@@ -43,7 +51,7 @@ impl Facts {
     /// Looks at the machine. The workspaces of the service take their users from `user_ids`.
     ///
     /// # Errors
-    /// When bubblewrap or `flotilla-init` is missing; the text says how to mend it.
+    /// When bubblewrap, `flotilla-init` or `flotilla-unpack` is missing; the text says how to mend it.
     pub fn find(config: &Config, user_ids: UserIds) -> anyhow::Result<Self> {
         let bwrap = find_program(&config.bwrap).with_context(|| {
             format!(
@@ -62,13 +70,16 @@ impl Facts {
             ControlGroups::Off => cgroup::Base::None,
         };
         cgroup.sweep();
+        let can_stage = user == User::PerSession && has_capability(CAP_SYS_ADMIN);
         Ok(Self {
             bwrap,
+            overlay: Overlay::find(can_stage, &version),
             bwrap_version: version,
+            unpack: chassis::programs::find_beside(UNPACK).context("find the program that unpacks layers")?,
             init: find_init(config.init.as_deref())?,
             user,
             user_ids,
-            can_stage: user == User::PerSession && has_capability(CAP_SYS_ADMIN),
+            can_stage,
             scheduling: Scheduling::find(&cgroup),
             cgroup,
             limits: Limits {

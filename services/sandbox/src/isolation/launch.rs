@@ -2,12 +2,18 @@
 //! the *thread* that started it ends (PR_SET_PDEATHSIG), and the threads of an async runtime come and go.
 
 use super::{
-    child::{self, ChildSetup, StagedMount, keep},
+    child::ChildSetup,
     facts::Facts,
     policy::{Network, User},
     priority::{NICE, Scheduling},
     process::{ProcessStart, SandboxProcess, SpawnJob},
-    root, seccomp,
+    root::{
+        host,
+        image::{self, Overlay, Root},
+        loader::{self, Loader},
+    },
+    seccomp,
+    stage::{Stage, keep},
 };
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
@@ -20,7 +26,7 @@ use std::{
         fd::{AsRawFd as _, OwnedFd},
         unix::fs::PermissionsExt as _,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
 };
@@ -76,7 +82,9 @@ pub struct LaunchSpec {
     pub tenant: TenantId,
     /// The session's user; not used when sandboxes run as the service's user.
     pub uid: u32,
-    /// What it sees besides /usr and /etc. One of them is /workspace, where it starts.
+    /// What it sees at `/`.
+    pub root: Root,
+    /// What it sees besides. One of them is /workspace, where it starts.
     pub mounts: Vec<Mount>,
     /// What it can reach.
     pub network: Network,
@@ -89,18 +97,26 @@ pub struct LaunchSpec {
 pub struct Launcher {
     facts: Arc<Facts>,
     etc: Arc<PathBuf>,
+    loader: Arc<Option<Loader>>,
     filters: Arc<[Vec<u8>; 3]>,
     starts: mpsc::Sender<SpawnJob>,
     tasks: Tasks,
 }
 
 impl Launcher {
-    /// Writes the /etc of sandboxes into `etc` and starts the thread. Must be called inside a runtime; `tasks` own the processes.
+    /// Writes the /etc of sandboxes into `etc`, what the init needs in an image into `libraries`, and starts the thread. Must be called inside
+    /// a runtime; `tasks` own the processes.
     ///
     /// # Errors
     /// When it cannot write the files, compile the filters or start the thread.
-    pub fn start(facts: Facts, etc: PathBuf, tasks: Tasks) -> anyhow::Result<Self> {
-        root::write_etc(&etc)?;
+    pub fn start(facts: Facts, etc: PathBuf, libraries: &Path, tasks: Tasks) -> anyhow::Result<Self> {
+        host::write_etc(&etc)?;
+        let mut facts = facts;
+        let loader = Loader::copy(&facts.init, libraries).unwrap_or_else(|error| {
+            facts.overlay = Overlay::Unsupported(format!("the init cannot run in an image: {error:#}"));
+            None
+        });
+        let loader = Arc::new(loader);
         let filters = seccomp::programs()?;
         let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX);
         let runtime = tokio::runtime::Handle::current();
@@ -111,12 +127,18 @@ impl Launcher {
                 job.run();
             }
         })?;
-        Ok(Self { facts: Arc::new(facts), etc: Arc::new(etc), filters: Arc::new(filters), starts, tasks })
+        let (facts, etc, filters) = (Arc::new(facts), Arc::new(etc), Arc::new(filters));
+        Ok(Self { facts, etc, loader, filters, starts, tasks })
     }
 
     /// What this machine gives.
     pub fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    /// Starts no sandbox with an image from now on, for this reason.
+    pub fn refuse_images(&mut self, reason: String) {
+        Arc::make_mut(&mut self.facts).overlay = Overlay::Unsupported(reason);
     }
 
     /// Starts a sandbox. Its standard error is a pipe, to which bubblewrap writes its errors.
@@ -144,18 +166,13 @@ impl Launcher {
     }
 
     fn command(&self, start: LaunchSpec) -> io::Result<Command> {
-        let mut mounts = start.mounts;
-        mounts.push(Mount::read(self.etc.as_path(), "/etc"));
-        let is_init = matches!(start.program, Program::Init(_));
-        if is_init {
-            mounts.push(Mount::read(self.facts.init.as_path(), INIT_INSIDE));
-        }
-        let (sources, stage) = if self.facts.can_stage { stage(&mounts)? } else { (sources(&mounts), None) };
-
-        let mut fds = Vec::new();
-        let mut args = Vec::new();
+        let (mut fds, mut args) = (Vec::new(), Vec::new());
         namespaces(&mut args, start.network);
-        self.file_system(&mut args, start.network, mounts.iter().zip(sources));
+        let is_init = matches!(start.program, Program::Init(_));
+        let mounts = self.mounts(start.mounts, &start.root, is_init);
+        let mut stage = self.facts.can_stage.then(Stage::default);
+        args.extend(self.root_arguments(&start.root, start.network, stage.as_mut())?);
+        self.file_system(&mut args, &mounts, stage.as_mut())?;
         for filter in self.filters.iter() {
             let fd = keep(memory_file(filter)?)?;
             args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
@@ -164,18 +181,7 @@ impl Launcher {
         match start.program {
             Program::Init(socket) => {
                 let fd = keep(socket)?;
-                args.extend([
-                    "--as-pid-1".into(),
-                    "--".into(),
-                    INIT_INSIDE.into(),
-                    fd.as_raw_fd().to_string().into(),
-                ]);
-                let watched = self.watched_memory_bytes().unwrap_or(0);
-                let nice = self.session_nice().unwrap_or(0);
-                args.extend(
-                    [self.facts.limits.processes.to_string(), watched.to_string(), nice.to_string()]
-                        .map(Into::into),
-                );
+                args.extend(self.init_arguments(&start.root, &fd));
                 fds.push(fd);
             }
             Program::Script(script, arguments) => {
@@ -186,6 +192,7 @@ impl Launcher {
         }
         let child = ChildSetup {
             stage,
+            directory: None,
             kept: fds,
             uid: (self.facts.user == User::PerSession).then_some(start.uid),
             file_bytes_max: self.facts.limits.disk_bytes,
@@ -199,6 +206,60 @@ impl Launcher {
         let mut command = Command::from(command);
         command.kill_on_drop(true);
         Ok(command)
+    }
+
+    /// All mounts of a sandbox, in their order.
+    fn mounts(&self, asked: Vec<Mount>, root: &Root, is_init: bool) -> Vec<Mount> {
+        let mut mounts = Vec::new();
+        if is_init {
+            mounts.push(Mount::read(self.facts.init.as_path(), INIT_INSIDE));
+            // On the machine's root the init finds its libraries in /usr.
+            if let (Some(loader), Root::Image(_)) = (&*self.loader, root) {
+                mounts.push(Mount::read(loader.directory.as_path(), loader::INSIDE));
+            }
+        }
+        mounts.extend(asked);
+        mounts
+    }
+
+    /// The arguments that start the init, which talks over `socket`.
+    fn init_arguments(&self, root: &Root, socket: &OwnedFd) -> Vec<OsString> {
+        let mut args: Vec<OsString> = ["--as-pid-1", "--"].map(Into::into).into();
+        if let (Some(loader), Root::Image(_)) = (&*self.loader, root) {
+            args.push(loader.program.clone().into());
+            args.extend(["--library-path", loader::INSIDE].map(Into::into));
+        }
+        args.push(INIT_INSIDE.into());
+        let watched = self.watched_memory_bytes().unwrap_or(0);
+        let nice = self.session_nice().unwrap_or(0);
+        let processes = self.facts.limits.processes;
+        let numbers = [socket.as_raw_fd().to_string(), processes.to_string(), watched.to_string()];
+        args.extend(numbers.into_iter().chain([nice.to_string()]).map(Into::into));
+        args
+    }
+
+    /// The arguments for everything at `/` that is not a mount of its own.
+    fn root_arguments(
+        &self,
+        root: &Root,
+        network: Network,
+        stage: Option<&mut Stage>,
+    ) -> io::Result<Vec<OsString>> {
+        let Root::Image(root) = root else {
+            let etc = on_stage(&self.etc, stage)?;
+            // Parts of the host's /etc are bound over files in it.
+            let mut args = vec!["--ro-bind".into(), etc.into(), "/etc".into()];
+            args.extend(host::arguments(network));
+            return Ok(args);
+        };
+        match (&self.facts.overlay, stage) {
+            (Overlay::Launcher, Some(stage)) => Ok(image::staged(stage.join(&root.layers)?)),
+            (Overlay::Bubblewrap, _) => Ok(image::joined(&root.layers)),
+            (Overlay::Unsupported(reason), _) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, reason.clone()))
+            }
+            (Overlay::Launcher, None) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// The memory that no control group limits; bytes.
@@ -219,25 +280,16 @@ impl Launcher {
         format!("{}limit_processes {processes}\n{}", nice.unwrap_or_default(), memory.unwrap_or_default())
     }
 
-    fn file_system<'a>(
+    fn file_system(
         &self,
         args: &mut Vec<OsString>,
-        network: Network,
-        mounts: impl Iterator<Item = (&'a Mount, PathBuf)>,
-    ) {
+        mounts: &[Mount],
+        mut stage: Option<&mut Stage>,
+    ) -> io::Result<()> {
         let limits = &self.facts.limits;
         let tmp_bytes = limits.tmp_bytes.to_string();
         let shared_bytes = SHARED_MEMORY_BYTES.min(limits.memory_bytes / 8).to_string();
-        let mut late = Vec::new();
-        let mut etc = Vec::new();
-        for (mount, source) in mounts {
-            let how = if mount.writable { "--bind" } else { "--ro-bind" };
-            let into = if mount.inside == "/etc" { &mut etc } else { &mut late };
-            into.extend([how.into(), source.into(), OsString::from(mount.inside)]);
-        }
-        // /etc comes first: parts of the host's /etc are bound over files in it.
-        args.extend(etc);
-        args.extend(root::arguments(network));
+        args.extend(host::proc_arguments());
         args.extend(
             ["--dev", "/dev", "--perms", "1777", "--size", &shared_bytes, "--tmpfs", "/dev/shm"]
                 .map(Into::into),
@@ -245,11 +297,20 @@ impl Launcher {
         // The tmpfs of /dev has no size. The devices, /dev/pts and /dev/shm are mounts of their own and stay writable.
         args.extend(["--remount-ro", "/dev"].map(Into::into));
         args.extend(["--perms", "1777", "--size", &tmp_bytes, "--tmpfs", "/tmp"].map(Into::into));
-        args.extend(["--symlink", "/tmp", "/var/tmp"].map(Into::into));
         args.extend(["--perms", "700", "--size", &tmp_bytes, "--tmpfs", "/home/agent"].map(Into::into));
-        args.extend(late);
+        for mount in mounts {
+            let how = if mount.writable { "--bind" } else { "--ro-bind" };
+            let source = on_stage(&mount.source, stage.as_deref_mut())?;
+            args.extend([how.into(), source.into(), OsString::from(mount.inside)]);
+        }
         args.extend(["--remount-ro", "/", "--chdir", "/workspace"].map(Into::into));
+        Ok(())
     }
+}
+
+/// Adds a path to the stage, if there is one, and gives the path where bubblewrap finds it.
+fn on_stage(path: &Path, stage: Option<&mut Stage>) -> io::Result<PathBuf> {
+    stage.map_or_else(|| Ok(path.to_owned()), |stage| stage.add(path))
 }
 
 fn namespaces(args: &mut Vec<OsString>, network: Network) {
@@ -260,20 +321,6 @@ fn namespaces(args: &mut Vec<OsString>, network: Network) {
     }
     args.extend(["--die-with-parent", "--new-session", "--hostname", "sandbox"].map(Into::into));
     args.extend(["--uid", "1000", "--gid", "1000", "--clearenv"].map(Into::into));
-}
-
-fn sources(mounts: &[Mount]) -> Vec<PathBuf> {
-    mounts.iter().map(|mount| mount.source.clone()).collect()
-}
-
-fn stage(mounts: &[Mount]) -> io::Result<(Vec<PathBuf>, Option<Vec<StagedMount>>)> {
-    let (mut sources, mut stage) = (Vec::new(), Vec::new());
-    for (number, mount) in mounts.iter().enumerate() {
-        let name = format!("mount-{number}");
-        stage.push(StagedMount::new(&mount.source, &name)?);
-        sources.push(PathBuf::from(child::STAGE).join(name));
-    }
-    Ok((sources, Some(stage)))
 }
 
 fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {

@@ -9,8 +9,8 @@ use super::{
     },
     facts::Facts,
     policy::User,
-    users::UserIds,
 };
+use crate::claims::users::UserIds;
 use chassis::tasks::Tasks;
 use std::{
     fmt, fs,

@@ -3,7 +3,8 @@
 //! A killed service takes its sandboxes with it, but for one case: a bubblewrap that dies between the clone of its child and the signal on
 //! which the child goes on leaves the child, which waits for ever. The next service of the data directory ends it.
 
-use super::{policy::User, users::UserIds};
+use super::policy::User;
+use crate::claims::users::UserIds;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},

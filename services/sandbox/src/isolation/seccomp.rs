@@ -5,7 +5,8 @@
 //! B: `clone3` is ENOSYS: its flags are behind a pointer that a filter cannot read; C libraries fall back to `clone`.
 //! C: the ioctls that type into a terminal are EPERM.
 
-use super::syscalls;
+mod syscalls;
+
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,

@@ -5,6 +5,11 @@ use super::{
     facts::Facts,
     launch::{self, Launcher, Mount},
     policy::User,
+    root::{
+        accounts::Accounts,
+        image::{ImageRoot, Overlay, Root},
+        skeleton,
+    },
     walls::{Gap, Wall},
 };
 use crate::{
@@ -14,7 +19,9 @@ use crate::{
 use anyhow::Context as _;
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap, fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, time::Duration,
+};
 
 /// The script prints `name=value` lines, and `canary`, so a sandbox that never ran cannot pass.
 const SCRIPT: &str = include_str!("selftest.sh");
@@ -23,6 +30,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
 /// What the script leaves behind: the workspace, two files in it, a closed directory and a file without a name.
 const INODES_LEFT: u64 = 5;
+/// The closed directory among them.
+const CLOSED: &str = "tree/closed";
 /// The size of the file without a name.
 const NAMELESS_BYTES: u64 = 64 * 1024;
 
@@ -62,6 +71,8 @@ pub struct Report {
     pub missing: Vec<String>,
     /// Walls that this machine lacks, and that the operator may do without.
     pub gaps: Vec<Gap>,
+    /// Why the machine cannot run images, although it should be able to.
+    pub images_problem: Option<String>,
 }
 
 /// What the probe found.
@@ -80,10 +91,11 @@ struct Probe {
 /// When no sandbox can be started at all; the text says why and how to mend it.
 pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Result<Report> {
     let directory = data.join("selftest");
-    drop(std::fs::remove_dir_all(&directory));
+    clear(&directory);
     crate::layout::make_passage(&directory).context("make the self-test's directory")?;
     let found = probe(launcher, tasks, &directory).await;
-    drop(std::fs::remove_dir_all(&directory));
+    let images = probe_image(launcher, tasks, &directory).await;
+    clear(&directory);
     let probe = found?;
     let gaps = gaps(launcher.facts(), &probe);
     let found = probe.properties;
@@ -95,7 +107,40 @@ pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Res
     let mut properties = found;
     properties.remove("canary");
     describe(&mut properties, launcher.facts());
-    Ok(Report { properties, missing, gaps })
+    let images_problem = images.err().map(|error| format!("{error:#}"));
+    let images = images_problem.as_ref().map(|problem| Overlay::Unsupported(problem.clone()));
+    let images = images.as_ref().unwrap_or(&launcher.facts().overlay).describe();
+    properties.insert("images".to_owned(), images);
+    Ok(Report { properties, missing, gaps, images_problem })
+}
+
+/// Removes the directory of a self-test.
+fn clear(directory: &Path) {
+    // The script leaves a closed directory, into which only root can look.
+    drop(std::fs::set_permissions(directory.join(CLOSED), Permissions::from_mode(0o700)));
+    drop(std::fs::remove_dir_all(directory));
+}
+
+/// Starts a sandbox with an image that has nothing but a skeleton: the init must run in any image.
+async fn probe_image(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::Result<()> {
+    let facts = launcher.facts();
+    if let Overlay::Unsupported(_) = facts.overlay {
+        return Ok(());
+    }
+    let (tree, layers) = (directory.join("image-tree"), directory.join("layers"));
+    let (empty, skeleton) = (layers.join("empty"), layers.join("skeleton"));
+    crate::layout::make_passage(&layers).context("make the self-test's image")?;
+    for path in [&tree, &empty, &skeleton] {
+        std::fs::create_dir(path).context("make the self-test's image")?;
+    }
+    skeleton::write(&skeleton, &Accounts::with_agent(None, None)).context("make the self-test's image")?;
+    let uid = facts.user_ids.first;
+    launch::give_to(facts, uid, &tree).context("give the self-test its workspace")?;
+    let root = Root::Image(ImageRoot { layers: vec![empty, skeleton] });
+    let mounts = vec![Mount::write(&tree, "/workspace")];
+    let plan = SandboxSpec { tenant: NO_TENANT, uid, root, mounts, share: None };
+    Sandbox::start(launcher, tasks, plan).await?.stop().await;
+    Ok(())
 }
 
 async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::Result<Probe> {
@@ -110,7 +155,7 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
     let port = listener.local_addr().context("listen for the self-test")?.port();
 
     let mounts = vec![Mount::write(&tree, "/workspace")];
-    let plan = SandboxSpec { tenant: NO_TENANT, uid, mounts, share: None };
+    let plan = SandboxSpec { tenant: NO_TENANT, uid, root: Root::Host, mounts, share: None };
     let sandbox = match Sandbox::start(launcher, tasks, plan).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Err(anyhow::Error::new(error).context(advice(launcher.facts()))),

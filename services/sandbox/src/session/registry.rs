@@ -11,7 +11,13 @@ use crate::{
         workspace::{Quota, Uncounted},
     },
     error::Error,
-    isolation::{launch::Launcher, walls::Wall},
+    image::{
+        arrival::Arrivals,
+        manifest::Manifest,
+        owner,
+        store::{Store, StoreSpec},
+    },
+    isolation::{facts::Facts, launch::Launcher, policy::User, root::image::Overlay, walls::Wall},
     layout::{self, Key, Layout},
     workspace::{helper::Helpers, meta::Meta},
 };
@@ -52,13 +58,30 @@ impl Sessions {
         shutdown: CancellationToken,
     ) -> io::Result<Self> {
         let closed = closed_tenants(&layout.closed())?;
-        let slots = used_slots(&layout.workspaces())?;
+        let workspaces = workspaces(&layout.workspaces())?;
+        let mut slots = workspaces.iter().map(|(tenant, meta)| (meta.slot, *tenant)).collect();
+        let used: Vec<Manifest> = workspaces.into_iter().map(|(_, meta)| meta.image).collect();
         let limit = Space { bytes: config.disk_bytes, inodes: config.inodes };
         let host = HostDisk::new(layout.root().to_owned(), config.reserve_bytes);
         let uncounted =
             if config.without.contains(&Wall::Disk) { Uncounted::Counted } else { Uncounted::Full };
+        let quota = Arc::new(Quota::new(limit, host, uncounted));
+        let facts = launcher.facts();
+        let (owner, overlay) = owner_of_layers(facts, &layout, &mut slots, config.uids)?;
+        let store = StoreSpec {
+            layout: layout.clone(),
+            unpack: facts.unpack.clone(),
+            owner,
+            overlay,
+            bytes_max: config.image_bytes,
+            quota: Arc::clone(&quota),
+            tasks: tasks.clone(),
+        };
+        let images = Arc::new(Store::load(store, &used)?);
         let shared = Shared {
-            disks: Arc::new(DiskWatch::new(Arc::new(Quota::new(limit, host, uncounted)))),
+            disks: Arc::new(DiskWatch::new(quota)),
+            arrivals: Arrivals::new(Arc::clone(&images)),
+            images,
             helpers: Helpers::new(launcher.clone(), Duration::from_millis(config.helper_wait_ms)),
             idle: Duration::from_millis(config.idle_ms),
             places: Places::new(config.live_max),
@@ -173,17 +196,36 @@ fn is_old(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn used_slots(workspaces: &Path) -> io::Result<BTreeMap<u32, TenantId>> {
-    let mut slots = BTreeMap::new();
-    for directory in std::fs::read_dir(workspaces)? {
+/// The user of layers, and who joins them. If no user is left, nobody does.
+fn owner_of_layers(
+    facts: &Facts,
+    layout: &Layout,
+    slots: &mut BTreeMap<u32, TenantId>,
+    uids: u32,
+) -> io::Result<(Option<u32>, Overlay)> {
+    if facts.user == User::Service {
+        return Ok((None, facts.overlay.clone()));
+    }
+    let slot = owner::take_slot(&layout.layers_owner(), slots, uids)?;
+    let none_left =
+        || Overlay::Unsupported("workspaces have all user ids; raise FLOTILLA_SANDBOX_UIDS".to_owned());
+    let overlay = if slot.is_some() { facts.overlay.clone() } else { none_left() };
+    Ok((slot.map(|slot| facts.user_ids.first + slot), overlay))
+}
+
+/// The workspaces of this machine, with their tenants.
+fn workspaces(directory: &Path) -> io::Result<Vec<(TenantId, Meta)>> {
+    let mut workspaces = Vec::new();
+    for directory in std::fs::read_dir(directory)? {
         let directory = directory?;
-        let tenant = directory.file_name().to_str().and_then(|name| name.parse::<TenantId>().ok());
+        let Some(tenant) = directory.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         for session in std::fs::read_dir(directory.path())? {
-            let slot = Meta::read(&session?.path())?.map(|meta| meta.slot);
-            slots.extend(slot.zip(tenant));
+            workspaces.extend(Meta::read(&session?.path())?.map(|meta| (tenant, meta)));
         }
     }
-    Ok(slots)
+    Ok(workspaces)
 }
 
 /// A poisoned collection is still consistent: no code panics between two changes of it.

@@ -5,8 +5,15 @@ use super::{
     slots::{NoSlot, Slot, Slots},
 };
 use crate::{
-    code::Code, config::Config, disk::watch::DiskWatch, error::Error, isolation::launch::Launcher,
-    layout::Layout, terminal::shares::Shares, workspace::helper::Helpers,
+    code::Code,
+    config::Config,
+    disk::watch::DiskWatch,
+    error::Error,
+    image::{arrival::Arrivals, store::Store},
+    isolation::launch::Launcher,
+    layout::Layout,
+    terminal::shares::Shares,
+    workspace::helper::Helpers,
 };
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
@@ -24,6 +31,10 @@ pub struct Shared {
     pub helpers: Helpers,
     /// Watches the disk space of workspaces.
     pub disks: Arc<DiskWatch>,
+    /// The layers of images.
+    pub images: Arc<Store>,
+    /// Those that are on their way.
+    pub arrivals: Arrivals,
     /// The data directory.
     pub layout: Layout,
     /// Where tasks are spawned.

@@ -256,6 +256,7 @@ impl Session {
         let plan = SandboxSpec {
             tenant: self.key.tenant,
             uid: shared.uid(meta.slot),
+            root: shared.images.root(&meta.image).await?,
             mounts: vec![Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")],
             share: Some(share),
         };

@@ -76,6 +76,9 @@ async fn remove_if(session: &Session, is_meant: impl FnOnce(Option<&Meta>) -> bo
     remove(&shared.layout.execs(&session.key)).await?;
     if let Some(meta) = meta {
         shared.slots.free(meta.slot);
+        let images = Arc::clone(&shared.images);
+        let unpinned = tokio::task::spawn_blocking(move || images.unpin(&meta.image)).await;
+        unpinned.map_err(|error| Error::io("release the image")(io::Error::other(error)))?;
     }
     drop((files, current));
     session.terminals.clear().await;

@@ -8,6 +8,7 @@ use crate::{
         launch::{LaunchSpec, Launcher, Mount, Program},
         policy::Network,
         process::SandboxProcess,
+        root::image::Root,
     },
 };
 use chassis::tasks;
@@ -181,6 +182,8 @@ impl Helpers {
             program: Program::Script(task.script, task.arguments),
             tenant: task.tenant,
             uid: task.uid,
+            // Helpers are ours: they run on the machine's /usr, whatever image the session has.
+            root: Root::Host,
             mounts: task.mounts,
             network: task.network,
             share: Some(share),

@@ -1,6 +1,6 @@
 //! What a workspace started from, and its path.
 
-use crate::{code::Code, error::Error, layout};
+use crate::{code::Code, error::Error, image::manifest::Manifest, layout};
 use serde::{Deserialize, Serialize};
 use std::{io, path::Path};
 
@@ -25,6 +25,9 @@ pub struct Meta {
     /// How often the files of the session started from their source again. Earlier versions did not count.
     #[serde(default)]
     pub opening: u32,
+    /// The image at `/`. Every sandbox of the workspace has the same.
+    #[serde(default, skip_serializing_if = "Manifest::is_empty")]
+    pub image: Manifest,
 }
 
 impl Meta {

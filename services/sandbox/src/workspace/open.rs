@@ -11,6 +11,7 @@ use crate::{
     code::Code,
     config::GitScheme,
     error::Error,
+    image::manifest::Manifest,
     isolation::{
         launch::{Mount, give_to},
         policy::Network,
@@ -42,6 +43,8 @@ pub struct OpenSpec {
     pub uncommitted: bool,
     /// The number of this opening.
     pub opening: u32,
+    /// What its sandboxes see at `/`.
+    pub image: Manifest,
 }
 
 /// Makes the workspace of a session, unless it exists. Returns whether it made one, and what the workspace started
@@ -49,7 +52,8 @@ pub struct OpenSpec {
 ///
 /// # Errors
 /// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`,
-/// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine). There is then no workspace. A workspace of an
+/// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine), `layers_missing`,
+/// `images_unsupported`. There is then no workspace. A workspace of an
 /// earlier opening is removed first.
 ///
 /// It ends early when the caller has `left`: a clone may take minutes. Dropped midway: no workspace; the next call cleans up, but must not
@@ -72,6 +76,7 @@ pub async fn run(
     let shared = &session.shared;
     let directory = shared.layout.workspace(&session.key);
     let slot = shared.take_slot(session.key.tenant)?;
+    let pin = shared.images.pin(&spec.image)?;
     let uid = shared.uid(slot.number());
     let build = directory.join(BUILD);
     prepare(&directory, &build).map_err(Error::io("make the workspace's directory"))?;
@@ -94,6 +99,7 @@ pub async fn run(
         base_is_ours: ours == "yes",
         slot: slot.number(),
         opening: spec.opening,
+        image: spec.image.clone(),
     };
     configuration::keep(session, &build, &meta).await?;
     seed::prepare(session, uid, &build).await;
@@ -102,6 +108,7 @@ pub async fn run(
         .map_err(Error::io("move the workspace into its place"))?;
     meta.write(&directory)?;
     slot.keep();
+    pin.keep();
     Ok((true, meta))
 }
 

@@ -2,11 +2,14 @@
 
 use crate::harness::{Session, config, directory, fresh};
 use rpc::v1::ExecEnd;
-use sandbox::isolation::{
-    facts::Facts,
-    launch::{LaunchSpec, Launcher, Mount, Program, give_to},
-    policy::Network,
-    users::UserIds,
+use sandbox::{
+    claims::users::UserIds,
+    isolation::{
+        facts::Facts,
+        launch::{LaunchSpec, Launcher, Mount, Program, give_to},
+        policy::Network,
+        root::image::Root,
+    },
 };
 use tokio::io::AsyncReadExt as _;
 
@@ -61,11 +64,13 @@ async fn help(script: &'static str) -> (Option<i32>, String) {
     std::fs::create_dir(&tree).unwrap();
     give_to(&facts, facts.user_ids.first, &tree).unwrap();
     let uid = facts.user_ids.first;
-    let launcher = Launcher::start(facts, etc, chassis::tasks::Tasks::default()).unwrap();
+    let libraries = directory.path().join("libraries");
+    let launcher = Launcher::start(facts, etc, &libraries, chassis::tasks::Tasks::default()).unwrap();
     let program = Program::Script(script, Vec::new());
     let mounts = vec![Mount::write(&tree, "/workspace")];
     let tenant = domain::ids::TenantId(uuid::Uuid::now_v7());
-    let spec = LaunchSpec { program, tenant, uid, mounts, network: Network::None, share: None };
+    let root = Root::Host;
+    let spec = LaunchSpec { program, tenant, uid, root, mounts, network: Network::None, share: None };
     let mut process = launcher.launch(spec).await.unwrap();
     let mut output = String::new();
     process.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();

@@ -143,6 +143,7 @@ impl Workspace {
                 uncommitted: this.source.uncommitted,
                 // Forks of earlier versions have bundles with other names.
                 bundle_sha256: bundle.filter(|id| is_sha256(id)).unwrap_or_default().to_owned(),
+                image: None,
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;

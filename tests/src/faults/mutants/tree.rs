@@ -50,8 +50,8 @@ impl Tree {
         let program = self.directory.join(format!("flotilla-{}", mutant.as_str()));
         let debug = self.directory.join("target/debug");
         fs::copy(debug.join("flotilla"), &program).context("keep the program")?;
-        // The program looks beside itself for the init of its sandboxes and for its converter.
-        for name in ["flotilla-init", "flotilla-convert"] {
+        // The program looks beside itself for the init of its sandboxes, for its converter and for what unpacks layers.
+        for name in ["flotilla-init", "flotilla-convert", "flotilla-unpack"] {
             fs::copy(debug.join(name), self.directory.join(name)).with_context(|| format!("keep {name}"))?;
         }
         Ok(program)

@@ -66,6 +66,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         uncommitted: source.uncommitted,
         // Forks of earlier versions have bundles with other names.
         bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
+        image: None,
     };
     let store = state.store.clone();
     let pieces = stream::unfold((store, bundle, 0), move |(store, bundle, piece)| async move {

@@ -1,6 +1,6 @@
 //! The user ids of sandboxes. Each workspace has one of its own, so no two services of a machine may use the same.
 
-use crate::lock;
+use super::lock;
 use anyhow::{Context as _, bail};
 use nix::{
     errno::Errno,
@@ -42,7 +42,7 @@ pub struct UserIdsLock {
 
 impl UserIds {
     /// Whether `uid` is one of them.
-    pub(super) fn contain(self, uid: u32) -> bool {
+    pub(crate) fn contain(self, uid: u32) -> bool {
         uid.checked_sub(self.first).is_some_and(|place| place < self.count)
     }
 

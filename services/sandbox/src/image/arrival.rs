@@ -1,0 +1,278 @@
+//! The arrival of a layer: its bytes go straight into `flotilla-unpack`, which fills a directory beside the layers and compares both digests.
+//! The blob itself is not kept. Whatever goes wrong, the directory is removed: by this process, or by its successor at the start.
+
+use super::{
+    blob::Blob,
+    digest::Digest,
+    store::{Record, Store},
+};
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::unpack::{self, UnpackSpec},
+    layout,
+};
+use chassis::tasks::Tasks;
+use futures::{Stream, StreamExt as _};
+use serde::Deserialize;
+use std::{
+    collections::HashMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, ChildStdin},
+    sync::Semaphore,
+};
+
+/// Layers that are unpacked at once; each takes a processor. Further ones wait.
+const UNPACKS_MAX: usize = 2;
+/// Longest wait for the next bytes of a layer. Beyond it: `caller_left`.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Longest time that one layer may take, with the wait for its turn; ten GiB take three minutes on an idle machine. Beyond it: `layer_too_slow`.
+const ARRIVAL_MAX: Duration = Duration::from_secs(20 * 60);
+/// Pause between two looks at the free space while a layer is unpacked.
+const DISK_PAUSE: Duration = Duration::from_millis(250);
+/// Attempts to remove the directory of a program that is being killed and may still write.
+const REMOVE_TRIES: u32 = 100;
+const REMOVE_PAUSE: Duration = Duration::from_millis(20);
+/// Bytes of the program's result. The rest is not read.
+const RESULT_BYTES_MAX: u64 = 64 * 1024;
+
+/// The layers that are on their way.
+#[derive(Debug)]
+pub struct Arrivals {
+    store: Arc<Store>,
+    /// Each layer is unpacked by one call at a time.
+    flights: Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
+    unpacks: Semaphore,
+}
+
+/// The last line of the program.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Unpacked(Record),
+    Refused { code: String, message: String },
+}
+
+impl Arrivals {
+    /// Arrivals into `store`.
+    pub fn new(store: Arc<Store>) -> Self {
+        Self { store, flights: Mutex::default(), unpacks: Semaphore::new(UNPACKS_MAX) }
+    }
+
+    /// Takes a layer in, unless the machine has it. Returns whether it was taken in.
+    ///
+    /// # Errors
+    /// `images_unsupported`, `images_full`, `disk_full`, `caller_left`, `layer_too_slow`; the reasons of `flotilla-unpack`, which begin with
+    /// `layer_`.
+    ///
+    /// Dropped midway: the layer is there whole or not at all.
+    pub async fn take(
+        &self,
+        blob: &Blob,
+        bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
+    ) -> Result<bool, Error> {
+        self.store.require_support()?;
+        let taken = tokio::time::timeout(ARRIVAL_MAX, self.take_in_turn(blob, bytes)).await;
+        taken.unwrap_or_else(|_| {
+            Err(Error::refused(Code::LayerTooSlow, "the layer took too long to arrive; send it again"))
+        })
+    }
+
+    async fn take_in_turn(
+        &self,
+        blob: &Blob,
+        bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
+    ) -> Result<bool, Error> {
+        let flight = self.flight(&blob.diff_id);
+        let _flight = flight.lock().await;
+        if self.store.has(&blob.diff_id) {
+            return Ok(false);
+        }
+        let closed = |_| Error::refused(Code::Internal, "the service takes no layers any more");
+        let _permit = self.unpacks.acquire().await.map_err(closed)?;
+        self.unpack(blob, bytes).await?;
+        Ok(true)
+    }
+
+    async fn unpack(
+        &self,
+        blob: &Blob,
+        bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
+    ) -> Result<(), Error> {
+        self.store.spec.quota.host.check()?;
+        let arrival = Arrival::make(&self.store).map_err(Error::io("make the directory of a layer"))?;
+        let record = match self.fill(&arrival, blob, bytes).await {
+            Ok(record) => record,
+            Err(error) => {
+                arrival.remove().await;
+                return Err(error);
+            }
+        };
+        let (store, layer) = (Arc::clone(&self.store), blob.diff_id.clone());
+        // A blocking task goes on when the caller leaves, so the ledger and the disk agree.
+        let settled = tokio::task::spawn_blocking(move || {
+            let settled = store.settle(arrival.path(), &layer, record);
+            (arrival, settled)
+        });
+        let (arrival, settled) =
+            settled.await.map_err(|error| Error::io("settle a layer")(io::Error::other(error)))?;
+        // Where it succeeded, there is nothing left to remove.
+        arrival.remove().await;
+        settled
+    }
+
+    /// Unpacks the bytes into the directory of `arrival`.
+    async fn fill(
+        &self,
+        arrival: &Arrival,
+        blob: &Blob,
+        bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
+    ) -> Result<Record, Error> {
+        let spec = &self.store.spec;
+        let child = unpack::start(UnpackSpec {
+            program: &spec.unpack,
+            directory: &Store::tree(arrival.path()),
+            owner: spec.owner,
+            arguments: vec![
+                format!("--digest={}", blob.digest.hex()),
+                format!("--diff-id={}", blob.diff_id.hex()),
+                format!("--compression={}", blob.compression),
+            ],
+        });
+        let mut child = child.map_err(Error::io("start the program that unpacks layers"))?;
+        let record = tokio::select! {
+            record = run(&mut child, bytes) => record,
+            error = self.watch_disk() => Err(error),
+        };
+        if record.is_err() {
+            // It must not write any more when the directory is removed.
+            drop(child.kill().await);
+        }
+        record
+    }
+
+    /// Returns when the machine has too little space to go on.
+    async fn watch_disk(&self) -> Error {
+        loop {
+            tokio::time::sleep(DISK_PAUSE).await;
+            if let Err(error) = self.store.spec.quota.host.check() {
+                return error;
+            }
+        }
+    }
+
+    fn flight(&self, layer: &Digest) -> Arc<tokio::sync::Mutex<()>> {
+        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(flight) = flights.get(layer).and_then(Weak::upgrade) {
+            return flight;
+        }
+        flights.retain(|_, flight| flight.strong_count() > 0);
+        let flight = Arc::default();
+        flights.insert(layer.clone(), Arc::downgrade(&flight));
+        flight
+    }
+}
+
+/// Feeds the program and reads its result.
+async fn run(
+    child: &mut Child,
+    bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
+) -> Result<Record, Error> {
+    let pipes = child.stdin.take().zip(child.stdout.take());
+    let (input, output) =
+        pipes.ok_or_else(|| io::Error::other("no pipes")).map_err(Error::io("unpack a layer"))?;
+    let mut line = Vec::new();
+    let mut output = output.take(RESULT_BYTES_MAX);
+    let result = output.read_to_end(&mut line);
+    let feeding = feed(input, bytes);
+    tokio::pin!(result, feeding);
+    // A program that refuses a layer does not wait for the rest of it.
+    tokio::select! {
+        fed = &mut feeding => {
+            fed?;
+            result.await.map_err(Error::io("unpack a layer"))?;
+        }
+        read = &mut result => drop(read.map_err(Error::io("unpack a layer"))?),
+    }
+    drop(child.wait().await);
+    let outcome = serde_json::from_slice(&line).map_err(io::Error::other);
+    match outcome.map_err(Error::io("unpack a layer"))? {
+        Outcome::Unpacked(record) => Ok(record),
+        Outcome::Refused { code, message } => Err(Error::refused(Code::from_layer(&code), message)),
+    }
+}
+
+/// Writes the bytes of a layer to the program, and closes its input.
+async fn feed(
+    mut input: ChildStdin,
+    mut bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
+) -> Result<(), Error> {
+    let silent = |_| Error::refused(Code::CallerLeft, "the bytes of the layer stopped to arrive");
+    while let Some(piece) = tokio::time::timeout(SILENCE_MAX, bytes.next()).await.map_err(silent)? {
+        match input.write_all(&piece?).await {
+            // The program has ended; its result says why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written.map_err(Error::io("unpack a layer"))?,
+        }
+    }
+    Ok(())
+}
+
+/// The directory of a layer on its way. Removed by [`Arrival::remove`], and by a task when it is dropped.
+#[derive(Debug)]
+struct Arrival {
+    path: PathBuf,
+    /// `None` once it is removed.
+    tasks: Option<Tasks>,
+}
+
+impl Arrival {
+    fn make(store: &Store) -> io::Result<Self> {
+        let spec = &store.spec;
+        let path = spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
+        let arrival = Self { path, tasks: Some(spec.tasks.clone()) };
+        layout::make_passage(&arrival.path)?;
+        let tree = Store::tree(&arrival.path);
+        std::fs::create_dir(&tree)?;
+        std::fs::set_permissions(&tree, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        if let Some(owner) = spec.owner {
+            std::os::unix::fs::chown(&tree, Some(owner), Some(owner))?;
+        }
+        Ok(arrival)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes what is there of it.
+    async fn remove(mut self) {
+        remove(std::mem::take(&mut self.path)).await;
+        self.tasks = None;
+    }
+}
+
+async fn remove(path: PathBuf) {
+    for _ in 0..REMOVE_TRIES {
+        match tokio::fs::remove_dir_all(&path).await {
+            Ok(()) => return,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(_) => tokio::time::sleep(REMOVE_PAUSE).await,
+        }
+    }
+    tracing::warn!("a layer that did not arrive takes space until the next start");
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        let Some(tasks) = self.tasks.take() else { return };
+        let path = std::mem::take(&mut self.path);
+        tasks.spawn("arrival", remove(path));
+    }
+}

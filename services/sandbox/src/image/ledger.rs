@@ -1,0 +1,108 @@
+//! Which layers the machine has, what they take, and who uses them. It only counts; the disk is elsewhere.
+
+use super::{digest::Digest, manifest::Manifest};
+use std::{
+    collections::{HashMap, HashSet},
+    time::SystemTime,
+};
+
+/// The layers of a machine.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    layers: HashMap<Digest, StoredLayer>,
+    /// The images of workspaces, each with the number of its workspaces.
+    pins: HashMap<Manifest, usize>,
+}
+
+/// A layer on the disk.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoredLayer {
+    /// What it takes on the disk.
+    pub(super) bytes: u64,
+    /// When somebody last wanted it.
+    pub(super) used_at: SystemTime,
+}
+
+impl Ledger {
+    /// Adds a layer that is on the disk now.
+    pub(super) fn add(&mut self, layer: Digest, stored: StoredLayer) {
+        self.layers.insert(layer, stored);
+    }
+
+    /// Whether the machine has a layer. It counts as used if so.
+    pub(super) fn touch(&mut self, layer: &Digest, now: SystemTime) -> bool {
+        self.layers.get_mut(layer).map(|stored| stored.used_at = now).is_some()
+    }
+
+    /// Keeps the layers of an image for one workspace more, whether or not the machine has them.
+    pub(super) fn pin(&mut self, image: &Manifest) {
+        *self.pins.entry(image.clone()).or_default() += 1;
+    }
+
+    /// Keeps them for one workspace less. Returns whether no workspace has the image any more.
+    pub(super) fn unpin(&mut self, image: &Manifest) -> bool {
+        let Some(count) = self.pins.get_mut(image) else { return false };
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            self.pins.remove(image);
+        }
+        is_last
+    }
+
+    /// What all layers take; bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.layers.values().map(|layer| layer.bytes).sum()
+    }
+
+    /// Takes out the layers that no workspace uses, longest unused first, until `bytes` more fit into `bytes_max`. `None`: they never fit,
+    /// and nothing is taken out.
+    pub(super) fn make_room(&mut self, bytes: u64, bytes_max: u64) -> Option<Vec<Digest>> {
+        let used: HashSet<&Digest> = self.pins.keys().flat_map(Manifest::layers).collect();
+        let mut unused: Vec<_> = self.layers.iter().filter(|(layer, _)| !used.contains(layer)).collect();
+        unused.sort_by_key(|(_, stored)| stored.used_at);
+        let mut total = self.bytes().saturating_add(bytes);
+        let mut victims = Vec::new();
+        for (layer, stored) in unused {
+            if total <= bytes_max {
+                break;
+            }
+            total -= stored.bytes;
+            victims.push(layer.clone());
+        }
+        if total > bytes_max {
+            return None;
+        }
+        self.layers.retain(|layer, _| !victims.contains(layer));
+        Some(victims)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_layer_that_was_unused_for_longest_leaves_first_and_a_used_one_stays() {
+        let digest = |digit: char| format!("sha256:{}", digit.to_string().repeat(64));
+        let layer = |digit| digest(digit).parse::<Digest>().unwrap();
+        let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        let mut ledger = Ledger::default();
+        for (digit, second) in [('a', 1), ('b', 2), ('c', 3)] {
+            ledger.add(layer(digit), StoredLayer { bytes: 10, used_at: at(second) });
+        }
+        let image = Manifest::parse(&[digest('a')]).unwrap();
+        ledger.pin(&image);
+        ledger.pin(&image);
+        assert!(ledger.touch(&layer('b'), at(9)) && !ledger.touch(&layer('d'), at(9)));
+        assert_eq!(ledger.make_room(25, 30), None);
+        assert_eq!(ledger.make_room(10, 30), Some(vec![layer('c')]));
+        assert_eq!(ledger.make_room(20, 30), Some(vec![layer('b')]));
+        assert!(!ledger.unpin(&image));
+        assert_eq!(ledger.make_room(30, 30), None);
+        assert!(ledger.unpin(&image));
+        assert_eq!(ledger.make_room(30, 30), Some(vec![layer('a')]));
+    }
+}

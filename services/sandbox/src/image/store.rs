@@ -1,0 +1,320 @@
+//! The layers on the disk of this machine. Each has a directory of its own that all sessions share; a rename puts it in place, so a layer is
+//! there whole or not at all. A layer that a workspace uses stays; of the others, those that were unused for longest make room for new ones.
+
+use super::{
+    digest::Digest,
+    ledger::{Ledger, StoredLayer},
+    manifest::Manifest,
+    skeletons,
+};
+use crate::{
+    code::Code,
+    disk::workspace::Quota,
+    error::Error,
+    isolation::root::image::{ImageRoot, Overlay, Root},
+    layout::{self, Layout},
+};
+use chassis::tasks::Tasks;
+use serde::{Deserialize, Serialize};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+/// The content of a layer, in its directory.
+const TREE: &str = "tree";
+/// The record of a layer, beside its content. Its time is when somebody last wanted the layer.
+const RECORD: &str = "record.json";
+/// What each entry of a layer takes beside its content, at most: a block of a directory, or an inode. Bytes.
+const ENTRY_BYTES: u64 = 4096;
+
+/// What the store needs of the service.
+#[derive(Debug)]
+pub struct StoreSpec {
+    /// The data directory.
+    pub layout: Layout,
+    /// The program that unpacks layers.
+    pub unpack: PathBuf,
+    /// The user that owns layers; `None`: the service's own.
+    pub owner: Option<u32>,
+    /// Who joins layers. If nobody can, no layer is taken.
+    pub overlay: Overlay,
+    /// What all layers together may take; bytes.
+    pub bytes_max: u64,
+    /// The disk.
+    pub quota: Arc<Quota>,
+    /// They remove what is left of a layer that did not arrive.
+    pub tasks: Tasks,
+}
+
+/// The layers of this machine.
+#[derive(Debug)]
+pub struct Store {
+    pub(super) spec: StoreSpec,
+    ledger: Mutex<Ledger>,
+    /// Held while a skeleton is made.
+    skeletons: Mutex<()>,
+}
+
+/// `record.json`: `{"bytes":311000000,"entries":7755}`.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Bytes of all files.
+    pub(super) bytes: u64,
+    /// Entries of the archive.
+    pub(super) entries: u64,
+}
+
+/// The use of an image by a workspace that is being made. Dropping it ends the use, unless it was kept.
+#[derive(Debug)]
+pub struct Pin {
+    store: Arc<Store>,
+    image: Manifest,
+    is_kept: bool,
+}
+
+impl Store {
+    /// Loads the layers from the disk. `used` are the images of all workspaces. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn load(spec: StoreSpec, used: &[Manifest]) -> io::Result<Self> {
+        let mut ledger = Ledger::default();
+        used.iter().filter(|image| !image.is_empty()).for_each(|image| ledger.pin(image));
+        for entry in fs::read_dir(spec.layout.layers())? {
+            let entry = entry?;
+            let Some(digest) = entry.file_name().to_str().and_then(Digest::from_hex) else { continue };
+            match StoredLayer::read(&entry.path().join(RECORD)) {
+                Ok(layer) => ledger.add(digest, layer),
+                Err(error) => {
+                    tracing::warn!(%error, "the record of layer {digest} cannot be read; the layer counts as missing")
+                }
+            }
+        }
+        let store = Self { spec, ledger: Mutex::new(ledger), skeletons: Mutex::default() };
+        store.report();
+        Ok(store)
+    }
+
+    /// Refuses images where nobody can join layers.
+    ///
+    /// # Errors
+    /// `images_unsupported`.
+    pub fn require_support(&self) -> Result<(), Error> {
+        match &self.spec.overlay {
+            Overlay::Unsupported(reason) => {
+                let text = format!("this machine cannot run images: {reason}");
+                Err(Error::refused(Code::ImagesUnsupported, text))
+            }
+            Overlay::Launcher | Overlay::Bubblewrap => Ok(()),
+        }
+    }
+
+    /// Lists the layers of an image that the machine does not have. The others count as used now. Blocks.
+    pub fn missing(&self, image: &Manifest) -> Vec<Digest> {
+        self.missing_in(&mut self.ledger(), image)
+    }
+
+    /// Keeps the layers of an image for a workspace. Blocks.
+    ///
+    /// # Errors
+    /// `images_unsupported`; `layers_missing` with the digests of the missing layers.
+    pub fn pin(self: &Arc<Self>, image: &Manifest) -> Result<Pin, Error> {
+        if !image.is_empty() {
+            self.require_support()?;
+            let mut ledger = self.ledger();
+            let missing = self.missing_in(&mut ledger, image);
+            if !missing.is_empty() {
+                return Err(layers_missing(&missing));
+            }
+            ledger.pin(image);
+        }
+        Ok(Pin { store: Arc::clone(self), image: image.clone(), is_kept: false })
+    }
+
+    /// Ends the use of an image by a workspace that is gone. Blocks.
+    pub fn unpin(&self, image: &Manifest) {
+        if image.is_empty() || !self.ledger().unpin(image) {
+            return;
+        }
+        let _making = lock(&self.skeletons);
+        match fs::remove_dir_all(self.skeleton(image)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "the skeleton of an image stays until the next start");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// Gives what a sandbox sees at `/` with an image. The caller's workspace keeps the layers.
+    ///
+    /// # Errors
+    /// `images_unsupported`, `layers_missing`; those of the file system.
+    pub async fn root(self: &Arc<Self>, image: &Manifest) -> Result<Root, Error> {
+        if image.is_empty() {
+            return Ok(Root::Host);
+        }
+        self.require_support()?;
+        let (store, image) = (Arc::clone(self), image.clone());
+        let root = tokio::task::spawn_blocking(move || store.image_root(&image)).await;
+        root.unwrap_or_else(|error| Err(Error::io("find the layers of an image")(io::Error::other(error))))
+            .map(Root::Image)
+    }
+
+    fn image_root(&self, image: &Manifest) -> Result<ImageRoot, Error> {
+        let missing = self.missing(image);
+        if !missing.is_empty() {
+            return Err(layers_missing(&missing));
+        }
+        let mut layers: Vec<PathBuf> =
+            image.layers().iter().map(|layer| self.layer(layer).join(TREE)).collect();
+        let skeleton = self.skeleton(image);
+        let _making = lock(&self.skeletons);
+        if !skeleton.is_dir() {
+            let made = || {
+                let beside = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
+                fs::create_dir(&beside)?;
+                skeletons::write(&beside, &layers)?;
+                fs::rename(&beside, &skeleton)
+            };
+            made().map_err(Error::io("make the skeleton of an image"))?;
+        }
+        layers.push(skeleton);
+        Ok(ImageRoot { layers })
+    }
+
+    /// Whether the machine has a layer, which counts as used now.
+    pub(super) fn has(&self, layer: &Digest) -> bool {
+        self.touch(&mut self.ledger(), layer)
+    }
+
+    /// Puts a layer that was unpacked into `arrival` in its place. Blocks.
+    ///
+    /// # Errors
+    /// `images_full`; those of the file system.
+    pub(super) fn settle(&self, arrival: &Path, layer: &Digest, record: Record) -> Result<(), Error> {
+        let written = || {
+            layout::replace(&arrival.join(RECORD), &serde_json::to_vec(&record)?)?;
+            // A crash of the machine after the rename must not leave a layer without its content.
+            Ok(rustix::fs::syncfs(fs::File::open(arrival)?)?)
+        };
+        written().map_err(Error::io("write a layer"))?;
+        let mut ledger = self.ledger();
+        if self.touch(&mut ledger, layer) {
+            // An earlier caller left while its layer was put into its place. Sessions may already use that one.
+            return Ok(());
+        }
+        let victims = ledger.make_room(record.space(), self.spec.bytes_max).ok_or_else(|| self.full())?;
+        let removed = victims.iter().map(|victim| self.discard(victim)).collect::<io::Result<Vec<_>>>();
+        let removed = removed.map_err(Error::io("remove a layer"))?;
+        if self.layer(layer).exists() {
+            // Its record could not be read.
+            drop(self.discard(layer));
+        }
+        fs::rename(arrival, self.layer(layer)).map_err(Error::io("move a layer into its place"))?;
+        ledger.add(layer.clone(), StoredLayer { bytes: record.space(), used_at: SystemTime::now() });
+        drop(ledger);
+        self.report();
+        for directory in removed {
+            if let Err(error) = fs::remove_dir_all(directory) {
+                tracing::warn!(%error, "a layer that was removed takes space until the next start");
+            }
+        }
+        Ok(())
+    }
+
+    /// The content of a layer that is being unpacked into `arrival`.
+    pub(super) fn tree(arrival: &Path) -> PathBuf {
+        arrival.join(TREE)
+    }
+
+    fn full(&self) -> Error {
+        let text = format!(
+            "the layers that sessions use leave no space for another one; the limit is {} bytes (FLOTILLA_SANDBOX_IMAGE_BYTES)",
+            self.spec.bytes_max
+        );
+        Error::refused(Code::ImagesFull, text)
+    }
+
+    /// Takes a layer out of its place at once; the caller removes what is returned.
+    fn discard(&self, layer: &Digest) -> io::Result<PathBuf> {
+        let beside = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
+        fs::rename(self.layer(layer), &beside)?;
+        metrics::counter!("flotilla_sandbox_layers_removed_total").increment(1);
+        Ok(beside)
+    }
+
+    fn missing_in(&self, ledger: &mut Ledger, image: &Manifest) -> Vec<Digest> {
+        image.layers().iter().filter(|layer| !self.touch(ledger, layer)).cloned().collect()
+    }
+
+    fn touch(&self, ledger: &mut Ledger, layer: &Digest) -> bool {
+        let now = SystemTime::now();
+        let is_here = ledger.touch(layer, now);
+        if is_here {
+            let record = fs::File::options().write(true).open(self.layer(layer).join(RECORD));
+            if let Err(error) = record.and_then(|record| record.set_modified(now)) {
+                tracing::debug!(%error, "the last use of a layer is not remembered across a restart");
+            }
+        }
+        is_here
+    }
+
+    fn layer(&self, layer: &Digest) -> PathBuf {
+        self.spec.layout.layers().join(layer.hex())
+    }
+
+    fn skeleton(&self, image: &Manifest) -> PathBuf {
+        self.spec.layout.skeletons().join(image.key())
+    }
+
+    fn report(&self) {
+        metrics::gauge!("flotilla_sandbox_image_bytes").set(self.ledger().bytes() as f64);
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+}
+
+impl StoredLayer {
+    fn read(record: &Path) -> io::Result<Self> {
+        let content: Record = serde_json::from_slice(&fs::read(record)?)?;
+        Ok(Self { bytes: content.space(), used_at: fs::metadata(record)?.modified()? })
+    }
+}
+
+impl Record {
+    /// What the layer takes on the disk, at most.
+    fn space(self) -> u64 {
+        self.bytes.saturating_add(self.entries.saturating_mul(ENTRY_BYTES))
+    }
+}
+
+impl Pin {
+    /// Leaves the image to the workspace that now remembers it.
+    pub fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.store.unpin(&self.image);
+        }
+    }
+}
+
+fn layers_missing(missing: &[Digest]) -> Error {
+    let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    let text = format!("the machine lacks layers of the image; send them first: {}", names.join(", "));
+    Error::refused(Code::LayersMissing, text)
+}
+
+/// A poisoned collection is still consistent: no code panics between two changes of it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
