@@ -31,7 +31,7 @@ use std::{
 const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 
 /// The arguments from the service.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Settings {
     socket: RawFd,
     processes: u64,
@@ -39,11 +39,13 @@ struct Settings {
     memory_bytes: u64,
     /// The nice value of each session of processes. 0: the kernel does not share the processors between sessions.
     session_nice: u64,
+    /// The lists of tasks of the control groups that it enters.
+    groups: Vec<RawFd>,
 }
 
 /// Runs the program until the service closes the socket, and returns its exit code.
 pub(super) fn run() -> ExitCode {
-    let result = settings().and_then(|settings| serve(&settings));
+    let result = settings().and_then(|settings| enter(&settings.groups).and_then(|()| serve(&settings)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -60,9 +62,17 @@ fn settings() -> io::Result<Settings> {
         return Err(wrong());
     }
     let numbers: Vec<u64> = std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
-    let [socket, processes, memory_bytes, session_nice] = numbers[..] else { return Err(wrong()) };
-    let socket = RawFd::try_from(socket).map_err(|_| wrong())?;
-    Ok(Settings { socket, processes, memory_bytes, session_nice })
+    let [socket, processes, memory_bytes, session_nice, ref groups @ ..] = numbers[..] else {
+        return Err(wrong());
+    };
+    let descriptor = |number: u64| RawFd::try_from(number).map_err(|_| wrong());
+    let groups = groups.iter().map(|group| descriptor(*group)).collect::<io::Result<_>>()?;
+    Ok(Settings { socket: descriptor(socket)?, processes, memory_bytes, session_nice, groups })
+}
+
+/// Enters control groups before there is another thread: a list of tasks takes one thread at a time.
+fn enter(groups: &[RawFd]) -> io::Result<()> {
+    groups.iter().try_for_each(|group| std::fs::File::from(take(*group)).write_all(b"0"))
 }
 
 fn serve(settings: &Settings) -> io::Result<()> {

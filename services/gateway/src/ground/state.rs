@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Heavy requests (diffs, exports, forks, reverts, searches) at once: each may take seconds of a sandbox machine or of Postgres. Further
 /// ones wait up to ten seconds. Beyond it: `requests_too_many`.
-const HEAVY_REQUESTS_MAX: u32 = 32;
+const HEAVY_REQUESTS_MAX: u32 = 16;
 /// Those of one tenant. Beyond it: `requests_too_many`.
-const HEAVY_REQUESTS_TENANT_MAX: usize = 8;
+const HEAVY_REQUESTS_TENANT_MAX: usize = 4;
 /// Longest wait of such a request for its turn.
 const HEAVY_REQUEST_WAIT: Duration = Duration::from_secs(10);
 

@@ -1,4 +1,6 @@
 # Runs before the script of each helper.
+# enter_group DESCRIPTOR: moves the shell into the control group whose list of tasks is open there.
+enter_group() { echo 0 >&"$1" && eval "exec $1>&-" || exit 1; }
 # lower_session NICE: for kernels that share the processors between sessions. They accept one change of all users in 100 ms; a change that
 # is lost is made by the service.
 lower_session() { { echo "$1" >/proc/self/autogroup; } 2>/dev/null; }

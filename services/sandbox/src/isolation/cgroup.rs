@@ -13,6 +13,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -45,6 +46,19 @@ pub struct Group {
     slices: Vec<[PathBuf; 2]>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    version: Version,
+}
+
+/// Descriptors through which a process enters a group by itself, with the number 0. The kernel then needs no lock. To move another process,
+/// it stops every fork and exit of the machine until each process that is about to fork or to exit has had its turn, and with a fork bomb of a
+/// tenant that gets little of the processors this takes seconds.
+#[derive(Debug, Default)]
+pub(super) struct Entrances {
+    /// Of the groups that limit memory and processes: the child enters before its program starts.
+    pub(super) early: Vec<OwnedFd>,
+    /// Of the groups that share out the processors: the program enters first of all. The child must not, because it would then wait for a turn
+    /// of its tenant, and the next start waits for the child.
+    pub(super) late: Vec<OwnedFd>,
 }
 
 /// What the kernel counted in a group so far.
@@ -145,7 +159,9 @@ impl Base {
     /// # Errors
     /// Those of the file system; nothing is left behind.
     pub fn make(&self, tenant: TenantId, limits: &Limits) -> io::Result<Option<Group>> {
-        let mut group = Group { directories: Vec::new(), slices: Vec::new(), memory: None, pids: None };
+        let version = if matches!(self, Self::V1(_)) { Version::V1 } else { Version::V2 };
+        let mut group =
+            Group { directories: Vec::new(), slices: Vec::new(), memory: None, pids: None, version };
         let creation = match self {
             Self::V1(directories) => make_v1(&mut group, directories, tenant, limits),
             Self::V2(directory) => make_v2(&mut group, directory, tenant, limits),
@@ -160,6 +176,24 @@ impl Base {
 }
 
 impl Group {
+    /// The entrances of the group; `None` in version 2, where [`Group::take_in`] moves the process.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn entrances(&self) -> io::Result<Option<Entrances>> {
+        if self.version == Version::V2 {
+            return Ok(None);
+        }
+        let mut entrances = Entrances::default();
+        for directory in &self.directories {
+            let entrance = OpenOptions::new().write(true).open(directory.join("tasks"))?;
+            let limits = [&self.memory, &self.pids].into_iter().flatten().any(|limit| limit == directory);
+            let list = if limits { &mut entrances.early } else { &mut entrances.late };
+            list.push(entrance.into());
+        }
+        Ok(Some(entrances))
+    }
+
     /// Moves a process that has just been started into the group, with the processes that it has started since. What it starts later begins
     /// inside.
     ///

@@ -3,7 +3,7 @@
 //! the service may hold any lock at that moment.
 //!
 //! The next start waits until this one has come to its exec. Therefore the child yields the processors in its last step, and comes
-//! into its control group afterwards: in the group of a busy tenant it would wait for a turn of that tenant.
+//! into the group that shares them out afterwards: in the group of a busy tenant it would wait for a turn of that tenant.
 
 use super::{priority, stage::Stage};
 use nix::{
@@ -30,6 +30,8 @@ pub(super) struct ChildSetup {
     pub(super) stage: Option<Stage>,
     /// Where it starts; `None`: where its command says. It need not be reachable by the child's user.
     pub(super) directory: Option<OwnedFd>,
+    /// The lists of tasks of the groups that it enters.
+    pub(super) groups: Vec<OwnedFd>,
     /// Open in the program; everything else from 3 on is closed.
     pub(super) kept: Vec<OwnedFd>,
     /// `None`: the service's own.
@@ -54,6 +56,9 @@ impl ChildSetup {
         limit(Resource::RLIMIT_NICE, 0)?;
         limit(Resource::RLIMIT_RTPRIO, 0)?;
         close_on_exec_from_3()?;
+        for group in &self.groups {
+            nix::unistd::write(group, b"0")?;
+        }
         if let Some(stage) = &self.stage {
             unshare(CloneFlags::CLONE_NEWNS)?;
             stage.build()?;

@@ -2,6 +2,7 @@
 //! the *thread* that started it ends (PR_SET_PDEATHSIG), and the threads of an async runtime come and go.
 
 use super::{
+    cgroup::{Entrances, Group},
     child::ChildSetup,
     facts::Facts,
     policy::{Network, User},
@@ -151,9 +152,13 @@ impl Launcher {
         let mut start = start;
         let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
         let share = start.share.take();
-        match self.command(start) {
-            Ok(command) => {
-                let start = ProcessStart { command, group, share };
+        let prepared = group.as_ref().map_or(Ok(None), Group::entrances).and_then(|entrances| {
+            let enters = entrances.is_some();
+            Ok((self.command(start, entrances.unwrap_or_default())?, enters))
+        });
+        match prepared {
+            Ok((command, enters)) => {
+                let start = ProcessStart { command, group, enters, share };
                 start.run(self.starts.clone(), &self.tasks).await
             }
             Err(error) => {
@@ -165,8 +170,9 @@ impl Launcher {
         }
     }
 
-    fn command(&self, start: LaunchSpec) -> io::Result<Command> {
+    fn command(&self, start: LaunchSpec, entrances: Entrances) -> io::Result<Command> {
         let (mut fds, mut args) = (Vec::new(), Vec::new());
+        let late = entrances.late.into_iter().map(keep).collect::<io::Result<Vec<_>>>()?;
         namespaces(&mut args, start.network);
         let is_init = matches!(start.program, Program::Init(_));
         let mounts = self.mounts(start.mounts, &start.root, is_init);
@@ -181,17 +187,19 @@ impl Launcher {
         match start.program {
             Program::Init(socket) => {
                 let fd = keep(socket)?;
-                args.extend(self.init_arguments(&start.root, &fd));
+                args.extend(self.init_arguments(&start.root, &fd, &late));
                 fds.push(fd);
             }
             Program::Script(script, arguments) => {
-                let script = format!("{BOUNDS}{}{script}", self.bounds());
+                let script = format!("{BOUNDS}{}{}{script}", enter(&late), self.bounds());
                 args.extend(["--", "/bin/bash", "-c", script.as_str(), "helper"].map(Into::into));
                 args.extend(arguments.into_iter().map(Into::into));
             }
         }
+        fds.extend(late);
         let child = ChildSetup {
             stage,
+            groups: entrances.early,
             directory: None,
             kept: fds,
             uid: (self.facts.user == User::PerSession).then_some(start.uid),
@@ -222,8 +230,8 @@ impl Launcher {
         mounts
     }
 
-    /// The arguments that start the init, which talks over `socket`.
-    fn init_arguments(&self, root: &Root, socket: &OwnedFd) -> Vec<OsString> {
+    /// The arguments that start the init, which talks over `socket` and enters the groups of `late`.
+    fn init_arguments(&self, root: &Root, socket: &OwnedFd, late: &[OwnedFd]) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["--as-pid-1", "--"].map(Into::into).into();
         if let (Some(loader), Root::Image(_)) = (&*self.loader, root) {
             args.push(loader.program.clone().into());
@@ -235,6 +243,7 @@ impl Launcher {
         let processes = self.facts.limits.processes;
         let numbers = [socket.as_raw_fd().to_string(), processes.to_string(), watched.to_string()];
         args.extend(numbers.into_iter().chain([nice.to_string()]).map(Into::into));
+        args.extend(late.iter().map(|entrance| entrance.as_raw_fd().to_string().into()));
         args
     }
 
@@ -306,6 +315,11 @@ impl Launcher {
         args.extend(["--remount-ro", "/", "--chdir", "/workspace"].map(Into::into));
         Ok(())
     }
+}
+
+/// The calls of `enter_group` for these groups.
+fn enter(late: &[OwnedFd]) -> String {
+    late.iter().map(|entrance| format!("enter_group {}\n", entrance.as_raw_fd())).collect()
 }
 
 /// Adds a path to the stage, if there is one, and gives the path where bubblewrap finds it.

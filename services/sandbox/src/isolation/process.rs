@@ -52,6 +52,8 @@ pub struct ProcessEnd {
 pub(super) struct ProcessStart {
     pub(super) command: Command,
     pub(super) group: Option<Group>,
+    /// Whether the process enters its group by itself.
+    pub(super) enters: bool,
     /// Given back when the process is gone.
     pub(super) share: Option<Share>,
 }
@@ -70,9 +72,9 @@ impl ProcessStart {
     ) -> io::Result<SandboxProcess> {
         let (stop, (started, start), (ended, end)) =
             (CancellationToken::new(), oneshot::channel(), watch::channel(None));
-        let Self { command, group, share } = self;
+        let Self { command, group, enters, share } = self;
         let group = group.map(Arc::new);
-        let owner = Owner { group: group.clone(), _share: share, stop: stop.clone() };
+        let owner = Owner { group: group.clone(), enters, _share: share, stop: stop.clone() };
         tasks.spawn("sandbox process", async move { owner.run(command, starts, started, ended).await });
         // Before the first await: from now on, leaving stops the process.
         let mut process = SandboxProcess { stdout: None, stderr: None, pid: None, group, stop, end };
@@ -115,6 +117,7 @@ impl Drop for SandboxProcess {
 /// The task that owns a process.
 struct Owner {
     group: Option<Arc<Group>>,
+    enters: bool,
     _share: Option<Share>,
     stop: CancellationToken,
 }
@@ -146,15 +149,14 @@ impl Owner {
         ended.send_replace(Some(ProcessEnd { code }));
     }
 
-    /// Spawns the command and moves it into its group. A child that does not come into its group is dropped, which kills it.
-    ///
-    /// The kernel may take tens of milliseconds to move a process, so neither the launcher nor the start of bubblewrap waits for that.
+    /// Spawns the command, and moves it into its group unless it enters by itself. A child that does not come into its group is dropped, which
+    /// kills it. The kernel may take tens of milliseconds to move a process, so neither the launcher nor the start of bubblewrap waits for that.
     async fn spawn(&self, command: Command, starts: mpsc::Sender<SpawnJob>) -> io::Result<Child> {
         let gone = || io::Error::other("the launcher has ended");
         let (reply, started) = oneshot::channel();
         starts.send(SpawnJob { command, reply }).await.map_err(|_| gone())?;
         let child = started.await.map_err(|_| gone())??;
-        if let Some((group, pid)) = self.group.clone().zip(child.id()) {
+        if let Some((group, pid)) = self.group.clone().filter(|_| !self.enters).zip(child.id()) {
             let moved = tokio::task::spawn_blocking(move || group.take_in(pid)).await;
             moved.unwrap_or_else(|error| Err(io::Error::other(error)))?;
         }

@@ -37,6 +37,7 @@ pub fn start(spec: UnpackSpec<'_>) -> io::Result<Child> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = ChildSetup {
         stage: None,
+        groups: Vec::new(),
         directory: Some(directory),
         kept: Vec::new(),
         uid: spec.owner,
