@@ -2,11 +2,14 @@
 //! made below the service's own group, so that the limits of the service's own group also apply. Without control groups
 //! the limits are RLIMIT_NPROC and a watchdog inside the sandbox, and CPU is not limited; the operator must accept that.
 
-pub(super) mod balance;
+mod balance;
+mod counters;
 mod slices;
 
+pub(crate) use balance::{Balancer, PAUSE as BALANCE_PAUSE};
+
 use super::{policy::Limits, processes};
-use balance::Balancer;
+use counters::field;
 use domain::ids::TenantId;
 use slices::{PREFIX, Slices, Version};
 use std::{
@@ -278,11 +281,6 @@ impl Group {
     }
 }
 
-/// The second word of the line that begins with `word`.
-fn field(text: &str, word: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok())
-}
-
 fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -424,10 +422,5 @@ mod tests {
         // A plain directory has no cgroup.procs, so it does not count as a group.
         assert_eq!(find_v1("memory", own, &mounts), None);
         assert_eq!(find_v1("pids", own, &mounts), None);
-    }
-
-    #[test]
-    fn counters_are_read_by_their_whole_name() {
-        assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n", "oom_kill"), Some(5));
     }
 }

@@ -2,8 +2,7 @@
 
 use super::{
     cgroup,
-    policy::{Limits, User},
-    priority::Scheduling,
+    policy::{Limits, Scheduling, User},
     root::image::Overlay,
 };
 use crate::{
@@ -80,7 +79,7 @@ impl Facts {
             user,
             user_ids,
             can_stage,
-            scheduling: Scheduling::find(&cgroup),
+            scheduling: Scheduling::find(cgroup.limits_cpu()),
             cgroup,
             limits: Limits {
                 memory_bytes: config.memory_bytes,

@@ -5,8 +5,8 @@ use super::{
     cgroup::{Entrances, Group},
     child::ChildSetup,
     facts::Facts,
-    policy::{Network, User},
-    priority::{NICE, Scheduling},
+    policy::{Network, Scheduling, User},
+    priority::NICE,
     process::{ProcessStart, SandboxProcess, SpawnJob},
     root::{
         host,

@@ -1,4 +1,6 @@
-//! What a sandbox may use, what it may reach, and the user it runs as.
+//! What a sandbox may use, what it may reach, the user it runs as, and between whom the processors are shared.
+
+use std::{fmt, fs};
 
 /// The limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,5 +39,40 @@ impl User {
     /// What this process may do.
     pub fn find() -> Self {
         if nix::unistd::geteuid().is_root() { Self::PerSession } else { Self::Service }
+    }
+}
+
+/// What the kernel shares the processors between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheduling {
+    /// Tenants: the slices of control groups have weights.
+    Tenants,
+    /// Sessions, each with a nice value.
+    Sessions,
+    /// Processes, each with a nice value.
+    Processes,
+}
+
+impl Scheduling {
+    /// Looks at the machine. `has_weights`: control groups there have weights.
+    pub(super) fn find(has_weights: bool) -> Self {
+        let setting = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+        if has_weights {
+            Self::Tenants
+        } else if setting.is_ok_and(|setting| setting.trim() == "1") {
+            Self::Sessions
+        } else {
+            Self::Processes
+        }
+    }
+}
+
+impl fmt::Display for Scheduling {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Tenants => "shared between tenants (weights of control groups)",
+            Self::Sessions => "shared between the sessions of processes (nice values of sessions)",
+            Self::Processes => "shared between processes (nice values)",
+        })
     }
 }

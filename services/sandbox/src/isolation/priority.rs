@@ -3,17 +3,14 @@
 //! and compare the nice values of one session only. There, each session gets a nice value of its own.
 
 use super::{
-    cgroup::{
-        self,
-        balance::{self, Balancer},
-    },
+    cgroup::{self, BALANCE_PAUSE, Balancer},
     facts::Facts,
-    policy::User,
+    policy::{Scheduling, User},
 };
 use crate::claims::users::UserIds;
 use chassis::tasks::Tasks;
 use std::{
-    fmt, fs,
+    fs,
     io::{self, ErrorKind},
     os::unix::fs::MetadataExt as _,
     path::Path,
@@ -27,41 +24,6 @@ pub(crate) const NICE: i32 = 10;
 const PAUSE: Duration = Duration::from_millis(500);
 /// A slow walk makes its pause longer, so that it takes at most a fiftieth of one processor.
 const PAUSE_FACTOR: u32 = 50;
-
-/// What the kernel shares the processors between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheduling {
-    /// Tenants: the slices of control groups have weights.
-    Tenants,
-    /// Sessions, each with a nice value.
-    Sessions,
-    /// Processes, each with a nice value.
-    Processes,
-}
-
-impl Scheduling {
-    /// Looks at the machine, on which `groups` can be made.
-    pub(super) fn find(groups: &cgroup::Base) -> Self {
-        let setting = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
-        if groups.limits_cpu() {
-            Self::Tenants
-        } else if setting.is_ok_and(|setting| setting.trim() == "1") {
-            Self::Sessions
-        } else {
-            Self::Processes
-        }
-    }
-}
-
-impl fmt::Display for Scheduling {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Tenants => "shared between tenants (weights of control groups)",
-            Self::Sessions => "shared between the sessions of processes (nice values of sessions)",
-            Self::Processes => "shared between processes (nice values)",
-        })
-    }
-}
 
 /// Makes the calling process yield to others. It keeps a nice value that yields more.
 ///
@@ -94,7 +56,7 @@ fn watch_tenants(groups: cgroup::Base, tasks: &Tasks, shutdown: CancellationToke
 async fn balance(mut balancer: Option<Balancer>, shutdown: CancellationToken) {
     let mut last = Instant::now();
     while let Some(mut current) = balancer.take()
-        && shutdown.run_until_cancelled(tokio::time::sleep(balance::PAUSE)).await.is_some()
+        && shutdown.run_until_cancelled(tokio::time::sleep(BALANCE_PAUSE)).await.is_some()
     {
         let elapsed = last.elapsed();
         last = Instant::now();

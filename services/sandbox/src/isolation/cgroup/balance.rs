@@ -2,14 +2,11 @@
 //! each step against a tenant that always has something to run. So a tenant that lately used less than its part gets more weight, and one that
 //! used more gets less. Tenants that use the same have the same weight.
 
-use super::slices::{self, Version};
-use std::{
-    collections::HashMap,
-    ffi::OsString,
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
+use super::{
+    counters,
+    slices::{self, NEW_WEIGHT, Version},
 };
+use std::{collections::HashMap, ffi::OsString, fs, path::PathBuf, time::Duration};
 
 /// Pause between two looks.
 pub(crate) const PAUSE: Duration = Duration::from_millis(250);
@@ -18,10 +15,8 @@ const MEMORY: Duration = Duration::from_secs(5);
 /// The weight of a tenant that uses its part exactly.
 const EVEN: f64 = 100.0;
 /// The bounds of a weight, in multiples of [`EVEN`].
-const FACTOR_MIN: f64 = 0.1;
-const FACTOR_MAX: f64 = 10.0;
-/// The weight of a tenant that has used nothing yet.
-pub(super) const NEW: u64 = (EVEN * FACTOR_MAX) as u64;
+const LEAST_FACTOR: f64 = 0.1;
+const GREATEST_FACTOR: f64 = NEW_WEIGHT as f64 / EVEN;
 /// A change below this part of the weight is not worth a write.
 const CHANGE_MIN: f64 = 0.1;
 
@@ -59,7 +54,7 @@ impl Balancer {
         let mut tenants = HashMap::new();
         // Without a running sandbox there is no slice.
         for entry in fs::read_dir(&self.counters).into_iter().flatten().flatten() {
-            let Ok(total_us) = read_counter(&entry.path()) else { continue };
+            let Ok(total_us) = counters::processor_time_us(&entry.path()) else { continue };
             let before = self.tenants.get(&entry.file_name()).copied();
             let before = before.unwrap_or(Usage { total_us, ..Usage::default() });
             // A slice that was made again counts from 0.
@@ -84,17 +79,7 @@ impl Balancer {
 /// The weight of a tenant that used `recent_us`, where `part_us` is what each would have used if they were equal.
 fn weight(recent_us: f64, part_us: f64) -> u64 {
     let factor = if part_us > 0.0 { part_us / recent_us.max(1.0) } else { 1.0 };
-    (EVEN * (factor * factor).clamp(FACTOR_MIN, FACTOR_MAX)).round() as u64
-}
-
-/// Reads what everything in a group used; µs.
-fn read_counter(group: &Path) -> io::Result<u64> {
-    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-    if let Ok(text) = fs::read_to_string(group.join("cpuacct.usage")) {
-        return text.trim().parse::<u64>().map(|ns| ns / 1_000).map_err(|_| invalid());
-    }
-    let text = fs::read_to_string(group.join("cpu.stat"))?;
-    super::field(&text, "usage_usec").ok_or_else(invalid)
+    (EVEN * (factor * factor).clamp(LEAST_FACTOR, GREATEST_FACTOR)).round() as u64
 }
 
 #[cfg(test)]

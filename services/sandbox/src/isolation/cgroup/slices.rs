@@ -2,7 +2,6 @@
 //! in sandboxes and helpers, and in it one slice for each tenant. The kernel gives each slice its part by weight, however many processes,
 //! sessions and sandboxes are in it, and nothing inside can leave it.
 
-use super::balance;
 use domain::ids::TenantId;
 use std::{
     fs, io,
@@ -14,6 +13,8 @@ pub(super) const PREFIX: &str = "flotilla-";
 /// The weight of all sandboxes together, against 100 for each service beside them. With less, commands would starve while a tenant keeps the
 /// services busy.
 const SANDBOXES_WEIGHT: u64 = 100;
+/// The weight of a tenant that has used nothing yet, and the greatest one.
+pub(super) const NEW_WEIGHT: u64 = 1_000;
 /// What a group has by default, in version 2 and in version 1.
 const DEFAULT_WEIGHT: u64 = 100;
 const DEFAULT_SHARES: u64 = 1_024;
@@ -55,7 +56,7 @@ impl Slices<'_> {
         let directory = slice.join(name);
         let attempt = || {
             self.make(&all, SANDBOXES_WEIGHT)?;
-            self.make(&slice, balance::NEW)?;
+            self.make(&slice, NEW_WEIGHT)?;
             fs::create_dir(&directory)
         };
         let mut tries = 1;
