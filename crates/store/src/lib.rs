@@ -16,7 +16,7 @@ mod phase;
 use domain::{ids::TenantId, limits};
 use error::Error;
 use sqlx::{
-    AssertSqlSafe, PgPool, Postgres, Transaction,
+    AssertSqlSafe, Connection as _, PgPool, Postgres, Transaction,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use std::{str::FromStr as _, time::Duration};
@@ -60,6 +60,11 @@ fn pool(url: &str, connections_max: u32) -> Result<PgPool, sqlx::Error> {
         ("application_name", "flotilla"),
     ]);
     let pool = PgPoolOptions::new().max_connections(connections_max).acquire_timeout(ACQUIRE);
+    // Otherwise each connection keeps buffers as large as the largest page that it ever carried.
+    let pool = pool.after_release(|connection, _| {
+        connection.shrink_buffers();
+        Box::pin(async { Ok(true) })
+    });
     Ok(pool.connect_lazy_with(options))
 }
 
