@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    ops::Range,
     path::{Path, PathBuf},
 };
 use testkit::database::Database;
@@ -205,8 +206,16 @@ pub fn provider_config(url: &str) -> String {
     )
 }
 
+/// The ports for services that keep their address when they restart. The system gives none of them to a client, so no connection takes one
+/// before its service does.
+const KEPT_PORTS: Range<u16> = 10_000..32_000;
+
 /// Finds a loopback address whose port is free, for a service that keeps its address when it restarts.
 pub(crate) async fn free_address() -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    listener.local_addr().expect("an address")
+    loop {
+        let address = SocketAddr::from(([127, 0, 0, 1], rand::random_range(KEPT_PORTS)));
+        if tokio::net::TcpListener::bind(address).await.is_ok() {
+            return address;
+        }
+    }
 }
