@@ -57,10 +57,11 @@ impl Balancer {
             let Ok(total_us) = counters::processor_time_us(&entry.path()) else { continue };
             let before = self.tenants.get(&entry.file_name()).copied();
             let before = before.unwrap_or(Usage { total_us, ..Usage::default() });
-            // A slice that was made again counts from 0.
-            let new_us = total_us.checked_sub(before.total_us).unwrap_or(total_us);
+            // A slice that was made again counts from 0, and has the weight of a new one.
+            let (new_us, weight) =
+                total_us.checked_sub(before.total_us).map_or((total_us, 0), |new_us| (new_us, before.weight));
             let recent_us = before.recent_us * kept + new_us as f64;
-            tenants.insert(entry.file_name(), Usage { total_us, recent_us, ..before });
+            tenants.insert(entry.file_name(), Usage { total_us, recent_us, weight });
         }
         self.tenants = tenants;
         let sum_us: f64 = self.tenants.values().map(|usage| usage.recent_us).sum();
@@ -130,5 +131,22 @@ mod tests {
         set("calm", 310_000);
         balancer.balance(PAUSE);
         assert_eq!([read("busy"), read("calm")], [100, 100]);
+    }
+
+    #[test]
+    fn a_slice_that_was_made_again_loses_the_weight_of_a_new_one() {
+        let all = tempfile::tempdir().unwrap();
+        let mut balancer = Balancer::new(all.path().to_owned(), all.path().to_owned(), Version::V2);
+        let file = |tenant: &str, name: &str| all.path().join(tenant).join(name);
+        for tenant in ["busy", "calm"] {
+            fs::create_dir(all.path().join(tenant)).unwrap();
+        }
+        for used_us in [0, 2_000_000, 1_500_000] {
+            fs::write(file("busy", "cpu.stat"), format!("usage_usec {used_us}\n")).unwrap();
+            fs::write(file("calm", "cpu.stat"), "usage_usec 0\n").unwrap();
+            fs::write(file("busy", "cpu.weight"), NEW_WEIGHT.to_string()).unwrap();
+            balancer.balance(PAUSE);
+        }
+        assert_eq!(fs::read_to_string(file("busy", "cpu.weight")).unwrap(), "25");
     }
 }
