@@ -1,6 +1,6 @@
 //! The layers of images on this machine. `digest` names a layer and `manifest` the layers of an image; `blob` is a layer as it arrives,
 //! `arrival` unpacks it, `ledger` knows which layers there are and who uses them, `owner` is their user, `skeletons` makes the layer of ours that lies on top, and
-//! `store` is all of it on the disk. The sandbox calls nobody: whoever wants a layer here sends it.
+//! `store` is all of it on the disk. The sandbox calls no other service: a caller that needs a layer sends it.
 
 pub mod arrival;
 pub mod blob;

@@ -25,7 +25,7 @@ use std::{
 
 /// The content of a layer, in its directory.
 const TREE: &str = "tree";
-/// The record of a layer, beside its content. Its time is when somebody last wanted the layer.
+/// The record of a layer, beside its content. Its modification time is when a call last asked for the layer.
 const RECORD: &str = "record.json";
 /// What each entry of a layer takes beside its content, at most: a block of a directory, or an inode. Bytes.
 const ENTRY_BYTES: u64 = 4096;
@@ -39,7 +39,7 @@ pub struct StoreSpec {
     pub unpack: PathBuf,
     /// The user that owns layers; `None`: the service's own.
     pub owner: Option<u32>,
-    /// Who joins layers. If nobody can, no layer is taken.
+    /// What joins layers. Where nothing can, the store takes no layer.
     pub overlay: Overlay,
     /// What all layers together may take; bytes.
     pub bytes_max: u64,
@@ -98,7 +98,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Refuses images where nobody can join layers.
+    /// Refuses images on a machine that cannot join layers.
     ///
     /// # Errors
     /// `images_unsupported`.

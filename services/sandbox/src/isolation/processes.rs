@@ -20,7 +20,7 @@ use std::{
 const END_WAIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Ends the processes that an earlier service of `data` left, and returns how many there were. The caller holds the locks of the directory and
-/// of `ids`, so nobody else can own one of them. Blocks.
+/// of `ids`, so no other service can own one of them. Blocks.
 ///
 /// # Errors
 /// When /proc cannot be read.
