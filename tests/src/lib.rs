@@ -50,6 +50,8 @@ pub struct Options {
     pub sandbox: bool,
     /// Whether the broker runs from the start.
     pub broker: bool,
+    /// The addresses of hosts for the broker: `packages.example.com=127.0.0.1:8000`.
+    pub hosts: Vec<String>,
     /// The URL of a model; by default the scripted model.
     pub model_url: Option<String>,
     /// Postgres for the two roles; by default a database of the shared server.
@@ -79,6 +81,7 @@ impl Default for Options {
             nats_url: None,
             sandbox: true,
             broker: false,
+            hosts: vec![],
             model_url: None,
             database_urls: None,
             request_wait_ms: domain::limits::REQUEST_WAIT_MS,
@@ -154,6 +157,7 @@ impl Stack {
             repositories: repositories.clone(),
             // Sandboxes of tests that run in parallel have different users.
             uid_base: uid_base(),
+            egress: options.broker.then(|| directory.path().join("egress")),
         };
         let sandbox = async {
             if options.sandbox { Some(ServiceHandle::sandbox(&sandbox_settings).await) } else { None }
@@ -164,7 +168,7 @@ impl Stack {
             app: database.app_url.clone(),
             system: database.system_url.clone(),
         });
-        let broker_settings = BrokerSettings::of(&database, directory.path()).await;
+        let broker_settings = BrokerSettings::of(&database, directory.path(), options.hosts).await;
         let broker = if options.broker { Some(ServiceHandle::broker(&broker_settings).await) } else { None };
         let settings = Settings {
             app_url: urls.app,
@@ -180,6 +184,7 @@ impl Stack {
             namespace: testkit::namespace(),
             sandbox_url: sandbox_settings.url(),
             broker_url: Some(broker_settings.url()),
+            egress: options.broker,
             slots: options.slots,
             request_wait_ms: options.request_wait_ms,
             connections_max: options.connections_max,

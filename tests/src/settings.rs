@@ -63,6 +63,8 @@ pub(crate) struct Settings {
     pub(crate) sandbox_url: String,
     /// `None`: the stack has no broker.
     pub(crate) broker_url: Option<String>,
+    /// Whether workers open doors to the network.
+    pub(crate) egress: bool,
     /// Loops of one worker.
     pub(crate) slots: u32,
     pub(crate) request_wait_ms: u64,
@@ -85,6 +87,10 @@ pub struct BrokerSettings {
     pub database_url: String,
     /// The file of its key.
     pub key_file: PathBuf,
+    /// The directory of the doors of sessions.
+    pub egress: PathBuf,
+    /// The addresses of hosts: `packages.example.com=127.0.0.1:8000`.
+    pub hosts: Vec<String>,
 }
 
 /// The settings of the sandbox service of a stack.
@@ -98,6 +104,8 @@ pub(crate) struct SandboxSettings {
     pub(crate) repositories: PathBuf,
     /// The first of the users that its sandboxes run as.
     pub(crate) uid_base: u32,
+    /// The directory of the doors of sessions, if there is a broker.
+    pub(crate) egress: Option<PathBuf>,
 }
 
 impl Settings {
@@ -120,12 +128,14 @@ impl Settings {
         let mut arguments = self.shared("gateway");
         arguments.extend(["--models", MODELS, "--operator-key", OPERATOR_KEY].map(ToOwned::to_owned));
         arguments.extend(["--connections-max".to_owned(), self.connections_max.to_string()]);
-        for url in self.broker_url.iter().cloned() {
-            arguments.extend(["--broker-url".to_owned(), url]);
-            arguments.extend(["--broker-token", BROKER_TOKEN].map(ToOwned::to_owned));
-        }
+        arguments.extend(self.broker());
         arguments.extend(self.gateway.iter().map(|it| (*it).to_owned()));
         arguments
+    }
+
+    fn broker(&self) -> Vec<String> {
+        let Some(url) = &self.broker_url else { return vec![] };
+        ["--broker-url", url, "--broker-token", BROKER_TOKEN].map(ToOwned::to_owned).into()
     }
 
     pub(crate) fn worker_arguments(&self, number: usize) -> Vec<String> {
@@ -136,6 +146,9 @@ impl Settings {
         arguments.extend(["--name".to_owned(), format!("worker-{number}")]);
         // The web pages of the tests are served on this machine.
         arguments.extend(["--web-allow", "127.0.0.0/8"].map(ToOwned::to_owned));
+        if self.egress {
+            arguments.extend(self.broker());
+        }
         arguments.extend(self.worker.iter().map(|it| (*it).to_owned()));
         arguments
     }
@@ -143,11 +156,13 @@ impl Settings {
 
 impl BrokerSettings {
     /// The settings of a broker at a free address, with its key in `directory`.
-    pub(crate) async fn of(database: &Database, directory: &Path) -> Self {
+    pub(crate) async fn of(database: &Database, directory: &Path, hosts: Vec<String>) -> Self {
         Self {
             listen: free_address().await,
             database_url: database.broker_url.clone(),
             key_file: directory.join("broker-key"),
+            egress: directory.join("egress"),
+            hosts,
         }
     }
 
@@ -164,8 +179,10 @@ impl BrokerSettings {
             ("--key-file", self.key_file.display().to_string()),
             ("--token", BROKER_TOKEN.to_owned()),
             ("--connections", "2".to_owned()),
+            ("--egress", self.egress.display().to_string()),
         ];
-        let arguments = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let hosts = self.hosts.iter().map(|host| ("--hosts", host.clone()));
+        let arguments = pairs.into_iter().chain(hosts).flat_map(|(name, value)| [name.to_owned(), value]);
         std::iter::once("broker".to_owned()).chain(arguments).collect()
     }
 }
@@ -187,7 +204,8 @@ impl SandboxSettings {
             // Tests run on machines of developers too.
             ("--without", "memory,cpu,disk,users,landlock,terminals".to_owned()),
         ];
-        let arguments = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let egress = self.egress.iter().map(|directory| ("--egress", directory.display().to_string()));
+        let arguments = pairs.into_iter().chain(egress).flat_map(|(name, value)| [name.to_owned(), value]);
         std::iter::once("sandbox".to_owned()).chain(arguments).collect()
     }
 }

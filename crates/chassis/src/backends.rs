@@ -47,6 +47,36 @@ pub struct Backends {
     pub settings: Option<PathBuf>,
 }
 
+/// How a gateway or a worker reaches the broker.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BrokerConfig {
+    /// Address of the broker; `https://` if its port has TLS.
+    #[arg(long, env = "FLOTILLA_BROKER_URL", value_name = "URL")]
+    pub broker_url: Option<String>,
+    /// PEM file with the certificates of the CAs that may have signed that of the broker; default: those of the system.
+    #[arg(long, env = "FLOTILLA_BROKER_CA", value_name = "FILE")]
+    pub broker_ca: Option<PathBuf>,
+    /// The name in the certificate of the broker; default: the host of its address.
+    #[arg(long, env = "FLOTILLA_BROKER_SERVER_NAME", value_name = "NAME")]
+    pub broker_server_name: Option<String>,
+    /// The token for the broker.
+    #[arg(long, env = "FLOTILLA_BROKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub broker_token: Option<Secret<String>>,
+}
+
+impl BrokerConfig {
+    /// Prepares the connection to the broker, which the first call establishes, and gives it with its token. `None`: there is no broker.
+    ///
+    /// # Errors
+    /// Those of [`grpc::channel_with`]; an address without a token.
+    pub fn channel(&self) -> anyhow::Result<Option<(Channel, &str)>> {
+        let Some(url) = &self.broker_url else { return Ok(None) };
+        let token = self.broker_token.as_ref().context("FLOTILLA_BROKER_URL needs FLOTILLA_BROKER_TOKEN")?;
+        let check = ServerCheck { ca: self.broker_ca.clone(), server_name: self.broker_server_name.clone() };
+        Ok(Some((grpc::channel_with(url, &check)?, token.expose())))
+    }
+}
+
 impl Backends {
     /// Prepares the connection to the sandbox service, which the first call establishes.
     ///

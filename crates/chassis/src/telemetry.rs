@@ -24,6 +24,8 @@ pub enum LogFormat {
     Json,
 }
 
+/// The target of the lines of audit. A filter of logs must not drop them.
+pub const AUDIT: &str = "audit";
 /// Silences a notice that requires no action: Postgres reports for each migration run that its table already exists.
 const QUIET: &str = "sqlx::postgres::notice=warn";
 

@@ -234,6 +234,16 @@ impl SessionService for Fake {
         Ok(Response::new(GetToolOutputResponse::default()))
     }
 
+    async fn list_egress(&self, _: Request<ListEgressRequest>) -> Answer<ListEgressResponse> {
+        let access = |host: &str, code: &str| EgressAccess {
+            host: host.to_owned(),
+            code: code.to_owned(),
+            ..EgressAccess::default()
+        };
+        let accesses = vec![access("", "egress_request_invalid"), access("pypi.org", "")];
+        Ok(Response::new(ListEgressResponse { accesses, next_cursor: String::new() }))
+    }
+
     async fn get_session_diff(&self, _: Request<GetSessionDiffRequest>) -> Answer<GetSessionDiffResponse> {
         let files = vec![FileStat { path: "a".to_owned(), additions: 1, deletions: 1 }];
         Ok(Response::new(GetSessionDiffResponse { files, ..GetSessionDiffResponse::default() }))

@@ -17,7 +17,7 @@ use commands::{
     admin, config, context, key, project,
     requests::{answer, approvals, why},
     secret,
-    session::{budget, checkout, family, history, outcome, prompt, pty, sessions, watch},
+    session::{budget, checkout, egress, family, history, outcome, prompt, pty, sessions, watch},
     tenant,
 };
 use exit::Exit;
@@ -147,6 +147,8 @@ enum TenantCommand {
     },
     /// Create, list and change projects: the repositories that new sessions open.
     Project(project::ProjectArgs),
+    /// Show what a session reached of the network.
+    Egress(egress::EgressArgs),
     /// Set, list and remove secrets: passwords and tokens for servers outside, which nothing shows again.
     Secret(secret::SecretArgs),
 }
@@ -315,6 +317,7 @@ async fn call_gateway(client: &Client, output: &Output, command: TenantCommand) 
         TenantCommand::Budget(arguments) => budget::run(client, output, arguments).await,
         TenantCommand::Abort { id } => sessions::abort(client, output, &id).await,
         TenantCommand::Project(arguments) => project::run(client, output, arguments).await,
+        TenantCommand::Egress(arguments) => egress::run(client, output, arguments).await,
         TenantCommand::Secret(arguments) => secret::run(client, output, arguments).await,
     }
 }

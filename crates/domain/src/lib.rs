@@ -2,6 +2,7 @@
 //! No IO, no clock, no randomness, no async: time and ids are arguments.
 
 pub mod conversation;
+pub mod egress;
 pub mod event;
 pub mod ids;
 pub mod limits;

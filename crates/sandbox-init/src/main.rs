@@ -1,16 +1,16 @@
 //! `flotilla-init <fd> <processes> <memory bytes, 0: not watched> <nice value of sessions, 0: the kernel's> [<fd of a list of tasks>…]`: PID 1
 //! of a sandbox. The sandbox service starts it and talks to it over the socket `fd`. First of all it enters the control groups whose lists of
 //! tasks are open. It starts commands, kills them with everything they started, and does
-//! file operations on paths that cannot lead out of the workspace. It uses no async runtime and no network code, so it
+//! file operations on paths that cannot lead out of the workspace. It uses no async runtime, so it
 //! stays small: each sandbox has one.
 //!
 //! Threads: the main thread (`pid1`) reads requests. `starter` forks commands; only this thread is under Landlock, so all
 //! commands share its domain. `pump` moves output, reaps processes and keeps time. Four `files` threads do file
-//! operations. `memory` counts memory if no control group does. All threads start before the first command, so a fork bomb
+//! operations. `memory` counts memory if no control group does, and `forward` carries connections to the door of the session. All threads start before the first command, so a fork bomb
 //! cannot prevent them. When the service closes the socket, the sandbox ends.
 
 mod files;
-mod fork;
+mod forward;
 mod memory;
 mod paths;
 mod pid1;
@@ -22,7 +22,6 @@ mod stop;
 mod terminal;
 mod thread;
 mod tree;
-mod walls;
 
 fn main() -> std::process::ExitCode {
     pid1::run()

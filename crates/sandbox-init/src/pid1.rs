@@ -2,7 +2,7 @@
 
 use super::{
     files::{self, Operation},
-    memory,
+    forward, memory,
     pump::{self, TerminalRequest},
     service::{Failure, Service},
     session::SessionPriority,
@@ -98,6 +98,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
     if settings.memory_bytes > 0 {
         memory::spawn(pump.clone(), settings.memory_bytes)?;
     }
+    forward::spawn()?;
     let (starter, landlock) = starter::spawn(service.clone(), pump.clone(), priority)?;
     let (operations, waiting) = mpsc::sync_channel(FILE_OPERATIONS_QUEUE_MAX);
     files::spawn(&service, waiting)?;

@@ -1,13 +1,16 @@
 //! The thread that starts commands.
 
+mod fork;
+mod walls;
+
 use super::{
-    fork::{self, Files, Plan},
     paths::{Access, Roots},
     pump::{Job, Pump},
     service::{Failure, Service},
     session::SessionPriority,
-    terminal, thread, walls,
+    terminal, thread,
 };
+use fork::{Files, Plan};
 use nix::fcntl::OFlag;
 use sandbox_wire::v1::{Exec, FailureCode};
 use std::{

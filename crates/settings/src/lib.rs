@@ -59,6 +59,17 @@ pub struct Settings {
     pub subagent_depth: Option<u64>,
     /// What happens to a session whose files a sandbox machine lost.
     pub lost_workspace: Option<LostWorkspace>,
+    /// The hosts that sessions may reach: one list for each level that defines any. All lists bind.
+    pub network: Vec<LevelHosts>,
+}
+
+/// The hosts of one level.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LevelHosts {
+    /// The level.
+    pub level: Level,
+    /// Hosts, `*.` and a host, and presets ([`domain::egress::allow`]).
+    pub allow: Vec<String>,
 }
 
 /// What happens to a session whose files a sandbox machine lost.
@@ -98,6 +109,12 @@ impl Settings {
 }
 
 impl Settings {
+    /// The lists of hosts that bind sessions. Empty: no host may be reached. A list of the repository alone allows nothing, because it only narrows.
+    pub fn network(&self) -> &[LevelHosts] {
+        let is_trusted = |hosts: &LevelHosts| hosts.level != Level::Repository;
+        if self.network.iter().any(is_trusted) { &self.network } else { &[] }
+    }
+
     /// Whether every level permits calls of `model`.
     pub fn allows(&self, model: &ModelRef) -> bool {
         self.models.iter().all(|level| level.allows(model))

@@ -74,6 +74,7 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         settings.subagent_depth = [settings.subagent_depth, level.subagent_depth].into_iter().flatten().min();
         settings.permission.extend(level.permission);
         settings.models.extend(level.models);
+        settings.network.extend(level.network);
         for (name, agent) in level.agents {
             settings.agents.entry(name).or_default().permission.extend(agent.permission);
         }
@@ -165,7 +166,7 @@ fn split(root: Node) -> (Node, Node) {
     for entry in entries_of(value) {
         let Entry { key, origin, node } = entry;
         match &*key {
-            "permission" | "tools" | "enabled_providers" | "disabled_providers" => {
+            "permission" | "tools" | "enabled_providers" | "disabled_providers" | "environment" => {
                 rules.push(Entry { key, origin, node });
             }
             "provider" => rules.push(Entry { key, origin, node: providers::effective(node) }),

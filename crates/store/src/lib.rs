@@ -1,12 +1,12 @@
 //! Postgres: the only truth, and the only crate with SQL. Every function takes the tenant first; `control` holds the few queries
 //! that cross tenants. Row-level security is the second lock: a query with a forgotten filter returns nothing.
 
+pub mod broker;
 pub mod control;
 pub mod error;
 pub mod log;
 pub mod migrate;
 pub mod people;
-pub mod secrets;
 pub mod session;
 pub mod tenant;
 

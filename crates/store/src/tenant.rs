@@ -1,5 +1,6 @@
 //! The rows of a tenant besides its sessions: the tenant itself, its keys, projects, secrets and bundles, and what all of it takes.
 
+pub mod accesses;
 pub mod bundles;
 pub mod keys;
 pub mod projects;

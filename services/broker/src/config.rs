@@ -6,8 +6,30 @@ use chassis::{
         tokens::Tokens,
     },
     secret::Secret,
+    web::Network,
 };
-use std::{net::SocketAddr, path::PathBuf};
+use domain::egress::host::HostName;
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
+
+/// The address that the operator gives to a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedHost {
+    /// The host.
+    pub host: HostName,
+    /// Where it is.
+    pub address: SocketAddr,
+}
+
+impl FromStr for FixedHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (host, address) = text.split_once('=').ok_or("expected HOST=ADDRESS:PORT")?;
+        let host = HostName::parse(host).map_err(|error| error.to_string())?;
+        let address = address.parse().map_err(|_| format!("{address:?} is not an IP address and a port"))?;
+        Ok(Self { host, address })
+    }
+}
 
 /// The settings of the broker.
 #[derive(Debug, Clone, clap::Args)]
@@ -26,6 +48,17 @@ pub struct Config {
     /// every stored secret is lost.
     #[arg(long, env = "FLOTILLA_BROKER_KEY_FILE", value_name = "FILE")]
     pub key_file: PathBuf,
+    /// The directory of the doors through which the sessions of this machine reach the network. The sandbox service of the machine has the same one
+    /// as `FLOTILLA_SANDBOX_EGRESS`. Without it sessions have no network.
+    #[arg(long, env = "FLOTILLA_BROKER_EGRESS", value_name = "DIRECTORY")]
+    pub egress: Option<PathBuf>,
+    /// Networks outside the public internet that sessions may reach if their settings allow the host, for example 10.1.2.0/24 with an internal
+    /// registry. May be repeated.
+    #[arg(long, env = "FLOTILLA_BROKER_NETWORKS", value_delimiter = ',', value_name = "NETWORK")]
+    pub networks: Vec<Network>,
+    /// Addresses of hosts that no server of names knows: `registry.acme.dev=10.1.2.3:8443`. The port replaces that of the request. May be repeated.
+    #[arg(long, env = "FLOTILLA_BROKER_HOSTS", value_delimiter = ',', value_name = "HOST=ADDRESS")]
+    pub hosts: Vec<FixedHost>,
     /// PEM file with the certificate of the port, and those between it and the CA. The service reads it when it starts.
     #[arg(long, env = "FLOTILLA_BROKER_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,

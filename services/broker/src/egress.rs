@@ -5,12 +5,15 @@
 //! is not allowed leaves the machine; then the addresses, and the connection goes to exactly these; then the name that TLS asks for.
 
 pub mod access;
-pub mod allow;
-pub mod host;
+pub mod doors;
+pub mod key;
 pub mod names;
 pub mod proxy;
 pub mod refusal;
+pub mod rules;
 
+mod door;
 mod head;
 mod hello;
+mod journal;
 mod relay;

@@ -1,6 +1,8 @@
 //! The errors of calls, each with a stable code.
 
 use crate::secrets::vault::VaultError;
+use domain::egress::allow::AllowListError;
+use std::io;
 use store::error::{Entity, Error as StoreError};
 use tonic::{Code, Status};
 
@@ -16,6 +18,18 @@ pub enum Error {
     /// The name of the secret is wrong.
     #[error(transparent)]
     Name(#[from] domain::secret::SecretNameError),
+    /// A list of hosts is wrong.
+    #[error(transparent)]
+    AllowList(#[from] AllowListError),
+    /// This broker has no directory for doors.
+    #[error("this broker opens no doors to the network: FLOTILLA_BROKER_EGRESS is not set")]
+    NoDoors,
+    /// There are too many doors.
+    #[error("this broker has as many doors to the network as it can have")]
+    TooManyDoors,
+    /// The socket of a door cannot be made.
+    #[error("the door to the network cannot be opened")]
+    Door(#[source] io::Error),
     /// The secret cannot be stored.
     #[error(transparent)]
     Vault(#[from] VaultError),
@@ -28,6 +42,10 @@ impl Error {
             Self::TokenInvalid => "token_invalid",
             Self::ArgumentInvalid(_) => "argument_invalid",
             Self::Name(_) => "secret_name_invalid",
+            Self::AllowList(_) => "egress_list_invalid",
+            Self::NoDoors => "egress_unavailable",
+            Self::TooManyDoors => "egress_doors_too_many",
+            Self::Door(_) => "internal",
             Self::Vault(error) => match error {
                 VaultError::Empty => "secret_empty",
                 VaultError::OtherKey { .. } => "secret_key_missing",
@@ -49,11 +67,14 @@ impl Error {
         let code = self.code();
         let grpc = match code {
             "token_invalid" => Code::Unauthenticated,
-            "argument_invalid" | "secret_name_invalid" | "secret_empty" | "secret_too_large" => {
-                Code::InvalidArgument
-            }
+            "argument_invalid"
+            | "secret_name_invalid"
+            | "secret_empty"
+            | "secret_too_large"
+            | "egress_list_invalid" => Code::InvalidArgument,
+            "egress_unavailable" => Code::FailedPrecondition,
             "project_not_found" | "tenant_not_found" | "secret_not_found" => Code::NotFound,
-            "secrets_too_many" => Code::ResourceExhausted,
+            "secrets_too_many" | "egress_doors_too_many" => Code::ResourceExhausted,
             "store_unavailable" => Code::Unavailable,
             _ => Code::Internal,
         };

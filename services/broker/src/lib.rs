@@ -1,7 +1,7 @@
 //! The broker: the one process that holds credentials of the outside, and the one door of sandboxes to it.
 //!
-//! The service stores secrets: `grpc` takes them from gateways, and `secrets` seals and opens them. `egress`, the rules of the door, is a library so
-//! far, which no service uses yet.
+//! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets. `egress` is the proxy through which sessions reach the hosts that
+//! their settings allow.
 
 pub mod config;
 pub mod egress;
@@ -13,6 +13,7 @@ mod grpc;
 use anyhow::{Context as _, bail};
 use chassis::{Service, grpc::internal_port};
 use config::Config;
+use egress::{doors::Doors, names::Names};
 use grpc::{auth, server::Server};
 use rpc::v1::broker_service_server::BrokerServiceServer;
 use secrets::{
@@ -21,7 +22,7 @@ use secrets::{
     vault::{Vault, VaultError},
 };
 use std::{sync::Arc, time::Duration};
-use store::secrets::SecretStore;
+use store::broker::BrokerStore;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{service::interceptor::InterceptedService, transport::server::TcpIncoming};
@@ -33,7 +34,7 @@ const STOP: Duration = Duration::from_secs(4);
 const POLL: Duration = Duration::from_secs(2);
 /// Calls of one connection at the same time. Further ones wait.
 const CALLS_MAX: usize = 64;
-/// Bytes of one call: the value of a secret and its names. A longer call gets a status without a code; gateways send none.
+/// Bytes of one call: the value of a secret and its names, or the lists of a door. A longer call gets a status without a code; gateways send none.
 const CALL_BYTES_MAX: usize = 128 * 1024;
 
 /// Runs the broker until `service.shutdown`.
@@ -50,9 +51,9 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let tls = certificate.map(|certificate| certificate.config()).transpose().context("prepare TLS")?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let key = KeyFile::open_or_create(&config.key_file).context("use the key of this deployment")?;
-    let store = SecretStore::connect(config.database_url.expose(), config.connections)
+    let store = BrokerStore::connect(config.database_url.expose(), config.connections)
         .context("use FLOTILLA_BROKER_DATABASE_URL")?;
-    let Some(vault) = open(store, DeploymentKey::File(key), &service).await? else { return Ok(()) };
+    let Some(vault) = open(store.clone(), DeploymentKey::File(key), &service).await? else { return Ok(()) };
     let vault = Arc::new(vault);
 
     let listener = TcpListener::bind(config.listen).await;
@@ -64,7 +65,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         let (vault, service) = own.clone();
         watch(vault, service, reporter.clone())
     });
-    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault) })
+    let doors = doors(&config, &store, &service).context("use FLOTILLA_BROKER_EGRESS")?;
+    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors })
         .max_decoding_message_size(CALL_BYTES_MAX);
     let server = internal_port::server(tls).context("prepare TLS")?;
     let server = server
@@ -79,8 +81,22 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     result.context("serve")
 }
 
+/// Opens the doors to the network, if this broker has any.
+fn doors(config: &Config, store: &BrokerStore, service: &Service) -> anyhow::Result<Option<Arc<Doors>>> {
+    let Some(directory) = &config.egress else { return Ok(None) };
+    let hosts = config.hosts.iter().map(|fixed| (fixed.host.clone(), fixed.address)).collect();
+    let names = Names::new(config.networks.clone(), hosts);
+    let doors = Doors::start(directory, names, &service.tasks, &service.shutdown)?;
+    let own = (Arc::clone(&doors), store.clone());
+    service.tasks.spawn_loop("egress journal", move || {
+        let (doors, store) = own.clone();
+        async move { doors.store_accesses(&store).await }
+    });
+    Ok(Some(doors))
+}
+
 /// Opens the vault. Waits for Postgres; `None`: the process must stop before it answers.
-async fn open(store: SecretStore, key: DeploymentKey, service: &Service) -> anyhow::Result<Option<Vault>> {
+async fn open(store: BrokerStore, key: DeploymentKey, service: &Service) -> anyhow::Result<Option<Vault>> {
     let vault = Vault::new(store, key);
     while !service.shutdown.is_cancelled() {
         match vault.check_key().await {

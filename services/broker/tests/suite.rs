@@ -3,11 +3,13 @@
 
 use broker::egress::{
     access::Access,
-    allow::{AllowList, AllowLists},
-    host::HostName,
     names::Names,
     proxy::{Proxy, QUOTA_BYTES},
     refusal::Refusal,
+};
+use domain::egress::{
+    allow::{AllowList, AllowLists},
+    host::HostName,
 };
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 use tokio::{
@@ -34,7 +36,7 @@ async fn echo() -> SocketAddr {
 fn proxy(server: SocketAddr, quota: u64) -> Arc<Proxy> {
     let entries = ["pypi.org", "localtest.example.com", "unknown.invalid"].map(ToOwned::to_owned);
     let list = AllowList::parse("network.allow", &entries).unwrap();
-    let fixed = BTreeMap::from([("pypi.org".to_owned(), server)]);
+    let fixed = BTreeMap::from([(HostName::parse("pypi.org").unwrap(), server)]);
     Arc::new(Proxy::new(AllowLists::new(vec![list]), Arc::new(Names::new(vec![], fixed)), quota))
 }
 

@@ -2,7 +2,7 @@
 
 use axum::http::Uri;
 use chassis::secret::Secret;
-use std::{net::SocketAddr, path::PathBuf};
+use std::net::SocketAddr;
 
 /// What a new session in a directory without a project does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -22,9 +22,9 @@ pub struct Config {
     /// The servers that all gateways and workers share.
     #[command(flatten)]
     pub backends: chassis::backends::Backends,
-    /// The broker, which keeps secrets.
+    /// The broker, which keeps secrets. Without one, nobody can set any.
     #[command(flatten)]
-    pub broker: BrokerConfig,
+    pub broker: chassis::backends::BrokerConfig,
     /// The models that prompts may name, as `provider/model`; the first is the default.
     #[arg(long, env = "FLOTILLA_MODELS", value_delimiter = ',', required = true)]
     pub models: Vec<String>,
@@ -47,23 +47,6 @@ pub struct Config {
     /// The key that manages tenants and the fleet; without it, no call can do that.
     #[arg(long, env = "FLOTILLA_OPERATOR_KEY", hide_env_values = true)]
     pub operator_key: Option<Secret<String>>,
-}
-
-/// How a gateway reaches the broker.
-#[derive(Debug, Clone, clap::Args)]
-pub struct BrokerConfig {
-    /// Address of the broker; `https://` if its port has TLS. Without it, nobody can set secrets.
-    #[arg(long, env = "FLOTILLA_BROKER_URL", value_name = "URL")]
-    pub broker_url: Option<String>,
-    /// PEM file with the certificates of the CAs that may have signed that of the broker; default: those of the system.
-    #[arg(long, env = "FLOTILLA_BROKER_CA", value_name = "FILE")]
-    pub broker_ca: Option<PathBuf>,
-    /// The name in the certificate of the broker; default: the host of its address.
-    #[arg(long, env = "FLOTILLA_BROKER_SERVER_NAME", value_name = "NAME")]
-    pub broker_server_name: Option<String>,
-    /// The token for the broker.
-    #[arg(long, env = "FLOTILLA_BROKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
-    pub broker_token: Option<Secret<String>>,
 }
 
 /// Checks an origin, and writes it as browsers do.

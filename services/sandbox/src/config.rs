@@ -45,6 +45,10 @@ pub struct Config {
     /// Directory of workspaces and exec output; made if missing. One service per directory.
     #[arg(long, env = "FLOTILLA_SANDBOX_DATA_DIRECTORY", value_name = "DIRECTORY")]
     pub data_directory: PathBuf,
+    /// The directory of the doors through which sessions reach the network. The broker of this machine has the same one as `FLOTILLA_BROKER_EGRESS`.
+    /// Without it sessions have no network.
+    #[arg(long, env = "FLOTILLA_SANDBOX_EGRESS", value_name = "DIRECTORY")]
+    pub egress: Option<PathBuf>,
     /// PEM file with the certificate of the port, and those between it and the CA. The service reads it when it starts.
     #[arg(long, env = "FLOTILLA_SANDBOX_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,

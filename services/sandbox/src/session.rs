@@ -1,9 +1,10 @@
 //! The sessions of this machine. `state` is one session, `fence` keeps stale callers out of it, `guard` keeps its sandbox
 //! alive, `caller` is the session that a call is about, `places` are those of sandboxes
-//! and `slots` the user ids of workspaces, `shared` is what all sessions share, `registry` holds them,
+//! and `slots` the user ids of workspaces, `doors` lead to the network, `shared` is what all sessions share, `registry` holds them,
 //! and `inventory` lists what the disk has of them.
 
 pub mod caller;
+pub mod doors;
 pub mod fence;
 pub mod guard;
 pub mod inventory;

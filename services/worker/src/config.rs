@@ -10,6 +10,9 @@ pub struct Config {
     /// The servers that all gateways and workers share.
     #[command(flatten)]
     pub backends: chassis::backends::Backends,
+    /// The broker, which opens the doors of sessions to the network. Without one, sessions have none.
+    #[command(flatten)]
+    pub broker: chassis::backends::BrokerConfig,
     /// A flotilla.toml with `[[provider]]` entries; without it, the worker uses ANTHROPIC_API_KEY, OPENAI_API_KEY and
     /// GEMINI_API_KEY.
     #[arg(long, env = "FLOTILLA_CONFIG")]

@@ -1,6 +1,7 @@
 //! The shared state of the worker process: its clock, its connections, its client of the sandbox service, and its messages
 //! to loops. Nothing here knows conversations, turns or tools.
 
+pub(crate) mod broker;
 pub(crate) mod clean;
 pub(crate) mod clock;
 pub(crate) mod contention;

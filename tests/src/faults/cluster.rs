@@ -152,6 +152,7 @@ impl Cluster {
             namespace: testkit::namespace(),
             sandbox_url: format!("http://{}", sandbox.ready().await?),
             broker_url: None,
+            egress: false,
             slots: setup.slots,
             request_wait_ms: REQUEST_WAIT_MS,
             connections_max: chassis::port::CONNECTIONS_MAX,
@@ -258,6 +259,7 @@ impl Setup {
             repositories,
             // Other tests use lower ids. Each service takes 65,536 users from here on.
             uid_base: 1_700_000_000 + std::process::id() % 200_000 * settings::SANDBOX_USERS,
+            egress: None,
         }
     }
 

@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod context;
 mod durability;
+mod egress;
 mod follow;
 mod guidance;
 mod history;

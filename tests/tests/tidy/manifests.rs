@@ -48,7 +48,7 @@ const MATRIX: [(&str, &[&str]); 24] = [
     ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
     ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
     // Of the store only its own tables: `secrets`.
-    ("services/broker", &["domain", "rpc", "store", "chassis"]),
+    ("services/broker", &["domain", "rpc", "store", "chassis", "shares"]),
     ("tests", ALL),
 ];
 /// All crates of the workspace. The package of the command line is called `flotilla`.

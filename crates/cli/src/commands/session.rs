@@ -3,6 +3,7 @@
 pub(crate) mod attach;
 pub(crate) mod budget;
 pub(crate) mod checkout;
+pub(crate) mod egress;
 pub(crate) mod family;
 pub(crate) mod history;
 pub(crate) mod opening;

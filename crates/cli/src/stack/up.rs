@@ -187,6 +187,8 @@ async fn begin(
 ) -> Result<Stack> {
     let (bootstrap, api_key) = bootstrap(&paths.data, servers, &arguments.tenant).await?;
     let Helpers { models, sandbox_url, sandbox_token } = helpers;
+    let broker_token = service::secret(&paths.data, service::BROKER_TOKEN)?;
+    let broker = service::broker(paths, &bootstrap.broker_url, &broker_token);
     let backends = Backends {
         app_url: bootstrap.app_url,
         system_url: bootstrap.system_url,
@@ -194,6 +196,8 @@ async fn begin(
         nats_url: servers.nats_url.clone(),
         sandbox_url,
         sandbox_token,
+        broker_url: start_together(children, vec![broker]).await?.pop().unwrap_or_default(),
+        broker_token,
     };
     let numbers = 1..=arguments.workers;
     let workers = numbers.map(|number| service::worker(paths, &backends, number, models.file.as_deref()));
@@ -201,15 +205,7 @@ async fn begin(
         Some(key) => key.expose().clone(),
         None => service::secret(&paths.data, service::OPERATOR_KEY)?,
     };
-    let broker_token = service::secret(&paths.data, service::BROKER_TOKEN)?;
-    let broker = service::broker(paths, &bootstrap.broker_url, &broker_token);
-    let broker_url = start_together(children, vec![broker]).await?.pop().unwrap_or_default();
-    let reach = service::Reach {
-        listen: arguments.listen,
-        operator_key: &operator_key,
-        broker_url: &broker_url,
-        broker_token: &broker_token,
-    };
+    let reach = service::Reach { listen: arguments.listen, operator_key: &operator_key };
     let gateway = service::gateway(paths, &backends, &reach, &models.names);
     let mut addresses = start_together(children, workers.chain([gateway]).collect()).await?;
     Ok(Stack {

@@ -123,6 +123,7 @@ async fn lines_of_a_tenant(output: &Output, directory: &Path) {
         &["messages", SESSION],
         &["diff", SESSION],
         &["output", SESSION, "/outputs/1"],
+        &["egress", "log", SESSION],
         &["abort", SESSION],
         &["rename", SESSION, "title"],
         &["archive", SESSION],

@@ -20,13 +20,14 @@ const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
 
 /// Keys that have an effect in Flotilla.
-pub(crate) const KNOWN: [&str; 16] = [
+pub(crate) const KNOWN: [&str; 17] = [
     "agent",
     "command",
     "compaction",
     "default_agent",
     "disabled_providers",
     "enabled_providers",
+    "environment",
     "instructions",
     "lost_workspace",
     "model",
@@ -89,6 +90,7 @@ impl Reader {
                 "tool_output" => settings.tool_output = reader.tool_output(node),
                 "snapshot" => settings.snapshot = reader.flag(node),
                 "subagent_depth" => settings.subagent_depth = reader.whole(node, 0, u64::MAX),
+                "environment" => settings.network = reader.environment(node),
                 "lost_workspace" => settings.lost_workspace = reader.lost_workspace(node),
                 key if IGNORED.contains(&key) => reader.ignore(entry),
                 _ => reader.unknown(entry, &KNOWN),

@@ -38,6 +38,29 @@ fn no_level_raises_the_depth_of_subtasks_that_another_allows() {
 }
 
 #[test]
+fn every_level_narrows_the_hosts_that_sessions_reach() {
+    let of = |levels: &[(Level, &str)]| {
+        let files: Vec<_> = levels.iter().map(|(level, text)| at(*level, text)).collect();
+        let settings = merged(&files).settings;
+        settings.network().iter().map(|hosts| (hosts.level, hosts.allow.clone())).collect::<Vec<_>>()
+    };
+    let npm = r#"{"environment": {"network": {"allow": ["preset:npm", "*.acme.dev"]}}}"#;
+    let pypi = r#"{"environment": {"network": {"allow": ["pypi.org"]}}}"#;
+    let none = r#"{"environment": {"network": {"allow": []}}}"#;
+    let allowed = |level, hosts: &[&str]| (level, hosts.iter().map(|host| (*host).to_owned()).collect());
+    assert_eq!(
+        of(&[(Level::Repository, pypi), (Level::Project, npm), (Level::Platform, none)]),
+        [
+            allowed(Level::Platform, &[]),
+            allowed(Level::Project, &["preset:npm", "*.acme.dev"]),
+            allowed(Level::Repository, &["pypi.org"])
+        ]
+    );
+    assert_eq!(of(&[(Level::Repository, pypi)]), [], "a repository alone opens nothing");
+    assert_eq!(of(&[(Level::Tenant, "{}")]), []);
+}
+
+#[test]
 fn a_later_level_wins_whatever_the_order_of_the_files() {
     let mut files = [
         at(

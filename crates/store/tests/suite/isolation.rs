@@ -3,7 +3,7 @@
 
 use crate::{
     family::permission,
-    tenant::secrets::sealed,
+    tenant::{accesses::access, secrets::sealed},
     world::{World, idle},
 };
 use domain::policy::role::Role;
@@ -16,13 +16,13 @@ use domain::{
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use store::{
     Page,
+    broker::BrokerStore,
     error::{Entity, Error},
     log::{
         chunks::Chunk,
         record::{Fence, Progress},
     },
     people::requests::{NewAnswer, RequestScope},
-    secrets::SecretStore,
     session::{
         quarantine::{Notice, QuarantineRule},
         runs::{SuspectPolicy, TakeResult},
@@ -56,10 +56,11 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     world.sql(approval).await;
     store.put_settings(tenant, None, "{}", "ann").await.unwrap();
     store.add_project_places(tenant, &world.project, &["/home/ann/app".to_owned()]).await.unwrap();
-    let broker = SecretStore::connect(&world.database.broker_url, 1).unwrap();
+    let broker = BrokerStore::connect(&world.database.broker_url, 1).unwrap();
     let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
     let change = broker.begin_change(tenant, address).await.unwrap();
     change.finish_change(&sealed("v"), "ann").await.unwrap();
+    broker.add_egress(tenant, &running.session, &[access("pypi.org")]).await.unwrap();
     let deleted = world.session().await;
     world.store.delete_session(tenant, &deleted).await.unwrap();
     let stranger = world.sample.tenant();
@@ -153,7 +154,7 @@ async fn another_tenant_changes_and_deletes_nothing() {
     for table in tables(&world)
         .await
         .into_iter()
-        .filter(|table| !["tenant", "ledger", "secret"].contains(&table.as_str()))
+        .filter(|table| !["tenant", "ledger", "secret", "egress_access"].contains(&table.as_str()))
     {
         for sql in [format!("update {table} set tenant_id = '{stranger}'"), format!("delete from {table}")] {
             let result = sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(&mut connection).await.unwrap();

@@ -1,7 +1,7 @@
 //! Migrations, as embedded in the binary.
 
 use sqlx::Row as _;
-use store::{Store, migrate::Passwords, secrets::SecretStore};
+use store::{Store, broker::BrokerStore, migrate::Passwords};
 use testkit::database::{PASSWORD, connect};
 
 const PASSWORDS: Passwords<'_> = Passwords { services: PASSWORD, broker: PASSWORD };
@@ -21,7 +21,7 @@ async fn migration_creates_the_schema_and_can_be_repeated() {
     }
     assert_eq!(versions(&empty.migrator_url).await, versions(&template.migrator_url).await);
     Store::connect(&empty.app_url, &empty.system_url, 1).unwrap().ping().await.unwrap();
-    SecretStore::connect(&empty.broker_url, 1).unwrap().ping().await.unwrap();
+    BrokerStore::connect(&empty.broker_url, 1).unwrap().ping().await.unwrap();
 }
 
 #[tokio::test]

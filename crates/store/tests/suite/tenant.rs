@@ -1,5 +1,6 @@
 //! The resources of a tenant.
 
+pub(crate) mod accesses;
 mod bundles;
 mod keys;
 mod projects;

@@ -1,6 +1,7 @@
 //! What became of one connection, for the audit.
 
-use super::{host::HostName, refusal::Refusal};
+use super::refusal::Refusal;
+use domain::egress::host::HostName;
 use std::time::Duration;
 
 /// The record of a connection.

@@ -1,6 +1,7 @@
 //! The head of a request to the proxy: `CONNECT host:443`, or `GET http://host/path` without TLS.
 
-use super::{host::HostName, refusal::Refusal};
+use super::refusal::Refusal;
+use domain::egress::host::HostName;
 use httparse::{EMPTY_HEADER, Header, Request, Status};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 

@@ -1,7 +1,8 @@
 //! The addresses of hosts. Many connections at once ask once.
 
-use super::{host::HostName, refusal::Refusal};
+use super::refusal::Refusal;
 use chassis::web::{Network, is_public};
+use domain::egress::host::HostName;
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
@@ -28,7 +29,7 @@ pub struct Names {
     /// Networks outside the public internet in which the addresses of hosts may lie.
     opened: Vec<Network>,
     /// Addresses that the operator gives to hosts, for example of an internal registry.
-    fixed: BTreeMap<String, SocketAddr>,
+    fixed: BTreeMap<HostName, SocketAddr>,
     known: Mutex<HashMap<HostName, Answer>>,
 }
 
@@ -40,7 +41,7 @@ struct Answer {
 
 impl Names {
     /// With the operator's networks and hosts. The port of a fixed address replaces that of the request.
-    pub fn new(opened: Vec<Network>, fixed: BTreeMap<String, SocketAddr>) -> Self {
+    pub fn new(opened: Vec<Network>, fixed: BTreeMap<HostName, SocketAddr>) -> Self {
         Self { opened, fixed, known: Mutex::default() }
     }
 
@@ -49,7 +50,7 @@ impl Names {
     /// # Errors
     /// `Unresolved`, `Private`.
     pub(super) async fn find(&self, host: &HostName, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
-        if let Some(fixed) = self.fixed.get(host.as_str()) {
+        if let Some(fixed) = self.fixed.get(host) {
             return Ok(vec![*fixed]);
         }
         let addresses = self.known(host);

@@ -2,23 +2,24 @@
 
 use super::{
     access::Access,
-    allow::AllowLists,
     head::{self, Protocol, Target},
     hello,
     names::Names,
     refusal::Refusal,
     relay::{Cut, IDLE, Quota, Relay},
 };
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use domain::egress::{allow::AllowLists, host::HostName};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
-    sync::Semaphore,
     time::{Instant, timeout},
 };
 
-/// Connections of one session at once. Installers open more than a hundred; further ones wait, because programs do not repeat a refusal.
-const CONNECTIONS_MAX: usize = 256;
 /// Bytes that a session may transfer, in both directions together. Beyond it: `egress_quota_used_up`.
 pub const QUOTA_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 /// Time in which a client must send its head, and then the first message of TLS.
@@ -29,24 +30,35 @@ const DIAL: Duration = Duration::from_secs(10);
 /// The proxy. It serves every connection to the socket of its session.
 #[derive(Debug)]
 pub struct Proxy {
-    allow: AllowLists,
+    allow: Mutex<Arc<AllowLists>>,
     names: Arc<Names>,
     quota: Arc<Quota>,
     quota_bytes: u64,
-    connections: Semaphore,
 }
 
 impl Proxy {
     /// The proxy of a session that may transfer this number of bytes.
     pub fn new(allow: AllowLists, names: Arc<Names>, quota_bytes: u64) -> Self {
-        let connections = Semaphore::new(CONNECTIONS_MAX);
-        Self { allow, names, quota: Arc::new(Quota::new(quota_bytes)), quota_bytes, connections }
+        let (allow, quota) = (Mutex::new(Arc::new(allow)), Arc::new(Quota::new(quota_bytes)));
+        Self { allow, names, quota, quota_bytes }
+    }
+
+    /// Allows what these lists allow, from the next connection on.
+    pub fn allow(&self, lists: AllowLists) {
+        *self.allow.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(lists);
+    }
+
+    /// Whether the lists allow a host.
+    fn check(&self, host: &HostName) -> Result<(), Refusal> {
+        let lists = Arc::clone(&self.allow.lock().unwrap_or_else(PoisonError::into_inner));
+        lists.check(host).map_err(|setting| match setting {
+            Some(setting) => Refusal::NotAllowed { host: host.clone(), setting: setting.to_owned() },
+            None => Refusal::NothingAllowed(host.clone()),
+        })
     }
 
     /// Serves one connection to its end. Dropping the future cuts it.
     pub async fn serve(&self, mut client: impl AsyncRead + AsyncWrite + Unpin) -> Access {
-        // The semaphore is never closed.
-        let _place = self.connections.acquire().await;
         let (begun_at, relay) = (Instant::now(), Relay::new(Arc::clone(&self.quota)));
         let mut host = None;
         let result = match timeout(OPENING, head::read(&mut client)).await {
@@ -68,6 +80,17 @@ impl Proxy {
         Access { host, bytes: relay.bytes(), duration: begun_at.elapsed(), refusal }
     }
 
+    /// Refuses one connection without reading what it asks for.
+    pub(super) async fn refuse(
+        &self,
+        mut client: impl AsyncRead + AsyncWrite + Unpin,
+        refusal: Refusal,
+    ) -> Access {
+        let begun_at = Instant::now();
+        answer(&mut client, &refusal).await;
+        Access { host: None, bytes: 0, duration: begun_at.elapsed(), refusal: Some(refusal) }
+    }
+
     async fn forward(
         &self,
         client: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -75,7 +98,7 @@ impl Proxy {
         rest: Vec<u8>,
         relay: &Relay,
     ) -> Result<(), Ending> {
-        self.allow.check(&target.host)?;
+        self.check(&target.host)?;
         if self.quota.is_used_up() {
             return Err(Refusal::Quota(self.quota_bytes).into());
         }

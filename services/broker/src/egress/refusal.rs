@@ -1,6 +1,6 @@
 //! Why a connection is refused. The text tells people in the sandbox what to do.
 
-use super::host::{HostName, HostNameError};
+use domain::egress::host::{HostName, HostNameError};
 use std::time::Duration;
 
 /// The reason.
@@ -18,7 +18,7 @@ pub enum Refusal {
     /// Another port than the web's.
     #[error("port {0} is refused: only 443, and 80 for plain http, are possible")]
     Port(u16),
-    /// The settings do not allow the host.
+    /// A setting does not list the host.
     #[error("{host} is not allowed: {setting} does not list it; add it, or a preset that contains it")]
     NotAllowed {
         /// The host.
@@ -26,6 +26,11 @@ pub enum Refusal {
         /// The name of the setting.
         setting: String,
     },
+    /// No setting lists any host.
+    #[error(
+        "{0} is not allowed: environment.network.allow is not set; list the host in the settings of the project"
+    )]
+    NothingAllowed(HostName),
     /// No server of names knows the host.
     #[error("{0} cannot be resolved")]
     Unresolved(HostName),
@@ -46,6 +51,9 @@ pub enum Refusal {
     /// The session has transferred all that it may.
     #[error("this session has transferred {0} bytes, which is all that it may")]
     Quota(u64),
+    /// The sessions of this machine have too many connections.
+    #[error("the sessions of this machine have too many connections at the same time; try again")]
+    Busy,
     /// Nothing was transferred for a while.
     #[error("nothing was transferred for {} s", .0.as_secs())]
     Idle(Duration),
@@ -59,12 +67,13 @@ impl Refusal {
             Self::Method(_) => "egress_method_refused",
             Self::Host(_) => "egress_host_invalid",
             Self::Port(_) => "egress_port_refused",
-            Self::NotAllowed { .. } => "egress_host_not_allowed",
+            Self::NotAllowed { .. } | Self::NothingAllowed(_) => "egress_host_not_allowed",
             Self::Unresolved(_) => "egress_host_unknown",
             Self::Private(_) => "egress_address_private",
             Self::Unreachable(_) => "egress_unreachable",
             Self::Tls { .. } => "egress_tls_invalid",
             Self::Quota(_) => "egress_quota_used_up",
+            Self::Busy => "egress_busy",
             Self::Idle(_) => "egress_idle",
         }
     }
@@ -74,10 +83,15 @@ impl Refusal {
         match self {
             Self::Head(_) | Self::Host(_) => "400 Bad Request",
             Self::Method(_) => "405 Method Not Allowed",
-            Self::Port(_) | Self::NotAllowed { .. } | Self::Private(_) | Self::Tls { .. } => "403 Forbidden",
+            Self::Port(_)
+            | Self::NotAllowed { .. }
+            | Self::NothingAllowed(_)
+            | Self::Private(_)
+            | Self::Tls { .. } => "403 Forbidden",
             Self::Unresolved(_) | Self::Unreachable(_) => "502 Bad Gateway",
             // Programs repeat 429; nothing would become better.
             Self::Quota(_) => "403 Forbidden",
+            Self::Busy => "503 Service Unavailable",
             Self::Idle(_) => "504 Gateway Timeout",
         }
     }

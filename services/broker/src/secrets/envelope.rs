@@ -9,7 +9,7 @@ use super::{
 use aws_lc_rs::rand;
 use chassis::secret::SecretBytes;
 use domain::{limits::SECRET_BYTES_MAX, secret::SecretAddress};
-use store::secrets::SealedSecret;
+use store::broker::secrets::SealedSecret;
 use zeroize::Zeroizing;
 
 /// Where a value belongs. A sealed value opens only in its own place: a row that is copied to another tenant, name or version is nothing.

@@ -4,20 +4,17 @@ use super::{
     deployment_key::DeploymentKey,
     envelope::{self, EnvelopeError, SecretPlace},
 };
-use chassis::secret::SecretBytes;
+use chassis::{secret::SecretBytes, telemetry::AUDIT};
 use domain::{ids::TenantId, secret::SecretAddress};
 use store::{
-    secrets::{SecretStore, SecretVersion},
+    broker::{BrokerStore, secrets::SecretVersion},
     tenant::secrets::Secret,
 };
-
-/// The target of the lines of audit. A filter of logs must not drop them.
-const AUDIT: &str = "audit";
 
 /// The secrets of all tenants.
 #[derive(Debug)]
 pub struct Vault {
-    store: SecretStore,
+    store: BrokerStore,
     key: DeploymentKey,
 }
 
@@ -56,7 +53,7 @@ pub struct OpenedSecret {
 
 impl Vault {
     /// The secrets of a deployment, and its key.
-    pub fn new(store: SecretStore, key: DeploymentKey) -> Self {
+    pub fn new(store: BrokerStore, key: DeploymentKey) -> Self {
         Self { store, key }
     }
 

@@ -8,7 +8,7 @@ use crate::{
     auth::principal::Principal,
     ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
 };
-use chassis::secret::SecretBytes;
+use chassis::{secret::SecretBytes, telemetry::AUDIT};
 use domain::{
     ids::{ProjectId, TenantId, Timestamp},
     limits::SECRET_BYTES_MAX,
@@ -16,9 +16,6 @@ use domain::{
 };
 use rpc::v1;
 use store::tenant::secrets::Secret;
-
-/// The target of the lines of audit. A filter of logs must not drop them.
-const AUDIT: &str = "audit";
 
 /// What names a secret, as a client writes it.
 #[derive(Debug)]

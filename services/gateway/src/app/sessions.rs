@@ -1,9 +1,10 @@
-//! Sessions: creating, reading, changing, aborting and deleting them; their waits and their output.
+//! Sessions: creating, reading, changing, aborting and deleting them; their waits, their output and their use of the network.
 
 pub(crate) mod abort;
 pub(crate) mod budget;
 pub(crate) mod change;
 pub(crate) mod create;
+pub(crate) mod egress;
 pub(crate) mod output;
 pub(crate) mod read;
 pub(crate) mod waits;

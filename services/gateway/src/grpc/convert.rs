@@ -16,6 +16,7 @@ use crate::{
 };
 use domain::{
     conversation::message::{FileDiff, ModelRef},
+    egress::EgressAccess,
     policy::{
         permission::{OnAsk, Rule, Rules, Verdict},
         role::Role,
@@ -328,5 +329,15 @@ pub(super) fn role(role: v1::KeyRole) -> Role {
         v1::KeyRole::Unspecified | v1::KeyRole::Admin => Role::Admin,
         v1::KeyRole::Member => Role::Member,
         v1::KeyRole::Viewer => Role::Viewer,
+    }
+}
+
+pub(super) fn egress(access: EgressAccess) -> v1::EgressAccess {
+    v1::EgressAccess {
+        began_at_ms: access.began_at.0,
+        host: access.host,
+        code: access.code,
+        connections: access.connections,
+        bytes: access.bytes,
     }
 }

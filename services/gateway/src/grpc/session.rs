@@ -18,6 +18,7 @@ use crate::{
             budget,
             change::{self, SessionChange},
             create::{self, SessionRequest},
+            egress,
             output::{self, ExportPiece},
             read,
         },
@@ -193,6 +194,21 @@ impl SessionService for Service {
         let id = id(&request.session_id, Entity::Session)?;
         respond(output::get_tool_output(&self.0, &principal, &id, request.path).await, |data| {
             v1::GetToolOutputResponse { data }
+        })
+    }
+
+    async fn list_egress(
+        &self,
+        request: Request<v1::ListEgressRequest>,
+    ) -> Result<Response<v1::ListEgressResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let v1::ListEgressRequest { session_id, page } = request.into_inner();
+        let session = id(&session_id, Entity::Session)?;
+        respond(egress::list(&self.0, &principal, &session, convert::page(page)).await, |list| {
+            v1::ListEgressResponse {
+                accesses: list.entries.into_iter().map(|entry| convert::egress(entry.access)).collect(),
+                next_cursor: list.next.unwrap_or_default(),
+            }
         })
     }
 

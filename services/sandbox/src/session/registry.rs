@@ -1,6 +1,6 @@
 //! The sessions of this machine.
 
-use super::{inventory, places::Places, shared::Shared, slots::Slots, state::Session};
+use super::{doors::Doors, inventory, places::Places, shared::Shared, slots::Slots, state::Session};
 use crate::{
     code::Code,
     config::Config,
@@ -78,7 +78,9 @@ impl Sessions {
             tasks: tasks.clone(),
         };
         let images = Arc::new(Store::load(store, &used)?);
+        let doors = Doors::new(config.egress.as_deref())?;
         let shared = Shared {
+            doors,
             disks: Arc::new(DiskWatch::new(quota)),
             arrivals: Arrivals::new(Arc::clone(&images)),
             images,

@@ -1,6 +1,7 @@
 //! What all sessions of this machine share.
 
 use super::{
+    doors::Doors,
     places::Places,
     slots::{NoSlot, Slot, Slots},
 };
@@ -35,6 +36,8 @@ pub struct Shared {
     pub images: Arc<Store>,
     /// Those that are on their way.
     pub arrivals: Arrivals,
+    /// The doors of sessions to the network.
+    pub doors: Doors,
     /// The data directory.
     pub layout: Layout,
     /// Where tasks are spawned.

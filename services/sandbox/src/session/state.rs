@@ -253,11 +253,13 @@ impl Session {
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = root.tree();
+        let door = shared.doors.mount(&root.key).map_err(Error::io("make the directory of the door"))?;
+        let mounts = [Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")];
         let plan = SandboxSpec {
             tenant: self.key.tenant,
             uid: shared.uid(meta.slot),
             root: shared.images.root(&meta.image).await?,
-            mounts: vec![Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")],
+            mounts: mounts.into_iter().chain(door).collect(),
             share: Some(share),
         };
         let started = Instant::now();

@@ -74,6 +74,9 @@ async fn remove_if(session: &Session, is_meant: impl FnOnce(Option<&Meta>) -> bo
     }
     remove(&directory).await?;
     remove(&shared.layout.execs(&session.key)).await?;
+    if let Some(door) = shared.doors.home(&session.key) {
+        remove(&door).await?;
+    }
     if let Some(meta) = meta {
         shared.slots.free(meta.slot);
         let images = Arc::clone(&shared.images);
@@ -97,8 +100,10 @@ pub async fn run_for_tenant(sessions: &Arc<Sessions>, tenant: TenantId) -> Resul
         run(&session).await?;
     }
     let layout = &sessions.shared.layout;
-    for parent in [layout.workspaces(), layout.all_execs(), layout.fences()] {
-        remove(&parent.join(tenant.to_string())).await?;
+    let name = tenant.to_string();
+    let own = [layout.workspaces(), layout.all_execs(), layout.fences()].map(|parent| parent.join(&name));
+    for directory in own.into_iter().chain(sessions.shared.doors.of_tenant(tenant)) {
+        remove(&directory).await?;
     }
     sessions.forget(tenant);
     Ok(())

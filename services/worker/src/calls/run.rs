@@ -270,6 +270,7 @@ async fn run(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolErr
 }
 
 async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolError> {
-    workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+    let (opened, ()) = tokio::join!(workspace.ready(), workspace.egress().ready());
+    opened.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
     perform(ctx).await
 }

@@ -1,6 +1,6 @@
 //! The shared dependencies of a worker's loops: connections, model providers and a generator of ids.
 
-use super::{clock::now, sandbox::Sandbox};
+use super::{broker::Broker, clock::now, sandbox::Sandbox};
 use crate::config::Config;
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
@@ -24,6 +24,8 @@ pub(crate) struct Deps {
     pub(crate) models: llm::client::Client,
     pub(crate) providers: llm::config::providers::Config,
     pub(crate) sandbox: Sandbox,
+    /// `None`: sessions have no network.
+    pub(crate) broker: Option<Broker>,
     /// Converts foreign content outside this process, which holds keys.
     pub(crate) converter: Converter,
     /// The platform's settings, which bind every session.
@@ -68,6 +70,7 @@ impl Deps {
             platform,
             web: (!config.web_off).then(|| chassis::web::Web::new(config.web_allow.clone())),
             converter: Converter::new(chassis::programs::find_beside(converter::PROGRAM)?),
+            broker: Broker::connect(&config.broker)?,
             sandbox: Sandbox::new(backends.sandbox_channel()?, backends.sandbox_token.expose())?,
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),

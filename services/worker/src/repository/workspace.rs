@@ -1,5 +1,6 @@
 //! The workspace of a session: opened once, while the model already generates.
 
+use super::egress::Egress;
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -32,6 +33,7 @@ pub(crate) struct Workspace {
     /// Whether the files were opened before this loop began.
     was_opened: bool,
     open: Arc<OnceCell<OpenWorkspace>>,
+    egress: Egress,
 }
 
 /// A workspace that is open.
@@ -49,7 +51,13 @@ impl OpenWorkspace {
 
 impl Workspace {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, source: Source, was_opened: bool) -> Self {
-        Self { deps, identity, source, was_opened, open: Arc::default() }
+        let egress = Egress::new(Arc::clone(&deps), identity.clone());
+        Self { deps, identity, source, was_opened, open: Arc::default(), egress }
+    }
+
+    /// Its door to the network.
+    pub(crate) fn egress(&self) -> &Egress {
+        &self.egress
     }
 
     /// Whether the session starts from a repository, whose files must exist even if no tool reads them.

@@ -288,6 +288,7 @@ impl Concerns {
             calls
         };
         let settings = self.opening.settings();
+        self.session.workspace.egress().allow(settings);
         match self.snapshots.when_tracked(&self.session, settings, &self.tool_calls, calls) {
             Some(calls) => self.begin_all(calls).await,
             None => Ok(()),

@@ -103,6 +103,18 @@ async fn reads_create_no_project_and_a_new_one_is_announced() {
         [&json!("user"), &json!(note), &json!(true), &Value::Null]
     );
     client.prompt(first, "@text hello").await;
+    let mut late = Events::of(&client, "/global/event", "").await;
+    late.until_session("session.idle", first).await;
+    let texts: Vec<&Value> = late
+        .seen
+        .iter()
+        .map(|event| &event["properties"]["part"]["text"])
+        .filter(|text| text.is_string())
+        .collect();
+    assert!(
+        texts.starts_with(&[&json!(note), &json!("@text hello")]),
+        "a late client gets the note: {texts:?}"
+    );
     let asked = stack.model.journal.requests();
     let mut asked = asked.iter().map(|request| request.body.to_string());
     let step = asked.find(|body| body.contains("flotilla project update PROJECT")).unwrap();

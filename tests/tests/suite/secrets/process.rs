@@ -45,7 +45,13 @@ async fn a_broker_with_a_wrong_key_file_says_so_and_ends() {
     let (database, directory) = (testkit::database().await, tempfile::tempdir().unwrap());
     let (key_file, log) = (directory.path().join("key"), directory.path().join("log"));
     let listen = "127.0.0.1:0".parse().unwrap();
-    let settings = BrokerSettings { listen, database_url: database.broker_url.clone(), key_file };
+    let settings = BrokerSettings {
+        listen,
+        database_url: database.broker_url.clone(),
+        egress: key_file.with_file_name("egress"),
+        key_file,
+        hosts: vec![],
+    };
     fs::write(&settings.key_file, [1; 31]).unwrap();
     fs::set_permissions(&settings.key_file, fs::Permissions::from_mode(0o600)).unwrap();
     let text = refusal(&settings, &log).await;

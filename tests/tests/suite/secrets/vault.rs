@@ -8,7 +8,7 @@ use broker::secrets::{
 };
 use chassis::secret::SecretBytes;
 use domain::{ids::TenantId, secret::SecretAddress};
-use store::{Store, secrets::SecretStore};
+use store::{Store, broker::BrokerStore};
 use tempfile::TempDir;
 use testkit::database::{Database, connect};
 
@@ -38,7 +38,7 @@ impl World {
 
     fn vault(database: &Database, directory: &TempDir, key: &str) -> Vault {
         let key = KeyFile::open_or_create(&directory.path().join(key)).unwrap();
-        Vault::new(SecretStore::connect(&database.broker_url, 2).unwrap(), DeploymentKey::File(key))
+        Vault::new(BrokerStore::connect(&database.broker_url, 2).unwrap(), DeploymentKey::File(key))
     }
 
     async fn put(&self, name: &str, value: &str) -> u64 {

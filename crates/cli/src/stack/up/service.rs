@@ -22,12 +22,13 @@ const BROKER_KEY: &str = "broker-key";
 /// The file of the operator's key.
 pub(super) const OPERATOR_KEY: &str = "operator-key";
 
-/// The address of the gateway, the operator's key, and the broker.
+/// The doors of sessions to the network, below the directory of the stack. The sandbox service and the broker share them.
+const EGRESS: &str = "egress";
+
+/// The address of the gateway, and the operator's key.
 pub(super) struct Reach<'a> {
     pub listen: SocketAddr,
     pub operator_key: &'a str,
-    pub broker_url: &'a str,
-    pub broker_token: &'a str,
 }
 
 /// The directory of the stack, and the path of this program.
@@ -44,6 +45,8 @@ pub(super) struct Backends {
     pub nats_url: String,
     pub sandbox_url: String,
     pub sandbox_token: String,
+    pub broker_url: String,
+    pub broker_token: String,
 }
 
 /// The command of a child.
@@ -79,6 +82,7 @@ pub(super) fn sandbox(paths: &StackPaths, token: &str, without: &str) -> Spec {
     let directory = paths.data.join("sandbox").display().to_string();
     spec.set("FLOTILLA_SANDBOX_DATA_DIRECTORY", directory);
     spec.set("FLOTILLA_SANDBOX_TOKEN", token.to_owned());
+    spec.set("FLOTILLA_SANDBOX_EGRESS", paths.data.join(EGRESS).display().to_string());
     if !without.is_empty() {
         spec.set("FLOTILLA_SANDBOX_WITHOUT", without.to_owned());
     }
@@ -92,6 +96,7 @@ pub(super) fn broker(paths: &StackPaths, database_url: &str, token: &str) -> Spe
     spec.set("FLOTILLA_BROKER_DATABASE_URL", database_url.to_owned());
     spec.set("FLOTILLA_BROKER_KEY_FILE", paths.data.join(BROKER_KEY).display().to_string());
     spec.set("FLOTILLA_BROKER_TOKEN", token.to_owned());
+    spec.set("FLOTILLA_BROKER_EGRESS", paths.data.join(EGRESS).display().to_string());
     spec
 }
 
@@ -113,8 +118,6 @@ pub(super) fn gateway(paths: &StackPaths, backends: &Backends, reach: &Reach<'_>
     spec.set("FLOTILLA_GATEWAY_LISTEN", reach.listen.to_string());
     spec.set("FLOTILLA_OPERATOR_KEY", reach.operator_key.to_owned());
     spec.set("FLOTILLA_MODELS", models.join(","));
-    spec.set("FLOTILLA_BROKER_URL", reach.broker_url.to_owned());
-    spec.set("FLOTILLA_BROKER_TOKEN", reach.broker_token.to_owned());
     spec
 }
 
@@ -124,7 +127,10 @@ impl Spec {
     }
 
     fn connect(&mut self, backends: &Backends) {
-        let Backends { app_url, system_url, redis_url, nats_url, sandbox_url, sandbox_token } = backends;
+        let Backends { app_url, system_url, redis_url, nats_url, .. } = backends;
+        let Backends { sandbox_url, sandbox_token, broker_url, broker_token, .. } = backends;
+        self.set("FLOTILLA_BROKER_URL", broker_url.clone());
+        self.set("FLOTILLA_BROKER_TOKEN", broker_token.clone());
         self.set("FLOTILLA_DATABASE_URL", app_url.clone());
         self.set("FLOTILLA_SYSTEM_DATABASE_URL", system_url.clone());
         self.set("FLOTILLA_REDIS_URL", redis_url.clone());

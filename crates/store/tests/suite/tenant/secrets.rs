@@ -10,8 +10,11 @@ use domain::{
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use store::{
     Page,
+    broker::{
+        BrokerStore,
+        secrets::{SealedSecret, SecretVersion},
+    },
     error::{Entity, Error},
-    secrets::{SealedSecret, SecretStore, SecretVersion},
     tenant::secrets::Secret,
 };
 use testkit::database::connect;
@@ -26,7 +29,7 @@ fn address(project: Option<&ProjectId>, name: &str) -> SecretAddress {
     SecretAddress { project: project.cloned(), name: name.parse().unwrap() }
 }
 
-async fn put(broker: &SecretStore, tenant: TenantId, address: &SecretAddress, text: &str) -> Secret {
+async fn put(broker: &BrokerStore, tenant: TenantId, address: &SecretAddress, text: &str) -> Secret {
     let change = broker.begin_change(tenant, address.clone()).await.unwrap();
     let version = change.version();
     let secret = change.finish_change(&sealed(text), "ann").await.unwrap();
@@ -34,8 +37,8 @@ async fn put(broker: &SecretStore, tenant: TenantId, address: &SecretAddress, te
     secret
 }
 
-fn broker(world: &World) -> SecretStore {
-    SecretStore::connect(&world.database.broker_url, 2).unwrap()
+fn broker(world: &World) -> BrokerStore {
+    BrokerStore::connect(&world.database.broker_url, 2).unwrap()
 }
 
 /// The names and versions of a list, in its order.

@@ -92,11 +92,18 @@ async fn get(
     let page = PageRequest { limit: Some(messages_max), cursor: None };
     let list = messages::list(gateway, principal, session, page, Extent::OnePage).await;
     let mut turn = list.map(|list| list.entries).unwrap_or_default();
-    let first = turn.iter().rposition(|entry| matches!(entry.message, Message::User(_))).unwrap_or(0);
-    turn.drain(..first);
+    turn.drain(..newest_turn(&turn));
     let todos = store.get_todos(tenant, session).await?;
     let directory = Directory { project: info.project_id.clone(), name };
     Ok(SessionSnapshot { head, info, directory, turn, todos })
+}
+
+/// The index of the first message of the newest turn. A turn begins with everything that was said since the last answer: notes,
+/// and all prompts that waited.
+fn newest_turn(messages: &[MessageWithParts]) -> usize {
+    let is_answer = |entry: &MessageWithParts| matches!(entry.message, Message::Assistant(_));
+    let spoken = messages.iter().rposition(|entry| !is_answer(entry)).unwrap_or(0);
+    messages[..spoken].iter().rposition(is_answer).map_or(0, |answer| answer + 1)
 }
 
 /// An open request to people, with its session.

@@ -1,11 +1,8 @@
 //! The connection to the broker, which keeps the secrets of tenants. Only this file reads its codes.
 
-use crate::{
-    config::BrokerConfig,
-    ground::{entity::Entity, error::Error},
-};
+use crate::ground::{entity::Entity, error::Error};
 use anyhow::Context as _;
-use chassis::grpc::ServerCheck;
+use chassis::backends::BrokerConfig;
 use rpc::{
     client::Bearer,
     v1::{self, broker_service_client::BrokerServiceClient},
@@ -26,13 +23,8 @@ impl Broker {
     /// # Errors
     /// If the URL, the CA or the token is invalid or missing.
     pub(in crate::ground) fn connect(config: &BrokerConfig) -> anyhow::Result<Self> {
-        let Some(url) = &config.broker_url else { return Ok(Self(None)) };
-        let token =
-            config.broker_token.as_ref().context("FLOTILLA_BROKER_URL needs FLOTILLA_BROKER_TOKEN")?;
-        let token = Bearer::new(token.expose()).context("use the broker token")?;
-        let check =
-            ServerCheck { ca: config.broker_ca.clone(), server_name: config.broker_server_name.clone() };
-        let channel = chassis::grpc::channel_with(url, &check)?;
+        let Some((channel, token)) = config.channel()? else { return Ok(Self(None)) };
+        let token = Bearer::new(token).context("use the broker token")?;
         Ok(Self(Some(BrokerServiceClient::with_interceptor(channel, token))))
     }
 

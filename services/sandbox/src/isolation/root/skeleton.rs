@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Every directory on the way to a mount point, parents first.
-const DIRECTORIES: [&str; 15] = [
+const DIRECTORIES: [&str; 16] = [
     "dev",
     "etc",
     "home",
@@ -26,6 +26,7 @@ const DIRECTORIES: [&str; 15] = [
     "opt/flotilla/lib",
     "proc",
     "run",
+    "run/egress",
     "run/sbx",
     "run/sbx/out",
     "sys",

@@ -1,7 +1,7 @@
 //! Landlock, a second wall behind the mounts: commands may write only below the workspace and the tmpfs mounts, even if
 //! a mount were wrong. Best effort: older kernels and gVisor do not have it.
 
-use super::paths::WORKSPACE;
+use crate::paths::WORKSPACE;
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,

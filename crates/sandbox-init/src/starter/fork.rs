@@ -6,7 +6,7 @@
 //! how the command itself ended and exits when its last descendant is gone.
 #![allow(unsafe_code)] // fork, execve and what a forked copy may do are system calls without a safe wrapper.
 
-use super::session::{self, SessionPriority};
+use crate::session::{self, SessionPriority};
 use std::{
     ffi::{CStr, CString},
     io,

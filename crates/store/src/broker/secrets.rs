@@ -1,19 +1,14 @@
-//! The broker's own tables: sealed secrets. Their handle logs in as `flotilla_broker`, which reaches nothing else. This crate stores sealed bytes and
-//! cannot open them.
+//! Sealed secrets. This crate stores sealed bytes and cannot open them.
 
+use super::BrokerStore;
 use crate::{
     Tx, begin,
     column::{signed, unsigned},
     error::{Entity, Error},
-    pool,
     tenant::secrets::{Secret, from_row},
 };
 use domain::{ids::TenantId, limits::SECRETS_MAX, secret::SecretAddress};
-use sqlx::{PgPool, Row as _};
-
-/// A handle to the broker's tables. Clones share its connections.
-#[derive(Debug, Clone)]
-pub struct SecretStore(PgPool);
+use sqlx::Row as _;
 
 /// A value as it rests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,24 +39,7 @@ pub struct SecretChange {
     version: u64,
 }
 
-impl SecretStore {
-    /// Creates a handle that connects with its first query, so this succeeds even while Postgres is down.
-    ///
-    /// # Errors
-    /// `Db`: the URL is malformed.
-    pub fn connect(url: &str, connections_max: u32) -> Result<Self, Error> {
-        Ok(Self(pool(url, connections_max)?))
-    }
-
-    /// Checks that the role can reach the database.
-    ///
-    /// # Errors
-    /// `Db`: it cannot.
-    pub async fn ping(&self) -> Result<(), Error> {
-        sqlx::query("select 1").execute(&self.0).await?;
-        Ok(())
-    }
-
+impl BrokerStore {
     /// Notes the identity of the deployment's key unless there is one, and returns the one that is noted.
     ///
     /// # Errors
@@ -135,11 +113,6 @@ impl SecretStore {
         let version = unsigned(row.try_get("version")?);
         tx.commit().await?;
         Ok(SecretVersion { version, sealed })
-    }
-
-    /// Closes all connections, after the queries in flight have ended.
-    pub async fn close(&self) {
-        self.0.close().await;
     }
 }
 

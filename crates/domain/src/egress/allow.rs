@@ -1,22 +1,22 @@
 //! The lists of hosts that settings allow.
 
-use super::{host::HostName, refusal::Refusal};
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use super::host::HostName;
+use std::{collections::BTreeMap, sync::LazyLock};
 
-/// The hosts of each preset, as data.
-const PRESETS: &str = include_str!("presets.toml");
+/// The hosts of each preset, as data. A preset allows whatever its hosts offer: it is no list of methods, because the proxy does not look into TLS.
+static PRESETS: LazyLock<BTreeMap<String, Vec<String>>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("presets.json")).unwrap_or_default());
 /// What stands before the name of a preset.
 const PRESET: &str = "preset:";
-/// Entries of one list. Beyond it: `egress_list_invalid`.
-pub const ENTRIES_MAX: usize = 200;
+/// Entries of one list. Beyond it: `settings_invalid`, `config_invalid` or `egress_list_invalid`.
+pub const EGRESS_ENTRIES_MAX: usize = 200;
 
 /// A list of hosts under the name of its setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowList {
-    /// For people: `network.allow of .flotilla/config.yaml`.
+    /// For people: `environment.network.allow of the project's settings`.
     pub setting: String,
-    entries: Vec<Pattern>,
+    patterns: Vec<Pattern>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,39 +34,39 @@ pub struct AllowLists(Vec<AllowList>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllowListError {
     /// An entry is nothing known.
-    #[error("{setting}: {entry:?} is neither a host, nor *. and a host, nor a preset ({presets})")]
+    #[error("{setting}: {entry:?} is not {}", expected())]
     Entry {
         /// The setting.
         setting: String,
         /// The entry.
         entry: String,
-        /// The names of the presets.
-        presets: String,
     },
     /// Too many entries.
-    #[error("{0} has more than {ENTRIES_MAX} entries")]
+    #[error("{0} has more than {EGRESS_ENTRIES_MAX} entries")]
     TooMany(String),
 }
 
-#[derive(Debug, Deserialize)]
-struct Preset {
-    hosts: Vec<String>,
+/// What an entry can be, for people.
+pub fn expected() -> String {
+    let presets: Vec<String> = presets().keys().map(|name| format!("{PRESET}{name}")).collect();
+    format!("a host, *. and a host, or a preset ({})", presets.join(", "))
 }
 
-impl AllowListError {
-    /// The stable code.
-    pub fn code(&self) -> &'static str {
-        "egress_list_invalid"
+/// Whether a list can have this entry.
+pub fn is_entry(entry: &str) -> bool {
+    patterns(entry).is_some()
+}
+
+fn presets() -> &'static BTreeMap<String, Vec<String>> {
+    &PRESETS
+}
+
+/// What an entry allows; `None`: it is nothing known.
+fn patterns(entry: &str) -> Option<Vec<Pattern>> {
+    match entry.strip_prefix(PRESET) {
+        Some(preset) => presets().get(preset)?.iter().map(|host| Pattern::parse(host)).collect(),
+        None => Pattern::parse(entry).map(|pattern| vec![pattern]),
     }
-}
-
-/// The presets by name, with their hosts.
-///
-/// # Errors
-/// If the data of this program are wrong, which a test excludes.
-pub fn presets() -> Result<BTreeMap<String, Vec<String>>, toml::de::Error> {
-    let presets: BTreeMap<String, Preset> = toml::from_str(PRESETS)?;
-    Ok(presets.into_iter().map(|(name, preset)| (name, preset.hosts)).collect())
 }
 
 impl AllowList {
@@ -75,30 +75,22 @@ impl AllowList {
     /// # Errors
     /// By the first wrong entry.
     pub fn parse(setting: &str, entries: &[String]) -> Result<Self, AllowListError> {
-        if entries.len() > ENTRIES_MAX {
+        if entries.len() > EGRESS_ENTRIES_MAX {
             return Err(AllowListError::TooMany(setting.to_owned()));
         }
-        let presets = presets().unwrap_or_default();
-        let mut list = Self { setting: setting.to_owned(), entries: vec![] };
+        let mut list = Self { setting: setting.to_owned(), patterns: vec![] };
         for entry in entries {
-            let known = match entry.strip_prefix(PRESET) {
-                Some(preset) => presets.get(preset).and_then(|hosts| {
-                    hosts.iter().map(|host| Pattern::parse(host)).collect::<Option<Vec<_>>>()
-                }),
-                None => Pattern::parse(entry).map(|pattern| vec![pattern]),
-            };
             let unknown = || AllowListError::Entry {
                 setting: setting.to_owned(),
                 entry: entry.chars().take(100).collect(),
-                presets: presets.keys().map(|name| format!("{PRESET}{name}")).collect::<Vec<_>>().join(", "),
             };
-            list.entries.extend(known.ok_or_else(unknown)?);
+            list.patterns.extend(patterns(entry).ok_or_else(unknown)?);
         }
         Ok(list)
     }
 
     fn allows(&self, host: &HostName) -> bool {
-        self.entries.iter().any(|entry| match entry {
+        self.patterns.iter().any(|pattern| match pattern {
             Pattern::Host(allowed) => host == allowed,
             Pattern::Below(parent) => host.is_below(parent),
         })
@@ -120,19 +112,15 @@ impl AllowLists {
         Self(lists)
     }
 
-    /// Checks a host.
+    /// Whether every list allows a host.
     ///
     /// # Errors
-    /// `NotAllowed`, with the first setting that does not list it.
-    pub(super) fn check(&self, host: &HostName) -> Result<(), Refusal> {
-        let refusal = |setting: &str| Refusal::NotAllowed { host: host.clone(), setting: setting.to_owned() };
+    /// The first setting that does not list it; `None`: there is no list.
+    pub fn check(&self, host: &HostName) -> Result<(), Option<&str>> {
         if self.0.is_empty() {
-            return Err(refusal("network.allow"));
+            return Err(None);
         }
-        match self.0.iter().find(|list| !list.allows(host)) {
-            None => Ok(()),
-            Some(list) => Err(refusal(&list.setting)),
-        }
+        self.0.iter().find(|list| !list.allows(host)).map_or(Ok(()), |list| Err(Some(list.setting.as_str())))
     }
 }
 
@@ -157,23 +145,24 @@ mod tests {
         }
         for (refused, by) in [("evil.com", "project"), ("b.acme.dev", "repository"), ("acme.dev", "project")]
         {
-            let refusal = lists.check(&host(refused)).unwrap_err();
-            assert_eq!(refusal, Refusal::NotAllowed { host: host(refused), setting: by.to_owned() });
+            assert_eq!(lists.check(&host(refused)), Err(Some(by)));
         }
-        assert!(AllowLists::default().check(&host("pypi.org")).is_err(), "no list allows nothing");
+        assert_eq!(AllowLists::default().check(&host("pypi.org")), Err(None), "no list allows nothing");
+        let nothing = AllowLists::new(vec![list("tenant", &[]), list("project", &["pypi.org"])]);
+        assert_eq!(nothing.check(&host("pypi.org")), Err(Some("tenant")), "an empty list forbids everything");
     }
 
     #[test]
     fn every_preset_is_a_list_of_hosts() {
-        let presets = presets().unwrap();
-        let names: Vec<&str> = presets.keys().map(String::as_str).collect();
+        let names: Vec<&str> = presets().keys().map(String::as_str).collect();
         assert_eq!(names, ["crates", "debian", "github", "go", "maven", "npm", "pypi", "ubuntu"]);
         for name in names {
-            assert!(!list("x", &[&format!("preset:{name}")]).entries.is_empty(), "{name}");
+            assert!(!list("x", &[&format!("preset:{name}")]).patterns.is_empty(), "{name}");
         }
         for wrong in ["preset:cobol", "*", "*.com", "http://a.b", "127.0.0.1", "a.*.b"] {
             let error = AllowList::parse("network.allow", &[wrong.to_owned()]).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("network.allow: {wrong:?} is neither")), "{error}");
+            assert!(error.starts_with(&format!("network.allow: {wrong:?} is not a host")), "{error}");
+            assert!(!is_entry(wrong), "{wrong}");
         }
     }
 }

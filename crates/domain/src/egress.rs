@@ -1,0 +1,21 @@
+//! What a session may reach of the network: names of hosts, and the lists of settings that allow them.
+
+pub mod allow;
+pub mod host;
+
+use crate::ids::Timestamp;
+
+/// Connections of a session to one host with one result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressAccess {
+    /// When the first of them began.
+    pub began_at: Timestamp,
+    /// Empty: the requests named none.
+    pub host: String,
+    /// The code of the refusal; empty: they went through.
+    pub code: String,
+    /// How many.
+    pub connections: u64,
+    /// Bytes to the host and from it.
+    pub bytes: u64,
+}

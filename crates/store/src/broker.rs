@@ -1,0 +1,36 @@
+//! The broker's own tables: sealed secrets, and what sessions reached of the network. Their handle logs in as `flotilla_broker`, which reaches nothing
+//! else.
+
+pub mod accesses;
+pub mod secrets;
+
+use crate::{error::Error, pool};
+use sqlx::PgPool;
+
+/// A handle to the broker's tables. Clones share its connections.
+#[derive(Debug, Clone)]
+pub struct BrokerStore(PgPool);
+
+impl BrokerStore {
+    /// Creates a handle that connects with its first query, so this succeeds even while Postgres is down.
+    ///
+    /// # Errors
+    /// `Db`: the URL is malformed.
+    pub fn connect(url: &str, connections_max: u32) -> Result<Self, Error> {
+        Ok(Self(pool(url, connections_max)?))
+    }
+
+    /// Checks that the role can reach the database.
+    ///
+    /// # Errors
+    /// `Db`: it cannot.
+    pub async fn ping(&self) -> Result<(), Error> {
+        sqlx::query("select 1").execute(&self.0).await?;
+        Ok(())
+    }
+
+    /// Closes all connections, after the queries in flight have ended.
+    pub async fn close(&self) {
+        self.0.close().await;
+    }
+}

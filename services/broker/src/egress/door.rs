@@ -1,0 +1,148 @@
+//! The door of one session: a socket, and the task that serves its connections.
+
+use super::{journal::Journal, key::DoorKey, proxy::Proxy, refusal::Refusal};
+use chassis::tasks::Tasks;
+use domain::ids::TenantId;
+use shares::Shares;
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{MetadataExt as _, PermissionsExt as _},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::Semaphore,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Connections of one session at the same time. Installers open more than a hundred; further ones wait in the socket, because programs do not repeat a
+/// refusal.
+const SESSION_CONNECTIONS_MAX: usize = 256;
+/// Longest wait for a place among the connections of all sessions. Beyond it: `egress_busy`.
+const PLACE_WAIT: Duration = Duration::from_secs(60);
+/// Pause after a connection that could not be accepted: this process has no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What all doors share.
+#[derive(Debug, Clone)]
+pub(super) struct DoorContext {
+    pub(super) journal: Arc<Journal>,
+    pub(super) places: Arc<Shares<TenantId>>,
+    pub(super) tasks: Tasks,
+    pub(super) shutdown: CancellationToken,
+}
+
+/// An open door. Dropped: it is closed, and its connections are cut.
+#[derive(Debug)]
+pub(super) struct Door {
+    proxy: Arc<Proxy>,
+    /// The socket, by device and inode: the directory may have been replaced.
+    identity: (u64, u64),
+    _closing: DropGuard,
+}
+
+impl Door {
+    /// Makes the socket below `home`, in place of one that is there.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn open(
+        home: &Path,
+        key: &DoorKey,
+        proxy: Arc<Proxy>,
+        context: &DoorContext,
+    ) -> io::Result<Self> {
+        let directory = directory(home);
+        if !directory.is_dir() {
+            fs::create_dir_all(&directory)?;
+            fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
+        }
+        let opened = fs::File::open(&directory)?;
+        let socket = directory.join("socket");
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        // The address of a socket has at most 107 bytes, fewer than the path may have.
+        let listener = UnixListener::bind(format!("/proc/self/fd/{}/socket", opened.as_raw_fd()))?;
+        // The session has another user. Nobody else passes through the directories above.
+        fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
+        let identity = identity(&socket)?;
+        let closing = context.shutdown.child_token();
+        let hall = Hall { key: key.clone(), proxy: Arc::clone(&proxy), context: context.clone() };
+        context.tasks.spawn_apart("egress door", hall.serve(listener, closing.clone()));
+        Ok(Self { proxy, identity, _closing: closing.drop_guard() })
+    }
+
+    /// The proxy behind it.
+    pub(super) fn proxy(&self) -> &Arc<Proxy> {
+        &self.proxy
+    }
+
+    /// Whether its socket is still the one below `home`.
+    pub(super) fn is_reachable(&self, home: &Path) -> bool {
+        identity(&directory(home).join("socket")).is_ok_and(|identity| identity == self.identity)
+    }
+}
+
+/// Makes a directory and its parents; other users may pass through it but not list it.
+///
+/// # Errors
+/// Those of the file system.
+pub(super) fn make_passage(path: &Path) -> io::Result<()> {
+    if !path.is_dir() {
+        fs::create_dir_all(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o711))?;
+    }
+    Ok(())
+}
+
+fn directory(home: &Path) -> PathBuf {
+    home.join("door")
+}
+
+fn identity(socket: &Path) -> io::Result<(u64, u64)> {
+    let socket = fs::symlink_metadata(socket)?;
+    Ok((socket.dev(), socket.ino()))
+}
+
+/// What serves the connections of a door.
+#[derive(Clone)]
+struct Hall {
+    key: DoorKey,
+    proxy: Arc<Proxy>,
+    context: DoorContext,
+}
+
+impl Hall {
+    async fn serve(self, listener: UnixListener, closing: CancellationToken) {
+        let places = Arc::new(Semaphore::new(SESSION_CONNECTIONS_MAX));
+        while let Some(place) = closing.run_until_cancelled(Arc::clone(&places).acquire_owned()).await {
+            let Some(accepted) = closing.run_until_cancelled(listener.accept()).await else { return };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            let (hall, closing) = (self.clone(), closing.clone());
+            self.context.tasks.spawn_apart("egress connection", async move {
+                let _place = place;
+                closing.run_until_cancelled(hall.connect(stream)).await;
+            });
+        }
+    }
+
+    async fn connect(self, stream: UnixStream) {
+        let place = self.context.places.acquire(self.key.tenant, PLACE_WAIT).await;
+        let access = match place {
+            Ok(_place) => self.proxy.serve(stream).await,
+            Err(_) => self.proxy.refuse(stream, Refusal::Busy).await,
+        };
+        self.context.journal.note(&self.key, &access);
+    }
+}

@@ -1,0 +1,101 @@
+//! Notes what sessions reached: a line of audit for each connection, and rows that people read later. Connections of some seconds to one host with
+//! one result share a row.
+
+use super::{access::Access, key::DoorKey};
+use chassis::telemetry::AUDIT;
+use domain::{egress::EgressAccess, ids::Timestamp};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use store::{broker::BrokerStore, error::Error};
+use tokio_util::sync::CancellationToken;
+
+/// Time for which connections gather in a row.
+const GATHERING: Duration = Duration::from_secs(2);
+/// Hosts and results of one session in this time that have rows of their own. Further ones share a row without a host.
+const HOSTS_MAX: usize = 100;
+/// Sessions whose rows wait for Postgres. Beyond it rows are lost, and only the lines of audit tell of them.
+const SESSIONS_MAX: usize = 20_000;
+
+/// The host and the result of connections.
+type Destination = (String, String);
+
+/// What waits to be stored.
+#[derive(Debug, Default)]
+pub(super) struct Journal(Mutex<HashMap<DoorKey, BTreeMap<Destination, EgressAccess>>>);
+
+impl Journal {
+    /// Notes a connection that has ended.
+    pub(super) fn note(&self, key: &DoorKey, access: &Access) {
+        let code = access.refusal.as_ref().map_or("", |refusal| refusal.code());
+        let host = access.host.as_ref().map_or("", |host| host.as_str());
+        let duration_ms = u64::try_from(access.duration.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(
+            target: AUDIT,
+            {
+                tenant.id = %key.tenant,
+                session.id = %key.session,
+                host,
+                bytes = access.bytes,
+                duration_ms,
+                error.code = Some(code).filter(|code| !code.is_empty()),
+            },
+            "a session used the network"
+        );
+        let result = if code.is_empty() { "ok" } else { code };
+        metrics::counter!("flotilla_broker_egress_total", "code" => result).increment(1);
+        metrics::counter!("flotilla_broker_egress_bytes_total").increment(access.bytes);
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= SESSIONS_MAX && !waiting.contains_key(key) {
+            metrics::counter!("flotilla_broker_egress_rows_lost_total").increment(1);
+            return;
+        }
+        let rows = waiting.entry(key.clone()).or_default();
+        let mut destination = (host.to_owned(), code.to_owned());
+        if rows.len() >= HOSTS_MAX && !rows.contains_key(&destination) {
+            destination.0.clear();
+        }
+        let fresh = || EgressAccess {
+            began_at: Timestamp(now_ms().saturating_sub_unsigned(duration_ms)),
+            host: destination.0.clone(),
+            code: destination.1.clone(),
+            connections: 0,
+            bytes: 0,
+        };
+        let row = rows.entry(destination.clone()).or_insert_with(fresh);
+        row.connections += 1;
+        row.bytes += access.bytes;
+    }
+
+    /// Stores what was noted, until the service stops, and then the rest.
+    pub(super) async fn store(&self, store: &BrokerStore, shutdown: &CancellationToken) {
+        while shutdown.run_until_cancelled(tokio::time::sleep(GATHERING)).await.is_some() {
+            self.flush(store).await;
+        }
+        self.flush(store).await;
+    }
+
+    async fn flush(&self, store: &BrokerStore) {
+        let waiting = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for (key, rows) in waiting {
+            let rows: Vec<EgressAccess> = rows.into_values().collect();
+            match store.add_egress(key.tenant, &key.session, &rows).await {
+                // The session was deleted meanwhile.
+                Ok(()) | Err(Error::NotFound(_)) => {}
+                Err(error) => {
+                    let lost = rows.len() as u64;
+                    metrics::counter!("flotilla_broker_egress_rows_lost_total").increment(lost);
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, lost, "rows about the network use of a session are lost");
+                }
+            }
+        }
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

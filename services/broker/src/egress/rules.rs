@@ -1,0 +1,44 @@
+//! What the door of a session allows, as its file keeps it: a broker that starts again opens the doors that it had.
+
+use domain::egress::allow::{AllowList, AllowListError, AllowLists};
+use serde::{Deserialize, Serialize};
+use std::{io, path::Path};
+
+/// The lists of all levels. `{"lists": [{"setting": "environment.network.allow of the project", "entries": ["preset:npm"]}]}`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorRules {
+    /// Each must allow a host.
+    pub lists: Vec<RuleList>,
+}
+
+/// The list of one level.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleList {
+    /// The setting, for people.
+    pub setting: String,
+    /// Hosts, `*.` and a host, and presets.
+    pub entries: Vec<String>,
+}
+
+impl DoorRules {
+    /// Reads the entries.
+    ///
+    /// # Errors
+    /// By the first wrong one.
+    pub(super) fn parse(&self) -> Result<AllowLists, AllowListError> {
+        let lists = self.lists.iter().map(|list| AllowList::parse(&list.setting, &list.entries));
+        Ok(AllowLists::new(lists.collect::<Result<_, _>>()?))
+    }
+
+    /// Reads a file.
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+    }
+
+    /// Replaces a file: a reader sees the old content or the new one. After a crash of the machine there are no sandboxes, and no rules are needed.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let beside = path.with_extension("new");
+        std::fs::write(&beside, serde_json::to_vec(self)?)?;
+        std::fs::rename(&beside, path)
+    }
+}
