@@ -19,7 +19,9 @@ pub mod turn;
 use api::Api;
 use clap::Parser as _;
 use rpc::v1;
-use settings::{Broker, BrokerSettings, Gateway, OPERATOR_KEY, Sandbox, SandboxSettings, Settings, Worker};
+use settings::{
+    Broker, BrokerSettings, Gateway, OPERATOR_KEY, Outside, Sandbox, SandboxSettings, Settings, Worker,
+};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
@@ -50,8 +52,8 @@ pub struct Options {
     pub sandbox: bool,
     /// Whether the broker runs from the start.
     pub broker: bool,
-    /// The addresses of hosts for the broker: `packages.example.com=127.0.0.1:8000`.
-    pub hosts: Vec<String>,
+    /// What the broker and sandboxes know of the network outside.
+    pub outside: Outside,
     /// The URL of a model; by default the scripted model.
     pub model_url: Option<String>,
     /// Postgres for the two roles; by default a database of the shared server.
@@ -81,7 +83,7 @@ impl Default for Options {
             nats_url: None,
             sandbox: true,
             broker: false,
-            hosts: vec![],
+            outside: Outside::default(),
             model_url: None,
             database_urls: None,
             request_wait_ms: domain::limits::REQUEST_WAIT_MS,
@@ -151,14 +153,7 @@ impl Stack {
         let config = directory.path().join("flotilla.toml");
         let model_url = options.model_url.as_deref().unwrap_or(&model.url);
         std::fs::write(&config, settings::provider_config(model_url)).unwrap();
-        let sandbox_settings = SandboxSettings {
-            listen: settings::free_address().await,
-            data: directory.path().join("sandbox"),
-            repositories: repositories.clone(),
-            // Sandboxes of tests that run in parallel have different users.
-            uid_base: uid_base(),
-            egress: options.broker.then(|| directory.path().join("egress")),
-        };
+        let sandbox_settings = sandbox_settings(directory.path(), &options).await;
         let sandbox = async {
             if options.sandbox { Some(ServiceHandle::sandbox(&sandbox_settings).await) } else { None }
         };
@@ -168,7 +163,7 @@ impl Stack {
             app: database.app_url.clone(),
             system: database.system_url.clone(),
         });
-        let broker_settings = BrokerSettings::of(&database, directory.path(), options.hosts).await;
+        let broker_settings = BrokerSettings::of(&database, directory.path(), options.outside).await;
         let broker = if options.broker { Some(ServiceHandle::broker(&broker_settings).await) } else { None };
         let settings = Settings {
             app_url: urls.app,
@@ -403,6 +398,18 @@ fn enable_logs() {
 
 fn world_readable() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o755)
+}
+
+async fn sandbox_settings(directory: &Path, options: &Options) -> SandboxSettings {
+    SandboxSettings {
+        listen: settings::free_address().await,
+        data: directory.join("sandbox"),
+        repositories: directory.join("repositories"),
+        // Sandboxes of tests that run in parallel have different users.
+        uid_base: uid_base(),
+        egress: options.broker.then(|| directory.join("egress")),
+        ca: options.outside.ca.clone(),
+    }
 }
 
 /// The first of the users for the sandboxes of one stack: a process has eight such blocks, and every other process others.

@@ -89,8 +89,19 @@ pub struct BrokerSettings {
     pub key_file: PathBuf,
     /// The directory of the doors of sessions.
     pub egress: PathBuf,
+    /// What it knows of the network outside.
+    pub outside: Outside,
+}
+
+/// The network outside, as the broker and sandboxes know it.
+#[derive(Debug, Clone, Default)]
+pub struct Outside {
     /// The addresses of hosts: `packages.example.com=127.0.0.1:8000`.
     pub hosts: Vec<String>,
+    /// Networks outside the public internet that sessions may reach.
+    pub networks: Vec<String>,
+    /// The certificates that programs in sandboxes trust.
+    pub ca: Option<PathBuf>,
 }
 
 /// The settings of the sandbox service of a stack.
@@ -106,6 +117,8 @@ pub(crate) struct SandboxSettings {
     pub(crate) uid_base: u32,
     /// The directory of the doors of sessions, if there is a broker.
     pub(crate) egress: Option<PathBuf>,
+    /// The certificates that programs trust.
+    pub(crate) ca: Option<PathBuf>,
 }
 
 impl Settings {
@@ -156,13 +169,13 @@ impl Settings {
 
 impl BrokerSettings {
     /// The settings of a broker at a free address, with its key in `directory`.
-    pub(crate) async fn of(database: &Database, directory: &Path, hosts: Vec<String>) -> Self {
+    pub(crate) async fn of(database: &Database, directory: &Path, outside: Outside) -> Self {
         Self {
             listen: free_address().await,
             database_url: database.broker_url.clone(),
             key_file: directory.join("broker-key"),
             egress: directory.join("egress"),
-            hosts,
+            outside,
         }
     }
 
@@ -181,8 +194,10 @@ impl BrokerSettings {
             ("--connections", "2".to_owned()),
             ("--egress", self.egress.display().to_string()),
         ];
-        let hosts = self.hosts.iter().map(|host| ("--hosts", host.clone()));
-        let arguments = pairs.into_iter().chain(hosts).flat_map(|(name, value)| [name.to_owned(), value]);
+        let hosts = self.outside.hosts.iter().map(|host| ("--hosts", host.clone()));
+        let networks = self.outside.networks.iter().map(|network| ("--networks", network.clone()));
+        let arguments =
+            pairs.into_iter().chain(hosts).chain(networks).flat_map(|(name, value)| [name.to_owned(), value]);
         std::iter::once("broker".to_owned()).chain(arguments).collect()
     }
 }
@@ -205,7 +220,9 @@ impl SandboxSettings {
             ("--without", "memory,cpu,disk,users,landlock,terminals".to_owned()),
         ];
         let egress = self.egress.iter().map(|directory| ("--egress", directory.display().to_string()));
-        let arguments = pairs.into_iter().chain(egress).flat_map(|(name, value)| [name.to_owned(), value]);
+        let ca = self.ca.iter().map(|file| ("--ca", file.display().to_string()));
+        let arguments =
+            pairs.into_iter().chain(egress).chain(ca).flat_map(|(name, value)| [name.to_owned(), value]);
         std::iter::once("sandbox".to_owned()).chain(arguments).collect()
     }
 }

@@ -260,6 +260,7 @@ impl Setup {
             // Other tests use lower ids. Each service takes 65,536 users from here on.
             uid_base: 1_700_000_000 + std::process::id() % 200_000 * settings::SANDBOX_USERS,
             egress: None,
+            ca: None,
         }
     }
 

@@ -1,8 +1,11 @@
 //! What sessions reach of the network: only what the settings of all levels allow, through the door of their own session.
 
+mod registries;
+
 use e2e::{
     Options, Stack,
     api::Api,
+    settings::Outside,
     turn::{bash, run},
 };
 use rpc::v1;
@@ -37,7 +40,8 @@ async fn outside() -> SocketAddr {
 
 async fn stack() -> Stack {
     let hosts = vec![format!("{HOST}={}", outside().await)];
-    Stack::with(Options { broker: true, hosts, ..Options::default() }).await
+    let outside = Outside { hosts, ..Outside::default() };
+    Stack::with(Options { broker: true, outside, ..Options::default() }).await
 }
 
 /// Stores the settings of the tenant or of a project.

@@ -16,29 +16,6 @@ const EXEC_ENV_BYTES_MAX: usize = 64 * 1024;
 
 const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where the init forwards connections to the door.
-const PROXY: &str = "http://127.0.0.1:3128";
-/// What is reached without the proxy: the servers that the session itself runs.
-const NO_PROXY: &str = "localhost,127.0.0.1,::1,sandbox";
-/// The proxy for Maven and Gradle, which read no variable of the others.
-const JVM_PROXY: &str =
-    "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128";
-/// What leads programs to the proxy. Programs differ in the case of the names.
-const ENV_PROXY: [(&str, &str); 10] = [
-    ("HTTP_PROXY", PROXY),
-    ("http_proxy", PROXY),
-    ("HTTPS_PROXY", PROXY),
-    ("https_proxy", PROXY),
-    ("NO_PROXY", NO_PROXY),
-    ("no_proxy", NO_PROXY),
-    // Node ignores the others without it.
-    ("NODE_USE_ENV_PROXY", "1"),
-    // npm repeats a refusal for minutes.
-    ("npm_config_fetch_retries", "1"),
-    ("MAVEN_OPTS", JVM_PROXY),
-    ("GRADLE_OPTS", JVM_PROXY),
-];
-
 /// Starts a command of `session` in the workspace of `root`, once for each exec id.
 pub(super) async fn start(
     caller: &Caller,
@@ -70,7 +47,7 @@ pub(super) async fn start(
     let command = sandbox_wire::v1::Exec {
         command: message.command,
         directory: message.directory,
-        env: environment(message.env, "dumb", session.shared.doors.exist()),
+        env: environment(message.env, "dumb", &session.shared.doors.variables()),
         timeout_ms: spec.timeout_ms,
         output_bytes_max: spec.output_bytes_max,
         ..sandbox_wire::v1::Exec::default()
@@ -140,11 +117,14 @@ pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Err
     Ok(())
 }
 
-/// The environment of a command: the variables of the caller, those that every command needs, and those that lead programs to the door to the network.
-pub(super) fn environment(requested: HashMap<String, String>, term: &str, has_door: bool) -> Vec<String> {
+/// The environment of a command: the variables of the caller, those that every command needs, and those of the network.
+pub(super) fn environment(
+    requested: HashMap<String, String>,
+    term: &str,
+    network: &[(&str, &str)],
+) -> Vec<String> {
     let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", term)];
-    let door = if has_door { &ENV_PROXY[..] } else { &[] };
-    let missing = fixed.iter().chain(door).filter(|(name, _)| !requested.contains_key(*name));
+    let missing = fixed.iter().chain(network).filter(|(name, _)| !requested.contains_key(*name));
     let mut env: Vec<String> = missing.map(|(name, value)| format!("{name}={value}")).collect();
     env.extend(requested.iter().map(|(name, value)| format!("{name}={value}")));
     env

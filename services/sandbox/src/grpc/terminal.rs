@@ -40,7 +40,7 @@ impl TerminalService for Server {
         let (call, message) = self.begin("create_terminal", request)?;
         let caller = call.caller.clone();
         call.run(async move {
-            let program = program(message, caller.session.shared.doors.exist())?;
+            let program = program(message, &caller.session.shared.doors.variables())?;
             caller.root.workspace().await?;
             let (terminal, created) = start::run(&caller, program).await?;
             Ok(v1::CreateTerminalResponse { terminal: Some(terminal.info()), created })
@@ -129,7 +129,7 @@ impl TerminalService for Server {
 }
 
 /// The program that a caller asks for, with defaults filled in.
-fn program(message: v1::CreateTerminalRequest, has_door: bool) -> Result<Program, Error> {
+fn program(message: v1::CreateTerminalRequest, network: &[(&str, &str)]) -> Result<Program, Error> {
     let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
     let v1::CreateTerminalRequest { terminal_id: id, command, args, directory, env, title, size, .. } =
         message;
@@ -149,7 +149,7 @@ fn program(message: v1::CreateTerminalRequest, has_door: bool) -> Result<Program
     let directory = if directory.is_empty() { DIRECTORY.to_owned() } else { directory };
     let title = if title.is_empty() { format!("Terminal {}", tail(&id)) } else { title };
     let info = v1::Terminal { id, title, command, args, directory, pid: 0, exit_code: None };
-    Ok(Program { info, env: exec::environment(env, TERM, has_door), size })
+    Ok(Program { info, env: exec::environment(env, TERM, network), size })
 }
 
 fn check_title(title: &str) -> Result<(), Error> {

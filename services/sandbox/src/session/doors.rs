@@ -1,5 +1,5 @@
 //! The doors of sessions to the network: a directory each, which every sandbox of the session sees. The broker of this machine opens the socket in it;
-//! until then nothing answers there.
+//! until then nothing answers there. Variables lead programs to it.
 
 use crate::{
     isolation::launch::Mount,
@@ -15,35 +15,82 @@ use std::{
 
 /// Where a sandbox sees its door, as the init knows it.
 const INSIDE: &str = "/run/egress";
+/// Where a sandbox sees the certificates of CAs.
+const CA_INSIDE: &str = "/run/sbx/ca.pem";
+/// Where the init forwards connections to the door.
+const PROXY: &str = "http://127.0.0.1:3128";
+/// What is reached without the proxy: the servers that the session itself runs.
+const NO_PROXY: &str = "localhost,127.0.0.1,::1,sandbox";
+/// The proxy for Maven and Gradle, which read no variable of the others.
+const JVM_PROXY: &str =
+    "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128";
+/// What leads programs to the proxy. Programs differ in the case of the names.
+const PROXY_VARIABLES: [(&str, &str); 10] = [
+    ("HTTP_PROXY", PROXY),
+    ("http_proxy", PROXY),
+    ("HTTPS_PROXY", PROXY),
+    ("https_proxy", PROXY),
+    ("NO_PROXY", NO_PROXY),
+    ("no_proxy", NO_PROXY),
+    // Node ignores the others without it.
+    ("NODE_USE_ENV_PROXY", "1"),
+    // npm repeats a refusal for minutes.
+    ("npm_config_fetch_retries", "1"),
+    ("MAVEN_OPTS", JVM_PROXY),
+    ("GRADLE_OPTS", JVM_PROXY),
+];
+/// What names the certificates of CAs: each ecosystem has a variable of its own.
+const CA_VARIABLES: [&str; 8] = [
+    "SSL_CERT_FILE",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "npm_config_cafile",
+    "CARGO_HTTP_CAINFO",
+    "GIT_SSL_CAINFO",
+    "CURL_CA_BUNDLE",
+];
 
-/// The directory of all doors, which the broker has too. `None`: this machine has no broker.
+/// What sessions have of the network.
 #[derive(Debug, Clone)]
-pub struct Doors(Option<PathBuf>);
+pub struct Doors {
+    /// The directory of all doors, which the broker has too. `None`: this machine has no broker.
+    all: Option<PathBuf>,
+    ca: Option<PathBuf>,
+}
 
 impl Doors {
-    /// Makes the directory unless the broker did.
+    /// Makes the directory unless the broker did. `ca`: the certificates that programs trust.
     ///
     /// # Errors
-    /// Those of the file system.
-    pub fn new(directory: Option<&Path>) -> io::Result<Self> {
-        let Some(directory) = directory else { return Ok(Self(None)) };
-        if !directory.is_dir() {
+    /// Those of the file system; the certificates cannot be read.
+    pub fn new(directory: Option<&Path>, ca: Option<&Path>) -> io::Result<Self> {
+        if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
             layout::make_passage(directory)?;
         }
-        Ok(Self(Some(directory.canonicalize()?)))
+        let all = directory.map(Path::canonicalize).transpose()?;
+        let ca = ca.map(Path::canonicalize).transpose()?;
+        Ok(Self { all, ca })
     }
 
-    /// Whether sandboxes have doors.
-    pub fn exist(&self) -> bool {
-        self.0.is_some()
+    /// The variables that lead programs to the door.
+    pub fn variables(&self) -> Vec<(&'static str, &'static str)> {
+        let proxy = if self.all.is_some() { &PROXY_VARIABLES[..] } else { &[] };
+        let ca = if self.ca.is_some() { &CA_VARIABLES[..] } else { &[] };
+        proxy.iter().copied().chain(ca.iter().map(|name| (*name, CA_INSIDE))).collect()
     }
 
-    /// Makes the directory of a session's door, and gives it as a mount.
+    /// What the sandboxes of a session see: its door, whose directory is made, and the certificates.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn mount(&self, key: &Key) -> io::Result<Option<Mount>> {
-        let (Some(all), Some(home)) = (&self.0, self.home(key)) else { return Ok(None) };
+    pub fn mounts(&self, key: &Key) -> io::Result<Vec<Mount>> {
+        let ca = self.ca.iter().map(|ca| Mount::read(ca, CA_INSIDE));
+        Ok(self.mount(key)?.into_iter().chain(ca).collect())
+    }
+
+    fn mount(&self, key: &Key) -> io::Result<Option<Mount>> {
+        let (Some(all), Some(home)) = (&self.all, self.home(key)) else { return Ok(None) };
         let door = home.join("door");
         if !door.is_dir() {
             // The broker, which makes the socket, may be another user than this service.
@@ -63,11 +110,11 @@ impl Doors {
 
     /// The directory of a session, with its door and what the broker knows about it.
     pub fn home(&self, key: &Key) -> Option<PathBuf> {
-        Some(self.0.as_ref()?.join(key.tenant.to_string()).join(key.session.as_str()))
+        Some(self.all.as_ref()?.join(key.tenant.to_string()).join(key.session.as_str()))
     }
 
     /// The directory of a tenant.
     pub fn of_tenant(&self, tenant: TenantId) -> Option<PathBuf> {
-        Some(self.0.as_ref()?.join(tenant.to_string()))
+        Some(self.all.as_ref()?.join(tenant.to_string()))
     }
 }

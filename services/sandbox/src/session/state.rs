@@ -253,13 +253,13 @@ impl Session {
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = root.tree();
-        let door = shared.doors.mount(&root.key).map_err(Error::io("make the directory of the door"))?;
+        let network = shared.doors.mounts(&root.key).map_err(Error::io("make the directory of the door"))?;
         let mounts = [Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")];
         let plan = SandboxSpec {
             tenant: self.key.tenant,
             uid: shared.uid(meta.slot),
             root: shared.images.root(&meta.image).await?,
-            mounts: mounts.into_iter().chain(door).collect(),
+            mounts: mounts.into_iter().chain(network).collect(),
             share: Some(share),
         };
         let started = Instant::now();

@@ -52,7 +52,8 @@ pub(crate) fn spec() -> tool::Spec {
     tool_spec(
         "bash",
         "Runs a command with bash in the workspace and returns its output and exit code. Each call starts a new shell: \
-         use `workdir` instead of cd. There is no network. Give a command that never ends a timeout, or run it in the \
+         use `workdir` instead of cd. The network ends at a proxy that allows only the \
+         hosts in `environment.network.allow` of the project's settings. Give a command that never ends a timeout, or run it in the \
          background with its output in a file.",
         json!({
             "type": "object",
@@ -71,9 +72,9 @@ pub(crate) fn spec() -> tool::Spec {
 
 /// Bytes at the end of an output in which words about a missing network count although the command succeeded.
 const NETWORK_ERROR_BYTES: usize = 1_024;
-/// The note after a command that failed because it found no network.
-const NO_NETWORK: &str = "The sandbox has no network, so retrying does not help. `webfetch` reads public pages; packages must be in \
-                          the repository or on the sandbox machine, which its operator can change.";
+/// The note after a command that failed because it did not reach a host.
+const NO_NETWORK: &str = "The sandbox reaches only the hosts that `environment.network.allow` in the project's settings lists, so \
+                          retrying does not help: tell people which hosts you need. `webfetch` reads public pages.";
 /// The metadata key for what clients show on the screen of a command. OpenCode's name.
 pub(crate) const OUTPUT: &str = "output";
 /// The metadata of the first command after the session lost its sandbox. The note for the model is no part of the output: a call that is
@@ -266,11 +267,11 @@ pub(crate) fn text_for_model(output: &Arc<String>, metadata: &Map<String, Value>
     Arc::clone(output)
 }
 
-/// Whether the output of a command says that it found no network, in the words of libc, curl, git, pip, npm, cargo, apt, Go and Java. The
-/// exit code proves little: in `pip install x | tail` it is that of `tail`. If it is 0, only the end of the output counts, because a
+/// Whether the output of a command says that it found no network or that the proxy refused a host, in the words of libc, curl, git, pip, npm, cargo,
+/// apt, Go and Java. The exit code proves little: in `pip install x | tail` it is that of `tail`. If it is 0, only the end of the output counts, because a
 /// command may also print a file that has such words.
 fn needs_network(exit_code: i32, output: &str) -> bool {
-    const WORDS: [&str; 14] = [
+    const WORDS: [&str; 20] = [
         "could not resolve host",
         "couldn't resolve host",
         "unable to resolve host",
@@ -285,6 +286,12 @@ fn needs_network(exit_code: i32, output: &str) -> bool {
         "eai_again",
         "enotfound",
         "dial tcp: lookup",
+        "x-flotilla-code: egress_",
+        "connect tunnel failed, response 403",
+        "http code 403 from proxy after connect",
+        "tunnel connection failed: 403",
+        "proxy returns \"http/1.1 403",
+        "proxy response (403) !== 200",
     ];
     let output = if exit_code == 0 { text::tail(output, NETWORK_ERROR_BYTES) } else { output };
     let output = output.to_ascii_lowercase();
@@ -357,14 +364,19 @@ mod tests {
         }
         let pip = "ERROR: No matching distribution found for requests";
         let text = answer(&exit(ExecEnd::Exited, 1, 0), pip.to_owned());
-        assert!(text.starts_with(pip) && text.contains("The sandbox has no network"), "{text}");
-        assert!(answer(&exit(ExecEnd::Exited, 0, 0), pip.to_owned()).contains("The sandbox has no network"));
+        assert!(text.starts_with(pip) && text.contains("The sandbox reaches only the hosts"), "{text}");
+        assert!(
+            answer(&exit(ExecEnd::Exited, 0, 0), pip.to_owned())
+                .contains("The sandbox reaches only the hosts")
+        );
         let printed = format!("{pip}\n{}", "more text\n".repeat(200));
         assert_eq!(answer(&exit(ExecEnd::Exited, 0, 0), printed.clone()), printed, "a file with such words");
         for line in [
             "Could not resolve host: x",
             "dial tcp: lookup x: no such host",
             "E: Temporary failure resolving 'x'",
+            "curl: (56) CONNECT tunnel failed, response 403",
+            "OSError: Tunnel connection failed: 403 Forbidden",
         ] {
             assert!(needs_network(1, line), "{line}");
         }

@@ -6,7 +6,7 @@ use e2e::{
     Stack,
     api::{Api, assert_refused},
     faults::cluster::sibling,
-    settings::{BROKER_TOKEN, BrokerSettings},
+    settings::{BROKER_TOKEN, BrokerSettings, Outside},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -50,7 +50,7 @@ async fn a_broker_with_a_wrong_key_file_says_so_and_ends() {
         database_url: database.broker_url.clone(),
         egress: key_file.with_file_name("egress"),
         key_file,
-        hosts: vec![],
+        outside: Outside::default(),
     };
     fs::write(&settings.key_file, [1; 31]).unwrap();
     fs::set_permissions(&settings.key_file, fs::Permissions::from_mode(0o600)).unwrap();

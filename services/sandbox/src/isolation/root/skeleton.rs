@@ -34,8 +34,8 @@ const DIRECTORIES: [&str; 16] = [
     "var",
     "workspace",
 ];
-/// A mount point that is a file.
-const INIT: &str = "opt/flotilla/init";
+/// The mount points that are files.
+const FILES: [&str; 2] = ["opt/flotilla/init", "run/sbx/ca.pem"];
 
 /// Fills `directory`, which exists and is empty.
 ///
@@ -49,14 +49,13 @@ pub fn write(directory: &Path, accounts: &Accounts) -> io::Result<()> {
         fs::set_permissions(path, Permissions::from_mode(0o755))?;
     }
     let files = [
-        (INIT, ""),
         ("etc/passwd", accounts.passwd.as_str()),
         ("etc/group", accounts.group.as_str()),
         ("etc/hosts", HOSTS),
         ("etc/nsswitch.conf", NSSWITCH),
         ("etc/resolv.conf", ""),
     ];
-    for (name, content) in files {
+    for (name, content) in FILES.map(|name| (name, "")).into_iter().chain(files) {
         let path = directory.join(name);
         fs::write(&path, content)?;
         fs::set_permissions(path, Permissions::from_mode(0o644))?;

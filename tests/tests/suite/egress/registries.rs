@@ -1,0 +1,77 @@
+//! The real clients of real registries, on machines that reach these.
+
+use super::{allow, store};
+use e2e::{
+    Options, Stack, left_out,
+    settings::Outside,
+    turn::{bash, run},
+};
+use std::{net::IpAddr, path::Path};
+
+/// What a machine's own programs trust.
+const CA: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The network of a registry whose address is private here; `None`: this machine does not reach it.
+async fn network(host: &str) -> Option<Option<String>> {
+    let address = tokio::net::lookup_host((host, 443)).await.ok()?.next()?;
+    let connect = tokio::net::TcpStream::connect(address);
+    tokio::time::timeout(std::time::Duration::from_secs(5), connect).await.ok()?.ok()?;
+    let bits = if matches!(address.ip(), IpAddr::V4(_)) { 32 } else { 128 };
+    Some((!chassis::web::is_public(address.ip())).then(|| format!("{}/{bits}", address.ip())))
+}
+
+/// Runs a command in a session that may reach `hosts`, and returns its output. Skipped where the machine has no `program` or does not reach
+/// `registry`.
+async fn output(program: &str, registry: &str, hosts: &[&str], command: &str) -> Option<String> {
+    let found = network(registry).await;
+    let (Some(private), true) = (found, Path::new(program).exists()) else {
+        left_out::skip(&format!("this machine has no {program} or does not reach {registry}"));
+        return None;
+    };
+    let ca = Some(Path::new(CA).to_owned()).filter(|ca| ca.exists());
+    let outside = Outside { networks: private.into_iter().collect(), ca, ..Outside::default() };
+    let stack = Stack::with(Options { broker: true, outside, ..Options::default() }).await;
+    store(&stack.api, "", &allow(hosts)).await;
+    let session = stack.session().await;
+    let (outcome, _) = run(&stack.api, &session, &format!("{}\n@text over", bash(command))).await;
+    assert_eq!(outcome, "done");
+    Some(stack.api.tool_calls(&session).await.pop().unwrap().result)
+}
+
+#[tokio::test]
+async fn pip_installs_from_its_registry() {
+    let install =
+        "python3 -m pip download --no-deps --no-cache-dir -q -d /tmp/wheels six==1.16.0; ls /tmp/wheels";
+    if let Some(output) = output("/usr/bin/pip3", "pypi.org", &["preset:pypi"], install).await {
+        assert!(output.contains("six-1.16.0-py2.py3-none-any.whl"), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn npm_installs_from_its_registry() {
+    let install = "npm install --no-audit --no-fund left-pad@1.3.0 && ls node_modules";
+    if let Some(output) = output("/usr/bin/npm", "registry.npmjs.org", &["preset:npm"], install).await {
+        assert!(output.contains("left-pad"), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn curl_reads_the_index_of_crates_and_a_mirror_without_tls() {
+    let read = "curl -sf https://index.crates.io/config.json; curl -sf http://deb.debian.org/debian/dists/stable/Release | head -3";
+    let hosts = ["preset:crates", "preset:debian"];
+    if let Some(output) = output("/usr/bin/curl", "index.crates.io", &hosts, read).await {
+        assert!(output.contains("\"dl\"") && output.contains("Origin: Debian"), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_installer_ends_at_once_and_the_model_is_told_why() {
+    let install = "time npm install --no-audit --no-fund left-pad@1.3.0; python3 -m pip download -q six";
+    if let Some(output) = output("/usr/bin/npm", "registry.npmjs.org", &["preset:go"], install).await {
+        assert!(output.contains("403"), "{output}");
+        assert!(
+            output.contains("The sandbox reaches only the hosts that `environment.network.allow`"),
+            "{output}"
+        );
+    }
+}
