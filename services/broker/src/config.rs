@@ -1,13 +1,17 @@
 //! The settings of the broker.
 
+use crate::images::registry::hosts::{Hosts, PlaintextHost};
+use anyhow::{Context as _, ensure};
 use chassis::{
     grpc::{
         internal_port::{InternalPort, Plaintext},
         tokens::Tokens,
     },
     secret::Secret,
+    web::Network,
 };
-use std::{net::SocketAddr, path::PathBuf};
+use reqwest::Certificate;
+use std::{fs, net::SocketAddr, path::PathBuf};
 
 /// The settings of the broker.
 #[derive(Debug, Clone, clap::Args)]
@@ -48,6 +52,18 @@ pub struct Config {
         value_name = "NAME:TOKEN"
     )]
     pub tokens: Vec<Secret<String>>,
+    /// Registries that speak http without TLS, such as `registry.local:5000`; separated by commas. They may be in private networks. Whoever can
+    /// change what they send can read the credentials for them. Default: none.
+    #[arg(long, env = "FLOTILLA_BROKER_REGISTRY_PLAINTEXT", value_delimiter = ',', value_name = "HOST:PORT")]
+    pub registry_plaintext: Vec<PlaintextHost>,
+    /// Networks outside the public internet in which registries with TLS may be, such as 10.1.2.0/24; separated by commas. Tenants name the
+    /// registries, so everything in these networks that speaks TLS can be asked. Default: none.
+    #[arg(long, env = "FLOTILLA_BROKER_NETWORKS", value_delimiter = ',', value_name = "NETWORK")]
+    pub networks: Vec<Network>,
+    /// PEM file with certificates of authorities that the broker trusts for registries, besides those of this machine. The service reads it when it
+    /// starts.
+    #[arg(long, env = "FLOTILLA_BROKER_REGISTRY_CA", value_name = "FILE")]
+    pub registry_ca: Option<PathBuf>,
 }
 
 impl Config {
@@ -62,6 +78,25 @@ impl Config {
             token: self.token.clone(),
             tokens: self.tokens.clone(),
         }
+    }
+
+    /// The hosts that images may come from.
+    ///
+    /// # Errors
+    /// The file with the certificates cannot be used.
+    pub fn hosts(&self) -> anyhow::Result<Hosts> {
+        let authorities = match &self.registry_ca {
+            Some(file) => {
+                let pem = fs::read(file).with_context(|| format!("read {}", file.display()))?;
+                let read = Certificate::from_pem_bundle(&pem);
+                let read = read.with_context(|| format!("read the certificates in {}", file.display()))?;
+                ensure!(!read.is_empty(), "{} contains no certificate", file.display());
+                read
+            }
+            None => vec![],
+        };
+        let (plaintext, networks) = (self.registry_plaintext.clone(), self.networks.clone());
+        Ok(Hosts { plaintext, networks, authorities })
     }
 
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.

@@ -1,6 +1,6 @@
 //! The errors of calls, each with a stable code.
 
-use crate::secrets::vault::VaultError;
+use crate::{images::error::ImageError, secrets::vault::VaultError};
 use store::error::{Entity, Error as StoreError};
 use tonic::{Code, Status};
 
@@ -16,9 +16,12 @@ pub enum Error {
     /// The name of the secret is wrong.
     #[error(transparent)]
     Name(#[from] domain::secret::SecretNameError),
-    /// The secret cannot be stored.
+    /// The secret cannot be stored or opened.
     #[error(transparent)]
     Vault(#[from] VaultError),
+    /// The image cannot be resolved or pulled.
+    #[error(transparent)]
+    Image(#[from] ImageError),
 }
 
 impl Error {
@@ -28,6 +31,7 @@ impl Error {
             Self::TokenInvalid => "token_invalid",
             Self::ArgumentInvalid(_) => "argument_invalid",
             Self::Name(_) => "secret_name_invalid",
+            Self::Image(error) => error.code(),
             Self::Vault(error) => match error {
                 VaultError::Empty => "secret_empty",
                 VaultError::OtherKey { .. } => "secret_key_missing",
@@ -49,12 +53,19 @@ impl Error {
         let code = self.code();
         let grpc = match code {
             "token_invalid" => Code::Unauthenticated,
-            "argument_invalid" | "secret_name_invalid" | "secret_empty" | "secret_too_large" => {
-                Code::InvalidArgument
+            "argument_invalid"
+            | "secret_name_invalid"
+            | "secret_empty"
+            | "secret_too_large"
+            | "image_reference_invalid" => Code::InvalidArgument,
+            "project_not_found" | "tenant_not_found" | "secret_not_found" | "image_unknown" => Code::NotFound,
+            "image_unauthorized" => Code::PermissionDenied,
+            "image_too_large" | "image_unsupported" => Code::FailedPrecondition,
+            "image_digest_wrong" => Code::DataLoss,
+            "secrets_too_many" | "registry_busy" => Code::ResourceExhausted,
+            "store_unavailable" | "registry_unreachable" | "registry_failed" | "pull_interrupted" => {
+                Code::Unavailable
             }
-            "project_not_found" | "tenant_not_found" | "secret_not_found" => Code::NotFound,
-            "secrets_too_many" => Code::ResourceExhausted,
-            "store_unavailable" => Code::Unavailable,
             _ => Code::Internal,
         };
         rpc::status::error(grpc, code, self.to_string())

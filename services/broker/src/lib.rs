@@ -1,19 +1,22 @@
 //! The broker: the one process that holds credentials of the outside, and the one door of sandboxes to it.
 //!
-//! The service stores secrets: `grpc` takes them from gateways, and `secrets` seals and opens them. `egress`, the rules of the door, is a library so
-//! far, which no service uses yet.
+//! The service stores secrets and pulls images: `grpc` takes the calls, `secrets` seals and opens the secrets, and `images` asks registries with
+//! them. `egress`, the rules of the door, is a library so far, which no service uses yet.
 
 pub mod config;
 pub mod egress;
 pub mod error;
+pub mod images;
 pub mod secrets;
 
+mod audit;
 mod grpc;
 
 use anyhow::{Context as _, bail};
 use chassis::{Service, grpc::internal_port};
 use config::Config;
 use grpc::{auth, server::Server};
+use images::{patience::Patience, puller::Puller};
 use rpc::v1::broker_service_server::BrokerServiceServer;
 use secrets::{
     deployment_key::DeploymentKey,
@@ -49,11 +52,14 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let certificate = config.port().certificate();
     let tls = certificate.map(|certificate| certificate.config()).transpose().context("prepare TLS")?;
     let scheme = if tls.is_some() { "https" } else { "http" };
+    let hosts = config.hosts().context("use FLOTILLA_BROKER_REGISTRY_CA")?;
     let key = KeyFile::open_or_create(&config.key_file).context("use the key of this deployment")?;
     let store = SecretStore::connect(config.database_url.expose(), config.connections)
         .context("use FLOTILLA_BROKER_DATABASE_URL")?;
     let Some(vault) = open(store, DeploymentKey::File(key), &service).await? else { return Ok(()) };
     let vault = Arc::new(vault);
+    let puller = Puller::new(Arc::clone(&vault), hosts, Patience::default(), &service);
+    let puller = puller.context("prepare the client of registries")?;
 
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("listen on {}", config.listen))?;
@@ -64,7 +70,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         let (vault, service) = own.clone();
         watch(vault, service, reporter.clone())
     });
-    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault) })
+    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault), puller })
         .max_decoding_message_size(CALL_BYTES_MAX);
     let server = internal_port::server(tls).context("prepare TLS")?;
     let server = server

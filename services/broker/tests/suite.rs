@@ -1,5 +1,15 @@
-//! The broker through its public API, with real connections.
+//! The broker through its public API, with real connections, a real Postgres and registries in memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+#[path = "suite/credentials.rs"]
+mod credentials;
 #[path = "suite/egress.rs"]
 mod egress;
+#[path = "suite/harness.rs"]
+mod harness;
+#[path = "suite/images.rs"]
+mod images;
+#[path = "suite/images_hostile.rs"]
+mod images_hostile;
+#[path = "suite/images_waits.rs"]
+mod images_waits;

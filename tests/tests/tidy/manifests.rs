@@ -48,7 +48,7 @@ const MATRIX: [(&str, &[&str]); 24] = [
     ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
     ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
     // Of the store only its own tables: `secrets`.
-    ("services/broker", &["domain", "rpc", "store", "chassis"]),
+    ("services/broker", &["domain", "rpc", "store", "chassis", "shares"]),
     ("tests", ALL),
 ];
 /// All crates of the workspace. The package of the command line is called `flotilla`.
@@ -81,7 +81,7 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 27] = [
+const OWNERS: [(&str, &[&str]); 29] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),
@@ -90,7 +90,9 @@ const OWNERS: [(&str, &[&str]); 27] = [
     ("indicatif", &["crates/cli"]),
     ("async-nats", &["crates/bus"]),
     ("redis", &["crates/bus"]),
-    ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "tests"]),
+    ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "services/broker", "tests"]),
+    ("oci-spec", &["services/broker"]),
+    ("http-auth", &["services/broker"]),
     ("http-body", &["services/gateway"]),
     ("hyper", &["crates/chassis"]),
     ("hyper-util", &["crates/chassis"]),

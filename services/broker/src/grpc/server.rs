@@ -1,21 +1,30 @@
-//! `BrokerService`: puts secrets into the vault. No call returns a value.
+//! `BrokerService`: puts secrets into the vault and pulls images. No call returns the value of a secret.
 
-use crate::{error::Error, secrets::vault::Vault};
+use super::{
+    ids::{project, tenant},
+    images,
+};
+use crate::{
+    error::Error,
+    images::{puller::Puller, stream::LayerStream},
+    secrets::vault::Vault,
+};
 use chassis::secret::SecretBytes;
 use domain::{
-    ids::TenantId,
     limits,
     secret::{SecretAddress, SecretName},
 };
+use futures::{StreamExt as _, stream::Map};
 use rpc::v1::{self, broker_service_server::BrokerService};
 use std::sync::Arc;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, metadata::MetadataMap};
 use tracing::Instrument as _;
 
 /// The service.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) vault: Arc<Vault>,
+    pub(crate) puller: Puller,
 }
 
 #[tonic::async_trait]
@@ -24,25 +33,63 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::PutSecretRequest>,
     ) -> Result<Response<v1::PutSecretResponse>, Status> {
-        let span = tracing::info_span!(
-            "broker call",
-            otel.name = "PutSecret",
-            tenant.id = request.get_ref().tenant_id
-        );
-        rpc::trace::adopt(&span, request.metadata().as_ref());
+        let call = Call { method: "PutSecret", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
         // A caller that leaves drops the transaction: the secret then has its old version.
-        let result = self.put(request.into_inner()).instrument(span).await;
+        call.run(&metadata, self.put(request)).await
+    }
+
+    async fn resolve_image(
+        &self,
+        request: Request<v1::ResolveImageRequest>,
+    ) -> Result<Response<v1::ResolveImageResponse>, Status> {
+        let call = Call { method: "ResolveImage", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
+        call.run(&metadata, images::resolve(&self.puller, request)).await
+    }
+
+    type PullLayerStream = Map<LayerStream, fn(images::StreamItem) -> Result<v1::PullLayerResponse, Status>>;
+
+    async fn pull_layer(
+        &self,
+        request: Request<v1::PullLayerRequest>,
+    ) -> Result<Response<Self::PullLayerStream>, Status> {
+        let call = Call { method: "PullLayer", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
+        let pull = async {
+            let stream = images::pull(&self.puller, request).await?;
+            Ok(stream.map(images::to_response as fn(_) -> _))
+        };
+        call.run(&metadata, pull).await
+    }
+}
+
+/// A call that runs: its span, its metric and the line of its failure.
+struct Call {
+    method: &'static str,
+    tenant: String,
+}
+
+impl Call {
+    async fn run<T>(
+        self,
+        metadata: &MetadataMap,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Response<T>, Status> {
+        let Self { method, tenant } = self;
+        let span = tracing::info_span!("broker call", otel.name = method, tenant.id = tenant);
+        rpc::trace::adopt(&span, metadata.as_ref());
+        let result = work.instrument(span).await;
         let code = result.as_ref().err().map_or("ok", Error::code);
-        metrics::counter!("flotilla_broker_calls_total", "method" => "PutSecret", "code" => code)
-            .increment(1);
+        metrics::counter!("flotilla_broker_calls_total", "method" => method, "code" => code).increment(1);
         result.map(Response::new).map_err(|error| {
             match error.code() {
                 code @ ("internal" | "secret_not_sealed") => {
                     let cause =
                         std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    tracing::error!(error.code = code, "PutSecret failed: {error}: {cause}");
+                    tracing::error!(error.code = code, "{method} failed: {error}: {cause}");
                 }
-                code => tracing::debug!(error.code = code, "PutSecret was refused: {error}"),
+                code => tracing::debug!(error.code = code, "{method} was refused: {error}"),
             }
             error.to_status()
         })
@@ -52,13 +99,8 @@ impl BrokerService for Server {
 impl Server {
     async fn put(&self, mut request: v1::PutSecretRequest) -> Result<v1::PutSecretResponse, Error> {
         let value = SecretBytes::of(std::mem::take(&mut request.value));
-        let tenant: TenantId =
-            request.tenant_id.parse().map_err(|_| Error::ArgumentInvalid("the tenant's id is no UUID"))?;
+        let (tenant, project) = (tenant(&request.tenant_id)?, project(&request.project_id)?);
         let name: SecretName = request.name.parse()?;
-        let project = match request.project_id.as_str() {
-            "" => None,
-            id => Some(id.parse().map_err(|_| Error::ArgumentInvalid("the project's id is malformed"))?),
-        };
         if request.actor.is_empty()
             || request.actor.len() > limits::NAME_BYTES_MAX
             || request.actor.contains('\0')

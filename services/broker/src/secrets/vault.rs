@@ -4,15 +4,13 @@ use super::{
     deployment_key::DeploymentKey,
     envelope::{self, EnvelopeError, SecretPlace},
 };
+use crate::audit::AUDIT;
 use chassis::secret::SecretBytes;
 use domain::{ids::TenantId, secret::SecretAddress};
 use store::{
     secrets::{SecretStore, SecretVersion},
     tenant::secrets::Secret,
 };
-
-/// The target of the lines of audit. A filter of logs must not drop them.
-const AUDIT: &str = "audit";
 
 /// The secrets of all tenants.
 #[derive(Debug)]
