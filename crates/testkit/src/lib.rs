@@ -8,6 +8,7 @@ pub mod git;
 pub mod model;
 pub mod proxy;
 pub mod ready_queue;
+pub mod registry;
 pub mod sample;
 
 mod servers;

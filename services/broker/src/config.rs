@@ -1,5 +1,7 @@
 //! The settings of the broker.
 
+use crate::images::registry::hosts::{Hosts, PlaintextHost};
+use anyhow::{Context as _, ensure};
 use chassis::{
     grpc::{
         internal_port::{InternalPort, Plaintext},
@@ -9,7 +11,8 @@ use chassis::{
     web::Network,
 };
 use domain::egress::host::HostName;
-use std::{net::SocketAddr, path::PathBuf, str::FromStr};
+use reqwest::Certificate;
+use std::{fs, net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// The address that the operator gives to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +55,8 @@ pub struct Config {
     /// as `FLOTILLA_SANDBOX_EGRESS`. Without it sessions have no network.
     #[arg(long, env = "FLOTILLA_BROKER_EGRESS", value_name = "DIRECTORY")]
     pub egress: Option<PathBuf>,
-    /// Networks outside the public internet that sessions may reach if their settings allow the host, for example 10.1.2.0/24 with an internal
-    /// registry. May be repeated.
+    /// Networks outside the public internet that sessions may reach, and in which registries of images with TLS may be, such as 10.1.2.0/24; separated
+    /// by commas. Tenants name the hosts, so everything in these networks that speaks TLS can be asked. Default: none.
     #[arg(long, env = "FLOTILLA_BROKER_NETWORKS", value_delimiter = ',', value_name = "NETWORK")]
     pub networks: Vec<Network>,
     /// Addresses of hosts that no server of names knows: `registry.acme.dev=10.1.2.3:8443`. The port replaces that of the request. May be repeated.
@@ -81,6 +84,14 @@ pub struct Config {
         value_name = "NAME:TOKEN"
     )]
     pub tokens: Vec<Secret<String>>,
+    /// Registries that speak http without TLS, such as `registry.local:5000`; separated by commas. They may be in private networks. Whoever can
+    /// change what they send can read the credentials for them. Default: none.
+    #[arg(long, env = "FLOTILLA_BROKER_REGISTRY_PLAINTEXT", value_delimiter = ',', value_name = "HOST:PORT")]
+    pub registry_plaintext: Vec<PlaintextHost>,
+    /// PEM file with certificates of authorities that the broker trusts for registries, besides those of this machine. The service reads it when it
+    /// starts.
+    #[arg(long, env = "FLOTILLA_BROKER_REGISTRY_CA", value_name = "FILE")]
+    pub registry_ca: Option<PathBuf>,
 }
 
 impl Config {
@@ -95,6 +106,25 @@ impl Config {
             token: self.token.clone(),
             tokens: self.tokens.clone(),
         }
+    }
+
+    /// The hosts that images may come from.
+    ///
+    /// # Errors
+    /// The file with the certificates cannot be used.
+    pub fn registry_hosts(&self) -> anyhow::Result<Hosts> {
+        let authorities = match &self.registry_ca {
+            Some(file) => {
+                let pem = fs::read(file).with_context(|| format!("read {}", file.display()))?;
+                let read = Certificate::from_pem_bundle(&pem);
+                let read = read.with_context(|| format!("read the certificates in {}", file.display()))?;
+                ensure!(!read.is_empty(), "{} contains no certificate", file.display());
+                read
+            }
+            None => vec![],
+        };
+        let (plaintext, networks) = (self.registry_plaintext.clone(), self.networks.clone());
+        Ok(Hosts { plaintext, networks, authorities })
     }
 
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.

@@ -1,6 +1,6 @@
 //! The errors of calls, each with a stable code.
 
-use crate::secrets::vault::VaultError;
+use crate::{images::error::ImageError, secrets::vault::VaultError};
 use domain::egress::allow::AllowListError;
 use std::io;
 use store::error::{Entity, Error as StoreError};
@@ -30,9 +30,12 @@ pub enum Error {
     /// The socket of a door cannot be made.
     #[error("the door to the network cannot be opened")]
     Door(#[source] io::Error),
-    /// The secret cannot be stored.
+    /// The secret cannot be stored or opened.
     #[error(transparent)]
     Vault(#[from] VaultError),
+    /// The image cannot be resolved or pulled.
+    #[error(transparent)]
+    Image(#[from] ImageError),
 }
 
 impl Error {
@@ -46,6 +49,7 @@ impl Error {
             Self::NoDoors => "egress_unavailable",
             Self::TooManyDoors => "egress_doors_too_many",
             Self::Door(_) => "internal",
+            Self::Image(error) => error.code(),
             Self::Vault(error) => match error {
                 VaultError::Empty => "secret_empty",
                 VaultError::OtherKey { .. } => "secret_key_missing",
@@ -71,11 +75,16 @@ impl Error {
             | "secret_name_invalid"
             | "secret_empty"
             | "secret_too_large"
-            | "egress_list_invalid" => Code::InvalidArgument,
-            "egress_unavailable" => Code::FailedPrecondition,
-            "project_not_found" | "tenant_not_found" | "secret_not_found" => Code::NotFound,
-            "secrets_too_many" | "egress_doors_too_many" => Code::ResourceExhausted,
-            "store_unavailable" => Code::Unavailable,
+            | "egress_list_invalid"
+            | "image_reference_invalid" => Code::InvalidArgument,
+            "project_not_found" | "tenant_not_found" | "secret_not_found" | "image_unknown" => Code::NotFound,
+            "image_unauthorized" => Code::PermissionDenied,
+            "image_too_large" | "image_unsupported" | "egress_unavailable" => Code::FailedPrecondition,
+            "image_digest_wrong" => Code::DataLoss,
+            "secrets_too_many" | "registry_busy" | "egress_doors_too_many" => Code::ResourceExhausted,
+            "store_unavailable" | "registry_unreachable" | "registry_failed" | "pull_interrupted" => {
+                Code::Unavailable
+            }
             _ => Code::Internal,
         };
         rpc::status::error(grpc, code, self.to_string())

@@ -2,3 +2,6 @@
 
 pub(crate) mod auth;
 pub(crate) mod server;
+
+mod ids;
+mod images;

@@ -1,11 +1,12 @@
 //! The broker: the one process that holds credentials of the outside, and the one door of sandboxes to it.
 //!
-//! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets. `egress` is the proxy through which sessions reach the hosts that
-//! their settings allow.
+//! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets, `images` asks registries with them, and `egress` is the proxy
+//! through which sessions reach the hosts that their settings allow.
 
 pub mod config;
 pub mod egress;
 pub mod error;
+pub mod images;
 pub mod secrets;
 
 mod grpc;
@@ -15,6 +16,7 @@ use chassis::{Service, grpc::internal_port};
 use config::Config;
 use egress::{doors::Doors, names::Names};
 use grpc::{auth, server::Server};
+use images::{patience::Patience, puller::Puller};
 use rpc::v1::broker_service_server::BrokerServiceServer;
 use secrets::{
     deployment_key::DeploymentKey,
@@ -50,11 +52,14 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let certificate = config.port().certificate();
     let tls = certificate.map(|certificate| certificate.config()).transpose().context("prepare TLS")?;
     let scheme = if tls.is_some() { "https" } else { "http" };
+    let hosts = config.registry_hosts().context("use FLOTILLA_BROKER_REGISTRY_CA")?;
     let key = KeyFile::open_or_create(&config.key_file).context("use the key of this deployment")?;
     let store = BrokerStore::connect(config.database_url.expose(), config.connections)
         .context("use FLOTILLA_BROKER_DATABASE_URL")?;
     let Some(vault) = open(store.clone(), DeploymentKey::File(key), &service).await? else { return Ok(()) };
     let vault = Arc::new(vault);
+    let puller = Puller::new(Arc::clone(&vault), hosts, Patience::default(), &service);
+    let puller = puller.context("prepare the client of registries")?;
 
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("listen on {}", config.listen))?;
@@ -66,7 +71,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         watch(vault, service, reporter.clone())
     });
     let doors = doors(&config, &store, &service).context("use FLOTILLA_BROKER_EGRESS")?;
-    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors })
+    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors, puller })
         .max_decoding_message_size(CALL_BYTES_MAX);
     let server = internal_port::server(tls).context("prepare TLS")?;
     let server = server

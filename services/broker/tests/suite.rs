@@ -1,144 +1,15 @@
-//! The proxy as programs in a sandbox use it, with real connections.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+//! The broker through its public API, with real connections, a real Postgres and registries in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
-use broker::egress::{
-    access::Access,
-    names::Names,
-    proxy::{Proxy, QUOTA_BYTES},
-    refusal::Refusal,
-};
-use domain::egress::{
-    allow::{AllowList, AllowLists},
-    host::HostName,
-};
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
-    net::TcpListener,
-};
-
-/// A server that answers every connection with what it received first.
-async fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut buffer = [0; 4096];
-                let count = stream.read(&mut buffer).await.unwrap();
-                stream.write_all(&buffer[..count]).await.unwrap();
-            });
-        }
-    });
-    address
-}
-
-fn proxy(server: SocketAddr, quota: u64) -> Arc<Proxy> {
-    let entries = ["pypi.org", "localtest.example.com", "unknown.invalid"].map(ToOwned::to_owned);
-    let list = AllowList::parse("network.allow", &entries).unwrap();
-    let fixed = BTreeMap::from([(HostName::parse("pypi.org").unwrap(), server)]);
-    Arc::new(Proxy::new(AllowLists::new(vec![list]), Arc::new(Names::new(vec![], fixed)), quota))
-}
-
-/// A client, and the record of its connection.
-fn connect(proxy: &Arc<Proxy>) -> (DuplexStream, tokio::task::JoinHandle<Access>) {
-    let (client, server) = duplex(64 * 1024);
-    let proxy = Arc::clone(proxy);
-    (client, tokio::spawn(async move { proxy.serve(server).await }))
-}
-
-async fn exchange(proxy: &Arc<Proxy>, request: &[u8]) -> (String, Access) {
-    let (mut client, access) = connect(proxy);
-    client.write_all(request).await.unwrap();
-    client.shutdown().await.unwrap();
-    let mut answer = vec![];
-    client.read_to_end(&mut answer).await.unwrap();
-    (String::from_utf8_lossy(&answer).into_owned(), access.await.unwrap())
-}
-
-/// The first message of a real TLS client.
-fn hello(host: &str) -> Vec<u8> {
-    let roots = rustls::RootCertStore::empty();
-    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let mut client =
-        rustls::ClientConnection::new(config.into(), host.to_owned().try_into().unwrap()).unwrap();
-    let mut bytes = vec![];
-    client.write_tls(&mut bytes).unwrap();
-    bytes
-}
-
-#[tokio::test]
-async fn a_tunnel_carries_what_the_client_and_the_host_say() {
-    let proxy = proxy(echo().await, QUOTA_BYTES);
-    let (mut client, access) = connect(&proxy);
-    client.write_all(b"CONNECT pypi.org:443 HTTP/1.1\r\n\r\n").await.unwrap();
-    let mut established = [0; 39];
-    client.read_exact(&mut established).await.unwrap();
-    assert_eq!(&established[..], b"HTTP/1.1 200 Connection established\r\n\r\n");
-    let hello = hello("pypi.org");
-    client.write_all(&hello).await.unwrap();
-    let mut echoed = vec![];
-    client.read_to_end(&mut echoed).await.unwrap();
-    assert_eq!(echoed, hello, "the host gets the bytes of the client, unchanged");
-    drop(client);
-    let access = access.await.unwrap();
-    assert_eq!((access.bytes, access.refusal), (2 * hello.len() as u64, None));
-    assert_eq!(access.host, Some(HostName::parse("pypi.org").unwrap()));
-}
-
-#[tokio::test]
-async fn a_plain_request_is_forwarded_alone() {
-    let proxy = proxy(echo().await, QUOTA_BYTES);
-    let request =
-        b"GET http://pypi.org/simple/ HTTP/1.1\r\nHost: pypi.org\r\nProxy-Authorization: secret\r\n\r\n\
-        GET http://evil.com/ HTTP/1.1\r\nHost: evil.com\r\n\r\n";
-    let (answer, access) = exchange(&proxy, request).await;
-    // The second request was not checked, and does not go to the host of the first one.
-    assert_eq!(answer, "GET /simple/ HTTP/1.1\r\nHost: pypi.org\r\nConnection: close\r\n\r\n");
-    assert_eq!(access.refusal, None);
-}
-
-#[tokio::test]
-async fn refusals_say_the_host_the_setting_and_the_code() {
-    let proxy = proxy(echo().await, QUOTA_BYTES);
-    let (answer, access) = exchange(&proxy, b"CONNECT evil.com:443 HTTP/1.1\r\n\r\n").await;
-    assert!(
-        answer.starts_with("HTTP/1.1 403 Forbidden\r\nx-flotilla-code: egress_host_not_allowed\r\n"),
-        "{answer}"
-    );
-    assert!(answer.ends_with("\r\n\r\nevil.com is not allowed: network.allow does not list it; add it, or a preset that contains it\n"));
-    assert_eq!(access.refusal.unwrap().code(), "egress_host_not_allowed");
-    for (request, code) in [
-        ("CONNECT 127.0.0.1:443 HTTP/1.1\r\n\r\n", "egress_host_invalid"),
-        ("CONNECT pypi.org:22 HTTP/1.1\r\n\r\n", "egress_port_refused"),
-        ("POST http://pypi.org/ HTTP/1.1\r\nHost: pypi.org\r\n\r\n", "egress_method_refused"),
-        ("CONNECT unknown.invalid:443 HTTP/1.1\r\n\r\n", "egress_host_unknown"),
-        ("nonsense", "egress_request_invalid"),
-    ] {
-        let (answer, access) = exchange(&proxy, request.as_bytes()).await;
-        assert!(answer.contains(&format!("\r\nx-flotilla-code: {code}\r\n")), "{request:?}: {answer}");
-        assert_eq!(access.refusal.unwrap().code(), code);
-    }
-}
-
-#[tokio::test]
-async fn a_tunnel_for_another_host_reaches_nobody() {
-    let proxy = proxy(echo().await, QUOTA_BYTES);
-    for first in [hello("evil.com"), b"SSH-2.0-client\r\n".to_vec(), vec![]] {
-        let (answer, access) =
-            exchange(&proxy, &[&b"CONNECT pypi.org:443 HTTP/1.1\r\n\r\n"[..], &first].concat()).await;
-        assert_eq!(answer, "HTTP/1.1 200 Connection established\r\n\r\n");
-        assert_eq!((access.bytes, access.refusal.unwrap().code()), (0, "egress_tls_invalid"));
-    }
-}
-
-#[tokio::test]
-async fn a_session_transfers_no_more_than_its_quota() {
-    let proxy = proxy(echo().await, 200);
-    let request = b"GET http://pypi.org/ HTTP/1.1\r\nHost: pypi.org\r\n\r\n";
-    let codes =
-        [exchange(&proxy, request).await, exchange(&proxy, request).await, exchange(&proxy, request).await];
-    let codes = codes.map(|(_, access)| access.refusal.as_ref().map(Refusal::code));
-    assert_eq!(codes[0], None);
-    assert!(codes[1..].contains(&Some("egress_quota_used_up")), "{codes:?}");
-}
+#[path = "suite/credentials.rs"]
+mod credentials;
+#[path = "suite/egress.rs"]
+mod egress;
+#[path = "suite/harness.rs"]
+mod harness;
+#[path = "suite/images.rs"]
+mod images;
+#[path = "suite/images_hostile.rs"]
+mod images_hostile;
+#[path = "suite/images_waits.rs"]
+mod images_waits;

@@ -81,7 +81,7 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 26] = [
+const OWNERS: [(&str, &[&str]); 29] = [
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),
@@ -90,12 +90,15 @@ const OWNERS: [(&str, &[&str]); 26] = [
     ("indicatif", &["crates/cli"]),
     ("async-nats", &["crates/bus"]),
     ("redis", &["crates/bus"]),
-    ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "tests"]),
+    ("reqwest", &["crates/llm", "crates/chassis", "crates/cli", "services/broker", "tests"]),
+    ("oci-spec", &["services/broker"]),
+    ("http-auth", &["services/broker"]),
     ("http-body", &["services/gateway"]),
     ("hyper", &["crates/chassis"]),
     ("hyper-util", &["crates/chassis"]),
     ("tokio-tungstenite", &["tests"]),
-    ("rcgen", &["services/sandbox"]),
+    ("tokio-rustls", &["crates/testkit"]),
+    ("rcgen", &["services/sandbox", "crates/testkit"]),
     // What converts foreign content stays out of the processes that hold keys. The worker checks its own schemas only.
     ("html2text", &["crates/convert"]),
     ("jsonschema", &["crates/convert", "services/worker", "tests"]),
@@ -109,7 +112,7 @@ const OWNERS: [(&str, &[&str]); 26] = [
     ("similar", &["crates/convert"]),
     ("tree-sitter", &["crates/convert"]),
     ("tree-sitter-bash", &["crates/convert"]),
-    ("axum", &["services/gateway", "crates/chassis", "crates/model-script"]),
+    ("axum", &["services/gateway", "crates/chassis", "crates/model-script", "crates/testkit"]),
 ];
 
 /// Lists the dependencies of one kind in a manifest, including those under `[target.…]`.

@@ -1,5 +1,9 @@
-//! `BrokerService`: puts secrets into the vault, and opens doors to the network. No call returns the value of a secret.
+//! `BrokerService`: puts secrets into the vault, pulls images, and opens doors to the network. No call returns the value of a secret.
 
+use super::{
+    ids::{project, tenant},
+    images,
+};
 use crate::{
     egress::{
         doors::Doors,
@@ -7,18 +11,19 @@ use crate::{
         rules::{DoorRules, RuleList},
     },
     error::Error,
+    images::{puller::Puller, stream::LayerStream},
     secrets::vault::Vault,
 };
 use chassis::secret::SecretBytes;
 use domain::{
-    ids::TenantId,
     limits,
     secret::{SecretAddress, SecretName},
 };
+use futures::{StreamExt as _, stream::Map};
 use rpc::v1::{self, broker_service_server::BrokerService};
 use std::sync::Arc;
-use tonic::{Request, Response, Status};
-use tracing::{Instrument as _, Span};
+use tonic::{Request, Response, Status, metadata::MetadataMap};
+use tracing::Instrument as _;
 
 /// Lists of one door: one for each level of settings. Beyond it: `argument_invalid`.
 const LISTS_MAX: usize = 4;
@@ -29,6 +34,7 @@ pub(crate) struct Server {
     pub(crate) vault: Arc<Vault>,
     /// `None`: this broker opens none.
     pub(crate) doors: Option<Arc<Doors>>,
+    pub(crate) puller: Puller,
 }
 
 #[tonic::async_trait]
@@ -37,39 +43,63 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::PutSecretRequest>,
     ) -> Result<Response<v1::PutSecretResponse>, Status> {
-        let call = Call::begin("PutSecret", &request.get_ref().tenant_id, &request);
+        let call = Call { method: "PutSecret", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
         // A caller that leaves drops the transaction: the secret then has its old version.
-        let result = self.put(request.into_inner()).instrument(call.span.clone()).await;
-        call.end(result)
+        call.run(&metadata, self.put(request)).await
     }
 
     async fn open_egress(
         &self,
         request: Request<v1::OpenEgressRequest>,
     ) -> Result<Response<v1::OpenEgressResponse>, Status> {
-        let call = Call::begin("OpenEgress", &request.get_ref().tenant_id, &request);
-        let result = call.span.in_scope(|| self.open(request.into_inner()));
-        call.end(result)
+        let call = Call { method: "OpenEgress", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
+        call.run(&metadata, async { self.open(request) }).await
+    }
+
+    async fn resolve_image(
+        &self,
+        request: Request<v1::ResolveImageRequest>,
+    ) -> Result<Response<v1::ResolveImageResponse>, Status> {
+        let call = Call { method: "ResolveImage", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
+        call.run(&metadata, images::resolve(&self.puller, request)).await
+    }
+
+    type PullLayerStream = Map<LayerStream, fn(images::StreamItem) -> Result<v1::PullLayerResponse, Status>>;
+
+    async fn pull_layer(
+        &self,
+        request: Request<v1::PullLayerRequest>,
+    ) -> Result<Response<Self::PullLayerStream>, Status> {
+        let call = Call { method: "PullLayer", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
+        let pull = async {
+            let stream = images::pull(&self.puller, request).await?;
+            Ok(stream.map(images::to_response as fn(_) -> _))
+        };
+        call.run(&metadata, pull).await
     }
 }
 
-/// A call that is being answered.
+/// A call that runs: its span, its metric and the line of its failure.
 struct Call {
     method: &'static str,
-    span: Span,
+    tenant: String,
 }
 
 impl Call {
-    fn begin<T>(method: &'static str, tenant: &str, request: &Request<T>) -> Self {
+    async fn run<T>(
+        self,
+        metadata: &MetadataMap,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Response<T>, Status> {
+        let Self { method, tenant } = self;
         let span = tracing::info_span!("broker call", otel.name = method, tenant.id = tenant);
-        rpc::trace::adopt(&span, request.metadata().as_ref());
-        Self { method, span }
-    }
-
-    /// Counts the result and logs an error. The caller gets its code; the cause stays here.
-    #[allow(clippy::result_large_err)] // The type of every call.
-    fn end<T>(&self, result: Result<T, Error>) -> Result<Response<T>, Status> {
-        let (method, code) = (self.method, result.as_ref().err().map_or("ok", Error::code));
+        rpc::trace::adopt(&span, metadata.as_ref());
+        let result = work.instrument(span).await;
+        let code = result.as_ref().err().map_or("ok", Error::code);
         metrics::counter!("flotilla_broker_calls_total", "method" => method, "code" => code).increment(1);
         result.map(Response::new).map_err(|error| {
             match code {
@@ -88,12 +118,8 @@ impl Call {
 impl Server {
     async fn put(&self, mut request: v1::PutSecretRequest) -> Result<v1::PutSecretResponse, Error> {
         let value = SecretBytes::of(std::mem::take(&mut request.value));
-        let tenant = tenant(&request.tenant_id)?;
+        let (tenant, project) = (tenant(&request.tenant_id)?, project(&request.project_id)?);
         let name: SecretName = request.name.parse()?;
-        let project = match request.project_id.as_str() {
-            "" => None,
-            id => Some(id.parse().map_err(|_| Error::ArgumentInvalid("the project's id is malformed"))?),
-        };
         if request.actor.is_empty()
             || request.actor.len() > limits::NAME_BYTES_MAX
             || request.actor.contains('\0')
@@ -118,8 +144,4 @@ impl Server {
         doors.open(&DoorKey { tenant: tenant(&request.tenant_id)?, session }, &DoorRules { lists })?;
         Ok(v1::OpenEgressResponse {})
     }
-}
-
-fn tenant(id: &str) -> Result<TenantId, Error> {
-    id.parse().map_err(|_| Error::ArgumentInvalid("the tenant's id is no UUID"))
 }

@@ -1,0 +1,51 @@
+//! What a registry wants of its clients, what it does wrong, and what it saw.
+
+/// Who gets what from a registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Login {
+    /// Everybody, without a word.
+    Nobody,
+    /// Whoever sends this `user:password` to the registry itself.
+    Basic(String),
+    /// Everybody who gets a token first.
+    AnyToken,
+    /// Whoever gets a token for this `user:password`.
+    Password(String),
+    /// Whoever gets a token for this identity token.
+    Identity(String),
+    /// Whoever sends this token to the registry itself.
+    Bearer(String),
+}
+
+/// What a registry does instead of its work, at one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// Answers with a status so many times, and then as always.
+    Status {
+        /// The status.
+        code: u16,
+        /// How many times.
+        times: usize,
+        /// The seconds of `Retry-After`.
+        retry_after: Option<u64>,
+    },
+    /// Announces the whole length, sends so many bytes, and breaks the connection.
+    Truncate(usize),
+    /// Sends other bytes.
+    Replace(Vec<u8>),
+    /// Sends other bytes and no length before them.
+    ReplaceUnannounced(Vec<u8>),
+    /// Sends so many bytes, and the rest after [`Registry::release`].
+    Hold(usize),
+    /// Redirects to this URL.
+    Redirect(String),
+}
+
+/// A request that arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryRequest {
+    /// Its path, without the query.
+    pub path: String,
+    /// The value of its `Authorization`.
+    pub authorization: Option<String>,
+}

@@ -1,0 +1,212 @@
+//! Requests to registries, their token services and the hosts of their blobs: repeated while there is hope, and read up to a bound.
+
+use super::hosts::{HostError, Hosts, Route};
+use crate::images::{error::ImageError, patience::Patience};
+use reqwest::{
+    Client, Response, StatusCode, Url,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
+};
+use std::{error::Error as StdError, sync::Arc, time::Duration};
+use zeroize::Zeroizing;
+
+/// Times that one request is sent. Beyond it: `registry_failed`, `registry_busy` or `registry_unreachable`.
+const TRIES_MAX: u32 = 4;
+
+/// The clients of this process.
+#[derive(Debug)]
+pub(crate) struct Http {
+    pub(crate) hosts: Hosts,
+    pub(crate) patience: Patience,
+    tls: Client,
+    plaintext: Client,
+}
+
+/// A request. It is a GET unless it has a form.
+pub(crate) struct HttpRequest {
+    pub(crate) url: Url,
+    pub(crate) headers: HeaderMap,
+    pub(crate) form: Option<Zeroizing<String>>,
+    /// Time for the whole answer. `None`: only silence ends it.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// The most that is read of an answer.
+pub(crate) struct BodyBound<'a> {
+    pub(crate) bytes: usize,
+    /// What the answer is, for the error.
+    pub(crate) subject: &'a str,
+}
+
+/// Why one try brought no answer.
+enum Failure {
+    /// The next one may.
+    Transient(ImageError),
+    /// No other will.
+    Lasting(ImageError),
+}
+
+impl HttpRequest {
+    pub(crate) fn get(url: Url) -> Self {
+        Self { url, headers: HeaderMap::new(), form: None, timeout: None }
+    }
+
+    pub(crate) fn authorize(&mut self, authorization: Option<&HeaderValue>) {
+        if let Some(value) = authorization {
+            self.headers.insert(AUTHORIZATION, value.clone());
+        }
+    }
+}
+
+impl Http {
+    /// # Errors
+    /// The certificates of this system cannot be used.
+    pub(crate) fn new(hosts: Hosts, patience: Patience) -> Result<Self, reqwest::Error> {
+        // A layer must arrive as the registry stores it. A proxy of the environment would resolve names without our check. Over HTTP/2, pulls from
+        // one host would share a connection, and callers that do not read would hold up those of other tenants.
+        let builder =
+            || chassis::http::builder().no_gzip().no_proxy().http1_only().read_timeout(patience.silence);
+        let tls = builder().https_only(true).dns_resolver(Arc::new(hosts.clone()));
+        let tls = tls.tls_certs_merge(hosts.authorities.iter().cloned()).build()?;
+        Ok(Self { hosts, patience, tls, plaintext: builder().build()? })
+    }
+
+    /// Sends a request until the host answers anything but "later".
+    ///
+    /// # Errors
+    /// `Unreachable`, `Failed`, `Busy`.
+    ///
+    /// Dropped midway: the host may have seen the request.
+    pub(crate) async fn send(&self, request: &HttpRequest) -> Result<Response, ImageError> {
+        let (mut pause, mut tries) = (self.patience.first_pause, 1);
+        loop {
+            let (error, wait) = match self.try_once(request).await {
+                Ok(response) => match later(&response) {
+                    None => return Ok(response),
+                    Some(error) => (error, retry_after(&response).unwrap_or(pause)),
+                },
+                Err(Failure::Transient(error)) => (error, pause),
+                Err(Failure::Lasting(error)) => return Err(error),
+            };
+            if tries == TRIES_MAX || wait > self.patience.pause_max {
+                return Err(error);
+            }
+            tracing::debug!(tries, error.code = error.code(), "a registry did not answer; trying again");
+            tokio::time::sleep(wait).await;
+            (pause, tries) = (pause * 2, tries + 1);
+        }
+    }
+
+    async fn try_once(&self, request: &HttpRequest) -> Result<Response, Failure> {
+        let host = host_of(&request.url);
+        let client = match self.hosts.route(&request.url) {
+            Ok(Route::Tls) => &self.tls,
+            Ok(Route::Plaintext) => &self.plaintext,
+            Err(error) => {
+                return Err(Failure::Lasting(ImageError::Unreachable { host, reason: error.to_string() }));
+            }
+        };
+        let mut builder = match &request.form {
+            None => client.get(request.url.clone()),
+            Some(form) => client
+                .post(request.url.clone())
+                .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+                .body(form.as_bytes().to_vec()),
+        };
+        if let Some(timeout) = request.timeout {
+            builder = builder.timeout(timeout);
+        }
+        builder.headers(request.headers.clone()).send().await.map_err(|error| failure(host, &error))
+    }
+}
+
+/// Reads an answer up to its bound.
+///
+/// # Errors
+/// `TooLarge`, `Failed`.
+pub(crate) async fn read(mut response: Response, bound: BodyBound<'_>) -> Result<Vec<u8>, ImageError> {
+    let BodyBound { bytes, subject } = bound;
+    let too_large = || ImageError::TooLarge(format!("{subject} is larger than {bytes} bytes"));
+    if response.content_length().is_some_and(|length| length > bytes as u64) {
+        return Err(too_large());
+    }
+    let (host, mut body) = (host_of(response.url()), Vec::new());
+    while let Some(piece) = response.chunk().await.map_err(|error| cut(&host, &error))? {
+        if body.len() + piece.len() > bytes {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+/// The host of a URL for an error, with its port.
+pub(crate) fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// The error of an answer that broke off.
+pub(crate) fn cut(host: &str, error: &reqwest::Error) -> ImageError {
+    let reason = if error.is_timeout() {
+        "it stopped in the middle of an answer".to_owned()
+    } else {
+        format!("its answer broke off: {}", root(error))
+    };
+    ImageError::Failed { host: host.to_owned(), reason }
+}
+
+/// The error of an answer that asks to come again. `None`: it says something.
+fn later(response: &Response) -> Option<ImageError> {
+    let (host, status) = (host_of(response.url()), response.status());
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => {
+            Some(ImageError::Busy(format!("{host} answers that there are too many requests (429)")))
+        }
+        status if status.is_server_error() => {
+            Some(ImageError::Failed { host, reason: format!("it answered {}", status.as_u16()) })
+        }
+        _ => None,
+    }
+}
+
+/// The pause that the host asks for, in its usual form: seconds.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+fn failure(host: String, error: &reqwest::Error) -> Failure {
+    if let Some(cause) = find_host_error(error) {
+        let error = ImageError::Unreachable { host, reason: cause.to_string() };
+        // Name servers drop some of many parallel questions.
+        let is_transient = cause == HostError::Unresolved;
+        return if is_transient { Failure::Transient(error) } else { Failure::Lasting(error) };
+    }
+    match (error.is_connect(), error.is_timeout()) {
+        (true, true) => {
+            Failure::Lasting(ImageError::Unreachable { host, reason: "no connection in time".to_owned() })
+        }
+        (true, false) => Failure::Transient(ImageError::Unreachable { host, reason: root(error) }),
+        (false, true) => {
+            Failure::Lasting(ImageError::Failed { host, reason: "it did not answer in time".to_owned() })
+        }
+        (false, false) => Failure::Transient(ImageError::Failed { host, reason: root(error) }),
+    }
+}
+
+type Cause<'a> = &'a (dyn StdError + 'static);
+
+/// An error and its causes, outermost first.
+fn causes<'a>(error: Cause<'a>) -> impl Iterator<Item = Cause<'a>> {
+    let next = |error: &Cause<'a>| -> Option<Cause<'a>> { (*error).source() };
+    std::iter::successors(Some(error), next)
+}
+
+fn find_host_error(error: &reqwest::Error) -> Option<HostError> {
+    causes(error).find_map(|cause| cause.downcast_ref::<HostError>()).copied()
+}
+
+/// The innermost cause, which is a sentence of the system or of TLS. The outer ones have the URL.
+fn root(error: &reqwest::Error) -> String {
+    causes(error).skip(1).last().map_or_else(|| "the connection broke".to_owned(), ToString::to_string)
+}
