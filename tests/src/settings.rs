@@ -100,6 +100,8 @@ pub struct Outside {
     pub hosts: Vec<String>,
     /// Networks outside the public internet that sessions may reach.
     pub networks: Vec<String>,
+    /// Registries of images without TLS.
+    pub registries: Vec<String>,
     /// The certificates that programs in sandboxes trust.
     pub ca: Option<PathBuf>,
 }
@@ -195,9 +197,14 @@ impl BrokerSettings {
             ("--egress", self.egress.display().to_string()),
         ];
         let hosts = self.outside.hosts.iter().map(|host| ("--hosts", host.clone()));
+        let registries = self.outside.registries.iter().map(|host| ("--registry-plaintext", host.clone()));
         let networks = self.outside.networks.iter().map(|network| ("--networks", network.clone()));
-        let arguments =
-            pairs.into_iter().chain(hosts).chain(networks).flat_map(|(name, value)| [name.to_owned(), value]);
+        let arguments = pairs
+            .into_iter()
+            .chain(hosts)
+            .chain(networks)
+            .chain(registries)
+            .flat_map(|(name, value)| [name.to_owned(), value]);
         std::iter::once("broker".to_owned()).chain(arguments).collect()
     }
 }
@@ -220,7 +227,7 @@ impl SandboxSettings {
             ("--without", "memory,cpu,disk,users,landlock,terminals".to_owned()),
         ];
         let egress = self.egress.iter().map(|directory| ("--egress", directory.display().to_string()));
-        let ca = self.ca.iter().map(|file| ("--ca", file.display().to_string()));
+        let ca = self.ca.iter().map(|file| ("--egress-ca", file.display().to_string()));
         let arguments =
             pairs.into_iter().chain(egress).chain(ca).flat_map(|(name, value)| [name.to_owned(), value]);
         std::iter::once("sandbox".to_owned()).chain(arguments).collect()

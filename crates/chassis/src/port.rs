@@ -149,7 +149,7 @@ pub fn afford(connections: usize) -> usize {
     let left = have.saturating_sub(DESCRIPTORS_BESIDES).max(have / 2);
     let left = usize::try_from(left).unwrap_or(connections);
     tracing::warn!(
-        "only {left} connections are accepted instead of {connections}: the process may open {have} files; raise the limit to {needed} \
+        "there is room for {left} connections instead of {connections}: the process may open {have} files; raise the limit to {needed} \
          (ulimit -n, LimitNOFILE=)"
     );
     left

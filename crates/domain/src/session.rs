@@ -1,5 +1,7 @@
 //! Sessions: their phase, how a turn ended, and OpenCode's Session object.
 
+pub mod image;
+
 use crate::{
     conversation::message::{FileDiff, ModelRef, dollars},
     ids::{MessageId, PartId, ProjectId, SessionId, Timestamp},

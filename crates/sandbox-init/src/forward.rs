@@ -33,7 +33,7 @@ const CONNECTIONS_MAX: usize = 256;
 const RETRY_MS: u16 = 20;
 /// What a program gets while nobody has opened the door.
 const NO_DOOR: &str =
-    "the door of this sandbox to the network is not open: the broker of this machine does not run\n";
+    "nobody has opened the network of this session: its next prompt does, if a broker runs on this machine\n";
 
 /// Starts the thread, if the sandbox has a door.
 ///
@@ -75,8 +75,12 @@ impl Forwarder {
         if self.wait(accepts).is_err() {
             std::thread::sleep(Duration::from_millis(RETRY_MS.into()));
         }
-        if accepts && let Ok((client, _)) = self.listener.accept() {
-            self.waiting = Some(client);
+        if accepts {
+            match self.listener.accept() {
+                Ok((client, _)) => self.waiting = Some(client),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => std::thread::sleep(Duration::from_millis(RETRY_MS.into())),
+            }
         }
         if let Some(client) = self.waiting.take() {
             match open() {
@@ -130,8 +134,7 @@ impl Connection {
         let Self { client, door, up, down } = self;
         up.carry(&*client, &*door, |door| door.shutdown(std::net::Shutdown::Write));
         down.carry(&*door, &*client, |client| client.shutdown(std::net::Shutdown::Write));
-        // After the end of what comes down, nobody reads what goes up.
-        !down.is_over()
+        !(up.is_over() && down.is_over())
     }
 }
 

@@ -59,8 +59,19 @@ pub struct Settings {
     pub subagent_depth: Option<u64>,
     /// What happens to a session whose files a sandbox machine lost.
     pub lost_workspace: Option<LostWorkspace>,
+    /// The image of new sessions.
+    pub image: Option<ImageSetting>,
     /// The hosts that sessions may reach: one list for each level that defines any. All lists bind.
     pub network: Vec<LevelHosts>,
+}
+
+/// The image of new sessions, and how its registry is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSetting {
+    /// A tag or a digest: `ghcr.io/acme/dev:1`.
+    pub reference: String,
+    /// The name of a secret of the project or the tenant; `None`: anybody may read the image.
+    pub credential: Option<String>,
 }
 
 /// The hosts of one level.

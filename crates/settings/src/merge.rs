@@ -75,6 +75,7 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         settings.permission.extend(level.permission);
         settings.models.extend(level.models);
         settings.network.extend(level.network);
+        settings.image = level.image.or(settings.image);
         for (name, agent) in level.agents {
             settings.agents.entry(name).or_default().permission.extend(agent.permission);
         }

@@ -2,6 +2,7 @@
 
 pub mod accesses;
 pub mod bundles;
+pub mod images;
 pub mod keys;
 pub mod projects;
 pub mod secrets;

@@ -37,7 +37,7 @@ const POLL: Duration = Duration::from_secs(2);
 /// Calls of one connection at the same time. Further ones wait.
 const CALLS_MAX: usize = 64;
 /// Bytes of one call: the value of a secret and its names, or the lists of a door. A longer call gets a status without a code; gateways send none.
-const CALL_BYTES_MAX: usize = 128 * 1024;
+const CALL_BYTES_MAX: usize = 512 * 1024;
 
 /// Runs the broker until `service.shutdown`.
 ///
@@ -71,7 +71,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         watch(vault, service, reporter.clone())
     });
     let doors = doors(&config, &store, &service).context("use FLOTILLA_BROKER_EGRESS")?;
-    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors, puller })
+    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors: doors.clone(), puller })
         .max_decoding_message_size(CALL_BYTES_MAX);
     let server = internal_port::server(tls).context("prepare TLS")?;
     let server = server
@@ -82,6 +82,9 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let serving = server.serve_with_incoming_shutdown(incoming, service.shutdown.clone().cancelled_owned());
     let result = until_stopped(serving, &service.shutdown).await;
+    if let Some(doors) = doors {
+        drop(tokio::time::timeout(STOP, doors.close(&store)).await);
+    }
     drop(tokio::time::timeout(STOP, vault.close()).await);
     result.context("serve")
 }

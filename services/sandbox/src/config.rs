@@ -51,8 +51,8 @@ pub struct Config {
     pub egress: Option<PathBuf>,
     /// PEM file with the certificates of all CAs that programs in sandboxes trust, for networks whose proxy signs for the hosts outside. Default: those
     /// of the image or of this machine, and those that each program brings along.
-    #[arg(long, env = "FLOTILLA_SANDBOX_CA", value_name = "FILE")]
-    pub ca: Option<PathBuf>,
+    #[arg(long, env = "FLOTILLA_SANDBOX_EGRESS_CA", value_name = "FILE")]
+    pub egress_ca: Option<PathBuf>,
     /// PEM file with the certificate of the port, and those between it and the CA. The service reads it when it starts.
     #[arg(long, env = "FLOTILLA_SANDBOX_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,

@@ -3,5 +3,7 @@
 
 mod egress;
 pub(crate) mod guidance;
+mod image;
 pub(crate) mod snapshots;
+mod stored;
 pub(crate) mod workspace;

@@ -97,6 +97,10 @@ async fn a_session_reaches_what_every_level_of_settings_allows() {
     let others = other.session(None).await;
     let refused = fetch(&other, &others, &get(HOST)).await;
     assert!(refused.contains("environment.network.allow is not set"), "{refused}");
+    store(api, "", &allow(&["*.example.com"])).await;
+    assert!(fetch(api, &session, &get(HOST)).await.contains("200 OK"));
+    let still = fetch(&other, &others, &get(HOST)).await;
+    assert!(still.contains("environment.network.allow is not set"), "{still}");
 }
 
 #[tokio::test]
@@ -140,7 +144,16 @@ async fn the_door_is_open_again_after_the_broker_was_away() {
     stack.stop_broker().await;
     let away = fetch(&stack.api, &session, &get(HOST)).await;
     assert!(away.contains("egress_unavailable"), "{away}");
-    // Its sandbox is the same one, and nobody asks the broker for a door before it answers.
+    // Before any turn asks for it, the door is what it was.
     stack.start_broker().await;
+    let tenants = std::fs::read_dir(&stack.broker_settings().egress).unwrap();
+    let mut sockets = tenants.map(|tenant| tenant.unwrap().path().join(&session).join("door/socket"));
+    let socket = sockets.find(|socket| socket.exists()).unwrap();
+    let mut door = tokio::net::UnixStream::connect(socket).await.unwrap();
+    let request = format!("GET http://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    door.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    door.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("200 OK"), "{answer}");
     assert!(fetch(&stack.api, &session, &get(HOST)).await.contains("200 OK"));
 }

@@ -11,6 +11,7 @@ mod egress;
 mod follow;
 mod guidance;
 mod history;
+mod images;
 mod jobs;
 mod leftovers;
 mod main_job;

@@ -47,10 +47,8 @@ impl Lane {
         mut to: T,
         close: impl FnOnce(&mut T) -> io::Result<()>,
     ) {
-        if self.step(from, &mut to).is_err() {
-            self.state = State::Over;
-        }
-        if self.state == State::Ending && self.buffer.is_empty() {
+        let is_broken = self.state != State::Over && self.step(from, &mut to).is_err();
+        if is_broken || self.state == State::Ending && self.buffer.is_empty() {
             // A target that is gone knows it.
             drop(close(&mut to));
             self.state = State::Over;

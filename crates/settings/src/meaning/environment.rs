@@ -1,21 +1,53 @@
 //! Reads `environment`: what the sandboxes of sessions have.
 
 use crate::{
-    LevelHosts,
+    ImageSetting, LevelHosts, Settings,
     meaning::reader::Reader,
-    node::{Content, Node, Step},
+    node::{Content, Entry, Node, Step},
 };
-use domain::egress::allow::{self, EGRESS_ENTRIES_MAX};
+use domain::{
+    egress::allow::{self, EGRESS_ENTRIES_MAX},
+    limits::IMAGE_REFERENCE_BYTES_MAX,
+    policy::level::Level,
+    secret::SecretName,
+};
 
 impl Reader {
-    /// Reads `{"network": {"allow": ["preset:npm", "*.acme.dev"]}}`.
-    pub(crate) fn environment(&mut self, node: &Node) -> Vec<LevelHosts> {
-        let mut network = vec![];
+    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "network": {"allow": ["preset:npm", "*.acme.dev"]}}`.
+    pub(crate) fn environment(&mut self, node: &Node, settings: &mut Settings) {
+        let (mut image, mut credential) = (None, None);
         self.fields(node, |reader, entry| match &*entry.key {
-            "network" => network = reader.network(&entry.node),
-            _ => reader.unknown(entry, &["network"]),
+            "network" => settings.network = reader.network(&entry.node),
+            // Whoever may push to a repository must not choose what its sessions run in.
+            "image" | "image_credential" if entry.origin.level == Level::Repository => reader.ignore(entry),
+            "image" => image = reader.image(&entry.node),
+            "image_credential" => credential = reader.credential(entry),
+            _ => reader.unknown(entry, &["image", "image_credential", "network"]),
         });
-        network
+        match (image, credential) {
+            (Some(reference), credential) => settings.image = Some(ImageSetting { reference, credential }),
+            (None, Some(_)) => self.problem(&node.origin, "an image beside image_credential", "none"),
+            (None, None) => {}
+        }
+    }
+
+    fn image(&mut self, node: &Node) -> Option<String> {
+        let text = self.text(node)?;
+        let is_reference = (1..=IMAGE_REFERENCE_BYTES_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_reference {
+            self.expected(node, "the reference of an image, such as \"ghcr.io/acme/dev:1\"");
+        }
+        is_reference.then_some(text)
+    }
+
+    fn credential(&mut self, entry: &Entry) -> Option<String> {
+        let text = self.text(&entry.node)?;
+        let name = text.parse::<SecretName>();
+        if name.is_err() {
+            self.expected(&entry.node, "the name of a secret");
+        }
+        name.ok().map(|name| name.to_string())
     }
 
     fn network(&mut self, node: &Node) -> Vec<LevelHosts> {

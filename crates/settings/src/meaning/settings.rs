@@ -90,7 +90,7 @@ impl Reader {
                 "tool_output" => settings.tool_output = reader.tool_output(node),
                 "snapshot" => settings.snapshot = reader.flag(node),
                 "subagent_depth" => settings.subagent_depth = reader.whole(node, 0, u64::MAX),
-                "environment" => settings.network = reader.environment(node),
+                "environment" => reader.environment(node, &mut settings),
                 "lost_workspace" => settings.lost_workspace = reader.lost_workspace(node),
                 key if IGNORED.contains(&key) => reader.ignore(entry),
                 _ => reader.unknown(entry, &KNOWN),

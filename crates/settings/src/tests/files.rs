@@ -103,6 +103,7 @@ fn everything_that_has_an_effect_is_read() {
         snapshot: Some(false),
         subagent_depth: Some(2),
         lost_workspace: Some(LostWorkspace::Restart),
+        image: None,
         network: vec![LevelHosts { level: Level::Repository, allow: vec!["preset:npm".into()] }],
     };
     assert_eq!(got, want);
@@ -178,7 +179,7 @@ fn every_mistake_is_told_with_its_place() {
   "provider": {"p": {"optoins": {}, "models": []}},
   "compaction": {"reserved": -1}, "tool_output": {"max_lines": 1.5, "max_bytes": 99999999},
   "snapshot": "yes",
-  "environment": {"image": "x", "network": {"allow": ["*", "pypi.org"], "deny": []}}
+  "environment": {"imgae": "x", "network": {"allow": ["*", "pypi.org"], "deny": []}}
 }"#;
     let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, disabled_providers, enabled_providers, environment, instructions, lost_workspace, model, permission, provider, small_model, snapshot, subagent_depth, tool_output, tools, found an unknown key
 opencode.json:3:12: model: expected a model as "provider/model", found "claude"
@@ -197,7 +198,7 @@ opencode.json:10:30: compaction.reserved: expected a whole number from 0, found 
 opencode.json:10:64: tool_output.max_lines: expected a whole number from 1 to 50000, found 1.5
 opencode.json:10:82: tool_output.max_bytes: expected a whole number from 1 to 1048576, found 99999999
 opencode.json:11:15: snapshot: expected true or false, found "yes"
-opencode.json:12:19: environment.image: expected one of network, found an unknown key
+opencode.json:12:19: environment.imgae: expected one of image, image_credential, network, found an unknown key
 opencode.json:12:55: environment.network.allow[0]: expected a host, *. and a host, or a preset (preset:crates, preset:debian, preset:github, preset:go, preset:maven, preset:npm, preset:pypi, preset:ubuntu), found "*"
 opencode.json:12:73: environment.network.deny: expected one of allow, found an unknown key"#;
     assert_eq!(problems(text), want);

@@ -61,6 +61,32 @@ fn every_level_narrows_the_hosts_that_sessions_reach() {
 }
 
 #[test]
+fn a_repository_chooses_no_image() {
+    let setting = |reference: &str| {
+        format!(r#"{{"environment": {{"image": "{reference}", "image_credential": "LOGIN"}}}}"#)
+    };
+    let levels = [Level::Repository, Level::Project, Level::Tenant];
+    let files = levels.map(|level| at(level, &setting(&format!("r.example.com/{}", level.as_str()))));
+    let all = merged(&files);
+    let image = all.settings.image.clone().unwrap();
+    assert_eq!(
+        (image.reference.as_str(), image.credential.as_deref()),
+        ("r.example.com/project", Some("LOGIN"))
+    );
+    let ignored: Vec<_> = all.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
+    assert_eq!(ignored, ["environment.image", "environment.image_credential"]);
+    assert_eq!(merged(&files[..1]).settings.image, None);
+    for wrong in [
+        r#"{"environment": {"image": ""}}"#,
+        r#"{"environment": {"image": "a b"}}"#,
+        r#"{"environment": {"image_credential": "X"}}"#,
+        r#"{"environment": {"image": "a", "image_credential": "low"}}"#,
+    ] {
+        assert!(merge(&[at(Level::Project, wrong)]).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_later_level_wins_whatever_the_order_of_the_files() {
     let mut files = [
         at(

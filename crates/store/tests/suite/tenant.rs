@@ -2,6 +2,7 @@
 
 pub(crate) mod accesses;
 mod bundles;
+mod images;
 mod keys;
 mod projects;
 pub(crate) mod secrets;

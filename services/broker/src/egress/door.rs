@@ -1,6 +1,6 @@
 //! The door of one session: a socket, and the task that serves its connections.
 
-use super::{journal::Journal, key::DoorKey, proxy::Proxy, refusal::Refusal};
+use super::{journal::Journal, key::DoorKey, proxy::Proxy};
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
 use shares::Shares;
@@ -9,22 +9,22 @@ use std::{
     io,
     os::{
         fd::AsRawFd as _,
-        unix::fs::{MetadataExt as _, PermissionsExt as _},
+        unix::{
+            fs::{MetadataExt as _, PermissionsExt as _},
+            net::UnixListener,
+        },
     },
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
-use tokio::{
-    net::{UnixListener, UnixStream},
-    sync::Semaphore,
-};
+use tokio::{io::unix::AsyncFd, net::UnixStream, sync::Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Connections of one session at the same time. Installers open more than a hundred; further ones wait in the socket, because programs do not repeat a
 /// refusal.
 const SESSION_CONNECTIONS_MAX: usize = 256;
-/// Longest wait for a place among the connections of all sessions. Beyond it: `egress_busy`.
+/// Wait for a place among the connections of all sessions, before the door asks for one again.
 const PLACE_WAIT: Duration = Duration::from_secs(60);
 /// Pause after a connection that could not be accepted: this process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -71,12 +71,15 @@ impl Door {
         }
         // The address of a socket has at most 107 bytes, fewer than the path may have.
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/socket", opened.as_raw_fd()))?;
-        // The session has another user. Nobody else passes through the directories above.
+        listener.set_nonblocking(true)?;
+        let listener = AsyncFd::register(listener)?;
+        // The session has another user. Only whoever knows the ids of its tenant and its session finds the way through the directories above.
         fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
         let identity = identity(&socket)?;
         let closing = context.shutdown.child_token();
-        let hall = Hall { key: key.clone(), proxy: Arc::clone(&proxy), context: context.clone() };
-        context.tasks.spawn_apart("egress door", hall.serve(listener, closing.clone()));
+        let connections =
+            ConnectionLoop { key: key.clone(), proxy: Arc::clone(&proxy), context: context.clone() };
+        context.tasks.spawn_apart("egress door", connections.serve(listener, closing.clone()));
         Ok(Self { proxy, identity, _closing: closing.drop_guard() })
     }
 
@@ -114,35 +117,38 @@ fn identity(socket: &Path) -> io::Result<(u64, u64)> {
 
 /// What serves the connections of a door.
 #[derive(Clone)]
-struct Hall {
+struct ConnectionLoop {
     key: DoorKey,
     proxy: Arc<Proxy>,
     context: DoorContext,
 }
 
-impl Hall {
-    async fn serve(self, listener: UnixListener, closing: CancellationToken) {
+impl ConnectionLoop {
+    async fn serve(self, listener: AsyncFd<UnixListener>, closing: CancellationToken) {
         let places = Arc::new(Semaphore::new(SESSION_CONNECTIONS_MAX));
-        while let Some(place) = closing.run_until_cancelled(Arc::clone(&places).acquire_owned()).await {
-            let Some(accepted) = closing.run_until_cancelled(listener.accept()).await else { return };
-            let Ok((stream, _)) = accepted else {
+        while let Some(own) = closing.run_until_cancelled(Arc::clone(&places).acquire_owned()).await {
+            // Connections wait in the queue of the socket, where they cost no descriptor.
+            let ready = async {
+                let readable = listener.readable().await;
+                (readable, self.context.places.acquire(self.key.tenant, PLACE_WAIT).await)
+            };
+            let Some((readable, place)) = closing.run_until_cancelled(ready).await else { return };
+            let (Ok(mut readable), Ok(place)) = (readable, place) else { continue };
+            let Ok(accepted) = readable.try_io(|listener| listener.get_ref().accept()) else { continue };
+            let stream = accepted.and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                UnixStream::from_std(stream)
+            });
+            let Ok(stream) = stream else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let (hall, closing) = (self.clone(), closing.clone());
+            let (connections, closing) = (self.clone(), closing.clone());
             self.context.tasks.spawn_apart("egress connection", async move {
-                let _place = place;
-                closing.run_until_cancelled(hall.connect(stream)).await;
+                let access = connections.proxy.serve(stream, &closing).await;
+                connections.context.journal.note(&connections.key, &access);
+                drop((own, place));
             });
         }
-    }
-
-    async fn connect(self, stream: UnixStream) {
-        let place = self.context.places.acquire(self.key.tenant, PLACE_WAIT).await;
-        let access = match place {
-            Ok(_place) => self.proxy.serve(stream).await,
-            Err(_) => self.proxy.refuse(stream, Refusal::Busy).await,
-        };
-        self.context.journal.note(&self.key, &access);
     }
 }

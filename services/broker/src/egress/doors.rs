@@ -6,8 +6,8 @@
 //! <tenant>/<session>/door/socket   the door; sandboxes see the directory `door`
 //! ```
 //!
-//! The sandbox service makes the directory `door` before it starts a sandbox, and removes that of the session with its files. Whoever of the two comes
-//! first makes it. A broker that starts on the directory of another one takes its doors over.
+//! Whichever of the two needs the directory `door` first creates it. The sandbox service removes the directory of a session with its files. A broker that
+//! starts on the directory of another one takes its doors over.
 
 use super::{
     door::{Door, DoorContext, make_passage},
@@ -18,23 +18,25 @@ use super::{
 };
 use crate::error::Error;
 use chassis::tasks::Tasks;
-use domain::ids::TenantId;
+use domain::{egress::allow::AllowLists, ids::TenantId};
 use shares::Shares;
 use std::{
     collections::HashMap,
     ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use store::broker::BrokerStore;
 use tokio_util::sync::CancellationToken;
 
-/// Doors of one broker, each with a socket. Beyond it: `egress_doors_too_many`.
+/// Doors of one broker, each with a socket; one tenant gets three quarters. Beyond it: `egress_doors_too_many`.
 const DOORS_MAX: usize = 10_000;
-/// Connections of all sessions at the same time. One tenant gets three quarters.
+/// Connections of all sessions at the same time, each with two descriptors; one tenant gets three quarters. Further ones wait.
 const CONNECTIONS_MAX: u32 = 4_096;
+/// Longest wait for connections to end when the service stops.
+const CLOSING: Duration = Duration::from_secs(2);
 /// Time after which a door closes whose session has not worked: its next turn opens it again.
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Time between two looks for doors to be closed.
@@ -48,6 +50,7 @@ pub struct Doors {
     directory: PathBuf,
     names: Arc<Names>,
     context: DoorContext,
+    doors_max: usize,
     open: Mutex<HashMap<DoorKey, Door>>,
 }
 
@@ -63,18 +66,29 @@ impl Doors {
         shutdown: &CancellationToken,
     ) -> io::Result<Arc<Self>> {
         make_passage(directory)?;
+        check_writable(directory)?;
+        let wanted = DOORS_MAX + 2 * CONNECTIONS_MAX as usize;
+        let afforded = chassis::port::afford(wanted);
+        let part = |count: usize| count * afforded / wanted;
+        let connections = u32::try_from(part(CONNECTIONS_MAX as usize)).unwrap_or(CONNECTIONS_MAX);
         let context = DoorContext {
             journal: Arc::default(),
-            places: Arc::new(Shares::three_quarters(CONNECTIONS_MAX)),
+            places: Arc::new(Shares::three_quarters(connections)),
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
         };
         let (directory, names, open) = (directory.canonicalize()?, Arc::new(names), Mutex::default());
-        let doors = Arc::new(Self { directory, names, context, open });
+        let doors = Arc::new(Self { directory, names, context, doors_max: part(DOORS_MAX), open });
         doors.restore()?;
         let own = Arc::clone(&doors);
         tasks.spawn_loop("egress doors", move || Arc::clone(&own).sweep());
         Ok(doors)
+    }
+
+    /// Waits until the connections have ended, and stores the rest of what sessions reached. Call it when the service stops.
+    pub async fn close(&self, store: &BrokerStore) {
+        drop(tokio::time::timeout(CLOSING, self.context.places.all_free()).await);
+        self.context.journal.flush(store).await;
     }
 
     /// Stores what sessions reach, until the service stops. One call at a time.
@@ -87,28 +101,43 @@ impl Doors {
     /// # Errors
     /// `egress_list_invalid`, `egress_doors_too_many`, `internal`.
     pub fn open(&self, key: &DoorKey, rules: &DoorRules) -> Result<(), Error> {
-        let lists = rules.parse()?;
-        let home = self.home(key);
+        self.open_after(key, rules, |home| rules.write(&home.join(RULES)))
+    }
+
+    /// Opens a door after `record`, which gets the directory of the session.
+    fn open_after(
+        &self,
+        key: &DoorKey,
+        rules: &DoorRules,
+        record: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let (lists, home) = (rules.parse()?, self.home(key));
+        // Held while the file is written: file and door never differ.
+        let mut open = self.lock();
+        if !open.contains_key(key) {
+            let own = open.keys().filter(|other| other.tenant == key.tenant).count();
+            if open.len() >= self.doors_max || own >= (self.doors_max / 4 * 3).max(1) {
+                return Err(Error::TooManyDoors);
+            }
+        }
         make_passage(&home).map_err(Error::Door)?;
-        rules.write(&home.join(RULES)).map_err(Error::Door)?;
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(door) = open.get(key).filter(|door| door.is_reachable(&home)) {
-            door.proxy().allow(lists);
-            return Ok(());
-        }
-        if open.len() >= DOORS_MAX && !open.contains_key(key) {
-            return Err(Error::TooManyDoors);
-        }
+        record(&home).map_err(Error::Door)?;
+        let known = open.get(key);
         // A door whose directory was replaced keeps its quota.
-        let proxy = if let Some(door) = open.get(key) {
-            door.proxy().allow(lists);
-            Arc::clone(door.proxy())
-        } else {
-            Arc::new(Proxy::new(lists, Arc::clone(&self.names), QUOTA_BYTES))
-        };
-        let door = Door::open(&home, key, proxy, &self.context).map_err(Error::Door)?;
-        open.insert(key.clone(), door);
+        let proxy = known.map(|door| Arc::clone(door.proxy())).unwrap_or_else(|| {
+            let nothing = AllowLists::default();
+            Arc::new(Proxy::new(key.tenant, nothing, Arc::clone(&self.names), QUOTA_BYTES))
+        });
+        proxy.allow(lists);
+        if !known.is_some_and(|door| door.is_reachable(&home)) {
+            let door = Door::open(&home, key, proxy, &self.context).map_err(Error::Door)?;
+            open.insert(key.clone(), door);
+        }
         Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<DoorKey, Door>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn home(&self, key: &DoorKey) -> PathBuf {
@@ -118,9 +147,16 @@ impl Doors {
     fn restore(&self) -> io::Result<()> {
         let mut opened = 0_u64;
         for key in self.keys()? {
-            let Ok(rules) = DoorRules::read(&self.home(&key).join(RULES)) else { continue };
-            match self.open(&key, &rules) {
+            let home = self.home(&key);
+            if is_unused(&home) {
+                drop(fs::remove_dir_all(&home));
+                continue;
+            }
+            let rules = DoorRules::read(&home.join(RULES)).map_err(Error::Door);
+            match rules.and_then(|rules| self.open_after(&key, &rules, |_| Ok(()))) {
                 Ok(()) => opened += 1,
+                // The sandbox service made the directory, and nobody has opened the door yet.
+                Err(Error::Door(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, session.id = %key.session, "a door to the network stays closed");
@@ -152,13 +188,32 @@ impl Doors {
     /// Closes the doors of sessions that are gone or have not worked for long.
     async fn sweep(self: Arc<Self>) {
         while self.context.shutdown.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            open.retain(|key, _| {
-                let rules = fs::metadata(self.home(key).join(RULES)).and_then(|file| file.modified());
-                rules.is_ok_and(|at| at.elapsed().is_ok_and(|unused| unused < UNUSED))
-            });
+            let keys: Vec<DoorKey> = self.lock().keys().cloned().collect();
+            let unused: Vec<DoorKey> = keys.into_iter().filter(|key| is_unused(&self.home(key))).collect();
+            let mut open = self.lock();
+            for key in unused {
+                open.remove(&key);
+                drop(fs::remove_dir_all(self.home(&key)));
+            }
             metrics::gauge!("flotilla_broker_egress_doors")
                 .set(u32::try_from(open.len()).unwrap_or(u32::MAX));
         }
     }
+}
+
+/// Whether the session of this directory is gone, or has not worked for long. A clock that was set back proves nothing.
+fn is_unused(home: &Path) -> bool {
+    match fs::metadata(home.join(RULES)).and_then(|file| file.modified()) {
+        Ok(at) => at.elapsed().unwrap_or_default() >= UNUSED,
+        Err(_) => !home.join("door").is_dir(),
+    }
+}
+
+/// Checks that this process may make doors, before the first session needs one.
+fn check_writable(directory: &Path) -> io::Result<()> {
+    let probe = directory.join(".probe");
+    fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)).map_err(|error| {
+        let text = format!("{} must belong to the user of the broker: {error}", directory.display());
+        io::Error::new(error.kind(), text)
+    })
 }

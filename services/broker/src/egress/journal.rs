@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Time for which connections gather in a row.
 const GATHERING: Duration = Duration::from_secs(2);
-/// Hosts and results of one session in this time that have rows of their own. Further ones share a row without a host.
+/// Hosts and results of one session in this time that have rows of their own. Further ones share a row.
 const HOSTS_MAX: usize = 100;
+/// What stands in place of the host in this row.
+const OTHERS: &str = "(others)";
 /// Sessions whose rows wait for Postgres. Beyond it rows are lost, and only the lines of audit tell of them.
 const SESSIONS_MAX: usize = 20_000;
 
@@ -55,7 +57,7 @@ impl Journal {
         let rows = waiting.entry(key.clone()).or_default();
         let mut destination = (host.to_owned(), code.to_owned());
         if rows.len() >= HOSTS_MAX && !rows.contains_key(&destination) {
-            destination.0.clear();
+            OTHERS.clone_into(&mut destination.0);
         }
         let fresh = || EgressAccess {
             began_at: Timestamp(now_ms().saturating_sub_unsigned(duration_ms)),
@@ -69,15 +71,15 @@ impl Journal {
         row.bytes += access.bytes;
     }
 
-    /// Stores what was noted, until the service stops, and then the rest.
+    /// Stores what was noted, until the service stops.
     pub(super) async fn store(&self, store: &BrokerStore, shutdown: &CancellationToken) {
         while shutdown.run_until_cancelled(tokio::time::sleep(GATHERING)).await.is_some() {
             self.flush(store).await;
         }
-        self.flush(store).await;
     }
 
-    async fn flush(&self, store: &BrokerStore) {
+    /// Stores what was noted.
+    pub(super) async fn flush(&self, store: &BrokerStore) {
         let waiting = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (key, rows) in waiting {
             let rows: Vec<EgressAccess> = rows.into_values().collect();

@@ -2,10 +2,11 @@
 
 use super::refusal::Refusal;
 use chassis::web::{Network, is_public};
-use domain::egress::host::HostName;
+use domain::{egress::host::HostName, ids::TenantId};
+use shares::Shares;
 use std::{
     collections::{BTreeMap, HashMap},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, ToSocketAddrs as _},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -16,82 +17,155 @@ use tokio::{
 
 /// Time for which an answer is used again.
 const KEPT: Duration = Duration::from_secs(30);
-/// Hosts whose answers are kept. Beyond it the old ones are forgotten.
+/// Time for which a failure is told again: many connections to a host that nobody knows must not ask one after the other.
+const FAILURE_KEPT: Duration = Duration::from_secs(2);
+/// Hosts whose answers are kept. Beyond it the oldest is forgotten.
 const HOSTS_MAX: usize = 1_000;
+/// Look-ups at the same time; one tenant gets three quarters. Each takes a thread that cannot be stopped, so this is also the bound of threads.
+const LOOKUPS_MAX: u32 = 64;
 /// Look-ups before a host counts as unknown: name servers drop some of many parallel questions.
 const TRIES: u32 = 3;
 /// Longest wait for one look-up.
 const TRY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait of one connection for the answer. Beyond it: `egress_host_unknown`.
+const FIND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The look-ups of this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Names {
     /// Networks outside the public internet in which the addresses of hosts may lie.
     opened: Vec<Network>,
     /// Addresses that the operator gives to hosts, for example of an internal registry.
     fixed: BTreeMap<HostName, SocketAddr>,
-    known: Mutex<HashMap<HostName, Answer>>,
+    lookups: Shares<TenantId>,
+    answers: Mutex<HashMap<HostName, Answer>>,
 }
 
+/// The answer for a host, or the place where it will stand. `None`: nobody knows the host.
 #[derive(Debug, Clone)]
 struct Answer {
     asked_at: Instant,
-    addresses: Arc<OnceCell<Vec<IpAddr>>>,
+    addresses: Arc<OnceCell<Option<Vec<IpAddr>>>>,
+}
+
+impl Answer {
+    fn is_fresh(&self) -> bool {
+        let kept = if self.addresses.get() == Some(&None) { FAILURE_KEPT } else { KEPT };
+        self.asked_at.elapsed() < kept
+    }
 }
 
 impl Names {
     /// With the operator's networks and hosts. The port of a fixed address replaces that of the request.
     pub fn new(opened: Vec<Network>, fixed: BTreeMap<HostName, SocketAddr>) -> Self {
-        Self { opened, fixed, known: Mutex::default() }
+        let lookups = Shares::three_quarters(LOOKUPS_MAX);
+        Self { opened, fixed, lookups, answers: Mutex::default() }
     }
 
     /// The addresses of a host, all of them public or opened.
     ///
     /// # Errors
     /// `Unresolved`, `Private`.
-    pub(super) async fn find(&self, host: &HostName, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
+    pub(super) async fn find(
+        &self,
+        tenant: TenantId,
+        host: &HostName,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, Refusal> {
         if let Some(fixed) = self.fixed.get(host) {
             return Ok(vec![*fixed]);
         }
-        let addresses = self.known(host);
-        let addresses = addresses.get_or_try_init(|| look_up(host)).await?;
-        let is_allowed = |address: &IpAddr| {
-            is_public(*address) || self.opened.iter().any(|network| network.contains(address))
-        };
-        if !addresses.iter().all(is_allowed) {
+        let answer = self.answer(host);
+        let asked = answer.addresses.get_or_init(|| self.look_up(tenant, host));
+        let addresses = timeout(FIND_TIMEOUT, asked).await.ok().and_then(Option::as_ref);
+        let addresses = addresses.ok_or_else(|| Refusal::Unresolved(host.clone()))?;
+        if !addresses.iter().all(|address| self.is_open(*address)) {
             return Err(Refusal::Private(host.clone()));
         }
         Ok(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
     }
 
-    /// The answer for a host, or the place where it will stand.
-    fn known(&self, host: &HostName) -> Arc<OnceCell<Vec<IpAddr>>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= HOSTS_MAX {
-            known.retain(|_, answer| answer.asked_at.elapsed() < KEPT);
+    /// Whether sessions may reach an address.
+    fn is_open(&self, address: IpAddr) -> bool {
+        is_public(address) || self.opened.iter().any(|network| network.contains(&address))
+    }
+
+    fn answer(&self, host: &HostName) -> Answer {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answers.get(host).filter(|answer| answer.is_fresh()) {
+            return answer.clone();
         }
-        if known.len() >= HOSTS_MAX {
-            known.clear();
+        if answers.len() >= HOSTS_MAX {
+            let oldest = answers.iter().min_by_key(|(_, answer)| answer.asked_at);
+            if let Some(oldest) = oldest.map(|(host, _)| host.clone()) {
+                answers.remove(&oldest);
+            }
         }
-        let fresh = || Answer { asked_at: Instant::now(), addresses: Arc::default() };
-        let answer = known.entry(host.clone()).or_insert_with(fresh);
-        if answer.asked_at.elapsed() >= KEPT {
-            *answer = fresh();
+        let answer = Answer { asked_at: Instant::now(), addresses: Arc::default() };
+        answers.insert(host.clone(), answer.clone());
+        answer
+    }
+
+    /// Asks the servers of names; `None`: they do not know the host.
+    async fn look_up(&self, tenant: TenantId, host: &HostName) -> Option<Vec<IpAddr>> {
+        for _ in 0..TRIES {
+            let place = self.lookups.acquire(tenant, FIND_TIMEOUT).await.ok()?;
+            // The dot keeps the resolver from trying the domains of this machine.
+            let name = format!("{host}.");
+            let asked = tokio::task::spawn_blocking(move || {
+                // A look-up that nobody waits for any more keeps its place: its thread is still taken.
+                let _place = place;
+                let found = (name.as_str(), 0).to_socket_addrs().ok()?;
+                Some(found.map(|address| address.ip()).collect::<Vec<_>>())
+            });
+            let found = timeout(TRY_TIMEOUT, asked).await.ok().and_then(Result::ok).flatten();
+            if let Some(addresses) = found.filter(|addresses| !addresses.is_empty()) {
+                return Some(addresses);
+            }
         }
-        Arc::clone(&answer.addresses)
+        None
     }
 }
 
-async fn look_up(host: &HostName) -> Result<Vec<IpAddr>, Refusal> {
-    for _ in 0..TRIES {
-        // The dot keeps the resolver from trying the domains of this machine.
-        let name = format!("{host}.");
-        if let Ok(Ok(found)) = timeout(TRY_TIMEOUT, tokio::net::lookup_host((name.as_str(), 0))).await {
-            let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-            if !addresses.is_empty() {
-                return Ok(addresses);
-            }
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn only_public_and_opened_addresses_are_open() {
+        let names = Names::new(vec!["10.1.0.0/16".parse().unwrap()], BTreeMap::new());
+        let is_open = |address: &str| names.is_open(address.parse().unwrap());
+        for open in ["1.1.1.1", "10.1.2.3", "2606:4700::1111"] {
+            assert!(is_open(open), "{open}");
+        }
+        for closed in
+            ["127.0.0.1", "10.2.0.1", "169.254.169.254", "168.63.129.16", "::1", "::ffff:10.2.0.1", "fd00::1"]
+        {
+            assert!(!is_open(closed), "{closed}");
         }
     }
-    Err(Refusal::Unresolved(host.clone()))
+
+    #[tokio::test]
+    async fn a_name_that_leads_home_is_refused_and_a_failure_is_kept_for_a_moment() {
+        let tenant: TenantId = "00000000-0000-0000-0000-000000000001".parse().unwrap();
+        let names = Names::new(vec![], BTreeMap::new());
+        let keep = |host: &str, addresses: Option<Vec<IpAddr>>| {
+            let host = HostName::parse(host).unwrap();
+            let addresses = Arc::new(OnceCell::new_with(Some(addresses)));
+            let answer = Answer { asked_at: Instant::now(), addresses };
+            names.answers.lock().unwrap().insert(host.clone(), answer);
+            host
+        };
+        let home = keep("home.example.com", Some(vec!["127.0.0.1".parse().unwrap()]));
+        assert!(matches!(names.find(tenant, &home, 443).await, Err(Refusal::Private(_))));
+        let mixed =
+            keep("mixed.example.com", Some(["1.1.1.1", "10.0.0.1"].map(|ip| ip.parse().unwrap()).into()));
+        assert!(matches!(names.find(tenant, &mixed, 443).await, Err(Refusal::Private(_))));
+        let public = keep("public.example.com", Some(vec!["1.1.1.1".parse().unwrap()]));
+        assert_eq!(names.find(tenant, &public, 443).await, Ok(vec!["1.1.1.1:443".parse().unwrap()]));
+        let unknown = keep("unknown.example.com", None);
+        assert!(matches!(names.find(tenant, &unknown, 443).await, Err(Refusal::Unresolved(_))));
+        assert_eq!(names.answer(&unknown).addresses.get(), Some(&None), "nobody asks again at once");
+    }
 }

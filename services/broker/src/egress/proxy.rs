@@ -8,7 +8,10 @@ use super::{
     refusal::Refusal,
     relay::{Cut, IDLE, Quota, Relay},
 };
-use domain::egress::{allow::AllowLists, host::HostName};
+use domain::{
+    egress::{allow::AllowLists, host::HostName},
+    ids::TenantId,
+};
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -19,6 +22,7 @@ use tokio::{
     net::TcpStream,
     time::{Instant, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 /// Bytes that a session may transfer, in both directions together. Beyond it: `egress_quota_used_up`.
 pub const QUOTA_BYTES: u64 = 5 * 1024 * 1024 * 1024;
@@ -26,10 +30,13 @@ pub const QUOTA_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 const OPENING: Duration = Duration::from_secs(30);
 /// Time in which an address of a host must answer.
 const DIAL: Duration = Duration::from_secs(10);
+/// Addresses of a host that are tried. Further ones are left out.
+const ADDRESSES_MAX: usize = 4;
 
 /// The proxy. It serves every connection to the socket of its session.
 #[derive(Debug)]
 pub struct Proxy {
+    tenant: TenantId,
     allow: Mutex<Arc<AllowLists>>,
     names: Arc<Names>,
     quota: Arc<Quota>,
@@ -37,10 +44,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The proxy of a session that may transfer this number of bytes.
-    pub fn new(allow: AllowLists, names: Arc<Names>, quota_bytes: u64) -> Self {
+    /// The proxy of a session of `tenant`, which may transfer this number of bytes.
+    pub fn new(tenant: TenantId, allow: AllowLists, names: Arc<Names>, quota_bytes: u64) -> Self {
         let (allow, quota) = (Mutex::new(Arc::new(allow)), Arc::new(Quota::new(quota_bytes)));
-        Self { allow, names, quota, quota_bytes }
+        Self { tenant, allow, names, quota, quota_bytes }
     }
 
     /// Allows what these lists allow, from the next connection on.
@@ -57,22 +64,19 @@ impl Proxy {
         })
     }
 
-    /// Serves one connection to its end. Dropping the future cuts it.
-    pub async fn serve(&self, mut client: impl AsyncRead + AsyncWrite + Unpin) -> Access {
+    /// Serves one connection to its end, or until `closing`.
+    pub async fn serve(
+        &self,
+        mut client: impl AsyncRead + AsyncWrite + Unpin,
+        closing: &CancellationToken,
+    ) -> Access {
         let (begun_at, relay) = (Instant::now(), Relay::new(Arc::clone(&self.quota)));
         let mut host = None;
-        let result = match timeout(OPENING, head::read(&mut client)).await {
-            Err(_) => Err(Refusal::Head("its head did not arrive in time").into()),
-            Ok(Err(refusal)) => Err(refusal.into()),
-            Ok(Ok((target, rest))) => {
-                host = Some(target.host.clone());
-                self.forward(&mut client, target, rest, &relay).await
-            }
-        };
-        let refusal = match result {
+        let served = closing.run_until_cancelled(self.answer(&mut client, &relay, &mut host)).await;
+        let refusal = match served.unwrap_or(Err(Ending::Cut(Refusal::Closed))) {
             Ok(()) => None,
             Err(Ending::Refused(refusal)) => {
-                answer(&mut client, &refusal).await;
+                refuse(&mut client, &refusal).await;
                 Some(refusal)
             }
             Err(Ending::Cut(refusal)) => Some(refusal),
@@ -80,15 +84,16 @@ impl Proxy {
         Access { host, bytes: relay.bytes(), duration: begun_at.elapsed(), refusal }
     }
 
-    /// Refuses one connection without reading what it asks for.
-    pub(super) async fn refuse(
+    async fn answer(
         &self,
-        mut client: impl AsyncRead + AsyncWrite + Unpin,
-        refusal: Refusal,
-    ) -> Access {
-        let begun_at = Instant::now();
-        answer(&mut client, &refusal).await;
-        Access { host: None, bytes: 0, duration: begun_at.elapsed(), refusal: Some(refusal) }
+        client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        relay: &Relay,
+        host: &mut Option<HostName>,
+    ) -> Result<(), Ending> {
+        let head = timeout(OPENING, head::read(&mut *client)).await;
+        let (target, rest) = head.map_err(|_| Refusal::Head("its head did not arrive in time"))??;
+        *host = Some(target.host.clone());
+        self.forward(client, target, rest, relay).await
     }
 
     async fn forward(
@@ -102,7 +107,7 @@ impl Proxy {
         if self.quota.is_used_up() {
             return Err(Refusal::Quota(self.quota_bytes).into());
         }
-        let addresses = self.names.find(&target.host, target.port).await?;
+        let addresses = self.names.find(self.tenant, &target.host, target.port).await?;
         let mut server = dial(&addresses).await.ok_or_else(|| Refusal::Unreachable(target.host.clone()))?;
         let is_plain = matches!(target.protocol, Protocol::Plain(_));
         let first = match target.protocol {
@@ -124,7 +129,7 @@ impl Proxy {
             })
         };
         relay.note(first.len() as u64).map_err(cut)?;
-        if server.write_all(&first).await.is_err() {
+        if !matches!(timeout(OPENING, server.write_all(&first)).await, Ok(Ok(()))) {
             return Err(Ending::Cut(Refusal::Unreachable(target.host)));
         }
         if is_plain {
@@ -152,7 +157,7 @@ impl From<Refusal> for Ending {
 
 /// Connects to the first address that answers.
 async fn dial(addresses: &[SocketAddr]) -> Option<TcpStream> {
-    for address in addresses {
+    for address in addresses.iter().take(ADDRESSES_MAX) {
         if let Ok(Ok(stream)) = timeout(DIAL, TcpStream::connect(address)).await {
             // Small messages of TLS must not wait for each other.
             let _ = stream.set_nodelay(true);
@@ -162,7 +167,7 @@ async fn dial(addresses: &[SocketAddr]) -> Option<TcpStream> {
     None
 }
 
-async fn answer(client: &mut (impl AsyncWrite + Unpin), refusal: &Refusal) {
+async fn refuse(client: &mut (impl AsyncWrite + Unpin), refusal: &Refusal) {
     let text = format!("{refusal}\n");
     let head = format!(
         "HTTP/1.1 {}\r\nx-flotilla-code: {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

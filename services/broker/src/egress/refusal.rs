@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The request is no request of a proxy, or too long.
-    #[error("this is not a request that the proxy of the sandbox understands: {0}")]
+    #[error("this is not a valid request for a proxy: {0}")]
     Head(&'static str),
     /// A method that changes something, without TLS.
     #[error("{0} is refused: over plain http only GET and HEAD are possible; use https")]
@@ -28,7 +28,7 @@ pub enum Refusal {
     },
     /// No setting lists any host.
     #[error(
-        "{0} is not allowed: environment.network.allow is not set; list the host in the settings of the project"
+        "{0} is not allowed: environment.network.allow is not set in any settings; add the host to those of the project"
     )]
     NothingAllowed(HostName),
     /// No server of names knows the host.
@@ -51,9 +51,9 @@ pub enum Refusal {
     /// The session has transferred all that it may.
     #[error("this session has transferred {0} bytes, which is all that it may")]
     Quota(u64),
-    /// The sessions of this machine have too many connections.
-    #[error("the sessions of this machine have too many connections at the same time; try again")]
-    Busy,
+    /// The door is being closed: the broker stops, or the session is gone.
+    #[error("the door of this session to the network is being closed")]
+    Closed,
     /// Nothing was transferred for a while.
     #[error("nothing was transferred for {} s", .0.as_secs())]
     Idle(Duration),
@@ -73,7 +73,7 @@ impl Refusal {
             Self::Unreachable(_) => "egress_unreachable",
             Self::Tls { .. } => "egress_tls_invalid",
             Self::Quota(_) => "egress_quota_used_up",
-            Self::Busy => "egress_busy",
+            Self::Closed => "egress_closed",
             Self::Idle(_) => "egress_idle",
         }
     }
@@ -91,7 +91,7 @@ impl Refusal {
             Self::Unresolved(_) | Self::Unreachable(_) => "502 Bad Gateway",
             // Programs repeat 429; nothing would become better.
             Self::Quota(_) => "403 Forbidden",
-            Self::Busy => "503 Service Unavailable",
+            Self::Closed => "503 Service Unavailable",
             Self::Idle(_) => "504 Gateway Timeout",
         }
     }

@@ -36,8 +36,10 @@ impl Quota {
     }
 
     fn take(&self, bytes: u64) -> Result<(), Cut> {
-        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
-        taken.map(drop).map_err(|_| Cut::Quota)
+        // What is left is too little for these bytes, and is taken too: the next connection is then refused with words.
+        let rest = |left: u64| Some(left.saturating_sub(bytes));
+        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).unwrap_or(0);
+        if left < bytes { Err(Cut::Quota) } else { Ok(()) }
     }
 
     pub(super) fn is_used_up(&self) -> bool {

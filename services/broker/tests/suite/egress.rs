@@ -4,7 +4,6 @@ use broker::egress::{
     access::Access,
     names::Names,
     proxy::{Proxy, QUOTA_BYTES},
-    refusal::Refusal,
 };
 use domain::egress::{
     allow::{AllowList, AllowLists},
@@ -15,6 +14,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     net::TcpListener,
 };
+use tokio_util::sync::CancellationToken;
 
 /// A server that answers every connection with what it received first.
 async fn echo() -> SocketAddr {
@@ -36,14 +36,15 @@ fn proxy(server: SocketAddr, quota: u64) -> Arc<Proxy> {
     let entries = ["pypi.org", "localtest.example.com", "unknown.invalid"].map(ToOwned::to_owned);
     let list = AllowList::parse("network.allow", &entries).unwrap();
     let fixed = BTreeMap::from([(HostName::parse("pypi.org").unwrap(), server)]);
-    Arc::new(Proxy::new(AllowLists::new(vec![list]), Arc::new(Names::new(vec![], fixed)), quota))
+    let tenant = "00000000-0000-0000-0000-000000000001".parse().unwrap();
+    Arc::new(Proxy::new(tenant, AllowLists::new(vec![list]), Arc::new(Names::new(vec![], fixed)), quota))
 }
 
 /// A client, and the record of its connection.
 fn connect(proxy: &Arc<Proxy>) -> (DuplexStream, tokio::task::JoinHandle<Access>) {
     let (client, server) = duplex(64 * 1024);
     let proxy = Arc::clone(proxy);
-    (client, tokio::spawn(async move { proxy.serve(server).await }))
+    (client, tokio::spawn(async move { proxy.serve(server, &CancellationToken::new()).await }))
 }
 
 async fn exchange(proxy: &Arc<Proxy>, request: &[u8]) -> (String, Access) {
@@ -135,9 +136,26 @@ async fn a_tunnel_for_another_host_reaches_nobody() {
 async fn a_session_transfers_no_more_than_its_quota() {
     let proxy = proxy(echo().await, 200);
     let request = b"GET http://pypi.org/ HTTP/1.1\r\nHost: pypi.org\r\n\r\n";
-    let codes =
-        [exchange(&proxy, request).await, exchange(&proxy, request).await, exchange(&proxy, request).await];
-    let codes = codes.map(|(_, access)| access.refusal.as_ref().map(Refusal::code));
-    assert_eq!(codes[0], None);
-    assert!(codes[1..].contains(&Some("egress_quota_used_up")), "{codes:?}");
+    let (first, _) = exchange(&proxy, request).await;
+    assert!(first.starts_with("GET / HTTP/1.1"), "{first}");
+    let (_, cut) = exchange(&proxy, request).await;
+    assert_eq!(cut.refusal.unwrap().code(), "egress_quota_used_up");
+    let (told, refused) = exchange(&proxy, request).await;
+    assert!(told.starts_with("HTTP/1.1 403") && told.contains("egress_quota_used_up"), "{told}");
+    assert_eq!(refused.refusal.unwrap().code(), "egress_quota_used_up");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_at_the_end_of_the_broker_is_recorded() {
+    let proxy = proxy(echo().await, QUOTA_BYTES);
+    let (mut client, server) = duplex(64 * 1024);
+    let closing = CancellationToken::new();
+    let (own, stop) = (Arc::clone(&proxy), closing.clone());
+    let access = tokio::spawn(async move { own.serve(server, &stop).await });
+    client.write_all(b"CONNECT pypi.org:443 HTTP/1.1\r\n\r\n").await.unwrap();
+    client.read_exact(&mut [0; 39]).await.unwrap();
+    closing.cancel();
+    let access = access.await.unwrap();
+    assert_eq!(access.host, Some(HostName::parse("pypi.org").unwrap()));
+    assert_eq!(access.refusal.unwrap().code(), "egress_closed");
 }

@@ -9,11 +9,16 @@ use crate::{
 };
 use domain::limits;
 use rpc::v1;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// Bytes of the environment of one exec: with the command below Linux' limit for all arguments. Beyond it: `argument_invalid`.
 const EXEC_ENV_BYTES_MAX: usize = 64 * 1024;
 
+/// The home of every command.
+const HOME: &str = "/home/agent";
 const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Starts a command of `session` in the workspace of `root`, once for each exec id.
@@ -36,7 +41,7 @@ pub(super) async fn start(
         },
         epoch: caller.epoch.unwrap_or_default(),
     };
-    caller.root.workspace().await?;
+    let meta = caller.root.workspace().await?;
     // Admission and entry are one step: an admitted successor either finds the entry, or no entry will follow.
     let right = caller.hold().await?;
     let entered = session.execs.enter(&spec).await?;
@@ -47,7 +52,7 @@ pub(super) async fn start(
     let command = sandbox_wire::v1::Exec {
         command: message.command,
         directory: message.directory,
-        env: environment(message.env, "dumb", &session.shared.doors.variables()),
+        env: environment(message.env, "dumb", &session.shared.doors.variables(), &meta.env),
         timeout_ms: spec.timeout_ms,
         output_bytes_max: spec.output_bytes_max,
         ..sandbox_wire::v1::Exec::default()
@@ -117,15 +122,46 @@ pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Err
     Ok(())
 }
 
-/// The environment of a command: the variables of the caller, those that every command needs, and those of the network.
+/// The environment of a command: the variables of the caller; those of the network; those of the image, except what says who the user is; and those
+/// that every command needs.
 pub(super) fn environment(
     requested: HashMap<String, String>,
     term: &str,
     network: &[(&str, &str)],
+    image: &[String],
 ) -> Vec<String> {
-    let fixed = [("PATH", ENV_PATH), ("HOME", "/home/agent"), ("LANG", "C.UTF-8"), ("TERM", term)];
-    let missing = fixed.iter().chain(network).filter(|(name, _)| !requested.contains_key(*name));
-    let mut env: Vec<String> = missing.map(|(name, value)| format!("{name}={value}")).collect();
-    env.extend(requested.iter().map(|(name, value)| format!("{name}={value}")));
-    env
+    let fixed = [("HOME", HOME), ("TERM", term), ("PATH", ENV_PATH), ("LANG", "C.UTF-8")];
+    let image = image.iter().filter_map(|variable| variable.split_once('='));
+    let image = image.filter(|(name, _)| !["HOME", "TERM"].contains(name));
+    let mut env: BTreeMap<&str, &str> =
+        fixed.into_iter().chain(image).chain(network.iter().copied()).collect();
+    env.extend(requested.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    env.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn the_caller_comes_before_the_image_and_the_image_before_the_rest() {
+        let requested =
+            HashMap::from([("CI".to_owned(), "1".to_owned()), ("TERM".to_owned(), "xterm".to_owned())]);
+        let image = ["PATH=/opt/go/bin", "HOME=/root", "TERM=vt100", "CI=0", "EMPTY=", "no_proxy=*"]
+            .map(ToOwned::to_owned);
+        let env = environment(requested, "dumb", &[("no_proxy", "localhost")], &image);
+        assert_eq!(
+            env,
+            [
+                "CI=1",
+                "EMPTY=",
+                "HOME=/home/agent",
+                "LANG=C.UTF-8",
+                "PATH=/opt/go/bin",
+                "TERM=xterm",
+                "no_proxy=localhost"
+            ]
+        );
+    }
 }

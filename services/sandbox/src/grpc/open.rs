@@ -13,6 +13,9 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tonic::Streaming;
 
+/// Bytes of the environment of an image. Beyond it: `argument_invalid`.
+const IMAGE_ENV_BYTES_MAX: usize = 64 * 1024;
+
 /// Reads what a workspace starts from; `None` if the session already has one. The bytes of a bundle go to a file.
 pub(super) async fn read(
     session: &Session,
@@ -30,13 +33,15 @@ pub(super) async fn read(
     let opening = opening.unwrap_or_default();
     session.disk.check_host()?;
     let (revision, uncommitted) = (header.revision, header.uncommitted);
-    let image = Manifest::parse(&header.image.unwrap_or_default().diff_ids)?;
+    let v1::Image { diff_ids, env } = header.image.unwrap_or_default();
+    let image = Manifest::parse(&diff_ids)?;
+    check_image_environment(&env)?;
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => source::Source::Empty,
             url => source::parse(url, &session.shared.config).await?,
         };
-        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image }));
+        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -46,7 +51,20 @@ pub(super) async fn read(
     }
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
-    Ok(Some(open::OpenSpec { source: source::Source::Bundle(file), revision, uncommitted, opening, image }))
+    let source = source::Source::Bundle(file);
+    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env }))
+}
+
+fn check_image_environment(env: &[String]) -> Result<(), Error> {
+    let bytes: usize = env.iter().map(|variable| variable.len() + 1).sum();
+    let is_variable = |variable: &String| {
+        variable.split_once('=').is_some_and(|(name, _)| !name.is_empty()) && !variable.contains('\0')
+    };
+    if bytes > IMAGE_ENV_BYTES_MAX || !env.iter().all(is_variable) {
+        let text = "the environment of the image is too large, or a variable in it is not NAME=value";
+        return Err(Error::refused(Code::ArgumentInvalid, text));
+    }
+    Ok(())
 }
 
 async fn receive(

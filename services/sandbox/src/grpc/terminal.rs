@@ -40,8 +40,8 @@ impl TerminalService for Server {
         let (call, message) = self.begin("create_terminal", request)?;
         let caller = call.caller.clone();
         call.run(async move {
-            let program = program(message, &caller.session.shared.doors.variables())?;
-            caller.root.workspace().await?;
+            let meta = caller.root.workspace().await?;
+            let program = program(message, &caller.session.shared.doors.variables(), &meta.env)?;
             let (terminal, created) = start::run(&caller, program).await?;
             Ok(v1::CreateTerminalResponse { terminal: Some(terminal.info()), created })
         })
@@ -129,7 +129,11 @@ impl TerminalService for Server {
 }
 
 /// The program that a caller asks for, with defaults filled in.
-fn program(message: v1::CreateTerminalRequest, network: &[(&str, &str)]) -> Result<Program, Error> {
+fn program(
+    message: v1::CreateTerminalRequest,
+    network: &[(&str, &str)],
+    image: &[String],
+) -> Result<Program, Error> {
     let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
     let v1::CreateTerminalRequest { terminal_id: id, command, args, directory, env, title, size, .. } =
         message;
@@ -145,11 +149,13 @@ fn program(message: v1::CreateTerminalRequest, network: &[(&str, &str)]) -> Resu
     pty::check_size(&size)?;
     let command = if command.is_empty() { SHELL.to_owned() } else { command };
     let is_shell = command.ends_with("sh");
-    let args = if args.is_empty() && is_shell { vec!["-l".to_owned()] } else { args };
+    // A login shell would replace the PATH of an image.
+    let is_login = args.is_empty() && is_shell && image.is_empty();
+    let args = if is_login { vec!["-l".to_owned()] } else { args };
     let directory = if directory.is_empty() { DIRECTORY.to_owned() } else { directory };
     let title = if title.is_empty() { format!("Terminal {}", tail(&id)) } else { title };
     let info = v1::Terminal { id, title, command, args, directory, pid: 0, exit_code: None };
-    Ok(Program { info, env: exec::environment(env, TERM, network), size })
+    Ok(Program { info, env: exec::environment(env, TERM, network, image), size })
 }
 
 fn check_title(title: &str) -> Result<(), Error> {

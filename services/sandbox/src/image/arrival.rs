@@ -65,7 +65,8 @@ impl Arrivals {
         Self { store, flights: Mutex::default(), unpacks: Semaphore::new(UNPACKS_MAX) }
     }
 
-    /// Takes a layer in, unless the machine has it. Returns whether it was taken in.
+    /// Takes a layer in, unless the machine has it. Returns whether it was taken in. A proof is unpacked in any case, and thrown away if the layer is
+    /// there.
     ///
     /// # Errors
     /// `images_unsupported`, `images_full`, `disk_full`, `caller_left`, `layer_too_slow`; the reasons of `flotilla-unpack`, which begin with
@@ -91,13 +92,14 @@ impl Arrivals {
     ) -> Result<bool, Error> {
         let flight = self.flight(&blob.diff_id);
         let _flight = flight.lock().await;
-        if self.store.has(&blob.diff_id) {
+        let is_there = self.store.has(&blob.diff_id);
+        if is_there && !blob.is_proof {
             return Ok(false);
         }
         let closed = |_| Error::refused(Code::Internal, "the service takes no layers any more");
         let _permit = self.unpacks.acquire().await.map_err(closed)?;
         self.unpack(blob, bytes).await?;
-        Ok(true)
+        Ok(!is_there)
     }
 
     async fn unpack(
@@ -114,6 +116,10 @@ impl Arrivals {
                 return Err(error);
             }
         };
+        if self.store.has(&blob.diff_id) {
+            arrival.remove().await;
+            return Ok(());
+        }
         let (store, layer) = (Arc::clone(&self.store), blob.diff_id.clone());
         // A blocking task goes on when the caller leaves, so the ledger and the disk agree.
         let settled = tokio::task::spawn_blocking(move || {

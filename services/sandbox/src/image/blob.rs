@@ -23,6 +23,8 @@ pub struct Blob {
     pub diff_id: Digest,
     /// How it is compressed.
     pub compression: &'static str,
+    /// Whether its bytes are checked even if the machine has the layer.
+    pub is_proof: bool,
 }
 
 impl Blob {
@@ -37,6 +39,7 @@ impl Blob {
                 format!("{:?} is not the media type of a layer that can be unpacked", header.media_type);
             Error::refused(Code::ArgumentInvalid, text)
         })?;
-        Ok(Self { digest: header.digest.parse()?, diff_id: header.diff_id.parse()?, compression })
+        let (digest, diff_id) = (header.digest.parse()?, header.diff_id.parse()?);
+        Ok(Self { digest, diff_id, compression, is_proof: header.is_proof })
     }
 }

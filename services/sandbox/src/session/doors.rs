@@ -21,9 +21,9 @@ const CA_INSIDE: &str = "/run/sbx/ca.pem";
 const PROXY: &str = "http://127.0.0.1:3128";
 /// What is reached without the proxy: the servers that the session itself runs.
 const NO_PROXY: &str = "localhost,127.0.0.1,::1,sandbox";
-/// The proxy for Maven and Gradle, which read no variable of the others.
-const JVM_PROXY: &str =
-    "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128";
+/// The proxy for Maven and Gradle, which read no variable of the others. The last word is for Maven from 3.9 on.
+const JVM_PROXY: &str = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128 \
+                         -Daether.connector.http.useSystemProperties=true";
 /// What leads programs to the proxy. Programs differ in the case of the names.
 const PROXY_VARIABLES: [(&str, &str); 10] = [
     ("HTTP_PROXY", PROXY),
@@ -51,6 +51,9 @@ const CA_VARIABLES: [&str; 8] = [
     "CURL_CA_BUNDLE",
 ];
 
+/// How each certificate in a PEM file begins.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
 /// What sessions have of the network.
 #[derive(Debug, Clone)]
 pub struct Doors {
@@ -70,6 +73,11 @@ impl Doors {
         }
         let all = directory.map(Path::canonicalize).transpose()?;
         let ca = ca.map(Path::canonicalize).transpose()?;
+        if let Some(file) = &ca
+            && !fs::read_to_string(file)?.contains(CERTIFICATE)
+        {
+            return Err(io::Error::other(format!("{} contains no certificate as PEM", file.display())));
+        }
         Ok(Self { all, ca })
     }
 
@@ -80,29 +88,26 @@ impl Doors {
         proxy.iter().copied().chain(ca.iter().map(|name| (*name, CA_INSIDE))).collect()
     }
 
-    /// What the sandboxes of a session see: its door, whose directory is made, and the certificates.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn mounts(&self, key: &Key) -> io::Result<Vec<Mount>> {
+    /// What the sandboxes of a session see: its door, whose directory is made, and the certificates. A session whose door cannot be made has no network.
+    pub fn mounts(&self, key: &Key) -> Vec<Mount> {
         let ca = self.ca.iter().map(|ca| Mount::read(ca, CA_INSIDE));
-        Ok(self.mount(key)?.into_iter().chain(ca).collect())
+        let door = self.mount(key).unwrap_or_else(|error| {
+            tracing::warn!(%error, session.id = %key.session, "the directory of a door to the network cannot be made");
+            None
+        });
+        door.into_iter().chain(ca).collect()
     }
 
     fn mount(&self, key: &Key) -> io::Result<Option<Mount>> {
         let (Some(all), Some(home)) = (&self.all, self.home(key)) else { return Ok(None) };
         let door = home.join("door");
-        if !door.is_dir() {
-            // The broker, which makes the socket, may be another user than this service.
-            let owner = fs::metadata(all)?;
-            for (directory, mode) in [(home.parent().unwrap_or(all), 0o711), (&home, 0o711), (&door, 0o755)] {
-                if !directory.is_dir() {
-                    fs::create_dir_all(directory)?;
-                    fs::set_permissions(directory, Permissions::from_mode(mode))?;
-                    if nix::unistd::geteuid().is_root() {
-                        chown(directory, Some(owner.uid()), Some(owner.gid()))?;
-                    }
-                }
+        fs::create_dir_all(&door)?;
+        // The broker, which makes the socket, may be another user than this service.
+        let owner = fs::metadata(all)?;
+        for (directory, mode) in [(home.parent().unwrap_or(all), 0o711), (&home, 0o711), (&door, 0o755)] {
+            if nix::unistd::geteuid().is_root() {
+                fs::set_permissions(directory, Permissions::from_mode(mode))?;
+                chown(directory, Some(owner.uid()), Some(owner.gid()))?;
             }
         }
         Ok(Some(Mount::read(door, INSIDE)))

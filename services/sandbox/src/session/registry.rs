@@ -78,7 +78,7 @@ impl Sessions {
             tasks: tasks.clone(),
         };
         let images = Arc::new(Store::load(store, &used)?);
-        let doors = Doors::new(config.egress.as_deref(), config.ca.as_deref())?;
+        let doors = Doors::new(config.egress.as_deref(), config.egress_ca.as_deref())?;
         let shared = Shared {
             doors,
             disks: Arc::new(DiskWatch::new(quota)),

@@ -253,7 +253,7 @@ impl Session {
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = root.tree();
-        let network = shared.doors.mounts(&root.key).map_err(Error::io("make the directory of the door"))?;
+        let network = shared.doors.mounts(&root.key);
         let mounts = [Mount::read(out, OUT_INSIDE), Mount::write(tree, "/workspace")];
         let plan = SandboxSpec {
             tenant: self.key.tenant,

@@ -28,6 +28,9 @@ pub struct Meta {
     /// The image at `/`. Every sandbox of the workspace has the same.
     #[serde(default, skip_serializing_if = "Manifest::is_empty")]
     pub image: Manifest,
+    /// The variables of the image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
 }
 
 impl Meta {

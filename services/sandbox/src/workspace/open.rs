@@ -45,6 +45,8 @@ pub struct OpenSpec {
     pub opening: u32,
     /// What its sandboxes see at `/`.
     pub image: Manifest,
+    /// The variables of the image.
+    pub env: Vec<String>,
 }
 
 /// Makes the workspace of a session, unless it exists. Returns whether it made one, and what the workspace started
@@ -100,6 +102,7 @@ pub async fn run(
         slot: slot.number(),
         opening: spec.opening,
         image: spec.image.clone(),
+        env: spec.env.clone(),
     };
     configuration::keep(session, &build, &meta).await?;
     seed::prepare(session, uid, &build).await;

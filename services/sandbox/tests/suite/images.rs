@@ -181,3 +181,24 @@ async fn a_layer_that_two_callers_send_is_unpacked_once() {
     assert_eq!(taken, 1);
     machine.stop().await;
 }
+
+#[tokio::test]
+async fn a_proof_is_checked_although_the_machine_has_the_layer() {
+    let directory = directory();
+    let machine = start(directory.path(), &[]).await;
+    let layer = Archive::default().file("srv/secret", b"of another tenant").layer();
+    let other = Archive::default().file("srv/other", b"bytes").layer();
+    assert!(put(&machine.client, &layer).await.unwrap());
+    // The digest of the layer over bytes that are not its own: without a proof nobody looks at them.
+    let mut named = layer.clone();
+    (named.blob, named.header.digest) = (other.blob.clone(), other.header.digest.clone());
+    assert!(!put(&machine.client, &named).await.unwrap());
+    named.header.is_proof = true;
+    assert_eq!(code(put(&machine.client, &named).await), "layer_digest_wrong");
+    let mut proof = layer.clone();
+    proof.header.is_proof = true;
+    assert!(!put(&machine.client, &proof).await.unwrap(), "the machine had it");
+    assert_eq!(names(&directory.path().join("data/images/arrivals")), Vec::<String>::new());
+    let session = session_with(&machine, &[&base(), &layer]).await;
+    assert_eq!(session.sh("cat /srv/secret").await, "of another tenant");
+}

@@ -85,6 +85,7 @@ impl Layer {
             digest: digest(&blob),
             diff_id: digest(archive),
             media_type: media_type.to_owned(),
+            is_proof: false,
         };
         Self { blob, header }
     }
@@ -136,7 +137,7 @@ pub async fn missing(client: &Client, layers: &[&Layer]) -> Vec<String> {
 }
 
 pub fn image(layers: &[&Layer]) -> v1::Image {
-    v1::Image { diff_ids: layers.iter().map(|layer| layer.id()).collect() }
+    v1::Image { diff_ids: layers.iter().map(|layer| layer.id()).collect(), env: vec![] }
 }
 
 /// Opens an empty workspace with an image.

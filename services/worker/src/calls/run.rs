@@ -270,7 +270,17 @@ async fn run(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolErr
 }
 
 async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Output, ToolError> {
-    let (opened, ()) = tokio::join!(workspace.ready(), workspace.egress().ready());
-    opened.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+    workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+    let network = workspace.egress().ready().await;
+    if let Err(status) = network
+        && registry::starts_processes(&ctx.call.tool)
+    {
+        let code = rpc::status::code_of(&status).unwrap_or_default();
+        let text = format!(
+            "The rules of the network could not be set, so nothing ran: {} ({code}).",
+            status.message()
+        );
+        return Err(ToolError::Model(text));
+    }
     perform(ctx).await
 }

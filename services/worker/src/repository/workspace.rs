@@ -1,26 +1,25 @@
 //! The workspace of a session: opened once, while the model already generates.
 
-use super::egress::Egress;
+use super::{egress::Egress, image::WorkspaceImage, stored::from_store};
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_away},
-    store_timeout::retry_while_away,
 };
 use domain::{
     conversation::message,
+    ids::ProjectId,
     session::{Origin, Source},
     text::is_sha256,
 };
 use rpc::v1::{self, open_workspace_request::Part};
-use std::{sync::Arc, time::Duration};
+use settings::ImageSetting;
+use std::sync::Arc;
 use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 /// The stable code of files that existed and are gone.
 const LOST: &str = "workspace_lost";
-/// Longest wait for Postgres while files are opened.
-const STORE_RETRY: Duration = Duration::from_secs(30);
 /// Pieces of a bundle that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
 
@@ -29,11 +28,20 @@ const PIECES_AHEAD: usize = 4;
 pub(crate) struct Workspace {
     deps: Arc<Deps>,
     identity: Identity,
-    source: Source,
-    /// Whether the files were opened before this loop began.
-    was_opened: bool,
+    origin: WorkspaceOrigin,
     open: Arc<OnceCell<OpenWorkspace>>,
     egress: Egress,
+}
+
+/// What a workspace begins with.
+#[derive(Debug, Clone)]
+pub(crate) struct WorkspaceOrigin {
+    pub(crate) project: ProjectId,
+    pub(crate) source: Source,
+    /// Whether the files were opened before this loop began.
+    pub(crate) was_opened: bool,
+    /// The image that the settings above the repository choose.
+    pub(crate) image: Option<ImageSetting>,
 }
 
 /// A workspace that is open.
@@ -50,9 +58,9 @@ impl OpenWorkspace {
 }
 
 impl Workspace {
-    pub(crate) fn new(deps: Arc<Deps>, identity: Identity, source: Source, was_opened: bool) -> Self {
+    pub(crate) fn new(deps: Arc<Deps>, identity: Identity, origin: WorkspaceOrigin) -> Self {
         let egress = Egress::new(Arc::clone(&deps), identity.clone());
-        Self { deps, identity, source, was_opened, open: Arc::default(), egress }
+        Self { deps, identity, origin, open: Arc::default(), egress }
     }
 
     /// Its door to the network.
@@ -62,12 +70,12 @@ impl Workspace {
 
     /// Whether the session starts from a repository, whose files must exist even if no tool reads them.
     pub(crate) fn has_source(&self) -> bool {
-        self.source.origin != Origin::Empty
+        self.origin.source.origin != Origin::Empty
     }
 
     /// Whether an earlier turn may have written files.
     pub(crate) fn was_opened(&self) -> bool {
-        self.was_opened
+        self.origin.was_opened
     }
 
     /// Waits until the workspace is open, and opens it if necessary. Concurrent callers share one attempt. Files that the sandbox
@@ -86,7 +94,7 @@ impl Workspace {
 
     async fn open(&self) -> Result<OpenWorkspace, Status> {
         if let Some(found) = self.find().await? {
-            if !self.was_opened {
+            if !self.origin.was_opened {
                 self.note_opened().await?;
             }
             return Ok(found);
@@ -97,14 +105,18 @@ impl Workspace {
                 || rpc::status::precondition(LOST, "the sandbox machine lost the files of this session");
             return self.find().await?.ok_or_else(lost);
         }
-        let opened = self
-            .deps
-            .sandbox
-            .call(|mut client| {
-                let messages = self.messages();
-                async move { client.open_workspace(messages).await }
-            })
-            .await?;
+        let image = WorkspaceImage {
+            deps: &self.deps,
+            identity: &self.identity,
+            project: &self.origin.project,
+            setting: self.origin.image.as_ref(),
+        };
+        let image = image.bring().await?;
+        let open = self.deps.sandbox.call(|mut client| {
+            let messages = self.messages(image.clone());
+            async move { client.open_workspace(messages).await }
+        });
+        let opened = open.await?;
         self.note_opened().await?;
         Ok(OpenWorkspace::on(opened.branch))
     }
@@ -134,11 +146,11 @@ impl Workspace {
     }
 
     /// The header and, for a bundle, its pieces from Postgres.
-    fn messages(&self) -> ReceiverStream<v1::OpenWorkspaceRequest> {
+    fn messages(&self, image: Option<v1::Image>) -> ReceiverStream<v1::OpenWorkspaceRequest> {
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         let this = self.clone();
         self.deps.tasks.spawn("workspace source", async move {
-            let (git_url, bundle) = match &this.source.origin {
+            let (git_url, bundle) = match &this.origin.source.origin {
                 Origin::Empty => (String::new(), None),
                 Origin::GitUrl(url) => (url.clone(), None),
                 Origin::Bundle(id) => (String::new(), Some(id.as_str())),
@@ -147,11 +159,11 @@ impl Workspace {
                 fence: this.identity.fence(),
                 git_url,
                 bundle: bundle.is_some(),
-                revision: this.source.revision.clone().unwrap_or_default(),
-                uncommitted: this.source.uncommitted,
+                revision: this.origin.source.revision.clone().unwrap_or_default(),
+                uncommitted: this.origin.source.uncommitted,
                 // Forks of earlier versions have bundles with other names.
                 bundle_sha256: bundle.filter(|id| is_sha256(id)).unwrap_or_default().to_owned(),
-                image: None,
+                image,
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;
@@ -170,18 +182,6 @@ impl Workspace {
         });
         ReceiverStream::new(receiver)
     }
-}
-
-/// Makes a call of the store whose failure fails the turn. It may be repeated.
-async fn from_store<T, F>(call: impl FnMut() -> F) -> Result<T, Status>
-where
-    F: Future<Output = Result<T, store::error::Error>>,
-{
-    retry_while_away(STORE_RETRY, call).await.map_err(|error| {
-        let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, "cannot read or record what a workspace has");
-        rpc::status::unavailable("store_unavailable", "the database does not answer; try again later")
-    })
 }
 
 /// Whether the sandbox machine lost the files.

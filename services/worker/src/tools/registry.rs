@@ -160,6 +160,11 @@ pub(crate) fn inner_tools(tool: Tool, input: &Value) -> Vec<Tool> {
     batch::inner_calls(input).iter().filter_map(|call| find(&call.tool).ok()).collect()
 }
 
+/// Whether a call of this tool may start processes, which use the network.
+pub(crate) fn starts_processes(tool: &str) -> bool {
+    matches!(find(tool), Ok(Tool::Bash | Tool::Batch))
+}
+
 /// The exec ids of a call's commands.
 pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> {
     match find(name) {

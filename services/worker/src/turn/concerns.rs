@@ -91,7 +91,7 @@ impl Concerns {
         let titling = Titling::new(&stored.info);
         let snapshots = Snapshots::new(stored.branch.clone());
         let budget = Budget::new(stored.budget.is_some());
-        let mut session = Session::new(deps, taken, stored, control.suspect_slot.take());
+        let mut session = Session::new(deps, taken, stored, &above.settings, control.suspect_slot.take());
         session.configure(&above.settings);
         let mut tool_calls = ToolCalls::new(&session);
         tool_calls.running.configure(&above.settings);
@@ -225,6 +225,7 @@ impl Concerns {
         }
         let guidance = Arc::clone(self.opening.guidance());
         self.session.configure(&guidance.settings);
+        self.session.workspace.egress().allow(&guidance.settings);
         self.tool_calls.running.configure(&guidance.settings);
         let found = self.session.workspace.found().filter(|_| self.session.workspace.has_source());
         let branch = found.and_then(|found| self.snapshots.opened(found));
@@ -447,6 +448,8 @@ fn need_guidance(session: &Session, calls: &[CallId]) -> bool {
     let is_new_task = |call: LoopCall| {
         registry::find(&call.tool.tool) == Ok(Tool::Task) && child_of(&call.tool.state).is_none()
     };
+    // A repository narrows what its commands reach.
+    let needs = |call: LoopCall| registry::starts_processes(&call.tool.tool) || is_new_task(call);
     let mut calls = calls.iter().filter_map(|call| LoopCall::find(session, call));
-    prompt_calls::is_shell_step(session) || calls.any(is_new_task)
+    prompt_calls::is_shell_step(session) || calls.any(needs)
 }

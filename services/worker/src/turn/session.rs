@@ -6,7 +6,7 @@ use crate::{
     conversation::memory::Conversation,
     process::{clock::now, deps::Deps, sandbox::Identity, store_timeout::with_store_timeout},
     record::{Record, WriteError},
-    repository::workspace::Workspace,
+    repository::workspace::{Workspace, WorkspaceOrigin},
 };
 use convert_client::converter::TenantConverter;
 use domain::{
@@ -72,6 +72,7 @@ impl Session {
         deps: &Arc<Deps>,
         taken: &TakeOver,
         stored: row::Session,
+        above: &Settings,
         suspect_slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let identity = Identity {
@@ -81,16 +82,17 @@ impl Session {
             workspace: stored.root_id.clone(),
             opening: Arc::new(stored.workspace_opening.into()),
         };
+        let origin = WorkspaceOrigin {
+            project: stored.info.project_id,
+            source: stored.source,
+            was_opened: stored.has_workspace,
+            image: above.image.clone(),
+        };
         let model = ModelRef { provider_id: stored.info.model.provider_id, model_id: stored.info.model.id };
         Self {
             record: Record::new(Arc::clone(deps), taken, suspect_slot),
             inputs: vec![],
-            workspace: Workspace::new(
-                Arc::clone(deps),
-                identity.clone(),
-                stored.source,
-                stored.has_workspace,
-            ),
+            workspace: Workspace::new(Arc::clone(deps), identity.clone(), origin),
             identity,
             profile: Profile {
                 call: stored.call,

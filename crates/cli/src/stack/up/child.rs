@@ -133,8 +133,8 @@ async fn spawn(spec: &Spec) -> Result<tokio::process::Child> {
         .stderr(log);
     if spec.keeps_secrets_out {
         command.env_clear();
-        let harmless =
-            std::env::vars_os().filter(|(name, _)| super::service::is_harmless(&name.to_string_lossy()));
+        let harmless = std::env::vars_os()
+            .filter(|(name, _)| super::service::is_harmless(spec.role, &name.to_string_lossy()));
         command.envs(harmless);
     }
     command.env_remove("FLOTILLA_ADMIN_LISTEN").env_remove("FLOTILLA_API_KEY");

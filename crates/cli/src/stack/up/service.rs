@@ -154,8 +154,8 @@ fn spec(paths: &StackPaths, name: &str, role: &'static str, listen_variable: &'s
     }
 }
 
-/// Whether a child that runs untrusted programs may see this variable.
-pub(super) fn is_harmless(name: &str) -> bool {
+/// Whether a child of this role that runs untrusted programs, or needs none of the keys in this environment, may see this variable.
+pub(super) fn is_harmless(role: &str, name: &str) -> bool {
     let exact = [
         "PATH",
         "HOME",
@@ -167,7 +167,8 @@ pub(super) fn is_harmless(name: &str) -> bool {
         "FLOTILLA_LOG_FORMAT",
         "SSL_CERT_FILE",
     ];
-    exact.contains(&name) || name.starts_with("FLOTILLA_SANDBOX_") || name == "OTEL_EXPORTER_OTLP_ENDPOINT"
+    let own = format!("FLOTILLA_{}_", role.to_ascii_uppercase());
+    exact.contains(&name) || name.starts_with(&own) || name == "OTEL_EXPORTER_OTLP_ENDPOINT"
 }
 
 /// Returns a random secret that is stored in the file `name`, the same for every start in this data directory.
@@ -216,15 +217,23 @@ mod tests {
             "FLOTILLA_BROKER_DATABASE_URL",
             "AWS_SECRET_ACCESS_KEY",
         ] {
-            assert!(!is_harmless(name), "{name}");
+            assert!(!is_harmless("sandbox", name), "{name}");
         }
+        assert!(is_harmless("sandbox", "FLOTILLA_SANDBOX_EGRESS_CA"));
+        assert!(is_harmless("broker", "FLOTILLA_BROKER_NETWORKS"));
+        assert!(!is_harmless("broker", "FLOTILLA_SANDBOX_TOKEN"));
         let paths = StackPaths { data: PathBuf::from("/d"), program: PathBuf::from("/p") };
         let spec = sandbox(&paths, "token", "cpu");
         assert!(spec.keeps_secrets_out);
         let names: Vec<_> = spec.env.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             names,
-            ["FLOTILLA_SANDBOX_DATA_DIRECTORY", "FLOTILLA_SANDBOX_TOKEN", "FLOTILLA_SANDBOX_WITHOUT"]
+            [
+                "FLOTILLA_SANDBOX_DATA_DIRECTORY",
+                "FLOTILLA_SANDBOX_TOKEN",
+                "FLOTILLA_SANDBOX_EGRESS",
+                "FLOTILLA_SANDBOX_WITHOUT"
+            ]
         );
     }
 }

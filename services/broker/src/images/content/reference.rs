@@ -2,11 +2,9 @@
 
 use super::digest::Digest;
 use crate::images::error::ImageError;
+use domain::limits::IMAGE_REFERENCE_BYTES_MAX;
 use oci_spec::distribution::Reference;
 use std::{fmt, str::FromStr};
-
-/// Bytes of a reference. Beyond it: `image_reference_invalid`.
-const REFERENCE_BYTES_MAX: usize = 512;
 
 /// A reference in its full spelling.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +47,7 @@ impl FromStr for ImageReference {
     type Err = ImageError;
 
     fn from_str(text: &str) -> Result<Self, ImageError> {
-        if text.len() > REFERENCE_BYTES_MAX {
+        if text.len() > IMAGE_REFERENCE_BYTES_MAX {
             return Err(ImageError::ReferenceInvalid("the reference of the image is too long"));
         }
         let invalid = |_| ImageError::ReferenceInvalid("the reference of the image is malformed");

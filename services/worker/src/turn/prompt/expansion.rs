@@ -100,6 +100,8 @@ async fn expand(means: &ExpansionMeans, prompt: CommandPrompt) -> Result<Expansi
     }
     if shells > 0 || !named.is_empty() {
         means.workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
+        let network = means.workspace.egress().ready().await;
+        network.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
     }
     let agent = command.agent.as_deref().unwrap_or(&prompt.user.agent);
     let mut number = 0;

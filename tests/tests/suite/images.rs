@@ -1,0 +1,154 @@
+//! Sessions whose settings name an image: from a registry through broker and worker to the sandbox machine.
+
+use e2e::{
+    Options, Stack,
+    api::Api,
+    settings::Outside,
+    turn::{bash, run},
+};
+use rpc::v1;
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, process::Command, sync::LazyLock};
+use testkit::registry::{
+    Registry,
+    rules::{Fault, Login},
+};
+
+/// Programs that the image has, like any image with a shell.
+const PROGRAMS: [&str; 2] = ["/bin/bash", "/bin/cat"];
+
+/// A layer with the programs and what they load.
+static BASE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut files: BTreeSet<String> = PROGRAMS.map(ToOwned::to_owned).into();
+    for program in PROGRAMS {
+        let listed = String::from_utf8(Command::new("ldd").arg(program).output().unwrap().stdout).unwrap();
+        files.extend(listed.split_whitespace().filter(|word| word.starts_with('/')).map(ToOwned::to_owned));
+    }
+    archive("/", &files.iter().map(|file| file.trim_start_matches('/')).collect::<Vec<_>>())
+});
+
+fn archive(directory: &str, files: &[&str]) -> Vec<u8> {
+    let mut tar = Command::new("tar");
+    tar.args(["--dereference", "--owner=0", "--group=0", "-cf", "-", "-C", directory]).args(files);
+    let made = tar.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    made.stdout
+}
+
+/// A layer with one file.
+fn layer(name: &str, content: &str) -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(directory.path().join("srv")).unwrap();
+    std::fs::write(directory.path().join("srv").join(name), content).unwrap();
+    archive(directory.path().to_str().unwrap(), &["srv"])
+}
+
+async fn stack(registry: &Registry) -> Stack {
+    let outside = Outside { registries: vec![registry.host.clone()], ..Outside::default() };
+    Stack::with(Options { broker: true, outside, ..Options::default() }).await
+}
+
+async fn choose(api: &Api, project_id: &str, environment: Value) {
+    let document = json!({"environment": environment}).to_string();
+    let request = v1::SetSettingsRequest { project_id: project_id.to_owned(), document };
+    api.settings().set_settings(request).await.unwrap();
+}
+
+/// Runs a command in a new turn, and returns its output, or the error of the turn.
+async fn output(api: &Api, session: &str, command: &str) -> Result<String, String> {
+    let (outcome, transcript) = run(api, session, &format!("{}\n@text over", bash(command))).await;
+    match outcome.as_str() {
+        "done" => Ok(api.tool_calls(session).await.pop().unwrap().result),
+        _ => Err(transcript.error().unwrap().to_string()),
+    }
+}
+
+/// Whether this machine can join layers. Where it cannot, the test is skipped.
+fn is_supported(output: &Result<String, String>) -> bool {
+    let is_unsupported = output.as_ref().is_err_and(|error| error.contains("images_unsupported"));
+    if is_unsupported {
+        e2e::left_out::skip("this machine cannot join the layers of images");
+    }
+    !is_unsupported
+}
+
+#[tokio::test]
+async fn a_session_runs_in_the_image_of_its_settings() {
+    let registry = Registry::start().await;
+    let stack = stack(&registry).await;
+    let api = &stack.api;
+    registry.push_image("acme/dev", &[&BASE, &layer("version", "one")]);
+    choose(api, "", json!({"image": format!("{}/acme/dev:latest", registry.host)})).await;
+    let session = api.session(None).await;
+    let look = "cat /srv/version; echo; echo $PATH $HOME /usr/*";
+    let first = output(api, &session, look).await;
+    if !is_supported(&first) {
+        return;
+    }
+    assert_eq!(first.unwrap(), "one\n/bin /home/agent /usr/*\n");
+    // The tag moves on: the session keeps its image, and a new one has the new one.
+    registry.push_image("acme/dev", &[&BASE, &layer("version", "two")]);
+    assert!(output(api, &session, look).await.unwrap().starts_with("one"));
+    let asked = registry.requests().len();
+    let second = api.session(None).await;
+    assert!(output(api, &second, look).await.unwrap().starts_with("two"));
+    let blobs = registry.requests().split_off(asked);
+    let blobs = blobs.iter().filter(|request| request.path.contains("/blobs/")).count();
+    assert_eq!(blobs, 2, "the configuration and the layer that is new");
+}
+
+#[tokio::test]
+async fn a_tenant_reaches_a_layer_of_the_machine_only_with_its_bytes() {
+    let registry = Registry::start().await;
+    let stack = stack(&registry).await;
+    let (api, other) = (&stack.api, stack.other_tenant().await);
+    let secret = layer("secret", "of one tenant");
+    let owned = registry.push_image("one/private", &[&BASE, &secret]);
+    choose(api, "", json!({"image": owned.reference})).await;
+    let session = api.session(None).await;
+    let first = output(api, &session, "cat /srv/secret").await;
+    if !is_supported(&first) {
+        return;
+    }
+    assert_eq!(first.unwrap(), "of one tenant");
+    // Another tenant knows the digests and not the bytes: its registry has an image that names them.
+    let hidden = owned.layers.last().unwrap();
+    registry.fail(hidden, Fault::Status { code: 404, times: usize::MAX, retry_after: None });
+    choose(&other, "", json!({"image": owned.reference})).await;
+    let stolen = other.session(None).await;
+    let refused = output(&other, &stolen, "cat /srv/secret").await.unwrap_err();
+    assert!(refused.contains("image_unknown"), "{refused}");
+    // With the bytes it is there at once.
+    registry.heal(hidden);
+    let fair = other.session(None).await;
+    assert_eq!(output(&other, &fair, "cat /srv/secret").await.unwrap(), "of one tenant");
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_had_fails_the_turn_with_its_reason() {
+    let registry = Registry::start().await;
+    let stack = stack(&registry).await;
+    let api = &stack.api;
+    let reference = format!("{}/acme/dev:latest", registry.host);
+    choose(api, "", json!({"image": reference.as_str(), "image_credential": "LOGIN"})).await;
+    let session = api.session(None).await;
+    let refused = output(api, &session, "true").await.unwrap_err();
+    assert!(refused.contains("secret_not_found"), "{refused}");
+    let request = v1::SetSecretRequest {
+        name: "LOGIN".to_owned(),
+        project_id: String::new(),
+        value: b"ann:pass".to_vec(),
+    };
+    api.secrets().set_secret(request).await.unwrap();
+    let refused = output(api, &session, "true").await.unwrap_err();
+    assert!(refused.contains("image_unknown") && refused.contains("acme/dev"), "{refused}");
+    registry.push_image("acme/dev", &[&BASE]);
+    registry.require(Login::Basic("ann:other".to_owned()));
+    let refused = output(api, &session, "true").await.unwrap_err();
+    assert!(refused.contains("image_unauthorized") && !refused.contains("pass"), "{refused}");
+    registry.require(Login::Basic("ann:pass".to_owned()));
+    let reached = output(api, &session, "echo $BASH_VERSION").await;
+    if is_supported(&reached) {
+        assert!(reached.unwrap().starts_with('5'));
+    }
+}
