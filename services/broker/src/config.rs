@@ -37,7 +37,7 @@ impl FromStr for FixedHost {
 /// The settings of the broker.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Config {
-    /// Address of the gRPC port; port 0 takes a free one. Only gateways may reach it. An address that is not loopback needs TLS or
+    /// Address of the gRPC port; port 0 takes a free one. Only gateways and workers may reach it. An address that is not loopback needs TLS or
     /// `plaintext`.
     #[arg(long, env = "FLOTILLA_BROKER_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub listen: SocketAddr,

@@ -47,7 +47,7 @@ const MATRIX: [(&str, &[&str]); 24] = [
     ),
     ("services/worker", &["domain", "settings", "rpc", "store", "bus", "llm", "chassis", "convert-client"]),
     ("services/sandbox", &["domain", "rpc", "sandbox-wire", "chassis", "shares"]),
-    // Of the store only its own tables: `secrets`.
+    // Of the store only its own tables: `broker`.
     ("services/broker", &["domain", "rpc", "store", "chassis", "shares"]),
     ("tests", ALL),
 ];

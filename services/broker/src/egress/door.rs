@@ -3,22 +3,19 @@
 use super::{journal::Journal, key::DoorKey, proxy::Proxy};
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
-use shares::Shares;
+use shares::{Share, Shares};
 use std::{
     fs::{self, Permissions},
     io,
     os::{
         fd::AsRawFd as _,
-        unix::{
-            fs::{MetadataExt as _, PermissionsExt as _},
-            net::UnixListener,
-        },
+        unix::fs::{MetadataExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
-use tokio::{io::unix::AsyncFd, net::UnixStream, sync::Semaphore};
+use tokio::{net::UnixListener, sync::Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Connections of one session at the same time. Installers open more than a hundred; further ones wait in the socket, because programs do not repeat a
@@ -71,8 +68,6 @@ impl Door {
         }
         // The address of a socket has at most 107 bytes, fewer than the path may have.
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/socket", opened.as_raw_fd()))?;
-        listener.set_nonblocking(true)?;
-        let listener = AsyncFd::register(listener)?;
         // The session has another user. Only whoever knows the ids of its tenant and its session finds the way through the directories above.
         fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
         let identity = identity(&socket)?;
@@ -124,31 +119,31 @@ struct ConnectionLoop {
 }
 
 impl ConnectionLoop {
-    async fn serve(self, listener: AsyncFd<UnixListener>, closing: CancellationToken) {
+    async fn serve(self, listener: UnixListener, closing: CancellationToken) {
         let places = Arc::new(Semaphore::new(SESSION_CONNECTIONS_MAX));
         while let Some(own) = closing.run_until_cancelled(Arc::clone(&places).acquire_owned()).await {
-            // Connections wait in the queue of the socket, where they cost no descriptor.
-            let ready = async {
-                let readable = listener.readable().await;
-                (readable, self.context.places.acquire(self.key.tenant, PLACE_WAIT).await)
-            };
-            let Some((readable, place)) = closing.run_until_cancelled(ready).await else { return };
-            let (Ok(mut readable), Ok(place)) = (readable, place) else { continue };
-            let Ok(accepted) = readable.try_io(|listener| listener.get_ref().accept()) else { continue };
-            let stream = accepted.and_then(|(stream, _)| {
-                stream.set_nonblocking(true)?;
-                UnixStream::from_std(stream)
-            });
-            let Ok(stream) = stream else {
+            let Some(accepted) = closing.run_until_cancelled(listener.accept()).await else { return };
+            let Ok((stream, _)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
+            // One connection of a door waits here; the others wait in the queue of its socket, where they cost no descriptor.
+            let Some(place) = closing.run_until_cancelled(self.place()).await else { return };
             let (connections, closing) = (self.clone(), closing.clone());
             self.context.tasks.spawn_apart("egress connection", async move {
                 let access = connections.proxy.serve(stream, &closing).await;
                 connections.context.journal.note(&connections.key, &access);
                 drop((own, place));
             });
+        }
+    }
+
+    /// A place among the connections of all sessions.
+    async fn place(&self) -> Share {
+        loop {
+            if let Ok(place) = self.context.places.acquire(self.key.tenant, PLACE_WAIT).await {
+                return place;
+            }
         }
     }
 }

@@ -67,7 +67,8 @@ impl Doors {
     ) -> io::Result<Arc<Self>> {
         make_passage(directory)?;
         check_writable(directory)?;
-        let wanted = DOORS_MAX + 2 * CONNECTIONS_MAX as usize;
+        // A door has its socket, and at times a connection that waits for a place.
+        let wanted = 2 * (DOORS_MAX + CONNECTIONS_MAX as usize);
         let afforded = chassis::port::afford(wanted);
         let part = |count: usize| count * afforded / wanted;
         let connections = u32::try_from(part(CONNECTIONS_MAX as usize)).unwrap_or(CONNECTIONS_MAX);
