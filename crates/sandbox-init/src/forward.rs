@@ -12,7 +12,7 @@ use nix::{
 };
 use std::{
     io::{self, Write as _},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     os::{
         fd::{AsFd as _, AsRawFd as _, BorrowedFd},
         unix::net::UnixStream,
@@ -66,6 +66,8 @@ struct Connection {
     door: UnixStream,
     up: Lane,
     down: Lane,
+    /// The other end of a door that only refuses. It takes what the client sends: a client whose request is not taken may never read the refusal.
+    _refusing: Option<UnixStream>,
 }
 
 impl Forwarder {
@@ -84,10 +86,12 @@ impl Forwarder {
         }
         if let Some(client) = self.waiting.take() {
             match open() {
-                Ok(door) => self.connections.extend(Connection::new(client, door).ok()),
+                Ok(door) => self.connections.extend(Connection::new(client, door, None).ok()),
                 Err(Errno::EAGAIN) => self.waiting = Some(client),
                 Err(_) => {
-                    self.connections.extend(refusal().and_then(|door| Connection::new(client, door)).ok())
+                    let refused =
+                        refusal().and_then(|(door, other)| Connection::new(client, door, Some(other)));
+                    self.connections.extend(refused.ok());
                 }
             }
         }
@@ -99,7 +103,7 @@ impl Forwarder {
         if accepts {
             fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         }
-        for Connection { client, door, up, down } in &self.connections {
+        for Connection { client, door, up, down, .. } in &self.connections {
             fds.extend(interest(client.as_fd(), up, down));
             fds.extend(interest(door.as_fd(), down, up));
         }
@@ -121,19 +125,19 @@ fn interest<'a>(end: BorrowedFd<'a>, from: &Lane, to: &Lane) -> Option<PollFd<'a
 }
 
 impl Connection {
-    fn new(client: TcpStream, door: UnixStream) -> io::Result<Self> {
+    fn new(client: TcpStream, door: UnixStream, refusing: Option<UnixStream>) -> io::Result<Self> {
         client.set_nonblocking(true)?;
         door.set_nonblocking(true)?;
         // Small messages of TLS must not wait for each other.
         client.set_nodelay(true)?;
-        Ok(Self { client, door, up: Lane::default(), down: Lane::default() })
+        Ok(Self { client, door, up: Lane::default(), down: Lane::default(), _refusing: refusing })
     }
 
     /// Carries what is there. Gives whether the connection goes on.
     fn carry(&mut self) -> bool {
-        let Self { client, door, up, down } = self;
-        up.carry(&*client, &*door, |door| door.shutdown(std::net::Shutdown::Write));
-        down.carry(&*door, &*client, |client| client.shutdown(std::net::Shutdown::Write));
+        let Self { client, door, up, down, .. } = self;
+        up.carry(&*client, &*door, |door| door.shutdown(Shutdown::Write));
+        down.carry(&*door, &*client, |client| client.shutdown(Shutdown::Write));
         !(up.is_over() && down.is_over())
     }
 }
@@ -149,10 +153,11 @@ fn open() -> nix::Result<UnixStream> {
     Ok(UnixStream::from(end))
 }
 
-/// A door that only says that there is none.
-fn refusal() -> io::Result<UnixStream> {
+/// A door that only says that there is none, and its other end.
+fn refusal() -> io::Result<(UnixStream, UnixStream)> {
     let (door, mut other) = UnixStream::pair()?;
     let head = "HTTP/1.1 503 Service Unavailable\r\nx-flotilla-code: egress_unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n";
     write!(other, "{head}Content-Length: {}\r\nConnection: close\r\n\r\n{NO_DOOR}", NO_DOOR.len())?;
-    Ok(door)
+    other.shutdown(Shutdown::Write)?;
+    Ok((door, other))
 }

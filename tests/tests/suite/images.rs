@@ -89,6 +89,9 @@ async fn a_session_runs_in_the_image_of_its_settings() {
     // The tag moves on: the session keeps its image, and a new one has the new one.
     registry.push_image("acme/dev", &[&BASE, &layer("version", "two")]);
     assert!(output(api, &session, look).await.unwrap().starts_with("one"));
+    let request = v1::ForkSessionRequest { session_id: session.clone(), ..Default::default() };
+    let fork = api.sessions().fork_session(request).await.unwrap().into_inner().session.unwrap().id;
+    assert!(output(api, &fork, look).await.unwrap().starts_with("one"), "a fork goes on in the same image");
     let asked = registry.requests().len();
     let second = api.session(None).await;
     assert!(output(api, &second, look).await.unwrap().starts_with("two"));

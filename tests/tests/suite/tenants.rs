@@ -114,6 +114,7 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         client.create_session(create(&api.project_id, bundle_source(&theirs.bundle.sha256))).await;
     let diff = v1::GetSessionDiffRequest { session_id: id(), message_id: theirs.message.clone() };
     let output = v1::GetToolOutputRequest { session_id: id(), path: "/run/sbx/out/x/output".to_owned() };
+    let egress = v1::ListEgressRequest { session_id: id(), page: None };
     let children = v1::ListSessionChildrenRequest { session_id: id(), page: None };
     vec![
         ("CreateSession", "project_not_found", in_project),
@@ -129,6 +130,7 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
             client.abort_session(v1::AbortSessionRequest { session_id: id() }).await.map(drop),
         ),
         ("GetSessionDiff", gone, client.get_session_diff(diff).await.map(drop)),
+        ("ListEgress", gone, client.list_egress(egress).await.map(drop)),
         ("GetToolOutput", gone, client.get_tool_output(output).await.map(drop)),
         (
             "ExportSession",

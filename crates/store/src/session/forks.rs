@@ -73,7 +73,8 @@ impl Store {
             return Ok(Fork { session, created: None });
         }
         sqlx::query(
-            "update session set rights = o.rights, variant = o.variant from session o
+            "update session set rights = o.rights, variant = o.variant, image = w.image from session o
+               join session w on w.tenant_id = o.tenant_id and w.id = case when o.root_id is null then o.id else o.root_id end
               where session.tenant_id = $1 and session.id = $2 and o.tenant_id = $1 and o.id = $3",
         )
         .bind(tenant.0)

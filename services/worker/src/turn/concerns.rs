@@ -449,7 +449,9 @@ fn need_guidance(session: &Session, calls: &[CallId]) -> bool {
         registry::find(&call.tool.tool) == Ok(Tool::Task) && child_of(&call.tool.state).is_none()
     };
     // A repository narrows what its commands reach.
-    let needs = |call: LoopCall| registry::starts_processes(&call.tool.tool) || is_new_task(call);
+    let is_narrowed =
+        |call: &LoopCall| session.workspace.has_source() && registry::starts_processes(&call.tool.tool);
+    let needs = |call: LoopCall| is_narrowed(&call) || is_new_task(call);
     let mut calls = calls.iter().filter_map(|call| LoopCall::find(session, call));
     prompt_calls::is_shell_step(session) || calls.any(needs)
 }
