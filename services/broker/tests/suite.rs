@@ -3,6 +3,8 @@
 
 #[path = "suite/credentials.rs"]
 mod credentials;
+#[path = "suite/doors.rs"]
+mod doors;
 #[path = "suite/egress.rs"]
 mod egress;
 #[path = "suite/harness.rs"]

@@ -82,7 +82,8 @@ impl Journal {
     pub(super) async fn flush(&self, store: &BrokerStore) {
         let waiting = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (key, rows) in waiting {
-            let rows: Vec<EgressAccess> = rows.into_values().collect();
+            let mut rows: Vec<EgressAccess> = rows.into_values().collect();
+            rows.sort_by_key(|row| row.began_at);
             match store.add_egress(key.tenant, &key.session, &rows).await {
                 // The session was deleted meanwhile.
                 Ok(()) | Err(Error::NotFound(_)) => {}

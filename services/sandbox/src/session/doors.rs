@@ -25,7 +25,7 @@ const NO_PROXY: &str = "localhost,127.0.0.1,::1,sandbox";
 const JVM_PROXY: &str = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128 \
                          -Daether.connector.http.useSystemProperties=true";
 /// What leads programs to the proxy. Programs differ in the case of the names.
-const PROXY_VARIABLES: [(&str, &str); 10] = [
+const PROXY_VARIABLES: [(&str, &str); 11] = [
     ("HTTP_PROXY", PROXY),
     ("http_proxy", PROXY),
     ("HTTPS_PROXY", PROXY),
@@ -34,8 +34,9 @@ const PROXY_VARIABLES: [(&str, &str); 10] = [
     ("no_proxy", NO_PROXY),
     // Node ignores the others without it.
     ("NODE_USE_ENV_PROXY", "1"),
-    // npm repeats a refusal for minutes.
+    // They repeat a refusal, npm for minutes.
     ("npm_config_fetch_retries", "1"),
+    ("PIP_RETRIES", "1"),
     ("MAVEN_OPTS", JVM_PROXY),
     ("GRADLE_OPTS", JVM_PROXY),
 ];

@@ -1,0 +1,155 @@
+//! The doors of sessions: sockets in a directory, which a broker opens, changes, finds again and removes.
+
+use broker::{
+    egress::{
+        doors::Doors,
+        key::DoorKey,
+        names::Names,
+        rules::{DoorRules, RuleList},
+    },
+    error::Error,
+};
+use chassis::tasks::Tasks;
+use domain::egress::host::HostName;
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, UnixStream},
+};
+use tokio_util::sync::CancellationToken;
+
+const HOST: &str = "pypi.org";
+
+/// A host that answers everything with one word.
+async fn host() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let count = stream.read(&mut [0; 4096]).await.unwrap();
+                assert!(count > 0);
+                stream.write_all(b"reached").await.unwrap();
+            });
+        }
+    });
+    address
+}
+
+struct Broker {
+    doors: Arc<Doors>,
+    shutdown: CancellationToken,
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+fn start(directory: &Path, host: SocketAddr) -> Broker {
+    let names = Names::new(vec![], BTreeMap::from([(HostName::parse(HOST).unwrap(), host)]));
+    let shutdown = CancellationToken::new();
+    let doors = Doors::start(directory, names, &Tasks::default(), &shutdown).unwrap();
+    Broker { doors, shutdown }
+}
+
+fn key(session: &str) -> DoorKey {
+    let tenant = "00000000-0000-0000-0000-000000000001".parse().unwrap();
+    DoorKey { tenant, session: session.parse().unwrap() }
+}
+
+fn rules(hosts: &[&str]) -> DoorRules {
+    let entries = hosts.iter().map(|host| (*host).to_owned()).collect();
+    DoorRules { lists: vec![RuleList { setting: "a setting".to_owned(), entries }] }
+}
+
+fn home(directory: &Path, session: &str) -> PathBuf {
+    let key = key(session);
+    directory.join(key.tenant.to_string()).join(session)
+}
+
+/// What a program gets at the door of a session; `None`: nobody answers there.
+async fn ask(directory: &Path, session: &str) -> Option<String> {
+    let mut door = UnixStream::connect(home(directory, session).join("door/socket")).await.ok()?;
+    let request = format!("GET http://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    door.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    door.read_to_string(&mut answer).await.ok()?;
+    Some(answer)
+}
+
+#[tokio::test]
+async fn a_door_follows_its_rules_and_is_found_again() {
+    let (directory, host) = (tempfile::tempdir().unwrap(), host().await);
+    let path = directory.path();
+    let broker = start(path, host);
+    broker.doors.open(&key("ses_a"), &rules(&[HOST])).unwrap();
+    broker.doors.open(&key("ses_b"), &rules(&["example.com"])).unwrap();
+    assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
+    assert!(ask(path, "ses_b").await.unwrap().contains("a setting does not list it"));
+    broker.doors.open(&key("ses_a"), &rules(&[])).unwrap();
+    assert!(
+        ask(path, "ses_a").await.unwrap().contains("a setting does not list it"),
+        "the same door, other rules"
+    );
+    broker.doors.open(&key("ses_a"), &rules(&[HOST])).unwrap();
+
+    // The files of the session are removed and made anew, with the directory of its door.
+    fs::remove_dir_all(home(path, "ses_a")).unwrap();
+    fs::create_dir_all(home(path, "ses_a").join("door")).unwrap();
+    assert_eq!(ask(path, "ses_a").await, None);
+    broker.doors.open(&key("ses_a"), &rules(&[HOST])).unwrap();
+    assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
+
+    // A killed broker leaves sockets behind that nobody serves.
+    drop(broker);
+    let successor = start(path, host);
+    assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
+    assert!(ask(path, "ses_b").await.unwrap().contains("a setting does not list it"));
+    drop(successor);
+}
+
+#[tokio::test]
+async fn wrong_and_old_doors_stay_closed_and_keep_no_other_door_closed() {
+    let (directory, host) = (tempfile::tempdir().unwrap(), host().await);
+    let path = directory.path();
+    let broker = start(path, host);
+    for session in ["ses_broken", "ses_old", "ses_good"] {
+        broker.doors.open(&key(session), &rules(&[HOST])).unwrap();
+    }
+    let wrong = broker.doors.open(&key("ses_wrong"), &rules(&["http://x"])).unwrap_err();
+    assert_eq!(wrong.code(), "egress_list_invalid");
+    assert!(!home(path, "ses_wrong").exists(), "a refused door leaves nothing behind");
+    drop(broker);
+    fs::write(home(path, "ses_broken").join("rules.json"), "{").unwrap();
+    let old = fs::File::options().write(true).open(home(path, "ses_old").join("rules.json")).unwrap();
+    old.set_modified(SystemTime::now() - Duration::from_secs(8 * 24 * 3_600)).unwrap();
+    // The sandbox service made this one, and no worker has asked for it.
+    fs::create_dir_all(home(path, "ses_new").join("door")).unwrap();
+    fs::write(path.join("a file"), "").unwrap();
+    let successor = start(path, host);
+    assert_eq!(ask(path, "ses_good").await.unwrap(), "reached");
+    assert_eq!((ask(path, "ses_broken").await, ask(path, "ses_new").await), (None, None));
+    assert!(!home(path, "ses_old").exists() && home(path, "ses_new").join("door").is_dir());
+    drop(successor);
+}
+
+#[tokio::test]
+async fn a_directory_of_somebody_else_is_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let names = Names::new(vec![], BTreeMap::new());
+    let started = Doors::start(&file.join("below"), names, &Tasks::default(), &CancellationToken::new());
+    assert!(started.is_err());
+    // What a caller would get later says nothing about directories.
+    assert_eq!(Error::Door(std::io::Error::other("x")).code(), "internal");
+}
