@@ -45,6 +45,8 @@ pub const SECRETS_MAX: i64 = 1_000;
 pub const IMAGE_REFERENCE_BYTES_MAX: usize = 512;
 /// Rows about what one session reached of the network. Beyond it the oldest are removed.
 pub const EGRESS_ACCESSES_MAX: i64 = 10_000;
+/// Those of them that tell of refusals: a session that asks for invented hosts does not push out what it reached. Beyond it the oldest are removed.
+pub const EGRESS_REFUSALS_MAX: i64 = 2_000;
 
 // Turns, steps and their tool calls.
 

@@ -9,11 +9,13 @@ use crate::{
 use domain::{
     egress::EgressAccess,
     ids::{SessionId, TenantId},
-    limits::EGRESS_ACCESSES_MAX,
+    limits::{EGRESS_ACCESSES_MAX, EGRESS_REFUSALS_MAX},
 };
+use sqlx::AssertSqlSafe;
 
 impl BrokerStore {
-    /// Adds what a session reached, oldest first, and removes the oldest of its rows beyond [`EGRESS_ACCESSES_MAX`].
+    /// Adds what a session reached, oldest first, and removes the oldest of its rows beyond [`EGRESS_ACCESSES_MAX`] and
+    /// [`EGRESS_REFUSALS_MAX`].
     ///
     /// # Errors
     /// `NotFound`: the session is gone. `Db`: stored or not.
@@ -44,15 +46,18 @@ impl BrokerStore {
             Some("egress_access_session_fk") => Error::NotFound(Entity::Session),
             Some(_) | None => Error::Db(error),
         })?;
-        sqlx::query(
-            "delete from egress_access where tenant_id = $1 and session_id = $2 and id <=
-               (select id from egress_access where tenant_id = $1 and session_id = $2 order by id desc offset $3 limit 1)",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(EGRESS_ACCESSES_MAX)
-        .execute(&mut *tx)
-        .await?;
+        for (of, max) in [("code <> ''", EGRESS_REFUSALS_MAX), ("true", EGRESS_ACCESSES_MAX)] {
+            let sql = format!(
+                "delete from egress_access where tenant_id = $1 and session_id = $2 and {of} and id <=
+                   (select id from egress_access where tenant_id = $1 and session_id = $2 and {of} order by id desc offset $3 limit 1)"
+            );
+            sqlx::query(AssertSqlSafe(sql))
+                .bind(tenant.0)
+                .bind(session.as_str())
+                .bind(max)
+                .execute(&mut *tx)
+                .await?;
+        }
         tx.commit().await?;
         Ok(())
     }

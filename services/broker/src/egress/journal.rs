@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Time for which connections gather in a row.
 const GATHERING: Duration = Duration::from_secs(2);
-/// Hosts and results of one session in this time that have rows of their own. Further ones share a row.
+/// Hosts that one session reached in this time, and as many refusals, that have rows of their own. Further ones share a row.
 const HOSTS_MAX: usize = 100;
 /// What stands in place of the host in this row.
 const OTHERS: &str = "(others)";
@@ -56,7 +56,9 @@ impl Journal {
         }
         let rows = waiting.entry(key.clone()).or_default();
         let mut destination = (host.to_owned(), code.to_owned());
-        if rows.len() >= HOSTS_MAX && !rows.contains_key(&destination) {
+        // Refusals do not push out what was reached.
+        let alike = rows.keys().filter(|(_, other)| other.is_empty() == code.is_empty()).count();
+        if alike >= HOSTS_MAX && !rows.contains_key(&destination) {
             OTHERS.clone_into(&mut destination.0);
         }
         let fresh = || EgressAccess {

@@ -3,8 +3,8 @@
 use crate::world::World;
 use domain::{
     egress::EgressAccess,
-    ids::Timestamp,
-    limits::{EGRESS_ACCESSES_MAX, PAGE_MAX},
+    ids::{SessionId, Timestamp},
+    limits::{EGRESS_ACCESSES_MAX, EGRESS_REFUSALS_MAX, PAGE_MAX},
 };
 use store::{
     Page,
@@ -17,9 +17,23 @@ pub(crate) fn access(host: &str) -> EgressAccess {
     EgressAccess {
         began_at: Timestamp(1_700_000_000_123),
         host: host.to_owned(),
-        code: "egress_idle".to_owned(),
+        code: String::new(),
         connections: 2,
         bytes: 1 << 40,
+    }
+}
+
+/// The hosts of all rows of a session, newest first.
+async fn hosts(world: &World, session: &SessionId) -> Vec<String> {
+    let (mut kept, mut cursor) = (vec![], None);
+    loop {
+        let page = Page { limit: PAGE_MAX, cursor };
+        let entries = world.store.list_egress(world.tenant, session, &page).await.unwrap();
+        cursor = entries.last().map(|entry| entry.cursor.clone());
+        kept.extend(entries.into_iter().map(|entry| entry.access.host));
+        if cursor.is_none() {
+            return kept;
+        }
     }
 }
 
@@ -38,15 +52,7 @@ async fn the_newest_are_kept_and_listed_first() {
 
     let many = vec![access("c.example.com"); usize::try_from(EGRESS_ACCESSES_MAX).unwrap() - 1];
     broker.add_egress(tenant, &session, &many).await.unwrap();
-    let (mut kept, mut cursor) = (vec![], None);
-    loop {
-        let entries = world.store.list_egress(tenant, &session, &page(PAGE_MAX, cursor)).await.unwrap();
-        cursor = entries.last().map(|entry| entry.cursor.clone());
-        kept.extend(entries.into_iter().map(|entry| entry.access.host));
-        if cursor.is_none() {
-            break;
-        }
-    }
+    let kept = hosts(&world, &session).await;
     assert_eq!(kept.len(), many.len() + 1);
     assert_eq!(kept.last().unwrap(), "b.example.com", "the oldest is removed");
 
@@ -55,4 +61,19 @@ async fn the_newest_are_kept_and_listed_first() {
         let gone = broker.add_egress(tenant, session, &[access("a.example.com")]).await;
         assert!(matches!(gone, Err(Error::NotFound(Entity::Session))), "{gone:?}");
     }
+}
+
+#[tokio::test]
+async fn refusals_do_not_push_out_what_was_reached() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let broker = BrokerStore::connect(&world.database.broker_url, 2).unwrap();
+    let refused =
+        EgressAccess { code: "egress_host_not_allowed".to_owned(), ..access("invented.example.com") };
+    let many = vec![refused; usize::try_from(EGRESS_REFUSALS_MAX).unwrap()];
+    for accesses in [&[access("reached.example.com")][..], &many, &many] {
+        broker.add_egress(world.tenant, &session, accesses).await.unwrap();
+    }
+    let kept = hosts(&world, &session).await;
+    assert_eq!((kept.len(), kept.last().unwrap().as_str()), (many.len() + 1, "reached.example.com"));
 }
