@@ -15,6 +15,7 @@ use std::{
     collections::BTreeMap,
     fs,
     net::SocketAddr,
+    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -78,7 +79,9 @@ fn home(directory: &Path, session: &str) -> PathBuf {
 
 /// What a program gets at the door of a session; `None`: nobody answers there.
 async fn ask(directory: &Path, session: &str) -> Option<String> {
-    let mut door = UnixStream::connect(home(directory, session).join("door/socket")).await.ok()?;
+    // The address of a socket has at most 107 bytes, fewer than the path may have.
+    let opened = fs::File::open(home(directory, session).join("door")).ok()?;
+    let mut door = UnixStream::connect(format!("/proc/self/fd/{}/socket", opened.as_raw_fd())).await.ok()?;
     let request = format!("GET http://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
     door.write_all(request.as_bytes()).await.ok()?;
     let mut answer = String::new();
