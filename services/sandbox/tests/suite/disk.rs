@@ -15,7 +15,10 @@ const SMALL: [&str; 4] = ["--disk-bytes", "67108864", "--inodes", "2000"];
 async fn ended_at_the_limit(session: &Session, command: &str) -> Outcome {
     let outcome = session.run(&format!("{command}; echo survived; exec sleep 600")).await;
     assert_eq!(outcome.exit.end(), ExecEnd::DiskLimit, "{command}: {outcome:?}");
-    assert!(outcome.exit.message.contains("the limit is 64 MiB in 2000 files"), "{}", outcome.exit.message);
+    // Before the reason is told, another walk may have found the space of a deleted file free again.
+    let told = ["the limit is 64 MiB in 2000 files", "grew beyond 64 MiB"];
+    let message = &outcome.exit.message;
+    assert!(told.iter().any(|text| message.contains(text)), "{message}");
     outcome
 }
 
