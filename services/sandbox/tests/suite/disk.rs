@@ -22,6 +22,22 @@ async fn ended_at_the_limit(session: &Session, command: &str) -> Outcome {
     outcome
 }
 
+/// Waits until the service knows that the workspace is full. A walk may be skipped while the machine has as much free space as before, and other tests
+/// free some at any time; the walk of the watch comes within seconds.
+async fn known_to_be_full(session: &Session) {
+    let known = async {
+        for number in 0_u64.. {
+            let started = session.start(session.command(&format!("try-{number}"), "true")).await;
+            if started.is_err() {
+                return code(started);
+            }
+        }
+        String::new()
+    };
+    let refusal = tokio::time::timeout(std::time::Duration::from_secs(40), known).await;
+    assert_eq!(refusal.expect("the workspace is full"), "limit_disk");
+}
+
 #[tokio::test]
 async fn unlinked_hidden_and_deep_files_count() {
     let (_directory, machine, _session) = fresh(&SMALL).await;
@@ -70,6 +86,7 @@ async fn a_full_session_refuses_the_next_command() {
     let patch = "diff --git a/new b/new\nnew file mode 100644\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n";
     // So fast that no walk may see it before it ends.
     session.run("fallocate -l 40M a; fallocate -l 40M b").await;
+    known_to_be_full(&session).await;
     let status = session.start(session.command("next", "echo hi")).await.unwrap_err();
     assert_eq!(code::<()>(Err(status.clone())), "limit_disk");
     for text in ["it takes 81 MiB", "the limit is 64 MiB in 2000 files", "rm"] {
@@ -93,6 +110,7 @@ async fn a_full_session_refuses_the_next_command() {
 async fn a_full_workspace_is_cleaned_by_one_command_at_a_time() {
     let (_directory, _machine, session) = fresh(&SMALL).await;
     session.run("fallocate -l 40M a; fallocate -l 40M b").await;
+    known_to_be_full(&session).await;
     assert!(session.start(session.command("first", r"find a -exec sleep 600 \;")).await.unwrap());
     assert_eq!(code(session.start(session.command("second", "rm a")).await), "limit_disk");
     session.kill_all().await.unwrap();
