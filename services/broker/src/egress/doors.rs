@@ -32,7 +32,7 @@ use store::broker::BrokerStore;
 use tokio_util::sync::CancellationToken;
 
 /// Doors of one broker, each with a socket; one tenant gets three quarters. Beyond it: `egress_doors_too_many`.
-const DOORS_MAX: usize = 10_000;
+const DOORS_MAX: u32 = 10_000;
 /// Connections of all sessions at the same time, each with two descriptors; one tenant gets three quarters. Further ones wait.
 const CONNECTIONS_MAX: u32 = 4_096;
 /// Longest wait for connections to end when the service stops.
@@ -50,7 +50,7 @@ pub struct Doors {
     directory: PathBuf,
     names: Arc<Names>,
     context: DoorContext,
-    doors_max: usize,
+    doors_max: u32,
     open: Mutex<HashMap<DoorKey, Door>>,
 }
 
@@ -68,13 +68,12 @@ impl Doors {
         make_passage(directory)?;
         check_writable(directory)?;
         // A door has its socket, and at times a connection that waits for a place.
-        let wanted = 2 * (DOORS_MAX + CONNECTIONS_MAX as usize);
+        let wanted = 2 * (DOORS_MAX + CONNECTIONS_MAX) as usize;
         let afforded = chassis::port::afford(wanted);
-        let part = |count: usize| count * afforded / wanted;
-        let connections = u32::try_from(part(CONNECTIONS_MAX as usize)).unwrap_or(CONNECTIONS_MAX);
+        let part = |count: u32| u32::try_from(count as usize * afforded / wanted).unwrap_or(count);
         let context = DoorContext {
             journal: Arc::default(),
-            places: Arc::new(Shares::three_quarters(connections)),
+            places: Arc::new(Shares::three_quarters(part(CONNECTIONS_MAX))),
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
         };
@@ -117,7 +116,8 @@ impl Doors {
         let mut open = self.lock();
         if !open.contains_key(key) {
             let own = open.keys().filter(|other| other.tenant == key.tenant).count();
-            if open.len() >= self.doors_max || own >= (self.doors_max / 4 * 3).max(1) {
+            let each_max = shares::three_quarters(self.doors_max);
+            if open.len() >= self.doors_max as usize || own >= each_max as usize {
                 return Err(Error::TooManyDoors);
             }
         }
