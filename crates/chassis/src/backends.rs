@@ -18,7 +18,8 @@ pub struct Backends {
     /// Postgres, as the role `flotilla_system`.
     #[arg(long, env = "FLOTILLA_SYSTEM_DATABASE_URL", hide_env_values = true)]
     pub system_database_url: Secret<String>,
-    /// Postgres connections of this process.
+    /// Postgres connections of this process; the transactions of one tenant get three quarters of them. Beyond it: `store_unavailable` after five
+    /// seconds.
     #[arg(long, env = "FLOTILLA_CONNECTIONS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub connections: u32,
     /// NATS.

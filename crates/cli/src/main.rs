@@ -26,7 +26,7 @@ use stack::{
     target::{self, Connection},
     up,
 };
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, num::NonZero, process::ExitCode};
 use terminal::output::{self, Output, OutputArgs};
 
 /// Coding agents as a service. `flotilla up` starts everything on this machine.
@@ -182,8 +182,24 @@ const LIMITED: [(&str, &[&str]); 7] = [
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 wrong usage (also a --command that does not exist) or no connection, 2 failed or aborted, 3 needs a human, \
 4 out of budget, 5 still running after --timeout, 130 Ctrl-C (the turn continues).";
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// Threads for each processor. A request of one tenant with a body of some MiB holds a thread for tens of milliseconds. With a thread for each
+/// processor, two such requests would keep all others waiting; with more, the kernel gives each its turn.
+const THREADS_PER_PROCESSOR: usize = 4;
+
+fn main() -> ExitCode {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = processors * THREADS_PER_PROCESSOR;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(start()),
+        Err(error) => {
+            output::note(&format!("flotilla: cannot start threads: {error}"));
+            ExitCode::from(Exit::Usage.code())
+        }
+    }
+}
+
+async fn start() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let cli = match parse(words.iter().cloned()) {
         Ok(cli) => cli,

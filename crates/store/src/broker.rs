@@ -4,12 +4,14 @@
 pub mod accesses;
 pub mod secrets;
 
-use crate::{error::Error, pool};
-use sqlx::PgPool;
+use crate::{
+    error::Error,
+    pool::{self, TenantPool},
+};
 
 /// A handle to the broker's tables. Clones share its connections.
 #[derive(Debug, Clone)]
-pub struct BrokerStore(PgPool);
+pub struct BrokerStore(TenantPool);
 
 impl BrokerStore {
     /// Creates a handle that connects with its first query, so this succeeds even while Postgres is down.
@@ -17,7 +19,7 @@ impl BrokerStore {
     /// # Errors
     /// `Db`: the URL is malformed.
     pub fn connect(url: &str, connections_max: u32) -> Result<Self, Error> {
-        Ok(Self(pool(url, connections_max)?))
+        Ok(Self(TenantPool::new(url, connections_max)?))
     }
 
     /// Checks that the role can reach the database.
@@ -25,8 +27,7 @@ impl BrokerStore {
     /// # Errors
     /// `Db`: it cannot.
     pub async fn ping(&self) -> Result<(), Error> {
-        sqlx::query("select 1").execute(&self.0).await?;
-        Ok(())
+        pool::ping(self.0.connections()).await
     }
 
     /// Closes all connections, after the queries in flight have ended.

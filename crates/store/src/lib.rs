@@ -12,26 +12,21 @@ pub mod tenant;
 
 mod column;
 mod phase;
+mod pool;
 
 use domain::{ids::TenantId, limits};
 use error::Error;
-use sqlx::{
-    AssertSqlSafe, Connection as _, PgPool, Postgres, Transaction,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
-use std::{str::FromStr as _, time::Duration};
+use pool::{TenantPool, Tx};
+use sqlx::PgPool;
 
-/// Time that a query waits for a connection before it fails as if Postgres were down.
-const ACQUIRE: Duration = Duration::from_secs(5);
-
-/// A transaction of one tenant.
-type Tx = Transaction<'static, Postgres>;
+/// Connections of the role that sees all tenants. Its queries come from loops of our own.
+const SYSTEM_CONNECTIONS: u32 = 4;
 
 /// A handle to the database. Clones share its connections.
 #[derive(Debug, Clone)]
 pub struct Store {
     /// Logs in as `flotilla_app`, which sees one tenant at a time.
-    app: PgPool,
+    app: TenantPool,
     /// Logs in as `flotilla_system`, which sees all tenants. Only `control` uses it.
     system: PgPool,
 }
@@ -51,42 +46,19 @@ impl Page {
     }
 }
 
-/// The connections of one role, made with the first query.
-fn pool(url: &str, connections_max: u32) -> Result<PgPool, sqlx::Error> {
-    let options = PgConnectOptions::from_str(url)?.options([
-        ("statement_timeout", "15s"),
-        ("idle_in_transaction_session_timeout", "10s"),
-        ("client_connection_check_interval", "2s"),
-        ("application_name", "flotilla"),
-    ]);
-    let pool = PgPoolOptions::new().max_connections(connections_max).acquire_timeout(ACQUIRE);
-    // Otherwise each connection keeps buffers as large as the largest page that it ever carried.
-    let pool = pool.after_release(|connection, _| {
-        connection.shrink_buffers();
-        Box::pin(async { Ok(true) })
-    });
-    Ok(pool.connect_lazy_with(options))
-}
-
-/// Begins a transaction that sees only the rows of `tenant`.
-async fn begin(pool: &PgPool, tenant: TenantId) -> Result<Tx, Error> {
-    // One round trip. A tenant id prints as hexadecimal digits and hyphens only.
-    let begin = format!("begin; set local app.tenant = '{tenant}'");
-    Ok(pool.begin_with(AssertSqlSafe(begin)).await?)
-}
-
 impl Store {
     /// Creates a handle that connects with its first query, so this succeeds even while Postgres is down.
     ///
     /// # Errors
     /// `Db`: a URL is malformed.
     pub fn connect(app_url: &str, system_url: &str, connections_max: u32) -> Result<Self, Error> {
-        Ok(Self { app: pool(app_url, connections_max)?, system: pool(system_url, 4)? })
+        let app = TenantPool::new(app_url, connections_max)?;
+        Ok(Self { app, system: pool::connect(system_url, SYSTEM_CONNECTIONS)? })
     }
 
     /// Begins a transaction that sees only the rows of `tenant`. Every access to those rows goes through it.
     async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
-        begin(&self.app, tenant).await
+        self.app.begin(tenant).await
     }
 
     /// Checks that both roles can reach the database.
@@ -94,9 +66,8 @@ impl Store {
     /// # Errors
     /// `Db`: at least one of them cannot.
     pub async fn ping(&self) -> Result<(), Error> {
-        sqlx::query("select 1").execute(&self.app).await?;
-        sqlx::query("select 1").execute(&self.system).await?;
-        Ok(())
+        pool::ping(self.app.connections()).await?;
+        pool::ping(&self.system).await
     }
 
     /// Closes all connections, after the queries in flight have ended.

@@ -16,6 +16,7 @@
 //! images/arrivals/<id>/              a layer that is being unpacked, or removed; nothing in it outlives a restart
 //! images/owner                       which of the user ids owns layers
 //! libraries/                         the loader and the libraries of the init, for images that have others
+//! copies/<tenant>/                   what the tenant maps in place of files of the machine; made again after each start
 //! ```
 //!
 //! A session that works in another one's workspace has a fence and execs, and nothing below `ws`.
@@ -90,6 +91,11 @@ impl Layout {
     /// The loader and the libraries of the init.
     pub fn libraries(&self) -> PathBuf {
         self.root.join("libraries")
+    }
+
+    /// The copies that tenants have of files of the machine.
+    pub fn copies(&self) -> PathBuf {
+        self.root.join("copies")
     }
 
     /// The directory of all layers.

@@ -34,7 +34,7 @@ use config::Config;
 use grpc::server::Server as GrpcServer;
 use isolation::{
     facts::Facts,
-    launch::Launcher,
+    launch::{Directories, Launcher},
     policy::User,
     priority, processes, selftest,
     walls::{self, Wall},
@@ -87,8 +87,10 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     }
     let (_user_ids, user_ids) = reserve_users(&config, &layout).await?;
     let facts = Facts::find(&config, user_ids)?;
-    let mut launcher = Launcher::start(facts, layout.etc(), &layout.libraries(), service.tasks.clone())
-        .context("prepare the launcher")?;
+    let directories =
+        Directories { etc: layout.etc(), libraries: layout.libraries(), copies: layout.copies() };
+    let mut launcher =
+        Launcher::start(facts, directories, service.tasks.clone()).context("prepare the launcher")?;
     let isolation = test_isolation(&mut launcher, &layout, &config.without, &service).await?;
     priority::watch(launcher.facts(), &service.tasks, service.shutdown.clone());
 

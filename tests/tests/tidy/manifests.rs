@@ -19,7 +19,7 @@ const MATRIX: [(&str, &[&str]); 24] = [
     ("crates/process-walls", &[]),
     ("crates/convert", &["domain", "convert-client", "process-walls"]),
     ("crates/unpack", &["domain", "process-walls"]),
-    ("crates/store", &["domain"]),
+    ("crates/store", &["domain", "shares"]),
     ("crates/bus", &["domain"]),
     ("crates/llm", &["domain"]),
     ("crates/chassis", &[]),

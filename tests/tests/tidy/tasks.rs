@@ -7,7 +7,7 @@ use syn::{
 };
 
 /// The files and folders that start tasks or threads themselves, and why. All others use `chassis::tasks`.
-const OWNERS: [(&str, &str); 12] = [
+const OWNERS: [(&str, &str); 13] = [
     ("crates/chassis/src/tasks.rs", "the tasks of all services"),
     ("crates/chassis/src/port.rs", "the connections of a port"),
     ("crates/bus/src/outgoing.rs", "the bus knows no chassis; its queues survive panics of the client"),
@@ -17,6 +17,10 @@ const OWNERS: [(&str, &str); 12] = [
     (
         "services/sandbox/src/isolation/launch.rs",
         "a thread that lives as long as the sandboxes, which end with it",
+    ),
+    (
+        "services/sandbox/src/disk/workspace.rs",
+        "the thread of a walk, which yields; its panic is the error of the walk",
     ),
     ("services/worker/src/calls/run.rs", "the calls of a loop, which answers for their panics"),
     ("services/worker/src/claim/lease.rs", "a thread that no busy loop delays"),

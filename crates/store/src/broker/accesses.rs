@@ -2,7 +2,6 @@
 
 use super::BrokerStore;
 use crate::{
-    begin,
     column::signed,
     error::{Entity, Error},
 };
@@ -25,7 +24,7 @@ impl BrokerStore {
         session: &SessionId,
         accesses: &[EgressAccess],
     ) -> Result<(), Error> {
-        let mut tx = begin(&self.0, tenant).await?;
+        let mut tx = self.0.begin(tenant).await?;
         let column = |of: fn(&EgressAccess) -> u64| accesses.iter().map(of).map(signed).collect::<Vec<_>>();
         sqlx::query(
             "insert into egress_access (tenant_id, session_id, began_at, host, code, connections, bytes)

@@ -2,7 +2,7 @@
 
 use super::BrokerStore;
 use crate::{
-    Tx, begin,
+    Tx,
     column::{signed, unsigned},
     error::{Entity, Error},
     tenant::secrets::{Secret, from_row},
@@ -47,9 +47,9 @@ impl BrokerStore {
     pub async fn register_key(&self, key_id: &str) -> Result<String, Error> {
         sqlx::query("insert into secret_key (key_id) values ($1) on conflict do nothing")
             .bind(key_id)
-            .execute(&self.0)
+            .execute(self.0.connections())
             .await?;
-        Ok(sqlx::query_scalar("select key_id from secret_key").fetch_one(&self.0).await?)
+        Ok(sqlx::query_scalar("select key_id from secret_key").fetch_one(self.0.connections()).await?)
     }
 
     /// Begins the change of a secret and gives it its version. Other changes of the tenant wait until this one has ended.
@@ -61,7 +61,7 @@ impl BrokerStore {
         tenant: TenantId,
         address: SecretAddress,
     ) -> Result<SecretChange, Error> {
-        let mut tx = begin(&self.0, tenant).await?;
+        let mut tx = self.0.begin(tenant).await?;
         let row = sqlx::query(
             "insert into secret_counter as c (tenant_id, last_version) values ($1, 1)
              on conflict (tenant_id) do update set last_version = c.last_version + 1 returning last_version",
@@ -94,7 +94,7 @@ impl BrokerStore {
         tenant: TenantId,
         address: &SecretAddress,
     ) -> Result<SecretVersion, Error> {
-        let mut tx = begin(&self.0, tenant).await?;
+        let mut tx = self.0.begin(tenant).await?;
         let row = sqlx::query(
             "update secret set last_used_at = now() where tenant_id = $1 and scope = $2 and name = $3
              returning version, key_id, sealed_key, ciphertext",

@@ -30,11 +30,11 @@ const FALL_INODES: u64 = 5_000;
 const ROUND_TENANT_MAX: Duration = Duration::from_secs(1);
 /// The pause between two walks of a workspace while the machine's disk is quiet.
 const QUIET_PAUSE: Duration = Duration::from_secs(2);
-/// A slow walk makes its pause longer, so that it takes a twentieth of the time while the disk is quiet,
+/// A slow walk makes its pause longer, so that it takes a twentieth of the time while its workspace cannot be full,
 const QUIET_FACTOR: u32 = 20;
-/// a third while it fills,
-const FALL_FACTOR: u32 = 2;
-/// and half while its own workspace is full.
+/// a third while it can,
+const DOUBT_FACTOR: u32 = 2;
+/// and half while it is.
 const FULL_FACTOR: u32 = 1;
 
 /// The workspaces in which programs run.
@@ -151,16 +151,22 @@ impl DiskWatch {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.retain(|disk| disk.upgrade().is_some_and(|disk| !disk.sandboxes().is_empty()));
         let now = Instant::now();
+        let free = self.quota.host.free().ok();
+        let is_critical = free.is_none_or(|free| self.quota.host.is_critical(free));
+        // Everything that the machine has lost since the last walk may be in one workspace, but in no workspace is more.
+        let may_be_full = |disk: &WorkspaceDisk, walk: &WalkRecord| {
+            (is_falling && walk.is_quick()) || free.is_none_or(|free| disk.is_in_doubt(walk, free))
+        };
         let is_due = |disk: &Arc<WorkspaceDisk>| {
-            let Some(WalkRecord { measure, ended_at, duration, .. }) = disk.last_walk() else { return true };
-            let pause = if self.quota.is_full(measure) {
-                duration * FULL_FACTOR
-            } else if is_falling || disk.is_stale() {
-                duration * FALL_FACTOR
+            let Some(walk) = disk.last_walk() else { return true };
+            let pause = if self.quota.is_full(walk.measure) {
+                walk.duration * FULL_FACTOR
+            } else if is_critical || may_be_full(disk, &walk) {
+                walk.duration * DOUBT_FACTOR
             } else {
-                QUIET_PAUSE.max(duration * QUIET_FACTOR)
+                QUIET_PAUSE.max(walk.duration * QUIET_FACTOR)
             };
-            now >= ended_at + pause
+            now >= walk.ended_at + pause
         };
         watched.iter().filter_map(Weak::upgrade).filter(is_due).collect()
     }

@@ -1,7 +1,7 @@
 //! The disk space of one workspace: what it takes, as of the last walk, and what may still begin in it.
 
 use super::{count::Measure, host::HostDisk, space::Space, survey};
-use crate::{code::Code, error::Error, sandbox::Sandbox};
+use crate::{code::Code, error::Error, isolation::priority, sandbox::Sandbox};
 use domain::ids::TenantId;
 use rpc::v1::ExecEnd;
 use shares::Shares;
@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Programs that make a full workspace smaller, or a directory open to those that do. A command that begins with one of them may run in it.
 const CLEANERS: [&str; 8] = ["chmod", "du", "find", "ls", "rm", "rmdir", "truncate", "unlink"];
@@ -91,6 +91,13 @@ pub(super) struct WalkRecord {
     pub(super) duration: Duration,
     /// What the machine had left when it began.
     free: Space,
+}
+
+impl WalkRecord {
+    /// Whether another walk costs next to nothing.
+    pub(super) fn is_quick(&self) -> bool {
+        self.duration <= QUICK_WALK
+    }
 }
 
 impl Quota {
@@ -241,14 +248,22 @@ impl WorkspaceDisk {
         self.lock().is_stale = false;
         let sandboxes = self.sandboxes();
         let (tree, inodes_max, free) = (self.tree.clone(), self.quota.limit.inodes, self.quota.host.free()?);
-        let walk = tokio::task::spawn_blocking(move || {
+        let (sender, walk) = oneshot::channel();
+        // A thread of its own, because no thread may take back that it yields. It yields so that the large workspaces of a tenant, which keep a
+        // processor busy, delay no start of a sandbox.
+        let thread = std::thread::Builder::new().name("walk".to_owned());
+        let started = thread.spawn(move || {
+            priority::lower().ok();
             let started = Instant::now();
             let pids: Vec<i32> = sandboxes.iter().flat_map(|sandbox| sandbox.processes()).collect();
-            let measure = measure(&tree, &pids, inodes_max)?;
+            let measured = measure(&tree, &pids, inodes_max);
             let ended_at = Instant::now();
-            Ok(WalkRecord { measure, ended_at, duration: ended_at.duration_since(started), free })
+            let record = |measure| WalkRecord { measure, ended_at, duration: ended_at - started, free };
+            // The caller may have left.
+            drop(sender.send(measured.map(record)));
         });
-        let walk = walk.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        started.map_err(Error::io("start a walk"))?;
+        let walk = walk.await.unwrap_or_else(|_| Err(io::Error::other("the walk panicked")));
         let walk = walk.map_err(Error::io("measure a workspace"))?;
         metrics::histogram!("flotilla_disk_walk_duration_ms").record(walk.duration.as_secs_f64() * 1_000.0);
         Ok((self.lock().walk.replace(walk), walk))
@@ -263,10 +278,10 @@ impl WorkspaceDisk {
 
     /// Whether the workspace was full, and may have been cleaned since, or may have become full: a command has ended since, and another
     /// walk takes no time, or everything that the machine has lost since could be in this workspace.
-    fn is_in_doubt(&self, walk: &WalkRecord, free: Space) -> bool {
+    pub(super) fn is_in_doubt(&self, walk: &WalkRecord, free: Space) -> bool {
         let lost = walk.free.saturating_sub(free);
         self.quota.is_full(walk.measure)
-            || (self.is_stale() && walk.duration <= QUICK_WALK)
+            || (self.is_stale() && walk.is_quick())
             || walk.measure.space.saturating_add(lost).exceeds(self.quota.limit)
     }
 

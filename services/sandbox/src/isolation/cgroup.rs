@@ -45,8 +45,8 @@ pub enum Base {
 #[derive(Debug)]
 pub struct Group {
     directories: Vec<PathBuf>,
-    /// The slices that held it, the innermost first, of each hierarchy that has slices.
-    slices: Vec<[PathBuf; 2]>,
+    /// The slice that held it, of each hierarchy that has slices.
+    slices: Vec<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     version: Version,
@@ -103,7 +103,7 @@ impl Base {
             let name = entry.file_name();
             let owner = name
                 .to_str()
-                .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+                .and_then(|name| name.strip_prefix(PREFIX)?.split(['-', '.']).next()?.parse::<u32>().ok());
             if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
                 slices::remove_tree(&entry.path());
             }
@@ -144,14 +144,12 @@ impl Base {
     pub(crate) fn balancer(&self) -> Option<Balancer> {
         match self {
             Self::V1(directories) => {
-                let weights = slices::all(directories.get("cpu")?);
-                let counters =
-                    directories.get("cpuacct").map_or_else(|| weights.clone(), |base| slices::all(base));
+                let weights = directories.get("cpu")?.clone();
+                let counters = directories.get("cpuacct").cloned().unwrap_or_else(|| weights.clone());
                 Some(Balancer::new(counters, weights, Version::V1))
             }
             Self::V2(base) => {
-                let all = slices::all(base);
-                self.limits_cpu().then(|| Balancer::new(all.clone(), all, Version::V2))
+                self.limits_cpu().then(|| Balancer::new(base.clone(), base.clone(), Version::V2))
             }
             Self::None => None,
         }
@@ -267,7 +265,7 @@ impl Group {
         // All of them, also if one stays.
         let is_removed = self.directories.iter().filter(|directory| !is_gone(directory)).count() == 0;
         if is_removed {
-            self.slices.iter().for_each(|slices| slices::remove_unused(slices));
+            self.slices.iter().for_each(|slice| slices::remove_unused(slice));
         }
         is_removed
     }
@@ -404,10 +402,9 @@ mod tests {
             [file("memory.max"), file("pids.max"), file("cpu.max")],
             ["1073741824", "77", "50000 100000"]
         );
-        let [of_tenant, of_all] = &group.slices[0];
-        assert_eq!(group.directories[0].parent(), Some(of_tenant.as_path()));
-        let weight = |slice: &Path| fs::read_to_string(slice.join("cpu.weight")).unwrap();
-        assert_eq!([weight(of_tenant), weight(of_all)], ["1000", "100"]);
+        let slice = &group.slices[0];
+        assert_eq!(group.directories[0].parent(), Some(slice.as_path()));
+        assert_eq!(fs::read_to_string(slice.join("cpu.weight")).unwrap(), "1000");
         fs::write(group.directories[0].join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
             .unwrap();
         assert_eq!(group.events(), Events { memory_kills: 2, fork_refusals: 0 });

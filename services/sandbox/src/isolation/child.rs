@@ -38,6 +38,9 @@ pub(super) struct ChildSetup {
     pub(super) uid: Option<u32>,
     /// Largest file; bytes.
     pub(super) file_bytes_max: u64,
+    /// Whether its nice value is lowered. Where tenants share the processors by weight, that of its group counts: a nice value would only make it
+    /// wait, before it is in its group, for the service's own threads.
+    pub(super) is_nice: bool,
 }
 
 impl ChildSetup {
@@ -77,8 +80,10 @@ impl ChildSetup {
         for fd in &self.kept {
             nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
         }
-        // A sandbox without it works as well. The self-test reports the nice value inside.
-        priority::lower().ok();
+        if self.is_nice {
+            // A sandbox without it works as well. The self-test reports the nice value inside.
+            priority::lower().ok();
+        }
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use super::{
     priority::NICE,
     process::{ProcessStart, SandboxProcess, SpawnJob},
     root::{
+        copies::{Copies, TenantCopies},
         host,
         image::{self, Overlay, Root},
         loader::{self, Loader},
@@ -93,27 +94,40 @@ pub struct LaunchSpec {
     pub share: Option<Share>,
 }
 
+/// Directories of the launcher.
+#[derive(Debug)]
+pub struct Directories {
+    /// /etc of all sandboxes. It exists.
+    pub etc: PathBuf,
+    /// What the init needs in an image.
+    pub libraries: PathBuf,
+    /// The copies that tenants have of files of the machine.
+    pub copies: PathBuf,
+}
+
 /// The launcher. Clones share its thread, which ends with the last of them; all its sandboxes end then.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     facts: Arc<Facts>,
     etc: Arc<PathBuf>,
     loader: Arc<Option<Loader>>,
+    copies: Arc<Copies>,
     filters: Arc<[Vec<u8>; 3]>,
     starts: mpsc::Sender<SpawnJob>,
     tasks: Tasks,
 }
 
 impl Launcher {
-    /// Writes the /etc of sandboxes into `etc`, what the init needs in an image into `libraries`, and starts the thread. Must be called inside
-    /// a runtime; `tasks` own the processes.
+    /// Fills the directories and starts the thread. Must be called inside a runtime; `tasks` own the processes.
     ///
     /// # Errors
     /// When it cannot write the files, compile the filters or start the thread.
-    pub fn start(facts: Facts, etc: PathBuf, libraries: &Path, tasks: Tasks) -> anyhow::Result<Self> {
+    pub fn start(facts: Facts, directories: Directories, tasks: Tasks) -> anyhow::Result<Self> {
+        let Directories { etc, libraries, copies } = directories;
         host::write_etc(&etc)?;
+        let copies = Arc::new(Copies::start(copies)?);
         let mut facts = facts;
-        let loader = Loader::copy(&facts.init, libraries).unwrap_or_else(|error| {
+        let loader = Loader::copy(&facts.init, &libraries).unwrap_or_else(|error| {
             facts.overlay = Overlay::Unsupported(format!("the init cannot run in an image: {error:#}"));
             None
         });
@@ -129,7 +143,7 @@ impl Launcher {
             }
         })?;
         let (facts, etc, filters) = (Arc::new(facts), Arc::new(etc), Arc::new(filters));
-        Ok(Self { facts, etc, loader, filters, starts, tasks })
+        Ok(Self { facts, etc, loader, copies, filters, starts, tasks })
     }
 
     /// What this machine gives.
@@ -150,11 +164,12 @@ impl Launcher {
     /// Dropped midway: the sandbox is killed if it was started.
     pub async fn launch(&self, start: LaunchSpec) -> io::Result<SandboxProcess> {
         let mut start = start;
+        let copies = self.copies(&start).await;
         let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
         let share = start.share.take();
         let prepared = group.as_ref().map_or(Ok(None), Group::entrances).and_then(|entrances| {
             let enters = entrances.is_some();
-            Ok((self.command(start, entrances.unwrap_or_default())?, enters))
+            Ok((self.command(start, copies.as_ref(), entrances.unwrap_or_default())?, enters))
         });
         match prepared {
             Ok((command, enters)) => {
@@ -170,7 +185,22 @@ impl Launcher {
         }
     }
 
-    fn command(&self, start: LaunchSpec, entrances: Entrances) -> io::Result<Command> {
+    /// The copies of the tenant, if the sandbox shows the files of the machine.
+    async fn copies(&self, start: &LaunchSpec) -> Option<TenantCopies<'_>> {
+        let Root::Host = start.root else { return None };
+        let copies = self.copies.of(start.tenant).await;
+        // A full disk ends no sandbox: it only shares more with others.
+        copies
+            .inspect_err(|error| tracing::warn!(%error, "a sandbox starts with files that all tenants share"))
+            .ok()
+    }
+
+    fn command(
+        &self,
+        start: LaunchSpec,
+        copies: Option<&TenantCopies<'_>>,
+        entrances: Entrances,
+    ) -> io::Result<Command> {
         let (mut fds, mut args) = (Vec::new(), Vec::new());
         let late = entrances.late.into_iter().map(keep).collect::<io::Result<Vec<_>>>()?;
         namespaces(&mut args, start.network);
@@ -178,6 +208,12 @@ impl Launcher {
         let mounts = self.mounts(start.mounts, &start.root, is_init);
         let mut stage = self.facts.can_stage.then(Stage::default);
         args.extend(self.root_arguments(&start.root, start.network, stage.as_mut())?);
+        if let Some(copies) = copies {
+            let directory = on_stage(&copies.directory, stage.as_mut())?;
+            for (name, inside) in copies.files() {
+                args.extend(["--ro-bind".into(), directory.join(name).into(), inside.into()]);
+            }
+        }
         self.file_system(&mut args, &mounts, stage.as_mut())?;
         for filter in self.filters.iter() {
             let fd = keep(memory_file(filter)?)?;
@@ -204,6 +240,7 @@ impl Launcher {
             kept: fds,
             uid: (self.facts.user == User::PerSession).then_some(start.uid),
             file_bytes_max: self.facts.limits.disk_bytes,
+            is_nice: self.facts.scheduling != Scheduling::Tenants,
         };
         let mut command = std::process::Command::new(&self.facts.bwrap);
         // Empty: the sandbox can read bubblewrap's own environment; --clearenv clears only that of the program.

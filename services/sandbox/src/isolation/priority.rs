@@ -18,18 +18,18 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The nice value of everything in a sandbox: it gets a tenth of what a process of a service gets when both want all.
+/// The nice value of everything in a sandbox, unless tenants share the processors by weight: it gets a tenth of what a process of a service gets when both want all.
 pub(crate) const NICE: i32 = 10;
 /// The pause between two walks over the sessions. A program gains at most that much by beginning a new session.
 const PAUSE: Duration = Duration::from_millis(500);
 /// A slow walk makes its pause longer, so that it takes at most a fiftieth of one processor.
 const PAUSE_FACTOR: u32 = 50;
 
-/// Makes the calling process yield to others. It keeps a nice value that yields more.
+/// Makes the calling thread, or the child that has no other, yield to others. It keeps a nice value that yields more.
 ///
 /// # Errors
 /// When the system refuses.
-pub(super) fn lower() -> rustix::io::Result<()> {
+pub(crate) fn lower() -> rustix::io::Result<()> {
     if rustix::process::getpriority_process(None)? < NICE {
         rustix::process::setpriority_process(None, NICE)?;
     }

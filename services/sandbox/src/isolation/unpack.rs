@@ -43,6 +43,7 @@ pub fn start(spec: UnpackSpec<'_>) -> io::Result<Child> {
         uid: spec.owner,
         // The program limits itself.
         file_bytes_max: u64::MAX,
+        is_nice: true,
     };
     child.prepare(&mut command);
     let mut command = Command::from(command);

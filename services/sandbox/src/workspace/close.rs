@@ -101,7 +101,8 @@ pub async fn run_for_tenant(sessions: &Arc<Sessions>, tenant: TenantId) -> Resul
     }
     let layout = &sessions.shared.layout;
     let name = tenant.to_string();
-    let own = [layout.workspaces(), layout.all_execs(), layout.fences()].map(|parent| parent.join(&name));
+    let own = [layout.workspaces(), layout.all_execs(), layout.fences(), layout.copies()]
+        .map(|parent| parent.join(&name));
     for directory in own.into_iter().chain(sessions.shared.doors.of_tenant(tenant)) {
         remove(&directory).await?;
     }

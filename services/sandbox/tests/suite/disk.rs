@@ -130,7 +130,7 @@ fn small_disk(directory: &Path) -> Option<()> {
     const NONE: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS).ok()?;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).ok()?;
-    mount(Some("disk"), directory, Some("tmpfs"), MsFlags::empty(), Some("size=96m,nr_inodes=100000")).ok()
+    mount(Some("disk"), directory, Some("tmpfs"), MsFlags::empty(), Some("size=128m,nr_inodes=100000")).ok()
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn the_host_keeps_its_reserve() {
     assert!(machine.health.is_ready());
 
     let filler = directory.path().join("filler");
-    std::fs::write(&filler, vec![0_u8; 70 << 20]).unwrap();
+    std::fs::write(&filler, vec![0_u8; 90 << 20]).unwrap();
     let status = other.start(other.command("next", "true")).await.unwrap_err();
     assert_eq!(code::<()>(Err(status.clone())), "disk_full");
     assert!(status.message().contains("32 MiB"), "{status:?}");

@@ -18,7 +18,7 @@ use sandbox::{
     },
     isolation::{
         facts::Facts,
-        launch::{LaunchSpec, Launcher, Mount, Program, give_to},
+        launch::{Directories, LaunchSpec, Launcher, Mount, Program, give_to},
         policy::Network,
         root::image::{ImageRoot, Overlay, Root},
     },
@@ -192,8 +192,9 @@ async fn reaches(target: &Path) -> bool {
         place(&format!("layer/{name}"));
     }
     std::os::unix::fs::symlink(format!("/oldroot{}", target.display()), layer.join("run")).unwrap();
-    let launcher =
-        Launcher::start(facts, place("etc"), &place("libraries"), chassis::tasks::Tasks::default()).unwrap();
+    let directories =
+        Directories { etc: place("etc"), libraries: place("libraries"), copies: place("copies") };
+    let launcher = Launcher::start(facts, directories, chassis::tasks::Tasks::default()).unwrap();
     let spec = LaunchSpec {
         program: Program::Script("true", Vec::new()),
         tenant: domain::ids::TenantId(uuid::Uuid::now_v7()),

@@ -6,7 +6,7 @@ use sandbox::{
     claims::users::UserIds,
     isolation::{
         facts::Facts,
-        launch::{LaunchSpec, Launcher, Mount, Program, give_to},
+        launch::{Directories, LaunchSpec, Launcher, Mount, Program, give_to},
         policy::Network,
         root::image::Root,
     },
@@ -64,8 +64,9 @@ async fn help(script: &'static str) -> (Option<i32>, String) {
     std::fs::create_dir(&tree).unwrap();
     give_to(&facts, facts.user_ids.first, &tree).unwrap();
     let uid = facts.user_ids.first;
-    let libraries = directory.path().join("libraries");
-    let launcher = Launcher::start(facts, etc, &libraries, chassis::tasks::Tasks::default()).unwrap();
+    let [libraries, copies] = ["libraries", "copies"].map(|name| directory.path().join(name));
+    let directories = Directories { etc, libraries, copies };
+    let launcher = Launcher::start(facts, directories, chassis::tasks::Tasks::default()).unwrap();
     let program = Program::Script(script, Vec::new());
     let mounts = vec![Mount::write(&tree, "/workspace")];
     let tenant = domain::ids::TenantId(uuid::Uuid::now_v7());

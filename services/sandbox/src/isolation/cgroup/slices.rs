@@ -1,6 +1,5 @@
-//! The groups between the service's own and those of its sandboxes, which share out the processors: one slice for everything that runs
-//! in sandboxes and helpers, and in it one slice for each tenant. The kernel gives each slice its part by weight, however many processes,
-//! sessions and sandboxes are in it, and nothing inside can leave it.
+//! The groups between the service's own and those of its sandboxes, which share out the processors: a slice for each tenant. The kernel gives
+//! each slice its part by weight, however many processes, sessions and sandboxes are in it, and nothing inside can leave it.
 
 use domain::ids::TenantId;
 use std::{
@@ -10,9 +9,6 @@ use std::{
 
 /// Prefix of the names of groups; the service's process id follows it.
 pub(super) const PREFIX: &str = "flotilla-";
-/// The weight of all sandboxes together, against 100 for each service beside them. With less, commands would starve while a tenant keeps the
-/// services busy.
-const SANDBOXES_WEIGHT: u64 = 100;
 /// The weight of a tenant that has used nothing yet, and the greatest one.
 pub(super) const NEW_WEIGHT: u64 = 1_000;
 /// What a group has by default, in version 2 and in version 1.
@@ -20,8 +16,8 @@ const DEFAULT_WEIGHT: u64 = 100;
 const DEFAULT_SHARES: u64 = 1_024;
 /// Attempts to make a group while the last one of its tenant ends, which removes the slices.
 const MAKE_TRIES: u32 = 100;
-/// The slice of the service, that of a tenant, and the group of a sandbox.
-const LEVELS: u32 = 3;
+/// The slice of a tenant, and the group of a sandbox.
+const LEVELS: u32 = 2;
 
 /// The version of the control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +37,9 @@ pub(super) struct Slices<'a> {
 }
 
 impl Slices<'_> {
-    /// The slice of a tenant, and that of all tenants.
-    pub(super) fn of(&self, tenant: TenantId) -> [PathBuf; 2] {
-        let all = all(self.base);
-        [all.join(tenant.to_string()), all]
+    /// The slice of a tenant.
+    pub(super) fn of(&self, tenant: TenantId) -> PathBuf {
+        self.base.join(format!("{}{tenant}", prefix()))
     }
 
     /// Makes a group in the slice of a tenant.
@@ -52,10 +47,9 @@ impl Slices<'_> {
     /// # Errors
     /// Those of the file system.
     pub(super) fn make_group(&self, tenant: TenantId, name: &str) -> io::Result<PathBuf> {
-        let [slice, all] = self.of(tenant);
+        let slice = self.of(tenant);
         let directory = slice.join(name);
         let attempt = || {
-            self.make(&all, SANDBOXES_WEIGHT)?;
             self.make(&slice, NEW_WEIGHT)?;
             fs::create_dir(&directory)
         };
@@ -97,18 +91,14 @@ pub(super) fn set_weight(slice: &Path, version: Version, weight: u64) {
     }
 }
 
-/// The slice of all tenants of this service, below the service's own group.
-pub(super) fn all(base: &Path) -> PathBuf {
-    base.join(format!("{PREFIX}{}", std::process::id()))
+/// What the names of this service's slices begin with. The id of the tenant follows.
+pub(super) fn prefix() -> String {
+    format!("{PREFIX}{}.", std::process::id())
 }
 
-/// Removes slices that hold no group; the kernel refuses to remove others.
-pub(super) fn remove_unused(slices: &[PathBuf]) {
-    for slice in slices {
-        if fs::remove_dir(slice).is_err() {
-            return;
-        }
-    }
+/// Removes a slice if it holds no group; otherwise the kernel refuses.
+pub(super) fn remove_unused(slice: &Path) {
+    fs::remove_dir(slice).ok();
 }
 
 /// Removes a group that a killed service left behind, with everything below it.
@@ -141,12 +131,10 @@ mod tests {
             .map(|(tenant, name)| slices.make_group(tenant, name).unwrap());
         // The files of the kernel do not keep it from removing a group; those of a plain directory do.
         let plain = |tenant| {
-            for slice in slices.of(tenant) {
-                fs::remove_file(slice.join("cpu.shares")).ok();
-            }
+            fs::remove_file(slices.of(tenant).join("cpu.shares")).ok();
         };
         let left = || fs::read_dir(base.path()).unwrap().count();
-        for (place, (tenant, slices_left)) in made.iter().zip([(one, 1), (one, 1), (other, 0)]) {
+        for (place, (tenant, slices_left)) in made.iter().zip([(one, 2), (one, 1), (other, 0)]) {
             plain(tenant);
             fs::remove_dir(place).unwrap();
             remove_unused(&slices.of(tenant));
@@ -154,7 +142,7 @@ mod tests {
         }
         slices.make_group(one, "a").unwrap();
         plain(one);
-        remove_tree(&slices.of(one)[1]);
+        remove_tree(&slices.of(one));
         assert_eq!(left(), 0);
     }
 }

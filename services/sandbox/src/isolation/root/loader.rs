@@ -30,19 +30,38 @@ impl Loader {
     pub(in crate::isolation) fn copy(init: &Path, directory: &Path) -> anyhow::Result<Option<Self>> {
         let Some(loader) = interpreter(init).context("read the init")? else { return Ok(None) };
         let name = loader.file_name().context("find the name of the loader")?;
-        let listed = Command::new(&loader).arg("--list").arg(init).env_clear().output();
-        let listed = listed.with_context(|| format!("run {}", loader.display()))?;
-        ensure!(listed.status.success(), "{} cannot list the libraries of the init", loader.display());
+        let libraries = list(&loader, init)?;
         drop(fs::remove_dir_all(directory));
         crate::layout::make_passage(directory).context("make the directory of the libraries")?;
-        let libraries = String::from_utf8_lossy(&listed.stdout).into_owned();
-        for file in libraries.lines().filter_map(library).chain([loader.as_path()]) {
+        for file in libraries.iter().chain([&loader]) {
             let copy = directory.join(file.file_name().context("find the name of a library")?);
             fs::copy(file, &copy).with_context(|| format!("copy {}", file.display()))?;
             fs::set_permissions(&copy, Permissions::from_mode(0o755)).context("show the libraries")?;
         }
         Ok(Some(Self { directory: directory.to_owned(), program: Path::new(INSIDE).join(name) }))
     }
+}
+
+/// The loader and the libraries of a program; none, if it is linked statically or no ELF program of this kind.
+pub(super) fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(loader) = interpreter(program).context("read the program")? else { return Ok(Vec::new()) };
+    let mut libraries = list(&loader, program)?;
+    libraries.push(loader);
+    Ok(libraries)
+}
+
+/// The libraries of a program, as its loader finds them.
+fn list(loader: &Path, program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let listed = Command::new(loader).arg("--list").arg(program).env_clear().output();
+    let listed = listed.with_context(|| format!("run {}", loader.display()))?;
+    ensure!(
+        listed.status.success(),
+        "{} cannot list the libraries of {}",
+        loader.display(),
+        program.display()
+    );
+    let lines = String::from_utf8_lossy(&listed.stdout);
+    Ok(lines.lines().filter_map(library).map(Path::to_owned).collect())
 }
 
 /// The file in a line such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f…)`.
