@@ -85,6 +85,23 @@ impl Names {
         Ok(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
     }
 
+    /// The addresses of a host that [`Names::find`] found a moment ago, without a port; `None`: nobody asked for it. A host to which the operator gives an
+    /// address has its port too.
+    pub(super) fn recall(&self, host: &HostName) -> Option<Vec<SocketAddr>> {
+        if let Some(fixed) = self.fixed.get(host) {
+            return Some(vec![*fixed]);
+        }
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses = answers.get(host)?.addresses.get()?.clone()?;
+        let is_open = addresses.iter().all(|address| self.is_open(*address));
+        is_open.then(|| addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect())
+    }
+
+    /// Whether the operator gives an address and a port to a host.
+    pub(super) fn is_fixed(&self, host: &HostName) -> bool {
+        self.fixed.contains_key(host)
+    }
+
     /// Whether sessions may reach an address.
     fn is_open(&self, address: IpAddr) -> bool {
         is_public(address) || self.opened.iter().any(|network| network.contains(&address))

@@ -67,6 +67,8 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         // Forks of earlier versions have bundles with other names.
         bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
         image: None,
+        // The gateway opens no door: a private repository is cloned by the first prompt.
+        git_prefixes: vec![],
     };
     let store = state.store.clone();
     let pieces = stream::unfold((store, bundle, 0), move |(store, bundle, piece)| async move {
