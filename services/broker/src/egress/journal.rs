@@ -106,6 +106,13 @@ impl Journal {
         row.bytes += bytes;
     }
 
+    /// The codes of what was noted.
+    #[cfg(test)]
+    pub(super) fn codes(&self) -> Vec<String> {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.values().flat_map(|rows| rows.keys().map(|(_, code)| code.clone())).collect()
+    }
+
     /// Stores what was noted, until the service stops.
     pub(super) async fn store(&self, store: &BrokerStore, shutdown: &CancellationToken) {
         while shutdown.run_until_cancelled(tokio::time::sleep(GATHERING)).await.is_some() {

@@ -213,3 +213,35 @@ fn explain(code: i32, spec: &OpenSpec, stderr: &str) -> Error {
 fn is_commit(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_that_needs_a_credential_is_told_with_the_setting_and_the_command() {
+        let spec = OpenSpec {
+            source: Source::Empty,
+            revision: String::new(),
+            uncommitted: false,
+            opening: 0,
+            image: Manifest::default(),
+            env: vec![],
+            has_door: false,
+        };
+        let stderr = "fatal: could not read Username for 'https://h.org': terminal prompts disabled\n";
+        let error = explain(11, &spec, stderr);
+        assert_eq!(error.code(), Code::RepositoryNeedsCredentials);
+        let text = error.to_string();
+        for part in ["environment.git.credentials", "`flotilla secret set`", "terminal prompts disabled"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(explain(18, &spec, "").code(), Code::GitUnavailable);
+        let refused = explain(17, &spec, "remote: no such secret (git_secret_missing)\n");
+        assert_eq!(
+            (refused.code(), refused.to_string()),
+            (Code::SecretNotFound, "no such secret".to_owned())
+        );
+        assert_eq!(explain(17, &spec, "fatal: early EOF\n").code(), Code::RepositoryUnreachable);
+    }
+}

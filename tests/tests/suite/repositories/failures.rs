@@ -85,6 +85,39 @@ async fn a_broker_that_dies_in_the_middle_of_a_clone_leaves_nothing_half() {
 }
 
 #[tokio::test]
+async fn while_a_repository_is_cloned_its_door_leads_to_no_host() {
+    let testbed = Testbed::start().await;
+    let api = &testbed.stack.api;
+    let credentials = json!({format!("https://{HOST}/acme/"): "TOKEN"});
+    let document =
+        json!({"environment": {"git": {"credentials": credentials}, "network": {"allow": ["pypi.org"]}}});
+    let request = v1::SetSettingsRequest { project_id: String::new(), document: document.to_string() };
+    api.settings().set_settings(request).await.unwrap();
+    let session = testbed.session().await;
+    let rules = || {
+        let tenants = std::fs::read_dir(&testbed.stack.broker_settings().egress).unwrap();
+        let mut files = tenants.map(|tenant| tenant.unwrap().path().join(&session).join("rules.json"));
+        let file = files.find(|file| file.exists()).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&std::fs::read(file).unwrap()).unwrap()
+    };
+    testbed.server.fail("app.git/git-upload-pack", GitFault::Hold(40));
+    let turn = output(api, &session, "cat file");
+    let look = async {
+        testbed.server.wait_for_request("app.git/git-upload-pack").await;
+        let early = rules();
+        testbed.server.release();
+        early
+    };
+    let (turn, early) = tokio::join!(turn, look);
+    assert_eq!(turn.unwrap(), "private\n");
+    // The settings of the repository could forbid every host, and are not known before its files.
+    assert_eq!(early["lists"], json!([]));
+    assert_eq!(early["git"]["credentials"], json!({format!("https://{HOST}/acme/"): "TOKEN"}));
+    assert_eq!(rules()["lists"][0]["entries"], json!(["pypi.org"]));
+    assert_eq!(rules()["git"], early["git"]);
+}
+
+#[tokio::test]
 async fn without_a_broker_the_error_says_so() {
     let stack = Stack::with(Options::default()).await;
     store(&stack.api, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;

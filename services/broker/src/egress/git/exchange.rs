@@ -175,3 +175,45 @@ impl Drop for Record {
         self.journal.add(&self.key, &entry);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use crate::egress::relay::Quota;
+
+    /// The bytes of an answer of two pieces that git gets, and the code of the record.
+    async fn transfer(quota: u64) -> (Vec<u8>, bool, String) {
+        let relay = Arc::new(Relay::new(Arc::new(Quota::new(quota))));
+        let tenant = "00000000-0000-0000-0000-000000000001".parse().unwrap();
+        let journal = Arc::new(Journal::default());
+        let record = Record {
+            key: DoorKey { tenant, session: "ses_a".parse().unwrap() },
+            journal: Arc::clone(&journal),
+            relay: Arc::clone(&relay),
+            begun_at: Instant::now(),
+            bytes_before: 0,
+            host: "h.org".to_owned(),
+            credential: None,
+            code: GitRefusal::Interrupted.code(),
+        };
+        let pieces = stream::iter([Ok::<_, io::Error>("01234"), Ok("56789")]);
+        let answer = hyper::Response::new(Body::wrap_stream(pieces));
+        let mut body = download(answer.into(), record);
+        let (mut bytes, mut is_whole) = (vec![], true);
+        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            match frame {
+                Ok(frame) => bytes.extend(frame.into_data().unwrap()),
+                Err(_) => is_whole = false,
+            }
+        }
+        drop(body);
+        (bytes, is_whole, journal.codes().concat())
+    }
+
+    #[tokio::test]
+    async fn an_answer_beyond_the_quota_is_broken_and_never_looks_whole() {
+        assert_eq!(transfer(100).await, (b"0123456789".to_vec(), true, String::new()));
+        assert_eq!(transfer(9).await, (b"01234".to_vec(), false, "egress_quota_used_up".to_owned()));
+    }
+}

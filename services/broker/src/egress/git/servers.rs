@@ -14,7 +14,7 @@ use domain::{
 };
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap,
-    HeaderName, HeaderValue, LOCATION, USER_AGENT,
+    HeaderName, HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
 };
 use reqwest::{
     Body, Certificate, Client, Response, StatusCode, Url,
@@ -102,11 +102,12 @@ impl GitServers {
         for name in FORWARDED {
             sent.extend(headers.get(&name).map(|value| (name, value.clone())));
         }
-        if action == Action::Refs {
+        match action {
             // Whatever a client sends with it is not for the server.
-            for name in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE] {
-                sent.remove(name);
-            }
+            Action::Refs => remove(&mut sent, &[CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE]),
+            // The pieces say how long the body is. Two lengths could be read in two ways.
+            Action::Pack if headers.contains_key(TRANSFER_ENCODING) => remove(&mut sent, &[CONTENT_LENGTH]),
+            Action::Pack => {}
         }
         let host = HeaderValue::from_str(&repository.authority());
         sent.extend(host.ok().map(|host| (HOST, host)));
@@ -131,6 +132,12 @@ impl GitServers {
             host: repository.authority(),
             reason: "has no such URL".to_owned(),
         })
+    }
+}
+
+fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
+    for name in names {
+        headers.remove(name);
     }
 }
 
