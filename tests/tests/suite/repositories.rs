@@ -185,16 +185,22 @@ async fn submodules_below_a_prefix_are_cloned_and_others_stay_empty() {
     link(app, "git@git.example.com:acme/leaf.git", "ssh", &leaf.commit);
     link(app, "https://git.example.com/other/public.git", "outside", &leaf.commit);
     link(app, "/etc", "path", &leaf.commit);
+    // A server of the machine's own network.
+    let inside = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    inside.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/leaf.git", inside.local_addr().unwrap());
+    link(app, &url, "inside", &leaf.commit);
     link(app, "https://git.example.com/acme/leaf.git", "lost", &"1".repeat(40));
     app.git(&["commit", "--quiet", "--message=submodules"]);
     server.push("acme/app.git", app);
     let (api, session) = (&testbed.stack.api, testbed.session().await);
-    let look = "cat relative/middle relative/below/leaf absolute/leaf ssh/leaf; ls -A outside path | wc -w; git status --porcelain; \
+    let look = "cat relative/middle relative/below/leaf absolute/leaf ssh/leaf; ls -A outside path inside lost | wc -w; git status --porcelain; \
                 git -C relative/below config remote.origin.url; grep -r 3129 .git/config .git/modules/*/config; git -C absolute fetch -q && echo fetched";
     assert_eq!(
         output(api, &session, look).await.unwrap(),
-        "middle\nleaf\nleaf\nleaf\n2\nhttps://git.example.com/acme/leaf.git\nfetched\n"
+        "middle\nleaf\nleaf\nleaf\n4\nhttps://git.example.com/acme/leaf.git\nfetched\n"
     );
+    assert!(inside.accept().is_err(), "the helper has no network");
     let asked = testbed.stack.model.journal.requests();
     let body = asked.last().unwrap().body.to_string();
     assert!(
@@ -204,15 +210,21 @@ async fn submodules_below_a_prefix_are_cloned_and_others_stay_empty() {
 }
 
 #[tokio::test]
-async fn the_files_of_a_lost_private_repository_come_again() {
+async fn files_that_start_again_come_through_the_door_too() {
     let mut testbed = Testbed::start().await;
     let session = testbed.session().await;
-    assert_eq!(output(&testbed.stack.api, &session, "cat file").await.unwrap(), "private\n");
+    assert_eq!(output(&testbed.stack.api, &session, "cat file; echo old > work").await.unwrap(), "private\n");
     testbed.stack.stop_sandbox().await;
-    testbed.stack.lose_sandbox_files();
+    let data = testbed.stack.sandbox_data().to_owned();
+    std::fs::rename(&data, data.with_extension("backup")).unwrap();
     testbed.stack.start_sandbox().await;
     let request = v1::RestartWorkspaceRequest { session_id: session.clone() };
-    testbed.stack.api.sessions().restart_workspace(request.clone()).await.unwrap();
-    let look = "cat file; git fetch -q && echo fetched";
-    assert_eq!(output(&testbed.stack.api, &session, look).await.unwrap(), "private\nfetched\n");
+    testbed.stack.api.sessions().restart_workspace(request).await.unwrap();
+    // The old files appear again. They are removed, and the door that was opened for the clone stays.
+    testbed.stack.stop_sandbox().await;
+    testbed.stack.lose_sandbox_files();
+    std::fs::rename(data.with_extension("backup"), &data).unwrap();
+    testbed.stack.start_sandbox().await;
+    let look = "cat file; ls; git fetch -q && echo fetched";
+    assert_eq!(output(&testbed.stack.api, &session, look).await.unwrap(), "private\nfile\nfetched\n");
 }
