@@ -4,7 +4,7 @@ mod failures;
 
 use e2e::{
     Options, Stack,
-    api::Api,
+    api::{Api, assert_refused},
     settings::Outside,
     turn::{bash, run},
 };
@@ -14,6 +14,8 @@ use testkit::{
     git::{Repository, repository},
     git_server::GitServer,
 };
+
+use tonic::Code;
 
 /// A server of git that the broker finds on this machine.
 const HOST: &str = "git.example.com";
@@ -84,6 +86,10 @@ async fn output(api: &Api, session: &str, command: &str) -> Result<String, Strin
 async fn a_private_repository_is_cloned_and_fetched_without_its_token_in_the_sandbox() {
     let testbed = Testbed::start().await;
     let (api, session) = (&testbed.stack.api, testbed.session().await);
+    // A terminal before the first prompt would need the files, and only a turn opens the door for their clone.
+    let terminal = v1::CreatePtyRequest { session_id: session.clone(), ..Default::default() };
+    assert_refused(api.ptys().create_pty(terminal).await, Code::FailedPrecondition, "workspace_missing");
+    assert_eq!(testbed.server.requests(), []);
     let look = "cat file; git config remote.origin.url; git status --porcelain; git branch --show-current";
     assert_eq!(output(api, &session, look).await.unwrap(), format!("private\n{URL}\nmain\n"));
 
