@@ -341,18 +341,30 @@ async fn a_session_has_few_connections_at_a_time_and_further_ones_wait() {
         assert_eq!(&first, b"HTTP/1.1 200 OK");
         open.push(stream);
     }
-    let line = refs("acme/app.git");
-    let door = testbed.door();
-    let mut waiting = Box::pin(ask(&door, &line, ""));
-    assert!(futures_poll(&mut waiting).await.is_none(), "it waits while the others are open");
-    open.pop();
-    assert_eq!(code(&testkit::within("the next connection has its turn", waiting).await), "200");
-}
-
-/// The result of a future if it is ready after all that this process can do at once has been done.
-async fn futures_poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
-    tokio::select! {
-        result = future => Some(result),
-        () = async { for _ in 0..1_000 { tokio::task::yield_now().await } } => None,
+    // The next one has its own repository, so that the server tells it apart.
+    let mut waiting = connect(&testbed.door()).await;
+    let request = format!("{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", refs("acme/sub/app.git"));
+    waiting.write_all(request.as_bytes()).await.unwrap();
+    // Another session of the tenant is served meanwhile, several times.
+    let request = v1::OpenEgressRequest {
+        tenant_id: testbed.broker.tenants[0].to_string(),
+        session_id: "ses_b".to_owned(),
+        git_credentials: vec![v1::GitCredential {
+            url_prefix: format!("https://{HOST}/acme/"),
+            secret: "TOKEN".to_owned(),
+        }],
+        ..Default::default()
+    };
+    testbed.broker.client.clone().open_egress(request).await.unwrap();
+    let other = testbed.door().parent().unwrap().with_file_name("ses_b").join("door");
+    for _ in 0..5 {
+        assert_eq!(code(&ask(&other, &refs("acme/app.git"), "").await), "200");
     }
+    let is_served = || testbed.server.requests().iter().any(|request| request.target.contains("/sub/"));
+    assert!(!is_served(), "it waits while the others are open");
+    open.pop();
+    let mut first = [0; 15];
+    let answer = waiting.read_exact(&mut first);
+    testkit::within("the next connection has its turn", answer).await.unwrap();
+    assert!(&first == b"HTTP/1.1 200 OK" && is_served());
 }
