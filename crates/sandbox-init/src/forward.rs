@@ -40,7 +40,7 @@ struct Passage {
     socket: &'static str,
     /// Connections at the same time, as many as the broker serves. Further ones wait in the queue of the listener.
     connections_max: usize,
-    /// The code of the answer while nobody has opened the door.
+    /// The code of the answer while the door is closed.
     code: &'static str,
 }
 

@@ -93,7 +93,7 @@ async fn a_private_repository_is_cloned_and_fetched_without_its_token_in_the_san
     let look = "cat file; git config remote.origin.url; git status --porcelain; git branch --show-current";
     assert_eq!(output(api, &session, look).await.unwrap(), format!("private\n{URL}\nmain\n"));
 
-    // Somebody pushes; the agent fetches.
+    // The repository gets a commit, and the agent fetches it.
     std::fs::write(testbed.app.path().join("file"), "newer\n").unwrap();
     testbed.app.git(&["commit", "--quiet", "--all", "--message=second"]);
     testbed.server.push("acme/app.git", &testbed.app);

@@ -38,7 +38,7 @@ impl Reader {
 
     fn git(&mut self, node: &Node, settings: &mut Settings) {
         self.fields(node, |reader, entry| match &*entry.key {
-            // Whoever may push to a repository must not choose which secrets its sessions use.
+            // People who may push to a repository must not choose which secrets its sessions use.
             "credentials" if entry.origin.level == Level::Repository => reader.ignore(entry),
             "credentials" => reader.git_credentials(&entry.node, settings),
             _ => reader.unknown(entry, &["credentials"]),

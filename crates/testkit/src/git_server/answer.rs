@@ -104,7 +104,7 @@ async fn run(shared: &Shared, parts: &Parts, body: &[u8]) -> (StatusCode, Header
 fn hold(shared: &Shared, mut content: Bytes, bytes: usize) -> Body {
     let (first, mut held) = (content.split_to(bytes.min(content.len())), shared.held.subscribe());
     let rest = async move {
-        // The server is gone: nobody waits for the rest.
+        // An error means that the server is gone, and with it every client.
         drop(held.wait_for(|hold| *hold == Hold::Off).await);
         Ok::<_, io::Error>(content)
     };

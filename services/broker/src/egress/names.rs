@@ -85,7 +85,7 @@ impl Names {
         Ok(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
     }
 
-    /// The addresses of a host that [`Names::find`] found a moment ago, without a port; `None`: nobody asked for it. A host to which the operator gives an
+    /// The addresses of a host that [`Names::find`] found a moment ago, without a port; `None`: it found none, or they are not open. A host to which the operator gives an
     /// address has its port too.
     pub(super) fn recall(&self, host: &HostName) -> Option<Vec<SocketAddr>> {
         if let Some(fixed) = self.fixed.get(host) {
@@ -181,6 +181,11 @@ mod tests {
         assert!(matches!(names.find(tenant, &mixed, 443).await, Err(Refusal::Private(_))));
         let public = keep("public.example.com", Some(vec!["1.1.1.1".parse().unwrap()]));
         assert_eq!(names.find(tenant, &public, 443).await, Ok(vec!["1.1.1.1:443".parse().unwrap()]));
+        // A connection goes only to what was found and is open.
+        assert_eq!(names.recall(&public), Some(vec!["1.1.1.1:0".parse().unwrap()]));
+        for closed in [&home, &mixed, &HostName::parse("other.example.com").unwrap()] {
+            assert_eq!(names.recall(closed), None, "{closed}");
+        }
         let unknown = keep("unknown.example.com", None);
         assert!(matches!(names.find(tenant, &unknown, 443).await, Err(Refusal::Unresolved(_))));
         assert_eq!(names.answer(&unknown).addresses.get(), Some(&None), "nobody asks again at once");

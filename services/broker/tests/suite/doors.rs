@@ -128,8 +128,18 @@ async fn a_door_follows_its_rules_and_is_found_again() {
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
 
     // A killed broker leaves sockets behind that nobody serves.
+    let credentials = [("https://h.org/acme/".to_owned(), "TOKEN".to_owned())].into();
+    let git = GitRules { project: None, credentials };
+    broker.doors.open(&key("ses_a"), &DoorRules { git, ..rules(&[HOST]) }).unwrap();
     drop(broker);
+    let configuration = home(path, "ses_a").join("door/gitconfig");
+    fs::remove_file(&configuration).unwrap();
+    // Rules of an earlier version name no repositories.
+    let earlier = fs::read_to_string(home(path, "ses_b").join("rules.json")).unwrap();
+    let earlier = earlier.split(",\"git\"").next().unwrap().to_owned() + "}";
+    fs::write(home(path, "ses_b").join("rules.json"), earlier).unwrap();
     let successor = start(path, host);
+    assert!(fs::read_to_string(&configuration).unwrap().contains("insteadOf = https://h.org/acme/\n"));
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
     assert!(ask(path, "ses_b").await.unwrap().contains("a setting does not list it"));
     drop(successor);

@@ -32,6 +32,12 @@ struct Testbed {
 
 impl Testbed {
     async fn start() -> Self {
+        Self::trusting(|server| server.certificate.clone()).await
+    }
+
+    /// With a broker that trusts this certificate.
+    async fn trusting(certificate: impl FnOnce(&GitServer) -> String) -> Self {
+        let trusted = certificate;
         let server = GitServer::start(&[HOST, "other.example.com"]).await;
         let files = repository(&[("file", "private\n")]);
         for path in ["acme/app.git", "acme/sub/app.git", "other/app.git"] {
@@ -40,7 +46,7 @@ impl Testbed {
         server.require(&format!("x-access-token:{TOKEN}"));
         let directory = tempfile::tempdir().unwrap();
         let certificate = directory.path().join("ca.pem");
-        fs::write(&certificate, &server.certificate).unwrap();
+        fs::write(&certificate, trusted(&server)).unwrap();
         let egress = directory.path().join("egress");
         let [host, other] = [HOST, "other.example.com"].map(|host| format!("{host}={}", server.address));
         let (egress, certificate) = (egress.to_str().unwrap(), certificate.to_str().unwrap());
@@ -270,6 +276,17 @@ async fn a_secret_counts_as_it_is_at_this_moment_and_only_for_its_tenant() {
         .join(SESSION)
         .join("door");
     assert_eq!(code(&ask(&door, &line, "").await), "git_secret_missing");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_prove_its_name_gets_no_credential() {
+    let impostor = GitServer::start(&["evil.example.com"]).await;
+    let unknown = Testbed::trusting(|_| impostor.certificate.clone()).await;
+    let told = unknown.ask(&refs("acme/app.git")).await;
+    assert!(code(&told) == "git_unreachable" && told.contains("certificate"), "{told}");
+    assert_eq!(unknown.server.requests(), []);
+    let testbed = Testbed::start().await;
+    assert_eq!(testbed.code(&refs("acme/app.git")).await, "200", "with its own certificate it is trusted");
 }
 
 #[tokio::test]

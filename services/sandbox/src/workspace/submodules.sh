@@ -16,7 +16,7 @@ clone_below() { # $1: a repository  $2: levels
     if git -C "$1" submodule --quiet update --init --checkout -- "$path" >/dev/null 2>&1 </dev/null; then
       [ "$2" -le 1 ] || clone_below "$1/$path" $(($2 - 1))
     else
-      # It stays empty, as one that nobody tried.
+      # It stays empty, like one outside the prefixes.
       git -C "$1" submodule --quiet deinit --force -- "$path" >/dev/null 2>&1 </dev/null
     fi
   done < <(git -C "$1" ls-files --stage -z | grep -z '^160000 ' | cut -z -f 2-)

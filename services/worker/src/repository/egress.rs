@@ -80,7 +80,8 @@ impl Egress {
         broker.open_egress(door).await
     }
 
-    /// Opens the door for what the settings allow, unless this loop did. Call it when the files are open: a workspace that is made anew loses its door.
+    /// Opens the door for what the settings allow, unless this loop did. Call it when the files are open, because the settings of the
+    /// repository are known only then.
     ///
     /// # Errors
     /// The broker refuses: the door may still have wider rules, so nothing may run. A broker that is away serves no door, and commands run without a

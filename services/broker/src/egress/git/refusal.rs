@@ -145,3 +145,22 @@ impl From<Refusal> for GitRefusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use domain::egress::host::HostName;
+
+    #[test]
+    fn a_host_without_an_open_address_is_told_with_what_helps() {
+        let host = HostName::parse("git.acme.dev").unwrap();
+        let private = GitRefusal::from(Refusal::Private(host.clone()));
+        assert_eq!(private.code(), "git_address_private");
+        assert!(
+            private.to_string().contains("git.acme.dev")
+                && private.to_string().contains("FLOTILLA_BROKER_NETWORKS")
+        );
+        assert_eq!(GitRefusal::from(Refusal::Unresolved(host)).code(), "git_unreachable");
+    }
+}
