@@ -307,6 +307,11 @@ impl Stack {
         self.broker.take().expect("a broker").stop_and_join().await;
     }
 
+    /// Kills the broker: its connections are cut at once, and nothing is stored.
+    pub fn crash_broker(&mut self) {
+        drop(self.broker.take().expect("a broker"));
+    }
+
     /// Creates a session with an empty workspace.
     pub async fn session(&self) -> String {
         self.api.session(None).await

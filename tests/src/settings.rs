@@ -104,6 +104,8 @@ pub struct Outside {
     pub registries: Vec<String>,
     /// The certificates that programs in sandboxes trust.
     pub ca: Option<PathBuf>,
+    /// The certificate of a server of git, as PEM.
+    pub git_certificate: Option<String>,
 }
 
 /// The settings of the sandbox service of a stack.
@@ -199,9 +201,15 @@ impl BrokerSettings {
         let hosts = self.outside.hosts.iter().map(|host| ("--hosts", host.clone()));
         let registries = self.outside.registries.iter().map(|host| ("--registry-plaintext", host.clone()));
         let networks = self.outside.networks.iter().map(|network| ("--networks", network.clone()));
+        let git_ca = self.outside.git_certificate.as_ref().map(|certificate| {
+            let file = self.egress.with_extension("git-ca.pem");
+            std::fs::write(&file, certificate).expect("a certificate");
+            ("--git-ca", file.display().to_string())
+        });
         let arguments = pairs
             .into_iter()
             .chain(hosts)
+            .chain(git_ca)
             .chain(networks)
             .chain(registries)
             .flat_map(|(name, value)| [name.to_owned(), value]);

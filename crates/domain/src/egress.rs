@@ -1,6 +1,8 @@
-//! What a session may reach of the network: names of hosts, and the lists of settings that allow them.
+//! What a session may reach of the network: names of hosts, the lists of settings that allow them, and the git repositories for which settings name a
+//! credential.
 
 pub mod allow;
+pub mod git;
 pub mod host;
 
 use crate::ids::Timestamp;

@@ -1,5 +1,5 @@
-//! The thread that carries connections of commands from 127.0.0.1:3128 to the door of the session: a socket of the broker, which decides what may
-//! be reached. The sandbox has no other way out.
+//! Carries connections of commands to the door of the session: from 127.0.0.1:3128 to the proxy, and from 127.0.0.1:3129 to the door for git. Each is a
+//! socket of the broker, which decides what may be reached. The sandbox has no other way out.
 
 mod lane;
 
@@ -8,7 +8,11 @@ use lane::Lane;
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket},
+    sys::{
+        prctl::set_pdeathsig,
+        signal::Signal,
+        socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket},
+    },
 };
 use std::{
     io::{self, Write as _},
@@ -21,39 +25,68 @@ use std::{
     time::Duration,
 };
 
-/// Where commands find the proxy, as the service tells them.
-const ADDRESS: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 3128);
 /// The directory that the broker fills.
 const DIRECTORY: &str = "/run/egress";
-/// The door.
-const DOOR: &str = "/run/egress/socket";
-/// Connections at the same time, as many as the broker serves. Further ones wait in the queue of the listener.
-const CONNECTIONS_MAX: usize = 256;
-/// Pause before the door is tried again that has as many connections waiting as it can have, and after an error of the listener.
-const RETRY_MS: u16 = 20;
 /// What a program gets while nobody has opened the door.
 const NO_DOOR: &str =
-    "nobody has opened the network of this session: its next prompt does, if a broker runs on this machine\n";
+    "nobody has opened the network of this session: its next prompt does, if a broker runs on this machine";
 
-/// Starts the thread, if the sandbox has a door.
+/// One way through the door.
+#[derive(Debug, Clone, Copy)]
+struct Passage {
+    /// Where commands find it, as the service tells them.
+    port: u16,
+    /// The socket of the broker.
+    socket: &'static str,
+    /// Connections at the same time, as many as the broker serves. Further ones wait in the queue of the listener.
+    connections_max: usize,
+    /// The code of the answer while the door is closed.
+    code: &'static str,
+}
+
+/// To the proxy.
+const PROXY: Passage =
+    Passage { port: 3128, socket: "/run/egress/socket", connections_max: 256, code: "egress_unavailable" };
+/// To servers of git.
+const GIT: Passage =
+    Passage { port: 3129, socket: "/run/egress/git", connections_max: 16, code: "git_unavailable" };
+/// Pause before the door is tried again that has as many connections waiting as it can have, and after an error of the listener.
+const RETRY_MS: u16 = 20;
+/// What tells the script of a helper that connections are carried from this moment on.
+const READY: &str = "ready";
+
+/// Starts the threads, if the sandbox has a door.
 ///
 /// # Errors
-/// If the address is taken, or there can be no thread.
+/// If an address is taken, or there can be no thread.
 pub(super) fn spawn() -> io::Result<()> {
     if !Path::new(DIRECTORY).is_dir() {
         return Ok(());
     }
-    let listener = TcpListener::bind(ADDRESS)?;
-    listener.set_nonblocking(true)?;
-    let mut forwarder = Forwarder { listener, waiting: None, connections: Vec::new() };
-    thread::spawn("forward", move || {
-        loop {
-            forwarder.turn();
-        }
-    })
+    for (name, passage) in [("forward", PROXY), ("forward git", GIT)] {
+        let mut forwarder = Forwarder::new(passage)?;
+        thread::spawn(name, move || forwarder.run())?;
+    }
+    Ok(())
+}
+
+/// Carries connections of git beside the script of a helper, which has no init of its own, until the script ends.
+///
+/// # Errors
+/// If this is no sandbox with a door, or the address is taken.
+pub(super) fn serve_script() -> io::Result<()> {
+    // The sandbox ends when its last process does, so this one must not outlive the script.
+    set_pdeathsig(Signal::SIGKILL)?;
+    if !Path::new(DIRECTORY).is_dir() {
+        return Err(io::Error::other("only the scripts of the sandbox service start this program"));
+    }
+    let mut forwarder = Forwarder::new(GIT)?;
+    writeln!(io::stdout(), "{READY}")?;
+    forwarder.run()
 }
 
 struct Forwarder {
+    passage: Passage,
     listener: TcpListener,
     /// A client whose connection to the door must be tried again.
     waiting: Option<TcpStream>,
@@ -71,9 +104,21 @@ struct Connection {
 }
 
 impl Forwarder {
+    fn new(passage: Passage) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, passage.port))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { passage, listener, waiting: None, connections: Vec::new() })
+    }
+
+    fn run(&mut self) -> ! {
+        loop {
+            self.turn();
+        }
+    }
+
     /// Waits until something can be carried, and carries it.
     fn turn(&mut self) {
-        let accepts = self.waiting.is_none() && self.connections.len() < CONNECTIONS_MAX;
+        let accepts = self.waiting.is_none() && self.connections.len() < self.passage.connections_max;
         if self.wait(accepts).is_err() {
             std::thread::sleep(Duration::from_millis(RETRY_MS.into()));
         }
@@ -85,12 +130,14 @@ impl Forwarder {
             }
         }
         if let Some(client) = self.waiting.take() {
-            match open() {
+            match self.passage.open() {
                 Ok(door) => self.connections.extend(Connection::new(client, door, None).ok()),
                 Err(Errno::EAGAIN) => self.waiting = Some(client),
                 Err(_) => {
-                    let refused =
-                        refusal().and_then(|(door, other)| Connection::new(client, door, Some(other)));
+                    let refused = self
+                        .passage
+                        .refusal()
+                        .and_then(|(door, other)| Connection::new(client, door, Some(other)));
                     self.connections.extend(refused.ok());
                 }
             }
@@ -142,22 +189,27 @@ impl Connection {
     }
 }
 
-/// Connects to the door.
-///
-/// # Errors
-/// `EAGAIN`: too many connections wait there.
-fn open() -> nix::Result<UnixStream> {
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let end = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    connect(end.as_raw_fd(), &UnixAddr::new(DOOR)?)?;
-    Ok(UnixStream::from(end))
-}
+impl Passage {
+    /// Connects to the door.
+    ///
+    /// # Errors
+    /// `EAGAIN`: too many connections wait there.
+    fn open(&self) -> nix::Result<UnixStream> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let end = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        connect(end.as_raw_fd(), &UnixAddr::new(self.socket)?)?;
+        Ok(UnixStream::from(end))
+    }
 
-/// A door that only says that there is none, and its other end.
-fn refusal() -> io::Result<(UnixStream, UnixStream)> {
-    let (door, mut other) = UnixStream::pair()?;
-    let head = "HTTP/1.1 503 Service Unavailable\r\nx-flotilla-code: egress_unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n";
-    write!(other, "{head}Content-Length: {}\r\nConnection: close\r\n\r\n{NO_DOOR}", NO_DOOR.len())?;
-    other.shutdown(Shutdown::Write)?;
-    Ok((door, other))
+    /// A door that only says that there is none, and its other end.
+    fn refusal(&self) -> io::Result<(UnixStream, UnixStream)> {
+        let (door, mut other) = UnixStream::pair()?;
+        let (code, text) = (self.code, format!("{NO_DOOR} ({})\n", self.code));
+        let head = format!(
+            "HTTP/1.1 503 Service Unavailable\r\nx-flotilla-code: {code}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        );
+        write!(other, "{head}Content-Length: {}\r\nConnection: close\r\n\r\n{text}", text.len())?;
+        other.shutdown(Shutdown::Write)?;
+        Ok((door, other))
+    }
 }

@@ -6,8 +6,10 @@
 //!
 //! Threads: the main thread (`pid1`) reads requests. `starter` forks commands; only this thread is under Landlock, so all
 //! commands share its domain. `pump` moves output, reaps processes and keeps time. Four `files` threads do file
-//! operations. `memory` counts memory if no control group does, and `forward` carries connections to the door of the session. All threads start before the first command, so a fork bomb
-//! cannot prevent them. When the service closes the socket, the sandbox ends.
+//! operations. `memory` counts memory if no control group does, and two `forward` threads carry connections to the door of the session. All threads
+//! start before the first command, so a fork bomb cannot prevent them. When the service closes the socket, the sandbox ends.
+//!
+//! `flotilla-init forward`: carries connections of git to the door beside the script of a helper, and does nothing else.
 
 mod files;
 mod forward;

@@ -30,6 +30,9 @@ use std::{
 /// File operations that wait inside one sandbox; four run at the same time. Beyond it: `sandbox_busy`.
 const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 
+/// The argument of a program that only carries connections to the door.
+const FORWARD: &str = "forward";
+
 /// The arguments from the service.
 #[derive(Debug, Clone)]
 struct Settings {
@@ -45,7 +48,11 @@ struct Settings {
 
 /// Runs the program until the service closes the socket, and returns its exit code.
 pub(super) fn run() -> ExitCode {
-    let result = settings().and_then(|settings| enter(&settings.groups).and_then(|()| serve(&settings)));
+    let result = if std::env::args().nth(1).as_deref() == Some(FORWARD) {
+        forward::serve_script()
+    } else {
+        settings().and_then(|settings| enter(&settings.groups).and_then(|()| serve(&settings)))
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -24,7 +24,9 @@ mod tests;
 
 use domain::{
     conversation::{command::Command, message::ModelRef},
+    egress::git::GitPrefix,
     policy::{agent::Mode, level::Level, permission::Rules},
+    secret::SecretName,
 };
 use models::{Limit, Models};
 use serde_json::{Map, Value};
@@ -63,6 +65,8 @@ pub struct Settings {
     pub image: Option<ImageSetting>,
     /// The hosts that sessions may reach: one list for each level that defines any. All lists bind.
     pub network: Vec<LevelHosts>,
+    /// The secrets that open git repositories, by the prefix of their URLs. No two prefixes mean the same place.
+    pub git_credentials: BTreeMap<GitPrefix, SecretName>,
 }
 
 /// The image of new sessions, and how its registry is asked.

@@ -11,6 +11,7 @@ use crate::{
     problem::{Problem, Problems},
 };
 use domain::{
+    egress::git::GIT_CREDENTIALS_MAX,
     limits::{SETTINGS_BYTES_MAX, SETTINGS_FILES_MAX},
     policy::level::Level,
 };
@@ -76,11 +77,17 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         settings.models.extend(level.models);
         settings.network.extend(level.network);
         settings.image = level.image.or(settings.image);
+        for (prefix, secret) in level.git_credentials {
+            settings.git_credentials.retain(|other, _| !other.is_same_place(&prefix));
+            settings.git_credentials.insert(prefix, secret);
+        }
         for (name, agent) in level.agents {
             settings.agents.entry(name).or_default().permission.extend(agent.permission);
         }
     }
-    reader.problems.or(MergedSettings { settings, ignored, tree, rules })
+    let mut problems = reader.problems;
+    problems.extend(check_git(documents, settings.git_credentials.len()));
+    problems.or(MergedSettings { settings, ignored, tree, rules })
 }
 
 impl Document {
@@ -110,6 +117,18 @@ fn check_size(documents: &[Document]) -> Problems {
     }
     if bytes > SETTINGS_BYTES_MAX {
         complain(format!("at most {SETTINGS_BYTES_MAX} bytes in all files"), bytes);
+    }
+    problems
+}
+
+/// Each level is within the bound, but all of them together may not be.
+fn check_git(documents: &[Document], count: usize) -> Problems {
+    let mut problems = Problems::default();
+    if let Some(last) = documents.last().filter(|_| count > GIT_CREDENTIALS_MAX) {
+        let expected =
+            format!("at most {GIT_CREDENTIALS_MAX} prefixes in environment.git.credentials of all files");
+        let (origin, path) = (last.root.origin.clone(), KeyPath::default());
+        problems.push(Problem { origin, path, expected, found: count.to_string() });
     }
     problems
 }

@@ -5,6 +5,7 @@
 pub mod database;
 pub mod dump;
 pub mod git;
+pub mod git_server;
 pub mod model;
 pub mod proxy;
 pub mod ready_queue;
@@ -12,6 +13,7 @@ pub mod registry;
 pub mod sample;
 
 mod servers;
+mod tls;
 mod wait;
 
 use std::future::Future;

@@ -6,8 +6,8 @@ mod answer;
 pub mod content;
 pub mod rules;
 mod state;
-mod tls;
 
+use crate::tls::TlsListener;
 use axum::Router;
 use content::PushedImage;
 use rules::{Fault, Login, RegistryRequest};
@@ -46,7 +46,7 @@ impl Registry {
     /// Starts such a registry with TLS.
     pub async fn start_with_tls() -> Self {
         let (listener, host) = listen().await;
-        let (listener, certificate) = tls::TlsListener::new(listener);
+        let (listener, certificate) = TlsListener::new(listener, &["127.0.0.1", "localhost"]);
         let (registry, router, stopped) = Self::new(host, Some(certificate));
         tokio::spawn(until(stopped, async move { axum::serve(listener, router).await }));
         registry

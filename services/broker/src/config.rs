@@ -12,7 +12,12 @@ use chassis::{
 };
 use domain::egress::host::HostName;
 use reqwest::Certificate;
-use std::{fs, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 /// The address that the operator gives to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +97,10 @@ pub struct Config {
     /// starts.
     #[arg(long, env = "FLOTILLA_BROKER_REGISTRY_CA", value_name = "FILE")]
     pub registry_ca: Option<PathBuf>,
+    /// PEM file with certificates of authorities that the broker trusts for servers of git, besides those of this machine. The service reads it when it
+    /// starts.
+    #[arg(long, env = "FLOTILLA_BROKER_GIT_CA", value_name = "FILE")]
+    pub git_ca: Option<PathBuf>,
 }
 
 impl Config {
@@ -113,22 +122,31 @@ impl Config {
     /// # Errors
     /// The file with the certificates cannot be used.
     pub fn registry_hosts(&self) -> anyhow::Result<Hosts> {
-        let authorities = match &self.registry_ca {
-            Some(file) => {
-                let pem = fs::read(file).with_context(|| format!("read {}", file.display()))?;
-                let read = Certificate::from_pem_bundle(&pem);
-                let read = read.with_context(|| format!("read the certificates in {}", file.display()))?;
-                ensure!(!read.is_empty(), "{} contains no certificate", file.display());
-                read
-            }
-            None => vec![],
-        };
+        let authorities = authorities(self.registry_ca.as_deref())?;
         let (plaintext, networks) = (self.registry_plaintext.clone(), self.networks.clone());
         Ok(Hosts { plaintext, networks, authorities })
+    }
+
+    /// The authorities that are trusted for servers of git.
+    ///
+    /// # Errors
+    /// The file with the certificates cannot be used.
+    pub fn git_authorities(&self) -> anyhow::Result<Vec<Certificate>> {
+        authorities(self.git_ca.as_deref())
     }
 
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
     pub fn check(&self) -> (Tokens, Vec<String>) {
         self.port().check()
     }
+}
+
+/// Reads the certificates in a file, if there is one.
+fn authorities(file: Option<&Path>) -> anyhow::Result<Vec<Certificate>> {
+    let Some(file) = file else { return Ok(vec![]) };
+    let pem = fs::read(file).with_context(|| format!("read {}", file.display()))?;
+    let read = Certificate::from_pem_bundle(&pem);
+    let read = read.with_context(|| format!("read the certificates in {}", file.display()))?;
+    ensure!(!read.is_empty(), "{} contains no certificate", file.display());
+    Ok(read)
 }

@@ -1,6 +1,6 @@
 //! The errors of calls, each with a stable code.
 
-use crate::{images::error::ImageError, secrets::vault::VaultError};
+use crate::{egress::git::rules::GitRulesError, images::error::ImageError, secrets::vault::VaultError};
 use domain::egress::allow::AllowListError;
 use std::io;
 use store::error::{Entity, Error as StoreError};
@@ -21,6 +21,9 @@ pub enum Error {
     /// A list of hosts is wrong.
     #[error(transparent)]
     AllowList(#[from] AllowListError),
+    /// The rules for git are wrong.
+    #[error(transparent)]
+    GitRules(#[from] GitRulesError),
     /// This broker has no directory for doors.
     #[error("this broker opens no doors to the network: FLOTILLA_BROKER_EGRESS is not set")]
     NoDoors,
@@ -46,6 +49,7 @@ impl Error {
             Self::ArgumentInvalid(_) => "argument_invalid",
             Self::Name(_) => "secret_name_invalid",
             Self::AllowList(_) => "egress_list_invalid",
+            Self::GitRules(error) => error.code(),
             Self::NoDoors => "egress_unavailable",
             Self::TooManyDoors => "egress_doors_too_many",
             Self::Door(_) => "internal",
@@ -76,6 +80,7 @@ impl Error {
             | "secret_empty"
             | "secret_too_large"
             | "egress_list_invalid"
+            | "git_prefix_invalid"
             | "image_reference_invalid" => Code::InvalidArgument,
             "project_not_found" | "tenant_not_found" | "secret_not_found" | "image_unknown" => Code::NotFound,
             "image_unauthorized" => Code::PermissionDenied,

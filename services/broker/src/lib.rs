@@ -1,7 +1,7 @@
 //! The broker: the one process that holds credentials of the outside, and the one door of sandboxes to it.
 //!
 //! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets, `images` asks registries with them, and `egress` is the proxy
-//! through which sessions reach the hosts that their settings allow.
+//! through which sessions reach the hosts that their settings allow, and the door through which they read private repositories.
 
 pub mod config;
 pub mod egress;
@@ -14,7 +14,7 @@ mod grpc;
 use anyhow::{Context as _, bail};
 use chassis::{Service, grpc::internal_port};
 use config::Config;
-use egress::{doors::Doors, names::Names};
+use egress::{doors::Doors, git::servers::GitServers, names::Names};
 use grpc::{auth, server::Server};
 use images::{patience::Patience, puller::Puller};
 use rpc::v1::broker_service_server::BrokerServiceServer;
@@ -70,7 +70,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         let (vault, service) = own.clone();
         watch(vault, service, reporter.clone())
     });
-    let doors = doors(&config, &store, &service).context("use FLOTILLA_BROKER_EGRESS")?;
+    let doors = doors(&config, &store, &vault, &service)?;
     let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors: doors.clone(), puller })
         .max_decoding_message_size(CALL_BYTES_MAX);
     let server = internal_port::server(tls).context("prepare TLS")?;
@@ -90,11 +90,20 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
 }
 
 /// Opens the doors to the network, if this broker has any.
-fn doors(config: &Config, store: &BrokerStore, service: &Service) -> anyhow::Result<Option<Arc<Doors>>> {
+fn doors(
+    config: &Config,
+    store: &BrokerStore,
+    vault: &Arc<Vault>,
+    service: &Service,
+) -> anyhow::Result<Option<Arc<Doors>>> {
     let Some(directory) = &config.egress else { return Ok(None) };
     let hosts = config.hosts.iter().map(|fixed| (fixed.host.clone(), fixed.address)).collect();
-    let names = Names::new(config.networks.clone(), hosts);
-    let doors = Doors::start(directory, names, &service.tasks, &service.shutdown)?;
+    let names = Arc::new(Names::new(config.networks.clone(), hosts));
+    let authorities = config.git_authorities().context("use FLOTILLA_BROKER_GIT_CA")?;
+    let servers = GitServers::new(Arc::clone(vault), Arc::clone(&names), &authorities);
+    let servers = Arc::new(servers.context("prepare the client of servers of git")?);
+    let doors = Doors::start(directory, names, servers, &service.tasks, &service.shutdown);
+    let doors = doors.context("use FLOTILLA_BROKER_EGRESS")?;
     let own = (Arc::clone(&doors), store.clone());
     service.tasks.spawn_loop("egress journal", move || {
         let (doors, store) = own.clone();

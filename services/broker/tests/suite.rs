@@ -7,6 +7,8 @@ mod credentials;
 mod doors;
 #[path = "suite/egress.rs"]
 mod egress;
+#[path = "suite/git.rs"]
+mod git;
 #[path = "suite/harness.rs"]
 mod harness;
 #[path = "suite/images.rs"]

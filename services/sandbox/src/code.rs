@@ -22,6 +22,12 @@ pub enum Code {
     RepositoryNotFound,
     /// The server asks for credentials, and a sandbox has none.
     RepositoryNeedsCredentials,
+    /// The server refuses the credential that the settings name.
+    RepositoryUnauthorized,
+    /// The settings name a secret that does not exist.
+    SecretNotFound,
+    /// The door to the servers of git is closed.
+    GitUnavailable,
     /// The repository could not be reached or read.
     RepositoryUnreachable,
     /// The URL is not one that this service may clone.
@@ -165,6 +171,9 @@ impl Code {
             Self::BaseCommitMissing => "base_commit_missing",
             Self::RepositoryNotFound => "repository_not_found",
             Self::RepositoryNeedsCredentials => "repository_needs_credentials",
+            Self::RepositoryUnauthorized => "repository_unauthorized",
+            Self::SecretNotFound => "secret_not_found",
+            Self::GitUnavailable => "git_unavailable",
             Self::RepositoryUnreachable => "repository_unreachable",
             Self::UrlNotAllowed => "url_not_allowed",
             Self::RevisionNotFound => "revision_not_found",
@@ -232,6 +241,7 @@ impl Code {
             | Self::LayerEntryInvalid
             | Self::LayerUnreadable => Grpc::InvalidArgument,
             Self::RepositoryNotFound
+            | Self::SecretNotFound
             | Self::RevisionNotFound
             | Self::FileNotFound
             | Self::ExecUnknown
@@ -242,6 +252,7 @@ impl Code {
             | Self::TenantClosed
             | Self::BaseCommitMissing
             | Self::RepositoryNeedsCredentials
+            | Self::RepositoryUnauthorized
             | Self::FileTooLarge
             | Self::FileIsBinary
             | Self::FileIsDirectory
@@ -263,6 +274,7 @@ impl Code {
             | Self::ImagesFull
             | Self::LayerWriteFailed => Grpc::ResourceExhausted,
             Self::RepositoryUnreachable
+            | Self::GitUnavailable
             | Self::SandboxUnavailable
             | Self::SandboxBusy
             | Self::HelpersBusy

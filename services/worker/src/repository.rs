@@ -4,6 +4,7 @@
 mod egress;
 pub(crate) mod guidance;
 mod image;
+mod patience;
 pub(crate) mod snapshots;
 mod stored;
 pub(crate) mod workspace;

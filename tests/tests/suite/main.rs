@@ -22,6 +22,7 @@ mod protocols;
 mod provider_faults;
 mod ptys;
 mod quotas;
+mod repositories;
 mod requests;
 mod sandbox_faults;
 mod scenarios;

@@ -6,29 +6,65 @@ use crate::{
     node::{Content, Entry, Node, Step},
 };
 use domain::{
-    egress::allow::{self, EGRESS_ENTRIES_MAX},
+    egress::{
+        allow::{self, EGRESS_ENTRIES_MAX},
+        git::{GIT_CREDENTIALS_MAX, GitPrefix},
+    },
     limits::IMAGE_REFERENCE_BYTES_MAX,
     policy::level::Level,
     secret::SecretName,
 };
 
 impl Reader {
-    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "network": {"allow": ["preset:npm", "*.acme.dev"]}}`.
+    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "network": {"allow": ["preset:npm", "*.acme.dev"]}, "git":
+    /// {"credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}}`.
     pub(crate) fn environment(&mut self, node: &Node, settings: &mut Settings) {
         let (mut image, mut credential) = (None, None);
         self.fields(node, |reader, entry| match &*entry.key {
             "network" => settings.network = reader.network(&entry.node),
+            "git" => reader.git(&entry.node, settings),
             // Whoever may push to a repository must not choose what its sessions run in.
             "image" | "image_credential" if entry.origin.level == Level::Repository => reader.ignore(entry),
             "image" => image = reader.image(&entry.node),
-            "image_credential" => credential = reader.credential(entry),
-            _ => reader.unknown(entry, &["image", "image_credential", "network"]),
+            "image_credential" => credential = reader.credential(entry).map(|name| name.to_string()),
+            _ => reader.unknown(entry, &["git", "image", "image_credential", "network"]),
         });
         match (image, credential) {
             (Some(reference), credential) => settings.image = Some(ImageSetting { reference, credential }),
             (None, Some(_)) => self.problem(&node.origin, "an image beside image_credential", "none"),
             (None, None) => {}
         }
+    }
+
+    fn git(&mut self, node: &Node, settings: &mut Settings) {
+        self.fields(node, |reader, entry| match &*entry.key {
+            // People who may push to a repository must not choose which secrets its sessions use.
+            "credentials" if entry.origin.level == Level::Repository => reader.ignore(entry),
+            "credentials" => reader.git_credentials(&entry.node, settings),
+            _ => reader.unknown(entry, &["credentials"]),
+        });
+    }
+
+    fn git_credentials(&mut self, node: &Node, settings: &mut Settings) {
+        self.fields(node, |reader, entry| {
+            let secret = reader.credential(entry);
+            let known = &mut settings.git_credentials;
+            match GitPrefix::parse(&entry.key) {
+                Ok(prefix) if known.keys().any(|other| other.is_same_place(&prefix)) => {
+                    reader.problem(&entry.origin, "each prefix once", "a prefix that means the same place");
+                }
+                Ok(prefix) => known.extend(secret.map(|secret| (prefix, secret))),
+                Err(error) => {
+                    // The key may hold a password, so neither the path nor the text repeats it.
+                    let key = reader.path.0.pop();
+                    let expected =
+                        "the beginning of the URLs of repositories, such as \"https://github.com/acme/\"";
+                    reader.problem(&entry.origin, expected, &format!("a prefix that cannot be one: {error}"));
+                    reader.path.0.extend(key);
+                }
+            }
+        });
+        self.at_most(node, settings.git_credentials.len(), GIT_CREDENTIALS_MAX, "prefixes");
     }
 
     fn image(&mut self, node: &Node) -> Option<String> {
@@ -41,13 +77,14 @@ impl Reader {
         is_reference.then_some(text)
     }
 
-    fn credential(&mut self, entry: &Entry) -> Option<String> {
+    fn credential(&mut self, entry: &Entry) -> Option<SecretName> {
         let text = self.text(&entry.node)?;
         let name = text.parse::<SecretName>();
         if name.is_err() {
-            self.expected(&entry.node, "the name of a secret");
+            // It may be the value of the secret.
+            self.problem(&entry.node.origin, "the name of a secret", "a text that is none");
         }
-        name.ok().map(|name| name.to_string())
+        name.ok()
     }
 
     fn network(&mut self, node: &Node) -> Vec<LevelHosts> {

@@ -87,6 +87,60 @@ fn a_repository_chooses_no_image() {
 }
 
 #[test]
+fn credentials_of_git_are_merged_by_prefix_and_a_repository_has_none() {
+    let levels = [
+        (
+            Level::Repository,
+            r#"{"environment": {"git": {"credentials": {"https://evil.example.com/": "GITHUB_TOKEN"}}}}"#,
+        ),
+        (
+            Level::Project,
+            r#"{"environment": {"git": {"credentials": {"https://GitHub.com/acme": "PROJECT"}}}}"#,
+        ),
+        (
+            Level::Tenant,
+            r#"{"environment": {"git": {"credentials": {"https://github.com/acme/": "TENANT", "https://git.acme.dev:8443": "OWN"}}}}"#,
+        ),
+    ];
+    let files = levels.map(|(level, text)| at(level, text));
+    let all = merged(&files);
+    let credentials = all.settings.git_credentials.iter();
+    let credentials: Vec<_> = credentials.map(|(prefix, secret)| format!("{prefix} {secret}")).collect();
+    assert_eq!(credentials, ["https://git.acme.dev:8443/ OWN", "https://github.com/acme PROJECT"]);
+    let ignored: Vec<_> = all.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
+    assert_eq!(ignored, ["environment.git.credentials"]);
+    let many = |from: usize| {
+        let entry = |number| format!(r#""https://github.com/{number}/": "TOKEN""#);
+        let entries: Vec<_> = (from..from + 32).map(entry).collect();
+        format!(r#"{{"environment": {{"git": {{"credentials": {{{}}}}}}}}}"#, entries.join(", "))
+    };
+    let (first, second) = (many(0), many(1));
+    assert_eq!(merged(&[at(Level::Tenant, &first)]).settings.git_credentials.len(), 32);
+    let problems = merge(&[at(Level::Tenant, &first), at(Level::Project, &second)]).unwrap_err().to_string();
+    assert!(
+        problems.contains("at most 32 prefixes in environment.git.credentials of all files"),
+        "{problems}"
+    );
+}
+
+#[test]
+fn mistakes_in_credentials_of_git_have_a_line_and_repeat_no_value() {
+    for (entry, place, want) in [
+        (r#""https://ann:hunter2@github.com/": "TOKEN""#, "1:42", "it names a user"),
+        (r#""https://github.com/": "hunter2 is a value""#, "1:65", "expected the name of a secret"),
+        (r#""https://github.com/a/../b": "TOKEN""#, "1:42", "empty or a dot, or hides a slash"),
+        (r#""https://github.com/a%2fhunter2": "TOKEN""#, "1:42", "hides a slash"),
+        (r#""http://github.com/": "TOKEN""#, "1:42", "it does not begin with https://"),
+        (r#""https://h.org/a": "A", "https://H.org/a/": "B""#, "1:66", "expected each prefix once"),
+    ] {
+        let text = format!(r#"{{"environment": {{"git": {{"credentials": {{{entry}}}}}}}}}"#);
+        let problems = merge(&[at(Level::Project, &text)]).unwrap_err().to_string();
+        assert!(problems.contains(place) && problems.contains(want), "{entry}: {problems}");
+        assert!(!problems.contains("hunter2"), "{problems}");
+    }
+}
+
+#[test]
 fn a_later_level_wins_whatever_the_order_of_the_files() {
     let mut files = [
         at(

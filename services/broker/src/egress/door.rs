@@ -1,6 +1,6 @@
-//! The door of one session: a socket, and the task that serves its connections.
+//! The door of one session: two sockets, and the tasks that serve their connections.
 
-use super::{journal::Journal, key::DoorKey, proxy::Proxy};
+use super::{git::door::GitDoor, journal::Journal, key::DoorKey, proxy::Proxy};
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
 use shares::{Share, Shares};
@@ -21,6 +21,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Connections of one session at the same time. Installers open more than a hundred; further ones wait in the socket, because programs do not repeat a
 /// refusal.
 const SESSION_CONNECTIONS_MAX: usize = 256;
+/// Connections of one session to servers of git at the same time. Git opens one for each repository; further ones wait in the socket.
+const SESSION_GIT_CONNECTIONS_MAX: usize = 16;
 /// Wait for a place among the connections of all sessions, before the door asks for one again.
 const PLACE_WAIT: Duration = Duration::from_secs(60);
 /// Pause after a connection that could not be accepted: this process has no descriptors left.
@@ -35,24 +37,33 @@ pub(super) struct DoorContext {
     pub(super) shutdown: CancellationToken,
 }
 
+/// What stands behind a door.
+#[derive(Debug, Clone)]
+pub(super) struct DoorServices {
+    /// Behind `socket`.
+    pub(super) proxy: Arc<Proxy>,
+    /// Behind `git`.
+    pub(super) git: Arc<GitDoor>,
+}
+
 /// An open door. Dropped: it is closed, and its connections are cut.
 #[derive(Debug)]
 pub(super) struct Door {
-    proxy: Arc<Proxy>,
+    services: DoorServices,
     /// The socket, by device and inode: the directory may have been replaced.
     identity: (u64, u64),
     _closing: DropGuard,
 }
 
 impl Door {
-    /// Makes the socket below `home`, in place of one that is there.
+    /// Makes the sockets below `home`, in place of those that are there.
     ///
     /// # Errors
     /// Those of the file system.
     pub(super) fn open(
         home: &Path,
         key: &DoorKey,
-        proxy: Arc<Proxy>,
+        services: DoorServices,
         context: &DoorContext,
     ) -> io::Result<Self> {
         let directory = directory(home);
@@ -60,33 +71,44 @@ impl Door {
             fs::create_dir_all(&directory)?;
             fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
         }
-        let opened = fs::File::open(&directory)?;
-        let socket = directory.join("socket");
-        match fs::remove_file(&socket) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        // The address of a socket has at most 107 bytes, fewer than the path may have.
-        let listener = UnixListener::bind(format!("/proc/self/fd/{}/socket", opened.as_raw_fd()))?;
-        // The session has another user. Only whoever knows the ids of its tenant and its session finds the way through the directories above.
-        fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
-        let identity = identity(&socket)?;
+        let (proxy, git) = (bind(&directory, "socket")?, bind(&directory, "git")?);
+        let identity = identity(&directory.join("socket"))?;
         let closing = context.shutdown.child_token();
-        let connections =
-            ConnectionLoop { key: key.clone(), proxy: Arc::clone(&proxy), context: context.clone() };
-        context.tasks.spawn_apart("egress door", connections.serve(listener, closing.clone()));
-        Ok(Self { proxy, identity, _closing: closing.drop_guard() })
+        for (listener, service, connections_max) in [
+            (proxy, Service::Proxy(Arc::clone(&services.proxy)), SESSION_CONNECTIONS_MAX),
+            (git, Service::Git(Arc::clone(&services.git)), SESSION_GIT_CONNECTIONS_MAX),
+        ] {
+            let connections =
+                ConnectionLoop { key: key.clone(), service, connections_max, context: context.clone() };
+            context.tasks.spawn_apart("egress door", connections.serve(listener, closing.clone()));
+        }
+        Ok(Self { services, identity, _closing: closing.drop_guard() })
     }
 
-    /// The proxy behind it.
-    pub(super) fn proxy(&self) -> &Arc<Proxy> {
-        &self.proxy
+    /// What stands behind it.
+    pub(super) fn services(&self) -> &DoorServices {
+        &self.services
     }
 
     /// Whether its socket is still the one below `home`.
     pub(super) fn is_reachable(&self, home: &Path) -> bool {
         identity(&directory(home).join("socket")).is_ok_and(|identity| identity == self.identity)
     }
+}
+
+/// Makes a socket in a directory, in place of one that is there.
+fn bind(directory: &Path, name: &str) -> io::Result<UnixListener> {
+    let opened = fs::File::open(directory)?;
+    let socket = directory.join(name);
+    match fs::remove_file(&socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    // The address of a socket has at most 107 bytes, fewer than the path may have.
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", opened.as_raw_fd()))?;
+    // The session has another user. Only whoever knows the ids of its tenant and its session finds the way through the directories above.
+    fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
+    Ok(listener)
 }
 
 /// Makes a directory and its parents; other users may pass through it but not list it.
@@ -101,7 +123,8 @@ pub(super) fn make_passage(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn directory(home: &Path) -> PathBuf {
+/// The directory that the sandboxes of the session see.
+pub(super) fn directory(home: &Path) -> PathBuf {
     home.join("door")
 }
 
@@ -110,17 +133,25 @@ fn identity(socket: &Path) -> io::Result<(u64, u64)> {
     Ok((socket.dev(), socket.ino()))
 }
 
-/// What serves the connections of a door.
+/// What stands behind one socket.
+#[derive(Clone)]
+enum Service {
+    Proxy(Arc<Proxy>),
+    Git(Arc<GitDoor>),
+}
+
+/// What serves the connections of a socket.
 #[derive(Clone)]
 struct ConnectionLoop {
     key: DoorKey,
-    proxy: Arc<Proxy>,
+    service: Service,
+    connections_max: usize,
     context: DoorContext,
 }
 
 impl ConnectionLoop {
     async fn serve(self, listener: UnixListener, closing: CancellationToken) {
-        let places = Arc::new(Semaphore::new(SESSION_CONNECTIONS_MAX));
+        let places = Arc::new(Semaphore::new(self.connections_max));
         while let Some(own) = closing.run_until_cancelled(Arc::clone(&places).acquire_owned()).await {
             let Some(accepted) = closing.run_until_cancelled(listener.accept()).await else { return };
             let Ok((stream, _)) = accepted else {
@@ -131,8 +162,14 @@ impl ConnectionLoop {
             let Some(place) = closing.run_until_cancelled(self.place()).await else { return };
             let (connections, closing) = (self.clone(), closing.clone());
             self.context.tasks.spawn_apart("egress connection", async move {
-                let access = connections.proxy.serve(stream, &closing).await;
-                connections.context.journal.note(&connections.key, &access);
+                let journal = &connections.context.journal;
+                match &connections.service {
+                    Service::Proxy(proxy) => {
+                        let access = proxy.serve(stream, &closing).await;
+                        journal.note(&connections.key, &access);
+                    }
+                    Service::Git(git) => git.serve(stream, journal, &closing).await,
+                }
                 drop((own, place));
             });
         }

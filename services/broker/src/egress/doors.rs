@@ -1,24 +1,30 @@
-//! The doors of sessions to the network: one socket each, in a directory that only the sandbox of the session sees. Broker and sandbox service of a
+//! The doors of sessions to the network: two sockets each, in a directory that only the sandbox of the session sees. Broker and sandbox service of a
 //! machine share the directory of all doors:
 //!
 //! ```text
-//! <tenant>/<session>/rules.json    what the door allows
-//! <tenant>/<session>/door/socket   the door; sandboxes see the directory `door`
+//! <tenant>/<session>/rules.json       what the door allows
+//! <tenant>/<session>/door/socket      the proxy; sandboxes see the directory `door`
+//! <tenant>/<session>/door/git         the door to the servers of git
+//! <tenant>/<session>/door/gitconfig   what leads git there
 //! ```
 //!
 //! Whichever of the two needs the directory `door` first creates it. The sandbox service removes the directory of a session with its files. A broker that
 //! starts on the directory of another one takes its doors over.
 
 use super::{
-    door::{Door, DoorContext, make_passage},
+    door::{self, Door, DoorContext, DoorServices, make_passage},
+    git::{door::GitDoor, servers::GitServers},
     key::DoorKey,
     names::Names,
     proxy::{Proxy, QUOTA_BYTES},
-    rules::DoorRules,
+    rules::{self, DoorRules},
 };
 use crate::error::Error;
 use chassis::tasks::Tasks;
-use domain::{egress::allow::AllowLists, ids::TenantId};
+use domain::{
+    egress::{allow::AllowLists, git::client_configuration},
+    ids::TenantId,
+};
 use shares::Shares;
 use std::{
     collections::HashMap,
@@ -43,12 +49,15 @@ const UNUSED: Duration = Duration::from_secs(7 * 24 * 3_600);
 const SWEEP: Duration = Duration::from_secs(600);
 /// The file with the rules of a door.
 const RULES: &str = "rules.json";
+/// The file that leads git to the door, beside the sockets.
+const GIT_CONFIGURATION: &str = "gitconfig";
 
 /// All doors of a machine.
 #[derive(Debug)]
 pub struct Doors {
     directory: PathBuf,
     names: Arc<Names>,
+    servers: Arc<GitServers>,
     context: DoorContext,
     doors_max: u32,
     open: Mutex<HashMap<DoorKey, Door>>,
@@ -61,7 +70,8 @@ impl Doors {
     /// If the directory cannot be made or read.
     pub fn start(
         directory: &Path,
-        names: Names,
+        names: Arc<Names>,
+        servers: Arc<GitServers>,
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> io::Result<Arc<Self>> {
@@ -77,8 +87,8 @@ impl Doors {
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
         };
-        let (directory, names, open) = (directory.canonicalize()?, Arc::new(names), Mutex::default());
-        let doors = Arc::new(Self { directory, names, context, doors_max: part(DOORS_MAX), open });
+        let (directory, open) = (directory.canonicalize()?, Mutex::default());
+        let doors = Arc::new(Self { directory, names, servers, context, doors_max: part(DOORS_MAX), open });
         doors.restore()?;
         let own = Arc::clone(&doors);
         tasks.spawn_loop("egress doors", move || Arc::clone(&own).sweep());
@@ -99,7 +109,7 @@ impl Doors {
     /// Opens the door of a session, or changes what it allows from the next connection on.
     ///
     /// # Errors
-    /// `egress_list_invalid`, `egress_doors_too_many`, `internal`.
+    /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `egress_doors_too_many`, `internal`.
     pub fn open(&self, key: &DoorKey, rules: &DoorRules) -> Result<(), Error> {
         self.open_after(key, rules, |home| rules.write(&home.join(RULES)))
     }
@@ -111,7 +121,7 @@ impl Doors {
         rules: &DoorRules,
         record: impl FnOnce(&Path) -> io::Result<()>,
     ) -> Result<(), Error> {
-        let (lists, home) = (rules.parse()?, self.home(key));
+        let (lists, git, home) = (rules.parse()?, rules.git.parse()?, self.home(key));
         // Held while the file is written: file and door never differ.
         let mut open = self.lock();
         if !open.contains_key(key) {
@@ -125,16 +135,25 @@ impl Doors {
         record(&home).map_err(Error::Door)?;
         let known = open.get(key);
         // A door whose directory was replaced keeps its quota.
-        let proxy = known.map(|door| Arc::clone(door.proxy())).unwrap_or_else(|| {
-            let nothing = AllowLists::default();
-            Arc::new(Proxy::new(key.tenant, nothing, Arc::clone(&self.names), QUOTA_BYTES))
-        });
-        proxy.allow(lists);
+        let services = known.map_or_else(|| self.services(key), |door| door.services().clone());
+        let configuration = client_configuration(git.prefixes());
+        services.proxy.allow(lists);
+        services.git.allow(git);
         if !known.is_some_and(|door| door.is_reachable(&home)) {
-            let door = Door::open(&home, key, proxy, &self.context).map_err(Error::Door)?;
+            let door = Door::open(&home, key, services, &self.context).map_err(Error::Door)?;
             open.insert(key.clone(), door);
         }
-        Ok(())
+        let file = door::directory(&home).join(GIT_CONFIGURATION);
+        // The session has another user.
+        rules::replace(&file, configuration.as_bytes(), 0o644).map_err(Error::Door)
+    }
+
+    /// What stands behind a new door: it allows nothing yet.
+    fn services(&self, key: &DoorKey) -> DoorServices {
+        let nothing = AllowLists::default();
+        let proxy = Arc::new(Proxy::new(key.tenant, nothing, Arc::clone(&self.names), QUOTA_BYTES));
+        let git = Arc::new(GitDoor::new(key.clone(), Arc::clone(&self.servers), proxy.quota()));
+        DoorServices { proxy, git }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<DoorKey, Door>> {

@@ -3,7 +3,7 @@
 
 use super::{access::Access, key::DoorKey};
 use chassis::telemetry::AUDIT;
-use domain::{egress::EgressAccess, ids::Timestamp};
+use domain::{egress::EgressAccess, ids::Timestamp, secret::SecretName};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, PoisonError},
@@ -24,6 +24,29 @@ const SESSIONS_MAX: usize = 20_000;
 /// The host and the result of connections.
 type Destination = (String, String);
 
+/// What a session did, for its row and its line of audit.
+#[derive(Debug)]
+pub(super) struct JournalEntry<'a> {
+    /// Empty: the request named none.
+    pub(super) host: &'a str,
+    /// Bytes to the host and from it.
+    pub(super) bytes: u64,
+    pub(super) duration: Duration,
+    /// The code of the refusal; empty: it went through and ended.
+    pub(super) code: &'static str,
+    /// What opened the host, if it was a server of git.
+    pub(super) credential: Option<&'a CredentialUse>,
+}
+
+/// A secret that was shown to a server of git.
+#[derive(Debug)]
+pub(super) struct CredentialUse {
+    /// The prefix that the settings name.
+    pub(super) prefix: String,
+    pub(super) secret: SecretName,
+    pub(super) version: u64,
+}
+
 /// What waits to be stored.
 #[derive(Debug, Default)]
 pub(super) struct Journal(Mutex<HashMap<DoorKey, BTreeMap<Destination, EgressAccess>>>);
@@ -33,22 +56,32 @@ impl Journal {
     pub(super) fn note(&self, key: &DoorKey, access: &Access) {
         let code = access.refusal.as_ref().map_or("", |refusal| refusal.code());
         let host = access.host.as_ref().map_or("", |host| host.as_str());
-        let duration_ms = u64::try_from(access.duration.as_millis()).unwrap_or(u64::MAX);
+        let Access { bytes, duration, .. } = *access;
+        self.add(key, &JournalEntry { host, bytes, duration, code, credential: None });
+    }
+
+    /// Notes what a session did.
+    pub(super) fn add(&self, key: &DoorKey, entry: &JournalEntry<'_>) {
+        let JournalEntry { host, bytes, duration, code, credential } = *entry;
+        let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(
             target: AUDIT,
             {
                 tenant.id = %key.tenant,
                 session.id = %key.session,
                 host,
-                bytes = access.bytes,
+                bytes,
                 duration_ms,
+                git.prefix = credential.map(|used| used.prefix.as_str()),
+                secret.name = credential.map(|used| used.secret.as_str()),
+                secret.version = credential.map(|used| used.version),
                 error.code = Some(code).filter(|code| !code.is_empty()),
             },
             "a session used the network"
         );
         let result = if code.is_empty() { "ok" } else { code };
         metrics::counter!("flotilla_broker_egress_total", "code" => result).increment(1);
-        metrics::counter!("flotilla_broker_egress_bytes_total").increment(access.bytes);
+        metrics::counter!("flotilla_broker_egress_bytes_total").increment(bytes);
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= SESSIONS_MAX && !waiting.contains_key(key) {
             metrics::counter!("flotilla_broker_egress_rows_lost_total").increment(1);
@@ -70,7 +103,14 @@ impl Journal {
         };
         let row = rows.entry(destination.clone()).or_insert_with(fresh);
         row.connections += 1;
-        row.bytes += access.bytes;
+        row.bytes += bytes;
+    }
+
+    /// The codes of what was noted.
+    #[cfg(test)]
+    pub(super) fn codes(&self) -> Vec<String> {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.values().flat_map(|rows| rows.keys().map(|(_, code)| code.clone())).collect()
     }
 
     /// Stores what was noted, until the service stops.

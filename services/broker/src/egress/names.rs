@@ -85,6 +85,23 @@ impl Names {
         Ok(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
     }
 
+    /// The addresses of a host that [`Names::find`] found a moment ago, without a port; `None`: it found none, or they are not open. A host to which the operator gives an
+    /// address has its port too.
+    pub(super) fn recall(&self, host: &HostName) -> Option<Vec<SocketAddr>> {
+        if let Some(fixed) = self.fixed.get(host) {
+            return Some(vec![*fixed]);
+        }
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses = answers.get(host)?.addresses.get()?.clone()?;
+        let is_open = addresses.iter().all(|address| self.is_open(*address));
+        is_open.then(|| addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect())
+    }
+
+    /// Whether the operator gives an address and a port to a host.
+    pub(super) fn is_fixed(&self, host: &HostName) -> bool {
+        self.fixed.contains_key(host)
+    }
+
     /// Whether sessions may reach an address.
     fn is_open(&self, address: IpAddr) -> bool {
         is_public(address) || self.opened.iter().any(|network| network.contains(&address))
@@ -164,6 +181,11 @@ mod tests {
         assert!(matches!(names.find(tenant, &mixed, 443).await, Err(Refusal::Private(_))));
         let public = keep("public.example.com", Some(vec!["1.1.1.1".parse().unwrap()]));
         assert_eq!(names.find(tenant, &public, 443).await, Ok(vec!["1.1.1.1:443".parse().unwrap()]));
+        // A connection goes only to what was found and is open.
+        assert_eq!(names.recall(&public), Some(vec!["1.1.1.1:0".parse().unwrap()]));
+        for closed in [&home, &mixed, &HostName::parse("other.example.com").unwrap()] {
+            assert_eq!(names.recall(closed), None, "{closed}");
+        }
         let unknown = keep("unknown.example.com", None);
         assert!(matches!(names.find(tenant, &unknown, 443).await, Err(Refusal::Unresolved(_))));
         assert_eq!(names.answer(&unknown).addresses.get(), Some(&None), "nobody asks again at once");

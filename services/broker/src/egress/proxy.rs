@@ -50,6 +50,11 @@ impl Proxy {
         Self { tenant, allow, names, quota, quota_bytes }
     }
 
+    /// The bytes that the session may still transfer, here and elsewhere.
+    pub(super) fn quota(&self) -> Arc<Quota> {
+        Arc::clone(&self.quota)
+    }
+
     /// Allows what these lists allow, from the next connection on.
     pub fn allow(&self, lists: AllowLists) {
         *self.allow.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(lists);

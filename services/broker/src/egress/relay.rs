@@ -62,6 +62,11 @@ impl Relay {
         Self { quota, bytes, newest_ms, begun_at: Instant::now() }
     }
 
+    /// Whether nothing more may be transferred.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.quota.is_used_up()
+    }
+
     /// Bytes in both directions so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -128,7 +133,8 @@ impl Relay {
         Ok(())
     }
 
-    async fn idle(&self) {
+    /// Waits until nothing was transferred for [`IDLE`].
+    pub(super) async fn idle(&self) {
         loop {
             let newest = Duration::from_millis(self.newest_ms.load(Ordering::Relaxed));
             let ends_at = self.begun_at + newest + IDLE;

@@ -1,14 +1,19 @@
 //! What the door of a session allows, as its file keeps it: a broker that starts again opens the doors that it had.
 
+use super::git::rules::GitRules;
 use domain::egress::allow::{AllowList, AllowListError, AllowLists};
 use serde::{Deserialize, Serialize};
-use std::{io, path::Path};
+use std::{fs::Permissions, io, os::unix::fs::PermissionsExt as _, path::Path};
 
-/// The lists of all levels. `{"lists": [{"setting": "environment.network.allow of the project", "entries": ["preset:npm"]}]}`
+/// The lists of all levels, and the repositories that have a credential. `{"lists": [{"setting": "environment.network.allow of the project", "entries":
+/// ["preset:npm"]}], "git": {"project": "prj_…", "credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}}`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoorRules {
     /// Each must allow a host.
     pub lists: Vec<RuleList>,
+    /// The repositories. Brokers of earlier versions wrote none.
+    #[serde(default)]
+    pub git: GitRules,
 }
 
 /// The list of one level.
@@ -35,10 +40,19 @@ impl DoorRules {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 
-    /// Replaces a file: a reader sees the old content or the new one. After a crash of the machine there are no sandboxes, and no rules are needed.
+    /// Replaces a file. After a crash of the machine there are no sandboxes, and no rules are needed.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let beside = path.with_extension("new");
-        std::fs::write(&beside, serde_json::to_vec(self)?)?;
-        std::fs::rename(&beside, path)
+        replace(path, &serde_json::to_vec(self)?, 0o600)
     }
+}
+
+/// Replaces a file that has this mode: a reader sees the old content or the new one.
+///
+/// # Errors
+/// Those of the file system.
+pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, content)?;
+    std::fs::set_permissions(&beside, Permissions::from_mode(mode))?;
+    std::fs::rename(&beside, path)
 }

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     egress::{
         doors::Doors,
+        git::rules::{GitRules, GitRulesError},
         key::DoorKey,
         rules::{DoorRules, RuleList},
     },
@@ -16,6 +17,7 @@ use crate::{
 };
 use chassis::secret::SecretBytes;
 use domain::{
+    egress::git::GIT_CREDENTIALS_MAX,
     limits,
     secret::{SecretAddress, SecretName},
 };
@@ -139,9 +141,16 @@ impl Server {
         if request.lists.len() > LISTS_MAX {
             return Err(Error::ArgumentInvalid("there are more lists than levels of settings"));
         }
+        if request.git_credentials.len() > GIT_CREDENTIALS_MAX {
+            return Err(GitRulesError::TooMany.into());
+        }
         let lists = request.lists.into_iter();
         let lists = lists.map(|list| RuleList { setting: list.setting, entries: list.entries }).collect();
-        doors.open(&DoorKey { tenant: tenant(&request.tenant_id)?, session }, &DoorRules { lists })?;
+        let credentials = request.git_credentials.into_iter();
+        let credentials = credentials.map(|credential| (credential.url_prefix, credential.secret)).collect();
+        let project = Some(request.project_id).filter(|project| !project.is_empty());
+        let rules = DoorRules { lists, git: GitRules { project, credentials } };
+        doors.open(&DoorKey { tenant: tenant(&request.tenant_id)?, session }, &rules)?;
         Ok(v1::OpenEgressResponse {})
     }
 }

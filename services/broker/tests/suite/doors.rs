@@ -3,11 +3,13 @@
 use broker::{
     egress::{
         doors::Doors,
+        git::{rules::GitRules, servers::GitServers},
         key::DoorKey,
         names::Names,
         rules::{DoorRules, RuleList},
     },
     error::Error,
+    secrets::{deployment_key::DeploymentKey, key_file::KeyFile, vault::Vault},
 };
 use chassis::tasks::Tasks;
 use domain::egress::host::HostName;
@@ -20,6 +22,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
+use store::broker::BrokerStore;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, UnixStream},
@@ -55,10 +58,21 @@ impl Drop for Broker {
     }
 }
 
+/// What doors need, with a vault whose database is away.
+fn means(names: Names) -> (Arc<Names>, Arc<GitServers>) {
+    let key = tempfile::tempdir().unwrap();
+    let key = KeyFile::open_or_create(&key.path().join("key")).unwrap();
+    let store = BrokerStore::connect("postgres://nobody@127.0.0.1:9/none", 1).unwrap();
+    let (vault, names) = (Arc::new(Vault::new(store, DeploymentKey::File(key))), Arc::new(names));
+    let servers = GitServers::new(vault, Arc::clone(&names), &[]).unwrap();
+    (names, Arc::new(servers))
+}
+
 fn start(directory: &Path, host: SocketAddr) -> Broker {
     let names = Names::new(vec![], BTreeMap::from([(HostName::parse(HOST).unwrap(), host)]));
     let shutdown = CancellationToken::new();
-    let doors = Doors::start(directory, names, &Tasks::default(), &shutdown).unwrap();
+    let (names, servers) = means(names);
+    let doors = Doors::start(directory, names, servers, &Tasks::default(), &shutdown).unwrap();
     Broker { doors, shutdown }
 }
 
@@ -69,7 +83,8 @@ fn key(session: &str) -> DoorKey {
 
 fn rules(hosts: &[&str]) -> DoorRules {
     let entries = hosts.iter().map(|host| (*host).to_owned()).collect();
-    DoorRules { lists: vec![RuleList { setting: "a setting".to_owned(), entries }] }
+    let lists = vec![RuleList { setting: "a setting".to_owned(), entries }];
+    DoorRules { lists, git: GitRules::default() }
 }
 
 fn home(directory: &Path, session: &str) -> PathBuf {
@@ -113,8 +128,18 @@ async fn a_door_follows_its_rules_and_is_found_again() {
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
 
     // A killed broker leaves sockets behind that nobody serves.
+    let credentials = [("https://h.org/acme/".to_owned(), "TOKEN".to_owned())].into();
+    let git = GitRules { project: None, credentials };
+    broker.doors.open(&key("ses_a"), &DoorRules { git, ..rules(&[HOST]) }).unwrap();
     drop(broker);
+    let configuration = home(path, "ses_a").join("door/gitconfig");
+    fs::remove_file(&configuration).unwrap();
+    // Rules of an earlier version name no repositories.
+    let earlier = fs::read_to_string(home(path, "ses_b").join("rules.json")).unwrap();
+    let earlier = earlier.split(",\"git\"").next().unwrap().to_owned() + "}";
+    fs::write(home(path, "ses_b").join("rules.json"), earlier).unwrap();
     let successor = start(path, host);
+    assert!(fs::read_to_string(&configuration).unwrap().contains("insteadOf = https://h.org/acme/\n"));
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
     assert!(ask(path, "ses_b").await.unwrap().contains("a setting does not list it"));
     drop(successor);
@@ -150,8 +175,9 @@ async fn a_directory_of_somebody_else_is_refused_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    let names = Names::new(vec![], BTreeMap::new());
-    let started = Doors::start(&file.join("below"), names, &Tasks::default(), &CancellationToken::new());
+    let (names, servers) = means(Names::new(vec![], BTreeMap::new()));
+    let shutdown = CancellationToken::new();
+    let started = Doors::start(&file.join("below"), names, servers, &Tasks::default(), &shutdown);
     assert!(started.is_err());
     // What a caller would get later says nothing about directories.
     assert_eq!(Error::Door(std::io::Error::other("x")).code(), "internal");

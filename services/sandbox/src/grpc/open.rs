@@ -7,7 +7,10 @@ use crate::{
     session::state::Session,
     workspace::{open, source},
 };
-use domain::{limits, text};
+use domain::{
+    egress::git::{GIT_CREDENTIALS_MAX, GitPrefix},
+    limits, text,
+};
 use rpc::v1::{self, open_workspace_request::Part};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
@@ -33,15 +36,17 @@ pub(super) async fn read(
     let opening = opening.unwrap_or_default();
     session.disk.check_host()?;
     let (revision, uncommitted) = (header.revision, header.uncommitted);
+    let git_prefixes = git_prefixes(&header.git_prefixes)?;
     let v1::Image { diff_ids, env } = header.image.unwrap_or_default();
     let image = Manifest::parse(&diff_ids)?;
     check_image_environment(&env)?;
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => source::Source::Empty,
-            url => source::parse(url, &session.shared.config).await?,
+            url => source::parse(url, &git_prefixes, &session.shared.config).await?,
         };
-        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env }));
+        let has_door = source.has_server() && !git_prefixes.is_empty();
+        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -52,7 +57,24 @@ pub(super) async fn read(
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
     let source = source::Source::Bundle(file);
-    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env }))
+    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door: false }))
+}
+
+fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {
+    let read: Result<Vec<_>, _> = texts.iter().map(|text| GitPrefix::parse(text)).collect();
+    let read = read.map_err(|error| {
+        Error::refused(
+            Code::ArgumentInvalid,
+            format!("a prefix of the URLs of repositories cannot be one: {error}"),
+        )
+    })?;
+    if read.len() > GIT_CREDENTIALS_MAX {
+        return Err(Error::refused(
+            Code::ArgumentInvalid,
+            "there are too many prefixes of the URLs of repositories",
+        ));
+    }
+    Ok(read)
 }
 
 fn check_image_environment(env: &[String]) -> Result<(), Error> {

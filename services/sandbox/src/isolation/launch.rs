@@ -41,7 +41,7 @@ const BOUNDS: &str = include_str!("bounds.sh");
 /// The size of /dev/shm; an eighth of the memory, if that is less. Bytes.
 const SHARED_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
 /// The path of the init inside the sandbox.
-const INIT_INSIDE: &str = "/opt/flotilla/init";
+pub const INIT_INSIDE: &str = "/opt/flotilla/init";
 
 /// What runs in a sandbox.
 #[derive(Debug)]

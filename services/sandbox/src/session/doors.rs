@@ -19,13 +19,15 @@ const INSIDE: &str = "/run/egress";
 const CA_INSIDE: &str = "/run/sbx/ca.pem";
 /// Where the init forwards connections to the door.
 const PROXY: &str = "http://127.0.0.1:3128";
+/// What the broker writes beside the sockets.
+const GIT_CONFIGURATION: &str = "/run/egress/gitconfig";
 /// What is reached without the proxy: the servers that the session itself runs.
 const NO_PROXY: &str = "localhost,127.0.0.1,::1,sandbox";
 /// The proxy for Maven and Gradle, which read no variable of the others. The last word is for Maven from 3.9 on.
 const JVM_PROXY: &str = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128 \
                          -Daether.connector.http.useSystemProperties=true";
 /// What leads programs to the proxy. Programs differ in the case of the names.
-const PROXY_VARIABLES: [(&str, &str); 11] = [
+const PROXY_VARIABLES: [(&str, &str); 14] = [
     ("HTTP_PROXY", PROXY),
     ("http_proxy", PROXY),
     ("HTTPS_PROXY", PROXY),
@@ -39,6 +41,10 @@ const PROXY_VARIABLES: [(&str, &str); 11] = [
     ("PIP_RETRIES", "1"),
     ("MAVEN_OPTS", JVM_PROXY),
     ("GRADLE_OPTS", JVM_PROXY),
+    // What leads git to the door for repositories that have a credential. Git ignores a file that is missing.
+    ("GIT_CONFIG_COUNT", "1"),
+    ("GIT_CONFIG_KEY_0", "include.path"),
+    ("GIT_CONFIG_VALUE_0", GIT_CONFIGURATION),
 ];
 /// What names the certificates of CAs: each ecosystem has a variable of its own.
 const CA_VARIABLES: [&str; 8] = [
@@ -99,7 +105,11 @@ impl Doors {
         door.into_iter().chain(ca).collect()
     }
 
-    fn mount(&self, key: &Key) -> io::Result<Option<Mount>> {
+    /// The door as the helper that clones sees it; `None`: this machine has no doors.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn mount(&self, key: &Key) -> io::Result<Option<Mount>> {
         let (Some(all), Some(home)) = (&self.all, self.home(key)) else { return Ok(None) };
         let door = home.join("door");
         fs::create_dir_all(&door)?;

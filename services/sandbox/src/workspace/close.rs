@@ -23,7 +23,16 @@ const REMOVE_SCRIPT: &str = "cd /workspace && chmod -R u+rwX . 2>/dev/null; find
 ///
 /// Dropped midway: the workspace is partly deleted, and no call can use it; the next call deletes the rest.
 pub async fn run(session: &Session) -> Result<(), Error> {
-    remove_if(session, |_| true).await
+    remove_if(session, Extent::Everything, |_| true).await
+}
+
+/// What is removed with the files of a workspace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Also the door of the session.
+    Everything,
+    /// The door stays, which the worker opened for the workspace that comes next.
+    Files,
 }
 
 /// Does the same if the session has a workspace of an earlier opening than `opening`: an old copy that appeared again.
@@ -39,10 +48,14 @@ pub(super) async fn remove_older(session: &Session, opening: u32) -> Result<(), 
     }
     tracing::warn!(session.id = %session.key.session, "an old copy of a workspace appeared again; it is removed");
     // Another call may have replaced it by now.
-    remove_if(session, is_older).await
+    remove_if(session, Extent::Files, is_older).await
 }
 
-async fn remove_if(session: &Session, is_meant: impl FnOnce(Option<&Meta>) -> bool) -> Result<(), Error> {
+async fn remove_if(
+    session: &Session,
+    extent: Extent,
+    is_meant: impl FnOnce(Option<&Meta>) -> bool,
+) -> Result<(), Error> {
     let shared = &session.shared;
     let directory = shared.layout.workspace(&session.key);
     let mut current = session.current.lock().await;
@@ -74,7 +87,7 @@ async fn remove_if(session: &Session, is_meant: impl FnOnce(Option<&Meta>) -> bo
     }
     remove(&directory).await?;
     remove(&shared.layout.execs(&session.key)).await?;
-    if let Some(door) = shared.doors.home(&session.key) {
+    if let Some(door) = shared.doors.home(&session.key).filter(|_| extent == Extent::Everything) {
         remove(&door).await?;
     }
     if let Some(meta) = meta {

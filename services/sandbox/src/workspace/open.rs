@@ -1,11 +1,12 @@
 //! Makes a workspace. It is built beside its final place and then renamed, so there is a whole workspace or none.
 
 use super::{
-    close, configuration,
+    close, configuration, door,
     helper::{self, refused},
     meta::{Meta, TREE},
     snapshots::seed,
     source::{self, Source, Upload},
+    submodules,
 };
 use crate::{
     code::Code,
@@ -19,13 +20,19 @@ use crate::{
     layout,
     session::state::Session,
 };
+use domain::egress::git::GIT_DOOR;
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// Longest clone or unbundling; milliseconds.
 const WORKSPACE_OPEN_MS: u64 = 600_000;
 
-const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("bound.sh"), include_str!("open.sh"));
+const SCRIPT: &str = concat!(
+    include_str!("git.sh"),
+    include_str!("bound.sh"),
+    include_str!("door.sh"),
+    include_str!("open.sh")
+);
 const BUILD: &str = "build";
 /// Bytes of the script's answer. The script is killed when it prints more.
 const ANSWER_BYTES_MAX: usize = 1024;
@@ -47,13 +54,16 @@ pub struct OpenSpec {
     pub image: Manifest,
     /// The variables of the image.
     pub env: Vec<String>,
+    /// Whether the door of the session leads to servers of git, so that submodules can be cloned.
+    pub has_door: bool,
 }
 
 /// Makes the workspace of a session, unless it exists. Returns whether it made one, and what the workspace started
 /// from.
 ///
 /// # Errors
-/// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`,
+/// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`, `repository_unauthorized`, `secret_not_found`,
+/// `git_unavailable`,
 /// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine), `layers_missing`,
 /// `images_unsupported`. There is then no workspace. A workspace of an
 /// earlier opening is removed first.
@@ -84,7 +94,7 @@ pub async fn run(
     prepare(&directory, &build).map_err(Error::io("make the workspace's directory"))?;
     give_to(shared.launcher.facts(), uid, &build).map_err(Error::io("give the workspace to its user"))?;
 
-    let (task, origin) = task(session, spec, uid, &build);
+    let (task, origin) = task(session, spec, uid, &build)?;
     // After the clone it goes on, whoever leaves.
     let output = shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
     let answer = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -104,6 +114,9 @@ pub async fn run(
         image: spec.image.clone(),
         env: spec.env.clone(),
     };
+    if spec.has_door {
+        submodules::bring(session, uid, &build, left).await?;
+    }
     configuration::keep(session, &build, &meta).await?;
     seed::prepare(session, uid, &build).await;
     tokio::fs::rename(&build, directory.join(TREE))
@@ -138,7 +151,7 @@ fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
     std::fs::create_dir(build)
 }
 
-fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> (helper::Task, String) {
+fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> Result<(helper::Task, String), Error> {
     let mut mounts = vec![Mount::write(build, "/workspace")];
     let (mut network, mut resolve) = (Network::None, String::new());
     let inside = format!("file://{DIRECTORY_INSIDE}");
@@ -151,6 +164,10 @@ fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> (helper::
         Source::Directory(path) => {
             mounts.push(Mount::read(path, DIRECTORY_INSIDE));
             ("directory", inside, format!("file://{}", path.display()))
+        }
+        Source::Door { url, address } => {
+            mounts.extend(door::mounts(session)?);
+            ("door", format!("{GIT_DOOR}{}{}", address.authority(), address.path()), url.clone())
         }
         Source::Remote { url, scheme, resolve: addresses } => {
             network = Network::Host;
@@ -165,7 +182,7 @@ fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> (helper::
     let time_limit = Duration::from_millis(WORKSPACE_OPEN_MS);
     let blank = helper::Task::new(session.key.tenant, uid, time_limit);
     let task = helper::Task { script: SCRIPT, arguments, mounts, network, ..blank };
-    (task, origin)
+    Ok((task, origin))
 }
 
 /// The exit codes of open.sh.
@@ -173,7 +190,8 @@ fn explain(code: i32, spec: &OpenSpec, stderr: &str) -> Error {
     match code {
         10 => refused(Code::RepositoryNotFound, "repository not found", stderr),
         11 => {
-            let text = "the repository does not exist or requires credentials, which a sandbox never has";
+            let text = "the repository does not exist or needs a credential; name a secret for its URL in environment.git.credentials of the \
+                        settings, and set it with `flotilla secret set`";
             refused(Code::RepositoryNeedsCredentials, text, stderr)
         }
         12 => {
@@ -182,6 +200,9 @@ fn explain(code: i32, spec: &OpenSpec, stderr: &str) -> Error {
         }
         13 => refused(Code::BundleInvalid, "the upload is not a self-contained git bundle", stderr),
         15 => refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr),
+        17 => door::find_refusal(stderr)
+            .unwrap_or_else(|| refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr)),
+        18 => Error::refused(Code::GitUnavailable, "the helper cannot reach the door of the session to git"),
         137 => {
             Error::refused(Code::DiskFull, "the repository exceeds the disk or memory limit of a workspace")
         }
@@ -191,4 +212,36 @@ fn explain(code: i32, spec: &OpenSpec, stderr: &str) -> Error {
 
 fn is_commit(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_that_needs_a_credential_is_told_with_the_setting_and_the_command() {
+        let spec = OpenSpec {
+            source: Source::Empty,
+            revision: String::new(),
+            uncommitted: false,
+            opening: 0,
+            image: Manifest::default(),
+            env: vec![],
+            has_door: false,
+        };
+        let stderr = "fatal: could not read Username for 'https://h.org': terminal prompts disabled\n";
+        let error = explain(11, &spec, stderr);
+        assert_eq!(error.code(), Code::RepositoryNeedsCredentials);
+        let text = error.to_string();
+        for part in ["environment.git.credentials", "`flotilla secret set`", "terminal prompts disabled"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(explain(18, &spec, "").code(), Code::GitUnavailable);
+        let refused = explain(17, &spec, "remote: no such secret (git_secret_missing)\n");
+        assert_eq!(
+            (refused.code(), refused.to_string()),
+            (Code::SecretNotFound, "no such secret".to_owned())
+        );
+        assert_eq!(explain(17, &spec, "fatal: early EOF\n").code(), Code::RepositoryUnreachable);
+    }
 }

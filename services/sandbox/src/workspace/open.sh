@@ -1,4 +1,4 @@
-# Fills /workspace. $1: source (empty, bundle, directory, https, ssh)  $2: URL  $3: revision or nothing
+# Fills /workspace. $1: source (empty, bundle, directory, door, https, ssh)  $2: URL  $3: revision or nothing
 # $4: URL to remember  $5: KiB that it may use  $6: checked addresses: host:port:addresses for https, options for ssh  $7: "yes" if the last commit holds uncommitted changes
 from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7
 cd /workspace || exit 1
@@ -12,6 +12,10 @@ fetch() {
   case $from in
   directory) export GIT_ALLOW_PROTOCOL=file GIT_CONFIG_GLOBAL=/etc/git-reader.conf ;;
   bundle) export GIT_ALLOW_PROTOCOL=file ;;
+  door)
+    export GIT_ALLOW_PROTOCOL=http
+    open_door
+    ;;
   https) export GIT_ALLOW_PROTOCOL=https ;;
   # The address was checked; ssh must not look the name up again.
   ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND="ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new $resolve" ;;
@@ -20,6 +24,7 @@ fetch() {
   cat /tmp/errors >&2
   refused=$(cat /tmp/errors)
   [ "$from" != bundle ] || exit 13
+  [ "$from" != door ] || exit 17
   case $refused in
   *"could not read Username"* | *"could not read Password"* | *"terminal prompts disabled"* | *"Authentication failed"* | *"Permission denied (publickey"*) exit 11 ;;
   *"not found"* | *"does not exist"* | *"does not appear to be a git repository"* | *"not a git repository"*) exit 10 ;;

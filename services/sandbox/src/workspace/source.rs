@@ -5,13 +5,11 @@ use crate::{
     config::{Config, GitScheme},
     error::Error,
 };
+use domain::egress::git::{GIT_URL_BYTES_MAX, GitAddress, GitPrefix, find_address};
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
 };
-
-/// Bytes of a git URL: browsers' and servers' usual limit. Beyond it: `url_not_allowed`.
-const GIT_URL_BYTES_MAX: usize = 2_048;
 
 const HTTPS_PORT: u16 = 443;
 const SSH_PORT: u16 = 22;
@@ -48,6 +46,13 @@ pub enum Source {
     Bundle(Upload),
     /// A repository of this machine.
     Directory(PathBuf),
+    /// A server that the broker asks, with a credential.
+    Door {
+        /// As the caller gave it.
+        url: String,
+        /// Where it is.
+        address: GitAddress,
+    },
     /// A server.
     Remote {
         /// As the caller gave it.
@@ -59,12 +64,22 @@ pub enum Source {
     },
 }
 
-/// Checks a git URL.
+impl Source {
+    /// Whether the files come from a server.
+    pub fn has_server(&self) -> bool {
+        match self {
+            Self::Door { .. } | Self::Remote { .. } => true,
+            Self::Empty | Self::Bundle(_) | Self::Directory(_) => false,
+        }
+    }
+}
+
+/// Checks a git URL. Below one of the prefixes it leads to the broker, which checks the address of the server.
 ///
 /// # Errors
 /// `url_not_allowed`; `repository_not_found` for a directory that is not there; `repository_unreachable` for a host
 /// without an address.
-pub async fn parse(url: &str, config: &Config) -> Result<Source, Error> {
+pub async fn parse(url: &str, prefixes: &[GitPrefix], config: &Config) -> Result<Source, Error> {
     let refused =
         |why: &str| Error::refused(Code::UrlNotAllowed, format!("this URL cannot be cloned: {why}"));
     if url.len() > GIT_URL_BYTES_MAX {
@@ -72,6 +87,9 @@ pub async fn parse(url: &str, config: &Config) -> Result<Source, Error> {
     }
     if url.starts_with('-') || url.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(refused("it contains white space or begins with a dash"));
+    }
+    if let Some(address) = find_address(prefixes, url) {
+        return Ok(Source::Door { url: url.to_owned(), address });
     }
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(refused("write it as https://host/path"));
@@ -267,7 +285,7 @@ mod tests {
         let arguments = ["sandbox", "--token", "a token for the test", "--data-directory", "/nowhere"];
         let settings = ["--git-schemes", "https,ssh", "--git-private-networks"];
         let config = Cli::try_parse_from(arguments.into_iter().chain(settings)).unwrap().config;
-        let resolved = async |url: &str| match parse(url, &config).await.unwrap() {
+        let resolved = async |url: &str| match parse(url, &[], &config).await.unwrap() {
             Source::Remote { resolve, .. } => resolve,
             other => panic!("{other:?}"),
         };

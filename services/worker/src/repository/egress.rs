@@ -1,9 +1,19 @@
-//! The door of a workspace to the network. The broker opens it before the first tool of a turn, with what the settings allow.
+//! The door of a workspace to the network and to private repositories. The broker opens it before the first tool of a turn, with what the settings allow,
+//! and before a private repository is cloned.
 
-use crate::process::{deps::Deps, sandbox::Identity};
-use rpc::v1::{self, AllowList};
+use super::patience::with_patience;
+use crate::process::{
+    broker::{Broker, away},
+    deps::Deps,
+    sandbox::Identity,
+};
+use domain::{egress::git::GitPrefix, ids::ProjectId, secret::SecretName};
+use rpc::v1::{self, AllowList, GitCredential};
 use settings::Settings;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex as StdMutex, PoisonError},
+};
 use tokio::sync::Mutex;
 use tonic::Status;
 
@@ -12,15 +22,23 @@ use tonic::Status;
 pub(crate) struct Egress {
     deps: Arc<Deps>,
     identity: Identity,
+    project: ProjectId,
     /// What the newest settings allow.
-    wanted: Arc<StdMutex<Option<Vec<AllowList>>>>,
+    wanted: Arc<StdMutex<Option<DoorRules>>>,
     /// What this loop last opened it for. Held during a call, so that calls arrive in their order.
-    opened: Arc<Mutex<Option<Vec<AllowList>>>>,
+    opened: Arc<Mutex<Option<DoorRules>>>,
+}
+
+/// What a door allows.
+#[derive(Debug, Clone, PartialEq)]
+struct DoorRules {
+    lists: Vec<AllowList>,
+    git: Vec<GitCredential>,
 }
 
 impl Egress {
-    pub(super) fn new(deps: Arc<Deps>, identity: Identity) -> Self {
-        Self { deps, identity, wanted: Arc::default(), opened: Arc::default() }
+    pub(super) fn new(deps: Arc<Deps>, identity: Identity, project: ProjectId) -> Self {
+        Self { deps, identity, project, wanted: Arc::default(), opened: Arc::default() }
     }
 
     /// Notes what the settings allow. Without any list the door is opened too: it then tells programs which setting is missing.
@@ -29,29 +47,55 @@ impl Egress {
             setting: format!("environment.network.allow in the settings of the {}", hosts.level.as_str()),
             entries: hosts.allow.clone(),
         });
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(lists.collect());
+        let rules = DoorRules { lists: lists.collect(), git: git_credentials(&settings.git_credentials) };
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(rules);
     }
 
-    /// Opens the door for what the settings allow, unless this loop did. Call it when the files are open: a workspace that is made anew loses its door.
+    /// Opens the door for the clone of a workspace that does not exist yet. Until the settings of its repository are known, it leads to no host of the
+    /// network.
+    ///
+    /// # Errors
+    /// Those of the broker; `broker_unavailable`.
+    pub(super) async fn open_for_clone(&self, git: &BTreeMap<GitPrefix, SecretName>) -> Result<(), Status> {
+        let Some(broker) = &self.deps.broker else {
+            let text = "the settings name a credential for this repository, and this deployment has no broker that could use it";
+            return Err(rpc::status::precondition("broker_unavailable", text));
+        };
+        let mut opened = self.opened.lock().await;
+        let rules = DoorRules { lists: vec![], git: git_credentials(git) };
+        with_patience(|| async { self.open(broker, &rules).await.map_err(away) }).await?;
+        *opened = Some(rules);
+        Ok(())
+    }
+
+    async fn open(&self, broker: &Broker, rules: &DoorRules) -> Result<(), Status> {
+        let DoorRules { lists, git } = rules.clone();
+        let door = v1::OpenEgressRequest {
+            tenant_id: self.identity.tenant.to_string(),
+            session_id: self.identity.workspace.to_string(),
+            lists,
+            project_id: self.project.to_string(),
+            git_credentials: git,
+        };
+        broker.open_egress(door).await
+    }
+
+    /// Opens the door for what the settings allow, unless this loop did. Call it when the files are open, because the settings of the
+    /// repository are known only then.
     ///
     /// # Errors
     /// The broker refuses: the door may still have wider rules, so nothing may run. A broker that is away serves no door, and commands run without a
     /// network.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (Some(broker), Some(lists)) = (&self.deps.broker, wanted) else { return Ok(()) };
+        let (Some(broker), Some(rules)) = (&self.deps.broker, wanted) else { return Ok(()) };
         let mut opened = self.opened.lock().await;
-        if opened.as_ref() == Some(&lists) {
+        if opened.as_ref() == Some(&rules) {
             return Ok(());
         }
-        let door = v1::OpenEgressRequest {
-            tenant_id: self.identity.tenant.to_string(),
-            session_id: self.identity.workspace.to_string(),
-            lists: lists.clone(),
-        };
-        match broker.open_egress(door).await {
+        match self.open(broker, &rules).await {
             Ok(()) => {
-                *opened = Some(lists);
+                *opened = Some(rules);
                 Ok(())
             }
             // This machine has no doors, now or at all.
@@ -68,4 +112,12 @@ impl Egress {
             }
         }
     }
+}
+
+fn git_credentials(git: &BTreeMap<GitPrefix, SecretName>) -> Vec<GitCredential> {
+    let credential = |(prefix, secret): (&GitPrefix, &SecretName)| GitCredential {
+        url_prefix: prefix.to_string(),
+        secret: secret.to_string(),
+    };
+    git.iter().map(credential).collect()
 }

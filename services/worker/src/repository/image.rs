@@ -1,6 +1,6 @@
 //! The image of a workspace: resolved once, recorded, and brought to the sandbox machine layer by layer.
 
-use super::stored::from_store;
+use super::{patience::with_patience, stored::from_store};
 use crate::process::{broker, deps::Deps, sandbox::Identity};
 use domain::{
     ids::ProjectId,
@@ -9,23 +9,15 @@ use domain::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rpc::v1::{self, put_layer_request::Part};
 use settings::ImageSetting;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
 /// Layers of one image that are brought at the same time: one is unpacked while another one arrives.
 const LAYERS_AT_ONCE: usize = 3;
 /// Pieces of a layer that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
-/// Attempts to bring a layer or to resolve a reference, and the pause before the second; it doubles.
-const TRIES: u32 = 4;
-const PAUSE: Duration = Duration::from_secs(1);
-/// The refusals of the broker that another attempt may not meet.
-const PASSING: [&str; 4] = ["registry_busy", "registry_failed", "registry_unreachable", "pull_interrupted"];
 
 /// The image of one workspace.
 pub(super) struct WorkspaceImage<'a> {
@@ -156,31 +148,6 @@ async fn carry(
         next = pieces.message().await.map_err(broker::away)?.map(|piece| Part::Data(piece.data));
     }
     Ok(())
-}
-
-/// Repeats a call that may succeed a moment later.
-async fn with_patience<T, F>(mut call: impl FnMut() -> F) -> Result<T, Status>
-where
-    F: Future<Output = Result<T, Status>>,
-{
-    let (mut tries, mut pause) = (1, PAUSE);
-    loop {
-        match call().await {
-            Err(status) if tries < TRIES && passes(&status) => {
-                tracing::debug!("an image cannot be brought yet: {}", status.message());
-                tokio::time::sleep(pause).await;
-                (tries, pause) = (tries + 1, pause * 2);
-            }
-            result => return result,
-        }
-    }
-}
-
-fn passes(status: &Status) -> bool {
-    let code = rpc::status::code_of(status);
-    let is_passing =
-        |code: &str| PASSING.contains(&code) || ["broker_unavailable", "caller_left"].contains(&code);
-    code.as_deref().map_or(status.code() == Code::Unavailable, is_passing)
 }
 
 fn no_broker() -> Status {

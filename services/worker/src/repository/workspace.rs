@@ -7,13 +7,15 @@ use crate::process::{
 };
 use domain::{
     conversation::message,
+    egress::git::{GitPrefix, find_address},
     ids::ProjectId,
+    secret::SecretName,
     session::{Origin, Source},
     text::is_sha256,
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use settings::ImageSetting;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -42,6 +44,8 @@ pub(crate) struct WorkspaceOrigin {
     pub(crate) was_opened: bool,
     /// The image that the settings above the repository choose.
     pub(crate) image: Option<ImageSetting>,
+    /// The secrets that these settings name for git repositories.
+    pub(crate) git: BTreeMap<GitPrefix, SecretName>,
 }
 
 /// A workspace that is open.
@@ -59,7 +63,7 @@ impl OpenWorkspace {
 
 impl Workspace {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, origin: WorkspaceOrigin) -> Self {
-        let egress = Egress::new(Arc::clone(&deps), identity.clone());
+        let egress = Egress::new(Arc::clone(&deps), identity.clone(), origin.project.clone());
         Self { deps, identity, origin, open: Arc::default(), egress }
     }
 
@@ -112,13 +116,35 @@ impl Workspace {
             setting: self.origin.image.as_ref(),
         };
         let image = image.bring().await?;
+        let git_prefixes = self.open_door().await?;
         let open = self.deps.sandbox.call(|mut client| {
-            let messages = self.messages(image.clone());
+            let messages = self.messages(image.clone(), git_prefixes.clone());
             async move { client.open_workspace(messages).await }
         });
         let opened = open.await?;
         self.note_opened().await?;
         Ok(OpenWorkspace::on(opened.branch))
+    }
+
+    /// Opens the door to git before the clone, and gives the prefixes of the URLs for which the broker has a credential. The submodules of a public
+    /// repository need the door too, but without it the repository itself can still be cloned.
+    ///
+    /// # Errors
+    /// Those of the broker, for a repository below a prefix.
+    async fn open_door(&self) -> Result<Vec<String>, Status> {
+        let git = &self.origin.git;
+        let Origin::GitUrl(url) = &self.origin.source.origin else { return Ok(vec![]) };
+        if git.is_empty() {
+            return Ok(vec![]);
+        }
+        match self.egress.open_for_clone(git).await {
+            Ok(()) => Ok(git.keys().map(ToString::to_string).collect()),
+            Err(status) if find_address(git.keys(), url).is_some() => Err(status),
+            Err(status) => {
+                tracing::warn!("submodules are cloned without credentials: {}", status.message());
+                Ok(vec![])
+            }
+        }
     }
 
     /// Asks the sandbox whether it has the files.
@@ -146,7 +172,11 @@ impl Workspace {
     }
 
     /// The header and, for a bundle, its pieces from Postgres.
-    fn messages(&self, image: Option<v1::Image>) -> ReceiverStream<v1::OpenWorkspaceRequest> {
+    fn messages(
+        &self,
+        image: Option<v1::Image>,
+        git_prefixes: Vec<String>,
+    ) -> ReceiverStream<v1::OpenWorkspaceRequest> {
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         let this = self.clone();
         self.deps.tasks.spawn("workspace source", async move {
@@ -164,6 +194,7 @@ impl Workspace {
                 // Forks of earlier versions have bundles with other names.
                 bundle_sha256: bundle.filter(|id| is_sha256(id)).unwrap_or_default().to_owned(),
                 image,
+                git_prefixes,
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;

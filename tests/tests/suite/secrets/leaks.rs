@@ -1,11 +1,18 @@
 //! The value of a secret is nowhere but in the memory of the broker: not in Postgres, Redis, NATS, logs and spans.
 
 use super::{list, remove, set};
-use e2e::{Options, Stack, turn::assert_works};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use e2e::{
+    Options, Stack,
+    settings::Outside,
+    turn::{assert_works, bash, run},
+};
+use rpc::v1;
 use std::{
     io::Write,
     sync::{Arc, Mutex},
 };
+use testkit::git_server::GitServer;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -14,6 +21,9 @@ use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
 
 /// The beginning of the value. It is in no other text.
 const MARKER: &str = "hunter-4711-value";
+
+/// A server of git that the broker finds on this machine.
+const GIT_HOST: &str = "git.example.com";
 
 /// What was written so far.
 #[derive(Clone, Default)]
@@ -95,6 +105,32 @@ fn as_numbers(text: &str) -> String {
     format!("{:?}", text.as_bytes()).trim_matches(['[', ']']).to_owned()
 }
 
+/// The beginning of a token as it is in the header of a login. The user before it has a length that keeps the rest in step.
+fn encoded(token: &str) -> String {
+    let login = STANDARD.encode(format!("x-access-token:{token}"));
+    // The last characters depend on what follows.
+    login[20..36].to_owned()
+}
+
+/// Clones a private repository with a token, and fails to clone another one with it.
+async fn clone_with(stack: &Stack, server: &GitServer, token: &str) {
+    server.push("acme/app.git", &testkit::git::repository(&[("file", "private\n")]));
+    server.require(&format!("x-access-token:{token}"));
+    set(&stack.api, "", "GIT_TOKEN", token.as_bytes()).await.unwrap();
+    let document =
+        format!(r#"{{"environment": {{"git": {{"credentials": {{"https://{GIT_HOST}/": "GIT_TOKEN"}}}}}}}}"#);
+    let request = v1::SetSettingsRequest { project_id: String::new(), document };
+    stack.api.settings().set_settings(request).await.unwrap();
+    for (path, outcome) in [("acme/app.git", "done"), ("acme/missing.git", "failed")] {
+        let from = Some(v1::source::From::GitUrl(format!("https://{GIT_HOST}/{path}")));
+        let session = stack.api.session(Some(v1::Source { from, revision: String::new() })).await;
+        let fetch = format!("{}\n@text over", bash("git fetch"));
+        assert_eq!(run(&stack.api, &session, &fetch).await.0, outcome, "{path}");
+    }
+    let shown = server.requests().into_iter().filter_map(|request| request.authorization);
+    assert!(shown.filter(|shown| shown.contains(&encoded(MARKER))).count() > 2, "the server gets the token");
+}
+
 // The subscriber is global in a process, so this file has one test.
 #[tokio::test]
 async fn the_value_of_a_secret_is_nowhere() {
@@ -109,9 +145,16 @@ async fn the_value_of_a_secret_is_nowhere() {
         .with_writer(log.clone())
         .init();
     let messages = listen(&testkit::servers().await.nats_url).await;
-    let stack = Stack::with(Options { broker: true, ..Options::default() }).await;
+    let server = GitServer::start(&[GIT_HOST]).await;
+    let outside = Outside {
+        hosts: vec![format!("{GIT_HOST}={}", server.address)],
+        git_certificate: Some(server.certificate.clone()),
+        ..Outside::default()
+    };
+    let stack = Stack::with(Options { broker: true, outside, ..Options::default() }).await;
     let project = stack.api.project_id.clone();
     let value = format!("{MARKER}{}", "x".repeat(10_000));
+    clone_with(&stack, &server, &value).await;
     set(&stack.api, &project, "NPM_TOKEN", value.as_bytes()).await.unwrap();
     set(&stack.api, "", "NPM_TOKEN", value.as_bytes()).await.unwrap();
     // Refusals: of the gateway, and of the broker behind it.
@@ -121,7 +164,7 @@ async fn the_value_of_a_secret_is_nowhere() {
     let failed = set(&stack.api, "", "OTHER", value.as_bytes()).await.unwrap_err();
     assert_eq!(e2e::api::code(&failed), "broker_failed");
     assert_works(&stack.api, &stack.session().await).await;
-    assert_eq!(list(&stack.api, "").await.unwrap().len(), 2);
+    assert_eq!(list(&stack.api, "").await.unwrap().len(), 3);
 
     assert_eq!(tables_with(&stack, "NPM_TOKEN").await, ["secret"], "the search finds what is there");
     assert_eq!(tables_with(&stack, MARKER).await, Vec::<String>::new());
@@ -134,5 +177,6 @@ async fn the_value_of_a_secret_is_nowhere() {
     for record in [&log, &messages] {
         assert_eq!(record.around(MARKER.as_bytes()), None);
         assert_eq!(record.around(as_numbers(MARKER).as_bytes()), None);
+        assert_eq!(record.around(encoded(MARKER).as_bytes()), None);
     }
 }

@@ -6,12 +6,14 @@ use crate::ground::{
     state::{State, now},
 };
 use domain::{
+    egress::git::find_address,
     ids::{EventId, SessionId, TenantId},
     session::Origin,
     text::is_sha256,
 };
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
+use settings::merge::merge;
 use store::{log::edits::Edit, session::row::Session};
 use tonic::Status;
 
@@ -47,12 +49,17 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
 }
 
 /// Opens the workspace of a root session. With epoch 0 the sandbox opens only a workspace that no loop ever had. Otherwise a loop
-/// knows more about the workspace, so the result is `missing`.
+/// knows more about the workspace, so the result is `missing`; so it is for a private repository, which only a loop can clone.
 ///
 /// # Errors
 /// `missing`; refusals of the sandbox; `sandbox_unavailable`.
 async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refusal) -> Result<(), Error> {
     let (source, session_id) = (session.source.clone(), &session.info.id);
+    if let Origin::GitUrl(url) = &source.origin
+        && has_credential(state, tenant, session, url).await?
+    {
+        return Err(Error::Sandbox(missing));
+    }
     let (git_url, bundle) = match source.origin {
         Origin::Empty => (String::new(), None),
         Origin::GitUrl(url) => (url, None),
@@ -67,6 +74,8 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         // Forks of earlier versions have bundles with other names.
         bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
         image: None,
+        // The gateway opens no door. The submodules that need one stay empty.
+        git_prefixes: vec![],
     };
     let store = state.store.clone();
     let pieces = stream::unfold((store, bundle, 0), move |(store, bundle, piece)| async move {
@@ -92,6 +101,20 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         Err(refusal) if refusal.reason == Reason::EpochStale => Err(Error::Sandbox(missing)),
         Err(refusal) => Err(Error::Sandbox(refusal)),
     }
+}
+
+/// Whether the settings name a credential for a repository. Only a loop opens the door through which it is cloned: two callers could take rules from each
+/// other.
+async fn has_credential(
+    state: &State,
+    tenant: TenantId,
+    session: &Session,
+    url: &str,
+) -> Result<bool, Error> {
+    let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
+    let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
+    // Settings that cannot be read end a turn with their own error.
+    Ok(merged.is_ok_and(|merged| find_address(merged.settings.git_credentials.keys(), url).is_some()))
 }
 
 /// Stores the branch of files that were just opened, and tells clients. If that fails, the next loop does so.

@@ -1,4 +1,4 @@
-//! The TLS of a registry, with a certificate of its own.
+//! The TLS of a server in this process, with a certificate of its own.
 
 use axum::serve::Listener;
 use std::{net::SocketAddr, sync::Arc};
@@ -10,15 +10,15 @@ use tokio_rustls::{
 };
 
 /// A port with TLS.
-pub(super) struct TlsListener {
+pub(crate) struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
 }
 
 impl TlsListener {
-    /// Adds TLS to a port, and returns its certificate as PEM.
-    pub(super) fn new(tcp: TcpListener) -> (Self, String) {
-        let names = ["127.0.0.1", "localhost"].map(ToOwned::to_owned);
+    /// Adds TLS for these names to a port, and returns its certificate as PEM.
+    pub(crate) fn new(tcp: TcpListener, names: &[&str]) -> (Self, String) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -37,7 +37,7 @@ impl Listener for TlsListener {
 
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {
         loop {
-            // A client that does not trust the certificate must not stop the registry.
+            // A client that does not trust the certificate must not stop the server.
             let Ok((stream, address)) = self.tcp.accept().await else { continue };
             if let Ok(stream) = self.acceptor.accept(stream).await {
                 return (stream, address);

@@ -1,0 +1,134 @@
+//! A server of git on a loopback port: `git http-backend` behind TLS and a login. It misbehaves on command.
+// Continues in `git_server::answer`, which serves the requests.
+
+mod answer;
+pub mod rules;
+mod state;
+
+use crate::{git::Repository, tls::TlsListener};
+use axum::Router;
+use rules::{GitFault, GitRequest};
+use state::{Hold, Shared, State};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    process::Command,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tempfile::TempDir;
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+};
+
+/// A server that runs as long as this value lives.
+#[derive(Debug)]
+pub struct GitServer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its certificate, as PEM.
+    pub certificate: String,
+    repositories: TempDir,
+    state: Arc<Mutex<State>>,
+    requests: watch::Sender<Vec<GitRequest>>,
+    held: watch::Sender<Hold>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl GitServer {
+    /// Starts a server without repositories that everybody may read, with a certificate for these names.
+    pub async fn start(names: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (listener, certificate) = TlsListener::new(listener, names);
+        let repositories = tempfile::tempdir().expect("a temporary directory");
+        let shared = Shared {
+            root: repositories.path().to_owned(),
+            state: Arc::default(),
+            requests: watch::Sender::new(vec![]),
+            held: watch::Sender::new(Hold::On),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let server = Self {
+            address,
+            certificate,
+            repositories,
+            state: Arc::clone(&shared.state),
+            requests: shared.requests.clone(),
+            held: shared.held.clone(),
+            _stop: stop,
+        };
+        let router = Router::new().fallback(answer::answer).with_state(shared);
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = stopped => {}
+                result = async { axum::serve(listener, router).await } => result.expect("a server"),
+            }
+        });
+        server
+    }
+
+    /// Serves the commits of a repository at `path`: `acme/app.git`. Call it again after a commit.
+    pub fn push(&self, path: &str, repository: &Repository) {
+        let bare = self.repositories.path().join(path);
+        if !bare.exists() {
+            let made = Command::new("git")
+                .args(["init", "--quiet", "--bare", "--initial-branch=main"])
+                .arg(&bare)
+                .output();
+            assert!(made.expect("git").status.success());
+        }
+        repository.git(&[
+            "push",
+            "--quiet",
+            "--force",
+            bare.to_str().expect("a path in UTF-8"),
+            "HEAD:refs/heads/main",
+        ]);
+    }
+
+    /// The directory of a repository.
+    pub fn directory(&self, path: &str) -> PathBuf {
+        self.repositories.path().join(path)
+    }
+
+    /// Requires this `user:password` from now on.
+    pub fn require(&self, login: &str) {
+        self.state().login = Some(login.to_owned());
+    }
+
+    /// Lets the answers at paths with this end fail: `acme/app.git/info/refs`.
+    pub fn fail(&self, path: &str, fault: GitFault) {
+        self.state().faults.insert(path.to_owned(), fault);
+    }
+
+    /// Ends the fault at a path.
+    pub fn heal(&self, path: &str) {
+        self.state().faults.remove(path);
+    }
+
+    /// Sends the rest of all held answers, also of later ones.
+    pub fn release(&self) {
+        self.held.send_replace(Hold::Off);
+    }
+
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<GitRequest> {
+        self.requests.borrow().clone()
+    }
+
+    /// Waits until a request whose target ends with `target` has arrived.
+    pub async fn wait_for_request(&self, target: &str) {
+        let mut requests = self.requests.subscribe();
+        let has_arrived =
+            |requests: &Vec<GitRequest>| requests.iter().any(|request| request.target.ends_with(target));
+        crate::within(target, requests.wait_for(has_arrived)).await.expect("a server");
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

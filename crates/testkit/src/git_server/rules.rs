@@ -1,0 +1,31 @@
+//! What a server of git is told to do, and what it saw.
+
+/// A request that arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitRequest {
+    /// `GET` or `POST`.
+    pub method: String,
+    /// The path with the query.
+    pub target: String,
+    /// The value of `Host`.
+    pub host: String,
+    /// The value of `Authorization`.
+    pub authorization: Option<String>,
+    /// The value of `Git-Protocol`.
+    pub protocol: Option<String>,
+}
+
+/// What the server does instead of its work, at one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GitFault {
+    /// Answers with a status.
+    Status(u16),
+    /// Redirects to this URL.
+    Redirect(String),
+    /// Answers with a page of the web.
+    Page,
+    /// Sends so many bytes, and the rest after `release`.
+    Hold(usize),
+    /// Announces the whole length, sends so many bytes, and breaks the connection.
+    Truncate(usize),
+}

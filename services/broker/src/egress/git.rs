@@ -1,0 +1,12 @@
+//! The door of a session to the servers of git. Programs in the sandbox speak plain HTTP with it: `http://127.0.0.1:3129/github.com/acme/app`. It lets only
+//! the requests pass with which git reads, only for repositories below a prefix of the settings, and adds the credential that the settings name. So the
+//! credential is never in a sandbox, and reaches no other place.
+
+pub mod door;
+pub mod rules;
+pub mod servers;
+
+mod credential;
+mod exchange;
+mod refusal;
+mod request;

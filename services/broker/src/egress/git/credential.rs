@@ -1,0 +1,93 @@
+//! What opens a repository at its server: the value of a secret, as a header.
+
+use super::{refusal::GitRefusal, rules::GitAccess};
+use crate::{
+    images::registry::credential::basic,
+    secrets::vault::{OpenedSecret, Vault, VaultError},
+};
+use chassis::secret::SecretBytes;
+use domain::{
+    ids::TenantId,
+    secret::{SecretAddress, SecretName},
+};
+use hyper::header::HeaderValue;
+use store::error::{Entity, Error as StoreError};
+
+/// The user of a token. Servers of git look only at the password then.
+const TOKEN_USER: &str = "x-access-token";
+/// The setting that names the secrets, for their audit.
+const PURPOSE: &str = "environment.git.credentials";
+
+/// A secret as it is shown to a server.
+pub(super) struct GitCredential {
+    pub(super) version: u64,
+    /// It does not print.
+    pub(super) authorization: HeaderValue,
+}
+
+/// Opens the secret of the project, or else that of the tenant. Nothing is kept: a secret that was changed or deleted counts from the next request on.
+///
+/// # Errors
+/// `SecretMissing`, `SecretInvalid`, `SecretUnavailable`.
+pub(super) async fn open(
+    vault: &Vault,
+    tenant: TenantId,
+    access: &GitAccess,
+    name: &SecretName,
+) -> Result<GitCredential, GitRefusal> {
+    let scopes = access.project.iter().cloned().map(Some).chain([None]);
+    for project in scopes {
+        let address = SecretAddress { project, name: name.clone() };
+        match vault.take(tenant, &address, PURPOSE).await {
+            Ok(OpenedSecret { version, value }) => {
+                let authorization = parse(&value).ok_or_else(|| GitRefusal::SecretInvalid(name.clone()))?;
+                return Ok(GitCredential { version, authorization });
+            }
+            Err(VaultError::Store(StoreError::NotFound(Entity::Secret))) => {}
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, secret.name = %name, "a secret for git cannot be opened");
+                return Err(GitRefusal::SecretUnavailable(name.clone()));
+            }
+        }
+    }
+    Err(GitRefusal::SecretMissing(name.clone()))
+}
+
+/// Reads `user:password` or a token. `None`: it is neither.
+fn parse(value: &SecretBytes) -> Option<HeaderValue> {
+    let text = std::str::from_utf8(value.expose()).ok()?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    let is_clean = !text.is_empty() && !text.chars().any(char::is_control);
+    match text.split_once(':') {
+        _ if !is_clean => None,
+        Some(("", _) | (_, "")) => None,
+        Some((user, password)) => basic(user, password),
+        None => text.bytes().all(|byte| byte.is_ascii_graphic()).then(|| basic(TOKEN_USER, text)).flatten(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+    #[test]
+    fn a_secret_is_a_password_or_a_token() {
+        let read = |text: &str| parse(&SecretBytes::of(text.as_bytes().to_vec()));
+        for (text, pair) in [
+            ("ann:hunter2\n", "ann:hunter2"),
+            ("ann:a:b", "ann:a:b"),
+            ("ghp_abc\r\n", "x-access-token:ghp_abc"),
+        ] {
+            let header = read(text).unwrap();
+            assert!(header.is_sensitive(), "it does not print");
+            assert_eq!(header.to_str().unwrap(), format!("Basic {}", STANDARD.encode(pair)));
+        }
+        for text in ["", "\n", ":x", "ann:", "two words", "a\nb", "ann:a\nb", "é"] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Why a request of git is refused. Git shows the text to people, line by line after `remote:`, and the sandbox service finds the code at its end.
+
+use crate::egress::refusal::Refusal;
+use domain::{egress::git::GitAddressError, secret::SecretName};
+use hyper::{
+    Response, StatusCode,
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use reqwest::Body;
+
+/// The reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum GitRefusal {
+    /// It is no request with which git reads a repository.
+    #[error(
+        "this door lets only git pass that reads a repository over its smart protocol, with git 1.6.6 or newer"
+    )]
+    Request,
+    /// It would change a repository.
+    #[error(
+        "sessions cannot push by themselves: the door of a session to git only reads; leave the commits in the workspace, and export its changes from outside"
+    )]
+    Push,
+    /// The address is none.
+    #[error("this is not the address of a repository: {0}")]
+    Address(#[from] GitAddressError),
+    /// No prefix covers the address.
+    #[error(
+        "{0} is below no URL of environment.git.credentials in the settings of the project; public repositories need their host in environment.network.allow"
+    )]
+    NoPrefix(String),
+    /// There is no such secret.
+    #[error(
+        "there is no secret {0}, which environment.git.credentials names; set it with `flotilla secret set {0}`"
+    )]
+    SecretMissing(SecretName),
+    /// Its value is no credential.
+    #[error(
+        "the value of the secret {0} is neither a token nor user:password; set it again with `flotilla secret set {0}`"
+    )]
+    SecretInvalid(SecretName),
+    /// It cannot be opened at this moment.
+    #[error("the secret {0} cannot be opened; try again later")]
+    SecretUnavailable(SecretName),
+    /// The server refuses the credential.
+    #[error(
+        "{host} refuses the secret {secret} for this repository: it may have expired, or lack the right to read; set a new value with `flotilla secret set {secret}`"
+    )]
+    Unauthorized { host: String, secret: SecretName },
+    /// The server knows no such repository, or does not show it to this credential.
+    #[error("{host} has no such repository, or the secret {secret} may not read it")]
+    NotFound { host: String, secret: SecretName },
+    /// The server wants fewer requests.
+    #[error("{0} answers that there are too many requests (429); try again later")]
+    Busy(String),
+    /// The server leads elsewhere.
+    #[error("{host} redirects to {to}; use that URL, and name it in environment.git.credentials")]
+    Redirected { host: String, to: String },
+    /// The server does something else.
+    #[error("{host} {reason}")]
+    Failed { host: String, reason: String },
+    /// No address of the host answers.
+    #[error("{host} cannot be reached: {reason}")]
+    Unreachable { host: String, reason: String },
+    /// The host leads into a private network.
+    #[error(
+        "{0} leads to an address that is not on the public internet; the operator can open its network with FLOTILLA_BROKER_NETWORKS"
+    )]
+    Private(String),
+    /// The request is too long.
+    #[error("the request has more than {0} bytes")]
+    TooLarge(u64),
+    /// The session has transferred all that it may.
+    #[error("this session has transferred all the bytes that it may")]
+    Quota,
+    /// The transfer broke off: a side left, the broker stopped, or nothing was transferred for long.
+    #[error("the transfer broke off")]
+    Interrupted,
+}
+
+impl GitRefusal {
+    /// The stable code.
+    pub(super) fn code(&self) -> &'static str {
+        match self {
+            Self::Request => "git_request_refused",
+            Self::Push => "git_push_refused",
+            Self::Address(_) => "git_address_invalid",
+            Self::NoPrefix(_) => "git_prefix_missing",
+            Self::SecretMissing(_) => "git_secret_missing",
+            Self::SecretInvalid(_) => "git_secret_invalid",
+            Self::SecretUnavailable(_) => "git_secret_unavailable",
+            Self::Unauthorized { .. } => "git_unauthorized",
+            Self::NotFound { .. } => "git_not_found",
+            Self::Busy(_) => "git_busy",
+            Self::Redirected { .. } => "git_redirected",
+            Self::Failed { .. } => "git_failed",
+            Self::Unreachable { .. } => "git_unreachable",
+            Self::Private(_) => "git_address_private",
+            Self::TooLarge(_) => "git_request_too_large",
+            Self::Quota => "egress_quota_used_up",
+            Self::Interrupted => "git_interrupted",
+        }
+    }
+
+    /// The status. Never 401: git would ask a person for a password.
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Address(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound { .. } => StatusCode::NOT_FOUND,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Busy(_) | Self::SecretUnavailable(_) | Self::Interrupted => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed { .. } | Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            Self::Request
+            | Self::Push
+            | Self::NoPrefix(_)
+            | Self::SecretMissing(_)
+            | Self::SecretInvalid(_)
+            | Self::Unauthorized { .. }
+            | Self::Redirected { .. }
+            | Self::Private(_)
+            | Self::Quota => StatusCode::FORBIDDEN,
+        }
+    }
+
+    /// The answer that git shows.
+    pub(super) fn to_response(&self) -> Response<Body> {
+        let mut response = Response::new(Body::from(format!("{self} ({})\n", self.code())));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert("x-flotilla-code", HeaderValue::from_static(self.code()));
+        response
+    }
+}
+
+/// The refusals of a look-up.
+impl From<Refusal> for GitRefusal {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Private(host) => Self::Private(host.to_string()),
+            Refusal::Unresolved(host) => {
+                Self::Unreachable { host: host.to_string(), reason: "its name cannot be resolved".to_owned() }
+            }
+            other => Self::Failed { host: "the server".to_owned(), reason: format!("was refused: {other}") },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use domain::egress::host::HostName;
+
+    #[test]
+    fn a_host_without_an_open_address_is_told_with_what_helps() {
+        let host = HostName::parse("git.acme.dev").unwrap();
+        let private = GitRefusal::from(Refusal::Private(host.clone()));
+        assert_eq!(private.code(), "git_address_private");
+        assert!(
+            private.to_string().contains("git.acme.dev")
+                && private.to_string().contains("FLOTILLA_BROKER_NETWORKS")
+        );
+        assert_eq!(GitRefusal::from(Refusal::Unresolved(host)).code(), "git_unreachable");
+    }
+}

@@ -1,0 +1,87 @@
+//! The repositories that a session may read with a credential, as the file of its door keeps them: names of secrets, and never their values.
+
+use domain::{
+    egress::git::{GIT_CREDENTIALS_MAX, GitAddress, GitAddressError, GitPrefix, find_longest},
+    ids::ProjectId,
+    secret::{SecretName, SecretNameError},
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The rules. `{"project": "prj_…", "credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitRules {
+    /// The project whose secrets come before those of the tenant.
+    #[serde(default)]
+    pub project: Option<String>,
+    /// The name of a secret for each prefix of URLs.
+    #[serde(default)]
+    pub credentials: BTreeMap<String, String>,
+}
+
+/// Why rules are refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GitRulesError {
+    /// A prefix is none. The text may hold a password, so the error does not repeat it.
+    #[error("the prefix of a git credential cannot be one: {0}")]
+    Prefix(#[from] GitAddressError),
+    /// Too many prefixes.
+    #[error("there are more than {GIT_CREDENTIALS_MAX} prefixes with a git credential")]
+    TooMany,
+    /// The name of a secret is wrong.
+    #[error(transparent)]
+    Secret(#[from] SecretNameError),
+    /// The project is none.
+    #[error("the project's id is malformed")]
+    Project,
+}
+
+/// The rules, read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct GitAccess {
+    /// The project whose secrets come before those of the tenant.
+    pub(super) project: Option<ProjectId>,
+    secrets: BTreeMap<GitPrefix, SecretName>,
+}
+
+impl GitRules {
+    /// Reads the prefixes and the names.
+    ///
+    /// # Errors
+    /// By the first wrong one.
+    pub fn parse(&self) -> Result<GitAccess, GitRulesError> {
+        if self.credentials.len() > GIT_CREDENTIALS_MAX {
+            return Err(GitRulesError::TooMany);
+        }
+        let read = |(prefix, secret): (&String, &String)| -> Result<_, GitRulesError> {
+            Ok((GitPrefix::parse(prefix)?, secret.parse()?))
+        };
+        let secrets = self.credentials.iter().map(read).collect::<Result<_, _>>()?;
+        let project = self.project.as_ref().map(|project| project.parse()).transpose();
+        Ok(GitAccess { project: project.map_err(|_| GitRulesError::Project)?, secrets })
+    }
+}
+
+impl GitRulesError {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Prefix(_) | Self::TooMany => "git_prefix_invalid",
+            Self::Secret(_) => "secret_name_invalid",
+            Self::Project => "argument_invalid",
+        }
+    }
+}
+
+impl GitAccess {
+    /// The longest prefix that covers an address, and its secret.
+    pub(super) fn find(&self, address: &GitAddress) -> Option<(&GitPrefix, &SecretName)> {
+        let prefix = find_longest(self.secrets.keys(), address)?;
+        self.secrets.get_key_value(prefix)
+    }
+
+    /// The prefixes.
+    pub fn prefixes(&self) -> impl Iterator<Item = &GitPrefix> {
+        self.secrets.keys()
+    }
+}

@@ -1,0 +1,200 @@
+//! The servers of git, over TLS and at addresses that were checked.
+
+use super::{
+    credential::{self, GitCredential},
+    refusal::GitRefusal,
+    request::Action,
+    rules::GitAccess,
+};
+use crate::{egress::names::Names, secrets::vault::Vault};
+use domain::{
+    egress::{git::GitAddress, host::HostName},
+    ids::TenantId,
+    secret::SecretName,
+};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap,
+    HeaderName, HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
+};
+use reqwest::{
+    Body, Certificate, Client, Response, StatusCode, Url,
+    dns::{Name, Resolve, Resolving},
+};
+use std::{error::Error as StdError, io, sync::Arc};
+
+/// What of a request reaches the server. Everything else is between git and this door.
+const FORWARDED: [HeaderName; 7] = [
+    ACCEPT,
+    ACCEPT_ENCODING,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    USER_AGENT,
+    HeaderName::from_static("git-protocol"),
+];
+/// Characters of another URL that a refusal shows.
+const SHOWN_CHARS_MAX: usize = 300;
+
+/// The client of all servers.
+#[derive(Debug)]
+pub struct GitServers {
+    pub(super) vault: Arc<Vault>,
+    names: Arc<Names>,
+    http: Client,
+}
+
+/// A request that is to be sent.
+#[derive(Debug)]
+pub(super) struct GitQuestion<'a> {
+    pub(super) repository: &'a GitAddress,
+    pub(super) action: Action,
+    /// As the client sent them.
+    pub(super) headers: &'a HeaderMap,
+    /// The secret that opens it.
+    pub(super) secret: &'a SecretName,
+}
+
+impl GitServers {
+    /// The client, which trusts these authorities besides those of this machine.
+    ///
+    /// # Errors
+    /// The certificates of this system cannot be used.
+    pub fn new(
+        vault: Arc<Vault>,
+        names: Arc<Names>,
+        authorities: &[Certificate],
+    ) -> Result<Self, reqwest::Error> {
+        // A pack must arrive as the server sends it. A proxy of the environment would resolve names without our check. No connection is kept: one that was
+        // opened with the credential of one tenant must not serve another.
+        let builder = chassis::http::builder().no_gzip().no_proxy().http1_only().https_only(true);
+        let builder =
+            builder.pool_max_idle_per_host(0).dns_resolver(Arc::new(CheckedNames(Arc::clone(&names))));
+        let http = builder.tls_certs_merge(authorities.iter().cloned()).build()?;
+        Ok(Self { vault, names, http })
+    }
+
+    /// Opens the secret of a prefix.
+    pub(super) async fn credential(
+        &self,
+        tenant: TenantId,
+        access: &GitAccess,
+        secret: &SecretName,
+    ) -> Result<GitCredential, GitRefusal> {
+        credential::open(&self.vault, tenant, access, secret).await
+    }
+
+    /// Asks a server, and gives its answer if it is one of git.
+    ///
+    /// # Errors
+    /// Those of the look-up and of the server.
+    pub(super) async fn ask(
+        &self,
+        tenant: TenantId,
+        question: &GitQuestion<'_>,
+        authorization: HeaderValue,
+        body: Body,
+    ) -> Result<Response, GitRefusal> {
+        let GitQuestion { repository, action, headers, .. } = *question;
+        // The client connects to these alone.
+        self.names.find(tenant, repository.host(), repository.port()).await?;
+        let url = self.url(repository, action)?;
+        let mut sent: HeaderMap = HeaderMap::new();
+        for name in FORWARDED {
+            sent.extend(headers.get(&name).map(|value| (name, value.clone())));
+        }
+        match action {
+            // Whatever a client sends with it is not for the server.
+            Action::Refs => remove(&mut sent, &[CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE]),
+            // The pieces say how long the body is. Two lengths could be read in two ways.
+            Action::Pack if headers.contains_key(TRANSFER_ENCODING) => remove(&mut sent, &[CONTENT_LENGTH]),
+            Action::Pack => {}
+        }
+        let host = HeaderValue::from_str(&repository.authority());
+        sent.extend(host.ok().map(|host| (HOST, host)));
+        sent.insert(AUTHORIZATION, authorization);
+        let request = match action {
+            Action::Refs => self.http.get(url),
+            Action::Pack => self.http.post(url).body(body),
+        };
+        let host = repository.authority();
+        let response = request.headers(sent).send().await.map_err(|error| unreachable(&host, &error))?;
+        judge(question, &response).map_or(Ok(response), Err)
+    }
+
+    /// The URL as it was checked. The address that the operator gives to a host has a port of its own, which counts only without one in the URL.
+    fn url(&self, repository: &GitAddress, action: Action) -> Result<Url, GitRefusal> {
+        let (host, path) = (repository.host(), repository.path());
+        let authority = if self.names.is_fixed(host) { host.to_string() } else { repository.authority() };
+        let text = format!("https://{authority}{path}{}", action.target());
+        // Another spelling would be another repository than the one that was checked.
+        let url = Url::parse(&text).ok().filter(|url| url.as_str() == text);
+        url.ok_or_else(|| GitRefusal::Failed {
+            host: repository.authority(),
+            reason: "has no such URL".to_owned(),
+        })
+    }
+}
+
+fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+/// Why an answer is none that git may see; `None`: it may.
+fn judge(question: &GitQuestion<'_>, response: &Response) -> Option<GitRefusal> {
+    let GitQuestion { repository, action, secret, .. } = question;
+    let (host, secret) = (repository.authority(), (*secret).clone());
+    match response.status() {
+        StatusCode::OK => {
+            let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+            let is_git = content_type == Some(action.content_type().as_bytes());
+            let reason = "does not answer as a server of git with the smart protocol".to_owned();
+            (!is_git).then_some(GitRefusal::Failed { host, reason })
+        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Some(GitRefusal::Unauthorized { host, secret }),
+        StatusCode::NOT_FOUND => Some(GitRefusal::NotFound { host, secret }),
+        StatusCode::TOO_MANY_REQUESTS => Some(GitRefusal::Busy(host)),
+        status if status.is_redirection() => Some(GitRefusal::Redirected { host, to: target(response) }),
+        status => Some(GitRefusal::Failed { host, reason: format!("answered {}", status.as_u16()) }),
+    }
+}
+
+/// Where a server redirects to: the URL of the repository, without what may be a signature.
+fn target(response: &Response) -> String {
+    let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+    let Some(mut url) = location.and_then(|location| response.url().join(location).ok()) else {
+        return "another place".to_owned();
+    };
+    url.set_query(None);
+    url.set_fragment(None);
+    // An error means that such a URL has none.
+    let _ = (url.set_username(""), url.set_password(None));
+    let text = url.as_str();
+    text.strip_suffix("/info/refs").unwrap_or(text).chars().take(SHOWN_CHARS_MAX).collect()
+}
+
+fn unreachable(host: &str, error: &reqwest::Error) -> GitRefusal {
+    // The innermost cause is a sentence of the system or of TLS. The outer ones have the URL.
+    let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last();
+    let reason = if error.is_timeout() {
+        "it does not answer in time".to_owned()
+    } else {
+        cause.map_or_else(|| "the connection broke".to_owned(), ToString::to_string)
+    };
+    GitRefusal::Unreachable { host: host.to_owned(), reason }
+}
+
+/// The addresses that were checked for a request. Nothing is looked up here, so a connection goes to no other address.
+#[derive(Debug)]
+struct CheckedNames(Arc<Names>);
+
+impl Resolve for CheckedNames {
+    fn resolve(&self, name: Name) -> Resolving {
+        let addresses = HostName::parse(name.as_str()).ok().and_then(|host| self.0.recall(&host));
+        Box::pin(async move {
+            let addresses = addresses.ok_or_else(|| io::Error::other("its address was not checked"))?;
+            Ok(Box::new(addresses.into_iter()) as Box<_>)
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! The door of a session to the servers of git, as helpers use it: what they see of it, and what git tells them when the broker refuses.
+
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::launch::{INIT_INSIDE, Mount},
+    session::state::Session,
+};
+
+/// What git writes before each line of a refusal.
+const REMOTE: &str = "remote: ";
+
+/// What a helper must see to reach the door.
+///
+/// # Errors
+/// `git_unavailable`: this machine has no doors; those of the file system.
+pub(super) fn mounts(session: &Session) -> Result<[Mount; 2], Error> {
+    let shared = &session.shared;
+    let door = shared.doors.mount(&session.key).map_err(Error::io("make the directory of a door"))?;
+    let door = door.ok_or_else(|| {
+        let text = "the settings name a credential for this repository, and this machine has no broker that could use it; see \
+                    FLOTILLA_SANDBOX_EGRESS";
+        Error::refused(Code::GitUnavailable, text)
+    })?;
+    Ok([door, Mount::read(shared.launcher.facts().init.as_path(), INIT_INSIDE)])
+}
+
+/// The refusal of the broker in what git printed: one line with the code at its end.
+pub(super) fn find_refusal(stderr: &str) -> Option<Error> {
+    let lines = stderr.lines().filter_map(|line| line.strip_prefix(REMOTE));
+    let refusals = lines.filter_map(|line| line.trim_end().strip_suffix(')')?.rsplit_once(" ("));
+    let (text, code) = refusals.filter_map(|(text, code)| Some((text, code_of(code)?))).next()?;
+    Some(Error::refused(code, text))
+}
+
+/// The code of this service for one of the broker.
+fn code_of(name: &str) -> Option<Code> {
+    match name {
+        "git_secret_missing" => Some(Code::SecretNotFound),
+        "git_secret_invalid" | "git_unauthorized" => Some(Code::RepositoryUnauthorized),
+        "git_not_found" => Some(Code::RepositoryNotFound),
+        "git_unavailable" => Some(Code::GitUnavailable),
+        name if name.starts_with("git_") || name.starts_with("egress_") => Some(Code::RepositoryUnreachable),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn the_refusal_of_the_broker_is_found_by_its_code() {
+        let stderr = "remote: Counting (objects)\nremote: h.org refuses the secret TOKEN (really) (git_unauthorized)\n\
+                      fatal: unable to access 'http://127.0.0.1:3129/h.org/a/': The requested URL returned error: 403\n";
+        let error = find_refusal(stderr).unwrap();
+        assert_eq!(
+            (error.code(), error.to_string().as_str()),
+            (Code::RepositoryUnauthorized, "h.org refuses the secret TOKEN (really)")
+        );
+        for (code, want) in [
+            ("git_secret_missing", Code::SecretNotFound),
+            ("git_not_found", Code::RepositoryNotFound),
+            ("git_unavailable", Code::GitUnavailable),
+            ("git_busy", Code::RepositoryUnreachable),
+            ("egress_quota_used_up", Code::RepositoryUnreachable),
+        ] {
+            assert_eq!(find_refusal(&format!("remote: x ({code})")).unwrap().code(), want, "{code}");
+        }
+        for other in ["", "remote: x", "remote: x (y)", "fatal: x (git_busy)"] {
+            assert!(find_refusal(other).is_none(), "{other}");
+        }
+    }
+}
