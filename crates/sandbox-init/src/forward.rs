@@ -27,9 +27,9 @@ use std::{
 
 /// The directory that the broker fills.
 const DIRECTORY: &str = "/run/egress";
-/// What a program gets while nobody has opened the door.
+/// What a program gets while the door is closed.
 const NO_DOOR: &str =
-    "nobody has opened the network of this session: its next prompt does, if a broker runs on this machine";
+    "the network of this session is closed: its next prompt opens it, if a broker runs on this machine";
 
 /// One way through the door.
 #[derive(Debug, Clone, Copy)]

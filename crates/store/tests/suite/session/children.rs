@@ -277,7 +277,7 @@ async fn a_child_that_names_its_parent_does_not_wait_for_it() {
     let held = world.hold(parent.session()).await;
     let fence = child.next();
     let dispatch = world.try_dispatch(&fence, Some(parent.session()));
-    let (outcome, _) = testkit::within("the refusal", dispatch).await.unwrap();
+    let (outcome, _) = testkit::within("the refusal", Box::pin(dispatch)).await.unwrap();
     assert_eq!(outcome, DispatchOutcome::NotFree);
     drop(held);
 }
