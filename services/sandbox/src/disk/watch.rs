@@ -153,7 +153,8 @@ impl DiskWatch {
         let now = Instant::now();
         let free = self.quota.host.free().ok();
         let is_critical = free.is_none_or(|free| self.quota.host.is_critical(free));
-        // Everything that the machine has lost since the last walk may be in one workspace, but in no workspace is more.
+        // Everything that the machine has lost since the last walk may be in one workspace. What others gave back meanwhile may be there too; the
+        // quiet pause bounds for how long.
         let may_be_full = |disk: &WorkspaceDisk, walk: &WalkRecord| {
             (is_falling && walk.is_quick()) || free.is_none_or(|free| disk.is_in_doubt(walk, free))
         };

@@ -18,7 +18,8 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The nice value of everything in a sandbox, unless tenants share the processors by weight: it gets a tenth of what a process of a service gets when both want all.
+/// The nice value of everything in a sandbox, unless tenants share the processors by weight: it gets a tenth of what a process of a service gets
+/// when both want all.
 pub(crate) const NICE: i32 = 10;
 /// The pause between two walks over the sessions. A program gains at most that much by beginning a new session.
 const PAUSE: Duration = Duration::from_millis(500);
