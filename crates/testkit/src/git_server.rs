@@ -5,7 +5,7 @@ mod answer;
 pub mod rules;
 mod state;
 
-use crate::{git::Repository, tls::TlsListener};
+use crate::{git::Repository, http_server, tls::TlsListener};
 use axum::Router;
 use rules::{GitFault, GitRequest};
 use state::{Hold, Shared, State};
@@ -49,7 +49,7 @@ impl GitServer {
             held: watch::Sender::new(Hold::On),
         };
         let (stop, stopped) = oneshot::channel();
-        let server = Self {
+        let git_server = Self {
             address,
             certificate,
             repositories,
@@ -59,13 +59,8 @@ impl GitServer {
             _stop: stop,
         };
         let router = Router::new().fallback(answer::answer).with_state(shared);
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = stopped => {}
-                result = async { axum::serve(listener, router).await } => result.expect("a server"),
-            }
-        });
-        server
+        http_server::spawn(listener, router, stopped);
+        git_server
     }
 
     /// Serves the commits of a repository at `path`: `acme/app.git`. Call it again after a commit.

@@ -12,6 +12,7 @@ pub mod ready_queue;
 pub mod registry;
 pub mod sample;
 
+mod http_server;
 mod servers;
 mod tls;
 mod wait;

@@ -7,15 +7,12 @@ pub mod content;
 pub mod rules;
 mod state;
 
-use crate::tls::TlsListener;
+use crate::{http_server, tls::TlsListener};
 use axum::Router;
 use content::PushedImage;
 use rules::{Fault, Login, RegistryRequest};
 use state::{Hold, Shared, State};
-use std::{
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::{
     net::TcpListener,
     sync::{oneshot, watch},
@@ -39,7 +36,7 @@ impl Registry {
     pub async fn start() -> Self {
         let (listener, host) = listen().await;
         let (registry, router, stopped) = Self::new(host, None);
-        tokio::spawn(until(stopped, async move { axum::serve(listener, router).await }));
+        http_server::spawn(listener, router, stopped);
         registry
     }
 
@@ -48,7 +45,7 @@ impl Registry {
         let (listener, host) = listen().await;
         let (listener, certificate) = TlsListener::new(listener, &["127.0.0.1", "localhost"]);
         let (registry, router, stopped) = Self::new(host, Some(certificate));
-        tokio::spawn(until(stopped, async move { axum::serve(listener, router).await }));
+        http_server::spawn(listener, router, stopped);
         registry
     }
 
@@ -151,12 +148,5 @@ async fn listen() -> (TcpListener, String) {
 }
 
 /// Serves until the registry is dropped.
-async fn until(stopped: oneshot::Receiver<()>, serving: impl Future<Output = io::Result<()>>) {
-    tokio::select! {
-        _ = stopped => {}
-        result = serving => result.expect("a server"),
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,8 @@ pub mod error;
 pub mod images;
 pub mod secrets;
 
+mod cause;
+mod credential;
 mod grpc;
 
 use anyhow::{Context as _, bail};

@@ -106,7 +106,7 @@ fn bind(directory: &Path, name: &str) -> io::Result<UnixListener> {
     }
     // The address of a socket has at most 107 bytes, fewer than the path may have.
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", opened.as_raw_fd()))?;
-    // The session has another user. Only whoever knows the ids of its tenant and its session finds the way through the directories above.
+    // The session has another user. The directories above cannot be listed, so only a process that knows the ids of the tenant and the session finds the socket.
     fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
     Ok(listener)
 }

@@ -23,16 +23,12 @@ use super::{
 };
 use crate::{
     error::Error,
-    secrets::vault::{OpenedSecret, Vault, VaultError},
+    secrets::vault::{OpenedSecret, Vault},
 };
 use chassis::{Service, tasks::Tasks};
-use domain::{
-    ids::{ProjectId, TenantId},
-    secret::{SecretAddress, SecretName},
-};
+use domain::ids::TenantId;
 use shares::{Busy, Share, Shares};
 use std::sync::Arc;
-use store::error::{Entity, Error as StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// Images that this process resolves at once; a tenant three quarters of them. Further calls wait for a minute. Beyond it: `registry_busy`.
@@ -186,36 +182,15 @@ impl Puller {
         Ok(Repository::new(Arc::clone(&self.http), request.reference.clone(), credential)?)
     }
 
-    /// Opens the secret of the project, or else that of the tenant.
     async fn credential(&self, request: &ImageRequest) -> Result<Option<NamedCredential>, Error> {
         let Some(name) = request.credential.clone() else { return Ok(None) };
-        let project = match request.project.clone() {
-            Some(project) => self.secret(request.tenant, Some(project), &name).await?,
-            None => None,
-        };
-        let opened = match project {
-            Some(opened) => Some(opened),
-            None => self.secret(request.tenant, None, &name).await?,
-        };
+        let opened = self.vault.find(request.tenant, request.project.as_ref(), &name, PURPOSE).await?;
         let Some(OpenedSecret { version, value }) = opened else {
             return Err(ImageError::CredentialUnknown(name).into());
         };
         match Credential::parse(&value) {
             Some(credential) => Ok(Some(NamedCredential { name, version, credential })),
             None => Err(ImageError::CredentialMalformed(name).into()),
-        }
-    }
-
-    async fn secret(
-        &self,
-        tenant: TenantId,
-        project: Option<ProjectId>,
-        name: &SecretName,
-    ) -> Result<Option<OpenedSecret>, VaultError> {
-        let address = SecretAddress { project, name: name.clone() };
-        match self.vault.take(tenant, &address, PURPOSE).await {
-            Err(VaultError::Store(StoreError::NotFound(Entity::Secret))) => Ok(None),
-            opened => opened.map(Some),
         }
     }
 }

@@ -5,9 +5,13 @@ use super::{
     envelope::{self, EnvelopeError, SecretPlace},
 };
 use chassis::{secret::SecretBytes, telemetry::AUDIT};
-use domain::{ids::TenantId, secret::SecretAddress};
+use domain::{
+    ids::{ProjectId, TenantId},
+    secret::{SecretAddress, SecretName},
+};
 use store::{
     broker::{BrokerStore, secrets::SecretVersion},
+    error::{Entity, Error as StoreError},
     tenant::secrets::Secret,
 };
 
@@ -39,7 +43,7 @@ pub enum VaultError {
     Envelope(#[from] EnvelopeError),
     /// The store refused.
     #[error(transparent)]
-    Store(#[from] store::error::Error),
+    Store(#[from] StoreError),
 }
 
 /// An opened secret.
@@ -101,10 +105,32 @@ impl Vault {
         Ok(secret)
     }
 
-    /// Opens a secret for `purpose`, in the words of the setting that names it.
+    /// Opens the secret of the project, or else that of the tenant, for `purpose`, in the words of the setting that names it. `None`: neither has one
+    /// of this name.
     ///
     /// # Errors
     /// `Envelope`, `Store`.
+    pub async fn find(
+        &self,
+        tenant: TenantId,
+        project: Option<&ProjectId>,
+        name: &SecretName,
+        purpose: &str,
+    ) -> Result<Option<OpenedSecret>, VaultError> {
+        for project in project.cloned().map(Some).into_iter().chain([None]) {
+            let address = SecretAddress { project, name: name.clone() };
+            match self.take(tenant, &address, purpose).await {
+                Err(VaultError::Store(StoreError::NotFound(Entity::Secret))) => {}
+                opened => return opened.map(Some),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens one secret.
+    ///
+    /// # Errors
+    /// `Envelope`; `Store`, also for a secret that does not exist.
     pub async fn take(
         &self,
         tenant: TenantId,

@@ -92,7 +92,7 @@ fn home(directory: &Path, session: &str) -> PathBuf {
     directory.join(key.tenant.to_string()).join(session)
 }
 
-/// What a program gets at the door of a session; `None`: nobody answers there.
+/// What a program gets at the door of a session; `None`: no broker answers there.
 async fn ask(directory: &Path, session: &str) -> Option<String> {
     // The address of a socket has at most 107 bytes, fewer than the path may have.
     let opened = fs::File::open(home(directory, session).join("door")).ok()?;
@@ -127,7 +127,7 @@ async fn a_door_follows_its_rules_and_is_found_again() {
     broker.doors.open(&key("ses_a"), &rules(&[HOST])).unwrap();
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
 
-    // A killed broker leaves sockets behind that nobody serves.
+    // A killed broker leaves sockets behind that no process serves.
     let credentials = [("https://h.org/acme/".to_owned(), "TOKEN".to_owned())].into();
     let git = GitRules { project: None, credentials };
     broker.doors.open(&key("ses_a"), &DoorRules { git, ..rules(&[HOST]) }).unwrap();

@@ -2,16 +2,12 @@
 
 use super::{refusal::GitRefusal, rules::GitAccess};
 use crate::{
-    images::registry::credential::basic,
-    secrets::vault::{OpenedSecret, Vault, VaultError},
+    credential::{self, basic},
+    secrets::vault::{OpenedSecret, Vault},
 };
 use chassis::secret::SecretBytes;
-use domain::{
-    ids::TenantId,
-    secret::{SecretAddress, SecretName},
-};
+use domain::{ids::TenantId, secret::SecretName};
 use hyper::header::HeaderValue;
-use store::error::{Entity, Error as StoreError};
 
 /// The user of a token. Servers of git look only at the password then.
 const TOKEN_USER: &str = "x-access-token";
@@ -35,30 +31,23 @@ pub(super) async fn open(
     access: &GitAccess,
     name: &SecretName,
 ) -> Result<GitCredential, GitRefusal> {
-    let scopes = access.project.iter().cloned().map(Some).chain([None]);
-    for project in scopes {
-        let address = SecretAddress { project, name: name.clone() };
-        match vault.take(tenant, &address, PURPOSE).await {
-            Ok(OpenedSecret { version, value }) => {
-                let authorization = parse(&value).ok_or_else(|| GitRefusal::SecretInvalid(name.clone()))?;
-                return Ok(GitCredential { version, authorization });
-            }
-            Err(VaultError::Store(StoreError::NotFound(Entity::Secret))) => {}
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, secret.name = %name, "a secret for git cannot be opened");
-                return Err(GitRefusal::SecretUnavailable(name.clone()));
-            }
+    match vault.find(tenant, access.project.as_ref(), name, PURPOSE).await {
+        Ok(Some(OpenedSecret { version, value })) => {
+            let authorization = parse(&value).ok_or_else(|| GitRefusal::SecretInvalid(name.clone()))?;
+            Ok(GitCredential { version, authorization })
+        }
+        Ok(None) => Err(GitRefusal::SecretMissing(name.clone())),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, secret.name = %name, "a secret for git cannot be opened");
+            Err(GitRefusal::SecretUnavailable(name.clone()))
         }
     }
-    Err(GitRefusal::SecretMissing(name.clone()))
 }
 
 /// Reads `user:password` or a token. `None`: it is neither.
 fn parse(value: &SecretBytes) -> Option<HeaderValue> {
-    let text = std::str::from_utf8(value.expose()).ok()?;
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    let text = text.strip_suffix('\r').unwrap_or(text);
+    let text = credential::text(value)?;
     let is_clean = !text.is_empty() && !text.chars().any(char::is_control);
     match text.split_once(':') {
         _ if !is_clean => None,

@@ -1,6 +1,7 @@
 //! One request of git and its answer, as they pass through the door.
 
 use super::{
+    credential,
     refusal::GitRefusal,
     request::{self, GitRequest},
     rules::GitAccess,
@@ -78,7 +79,7 @@ async fn forward(
     if announced.is_some_and(|length: u64| length > REQUEST_BYTES_MAX) {
         return Err(GitRefusal::TooLarge(REQUEST_BYTES_MAX));
     }
-    let credential = servers.credential(key.tenant, access, secret).await?;
+    let credential = credential::open(&servers.vault, key.tenant, access, secret).await?;
     let (prefix, version) = (prefix.to_string(), credential.version);
     record.credential = Some(CredentialUse { prefix, secret: secret.clone(), version });
     let cause = Arc::new(OnceLock::new());

@@ -1,12 +1,7 @@
 //! The servers of git, over TLS and at addresses that were checked.
 
-use super::{
-    credential::{self, GitCredential},
-    refusal::GitRefusal,
-    request::Action,
-    rules::GitAccess,
-};
-use crate::{egress::names::Names, secrets::vault::Vault};
+use super::{refusal::GitRefusal, request::Action};
+use crate::{cause::innermost, egress::names::Names, secrets::vault::Vault};
 use domain::{
     egress::{git::GitAddress, host::HostName},
     ids::TenantId,
@@ -20,7 +15,7 @@ use reqwest::{
     Body, Certificate, Client, Response, StatusCode, Url,
     dns::{Name, Resolve, Resolving},
 };
-use std::{error::Error as StdError, io, sync::Arc};
+use std::{io, sync::Arc};
 
 /// What of a request reaches the server. Everything else is between git and this door.
 const FORWARDED: [HeaderName; 7] = [
@@ -71,16 +66,6 @@ impl GitServers {
             builder.pool_max_idle_per_host(0).dns_resolver(Arc::new(CheckedNames(Arc::clone(&names))));
         let http = builder.tls_certs_merge(authorities.iter().cloned()).build()?;
         Ok(Self { vault, names, http })
-    }
-
-    /// Opens the secret of a prefix.
-    pub(super) async fn credential(
-        &self,
-        tenant: TenantId,
-        access: &GitAccess,
-        secret: &SecretName,
-    ) -> Result<GitCredential, GitRefusal> {
-        credential::open(&self.vault, tenant, access, secret).await
     }
 
     /// Asks a server, and gives its answer if it is one of git.
@@ -175,13 +160,7 @@ fn target(response: &Response) -> String {
 }
 
 fn unreachable(host: &str, error: &reqwest::Error) -> GitRefusal {
-    // The innermost cause is a sentence of the system or of TLS. The outer ones have the URL.
-    let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last();
-    let reason = if error.is_timeout() {
-        "it does not answer in time".to_owned()
-    } else {
-        cause.map_or_else(|| "the connection broke".to_owned(), ToString::to_string)
-    };
+    let reason = if error.is_timeout() { "it does not answer in time".to_owned() } else { innermost(error) };
     GitRefusal::Unreachable { host: host.to_owned(), reason }
 }
 

@@ -1,13 +1,16 @@
 //! One repository of one registry, for one call.
 
 use super::{
-    credential::{self, Credential, NamedCredential},
+    credential::{Credential, NamedCredential},
     http::{self, BodyBound, Http, HttpRequest, host_of},
     token::AuthorizationRequest,
 };
-use crate::images::{
-    content::{digest::Digest, manifest::MANIFEST_TYPES, reference::ImageReference},
-    error::ImageError,
+use crate::{
+    credential,
+    images::{
+        content::{digest::Digest, manifest::MANIFEST_TYPES, reference::ImageReference},
+        error::ImageError,
+    },
 };
 use reqwest::{
     Response, StatusCode, Url,

@@ -1,12 +1,15 @@
 //! Requests to registries, their token services and the hosts of their blobs: repeated while there is hope, and read up to a bound.
 
 use super::hosts::{HostError, Hosts, Route};
-use crate::images::{error::ImageError, patience::Patience};
+use crate::{
+    cause::{causes, innermost},
+    images::{error::ImageError, patience::Patience},
+};
 use reqwest::{
     Client, Response, StatusCode, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
 };
-use std::{error::Error as StdError, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use zeroize::Zeroizing;
 
 /// Times that one request is sent. Beyond it: `registry_failed`, `registry_busy` or `registry_unreachable`.
@@ -150,7 +153,7 @@ pub(crate) fn cut(host: &str, error: &reqwest::Error) -> ImageError {
     let reason = if error.is_timeout() {
         "it stopped in the middle of an answer".to_owned()
     } else {
-        format!("its answer broke off: {}", root(error))
+        format!("its answer broke off: {}", innermost(error))
     };
     ImageError::Failed { host: host.to_owned(), reason }
 }
@@ -186,27 +189,14 @@ fn failure(host: String, error: &reqwest::Error) -> Failure {
         (true, true) => {
             Failure::Lasting(ImageError::Unreachable { host, reason: "no connection in time".to_owned() })
         }
-        (true, false) => Failure::Transient(ImageError::Unreachable { host, reason: root(error) }),
+        (true, false) => Failure::Transient(ImageError::Unreachable { host, reason: innermost(error) }),
         (false, true) => {
             Failure::Lasting(ImageError::Failed { host, reason: "it did not answer in time".to_owned() })
         }
-        (false, false) => Failure::Transient(ImageError::Failed { host, reason: root(error) }),
+        (false, false) => Failure::Transient(ImageError::Failed { host, reason: innermost(error) }),
     }
-}
-
-type Cause<'a> = &'a (dyn StdError + 'static);
-
-/// An error and its causes, outermost first.
-fn causes<'a>(error: Cause<'a>) -> impl Iterator<Item = Cause<'a>> {
-    let next = |error: &Cause<'a>| -> Option<Cause<'a>> { (*error).source() };
-    std::iter::successors(Some(error), next)
 }
 
 fn find_host_error(error: &reqwest::Error) -> Option<HostError> {
     causes(error).find_map(|cause| cause.downcast_ref::<HostError>()).copied()
-}
-
-/// The innermost cause, which is a sentence of the system or of TLS. The outer ones have the URL.
-fn root(error: &reqwest::Error) -> String {
-    causes(error).skip(1).last().map_or_else(|| "the connection broke".to_owned(), ToString::to_string)
 }

@@ -1,10 +1,10 @@
 //! How a registry is convinced: it says which kind of authorization it takes, and perhaps where its token service is.
 
 use super::{
-    credential::{self, Credential, NamedCredential},
+    credential::{Credential, NamedCredential},
     http::{self, BodyBound, Http, HttpRequest, host_of},
 };
-use crate::images::error::ImageError;
+use crate::{credential, images::error::ImageError};
 use http_auth::parse_challenges;
 use reqwest::{
     StatusCode, Url,
