@@ -16,6 +16,7 @@
 //! images/arrivals/<id>/              a layer that is being unpacked, or removed; nothing in it outlives a restart
 //! images/owner                       which of the user ids owns layers
 //! libraries/                         the loader and the libraries of the init, for images that have others
+//! empty/                             the workspace that sessions without files start with, and its snapshots; made again after each start
 //! copies/<tenant>/                   what the tenant maps in place of files of the machine; made again after each start
 //! ```
 //!
@@ -93,6 +94,11 @@ impl Layout {
         self.root.join("libraries")
     }
 
+    /// The workspace that sessions without files start with.
+    pub fn empty_workspace(&self) -> PathBuf {
+        self.root.join("empty")
+    }
+
     /// The copies that tenants have of files of the machine.
     pub fn copies(&self) -> PathBuf {
         self.root.join("copies")
@@ -161,6 +167,17 @@ impl Layout {
 pub fn make_passage(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o711))
+}
+
+/// Removes a directory with its content, if it exists.
+///
+/// # Errors
+/// Those of the file system.
+pub fn remove_directory(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Replaces a file: a reader, also one after a crash, sees the old content or the new one.

@@ -58,7 +58,7 @@ const STOP: Duration = Duration::from_secs(4);
 /// Time between two sweeps of old fences.
 const FENCE_SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Directories whose content means nothing after a restart.
-const TRANSIENT: [&str; 4] = ["uploads", "scratch", "images/arrivals", "images/skeletons"];
+const TRANSIENT: [&str; 5] = ["uploads", "scratch", "empty", "images/arrivals", "images/skeletons"];
 
 /// Runs the service until `service.shutdown`: tests the isolation, serves, and at the end stops all sandboxes.
 ///

@@ -6,6 +6,7 @@ pub mod changes;
 pub mod close;
 pub mod configuration;
 mod door;
+pub mod empty;
 pub mod helper;
 mod large;
 pub mod meta;

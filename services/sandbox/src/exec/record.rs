@@ -101,17 +101,26 @@ pub struct Exec {
     pub progress: watch::Sender<Progress>,
 }
 
-/// Makes the files of an exec in its directory, which exists.
+/// Makes the files of an exec in its directory, which exists. A crash of the machine may undo it until [`sync_spec`] has ended.
 ///
 /// # Errors
 /// Those of the file system.
 pub async fn write_spec(directory: &Path, spec: &Spec) -> Result<(), Error> {
     let (directory, spec) = (directory.to_owned(), spec.clone());
     blocking("write an exec's files", move || {
-        layout::replace(&directory.join(SPEC), &serde_json::to_vec(&spec)?)?;
+        layout::replace_quickly(&directory.join(SPEC), &serde_json::to_vec(&spec)?)?;
         std::fs::File::create_new(directory.join(OUTPUT)).map(drop)
     })
     .await
+}
+
+/// Waits until the disk has the entry of an exec. A command that begins before may run again after a crash of the machine.
+///
+/// # Errors
+/// Those of the file system.
+pub async fn sync_spec(directory: &Path) -> Result<(), Error> {
+    let spec = directory.join(SPEC);
+    blocking("write an exec's files to the disk", move || std::fs::File::open(spec)?.sync_all()).await
 }
 
 /// Marks the first exec in a sandbox that replaced an earlier one.

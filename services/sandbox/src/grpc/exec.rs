@@ -5,7 +5,7 @@ use crate::{
     disk::workspace::Purpose,
     error::Error,
     exec::record::{self, Spec},
-    session::{caller::Caller, state::Session},
+    session::{caller::Caller, guard::SandboxGuard, state::Session},
 };
 use domain::limits;
 use rpc::v1;
@@ -58,11 +58,18 @@ pub(super) async fn start(
         ..sandbox_wire::v1::Exec::default()
     };
     let start = async {
-        let permit = caller.root.disk.admit(Purpose::Command(&command.command)).await?;
-        let sandbox = caller.enter().await?.with(permit);
-        if session.take_is_new().await && session.execs.has_earlier().await? {
-            record::mark_in_new_sandbox(&entered.directory).await?;
-        }
+        let enter = async {
+            let permit = caller.root.disk.admit(Purpose::Command(&command.command)).await?;
+            let sandbox = caller.enter().await?.with(permit);
+            if session.take_is_new().await && session.execs.has_earlier().await? {
+                record::mark_in_new_sandbox(&entered.directory).await?;
+            }
+            Ok(sandbox)
+        };
+        // The disk and a sandbox each take some milliseconds.
+        let (sandbox, synced) = tokio::join!(enter, record::sync_spec(&entered.directory));
+        let sandbox: SandboxGuard = sandbox?;
+        synced?;
         // The sandbox may have taken seconds to start. If a successor took over meanwhile, the command must not start.
         let _right = caller.hold().await?;
         let tasks = session.shared.tasks.clone();

@@ -20,7 +20,7 @@ pub(super) async fn read(
         return Err(Error::refused(Code::Internal, "the sandbox sent a reply of the wrong kind"));
     };
     if wants_configuration {
-        let configuration = configuration::read(&caller.root).await?;
+        let configuration = configuration::read(&caller.root, &meta).await?;
         response.configuration = configuration.files;
         response.left_out.extend(configuration.left_out);
         response.too_large.extend(configuration.too_large);

@@ -42,10 +42,10 @@ pub(super) async fn read(
     check_image_environment(&env)?;
     if !header.bundle {
         let source = match header.git_url.as_str() {
-            "" => source::Source::Empty,
-            url => source::parse(url, &git_prefixes, &session.shared.config).await?,
+            "" => None,
+            url => Some(source::parse(url, &git_prefixes, &session.shared.config).await?),
         };
-        let has_door = source.has_server() && !git_prefixes.is_empty();
+        let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
         return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door }));
     }
     if !header.git_url.is_empty() {
@@ -56,7 +56,7 @@ pub(super) async fn read(
     }
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
-    let source = source::Source::Bundle(file);
+    let source = Some(source::Source::Bundle(file));
     Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door: false }))
 }
 

@@ -67,8 +67,12 @@ async fn balance(mut balancer: Option<Balancer>, shutdown: CancellationToken) {
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(returned) => balancer = Some(returned),
-            // The loop begins again.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            // The loop begins again after a panic.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is stopping.
+                Err(_) => return,
+            },
         }
     }
 }

@@ -7,6 +7,9 @@ use crate::{code::Code, error::Error, layout};
 use std::path::PathBuf;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+/// The epoch of the first loop of a session. There is no lower one.
+const FIRST_EPOCH: u64 = 1;
+
 /// The fence of one session.
 #[derive(Debug)]
 pub struct Fence {
@@ -62,6 +65,8 @@ impl Fence {
         let highest = match *settled.0 {
             Some(highest) => highest,
             None => match tokio::fs::read_to_string(&self.path).await {
+                // A crash of the machine may leave this of the first epoch.
+                Ok(text) if text.is_empty() => 0,
                 Ok(text) => text.trim().parse().unwrap_or(u64::MAX),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
                 Err(source) => return Err(Error::Io { doing: "read the fence", source }),
@@ -73,7 +78,9 @@ impl Fence {
             let path = self.path.clone();
             let written = tokio::task::spawn_blocking(move || {
                 path.parent().map_or(Ok(()), layout::make_passage)?;
-                layout::replace(&path, epoch.to_string().as_bytes())
+                // The first epoch shuts nothing out, so a crash of the machine may undo it.
+                let replace = if epoch > FIRST_EPOCH { layout::replace } else { layout::replace_quickly };
+                replace(&path, epoch.to_string().as_bytes())
             });
             let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
             written.map_err(Error::io("write the fence"))?;
@@ -124,5 +131,16 @@ mod tests {
         let fence = Fence::new(path);
         assert_eq!(admit(&fence, 6).await.unwrap_err().code(), Code::EpochStale);
         admit(&fence, 7).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn only_a_fence_of_the_first_epoch_may_be_empty_after_a_crash() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        std::fs::write(&path, "").unwrap();
+        admit(&Fence::new(path.clone()), FIRST_EPOCH).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1");
+        std::fs::write(&path, "?").unwrap();
+        assert_eq!(admit(&Fence::new(path), FIRST_EPOCH).await.unwrap_err().code(), Code::EpochStale);
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     },
     isolation::{facts::Facts, launch::Launcher, policy::User, root::image::Overlay, walls::Wall},
     layout::{self, Key, Layout},
-    workspace::{helper::Helpers, meta::Meta},
+    workspace::{empty::EmptyWorkspace, helper::Helpers, meta::Meta},
 };
 use chassis::tasks::Tasks;
 use domain::{ids::TenantId, limits};
@@ -84,6 +84,7 @@ impl Sessions {
             disks: Arc::new(DiskWatch::new(quota)),
             arrivals: Arrivals::new(Arc::clone(&images)),
             images,
+            empty: EmptyWorkspace::new(layout.empty_workspace(), launcher.facts().clone()),
             helpers: Helpers::new(launcher.clone(), Duration::from_millis(config.helper_wait_ms)),
             idle: Duration::from_millis(config.idle_ms),
             places: Places::new(config.live_max),

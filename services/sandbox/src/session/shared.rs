@@ -14,7 +14,7 @@ use crate::{
     isolation::launch::Launcher,
     layout::Layout,
     terminal::shares::Shares,
-    workspace::helper::Helpers,
+    workspace::{empty::EmptyWorkspace, helper::Helpers},
 };
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
@@ -30,6 +30,8 @@ pub struct Shared {
     pub launcher: Launcher,
     /// Runs git.
     pub helpers: Helpers,
+    /// The workspace that sessions without files start with.
+    pub empty: EmptyWorkspace,
     /// Watches the disk space of workspaces.
     pub disks: Arc<DiskWatch>,
     /// The layers of images.

@@ -19,7 +19,10 @@ use crate::{
     layout::{self, Key},
     sandbox::{Sandbox, SandboxSpec},
     terminal,
-    workspace::meta::{Meta, TREE},
+    workspace::{
+        meta::{Meta, TREE},
+        snapshots::known::KnownSnapshot,
+    },
 };
 use shares::{Busy, Share};
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -49,7 +52,7 @@ pub struct Session {
     pub(crate) current: Mutex<CurrentSandbox>,
     pub(crate) files: Mutex<Files>,
     /// Held by the one helper that works with the snapshots of the session's own workspace.
-    pub(crate) snapshots: Mutex<()>,
+    pub(crate) snapshots: Mutex<KnownSnapshot>,
     /// The disk space of its own workspace.
     pub(crate) disk: Arc<WorkspaceDisk>,
     activity: watch::Sender<Activity>,
@@ -75,9 +78,16 @@ struct SessionSandbox {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     sandboxes: Vec<Arc<Sandbox>>,
+    /// How many were started since the service runs.
+    starts: u64,
 }
 
 impl Files {
+    /// How many sandboxes were started, if all of them are gone. While one runs, the files may change at any moment.
+    pub(crate) fn starts_if_quiet(&self) -> Option<u64> {
+        self.sandboxes.iter().all(|sandbox| sandbox.is_gone()).then_some(self.starts)
+    }
+
     /// Ends all of them and returns when they are gone.
     pub(crate) async fn end_all(&mut self) {
         futures::future::join_all(
@@ -163,6 +173,11 @@ impl Session {
     /// Those of the file system.
     pub async fn find_workspace(&self) -> Result<Option<Meta>, Error> {
         Meta::find(&self.shared.layout.workspace(&self.key)).await
+    }
+
+    /// As [`Files::starts_if_quiet`] of its own workspace; also `None` while a sandbox starts.
+    pub(crate) fn starts_if_quiet(&self) -> Option<u64> {
+        self.files.try_lock().ok()?.starts_if_quiet()
     }
 
     /// The directory of the files of its own workspace.
@@ -263,6 +278,8 @@ impl Session {
             share: Some(share),
         };
         let started = Instant::now();
+        // Also if it fails: programs may have run.
+        files.starts += 1;
         let sandbox = Arc::new(Sandbox::start(&shared.launcher, &shared.tasks, plan).await?);
         if !sandbox.bounds_terminals() && !shared.config.without.contains(&Wall::Terminals) {
             sandbox.stop().await;

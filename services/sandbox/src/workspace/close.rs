@@ -67,7 +67,8 @@ async fn remove_if(
     }
     Session::end_sandbox(&mut current).await;
     files.end_all().await;
-    let _snapshots = session.snapshots.lock().await;
+    let mut known = session.snapshots.lock().await;
+    known.forget();
     let tree = directory.join(TREE);
     if let Some(meta) = &meta
         && tree.is_dir()

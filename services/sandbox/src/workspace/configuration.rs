@@ -35,17 +35,16 @@ pub struct ConfigurationFiles {
     pub too_large: Vec<v1::UnreadFile>,
 }
 
-/// Reads the files of a new workspace, whose files are in `build`, and keeps them. A base commit that is ours is empty.
+/// Reads the files of a new workspace, whose files are in `build`, and keeps them. A base commit that is ours has none.
 ///
 /// # Errors
 /// Those of the helper and of the file system: a workspace must not be opened without the configuration that restricts
 /// it.
 pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result<(), Error> {
-    let configuration = if meta.base_is_ours {
-        ConfigurationFiles::default()
-    } else {
-        read_from_commit(session, build, meta).await?
-    };
+    if meta.base_is_ours {
+        return Ok(());
+    }
+    let configuration = read_from_commit(session, build, meta).await?;
     let path = session.shared.layout.workspace(&session.key).join(FILE);
     layout::replace(&path, &configuration.encode_to_vec())
         .map_err(Error::io("keep the repository's configuration"))
@@ -77,7 +76,10 @@ async fn read_from_commit(session: &Session, build: &Path, meta: &Meta) -> Resul
 ///
 /// # Errors
 /// Those of the file system, and when nothing was kept.
-pub(crate) async fn read(session: &Session) -> Result<ConfigurationFiles, Error> {
+pub(crate) async fn read(session: &Session, meta: &Meta) -> Result<ConfigurationFiles, Error> {
+    if meta.base_is_ours {
+        return Ok(ConfigurationFiles::default());
+    }
     let path = session.shared.layout.workspace(&session.key).join(FILE);
     let bytes = tokio::fs::read(path).await;
     let configuration =

@@ -33,6 +33,11 @@ pub struct Meta {
     pub env: Vec<String>,
 }
 
+/// Whether a text is the name of a commit.
+pub(super) fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 impl Meta {
     /// Whether the workspace is of this opening; `None`: of any.
     pub fn is_of(&self, opening: Option<u32>) -> bool {
@@ -60,6 +65,8 @@ impl Meta {
     /// Those of the file system.
     pub fn read(directory: &Path) -> io::Result<Option<Self>> {
         match std::fs::read(directory.join(META)) {
+            // The machine crashed in the seconds after the workspace was made. The files are not whole either.
+            Ok(bytes) if bytes.is_empty() => Ok(None),
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Ok(None)
@@ -81,7 +88,8 @@ impl Meta {
 
     pub(super) fn write(&self, directory: &Path) -> Result<(), Error> {
         let written = serde_json::to_vec(self).map_err(io::Error::other);
-        let written = written.and_then(|bytes| layout::replace(&directory.join(META), &bytes));
+        // After a crash of the machine the record may be gone, and the workspace is lost. Git did not wait for the disk with the files.
+        let written = written.and_then(|bytes| layout::replace_quickly(&directory.join(META), &bytes));
         written.map_err(Error::io("write the workspace's record"))
     }
 }

@@ -1,10 +1,10 @@
 //! Makes a workspace. It is built beside its final place and then renamed, so there is a whole workspace or none.
 
 use super::{
-    close, configuration, door,
+    close, configuration, door, empty,
     helper::{self, refused},
-    meta::{Meta, TREE},
-    snapshots::seed,
+    meta::{Meta, TREE, is_commit},
+    snapshots::{known::Snapshot, seed, track::DIRECTORY},
     source::{self, Source, Upload},
     submodules,
 };
@@ -31,6 +31,7 @@ const SCRIPT: &str = concat!(
     include_str!("git.sh"),
     include_str!("bound.sh"),
     include_str!("door.sh"),
+    include_str!("commit.sh"),
     include_str!("open.sh")
 );
 const BUILD: &str = "build";
@@ -42,8 +43,8 @@ const DIRECTORY_INSIDE: &str = "/run/sbx/source";
 /// The workspace that a caller asks for.
 #[derive(Debug)]
 pub struct OpenSpec {
-    /// What the workspace starts from.
-    pub source: Source,
+    /// What the workspace starts from; `None`: no files.
+    pub source: Option<Source>,
     /// Branch, tag or commit; empty: the default one.
     pub revision: String,
     /// Whether the last commit holds uncommitted changes.
@@ -56,6 +57,32 @@ pub struct OpenSpec {
     pub env: Vec<String>,
     /// Whether the door of the session leads to servers of git, so that submodules can be cloned.
     pub has_door: bool,
+}
+
+/// The clone of a repository.
+struct Clone<'a> {
+    session: &'a Session,
+    spec: &'a OpenSpec,
+    source: &'a Source,
+    /// The directory that becomes /workspace.
+    build: &'a Path,
+    uid: u32,
+}
+
+/// What fills a new workspace.
+struct Filled {
+    base_commit: String,
+    base_is_ours: bool,
+    origin: String,
+    /// The snapshot of the files, if there is one already.
+    snapshot: Option<Snapshot>,
+}
+
+impl From<empty::Original> for Filled {
+    fn from(original: empty::Original) -> Self {
+        let empty::Original { base_commit, snapshot } = original;
+        Self { base_commit, base_is_ours: true, origin: String::new(), snapshot: Some(snapshot) }
+    }
 }
 
 /// Makes the workspace of a session, unless it exists. Returns whether it made one, and what the workspace started
@@ -78,7 +105,7 @@ pub async fn run(
     source::check_revision(&spec.revision)?;
     close::remove_older(session, spec.opening).await?;
     // The lock keeps other calls from starting a sandbox in the workspace or building it.
-    let _files = session.files.lock().await;
+    let files = session.files.lock().await;
     if let Some(meta) = session.find_workspace().await? {
         return Ok((false, meta));
     }
@@ -94,34 +121,35 @@ pub async fn run(
     prepare(&directory, &build).map_err(Error::io("make the workspace's directory"))?;
     give_to(shared.launcher.facts(), uid, &build).map_err(Error::io("give the workspace to its user"))?;
 
-    let (task, origin) = task(session, spec, uid, &build)?;
-    // After the clone it goes on, whoever leaves.
-    let output = shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
-    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.code != 0 {
-        return Err(explain(output.code, spec, &output.stderr));
-    }
-    let Some((ours, base_commit)) = answer.trim().split_once(' ').filter(|(_, commit)| is_commit(commit))
-    else {
-        return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
+    let filled = match &spec.source {
+        None => {
+            let (tenant, snapshots) = (session.key.tenant, directory.join(DIRECTORY));
+            let copy = empty::Copy { tenant, uid, tree: &build, snapshots };
+            shared.empty.copy(&shared.helpers, copy).await?.into()
+        }
+        Some(source) => Clone { session, spec, source, build: &build, uid }.run(left).await?,
     };
     let meta = Meta {
-        base_commit: base_commit.to_owned(),
-        origin,
-        base_is_ours: ours == "yes",
+        base_commit: filled.base_commit,
+        origin: filled.origin,
+        base_is_ours: filled.base_is_ours,
         slot: slot.number(),
         opening: spec.opening,
         image: spec.image.clone(),
         env: spec.env.clone(),
     };
-    if spec.has_door {
-        submodules::bring(session, uid, &build, left).await?;
-    }
     configuration::keep(session, &build, &meta).await?;
-    seed::prepare(session, uid, &build).await;
     tokio::fs::rename(&build, directory.join(TREE))
         .await
         .map_err(Error::io("move the workspace into its place"))?;
+    {
+        let mut known = session.snapshots.lock().await;
+        // An earlier workspace of the session may have vanished without being closed.
+        known.forget();
+        if let Some((snapshot, starts)) = filled.snapshot.zip(files.starts_if_quiet()) {
+            known.keep(snapshot, starts);
+        }
+    }
     meta.write(&directory)?;
     slot.keep();
     pin.keep();
@@ -142,47 +170,69 @@ fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
     directory.parent().map_or(Ok(()), layout::make_passage)?;
     layout::make_passage(directory)?;
     // An interrupted build may have left these; no tenant's program ran in them.
-    for left in [build.to_owned(), directory.join(TREE), directory.join(seed::DIRECTORY)] {
-        match std::fs::remove_dir_all(left) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+    for left in [build.to_owned(), directory.join(TREE), directory.join(DIRECTORY)] {
+        layout::remove_directory(&left)?;
     }
     std::fs::create_dir(build)
 }
 
-fn task(session: &Session, spec: &OpenSpec, uid: u32, build: &Path) -> Result<(helper::Task, String), Error> {
-    let mut mounts = vec![Mount::write(build, "/workspace")];
-    let (mut network, mut resolve) = (Network::None, String::new());
-    let inside = format!("file://{DIRECTORY_INSIDE}");
-    let (from, url, origin) = match &spec.source {
-        Source::Empty => ("empty", String::new(), String::new()),
-        Source::Bundle(file) => {
-            mounts.push(Mount::read(file.path(), BUNDLE_INSIDE));
-            ("bundle", BUNDLE_INSIDE.to_owned(), "bundle".to_owned())
+impl Clone<'_> {
+    /// Fills the files from the repository, with their submodules, and prepares the snapshots.
+    async fn run(&self, left: &CancellationToken) -> Result<Filled, Error> {
+        let Self { session, spec, build, uid, .. } = *self;
+        let (task, origin) = self.task()?;
+        // After the clone it goes on, whoever leaves.
+        let output = session.shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
+        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.code != 0 {
+            return Err(explain(output.code, spec, &output.stderr));
         }
-        Source::Directory(path) => {
-            mounts.push(Mount::read(path, DIRECTORY_INSIDE));
-            ("directory", inside, format!("file://{}", path.display()))
+        let Some((ours, base_commit)) = answer.trim().split_once(' ').filter(|(_, commit)| is_commit(commit))
+        else {
+            return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
+        };
+        if spec.has_door {
+            submodules::bring(session, uid, build, left).await?;
         }
-        Source::Door { url, address } => {
-            mounts.extend(door::mounts(session)?);
-            ("door", format!("{GIT_DOOR}{}{}", address.authority(), address.path()), url.clone())
-        }
-        Source::Remote { url, scheme, resolve: addresses } => {
-            network = Network::Host;
-            resolve.clone_from(addresses);
-            (if *scheme == GitScheme::Https { "https" } else { "ssh" }, url.clone(), url.clone())
-        }
-    };
-    let limit_kib = session.shared.config.disk_bytes >> 10;
-    let uncommitted = if spec.uncommitted { "yes" } else { "no" };
-    let mut arguments = vec![from.to_owned(), url, spec.revision.clone(), origin.clone()];
-    arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
-    let time_limit = Duration::from_millis(WORKSPACE_OPEN_MS);
-    let blank = helper::Task::new(session.key.tenant, uid, time_limit);
-    let task = helper::Task { script: SCRIPT, arguments, mounts, network, ..blank };
-    Ok((task, origin))
+        seed::prepare(session, uid, build).await;
+        let (base_commit, base_is_ours) = (base_commit.to_owned(), ours == "yes");
+        Ok(Filled { base_commit, base_is_ours, origin, snapshot: None })
+    }
+
+    /// The helper's task, and the origin that the repository remembers.
+    fn task(&self) -> Result<(helper::Task, String), Error> {
+        let Self { session, spec, source, build, uid } = *self;
+        let mut mounts = vec![Mount::write(build, "/workspace")];
+        let (mut network, mut resolve) = (Network::None, String::new());
+        let inside = format!("file://{DIRECTORY_INSIDE}");
+        let (from, url, origin) = match source {
+            Source::Bundle(file) => {
+                mounts.push(Mount::read(file.path(), BUNDLE_INSIDE));
+                ("bundle", BUNDLE_INSIDE.to_owned(), "bundle".to_owned())
+            }
+            Source::Directory(path) => {
+                mounts.push(Mount::read(path, DIRECTORY_INSIDE));
+                ("directory", inside, format!("file://{}", path.display()))
+            }
+            Source::Door { url, address } => {
+                mounts.extend(door::mounts(session)?);
+                ("door", format!("{GIT_DOOR}{}{}", address.authority(), address.path()), url.clone())
+            }
+            Source::Remote { url, scheme, resolve: addresses } => {
+                network = Network::Host;
+                resolve.clone_from(addresses);
+                (if *scheme == GitScheme::Https { "https" } else { "ssh" }, url.clone(), url.clone())
+            }
+        };
+        let limit_kib = session.shared.config.disk_bytes >> 10;
+        let uncommitted = if spec.uncommitted { "yes" } else { "no" };
+        let mut arguments = vec![from.to_owned(), url, spec.revision.clone(), origin.clone()];
+        arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
+        let time_limit = Duration::from_millis(WORKSPACE_OPEN_MS);
+        let blank = helper::Task::new(session.key.tenant, uid, time_limit);
+        let task = helper::Task { script: SCRIPT, arguments, mounts, network, ..blank };
+        Ok((task, origin))
+    }
 }
 
 /// The exit codes of open.sh.
@@ -210,10 +260,6 @@ fn explain(code: i32, spec: &OpenSpec, stderr: &str) -> Error {
     }
 }
 
-fn is_commit(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,7 +267,7 @@ mod tests {
     #[test]
     fn a_repository_that_needs_a_credential_is_told_with_the_setting_and_the_command() {
         let spec = OpenSpec {
-            source: Source::Empty,
+            source: None,
             revision: String::new(),
             uncommitted: false,
             opening: 0,

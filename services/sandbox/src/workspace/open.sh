@@ -1,4 +1,4 @@
-# Fills /workspace. $1: source (empty, bundle, directory, door, https, ssh)  $2: URL  $3: revision or nothing
+# Fills /workspace. $1: source (bundle, directory, door, https, ssh)  $2: URL  $3: revision or nothing
 # $4: URL to remember  $5: KiB that it may use  $6: checked addresses: host:port:addresses for https, options for ssh  $7: "yes" if the last commit holds uncommitted changes
 from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7
 cd /workspace || exit 1
@@ -32,11 +32,6 @@ fetch() {
   esac
 }
 
-# What `git config` would write, without its two processes.
-name_author() {
-  printf '[user]\n\tname = %s\n\temail = %s\n' "$GIT_AUTHOR_NAME" "$GIT_AUTHOR_EMAIL" >>.git/config || exit 16
-}
-
 commit_of() { git rev-parse --quiet --verify "$1^{commit}" 2>/dev/null; }
 
 branch() {
@@ -52,7 +47,8 @@ choose() {
       commit_of "refs/remotes/origin/$name" >/dev/null && branch "$name" && return
     done
     # A repository without a commit.
-    first
+    commit_nothing
+    ours=yes
   elif commit_of "refs/remotes/origin/$name" >/dev/null; then
     branch "$name"
   else
@@ -66,11 +62,6 @@ choose() {
     }
     git checkout --quiet --force --detach "$commit" || exit 16
   fi
-}
-
-first() {
-  git commit --quiet --allow-empty -m 'Empty workspace' || exit 16
-  ours=yes
 }
 
 # The files of a snapshot keep their bytes; the line-end settings of the repository do not apply.
@@ -87,17 +78,11 @@ uncommit() {
 }
 
 ours=no
-if [ "$from" = empty ]; then
-  git init --quiet --template= . || exit 16
-  name_author
-  first
-else
-  fetch
-  name_author
-  [ "$uncommitted" != yes ] || keep_bytes
-  choose
-  [ "$uncommitted" != yes ] || uncommit
-  # The checkout may have needed the source until now.
-  [ -z "$origin" ] || git remote set-url origin "$origin"
-fi
+fetch
+name_author
+[ "$uncommitted" != yes ] || keep_bytes
+choose
+[ "$uncommitted" != yes ] || uncommit
+# The checkout may have needed the source until now.
+[ -z "$origin" ] || git remote set-url origin "$origin"
 echo "$ours $(git rev-parse HEAD)"

@@ -7,8 +7,10 @@
 pub mod apply;
 mod differences;
 pub mod export;
+pub(crate) mod known;
 pub mod operations;
 pub(super) mod seed;
 mod store;
 #[cfg(test)]
 mod tests;
+pub(super) mod track;

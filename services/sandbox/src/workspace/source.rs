@@ -40,8 +40,6 @@ impl Drop for Upload {
 /// What a workspace starts from.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Source {
-    /// An empty first commit.
-    Empty,
     /// An uploaded git bundle.
     Bundle(Upload),
     /// A repository of this machine.
@@ -69,7 +67,7 @@ impl Source {
     pub fn has_server(&self) -> bool {
         match self {
             Self::Door { .. } | Self::Remote { .. } => true,
-            Self::Empty | Self::Bundle(_) | Self::Directory(_) => false,
+            Self::Bundle(_) | Self::Directory(_) => false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Snapshots of a workspace: kept, compared, restored, and forgotten.
 
 use crate::harness::{Machine, Session, code, directory, fresh, repository};
-use rpc::v1::{self, FileStatus};
+use rpc::v1::{self, FileStatus, WorkspaceHeader};
 use std::path::Path;
 use tonic::Status;
 
@@ -269,4 +269,34 @@ async fn old_snapshots_are_forgotten_and_newer_ones_stay_whole() {
         6,
         "three files, and the trees of the younger one, the last one and this one: {objects:?}"
     );
+}
+
+/// The test changes files from outside, which the service cannot know. So it sees when the service looks at them.
+#[tokio::test]
+async fn the_files_are_read_again_only_if_something_may_have_changed_them() {
+    let (directory, _machine, session) = fresh(&[]).await;
+    session.open(WorkspaceHeader::default(), vec![]).await.unwrap();
+    let tree = session.place(&directory, "ws").join("tree");
+    let change = |text: &str| std::fs::write(tree.join("seen"), text).unwrap();
+    let first = session.snapshot().await;
+    change("one");
+    assert_eq!(session.snapshot().await, first, "no program has run yet");
+    session.sh("true").await;
+    let second = session.snapshot().await;
+    assert_ne!(second, first, "a program ran");
+    change("two");
+    assert_ne!(session.snapshot().await, second, "its sandbox still runs");
+    assert!(session.release().await.unwrap());
+    change("three");
+    let third = session.snapshot().await;
+    assert_eq!(session.changed(&second).await, [("seen".to_owned(), FileStatus::Modified, 1, 1)]);
+    change("four");
+    assert_eq!(session.snapshot().await, third, "no sandbox has run since");
+    assert_eq!(session.restore(&first).await.unwrap(), third);
+    assert!(!tree.join("seen").exists());
+    assert_eq!(session.snapshot().await, first, "the service wrote files itself");
+    change("five");
+    session.sh("true").await;
+    assert!(session.release().await.unwrap());
+    assert_ne!(session.snapshot().await, first, "a sandbox was started and ended");
 }

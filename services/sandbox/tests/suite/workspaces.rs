@@ -47,6 +47,29 @@ async fn a_directory_is_cloned_at_a_branch_tag_or_commit() {
     assert!(session.open_url(&url).await.unwrap().created);
 }
 
+#[tokio::test]
+async fn sessions_without_files_share_nothing_but_what_they_begin_with() {
+    let (directory, machine, first) = fresh(&[]).await;
+    let second = machine.empty_session_of(&uuid::Uuid::now_v7().to_string()).await;
+    let opened = first.open(WorkspaceHeader::default(), vec![]).await.unwrap();
+    let facts = "git status --porcelain --branch; git log --format='%an %ae %s'; git config user.name; find . -not -user $(id -u)";
+    let want = "## main\nFlotilla Agent agent@flotilla.invalid Empty workspace\nFlotilla Agent";
+    for session in [&first, &second] {
+        assert_eq!(session.sh(facts).await, want);
+    }
+    first
+        .sh("echo x > .git/HEAD; chmod -R u+w .git; for f in $(find .git -type f); do echo broken > $f; done")
+        .await;
+    assert_eq!(second.sh(facts).await, want);
+    let third = machine.empty_session().await;
+    assert_eq!(third.sh(facts).await, want);
+    assert_eq!(
+        third.sh("echo a > a; git add a; git commit -qm more; git rev-parse HEAD^").await,
+        opened.base_commit
+    );
+    assert!(!directory.path().join("data/empty/tree/a").exists());
+}
+
 /// A machine may get back a copy of files that were lost and then started again.
 #[tokio::test]
 async fn a_copy_of_an_earlier_opening_is_not_taken_for_the_current_files() {

@@ -5,7 +5,7 @@
 //! processors delays each start of all other tenants, and of our own services, by seconds.
 
 use super::loader;
-use crate::layout::make_passage;
+use crate::layout::{make_passage, remove_directory};
 use domain::ids::TenantId;
 use std::{
     collections::HashMap,
@@ -65,10 +65,8 @@ impl Copies {
     /// # Errors
     /// Those of the file system.
     pub(in crate::isolation) fn start(directory: PathBuf) -> io::Result<Self> {
-        match fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => make_passage(&directory)?,
-        }
+        remove_directory(&directory)?;
+        make_passage(&directory)?;
         let mut paths = vec![];
         let places =
             DIRECTORIES.iter().flat_map(|directory| PROGRAMS.map(|name| Path::new(directory).join(name)));

@@ -1,7 +1,10 @@
 //! Applies a patch from outside. Like a person at a terminal, the caller needs no epoch: the agent sees the changed
 //! files.
 
-use super::store::{RESTORE, SnapshotStore};
+use super::{
+    known::KnownSnapshot,
+    store::{RESTORE, SnapshotStore},
+};
 use crate::{
     code::Code,
     disk::workspace::Purpose,
@@ -33,9 +36,10 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
     root.disk.admit(Purpose::Write).await?;
-    let _snapshots = root.snapshots.lock().await;
+    let mut known = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
-    let before = store.track().await?.snapshot;
+    let before = store.track(&mut known).await?.snapshot;
+    known.forget();
     let ended = store.apply(patch).await;
     let error = match ended {
         Ok(Output { code: 0, .. }) => return Ok(()),
@@ -53,7 +57,7 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     };
     // Git removes all files before it writes the first one. The restore cannot write a file that git could not write
     // either.
-    if let Err(left) = store.restore(before).await {
+    if let Err(left) = store.restore(&mut known, before).await {
         tracing::debug!(
             error.code = left.code().name(),
             "a file could not be restored after a patch: {left}"
@@ -64,10 +68,10 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
 
 impl SnapshotStore<'_> {
     /// Restores the files of a snapshot, and removes those that the snapshot does not contain.
-    async fn restore(&self, snapshot: String) -> Result<(), Error> {
+    async fn restore(&self, known: &mut KnownSnapshot, snapshot: String) -> Result<(), Error> {
         // Git removes only files that it tracks.
-        self.track().await?;
-        self.write_files(RESTORE, vec![snapshot], None).await
+        self.track(known).await?;
+        self.write_files(known, RESTORE, vec![snapshot], None).await
     }
 
     async fn apply(&self, patch: &[u8]) -> Result<Output, Error> {

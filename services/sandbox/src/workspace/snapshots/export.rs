@@ -1,6 +1,9 @@
 //! The files of a snapshot as a git bundle that stands alone, for another workspace to start from.
 
-use super::store::{INSIDE, SnapshotStore, parse};
+use super::{
+    store::SnapshotStore,
+    track::{INSIDE, parse},
+};
 use crate::{
     error::Error,
     isolation::launch::Mount,
@@ -25,8 +28,8 @@ const SCRIPT: &str = concat!(include_str!("../git.sh"), include_str!("export.sh"
 pub async fn run(root: &Arc<Session>, snapshot: &str, to: &Sender) -> Result<(), Error> {
     let store = SnapshotStore::of(root).await?;
     let snapshot = if snapshot.is_empty() {
-        let _snapshots = root.snapshots.lock().await;
-        store.track().await?.snapshot
+        let mut known = root.snapshots.lock().await;
+        store.track(&mut known).await?.snapshot
     } else {
         parse(snapshot)?.to_owned()
     };

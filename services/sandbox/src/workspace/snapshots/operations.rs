@@ -2,7 +2,9 @@
 
 use super::{
     differences,
-    store::{INSIDE, RESTORE, Snapshot, SnapshotStore, check_exit, parse},
+    known::Snapshot,
+    store::{RESTORE, SnapshotStore},
+    track::{INSIDE, check_exit, parse},
 };
 use crate::{
     code::Code,
@@ -31,9 +33,9 @@ const REVERT: &str =
 /// Dropped midway: not kept; call it from a task.
 pub async fn track(root: &Arc<Session>) -> Result<v1::TrackSnapshotResponse, Error> {
     root.disk.check_host()?;
-    let _snapshots = root.snapshots.lock().await;
+    let mut known = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
-    let Snapshot { snapshot, left_out, left_out_paths } = store.track().await?;
+    let Snapshot { snapshot, left_out, left_out_paths } = store.track(&mut known).await?;
     let branch = branch::find(store.tree()).await.unwrap_or_default();
     Ok(v1::TrackSnapshotResponse { snapshot, left_out, left_out_paths, branch })
 }
@@ -51,12 +53,12 @@ pub async fn diff(
         0 => limits::DIFF_BYTES_MAX,
         requested => requested.min(limits::DIFF_BYTES_MAX),
     };
-    let _snapshots = root.snapshots.lock().await;
+    let mut known = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
     let to_snapshot = match request.to_snapshot.as_str() {
         "" => {
             root.disk.check_host()?;
-            store.track().await?.snapshot
+            store.track(&mut known).await?.snapshot
         }
         named => parse(named)?.to_owned(),
     };
@@ -86,12 +88,12 @@ pub async fn restore(caller: &Caller, snapshot: &str) -> Result<String, Error> {
     let root = &caller.root;
     let snapshot = parse(snapshot)?;
     root.disk.admit(Purpose::Write).await?;
-    let _snapshots = root.snapshots.lock().await;
+    let mut known = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
-    let previous = store.track().await?.snapshot;
+    let previous = store.track(&mut known).await?.snapshot;
     // Held until the last file is written: a successor finds either all files restored or none.
     let _right = caller.hold().await?;
-    store.write_files(RESTORE, vec![snapshot.to_owned()], None).await?;
+    store.write_files(&mut known, RESTORE, vec![snapshot.to_owned()], None).await?;
     Ok(previous)
 }
 
@@ -103,9 +105,9 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
     let root = &caller.root;
     let lists = lists_of_paths(files)?;
     root.disk.admit(Purpose::Write).await?;
-    let _snapshots = root.snapshots.lock().await;
+    let mut known = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
-    let previous = store.track().await?.snapshot;
+    let previous = store.track(&mut known).await?.snapshot;
     if lists.is_empty() {
         return Ok(previous);
     }
@@ -114,7 +116,7 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
     let result = match written {
         Ok(()) => {
             let _right = caller.hold().await?;
-            store.write_files(REVERT, vec![previous.clone()], Some(&scratch)).await
+            store.write_files(&mut known, REVERT, vec![previous.clone()], Some(&scratch)).await
         }
         Err(error) => Err(error),
     };

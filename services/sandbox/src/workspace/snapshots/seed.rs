@@ -2,15 +2,13 @@
 //! the first program of the tenant runs. So the first snapshot need not read every file, the files that the repository
 //! tracks are tracked, and later changes of .git do not affect a snapshot.
 
+use super::track::DIRECTORY;
 use crate::{
     error::Error,
     isolation::launch::{Launcher, give_to},
     session::state::Session,
 };
 use std::{fs, io, path::Path};
-
-/// The snapshots, beside the tree.
-pub(in crate::workspace) const DIRECTORY: &str = "snapshots";
 
 /// Makes the directory of the snapshots, unless it exists.
 pub(super) fn make_directory(session: &Session, uid: u32) -> Result<(), Error> {

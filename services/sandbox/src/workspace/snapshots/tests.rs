@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::{
+    known::Snapshot,
     operations::{lists_of_paths, relative},
-    store::{Snapshot, parse, read_tracked},
+    track::{parse, read_tracked},
 };
 use crate::code::Code;
 use domain::limits;
