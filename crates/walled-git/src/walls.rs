@@ -11,9 +11,9 @@ use landlock::{
 use nix::sys::{prctl, resource::Resource, signal::Signal};
 use std::path::Path;
 
-/// Memory of the process: the objects and the parts of packs that git looks at.
+/// Memory of the process: the objects and the parts of packs that git looks at. Beyond it: `push_content_invalid`.
 const MEMORY_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
-/// Processor time. Git needs about a second for 50 MiB of a pack.
+/// Processor time. Git needs about a second for 200 MiB of files that do not compress. Beyond it: `push_content_invalid`.
 const CPU_SECONDS_MAX: u64 = 120;
 /// Descriptors that may be open: packs and their indexes.
 const DESCRIPTORS_MAX: u64 = 64;

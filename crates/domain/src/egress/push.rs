@@ -5,8 +5,8 @@ pub mod paths;
 
 /// Prefixes of URLs with a rule for pushes. Beyond it: `settings_invalid` or `config_invalid`.
 pub const PUSH_RULES_MAX: usize = 32;
-/// Bytes of the commits of a push, packed by git. Beyond it: `push_too_large`.
-pub const PUSH_BYTES_MAX: u64 = crate::limits::BUNDLE_BYTES_MAX;
+/// Bytes of the commits of a push, packed by git: as many as an export has at most. Beyond it: `push_too_large`.
+pub const PUSH_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of one file of a push: servers such as GitHub refuse larger ones. Beyond it: `push_file_too_large`.
 pub const PUSH_FILE_BYTES_MAX: u64 = 100 * 1024 * 1024;
 /// Commits of a push. A session makes one. Beyond it: `push_too_large`.

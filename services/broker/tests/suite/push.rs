@@ -7,7 +7,9 @@ mod outcomes;
 #[path = "push/testbed.rs"]
 mod testbed;
 
+use crate::harness::Broker;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rpc::v1;
 use std::fs;
 use testbed::{HOST, SESSION, TOKEN, Testbed, code};
 
@@ -132,6 +134,24 @@ async fn the_repositories_of_ssh_urls_are_pushed_to_over_https() {
     let mut request = testbed.request(&commit);
     request.header.url = format!("ssh://git@{HOST}/acme/app.git");
     assert_eq!(testbed.send(request).await.unwrap().url, format!("https://{HOST}/acme/app.git"));
+}
+
+#[tokio::test]
+async fn a_broker_that_cannot_push_does_not_start_unless_that_is_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("precious"), "").unwrap();
+    let place = directory.path().to_str().unwrap();
+    let error = Broker::start_error(&["--push", place]).await;
+    assert!(error.contains("FLOTILLA_BROKER_PUSH") && error.contains("not the broker's"), "{error}");
+    let broker = Broker::start(&["--push", place, "--push-optional"]).await;
+    let header = v1::push_request::Part::Header(v1::PushHeader::default());
+    let message = v1::PushRequest { part: Some(header) };
+    let status = broker.client.clone().push(futures::stream::iter([message])).await.unwrap_err();
+    assert!(
+        code(&status) == "push_unavailable" && status.message().contains("not the broker's"),
+        "{status:?}"
+    );
+    assert!(directory.path().join("precious").exists());
 }
 
 #[tokio::test]
