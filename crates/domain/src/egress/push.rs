@@ -17,5 +17,5 @@ pub const PUSH_CHANGES_MAX: usize = 20_000;
 pub const PUSH_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 /// The line at the end of a commit's message that names the session. A later push goes on only from such commits.
 pub const SESSION_TRAILER: &str = "Flotilla-Session: ";
-/// Who writes the commits of sessions.
+/// The address of the author of the commits of sessions.
 pub const AGENT_EMAIL: &str = "agent@flotilla.invalid";

@@ -18,6 +18,8 @@ use tokio::{
 
 /// The program that raises the walls. Every installation has it beside `flotilla`.
 const PROGRAM: &str = "flotilla-git";
+/// Where git is looked for by a broker without `PATH`.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// What git prints as errors, in a quarantine.
 const ERRORS: &str = "errors";
 /// Bytes of the error output that are read.
@@ -81,7 +83,7 @@ impl WalledGit {
     pub(super) async fn find(quarantine: &Quarantine, secret: &Path) -> anyhow::Result<Self> {
         let walls =
             chassis::programs::find_beside(PROGRAM).context("find the program that runs git behind walls")?;
-        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
         let git =
             std::env::split_paths(&paths).map(|directory| directory.join("git")).find(|file| file.is_file());
         let git = git.context("find git in PATH: install it (`apt-get install git`)")?;

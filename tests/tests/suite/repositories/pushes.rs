@@ -157,7 +157,7 @@ async fn what_settings_and_servers_refuse_is_told() {
     // Files that came from no URL.
     let empty = api.session(None).await;
     assert_eq!(refusal(api, &empty, "").await.0, "push_source_missing");
-    // Another tenant finds no session, and a key that only reads may not push.
+    // Another tenant finds no session.
     let other = testbed.stack.other_tenant().await;
     assert_eq!(refusal(&other, &session, "").await.0, "session_not_found");
 }

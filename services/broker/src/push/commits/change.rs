@@ -19,7 +19,7 @@ pub(in crate::push) enum Kind {
     Removed,
     File,
     Link,
-    /// Another repository, and whatever git may have besides.
+    /// A submodule, or a kind of entry that git does not have yet.
     Other,
 }
 

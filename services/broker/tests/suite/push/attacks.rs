@@ -237,7 +237,7 @@ async fn the_credential_reaches_no_other_place() {
         let attempt = with(&|header| url.clone_into(&mut header.url));
         refuse(&testbed, attempt, "argument_invalid", "the rule does not cover the URL").await;
     }
-    assert_eq!(testbed.server.requests(), [], "nobody was asked");
+    assert_eq!(testbed.server.requests(), [], "no request was sent");
     // Another tenant has no such secret.
     let other = testbed.broker.tenants[1].to_string();
     let attempt = with(&|header| {
