@@ -89,6 +89,8 @@ pub struct BrokerSettings {
     pub key_file: PathBuf,
     /// The directory of the doors of sessions.
     pub egress: PathBuf,
+    /// The directory of the quarantines of pushes.
+    pub push: PathBuf,
     /// What it knows of the network outside.
     pub outside: Outside,
 }
@@ -179,6 +181,7 @@ impl BrokerSettings {
             database_url: database.broker_url.clone(),
             key_file: directory.join("broker-key"),
             egress: directory.join("egress"),
+            push: directory.join("push"),
             outside,
         }
     }
@@ -197,6 +200,7 @@ impl BrokerSettings {
             ("--token", BROKER_TOKEN.to_owned()),
             ("--connections", "2".to_owned()),
             ("--egress", self.egress.display().to_string()),
+            ("--push", self.push.display().to_string()),
         ];
         let hosts = self.outside.hosts.iter().map(|host| ("--hosts", host.clone()));
         let registries = self.outside.registries.iter().map(|host| ("--registry-plaintext", host.clone()));

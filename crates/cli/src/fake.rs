@@ -323,6 +323,19 @@ impl SessionService for Fake {
         Ok(Response::new(ListSessionChildrenResponse::default()))
     }
 
+    async fn push_session(&self, request: Request<PushSessionRequest>) -> Answer<PushSessionResponse> {
+        let request = request.into_inner();
+        self.0.lock().unwrap().orders.push(request.message);
+        Ok(Response::new(PushSessionResponse {
+            url: "https://h/r".to_owned(),
+            branch: request.branch,
+            commit: "c0ffee".to_owned(),
+            commits: 1,
+            files: 2,
+            remote_message: "open a pull request".to_owned(),
+        }))
+    }
+
     async fn abort_session(&self, _: Request<AbortSessionRequest>) -> Answer<AbortSessionResponse> {
         Ok(Response::new(AbortSessionResponse { was_active: true }))
     }

@@ -17,7 +17,7 @@ use commands::{
     admin, config, context, key, project,
     requests::{answer, approvals, why},
     secret,
-    session::{budget, checkout, egress, family, history, outcome, prompt, pty, sessions, watch},
+    session::{budget, checkout, egress, family, history, outcome, prompt, pty, push, sessions, watch},
     tenant,
 };
 use exit::Exit;
@@ -122,6 +122,8 @@ enum TenantCommand {
     },
     /// Put a session's result on a branch of your repository.
     Checkout(checkout::CheckoutArgs),
+    /// Push a session's result to the repository that its files came from.
+    Push(push::PushArgs),
     /// Rename a session.
     Rename(sessions::RenameArgs),
     /// Hide a session from lists until its next prompt.
@@ -322,6 +324,7 @@ async fn call_gateway(client: &Client, output: &Output, command: TenantCommand) 
         TenantCommand::RestartWorkspace { id } => history::restart_workspace(client, output, &id).await,
         TenantCommand::Unrevert { id } => history::unrevert(client, output, &id).await,
         TenantCommand::Checkout(arguments) => checkout::run(client, output, arguments).await,
+        TenantCommand::Push(arguments) => push::run(client, output, arguments).await,
         TenantCommand::Rename(arguments) => sessions::rename(client, output, arguments).await,
         TenantCommand::Archive(arguments) => sessions::archive(client, output, arguments).await,
         TenantCommand::Delete(arguments) => family::delete(client, output, arguments).await,

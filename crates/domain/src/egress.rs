@@ -1,9 +1,10 @@
 //! What a session may reach of the network: names of hosts, the lists of settings that allow them, and the git repositories for which settings name a
-//! credential.
+//! credential. And where people may push what a session has made.
 
 pub mod allow;
 pub mod git;
 pub mod host;
+pub mod push;
 
 use crate::ids::Timestamp;
 

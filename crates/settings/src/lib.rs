@@ -24,7 +24,7 @@ mod tests;
 
 use domain::{
     conversation::{command::Command, message::ModelRef},
-    egress::git::GitPrefix,
+    egress::{git::GitPrefix, push::branch::BranchPrefix},
     policy::{agent::Mode, level::Level, permission::Rules},
     secret::SecretName,
 };
@@ -67,6 +67,19 @@ pub struct Settings {
     pub network: Vec<LevelHosts>,
     /// The secrets that open git repositories, by the prefix of their URLs. No two prefixes mean the same place.
     pub git_credentials: BTreeMap<GitPrefix, SecretName>,
+    /// Where people may push what sessions have made, by the prefix of the URLs. No two prefixes mean the same place.
+    pub git_push: BTreeMap<GitPrefix, GitPush>,
+}
+
+/// How people push to the repositories below a prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitPush {
+    /// The secret that opens them. One that reads them is not enough: pushing takes its own entry.
+    pub credential: SecretName,
+    /// The beginning of the branches that sessions may get.
+    pub branches: BranchPrefix,
+    /// Paths that no commit may touch, beside those that every push has ([`domain::egress::push::paths`]).
+    pub deny: Vec<String>,
 }
 
 /// The image of new sessions, and how its registry is asked.

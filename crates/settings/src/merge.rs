@@ -11,7 +11,7 @@ use crate::{
     problem::{Problem, Problems},
 };
 use domain::{
-    egress::git::GIT_CREDENTIALS_MAX,
+    egress::{git::GIT_CREDENTIALS_MAX, push::PUSH_RULES_MAX},
     limits::{SETTINGS_BYTES_MAX, SETTINGS_FILES_MAX},
     policy::level::Level,
 };
@@ -81,12 +81,21 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
             settings.git_credentials.retain(|other, _| !other.is_same_place(&prefix));
             settings.git_credentials.insert(prefix, secret);
         }
+        for (prefix, push) in level.git_push {
+            settings.git_push.retain(|other, _| !other.is_same_place(&prefix));
+            settings.git_push.insert(prefix, push);
+        }
         for (name, agent) in level.agents {
             settings.agents.entry(name).or_default().permission.extend(agent.permission);
         }
     }
     let mut problems = reader.problems;
-    problems.extend(check_git(documents, settings.git_credentials.len()));
+    for (key, count, most) in [
+        ("credentials", settings.git_credentials.len(), GIT_CREDENTIALS_MAX),
+        ("push", settings.git_push.len(), PUSH_RULES_MAX),
+    ] {
+        problems.extend(check_git(documents, key, count, most));
+    }
     problems.or(MergedSettings { settings, ignored, tree, rules })
 }
 
@@ -122,11 +131,10 @@ fn check_size(documents: &[Document]) -> Problems {
 }
 
 /// Each level is within the bound, but all of them together may not be.
-fn check_git(documents: &[Document], count: usize) -> Problems {
+fn check_git(documents: &[Document], key: &str, count: usize, most: usize) -> Problems {
     let mut problems = Problems::default();
-    if let Some(last) = documents.last().filter(|_| count > GIT_CREDENTIALS_MAX) {
-        let expected =
-            format!("at most {GIT_CREDENTIALS_MAX} prefixes in environment.git.credentials of all files");
+    if let Some(last) = documents.last().filter(|_| count > most) {
+        let expected = format!("at most {most} prefixes in environment.git.{key} of all files");
         let (origin, path) = (last.root.origin.clone(), KeyPath::default());
         problems.push(Problem { origin, path, expected, found: count.to_string() });
     }

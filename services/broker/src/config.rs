@@ -60,6 +60,14 @@ pub struct Config {
     /// as `FLOTILLA_SANDBOX_EGRESS`. Without it sessions have no network.
     #[arg(long, env = "FLOTILLA_BROKER_EGRESS", value_name = "DIRECTORY")]
     pub egress: Option<PathBuf>,
+    /// The directory in which commits that are pushed stay until they are checked. It is this broker's alone, and is emptied when the broker starts. The
+    /// machine needs git 2.31 and Landlock (Linux 5.13). Without it no session can be pushed.
+    #[arg(long, env = "FLOTILLA_BROKER_PUSH", value_name = "DIRECTORY")]
+    pub push: Option<PathBuf>,
+    /// Whether the broker starts all the same on a machine that cannot run git behind its walls. Pushes are then refused with the reason. Default: it does
+    /// not start.
+    #[arg(long, env = "FLOTILLA_BROKER_PUSH_OPTIONAL")]
+    pub push_optional: bool,
     /// Networks outside the public internet that sessions may reach, and in which registries of images with TLS may be, such as 10.1.2.0/24; separated
     /// by commas. Tenants name the hosts, so everything in these networks that speaks TLS can be asked. Default: none.
     #[arg(long, env = "FLOTILLA_BROKER_NETWORKS", value_delimiter = ',', value_name = "NETWORK")]

@@ -1,6 +1,9 @@
 //! The errors of calls, each with a stable code.
 
-use crate::{egress::git::rules::GitRulesError, images::error::ImageError, secrets::vault::VaultError};
+use crate::{
+    egress::git::rules::GitRulesError, images::error::ImageError, push::error::PushError,
+    secrets::vault::VaultError,
+};
 use domain::egress::allow::AllowListError;
 use std::io;
 use store::error::{Entity, Error as StoreError};
@@ -39,6 +42,9 @@ pub enum Error {
     /// The image cannot be resolved or pulled.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// The session cannot be pushed.
+    #[error(transparent)]
+    Push(#[from] PushError),
 }
 
 impl Error {
@@ -54,6 +60,7 @@ impl Error {
             Self::TooManyDoors => "egress_doors_too_many",
             Self::Door(_) => "internal",
             Self::Image(error) => error.code(),
+            Self::Push(error) => error.code(),
             Self::Vault(error) => match error {
                 VaultError::Empty => "secret_empty",
                 VaultError::OtherKey { .. } => "secret_key_missing",
@@ -81,15 +88,40 @@ impl Error {
             | "secret_too_large"
             | "egress_list_invalid"
             | "git_prefix_invalid"
+            | "push_branch_invalid"
             | "image_reference_invalid" => Code::InvalidArgument,
-            "project_not_found" | "tenant_not_found" | "secret_not_found" | "image_unknown" => Code::NotFound,
-            "image_unauthorized" => Code::PermissionDenied,
-            "image_too_large" | "image_unsupported" | "egress_unavailable" => Code::FailedPrecondition,
+            "project_not_found"
+            | "tenant_not_found"
+            | "secret_not_found"
+            | "image_unknown"
+            | "push_repository_unknown" => Code::NotFound,
+            "image_unauthorized" | "push_unauthorized" => Code::PermissionDenied,
+            "image_too_large"
+            | "image_unsupported"
+            | "egress_unavailable"
+            | "push_unavailable"
+            | "push_branch_default"
+            | "push_branch_moved"
+            | "push_base_missing"
+            | "push_nothing"
+            | "push_path_refused"
+            | "push_file_too_large"
+            | "push_too_large"
+            | "push_content_invalid"
+            | "push_refused"
+            | "push_secret_missing"
+            | "push_secret_invalid" => Code::FailedPrecondition,
             "image_digest_wrong" => Code::DataLoss,
-            "secrets_too_many" | "registry_busy" | "egress_doors_too_many" => Code::ResourceExhausted,
-            "store_unavailable" | "registry_unreachable" | "registry_failed" | "pull_interrupted" => {
-                Code::Unavailable
+            "secrets_too_many" | "registry_busy" | "egress_doors_too_many" | "push_busy" => {
+                Code::ResourceExhausted
             }
+            "store_unavailable"
+            | "registry_unreachable"
+            | "registry_failed"
+            | "pull_interrupted"
+            | "push_unreachable"
+            | "push_interrupted"
+            | "push_secret_unavailable" => Code::Unavailable,
             _ => Code::Internal,
         };
         rpc::status::error(grpc, code, self.to_string())

@@ -5,3 +5,4 @@ pub(crate) mod server;
 
 mod ids;
 mod images;
+mod push;

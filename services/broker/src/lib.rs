@@ -1,12 +1,14 @@
 //! The broker: the one process that holds credentials of the outside, and the one door of sandboxes to it.
 //!
 //! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets, `images` asks registries with them, and `egress` is the proxy
-//! through which sessions reach the hosts that their settings allow, and the door through which they read private repositories.
+//! through which sessions reach the hosts that their settings allow, and the door through which they read private repositories. `push` brings what a
+//! session has made to such a repository, for a person.
 
 pub mod config;
 pub mod egress;
 pub mod error;
 pub mod images;
+pub mod push;
 pub mod secrets;
 
 mod cause;
@@ -19,6 +21,7 @@ use config::Config;
 use egress::{doors::Doors, git::servers::GitServers, names::Names};
 use grpc::{auth, server::Server};
 use images::{patience::Patience, puller::Puller};
+use push::pusher::{Pusher, Pushes};
 use rpc::v1::broker_service_server::BrokerServiceServer;
 use secrets::{
     deployment_key::DeploymentKey,
@@ -72,9 +75,13 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         let (vault, service) = own.clone();
         watch(vault, service, reporter.clone())
     });
-    let doors = doors(&config, &store, &vault, &service)?;
-    let api = BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors: doors.clone(), puller })
-        .max_decoding_message_size(CALL_BYTES_MAX);
+    let names = names(&config);
+    let servers = git_servers(&config, &names, &vault)?;
+    let doors = doors(&config, &store, &names, &servers, &service)?;
+    let pushes = pushes(&config, &servers, &service).await?;
+    let api =
+        BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors: doors.clone(), puller, pushes })
+            .max_decoding_message_size(CALL_BYTES_MAX);
     let server = internal_port::server(tls).context("prepare TLS")?;
     let server = server
         .concurrency_limit_per_connection(CALLS_MAX)
@@ -91,19 +98,45 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     result.context("serve")
 }
 
+/// The look-ups of hosts.
+fn names(config: &Config) -> Arc<Names> {
+    let hosts = config.hosts.iter().map(|fixed| (fixed.host.clone(), fixed.address)).collect();
+    Arc::new(Names::new(config.networks.clone(), hosts))
+}
+
+/// The client of servers of git.
+fn git_servers(config: &Config, names: &Arc<Names>, vault: &Arc<Vault>) -> anyhow::Result<Arc<GitServers>> {
+    let authorities = config.git_authorities().context("use FLOTILLA_BROKER_GIT_CA")?;
+    let servers = GitServers::new(Arc::clone(vault), Arc::clone(names), &authorities);
+    Ok(Arc::new(servers.context("prepare the client of servers of git")?))
+}
+
+/// Prepares pushes, if this broker is to have any.
+async fn pushes(config: &Config, servers: &Arc<GitServers>, service: &Service) -> anyhow::Result<Pushes> {
+    let Some(directory) = &config.push else {
+        return Ok(Err("the operator has not set FLOTILLA_BROKER_PUSH".to_owned()));
+    };
+    let pusher = Pusher::start(directory, &config.key_file, Arc::clone(servers), service).await;
+    match pusher.context("use FLOTILLA_BROKER_PUSH") {
+        Err(error) if config.push_optional => {
+            let reason = format!("{error:#}");
+            tracing::warn!("no session can be pushed: {reason}");
+            Ok(Err(reason))
+        }
+        pusher => Ok(Ok(pusher?)),
+    }
+}
+
 /// Opens the doors to the network, if this broker has any.
 fn doors(
     config: &Config,
     store: &BrokerStore,
-    vault: &Arc<Vault>,
+    names: &Arc<Names>,
+    servers: &Arc<GitServers>,
     service: &Service,
 ) -> anyhow::Result<Option<Arc<Doors>>> {
     let Some(directory) = &config.egress else { return Ok(None) };
-    let hosts = config.hosts.iter().map(|fixed| (fixed.host.clone(), fixed.address)).collect();
-    let names = Arc::new(Names::new(config.networks.clone(), hosts));
-    let authorities = config.git_authorities().context("use FLOTILLA_BROKER_GIT_CA")?;
-    let servers = GitServers::new(Arc::clone(vault), Arc::clone(&names), &authorities);
-    let servers = Arc::new(servers.context("prepare the client of servers of git")?);
+    let (names, servers) = (Arc::clone(names), Arc::clone(servers));
     let doors = Doors::start(directory, names, servers, &service.tasks, &service.shutdown);
     let doors = doors.context("use FLOTILLA_BROKER_EGRESS")?;
     let own = (Arc::clone(&doors), store.clone());

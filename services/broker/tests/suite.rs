@@ -17,3 +17,5 @@ mod images;
 mod images_hostile;
 #[path = "suite/images_waits.rs"]
 mod images_waits;
+#[path = "suite/push.rs"]
+mod push;

@@ -138,6 +138,14 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
             client.export_session(v1::ExportSessionRequest { session_id: id() }).await.map(drop),
         ),
         (
+            "PushSession",
+            gone,
+            client
+                .push_session(v1::PushSessionRequest { session_id: id(), ..Default::default() })
+                .await
+                .map(drop),
+        ),
+        (
             "DeleteSession",
             gone,
             client.delete_session(v1::DeleteSessionRequest { session_id: id() }).await.map(drop),

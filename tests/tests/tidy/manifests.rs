@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The crates that each crate may use, by directory. `tests` may use all crates.
-const MATRIX: [(&str, &[&str]); 24] = [
+const MATRIX: [(&str, &[&str]); 25] = [
     ("crates/domain", &[]),
     ("crates/settings", &["domain"]),
     ("crates/wire", &["domain", "settings"]),
@@ -19,6 +19,7 @@ const MATRIX: [(&str, &[&str]); 24] = [
     ("crates/process-walls", &[]),
     ("crates/convert", &["domain", "convert-client", "process-walls"]),
     ("crates/unpack", &["domain", "process-walls"]),
+    ("crates/walled-git", &["process-walls"]),
     ("crates/store", &["domain", "shares"]),
     ("crates/bus", &["domain"]),
     ("crates/llm", &["domain"]),
@@ -64,6 +65,7 @@ const ALL: &[&str] = &[
     "process-walls",
     "convert",
     "unpack",
+    "walled-git",
     "store",
     "bus",
     "llm",

@@ -10,5 +10,6 @@ pub(crate) mod opening;
 pub(crate) mod outcome;
 pub(crate) mod prompt;
 pub(crate) mod pty;
+pub(crate) mod push;
 pub(crate) mod sessions;
 pub(crate) mod watch;

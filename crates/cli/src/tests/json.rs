@@ -131,6 +131,7 @@ async fn lines_of_a_tenant(output: &Output, directory: &Path) {
         &["unrevert", SESSION],
         &["fork", SESSION],
         &["checkout", SESSION, "--repo", repo],
+        &["push", SESSION],
         &["restart-workspace", SESSION],
         &["delete", SESSION],
         &["budget", SESSION],

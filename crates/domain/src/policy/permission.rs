@@ -1,5 +1,6 @@
 //! Permission rules in OpenCode's format: what a session may do, must ask for, or must not do.
 
+use crate::text;
 use serde::{Deserialize, Serialize};
 
 /// The verdict of a rule.
@@ -145,30 +146,7 @@ pub fn strictest(lists: &[&Rules], permission: &str, subject: &str) -> Verdict {
 
 /// Whether `text` matches a pattern of `*` (any text) and `?` (any one character), as a whole. `git *` matches `git` too.
 fn matches(pattern: &str, text: &str) -> bool {
-    pattern.strip_suffix(" *").is_some_and(|bare| fits(bare, text)) || fits(pattern, text)
-}
-
-fn fits(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    // Greedy with one step back to the last star: linear in practice, quadratic at worst, never exponential.
-    let (mut p, mut t, mut star) = (0, 0, None);
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(c) if *c == '?' || *c == text[t] => (p, t) = (p + 1, t + 1),
-            _ => match star {
-                Some((at, from)) => {
-                    (p, t) = (at + 1, from + 1);
-                    star = Some((at, from + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
+    pattern.strip_suffix(" *").is_some_and(|bare| text::fits(bare, text)) || text::fits(pattern, text)
 }
 
 #[cfg(test)]

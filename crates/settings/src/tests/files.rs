@@ -106,6 +106,7 @@ fn everything_that_has_an_effect_is_read() {
         image: None,
         network: vec![LevelHosts { level: Level::Repository, allow: vec!["preset:npm".into()] }],
         git_credentials: [].into(),
+        git_push: [].into(),
     };
     assert_eq!(got, want);
 }

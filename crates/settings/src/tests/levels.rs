@@ -141,6 +141,73 @@ fn mistakes_in_credentials_of_git_have_a_line_and_repeat_no_value() {
 }
 
 #[test]
+fn rules_for_pushes_are_merged_by_prefix_and_a_repository_has_none() {
+    let push = |rules: &str| format!(r#"{{"environment": {{"git": {{"push": {{{rules}}}}}}}}}"#);
+    let repository = push(r#""https://github.com/": {"credential": "GITHUB_TOKEN"}"#);
+    let tenant = push(
+        r#""https://github.com/acme/": {"credential": "TENANT", "deny": ["deploy/**"]}, "https://git.acme.dev": {"credential": "OWN"}"#,
+    );
+    let project = push(r#""https://GitHub.com/acme": {"credential": "PROJECT", "branches": "bots/acme/"}"#);
+    let all = merged(&[
+        at(Level::Repository, &repository),
+        at(Level::Tenant, &tenant),
+        at(Level::Project, &project),
+    ]);
+    let rules = all.settings.git_push.iter();
+    let rules: Vec<_> = rules
+        .map(|(prefix, rule)| format!("{prefix} {} {} {:?}", rule.credential, rule.branches, rule.deny))
+        .collect();
+    assert_eq!(
+        rules,
+        ["https://git.acme.dev/ OWN agent/ []", "https://github.com/acme PROJECT bots/acme/ []"]
+    );
+    let ignored: Vec<_> = all.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
+    assert_eq!(ignored, ["environment.git.push"]);
+    assert_eq!(all.settings.git_credentials, [].into(), "a token that pushes reads nothing for sessions");
+    let reading = r#"{"environment": {"git": {"credentials": {"https://github.com/acme/": "TOKEN"}}}}"#;
+    assert_eq!(merged(&[at(Level::Tenant, reading)]).settings.git_push, [].into(), "and the other way round");
+    let many = |from: usize| {
+        let entries: Vec<_> = (from..from + 32)
+            .map(|number| format!(r#""https://github.com/{number}/": {{"credential": "TOKEN"}}"#))
+            .collect();
+        push(&entries.join(", "))
+    };
+    let problems =
+        merge(&[at(Level::Tenant, &many(0)), at(Level::Project, &many(1))]).unwrap_err().to_string();
+    assert!(problems.contains("at most 32 prefixes in environment.git.push of all files"), "{problems}");
+}
+
+#[test]
+fn mistakes_in_rules_for_pushes_have_a_line_and_repeat_no_value() {
+    for (entry, want) in [
+        (r#""https://ann:hunter2@github.com/": {"credential": "T"}"#, "it names a user"),
+        (r#""https://github.com/": "TOKEN""#, "expected an object"),
+        (r#""https://github.com/": {}"#, "expected a credential"),
+        (r#""https://github.com/": {"credential": "hunter2 is a value"}"#, "expected the name of a secret"),
+        (r#""https://github.com/": {"credential": "T", "branches": "agent"}"#, "with a slash at its end"),
+        (
+            r#""https://github.com/": {"credential": "T", "branches": "refs/heads/"}"#,
+            "with a slash at its end",
+        ),
+        (
+            r#""https://github.com/": {"credential": "T", "deny": ["/etc/**"]}"#,
+            "expected a path of the repository",
+        ),
+        (r#""https://github.com/": {"credential": "T", "deny": "x"}"#, "expected a list of paths"),
+        (r#""https://github.com/": {"credential": "T", "force": true}"#, "one of branches, credential, deny"),
+        (
+            r#""https://h.org/a": {"credential": "A"}, "https://H.org/a/": {"credential": "B"}"#,
+            "each prefix once",
+        ),
+    ] {
+        let text = format!(r#"{{"environment": {{"git": {{"push": {{{entry}}}}}}}}}"#);
+        let problems = merge(&[at(Level::Project, &text)]).unwrap_err().to_string();
+        assert!(problems.contains("1:") && problems.contains(want), "{entry}: {problems}");
+        assert!(!problems.contains("hunter2"), "{problems}");
+    }
+}
+
+#[test]
 fn a_later_level_wins_whatever_the_order_of_the_files() {
     let mut files = [
         at(

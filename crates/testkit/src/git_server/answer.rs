@@ -16,7 +16,7 @@ use std::{io, process::Stdio, sync::PoisonError};
 use tokio::{io::AsyncWriteExt as _, process::Command};
 
 /// Bytes of a request.
-const REQUEST_BYTES: usize = 64 * 1024 * 1024;
+const REQUEST_BYTES: usize = 512 * 1024 * 1024;
 
 pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Response {
     let (parts, body) = request.into_parts();

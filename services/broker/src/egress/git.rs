@@ -6,7 +6,8 @@ pub mod door;
 pub mod rules;
 pub mod servers;
 
-mod credential;
+pub(crate) mod credential;
+pub(crate) mod refusal;
+pub(crate) mod request;
+
 mod exchange;
-mod refusal;
-mod request;

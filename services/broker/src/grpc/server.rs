@@ -1,8 +1,8 @@
-//! `BrokerService`: puts secrets into the vault, pulls images, and opens doors to the network. No call returns the value of a secret.
+//! `BrokerService`: puts secrets into the vault, pulls images, opens doors to the network, and pushes. No call returns the value of a secret.
 
 use super::{
     ids::{project, tenant},
-    images,
+    images, push,
 };
 use crate::{
     egress::{
@@ -13,6 +13,7 @@ use crate::{
     },
     error::Error,
     images::{puller::Puller, stream::LayerStream},
+    push::pusher::Pushes,
     secrets::vault::Vault,
 };
 use chassis::secret::SecretBytes;
@@ -24,7 +25,7 @@ use domain::{
 use futures::{StreamExt as _, stream::Map};
 use rpc::v1::{self, broker_service_server::BrokerService};
 use std::sync::Arc;
-use tonic::{Request, Response, Status, metadata::MetadataMap};
+use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::Instrument as _;
 
 /// Lists of one door: one for each level of settings. Beyond it: `argument_invalid`.
@@ -37,6 +38,7 @@ pub(crate) struct Server {
     /// `None`: this broker opens none.
     pub(crate) doors: Option<Arc<Doors>>,
     pub(crate) puller: Puller,
+    pub(crate) pushes: Pushes,
 }
 
 #[tonic::async_trait]
@@ -82,6 +84,17 @@ impl BrokerService for Server {
             Ok(stream.map(images::to_response as fn(_) -> _))
         };
         call.run(&metadata, pull).await
+    }
+
+    async fn push(
+        &self,
+        request: Request<Streaming<v1::PushRequest>>,
+    ) -> Result<Response<v1::PushResponse>, Status> {
+        let (metadata, _, mut messages) = request.into_parts();
+        let header = push::header(&mut messages).await.map_err(|error| error.to_status())?;
+        let call = Call { method: "Push", tenant: header.tenant_id.clone() };
+        // Boxed because the future is large and rarely needed.
+        call.run(&metadata, Box::pin(push::push(&self.pushes, header, messages))).await
     }
 }
 

@@ -126,6 +126,14 @@ impl Broker {
         Self { client, tenants, project, service, running, log, _subscriber, _directory }
     }
 
+    /// Why a broker with these arguments does not start.
+    pub async fn start_error(arguments: &[&str]) -> String {
+        let (database, directory) = (testkit::database().await, tempfile::tempdir().unwrap());
+        let (service, _ready) = Service::in_process();
+        let config = config(directory.path(), &database, arguments);
+        format!("{:#}", broker::run(config, service).await.unwrap_err())
+    }
+
     /// Stores a secret of the first tenant, or of its project.
     pub async fn put_secret(&self, project: Option<&ProjectId>, name: &str, value: &str) {
         let request = v1::PutSecretRequest {

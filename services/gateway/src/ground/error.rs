@@ -1,6 +1,12 @@
 //! Why a call fails: one type for the whole gateway. A protocol shows its code and its sentence; the cause stays in the log.
 
-use super::{entity::Entity, invalid::Invalid, kind::Kind, scope::Scope, services::sandbox};
+use super::{
+    entity::Entity,
+    invalid::Invalid,
+    kind::Kind,
+    scope::Scope,
+    services::{push::PushRefusal, sandbox},
+};
 use domain::{conversation::request, policy::quota::Level};
 use std::time::Duration;
 
@@ -115,6 +121,22 @@ pub(crate) enum Error {
     /// The sandbox refused the call.
     #[error("{}", .0.message)]
     Sandbox(sandbox::Refusal),
+    /// Check out the changes instead.
+    #[error(
+        "the files of this session came from no repository with a URL, so there is no place to push to; `flotilla checkout` puts the changes on a branch of yours"
+    )]
+    PushSourceMissing,
+    /// Add a rule to the settings.
+    #[error(
+        "no entry of environment.git.push in the settings covers {0}; add one with a secret that may push, or use `flotilla checkout`"
+    )]
+    PushNotConfigured(String),
+    /// Let the session change something.
+    #[error("the session has changed no files, so there is nothing to push")]
+    PushNothing,
+    /// The broker, or the server of the repository, refused the push.
+    #[error("{}", .0.message)]
+    Push(PushRefusal),
     /// The sandbox did not finish in time: try again.
     #[error("the revert timed out; try again")]
     RevertTimedOut,
@@ -147,7 +169,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     BrokerUnavailable(&'static str),
     /// Ask the operator.
-    #[error("the broker refused the secret; see the gateway's log")]
+    #[error("the broker refused the call; see the gateway's log")]
     BrokerFailed,
     /// Ask the operator.
     #[error("the database refused a query; see the gateway's log")]
@@ -186,6 +208,10 @@ impl Error {
             Self::HistoryTooLarge(_) | Self::AnswerTooLarge(_) => "history_too_large",
             Self::WorkspaceLost => "workspace_lost",
             Self::Sandbox(refusal) => refusal.reason.code(),
+            Self::PushSourceMissing => "push_source_missing",
+            Self::PushNotConfigured(_) => "push_not_configured",
+            Self::PushNothing => "push_nothing",
+            Self::Push(refusal) => &refusal.code,
             Self::RevertTimedOut => "sandbox_unavailable",
             Self::StoreUnavailable => "store_unavailable",
             Self::BrokerUnavailable(_) => "broker_unavailable",
@@ -229,9 +255,13 @@ impl Error {
             | Self::NotQuarantined
             | Self::NotActive
             | Self::WorkspaceLost
+            | Self::PushSourceMissing
+            | Self::PushNotConfigured(_)
+            | Self::PushNothing
             | Self::AlreadyResolved { .. } => Kind::Precondition,
             Self::CursorTooOld { .. } => Kind::OutOfRange,
             Self::Sandbox(refusal) => refusal.kind,
+            Self::Push(refusal) => refusal.kind,
             Self::RevertTimedOut
             | Self::StoreUnavailable
             | Self::BrokerUnavailable(_)

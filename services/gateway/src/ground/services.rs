@@ -1,4 +1,5 @@
 //! The connections to our other services.
 
 pub(crate) mod broker;
+pub(crate) mod push;
 pub(crate) mod sandbox;

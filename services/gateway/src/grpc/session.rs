@@ -20,6 +20,7 @@ use crate::{
             create::{self, SessionRequest},
             egress,
             output::{self, ExportPiece},
+            push::{self, PushRequest},
             read,
         },
     },
@@ -284,6 +285,20 @@ impl SessionService for Service {
             Err(error) => Err(to_status(error)),
         };
         Ok(Response::new(ReceiverStream::new(pieces).map(convert)))
+    }
+
+    async fn push_session(
+        &self,
+        request: Request<v1::PushSessionRequest>,
+    ) -> Result<Response<v1::PushSessionResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let v1::PushSessionRequest { session_id, branch, message } = request.into_inner();
+        let request = PushRequest { session: id(&session_id, Entity::Session)?, branch, message };
+        // Boxed because the future is large and rarely needed.
+        let pushed = Box::pin(push::push(&self.0, &principal, &request)).await;
+        respond(pushed, |v1::PushResponse { url, branch, commit, commits, files, remote_message }| {
+            v1::PushSessionResponse { url, branch, commit, commits, files, remote_message }
+        })
     }
 }
 

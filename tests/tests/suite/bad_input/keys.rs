@@ -256,6 +256,8 @@ async fn a_key_does_what_its_role_allows() {
     let message = refused(viewer.prompt(&session, "@text no").await.map(drop));
     assert!(message.contains("may only read"), "{message}");
     refused(viewer.try_session(None).await.map(drop));
+    let push = v1::PushSessionRequest { session_id: session.clone(), ..Default::default() };
+    refused(viewer.sessions().push_session(push).await.map(drop));
     for api in [&member, &viewer] {
         let request = v1::CreateKeyRequest { name: "more".to_owned(), ..Default::default() };
         refused(api.tenants().create_key(request).await.map(drop));

@@ -49,6 +49,7 @@ async fn a_broker_with_a_wrong_key_file_says_so_and_ends() {
         listen,
         database_url: database.broker_url.clone(),
         egress: key_file.with_file_name("egress"),
+        push: directory.path().join("push"),
         key_file,
         outside: Outside::default(),
     };

@@ -25,6 +25,9 @@ pub(super) const OPERATOR_KEY: &str = "operator-key";
 /// The doors of sessions to the network, below the directory of the stack. The sandbox service and the broker share them.
 const EGRESS: &str = "egress";
 
+/// The quarantines of pushes, below the directory of the stack.
+const PUSH: &str = "push";
+
 /// The address of the gateway, and the operator's key.
 pub(super) struct Reach<'a> {
     pub listen: SocketAddr,
@@ -97,6 +100,9 @@ pub(super) fn broker(paths: &StackPaths, database_url: &str, token: &str) -> Spe
     spec.set("FLOTILLA_BROKER_KEY_FILE", paths.data.join(BROKER_KEY).display().to_string());
     spec.set("FLOTILLA_BROKER_TOKEN", token.to_owned());
     spec.set("FLOTILLA_BROKER_EGRESS", paths.data.join(EGRESS).display().to_string());
+    spec.set("FLOTILLA_BROKER_PUSH", paths.data.join(PUSH).display().to_string());
+    // A developer's machine may lack git or a wall.
+    spec.set("FLOTILLA_BROKER_PUSH_OPTIONAL", "true".to_owned());
     spec
 }
 

@@ -1,37 +1,39 @@
 //! What opens a repository at its server: the value of a secret, as a header.
 
-use super::{refusal::GitRefusal, rules::GitAccess};
+use super::refusal::GitRefusal;
 use crate::{
     credential::{self, basic},
     secrets::vault::{OpenedSecret, Vault},
 };
 use chassis::secret::SecretBytes;
-use domain::{ids::TenantId, secret::SecretName};
+use domain::{
+    ids::{ProjectId, TenantId},
+    secret::SecretName,
+};
 use hyper::header::HeaderValue;
 
 /// The user of a token. Servers of git look only at the password then.
 const TOKEN_USER: &str = "x-access-token";
-/// The setting that names the secrets, for their audit.
-const PURPOSE: &str = "environment.git.credentials";
 
 /// A secret as it is shown to a server.
-pub(super) struct GitCredential {
-    pub(super) version: u64,
+pub(crate) struct GitCredential {
+    pub(crate) version: u64,
     /// It does not print.
-    pub(super) authorization: HeaderValue,
+    pub(crate) authorization: HeaderValue,
 }
 
-/// Opens the secret of the project, or else that of the tenant. Nothing is kept: a secret that was changed or deleted counts from the next request on.
+/// Opens the secret of the project, or else that of the tenant, for `purpose`: the setting that names it. Nothing is kept: a secret that was changed or deleted counts from the next request on.
 ///
 /// # Errors
 /// `SecretMissing`, `SecretInvalid`, `SecretUnavailable`.
-pub(super) async fn open(
+pub(crate) async fn open(
     vault: &Vault,
     tenant: TenantId,
-    access: &GitAccess,
+    project: Option<&ProjectId>,
     name: &SecretName,
+    purpose: &str,
 ) -> Result<GitCredential, GitRefusal> {
-    match vault.find(tenant, access.project.as_ref(), name, PURPOSE).await {
+    match vault.find(tenant, project, name, purpose).await {
         Ok(Some(OpenedSecret { version, value })) => {
             let authorization = parse(&value).ok_or_else(|| GitRefusal::SecretInvalid(name.clone()))?;
             Ok(GitCredential { version, authorization })

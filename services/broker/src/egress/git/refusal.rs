@@ -10,7 +10,7 @@ use reqwest::Body;
 
 /// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum GitRefusal {
+pub(crate) enum GitRefusal {
     /// It is no request with which git reads a repository.
     #[error(
         "this door lets only git pass that reads a repository over its smart protocol, with git 1.6.6 or newer"

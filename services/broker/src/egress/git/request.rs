@@ -11,29 +11,37 @@ pub(super) struct GitRequest {
     pub(super) action: Action,
 }
 
-/// What it reads.
+/// What it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// The names of branches and tags, and what the server can do.
     Refs,
     /// Objects.
     Pack,
+    /// What the server can do with a push. Never asked by the door of a session.
+    PushRefs,
+    /// A push. Never asked by the door of a session.
+    Push,
 }
 
 impl Action {
     /// What stands behind the path of the repository.
-    pub(super) fn target(self) -> &'static str {
+    pub(crate) fn target(self) -> &'static str {
         match self {
             Self::Refs => "/info/refs?service=git-upload-pack",
             Self::Pack => "/git-upload-pack",
+            Self::PushRefs => "/info/refs?service=git-receive-pack",
+            Self::Push => "/git-receive-pack",
         }
     }
 
     /// The type of the answer of a server that speaks the smart protocol.
-    pub(super) fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Refs => "application/x-git-upload-pack-advertisement",
             Self::Pack => "application/x-git-upload-pack-result",
+            Self::PushRefs => "application/x-git-receive-pack-advertisement",
+            Self::Push => "application/x-git-receive-pack-result",
         }
     }
 }

@@ -33,20 +33,20 @@ const SHOWN_CHARS_MAX: usize = 300;
 /// The client of all servers.
 #[derive(Debug)]
 pub struct GitServers {
-    pub(super) vault: Arc<Vault>,
+    pub(crate) vault: Arc<Vault>,
     names: Arc<Names>,
     http: Client,
 }
 
 /// A request that is to be sent.
 #[derive(Debug)]
-pub(super) struct GitQuestion<'a> {
-    pub(super) repository: &'a GitAddress,
-    pub(super) action: Action,
+pub(crate) struct GitQuestion<'a> {
+    pub(crate) repository: &'a GitAddress,
+    pub(crate) action: Action,
     /// As the client sent them.
-    pub(super) headers: &'a HeaderMap,
+    pub(crate) headers: &'a HeaderMap,
     /// The secret that opens it.
-    pub(super) secret: &'a SecretName,
+    pub(crate) secret: &'a SecretName,
 }
 
 impl GitServers {
@@ -72,7 +72,7 @@ impl GitServers {
     ///
     /// # Errors
     /// Those of the look-up and of the server.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         tenant: TenantId,
         question: &GitQuestion<'_>,
@@ -89,17 +89,21 @@ impl GitServers {
         }
         match action {
             // Whatever a client sends with it is not for the server.
-            Action::Refs => remove(&mut sent, &[CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE]),
+            Action::Refs | Action::PushRefs => {
+                remove(&mut sent, &[CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE])
+            }
             // The pieces say how long the body is. Two lengths could be read in two ways.
-            Action::Pack if headers.contains_key(TRANSFER_ENCODING) => remove(&mut sent, &[CONTENT_LENGTH]),
-            Action::Pack => {}
+            Action::Pack | Action::Push if headers.contains_key(TRANSFER_ENCODING) => {
+                remove(&mut sent, &[CONTENT_LENGTH])
+            }
+            Action::Pack | Action::Push => {}
         }
         let host = HeaderValue::from_str(&repository.authority());
         sent.extend(host.ok().map(|host| (HOST, host)));
         sent.insert(AUTHORIZATION, authorization);
         let request = match action {
-            Action::Refs => self.http.get(url),
-            Action::Pack => self.http.post(url).body(body),
+            Action::Refs | Action::PushRefs => self.http.get(url),
+            Action::Pack | Action::Push => self.http.post(url).body(body),
         };
         let host = repository.authority();
         let response = request.headers(sent).send().await.map_err(|error| unreachable(&host, &error))?;

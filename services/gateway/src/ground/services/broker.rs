@@ -1,8 +1,10 @@
-//! The connection to the broker, which keeps the secrets of tenants. Only this file reads its codes.
+//! The connection to the broker, which keeps the secrets of tenants and pushes with them. Only this file reads its codes.
 
+use super::push::PushRefusal;
 use crate::ground::{entity::Entity, error::Error};
 use anyhow::Context as _;
 use chassis::backends::BrokerConfig;
+use futures::Stream;
 use rpc::{
     client::Bearer,
     v1::{self, broker_service_client::BrokerServiceClient},
@@ -12,6 +14,10 @@ use tonic::{Request, Status, service::interceptor::InterceptedService, transport
 
 /// Longest wait for an answer: Postgres answers the broker within 15 s, or not at all.
 const CALL: Duration = Duration::from_secs(20);
+/// Longest wait for a push, which the broker ends after ten minutes.
+const PUSH: Duration = Duration::from_secs(660);
+/// The beginning of the codes of refused pushes.
+const PUSH_CODES: &str = "push_";
 
 /// The connection; clones share it. `None`: this deployment has no broker.
 #[derive(Debug, Clone)]
@@ -46,6 +52,35 @@ impl Broker {
             Err(status) => Err(refusal(&status)),
         }
     }
+
+    /// Checks that there is a broker that may push.
+    ///
+    /// # Errors
+    /// `broker_unavailable`.
+    pub(crate) fn check_push(&self) -> Result<(), Error> {
+        self.pushing().map(drop)
+    }
+
+    fn pushing(&self) -> Result<&BrokerServiceClient<InterceptedService<Channel, Bearer>>, Error> {
+        self.0.as_ref().ok_or(Error::BrokerUnavailable("this server has no broker, so it cannot push"))
+    }
+
+    /// Pushes commits to a repository.
+    ///
+    /// # Errors
+    /// `Push` with the codes of the broker; `broker_unavailable`: pushed or not; `store_unavailable`, `broker_failed`.
+    pub(crate) async fn push(
+        &self,
+        messages: impl Stream<Item = v1::PushRequest> + Send + 'static,
+    ) -> Result<v1::PushResponse, Error> {
+        let client = self.pushing()?;
+        let mut request = Request::new(messages);
+        request.set_timeout(PUSH);
+        match client.clone().push(request).await {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) => Err(refusal(&status)),
+        }
+    }
 }
 
 /// What the refusal of the broker means for a caller.
@@ -55,13 +90,14 @@ fn refusal(status: &Status) -> Error {
         Some("project_not_found") => Error::NotFound(Entity::Project),
         Some("secrets_too_many") => Error::SecretsTooMany,
         Some("store_unavailable") => Error::StoreUnavailable,
+        Some(code) if code.starts_with(PUSH_CODES) => Error::Push(PushRefusal::new(code, status)),
         None => {
             metrics::counter!("flotilla_broker_unanswered_total").increment(1);
             tracing::warn!("the broker did not answer: {}", chassis::grpc::tls::explain(status));
             Error::BrokerUnavailable("the broker does not answer; try again later")
         }
         Some(code) => {
-            tracing::error!(error.code = code, "the broker refused a secret: {}", status.message());
+            tracing::error!(error.code = code, "the broker refused a call: {}", status.message());
             Error::BrokerFailed
         }
     }
@@ -80,6 +116,7 @@ mod tests {
             ("store_unavailable", "store_unavailable"),
             ("token_invalid", "broker_failed"),
             ("internal", "broker_failed"),
+            ("push_branch_moved", "push_branch_moved"),
         ] {
             assert_eq!(refusal(&rpc::status::error(Code::Internal, code, "why")).code(), want);
         }

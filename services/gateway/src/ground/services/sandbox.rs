@@ -138,7 +138,8 @@ impl From<Status> for Refusal {
     }
 }
 
-fn kind(code: Code) -> Kind {
+/// What the code of a refusal means.
+pub(super) fn kind(code: Code) -> Kind {
     match code {
         Code::InvalidArgument => Kind::Invalid,
         Code::OutOfRange => Kind::OutOfRange,

@@ -1,0 +1,80 @@
+//! The bundle of a caller, as it arrives: its head is read here, and its pack goes into a file of the quarantine, for git to read.
+
+use super::{error::PushError, quarantine::Quarantine};
+use bytes::BytesMut;
+use domain::egress::push::PUSH_BYTES_MAX;
+use futures::{Stream, StreamExt as _};
+use tokio::io::AsyncWriteExt as _;
+
+/// Bytes of the head of a bundle: a few names of references. Beyond it: `push_content_invalid`.
+const BUNDLE_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// The first lines of bundles that git writes.
+const SIGNATURES: [&[u8]; 2] = [b"# v2 git bundle\n", b"# v3 git bundle\n"];
+/// The file of the pack.
+pub(super) const BUNDLE_PACK: &str = "bundle.pack";
+
+/// Writes the pack of a bundle to [`BUNDLE_PACK`]. The names in the head have no effect: the caller says which commit is meant, and git checks that
+/// the pack has it.
+///
+/// # Errors
+/// `ContentInvalid`, `TooLarge`, `Interrupted`: the caller left.
+pub(super) async fn receive(
+    quarantine: &Quarantine,
+    mut pieces: impl Stream<Item = Option<Vec<u8>>> + Unpin,
+) -> Result<(), PushError> {
+    let failed = |error: std::io::Error| PushError::failed("write a pack", &error);
+    let mut file = quarantine.create(BUNDLE_PACK).await.map_err(failed)?;
+    let (mut head, mut has_head, mut total) = (BytesMut::new(), false, 0_u64);
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.ok_or(PushError::Interrupted("the commits did not arrive whole"))?;
+        total += piece.len() as u64;
+        if total > PUSH_BYTES_MAX {
+            return Err(PushError::TooLarge { most: PUSH_BYTES_MAX, what: "bytes" });
+        }
+        if has_head {
+            file.write_all(&piece).await.map_err(failed)?;
+            continue;
+        }
+        head.extend_from_slice(&piece);
+        if let Some(end) = head_end(&head)? {
+            has_head = true;
+            file.write_all(&head[end..]).await.map_err(failed)?;
+        }
+    }
+    if !has_head {
+        return Err(invalid());
+    }
+    file.flush().await.map_err(failed)
+}
+
+/// Where the pack begins. `None`: the head is not there yet.
+fn head_end(bytes: &[u8]) -> Result<Option<usize>, PushError> {
+    let is_bundle = SIGNATURES.iter().any(|signature| {
+        let count = signature.len().min(bytes.len());
+        bytes[..count] == signature[..count]
+    });
+    let end = bytes.windows(2).position(|pair| pair == b"\n\n").map(|at| at + 2);
+    let is_too_long = end.unwrap_or(bytes.len()) > BUNDLE_HEAD_BYTES_MAX;
+    if is_bundle && !is_too_long { Ok(end) } else { Err(invalid()) }
+}
+
+fn invalid() -> PushError {
+    PushError::ContentInvalid("what arrived is no bundle of git".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn the_pack_begins_behind_an_empty_line() {
+        let bundle = b"# v2 git bundle\n-1 base\n2 refs/heads/x\n\nPACK\n\n";
+        assert_eq!(head_end(bundle), Ok(Some(bundle.len() - 6)));
+        assert_eq!(head_end(b"# v2 git"), Ok(None));
+        assert_eq!(head_end(b"# v3 git bundle\n@object-format=sha256\n"), Ok(None));
+        assert_eq!(head_end(b"PACK"), Err(invalid()));
+        let long = [&b"# v2 git bundle\n"[..], &vec![b'x'; BUNDLE_HEAD_BYTES_MAX]].concat();
+        assert_eq!(head_end(&long), Err(invalid()));
+    }
+}

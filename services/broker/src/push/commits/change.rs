@@ -1,0 +1,81 @@
+//! What a commit changes against a parent, as `git diff-tree --stdin -m --raw -z` prints it.
+
+use crate::push::request::ObjectId;
+
+/// A changed file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::push) struct Change {
+    pub(in crate::push) commit: ObjectId,
+    pub(in crate::push) kind: Kind,
+    /// What the file is now.
+    pub(in crate::push) object: ObjectId,
+    /// As git has it, perhaps no UTF-8.
+    pub(in crate::push) path: Vec<u8>,
+}
+
+/// What a file becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::push) enum Kind {
+    Removed,
+    File,
+    Link,
+    /// A submodule, or a kind of entry that git does not have yet.
+    Other,
+}
+
+/// Reads all changes. `None`: this is not what git prints.
+pub(in crate::push) fn parse(output: &[u8]) -> Option<Vec<Change>> {
+    let (mut changes, mut commit) = (vec![], None);
+    let mut fields = output.split(|byte| *byte == 0);
+    while let Some(field) = fields.next() {
+        if field.is_empty() {
+            continue;
+        }
+        let text = std::str::from_utf8(field).ok()?;
+        let Some(record) = text.strip_prefix(':') else {
+            commit = Some(ObjectId::parse(text)?);
+            continue;
+        };
+        let [_, mode, _, object, status] = record.split(' ').collect::<Vec<_>>()[..] else { return None };
+        let kind = match (status, mode) {
+            ("D", _) => Kind::Removed,
+            (_, "100644" | "100755") => Kind::File,
+            (_, "120000") => Kind::Link,
+            (_, _) => Kind::Other,
+        };
+        let path = fields.next().filter(|path| !path.is_empty())?.to_vec();
+        changes.push(Change { commit: commit.clone()?, kind, object: ObjectId::parse(object)?, path });
+    }
+    Some(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn every_difference_has_its_commit() {
+        let (none, one, two) = ("0".repeat(40), "1".repeat(40), "2".repeat(40));
+        let text = format!(
+            "{one}\0:000000 100644 {none} {two} A\0a b\0:100644 000000 {two} {none} D\0:odd\0{two}\0:100644 120000 {one} {two} T\0l\0\
+             {two}\0:000000 160000 {none} {one} A\0m\0"
+        );
+        let read = parse(text.as_bytes()).unwrap();
+        let read: Vec<_> =
+            read.iter().map(|change| (change.commit.as_str(), change.kind, change.path.as_slice())).collect();
+        assert_eq!(
+            read,
+            [
+                (&*one, Kind::File, &b"a b"[..]),
+                (&*one, Kind::Removed, b":odd"),
+                (&*two, Kind::Link, b"l"),
+                (&*two, Kind::Other, b"m")
+            ]
+        );
+        assert_eq!(parse(b""), Some(vec![]));
+        for broken in [&b":000000 100644 1 2 A\0a\0"[..], b"x\0", b":1\0"] {
+            assert_eq!(parse(broken), None);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Why a push is refused. The text says what to do.
+
+use domain::{egress::push::branch::BranchError, secret::SecretName};
+
+/// The reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// This broker pushes nothing.
+    #[error("this server cannot push: {0}")]
+    Unavailable(String),
+    /// Other pushes leave no room.
+    #[error("too many pushes are running; try again")]
+    Busy,
+    /// The branch is none, or not one of this session.
+    #[error("cannot push to the branch {name}: {error}")]
+    Branch {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        error: BranchError,
+    },
+    /// The branch is the one that the repository shows first.
+    #[error("{0} is the default branch of the repository; push to another branch, and open a pull request")]
+    DefaultBranch(String),
+    /// There is no such secret.
+    #[error(
+        "there is no secret {0}, which environment.git.push names; set it with `flotilla secret set {0}`"
+    )]
+    SecretMissing(SecretName),
+    /// Its value is no credential.
+    #[error(
+        "the value of the secret {0} is neither a token nor user:password; set it again with `flotilla secret set {0}`"
+    )]
+    SecretInvalid(SecretName),
+    /// It cannot be opened at this moment.
+    #[error("the secret {0} cannot be opened; try again later")]
+    SecretUnavailable(SecretName),
+    /// The server refuses the credential.
+    #[error(
+        "{host} refuses the secret {secret} for pushes to this repository: it may have expired, or lack the right to write; set a new value with `flotilla secret set {secret}`"
+    )]
+    Unauthorized {
+        /// The server.
+        host: String,
+        /// The secret.
+        secret: SecretName,
+    },
+    /// The server knows no such repository, or does not show it to this credential.
+    #[error("{host} has no such repository, or the secret {secret} may not write to it")]
+    NotFound {
+        /// The server.
+        host: String,
+        /// The secret.
+        secret: SecretName,
+    },
+    /// The server does not answer, or not as one of git.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server does not have the commit on which the session's files are based.
+    #[error(
+        "the repository no longer has the commit {0} on which the session began; `flotilla checkout` brings the changes into a clone, where they can be rebased"
+    )]
+    BaseMissing(String),
+    /// The branch has a commit that this session did not push.
+    #[error(
+        "the branch {branch} of the repository is at {tip}, which this session did not push; push to another branch with --branch, or bring the changes together in a clone with `flotilla checkout`"
+    )]
+    BranchMoved {
+        /// The branch.
+        branch: String,
+        /// Where it is.
+        tip: String,
+    },
+    /// The files are those of the base commit.
+    #[error("the session has changed no files, so there is nothing to push")]
+    Nothing,
+    /// A commit touches a path that no push may touch.
+    #[error(
+        "the commit {commit} touches {path}: {reason}; remove this change from the session, or bring it into the repository yourself with `flotilla checkout`"
+    )]
+    PathRefused {
+        /// The commit.
+        commit: String,
+        /// The path.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// A file is too large.
+    #[error(
+        "the commit {commit} has the file {path} of {bytes} bytes, the limit is {bytes_max} bytes; remove the file, or have git ignore it"
+    )]
+    FileTooLarge {
+        /// The commit.
+        commit: String,
+        /// The path.
+        path: String,
+        /// Its length.
+        bytes: u64,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// There is too much of something.
+    #[error("the push has more than {most} {what}; `flotilla checkout` brings the changes into a clone")]
+    TooLarge {
+        /// The limit.
+        most: u64,
+        /// Of what.
+        what: &'static str,
+    },
+    /// Git or this broker does not take the commits.
+    #[error("the commits cannot be pushed: {0}")]
+    ContentInvalid(String),
+    /// The server took the commits and refused to move the branch.
+    #[error("{host} refused the push: {reason}")]
+    Refused {
+        /// The server.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+    /// The push was not finished.
+    #[error("{0}; push again")]
+    Interrupted(&'static str),
+    /// The quarantine failed.
+    #[error("the quarantine of the push failed; see the log of the broker")]
+    Failed,
+}
+
+impl PushError {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "push_unavailable",
+            Self::Busy => "push_busy",
+            Self::Branch { .. } => "push_branch_invalid",
+            Self::DefaultBranch(_) => "push_branch_default",
+            Self::SecretMissing(_) => "push_secret_missing",
+            Self::SecretInvalid(_) => "push_secret_invalid",
+            Self::SecretUnavailable(_) => "push_secret_unavailable",
+            Self::Unauthorized { .. } => "push_unauthorized",
+            Self::NotFound { .. } => "push_repository_unknown",
+            Self::Unreachable(_) => "push_unreachable",
+            Self::BaseMissing(_) => "push_base_missing",
+            Self::BranchMoved { .. } => "push_branch_moved",
+            Self::Nothing => "push_nothing",
+            Self::PathRefused { .. } => "push_path_refused",
+            Self::FileTooLarge { .. } => "push_file_too_large",
+            Self::TooLarge { .. } => "push_too_large",
+            Self::ContentInvalid(_) => "push_content_invalid",
+            Self::Refused { .. } => "push_refused",
+            Self::Interrupted(_) => "push_interrupted",
+            Self::Failed => "internal",
+        }
+    }
+
+    /// The error of the quarantine, with its cause in the log.
+    pub(crate) fn failed(action: &'static str, error: &dyn std::error::Error) -> Self {
+        tracing::error!("a push failed: {action}: {error}");
+        Self::Failed
+    }
+}

@@ -1,0 +1,252 @@
+//! Git in a quarantine, behind the walls of `flotilla-git`: it has no network and no secret, and ends with its push.
+
+use super::{
+    error::PushError,
+    quarantine::{Quarantine, REPOSITORY},
+};
+use anyhow::{Context as _, bail, ensure};
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::Command,
+};
+
+/// The program that raises the walls. Every installation has it beside `flotilla`.
+const PROGRAM: &str = "flotilla-git";
+/// Where git is looked for by a broker without `PATH`.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// What git prints as errors, in a quarantine.
+const ERRORS: &str = "errors";
+/// Bytes of the error output that are read.
+const ERROR_BYTES_MAX: u64 = 4 * 1024;
+/// Bytes of the largest file that git may write: the pack of a base commit. Beyond it: `push_content_invalid`.
+const WRITTEN_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// The oldest git that takes all arguments of this module.
+const VERSION_MIN: (u32, u32) = (2, 31);
+/// One thread, since the walls allow no second one, and little memory for large files.
+const SETTINGS: [&str; 9] = [
+    "pack.threads=1",
+    "index.threads=1",
+    "core.packedGitLimit=256m",
+    "core.packedGitWindowSize=32m",
+    "core.bigFileThreshold=16m",
+    "core.deltaBaseCacheLimit=64m",
+    "core.commitGraph=false",
+    "core.multiPackIndex=false",
+    "pack.windowMemory=256m",
+];
+
+/// The programs.
+#[derive(Debug)]
+pub(super) struct WalledGit {
+    walls: PathBuf,
+    git: PathBuf,
+}
+
+/// What a git reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Input<'a> {
+    Nothing,
+    Bytes(&'a [u8]),
+    /// A file of the quarantine.
+    File(&'a str),
+}
+
+/// Where the output of a git goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Output<'a> {
+    /// It is returned, if it has at most so many bytes.
+    Bytes(usize),
+    /// A file of the quarantine.
+    File(&'a str),
+}
+
+/// The end of a git.
+#[derive(Debug)]
+pub(super) struct GitEnd {
+    pub(super) is_success: bool,
+    pub(super) output: Vec<u8>,
+    /// The beginning of what it printed as errors, for people.
+    pub(super) errors: String,
+}
+
+impl WalledGit {
+    /// Finds the programs, and checks on this machine that the walls stand: that a git behind them cannot read `secret`.
+    ///
+    /// # Errors
+    /// If a program is missing or too old, or a wall does not stand.
+    pub(super) async fn find(quarantine: &Quarantine, secret: &Path) -> anyhow::Result<Self> {
+        let walls =
+            chassis::programs::find_beside(PROGRAM).context("find the program that runs git behind walls")?;
+        let paths = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
+        let git =
+            std::env::split_paths(&paths).map(|directory| directory.join("git")).find(|file| file.is_file());
+        let git = git.context("find git in PATH: install it (`apt-get install git`)")?;
+        let own = Self { walls, git };
+        let ended = own.run(quarantine, &["version"], Input::Nothing, Output::Bytes(1_024)).await;
+        let GitEnd { is_success, output, errors } = ended.context("start git behind its walls")?;
+        ensure!(is_success, "start git behind its walls: {errors}");
+        let version = String::from_utf8_lossy(&output).into_owned();
+        ensure!(is_new_enough(&version), "git 2.31 or newer is needed, this is {}", version.trim());
+        let secret = secret.canonicalize().context("find a file to check the walls with")?;
+        let path = secret.to_str().context("the path of the key is no text")?;
+        let read = own
+            .run(quarantine, &["hash-object", "--no-filters", path], Input::Nothing, Output::Bytes(1_024))
+            .await;
+        if read.context("check the walls")?.is_success {
+            bail!(
+                "the walls of {PROGRAM} do not stand: a git behind them can read the key of this deployment"
+            );
+        }
+        quarantine.make_repository("sha1").await.context("make a repository")?;
+        let arguments = ["hash-object", "-w", "--stdin"];
+        let written = own.run(quarantine, &arguments, Input::Nothing, Output::Bytes(1_024)).await;
+        let written = written.context("write behind the walls")?;
+        ensure!(written.is_success, "write behind the walls: {}", written.errors);
+        Ok(own)
+    }
+
+    /// Runs a git whose failure is ours, and gives its output.
+    pub(super) async fn check(
+        &self,
+        quarantine: &Quarantine,
+        arguments: &[&str],
+        input: Input<'_>,
+    ) -> Result<Vec<u8>, PushError> {
+        let ended = self.run(quarantine, arguments, input, Output::Bytes(OUTPUT_BYTES_MAX)).await?;
+        if ended.is_success {
+            return Ok(ended.output);
+        }
+        let verb = arguments.first().copied().unwrap_or_default();
+        Err(PushError::ContentInvalid(format!("git {verb} failed: {}", ended.errors)))
+    }
+
+    /// Runs a git.
+    ///
+    /// # Errors
+    /// `Failed`; `TooLarge`: it prints more than it may.
+    ///
+    /// Dropped midway: it is killed.
+    pub(super) async fn run(
+        &self,
+        quarantine: &Quarantine,
+        arguments: &[&str],
+        input: Input<'_>,
+        output: Output<'_>,
+    ) -> Result<GitEnd, PushError> {
+        let failed = |error: io::Error| PushError::failed("run git", &error);
+        let place = quarantine.path();
+        let mut command = self.command(place, arguments);
+        command.stdin(match input {
+            Input::Nothing => Stdio::null(),
+            Input::Bytes(_) => Stdio::piped(),
+            Input::File(name) => Stdio::from(File::open(place.join(name)).map_err(failed)?),
+        });
+        command.stdout(match output {
+            Output::Bytes(_) => Stdio::piped(),
+            Output::File(name) => Stdio::from(File::create(place.join(name)).map_err(failed)?),
+        });
+        command.stderr(Stdio::from(File::create(place.join(ERRORS)).map_err(failed)?));
+        let mut child = command.spawn().map_err(failed)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let write = async move {
+            if let (Some(mut stdin), Input::Bytes(bytes)) = (stdin, input) {
+                // A git that ended early says why by its exit status.
+                drop(stdin.write_all(bytes).await);
+            }
+        };
+        let read = async move {
+            let mut bytes = vec![];
+            if let (Some(stdout), Output::Bytes(most)) = (stdout, output) {
+                stdout.take(most as u64 + 1).read_to_end(&mut bytes).await.map_err(failed)?;
+                if bytes.len() > most {
+                    return Err(PushError::TooLarge { most: most as u64, what: "bytes of names and paths" });
+                }
+            }
+            Ok(bytes)
+        };
+        let ((), read) = tokio::join!(write, read);
+        let read = read?;
+        let status = child.wait().await.map_err(failed)?;
+        let mut errors = vec![];
+        let opened = File::open(place.join(ERRORS)).map_err(failed)?;
+        io::Read::read_to_end(&mut io::Read::take(opened, ERROR_BYTES_MAX), &mut errors).map_err(failed)?;
+        Ok(GitEnd { is_success: status.success(), output: read, errors: explain(&errors, status.code()) })
+    }
+
+    fn command(&self, place: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.walls);
+        command.arg("--git").arg(&self.git).arg("--directory").arg(place);
+        command.arg("--file-bytes-max").arg(WRITTEN_FILE_BYTES_MAX.to_string()).arg("--");
+        for setting in SETTINGS {
+            command.args(["-c", setting]);
+        }
+        command.args(arguments).env_clear().envs([
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_CONFIG_GLOBAL", "/dev/null"),
+            ("GIT_NO_REPLACE_OBJECTS", "1"),
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("HOME", "/"),
+            ("LC_ALL", "C"),
+            ("PATH", "/usr/bin:/bin"),
+        ]);
+        command.env("GIT_DIR", place.join(REPOSITORY)).current_dir("/");
+        // The signals of a terminal are for the broker.
+        command.process_group(0).kill_on_drop(true);
+        command
+    }
+}
+
+/// Bytes that a git prints: paths and names of objects of [`domain::egress::push::PUSH_CHANGES_MAX`] changes. Beyond it: `push_too_large`.
+const OUTPUT_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// The line in which git says why, without what only a terminal needs. The walls end a git by a signal, without a line.
+fn explain(errors: &[u8], code: Option<i32>) -> String {
+    let text = String::from_utf8_lossy(errors);
+    // The last line may only say that something failed.
+    let lines = || text.lines().rev().filter(|line| !line.trim().is_empty());
+    let line = lines().find(|line| line.starts_with("error: ")).or_else(|| lines().next());
+    match (line, code) {
+        (Some(line), _) => line.chars().filter(|letter| !letter.is_control()).take(300).collect(),
+        (None, Some(code)) => format!("it ended with {code} and printed no error"),
+        (None, None) => "it needed more memory, time or space than it may have".to_owned(),
+    }
+}
+
+/// Reads `git version 2.47.3`.
+fn is_new_enough(text: &str) -> bool {
+    let version = text.split_whitespace().nth(2).unwrap_or_default();
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    matches!((parts.next().flatten(), parts.next().flatten()), (Some(major), Some(minor)) if (major, minor) >= VERSION_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read() {
+        for (text, want) in [
+            ("git version 2.47.3\n", true),
+            ("git version 2.31.0 (Apple Git-1)", true),
+            ("git version 3.0", true),
+            ("git version 2.30.9", false),
+            ("git", false),
+        ] {
+            assert_eq!(is_new_enough(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_clean_line() {
+        assert_eq!(explain(b"a\nfatal: \x1b[31mbad\n\n", Some(128)), "fatal: [31mbad");
+        assert_eq!(explain(b"error: why\nfatal: it failed\n", Some(128)), "error: why");
+        assert!(explain(b"", None).contains("more memory"));
+    }
+}

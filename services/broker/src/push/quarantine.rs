@@ -1,0 +1,149 @@
+//! The directories in which commits stay until they are checked. Each push has its own, which is removed at its end. What a broker that was killed left
+//! there is removed by the next one.
+
+use anyhow::{Context as _, ensure};
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+use tokio::{fs::File, io::AsyncWriteExt as _};
+
+/// Times that a removal is tried: a git that was killed may still write for a moment.
+const TRIES: u32 = 40;
+/// Pause between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The repository in a quarantine.
+pub(super) const REPOSITORY: &str = "repository";
+/// The file that tells a directory of quarantines from another one, which must not be emptied.
+const MARK: &str = ".flotilla-quarantines";
+
+/// The directory of all quarantines of a broker.
+#[derive(Debug)]
+pub struct Quarantines {
+    directory: PathBuf,
+    next: AtomicU64,
+}
+
+/// The directory of one push.
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    path: PathBuf,
+    is_removed: bool,
+}
+
+impl Quarantines {
+    /// Takes a directory over: makes it, and removes what an earlier broker left in it. It must not be shared by two brokers.
+    ///
+    /// # Errors
+    /// If the directory cannot be made, or has files that are no quarantines.
+    pub fn open(directory: &Path) -> anyhow::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).context("make the directory")?;
+        let directory = directory.canonicalize().context("find the directory")?;
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))
+            .context("close the directory to others")?;
+        let entries = fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let entries = entries.context("read the directory")?;
+        let mark = directory.join(MARK);
+        ensure!(
+            entries.is_empty() || mark.exists(),
+            "{} has files that are not the broker's; name an empty directory",
+            directory.display()
+        );
+        fs::write(&mark, "").context("write into the directory")?;
+        for entry in entries.iter().filter(|entry| entry.path() != mark) {
+            fs::remove_dir_all(entry.path()).with_context(|| format!("remove {}", entry.path().display()))?;
+        }
+        Ok(Self { directory, next: AtomicU64::new(0) })
+    }
+
+    /// Makes the directory of a push.
+    pub(super) fn make(&self) -> io::Result<Quarantine> {
+        let path = self.directory.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Quarantine { path, is_removed: false })
+    }
+}
+
+impl Quarantine {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes its repository, without commits, for objects of this format. `git init` would change the mode of a file, which the walls do not allow.
+    pub(super) async fn make_repository(&self, format: &str) -> io::Result<()> {
+        for directory in ["objects/pack", "refs/heads"] {
+            tokio::fs::create_dir_all(self.path.join(REPOSITORY).join(directory)).await?;
+        }
+        let configuration = format!(
+            "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = {format}\n"
+        );
+        self.write(&format!("{REPOSITORY}/config"), configuration.as_bytes()).await?;
+        self.write(&format!("{REPOSITORY}/HEAD"), b"ref: refs/heads/none\n").await
+    }
+
+    /// Makes a file in it.
+    pub(super) async fn create(&self, name: &str) -> io::Result<File> {
+        File::create(self.path.join(name)).await
+    }
+
+    /// Writes a file in it.
+    pub(super) async fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let mut file = self.create(name).await?;
+        file.write_all(content).await?;
+        file.flush().await
+    }
+
+    /// Removes it. Its gits were killed before, and may still be ending.
+    pub(super) async fn remove(mut self) {
+        self.is_removed = true;
+        for _ in 0..TRIES {
+            match tokio::fs::remove_dir_all(&self.path).await {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => tokio::time::sleep(PAUSE).await,
+                Ok(()) | Err(_) => return,
+            }
+        }
+        tracing::error!("the quarantine {} cannot be removed", self.path.display());
+    }
+}
+
+/// The task of the push panicked.
+impl Drop for Quarantine {
+    fn drop(&mut self) {
+        if !self.is_removed {
+            drop(fs::remove_dir_all(&self.path));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_stays_after_the_end_or_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("push");
+        let quarantines = Quarantines::open(&place).unwrap();
+        let ended = quarantines.make().unwrap();
+        ended.write("file", b"x").await.unwrap();
+        let path = ended.path().to_owned();
+        ended.remove().await;
+        assert!(!path.exists());
+        let killed = quarantines.make().unwrap();
+        killed.write("file", b"x").await.unwrap();
+        let path = killed.path().to_owned();
+        std::mem::forget(killed);
+        Quarantines::open(&place).unwrap();
+        assert!(!path.exists());
+        drop(quarantines.make().unwrap());
+        assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o700);
+        // A directory of something else is left as it is.
+        fs::write(directory.path().join("precious"), "").unwrap();
+        let error = Quarantines::open(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("not the broker's") && directory.path().join("precious").exists(), "{error}");
+    }
+}

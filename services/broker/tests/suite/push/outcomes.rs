@@ -1,0 +1,160 @@
+//! What servers answer, and pushes that end early.
+
+use super::testbed::{HOST, Testbed, code};
+use std::{fs, os::unix::fs::PermissionsExt as _};
+use testkit::git_server::rules::GitFault;
+
+async fn refusal(testbed: &Testbed, commit: &str) -> (String, String) {
+    let status = testbed.push(commit).await.unwrap_err();
+    (code(&status), status.message().to_owned())
+}
+
+#[tokio::test]
+async fn every_failure_of_a_server_has_a_code_and_says_what_helps() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    let elsewhere = "https://evil.example.com/acme/app.git/info/refs".to_owned();
+    for (at, fault, want, text) in [
+        ("app.git/info/refs", GitFault::Status(401), "push_unauthorized", "flotilla secret set TOKEN"),
+        ("app.git/info/refs", GitFault::Status(404), "push_repository_unknown", "may not write to it"),
+        ("app.git/info/refs", GitFault::Status(503), "push_unreachable", "answered 503"),
+        ("app.git/info/refs", GitFault::Status(429), "push_unreachable", "too many requests"),
+        (
+            "app.git/info/refs",
+            GitFault::Redirect(elsewhere),
+            "push_unreachable",
+            "redirects to https://evil.example.com/acme/app.git;",
+        ),
+        ("app.git/info/refs", GitFault::Page, "push_unreachable", "does not answer as a server of git"),
+        ("app.git/git-upload-pack", GitFault::Truncate(30), "push_unreachable", "breaks off"),
+        ("app.git/git-receive-pack", GitFault::Status(403), "push_unauthorized", "lack the right to write"),
+        ("app.git/git-receive-pack", GitFault::Status(500), "push_unreachable", "answered 500"),
+    ] {
+        testbed.server.fail(at, fault.clone());
+        let (code, message) = refusal(&testbed, &commit).await;
+        assert_eq!(code, want, "{fault:?}: {message}");
+        assert!(message.contains(text), "{fault:?}: {message}");
+        testbed.server.heal(at);
+    }
+    for (value, want) in [("revoked", "push_unauthorized"), ("two words", "push_secret_invalid")] {
+        testbed.broker.put_secret(None, "TOKEN", value).await;
+        let (code, message) = refusal(&testbed, &commit).await;
+        assert!(code == want && !message.contains(value), "{code}: {message}");
+    }
+    testbed.broker.put_secret(Some(&testbed.broker.project), "TOKEN", super::TOKEN).await;
+    assert_eq!(testbed.push(&commit).await.unwrap().commits, 1, "the secret of the project comes first");
+    assert_eq!(testbed.quarantined(), 0);
+}
+
+#[tokio::test]
+async fn the_reason_of_a_server_reaches_the_person_without_what_changes_a_terminal() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    let hook = testbed.server.directory("acme/app.git").join("hooks/pre-receive");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    let write = |script: &str| {
+        fs::write(&hook, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write(
+        "printf 'GH006: \\033[31mprotected branch\\007\\nask Ann\\n' >&2; head -c 100000 /dev/zero | tr '\\0' x >&2; exit 1",
+    );
+    let (code, message) = refusal(&testbed, &commit).await;
+    assert_eq!(code, "push_refused");
+    assert!(message.starts_with(&format!("{HOST} refused the push: pre-receive hook declined\nremote: GH006: [31mprotected branch\nremote: ask Ann\n")), "{message}");
+    assert!(message.len() < 10_000, "{}", message.len());
+    write("echo 'open a pull request: https://git.example.com/acme/app/pull/new' >&2");
+    let told = testbed.push(&commit).await.unwrap();
+    assert_eq!(told.remote_message, "open a pull request: https://git.example.com/acme/app/pull/new");
+}
+
+#[tokio::test]
+async fn a_push_whose_answer_is_lost_is_found_done() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    testbed.server.fail("app.git/git-receive-pack", GitFault::Truncate(10));
+    let told = testbed.push(&commit).await.unwrap();
+    assert_eq!((&told.commit, told.commits), (&commit, 1));
+    assert_eq!(testbed.remote("agent/ses_a"), commit);
+    // Nothing was taken, and nothing is claimed.
+    testbed.server.fail("app.git/git-receive-pack", GitFault::Status(500));
+    let next = testbed.commit(&testbed.base, &[("file", "changed again\n")]);
+    assert_eq!(refusal(&testbed, &next).await.0, "push_unreachable");
+    assert_eq!(testbed.remote("agent/ses_a"), commit);
+}
+
+#[tokio::test]
+async fn a_push_that_loses_a_race_moves_nothing() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    // Another push arrives while this one is on its way: the hook plays it.
+    let hook = testbed.server.directory("acme/app.git").join("hooks/pre-receive");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    let script = format!(
+        "#!/bin/sh\nunset GIT_QUARANTINE_PATH\ngit update-ref refs/heads/agent/ses_a {}\n",
+        testbed.base
+    );
+    fs::write(&hook, script).unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(refusal(&testbed, &commit).await.0, "push_branch_moved");
+    assert_eq!(testbed.remote("agent/ses_a"), testbed.base);
+}
+
+#[tokio::test]
+async fn a_base_that_the_repository_lost_is_told() {
+    let testbed = Testbed::start().await;
+    let other = testbed.commit_tree(&format!("{}^{{tree}}", testbed.base), &[], "another history");
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    let server = testbed.server.directory("acme/app.git").to_str().unwrap().to_owned();
+    testbed.app.git(&["push", "-q", "--force", &server, &format!("{other}:refs/heads/main")]);
+    // The server still has the old commits. The branch gets them as its history.
+    testbed.push(&commit).await.unwrap();
+    assert_eq!(testbed.remote("agent/ses_a^"), testbed.base);
+    // Now it has removed them.
+    testbed.remote_git(&["update-ref", "-d", "refs/heads/agent/ses_a"]);
+    testbed.remote_git(&["reflog", "expire", "--expire=now", "--all"]);
+    testbed.remote_git(&["gc", "-q", "--prune=now"]);
+    let (code, message) = refusal(&testbed, &commit).await;
+    assert!(code == "push_base_missing" && message.contains("flotilla checkout"), "{code}: {message}");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_ends_the_push_and_nothing_stays() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    testbed.server.fail("app.git/git-upload-pack", GitFault::Hold(4));
+    let push = testbed.push(&commit);
+    let leave = testbed.server.wait_for_request("app.git/git-upload-pack");
+    tokio::select! {
+        told = push => panic!("{told:?}"),
+        () = leave => {}
+    }
+    testkit::eventually("the push ends", async || testbed.broker.log().contains("caller_left")).await;
+    testkit::eventually("the quarantine is gone", async || testbed.quarantined() == 0).await;
+    assert_eq!(testbed.pushes(), 0);
+    testbed.server.release();
+    testbed.push(&commit).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_tenant_has_few_pushes_at_a_time_and_others_have_theirs() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    testbed.server.fail("app.git/info/refs", GitFault::Hold(0));
+    let first = testbed.send(testbed.request(&commit).to("agent/one"));
+    let second = testbed.send(testbed.request(&commit).to("agent/two"));
+    let third = testbed.send(testbed.request(&commit).to("agent/three"));
+    let look = async {
+        let arrived = async || testbed.server.requests().len() == 2;
+        testkit::eventually("two pushes have begun", arrived).await;
+        let mut other = testbed.request(&commit);
+        other.header.tenant_id = testbed.broker.tenants[1].to_string();
+        other.header.project_id.clear();
+        // It gets its turn at once, and has no secret.
+        assert_eq!(code(&testbed.send(other).await.unwrap_err()), "push_secret_missing");
+        assert_eq!(testbed.server.requests().len(), 2);
+        testbed.server.release();
+    };
+    let (first, second, third, ()) = tokio::join!(first, second, third, look);
+    assert!(first.is_ok() && second.is_ok() && third.is_ok());
+}

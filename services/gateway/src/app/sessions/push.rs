@@ -1,0 +1,213 @@
+//! Pushes what a session has made: the sandbox exports its files as a commit, and the broker brings the commit to the repository that they came
+//! from. Both streams pass through here, and nothing of them is kept.
+// Continues in broker::push::pusher.
+
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::principal::Principal,
+    ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
+};
+use chassis::telemetry::AUDIT;
+use domain::{
+    egress::{
+        git::{GitPrefix, find_address, find_longest},
+        push::{
+            PUSH_MESSAGE_BYTES_MAX, SESSION_TRAILER,
+            branch::{BranchError, BranchName},
+        },
+    },
+    ids::{SessionId, TenantId},
+    session::Origin,
+};
+use futures::{Stream, StreamExt as _, stream};
+use rpc::v1::{self, push_request::Part};
+use settings::{GitPush, merge::merge};
+use std::sync::{Arc, OnceLock};
+use store::session::row::Session;
+use tonic::Streaming;
+
+/// A client's request for a push.
+#[derive(Debug, Clone)]
+pub(crate) struct PushRequest {
+    pub(crate) session: SessionId,
+    /// Empty: the branch of the session.
+    pub(crate) branch: String,
+    /// Empty: the title of the session.
+    pub(crate) message: String,
+}
+
+/// Where a session is pushed.
+struct Destination {
+    url: String,
+    prefix: GitPrefix,
+    rule: GitPush,
+    branch: BranchName,
+}
+
+/// Pushes a session. Subtasks work with the files of their root session, so they are pushed as that one.
+///
+/// # Errors
+/// `scope_missing`, `session_not_found`, `text_too_long`, `push_source_missing`, `push_not_configured`, `push_branch_invalid`, `settings_unreadable`,
+/// `requests_too_many`, `push_nothing`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox and the broker;
+/// `broker_unavailable`: pushed or not.
+///
+/// Dropped midway: the push ends.
+pub(crate) async fn push(
+    gateway: &Gateway,
+    principal: &Principal,
+    request: &PushRequest,
+) -> Result<v1::PushResponse, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
+    let named = state.store.get_session(tenant, &request.session).await?;
+    let root = if named.root_id == named.info.id {
+        named
+    } else {
+        state.store.get_session(tenant, &named.root_id).await?
+    };
+    check_message(&request.message)?;
+    state.broker.check_push()?;
+    let destination = find_destination(state, tenant, &root, &request.branch).await?;
+    let _share = state.heavy_request(tenant).await?;
+    let result = transfer(state, tenant, &root, &destination, &request.message).await;
+    tracing::info!(
+        target: AUDIT,
+        {
+            tenant.id = %tenant,
+            session.id = %root.info.id,
+            git.url = destination.url,
+            git.branch = %destination.branch,
+            git.commit = result.as_ref().ok().map(|pushed| pushed.commit.as_str()),
+            actor = principal.name(),
+            error.code = result.as_ref().err().map(Error::code),
+        },
+        "a person pushed a session"
+    );
+    result
+}
+
+fn check_message(message: &str) -> Result<(), Error> {
+    if message.len() > PUSH_MESSAGE_BYTES_MAX || message.contains('\0') {
+        let text = format!("the message of the commit may have {PUSH_MESSAGE_BYTES_MAX} bytes, without NUL");
+        return Err(Invalid::TextTooLong.because(text));
+    }
+    Ok(())
+}
+
+async fn find_destination(
+    state: &State,
+    tenant: TenantId,
+    root: &Session,
+    branch: &str,
+) -> Result<Destination, Error> {
+    let Origin::GitUrl(url) = &root.source.origin else { return Err(Error::PushSourceMissing) };
+    let stored = state.store.list_settings_of(tenant, &root.info.id).await?;
+    let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
+    let rules = merged.map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?.settings.git_push;
+    // A URL may have a password, so only an address is shown.
+    let address = find_address(rules.keys(), url);
+    let prefix = address.as_ref().and_then(|address| find_longest(rules.keys(), address)).cloned();
+    let found = address.zip(prefix).and_then(|(address, prefix)| {
+        let rule = rules.get(&prefix)?.clone();
+        Some((address.to_string(), prefix, rule))
+    });
+    let (url, prefix, rule) = found.ok_or_else(|| Error::PushNotConfigured(without_user(url)))?;
+    let (session, prefixes) = (&root.info.id, &rule.branches);
+    let branch =
+        if branch.is_empty() { Ok(prefixes.branch_of(session)) } else { prefixes.branch(branch, session) };
+    let branch = branch.map_err(|error: BranchError| {
+        Invalid::PushBranch.because(format!("cannot push to this branch: {error}"))
+    })?;
+    Ok(Destination { url, prefix, rule, branch })
+}
+
+/// A URL without the part in front of its host.
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+/// Carries the commit from the sandbox to the broker.
+async fn transfer(
+    state: &State,
+    tenant: TenantId,
+    root: &Session,
+    destination: &Destination,
+    message: &str,
+) -> Result<v1::PushResponse, Error> {
+    let Destination { url, prefix, rule, branch } = destination;
+    let session = &root.info.id;
+    let message = if message.trim().is_empty() { &root.info.title } else { message };
+    let request = v1::ExportWorkspaceRequest {
+        tenant_id: tenant.to_string(),
+        session_id: session.to_string(),
+        commit_message: format!("{}\n\n{SESSION_TRAILER}{session}", message.trim_end()),
+        workspace_session_id: session.to_string(),
+        workspace_opening: Some(root.workspace_opening),
+        ..Default::default()
+    };
+    let has_workspace = root.has_workspace;
+    let failure = move |status| Error::from(status).about_files(has_workspace);
+    let mut pieces = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
+    let first = pieces.message().await.map_err(failure)?.unwrap_or_default();
+    if first.commit == first.base_commit {
+        return Err(Error::PushNothing);
+    }
+    let header = v1::PushHeader {
+        tenant_id: tenant.to_string(),
+        project_id: root.info.project_id.to_string(),
+        session_id: session.to_string(),
+        url: url.clone(),
+        rule: Some(v1::PushRule {
+            url_prefix: prefix.to_string(),
+            secret: rule.credential.to_string(),
+            branch_prefix: rule.branches.to_string(),
+            denied_paths: rule.deny.clone(),
+        }),
+        branch: branch.to_string(),
+        commit: first.commit,
+        base_commit: first.base_commit,
+    };
+    let cause = Arc::new(OnceLock::new());
+    let own = Arc::clone(&cause);
+    let rest = rest(pieces, move |status| drop(own.set(failure(status))));
+    let parts = stream::iter([Some(Part::Header(header)), Some(Part::Data(first.data))]).chain(rest);
+    let pushed = state.broker.push(parts.map(|part| v1::PushRequest { part })).await;
+    // The broker only saw a bundle that ended early.
+    pushed.map_err(|error| cause.get().cloned().unwrap_or(error))
+}
+
+/// The bytes of an export. A message without a part tells the broker that they ended too early.
+fn rest(
+    pieces: Streaming<v1::ExportWorkspaceResponse>,
+    fail: impl Fn(tonic::Status) + Send + 'static,
+) -> impl Stream<Item = Option<Part>> + Send + 'static {
+    stream::unfold((Some(pieces), fail), |(pieces, fail)| async move {
+        let mut pieces = pieces?;
+        match pieces.message().await {
+            Ok(None) => None,
+            Ok(Some(piece)) => Some((Some(Part::Data(piece.data)), (Some(pieces), fail))),
+            Err(status) => {
+                fail(status);
+                Some((None, (None, fail)))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_user() {
+        for (url, want) in [
+            ("https://ann:hunter2@h.org/a", "https://h.org/a"),
+            ("ssh://git@h.org", "ssh://h.org"),
+            ("https://h.org/a@b", "https://h.org/a@b"),
+        ] {
+            assert_eq!(without_user(url), want);
+        }
+    }
+}

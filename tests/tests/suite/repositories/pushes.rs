@@ -1,0 +1,192 @@
+//! `flotilla push` end to end: a session works on a private clone, and a person pushes its result.
+
+use super::{HOST, Testbed, URL, output, set_secret};
+use e2e::api::Api;
+use rpc::v1;
+use serde_json::json;
+use std::process::Command;
+use tonic::Status;
+
+const PUSH_TOKEN: &str = "token-0815-for-pushes";
+
+/// Stores settings with which sessions read, and people push.
+async fn allow(api: &Api, rule: &serde_json::Value) {
+    let prefix = format!("https://{HOST}/acme/");
+    let git = json!({"credentials": {&prefix: "TOKEN"}, "push": {&prefix: rule}});
+    let document = json!({"environment": {"git": git}}).to_string();
+    let request = v1::SetSettingsRequest { project_id: String::new(), document };
+    api.settings().set_settings(request).await.unwrap();
+}
+
+async fn push(api: &Api, session: &str, branch: &str) -> Result<v1::PushSessionResponse, Status> {
+    let request = v1::PushSessionRequest {
+        session_id: session.to_owned(),
+        branch: branch.to_owned(),
+        message: String::new(),
+    };
+    api.sessions().push_session(request).await.map(tonic::Response::into_inner)
+}
+
+async fn refusal(api: &Api, session: &str, branch: &str) -> (String, String) {
+    let status = push(api, session, branch).await.unwrap_err();
+    (rpc::status::code_of(&status).unwrap_or_default(), status.message().to_owned())
+}
+
+/// Runs git in the repository of the server.
+fn remote(testbed: &Testbed, arguments: &[&str]) -> String {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(testbed.server.directory("acme/app.git"))
+        .args(arguments)
+        .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+#[tokio::test]
+async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
+    let testbed = Testbed::start().await;
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    let edit = "echo changed > file; mkdir src; echo new > src/new; git commit -qam own; git push origin HEAD:refs/heads/agent/own 2>&1";
+    let told = output(api, &session, edit).await.unwrap();
+    assert!(told.contains("remote: sessions cannot push by themselves"), "{told}");
+
+    // The token with which sessions read does not push without a word.
+    let (code, message) = refusal(api, &session, "").await;
+    assert!(code == "push_not_configured" && message.contains("environment.git.push"), "{code}: {message}");
+    allow(api, &json!({"credential": "PUSH_TOKEN"})).await;
+    let (code, message) = refusal(api, &session, "").await;
+    assert!(code == "push_secret_missing" && message.contains("flotilla secret set PUSH_TOKEN"), "{message}");
+    set_secret(api, "PUSH_TOKEN", &format!("ann:{PUSH_TOKEN}")).await;
+    assert_eq!(refusal(api, &session, "").await.0, "push_unauthorized");
+    testbed.server.require(&format!("ann:{PUSH_TOKEN}"));
+
+    let pushed = push(api, &session, "").await.unwrap();
+    let branch = format!("agent/{session}");
+    assert_eq!((pushed.url.as_str(), &pushed.branch), (URL, &branch));
+    assert_eq!((pushed.commits, pushed.files), (1, 2));
+    assert_eq!(remote(&testbed, &["rev-parse", &branch]), pushed.commit);
+    assert_eq!(remote(&testbed, &["show", &format!("{branch}:src/new")]), "new");
+    assert_eq!(remote(&testbed, &["rev-parse", &format!("{branch}^")]), testbed.app.commit);
+    assert_eq!(
+        remote(&testbed, &["log", "-1", "--format=%ae %ce", &branch]),
+        "agent@flotilla.invalid agent@flotilla.invalid"
+    );
+    let text = remote(&testbed, &["log", "-1", "--format=%B", &branch]);
+    assert!(text.ends_with(&format!("\n\nFlotilla-Session: {session}")), "{text}");
+    let again = push(api, &session, "").await.unwrap();
+    assert_eq!((again.commit, again.commits), (pushed.commit.clone(), 0));
+
+    output(api, &session, "echo more >> file").await.unwrap();
+    let more = push(api, &session, "").await.unwrap();
+    assert_eq!((more.commits, more.files), (1, 1));
+    assert_eq!(remote(&testbed, &["rev-parse", &format!("{branch}^")]), pushed.commit);
+    assert_eq!(remote(&testbed, &["show", &format!("{branch}:file")]), "changed\nmore");
+
+    // A person moves the branch. Nothing is overwritten, and another branch is free.
+    remote(&testbed, &["update-ref", &format!("refs/heads/{branch}"), &testbed.app.commit]);
+    push(api, &session, "").await.unwrap();
+    let person = remote(
+        &testbed,
+        &[
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=ann@acme.dev",
+            "commit-tree",
+            "-m",
+            "by Ann",
+            "-p",
+            &branch,
+            &format!("{branch}^{{tree}}"),
+        ],
+    );
+    remote(&testbed, &["update-ref", &format!("refs/heads/{branch}"), &person]);
+    output(api, &session, "echo third >> file").await.unwrap();
+    let (code, message) = refusal(api, &session, "").await;
+    assert!(code == "push_branch_moved" && message.contains("--branch"), "{code}: {message}");
+    assert_eq!(remote(&testbed, &["rev-parse", &branch]), person);
+    assert_eq!(push(api, &session, "agent/second").await.unwrap().commits, 1);
+    assert_eq!(remote(&testbed, &["for-each-ref", "--format=%(refname)"]).lines().count(), 3);
+}
+
+#[tokio::test]
+async fn what_settings_and_servers_refuse_is_told() {
+    let testbed = Testbed::start().await;
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    allow(api, &json!({"credential": "TOKEN", "branches": "bots/", "deny": ["deploy/**"]})).await;
+    assert_eq!(refusal(api, &session, "").await.0, "workspace_missing");
+    output(api, &session, "true").await.unwrap();
+    assert_eq!(refusal(api, &session, "").await.0, "push_nothing");
+    output(api, &session, "mkdir -p deploy .github/workflows; echo x > deploy/key").await.unwrap();
+    for branch in ["main", "agent/x", "bots/ses_other"] {
+        assert_eq!(refusal(api, &session, branch).await.0, "push_branch_invalid", "{branch}");
+    }
+    let (code, message) = refusal(api, &session, "").await;
+    assert!(code == "push_path_refused" && message.contains("deploy/key"), "{code}: {message}");
+    output(api, &session, "rm -r deploy; echo x > .github/workflows/ci.yml").await.unwrap();
+    let (code, message) = refusal(api, &session, "").await;
+    assert!(code == "push_path_refused" && message.contains(".github/workflows/ci.yml"), "{code}: {message}");
+    output(api, &session, "rm -r .github; echo x > fine").await.unwrap();
+    assert_eq!(push(api, &session, "bots/fix").await.unwrap().branch, "bots/fix");
+    assert_eq!(push(api, &session, "").await.unwrap().branch, format!("bots/{session}"));
+
+    // The base is gone from the server.
+    let fresh = testbed.app.git(&["commit-tree", "-m", "new history", "HEAD^{tree}"]);
+    let server = testbed.server.directory("acme/app.git");
+    testbed.app.git(&[
+        "push",
+        "-q",
+        "--force",
+        server.to_str().unwrap(),
+        &format!("{fresh}:refs/heads/main"),
+    ]);
+    for branch in ["bots/fix", &format!("bots/{session}")] {
+        remote(&testbed, &["update-ref", "-d", &format!("refs/heads/{branch}")]);
+    }
+    // It may still be there, and then the branch brings its old history along.
+    assert_eq!(push(api, &session, "bots/old").await.unwrap().commits, 1);
+    remote(&testbed, &["update-ref", "-d", "refs/heads/bots/old"]);
+    remote(&testbed, &["reflog", "expire", "--expire=now", "--all"]);
+    remote(&testbed, &["gc", "-q", "--prune=now"]);
+    let (code, message) = refusal(api, &session, "").await;
+    assert!(code == "push_base_missing" && message.contains("flotilla checkout"), "{code}: {message}");
+
+    // Files that came from no URL.
+    let empty = api.session(None).await;
+    assert_eq!(refusal(api, &empty, "").await.0, "push_source_missing");
+    // Another tenant finds no session.
+    let other = testbed.stack.other_tenant().await;
+    assert_eq!(refusal(&other, &session, "").await.0, "session_not_found");
+}
+
+#[tokio::test]
+async fn a_broker_that_dies_in_the_middle_of_a_push_leaves_nothing_half() {
+    let mut testbed = Testbed::start().await;
+    let (api, session) = (testbed.stack.api.clone(), testbed.session().await);
+    allow(&api, &json!({"credential": "TOKEN"})).await;
+    output(&api, &session, "echo changed > file").await.unwrap();
+    let at = "app.git/git-receive-pack";
+    testbed.server.fail(at, testkit::git_server::rules::GitFault::Hold(0));
+    let (own, id) = (api.clone(), session.clone());
+    let pushing = tokio::spawn(async move { refusal(&own, &id, "").await });
+    testbed.server.wait_for_request(at).await;
+    let quarantines = || {
+        let entries = std::fs::read_dir(&testbed.stack.broker_settings().push).unwrap();
+        entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    };
+    assert_eq!(quarantines(), 1);
+    testbed.stack.crash_broker();
+    assert_eq!(pushing.await.unwrap().0, "broker_unavailable");
+    testbed.server.release();
+    testbed.server.heal(at);
+    testbed.stack.start_broker().await;
+    let left = std::fs::read_dir(&testbed.stack.broker_settings().push).unwrap();
+    assert_eq!(left.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 0);
+    // The server had moved the branch, and the same push finds it so.
+    let pushed = push(&api, &session, "").await.unwrap();
+    assert_eq!(remote(&testbed, &["rev-parse", &format!("agent/{session}")]), pushed.commit);
+    assert_eq!(remote(&testbed, &["rev-list", "--count", &format!("main..agent/{session}")]), "1");
+}
