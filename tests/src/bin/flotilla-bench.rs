@@ -52,6 +52,9 @@ enum Group {
     },
     /// What a tenant that attacks everything at once does to another one, and to the memory of the services.
     Hostile {
+        /// Leave these attacks out, separated by commas, to see what each costs: "large forks".
+        #[arg(long, value_delimiter = ',')]
+        without: Vec<String>,
         /// Use small sizes, to check that it runs.
         #[arg(long)]
         small: bool,
@@ -128,9 +131,8 @@ async fn main() -> anyhow::Result<()> {
             }
             return Ok(());
         }
-        Some(Group::Hostile { small }) => {
-            let sizes = if *small { hostile::sizes::Sizes::smoke() } else { hostile::sizes::Sizes::full() };
-            return attack(directory.path(), &sizes).await;
+        Some(Group::Hostile { without, small }) => {
+            return attack(directory.path(), &hostile::sizes::Sizes::of(*small, without)).await;
         }
         Some(Group::Attackers) | None => {}
     }

@@ -19,6 +19,8 @@ use store::Store;
 
 /// Number of conversations that run at the same time on one stack.
 const AT_ONCE: usize = 16;
+/// Times that all places are tried until one loop is lost. On a busy machine the events of a short turn may arrive after its end.
+const ROUNDS_MAX: usize = 10;
 /// Number of further positions at which the loop is lost, spread over all events of a conversation.
 const PLACES: usize = 3;
 
@@ -85,15 +87,20 @@ async fn check(scenario: &Scenario) {
     let spread = 3..played.events;
     let apart = usize::try_from(played.events).unwrap().div_ceil(PLACES);
     let places: BTreeSet<u64> = spread.step_by(apart).chain(played.step_ends).collect();
-    let disturbed = stream::iter(places).map(|after| {
-        let (stack, store) = (&stack, &store);
-        async move { (after, play(stack, store, scenario, Some(after)).await) }
-    });
     let mut lost = 0;
-    for (after, played) in disturbed.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
-        let fits = shape::fit(&played.lines, scenario.expected);
-        assert!(fits, "the loop was lost after event {after}: {:#?}", played.lines);
-        lost += usize::from(played.was_lost);
+    for _ in 0..ROUNDS_MAX {
+        let disturbed = stream::iter(&places).map(|&after| {
+            let (stack, store) = (&stack, &store);
+            async move { (after, play(stack, store, scenario, Some(after)).await) }
+        });
+        for (after, played) in disturbed.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
+            let fits = shape::fit(&played.lines, scenario.expected);
+            assert!(fits, "the loop was lost after event {after}: {:#?}", played.lines);
+            lost += usize::from(played.was_lost);
+        }
+        if lost > 0 {
+            break;
+        }
     }
     assert!(lost > 0, "no loop was lost");
     store.close().await;

@@ -88,7 +88,7 @@ pub(super) fn all(sizes: &Sizes) -> Vec<Arc<Attack>> {
         |name, act: fn(Api, Http, Sizes) -> BoxFuture<'static, Round>| Attack::new(name, 1, sizes, act),
         sizes.parallel,
     );
-    vec![
+    let all = vec![
         some("notes", |api, http, sizes| connections::notes(api, http, sizes).boxed()),
         Attack::new("large lists", parallel, sizes, |api, http, _| connections::lists(api, http)),
         some("large forks", |api, _, _| connections::forks(api).boxed()),
@@ -108,7 +108,8 @@ pub(super) fn all(sizes: &Sizes) -> Vec<Arc<Attack>> {
         some("deep commands", |api, _, _| sandbox::deep_commands(api).boxed()),
         some("terminals", |api, _, _| sandbox::terminals(api).boxed()),
         some("clones", |api, _, _| sandbox::clones(api).boxed()),
-    ]
+    ];
+    all.into_iter().filter(|attack| !sizes.without.iter().any(|name| name == attack.name)).collect()
 }
 
 /// Repeats an attack until `stop`.

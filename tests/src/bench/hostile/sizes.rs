@@ -22,11 +22,19 @@ pub struct Sizes {
     pub idle_connections: usize,
     /// Sessions that are queued.
     pub backlog: usize,
+    /// Attacks that are left out, by name, to see what each costs.
+    pub without: Vec<String>,
 }
 
 impl Sizes {
+    /// The full attack or a small one, without some of the attacks.
+    pub fn of(is_small: bool, without: &[String]) -> Self {
+        let sizes = if is_small { Self::smoke() } else { Self::full() };
+        Self { without: without.to_vec(), ..sizes }
+    }
+
     /// Two minutes.
-    pub fn full() -> Self {
+    fn full() -> Self {
         Self {
             alone: Duration::from_secs(30),
             warm_up: Duration::from_secs(15),
@@ -36,6 +44,7 @@ impl Sizes {
             note_bytes: 7 << 20,
             idle_connections: 1_000,
             backlog: 500,
+            without: vec![],
         }
     }
 
@@ -50,6 +59,7 @@ impl Sizes {
             note_bytes: 1 << 10,
             idle_connections: 5,
             backlog: 2,
+            without: vec![],
         }
     }
 }
