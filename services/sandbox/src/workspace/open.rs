@@ -60,7 +60,7 @@ pub struct OpenSpec {
 }
 
 /// The clone of a repository.
-struct Clone<'a> {
+struct GitClone<'a> {
     session: &'a Session,
     spec: &'a OpenSpec,
     source: &'a Source,
@@ -127,7 +127,7 @@ pub async fn run(
             let copy = empty::Copy { tenant, uid, tree: &build, snapshots };
             shared.empty.copy(&shared.helpers, copy).await?.into()
         }
-        Some(source) => Clone { session, spec, source, build: &build, uid }.run(left).await?,
+        Some(source) => GitClone { session, spec, source, build: &build, uid }.run(left).await?,
     };
     let meta = Meta {
         base_commit: filled.base_commit,
@@ -176,7 +176,7 @@ fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
     std::fs::create_dir(build)
 }
 
-impl Clone<'_> {
+impl GitClone<'_> {
     /// Fills the files from the repository, with their submodules, and prepares the snapshots.
     async fn run(&self, left: &CancellationToken) -> Result<Filled, Error> {
         let Self { session, spec, build, uid, .. } = *self;

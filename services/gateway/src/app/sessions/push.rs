@@ -80,7 +80,7 @@ pub(crate) async fn push(
             actor = principal.name(),
             error.code = result.as_ref().err().map(Error::code),
         },
-        "a person pushed a session"
+        "a push of a session ended"
     );
     result
 }

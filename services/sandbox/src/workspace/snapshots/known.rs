@@ -17,7 +17,7 @@ pub(in crate::workspace) struct Snapshot {
     pub(super) left_out_paths: Vec<String>,
 }
 
-/// The knowledge of the files of a workspace. Only sandboxes and helpers change files. A helper that does so makes the service forget the snapshot,
+/// What the service knows of the files of a workspace. Only sandboxes and helpers change files. A helper that does so makes the service forget the snapshot,
 /// and a snapshot counts only while no sandbox has been started in the workspace.
 #[derive(Debug, Default)]
 pub(crate) struct KnownSnapshot {
