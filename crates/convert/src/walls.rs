@@ -48,15 +48,13 @@ pub(crate) fn raise() -> anyhow::Result<()> {
     process_walls::part()?;
     // This is not a wall. The system refuses it to a program whose parent is even nicer.
     let _ = rustix::process::setpriority_process(None, NICE);
-    for (resource, most) in [
+    process_walls::lower_all(&[
         (Resource::RLIMIT_AS, MEMORY_BYTES_MAX),
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_FSIZE, 0),
         (Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX),
         (Resource::RLIMIT_NPROC, 0),
-    ] {
-        process_walls::lower(resource, most, most)?;
-    }
+    ])?;
     // The signal at the first limit tells the parent why the process died.
     process_walls::lower(Resource::RLIMIT_CPU, CPU_SECONDS_MAX, CPU_SECONDS_MAX + 1)?;
     process_walls::allow_only(&SYSTEM_CALLS)

@@ -36,6 +36,14 @@ pub fn lower(resource: Resource, soft: u64, hard: u64) -> anyhow::Result<()> {
     setrlimit(resource, soft.min(most), hard.min(most)).with_context(|| format!("set {resource:?}"))
 }
 
+/// Lowers limits, each to one value that the process cannot raise.
+///
+/// # Errors
+/// If the system refuses.
+pub fn lower_all(limits: &[(Resource, u64)]) -> anyhow::Result<()> {
+    limits.iter().try_for_each(|(resource, most)| lower(*resource, *most, *most))
+}
+
 /// Allows these system calls, and signals to the process itself, with which it aborts. Every other call fails with EPERM.
 ///
 /// # Errors

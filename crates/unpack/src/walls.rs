@@ -66,15 +66,13 @@ const SYSTEM_CALLS: [i64; 43] = [
 /// If one does not stand; then nothing must be unpacked.
 pub fn raise(directory: &Path, file_bytes_max: u64) -> anyhow::Result<()> {
     process_walls::part()?;
-    for (resource, most) in [
+    process_walls::lower_all(&[
         (Resource::RLIMIT_AS, MEMORY_BYTES_MAX),
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_FSIZE, file_bytes_max),
         (Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX),
         (Resource::RLIMIT_NPROC, 0),
-    ] {
-        process_walls::lower(resource, most, most)?;
-    }
+    ])?;
     confine(directory).context("confine the process to its directory")?;
     process_walls::allow_only(&SYSTEM_CALLS)
 }

@@ -18,7 +18,7 @@ const CPU_SECONDS_MAX: u64 = 120;
 /// Descriptors that may be open: packs and their indexes.
 const DESCRIPTORS_MAX: u64 = 64;
 
-/// What git reads beside its directory: itself, its libraries, and nothing of the configuration of the machine.
+/// What git may read outside its directory: its program and its libraries. It reads no configuration of the machine.
 const READABLE: [&str; 7] = ["/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/dev/urandom"];
 
 /// System calls of a program that starts, computes, and fills a directory. None starts a process or a thread, and none opens a socket.
@@ -117,15 +117,13 @@ const OLDER: [i64; 0] = [];
 pub(crate) fn raise(directory: &Path, git: &Path, file_bytes_max: u64) -> anyhow::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).context("end with the parent")?;
     process_walls::part()?;
-    for (resource, most) in [
+    process_walls::lower_all(&[
         (Resource::RLIMIT_AS, MEMORY_BYTES_MAX),
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_CPU, CPU_SECONDS_MAX),
         (Resource::RLIMIT_FSIZE, file_bytes_max),
         (Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX),
-    ] {
-        process_walls::lower(resource, most, most)?;
-    }
+    ])?;
     confine(directory, git).context("confine the process to its directory with Landlock")?;
     process_walls::allow_only(&[&SYSTEM_CALLS[..], &OLDER[..]].concat())
 }

@@ -64,8 +64,7 @@ pub struct Config {
     /// machine needs git 2.31 and Landlock (Linux 5.13). Without it no session can be pushed.
     #[arg(long, env = "FLOTILLA_BROKER_PUSH", value_name = "DIRECTORY")]
     pub push: Option<PathBuf>,
-    /// Whether the broker starts all the same on a machine that cannot run git behind its walls. Pushes are then refused with the reason. Default: it does
-    /// not start.
+    /// Lets the broker start on a machine that cannot run git behind its walls. It then refuses pushes and says why. Default: it does not start.
     #[arg(long, env = "FLOTILLA_BROKER_PUSH_OPTIONAL")]
     pub push_optional: bool,
     /// Networks outside the public internet that sessions may reach, and in which registries of images with TLS may be, such as 10.1.2.0/24; separated

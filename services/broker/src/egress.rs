@@ -4,7 +4,7 @@
 //! The order of the checks is the wall: the request, the name, the list of names, and only then the look-up, so that nothing about a name that
 //! is not allowed leaves the machine; then the addresses, and the connection goes to exactly these; then the name that TLS asks for.
 //!
-//! The door for `git`, beside the proxy, reads the repositories for which settings name a credential, and adds the credential itself.
+//! A second door, for `git`, reads the repositories for which settings name a credential. It adds the credential itself.
 
 pub mod access;
 pub mod doors;

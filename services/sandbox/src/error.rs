@@ -64,3 +64,17 @@ impl Error {
         rpc::status::error(self.code().grpc(), self.code().name(), message)
     }
 }
+
+/// Runs work of the file system beside the tasks; `doing` is verb and object, for its error.
+///
+/// # Errors
+/// Those of the work; also if it panicked.
+///
+/// Dropped midway: the work goes on.
+pub async fn blocking<T: Send + 'static>(
+    doing: &'static str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    let result = tokio::task::spawn_blocking(work).await;
+    result.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(Error::io(doing))
+}

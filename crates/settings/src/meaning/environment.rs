@@ -2,8 +2,8 @@
 
 use crate::{
     GitPush, ImageSetting, LevelHosts, Settings,
-    meaning::reader::Reader,
-    node::{Content, Entry, Node, Step},
+    meaning::reader::{Reader, TextList},
+    node::{Content, Entry, Node},
 };
 use domain::{
     egress::{
@@ -97,23 +97,13 @@ impl Reader {
     }
 
     fn patterns(&mut self, node: &Node) -> Vec<String> {
-        let Content::List(items) = &node.value else {
-            self.expected(node, "a list of paths");
-            return vec![];
+        let list = TextList {
+            kind: "a list of paths",
+            items: "paths",
+            most: DENIED_PATTERNS_MAX,
+            expected: "a path of the repository with *, ? and **, such as \"deploy/**\"",
         };
-        self.at_most(node, items.len(), DENIED_PATTERNS_MAX, "paths");
-        let mut patterns = vec![];
-        for (at, item) in items.iter().enumerate() {
-            self.path.0.push(Step::Item(at));
-            match self.text(item) {
-                Some(pattern) if !is_pattern(&pattern) => {
-                    self.expected(item, "a path of the repository with *, ? and **, such as \"deploy/**\"");
-                }
-                pattern => patterns.extend(pattern),
-            }
-            self.path.0.pop();
-        }
-        patterns
+        self.texts(node, &list, is_pattern)
     }
 
     /// Reads the prefix of URLs that is the key of an entry, unless one of `known` means the same place.
@@ -172,20 +162,13 @@ impl Reader {
     }
 
     fn hosts(&mut self, node: &Node) -> Vec<String> {
-        let Content::List(items) = &node.value else {
-            self.expected(node, "a list of hosts");
-            return vec![];
+        let expected = allow::expected();
+        let list = TextList {
+            kind: "a list of hosts",
+            items: "hosts",
+            most: EGRESS_ENTRIES_MAX,
+            expected: &expected,
         };
-        self.at_most(node, items.len(), EGRESS_ENTRIES_MAX, "hosts");
-        let mut hosts = vec![];
-        for (at, item) in items.iter().enumerate() {
-            self.path.0.push(Step::Item(at));
-            match self.text(item) {
-                Some(host) if !allow::is_entry(&host) => self.expected(item, &allow::expected()),
-                host => hosts.extend(host),
-            }
-            self.path.0.pop();
-        }
-        hosts
+        self.texts(node, &list, allow::is_entry)
     }
 }

@@ -1,9 +1,9 @@
 //! Reads the models that a level permits: `provider`, `enabled_providers` and `disabled_providers`.
 
 use crate::{
-    meaning::reader::Reader,
+    meaning::reader::{Reader, TextList},
     models::{Limit, ProviderModels},
-    node::{Content, Entry, Node, Step},
+    node::{Content, Entry, Node},
 };
 use domain::limits::{NAME_BYTES_MAX, PROVIDER_MODELS_MAX, PROVIDERS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,23 +68,13 @@ impl Reader {
 
     /// A list of names of providers or models.
     pub(crate) fn names(&mut self, node: &Node) -> BTreeSet<String> {
-        let Content::List(items) = &node.value else {
-            self.expected(node, "a list of names");
-            return BTreeSet::new();
+        let list = TextList {
+            kind: "a list of names",
+            items: "names",
+            most: PROVIDER_MODELS_MAX,
+            expected: &format!("a name of 1 to {NAME_BYTES_MAX} bytes"),
         };
-        self.at_most(node, items.len(), PROVIDER_MODELS_MAX, "names");
-        let mut names = BTreeSet::new();
-        for (at, item) in items.iter().enumerate() {
-            self.path.0.push(Step::Item(at));
-            match self.text(item) {
-                Some(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
-                    self.expected(item, &format!("a name of 1 to {NAME_BYTES_MAX} bytes"));
-                }
-                name => names.extend(name),
-            }
-            self.path.0.pop();
-        }
-        names
+        self.texts(node, &list, |name| (1..=NAME_BYTES_MAX).contains(&name.len())).into_iter().collect()
     }
 }
 

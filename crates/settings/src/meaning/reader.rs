@@ -24,6 +24,18 @@ pub(crate) struct Reader {
     pub(crate) ignored: Vec<Ignored>,
 }
 
+/// A list of texts, as mistakes name it.
+pub(crate) struct TextList<'a> {
+    /// What the list is: "a list of hosts".
+    pub(crate) kind: &'a str,
+    /// What it has: "hosts".
+    pub(crate) items: &'a str,
+    /// How many of them it may have.
+    pub(crate) most: usize,
+    /// What each of them is.
+    pub(crate) expected: &'a str,
+}
+
 impl Reader {
     /// Reads a whole number; `2.0` is one, as in JavaScript.
     pub(crate) fn whole(&mut self, node: &Node, least: u64, most: u64) -> Option<u64> {
@@ -66,6 +78,30 @@ impl Reader {
         }
         self.expected(node, "a text");
         None
+    }
+
+    /// Reads a list of texts. The result has those that `is_valid` accepts.
+    pub(crate) fn texts(
+        &mut self,
+        node: &Node,
+        list: &TextList<'_>,
+        is_valid: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let Content::List(items) = &node.value else {
+            self.expected(node, list.kind);
+            return vec![];
+        };
+        self.at_most(node, items.len(), list.most, list.items);
+        let mut texts = vec![];
+        for (at, item) in items.iter().enumerate() {
+            self.path.0.push(Step::Item(at));
+            match self.text(item) {
+                Some(text) if !is_valid(&text) => self.expected(item, list.expected),
+                text => texts.extend(text),
+            }
+            self.path.0.pop();
+        }
+        texts
     }
 
     /// Checks that the key of `entry` can be a name.

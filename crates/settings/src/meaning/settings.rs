@@ -2,9 +2,9 @@
 
 use crate::{
     Agent, Compaction, LostWorkspace, Settings, ToolOutput,
-    meaning::reader::Reader,
+    meaning::reader::{Reader, TextList},
     models::Models,
-    node::{Content, Node, Step},
+    node::{Content, Node},
 };
 use domain::{
     conversation::{command::Command, message::ModelRef},
@@ -184,23 +184,13 @@ impl Reader {
     }
 
     fn instructions(&mut self, node: &Node) -> Vec<String> {
-        let Content::List(items) = &node.value else {
-            self.expected(node, "a list of texts");
-            return vec![];
+        let list = TextList {
+            kind: "a list of texts",
+            items: "instructions",
+            most: SETTINGS_INSTRUCTIONS_MAX,
+            expected: &format!("a path or URL of 1 to {PATH_BYTES_MAX} bytes"),
         };
-        self.at_most(node, items.len(), SETTINGS_INSTRUCTIONS_MAX, "instructions");
-        let mut texts = vec![];
-        for (at, item) in items.iter().enumerate() {
-            self.path.0.push(Step::Item(at));
-            match self.text(item) {
-                Some(text) if text.is_empty() || text.len() > PATH_BYTES_MAX => {
-                    self.expected(item, &format!("a path or URL of 1 to {PATH_BYTES_MAX} bytes"));
-                }
-                text => texts.extend(text),
-            }
-            self.path.0.pop();
-        }
-        texts
+        self.texts(node, &list, |text| (1..=PATH_BYTES_MAX).contains(&text.len()))
     }
 
     fn compaction(&mut self, node: &Node) -> Compaction {

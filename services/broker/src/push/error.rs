@@ -1,6 +1,10 @@
 //! Why a push is refused. The text says what to do.
 
+use crate::egress::git::credential::SecretRefusal;
 use domain::{egress::push::branch::BranchError, secret::SecretName};
+
+/// Characters of a sentence of git or of a server.
+const REASON_CHARS: usize = 300;
 
 /// The reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,19 +26,9 @@ pub enum PushError {
     /// The branch is the one that the repository shows first.
     #[error("{0} is the default branch of the repository; push to another branch, and open a pull request")]
     DefaultBranch(String),
-    /// There is no such secret.
-    #[error(
-        "there is no secret {0}, which environment.git.push names; set it with `flotilla secret set {0}`"
-    )]
-    SecretMissing(SecretName),
-    /// Its value is no credential.
-    #[error(
-        "the value of the secret {0} is neither a token nor user:password; set it again with `flotilla secret set {0}`"
-    )]
-    SecretInvalid(SecretName),
-    /// It cannot be opened at this moment.
-    #[error("the secret {0} cannot be opened; try again later")]
-    SecretUnavailable(SecretName),
+    /// The secret opens no repository.
+    #[error(transparent)]
+    Secret(#[from] SecretRefusal),
     /// The server refuses the credential.
     #[error(
         "{host} refuses the secret {secret} for pushes to this repository: it may have expired, or lack the right to write; set a new value with `flotilla secret set {secret}`"
@@ -135,9 +129,9 @@ impl PushError {
             Self::Busy => "push_busy",
             Self::Branch { .. } => "push_branch_invalid",
             Self::DefaultBranch(_) => "push_branch_default",
-            Self::SecretMissing(_) => "push_secret_missing",
-            Self::SecretInvalid(_) => "push_secret_invalid",
-            Self::SecretUnavailable(_) => "push_secret_unavailable",
+            Self::Secret(SecretRefusal::Missing { .. }) => "push_secret_missing",
+            Self::Secret(SecretRefusal::Invalid(_)) => "push_secret_invalid",
+            Self::Secret(SecretRefusal::Unavailable(_)) => "push_secret_unavailable",
             Self::Unauthorized { .. } => "push_unauthorized",
             Self::NotFound { .. } => "push_repository_unknown",
             Self::Unreachable(_) => "push_unreachable",
@@ -159,4 +153,9 @@ impl PushError {
         tracing::error!("a push failed: {action}: {error}");
         Self::Failed
     }
+}
+
+/// What git or a server said, for people: bounded, and nothing in it changes a terminal.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(REASON_CHARS).collect()
 }

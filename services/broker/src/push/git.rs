@@ -1,7 +1,7 @@
 //! Git in a quarantine, behind the walls of `flotilla-git`: it has no network and no secret, and ends with its push.
 
 use super::{
-    error::PushError,
+    error::{PushError, plain},
     quarantine::{Quarantine, REPOSITORY},
 };
 use anyhow::{Context as _, bail, ensure};
@@ -24,6 +24,8 @@ const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 const ERRORS: &str = "errors";
 /// Bytes of the error output that are read.
 const ERROR_BYTES_MAX: u64 = 4 * 1024;
+/// Bytes that a git prints: paths and names of objects of [`domain::egress::push::PUSH_CHANGES_MAX`] changes. Beyond it: `push_too_large`.
+const OUTPUT_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes of the largest file that git may write: the pack of a base commit. Beyond it: `push_content_invalid`.
 const WRITTEN_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// The oldest git that takes all arguments of this module.
@@ -203,9 +205,6 @@ impl WalledGit {
     }
 }
 
-/// Bytes that a git prints: paths and names of objects of [`domain::egress::push::PUSH_CHANGES_MAX`] changes. Beyond it: `push_too_large`.
-const OUTPUT_BYTES_MAX: usize = 32 * 1024 * 1024;
-
 /// The line in which git says why, without what only a terminal needs. The walls end a git by a signal, without a line.
 fn explain(errors: &[u8], code: Option<i32>) -> String {
     let text = String::from_utf8_lossy(errors);
@@ -213,7 +212,7 @@ fn explain(errors: &[u8], code: Option<i32>) -> String {
     let lines = || text.lines().rev().filter(|line| !line.trim().is_empty());
     let line = lines().find(|line| line.starts_with("error: ")).or_else(|| lines().next());
     match (line, code) {
-        (Some(line), _) => line.chars().filter(|letter| !letter.is_control()).take(300).collect(),
+        (Some(line), _) => plain(line),
         (None, Some(code)) => format!("it ended with {code} and printed no error"),
         (None, None) => "it needed more memory, time or space than it may have".to_owned(),
     }

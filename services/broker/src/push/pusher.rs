@@ -9,7 +9,6 @@ use super::{
     objects::{Commit, missing, parse_batch},
     quarantine::{Quarantine, Quarantines},
     remote::{
-        exchange::explain_secret,
         receive::{Capabilities, Move},
         report::Report,
         server::Server,
@@ -36,8 +35,8 @@ const TURN_WAIT: Duration = Duration::from_secs(20);
 const PUSH_TIME: Duration = Duration::from_secs(600);
 /// Commits that a session may have pushed before. Beyond it: `push_branch_moved`.
 const OWN_COMMITS_MAX: usize = 1_000;
-/// The setting that names the secrets, for their audit.
-const PURPOSE: &str = "environment.git.push";
+/// The setting that names the secrets.
+const SETTING: &str = "environment.git.push";
 /// The file of what the server sends.
 const FETCHED_PACK: &str = "fetched.pack";
 /// The file of what the server gets.
@@ -176,8 +175,7 @@ impl Push<'_> {
     ) -> Result<Receipt, PushError> {
         let PushRequest { tenant, project, repository, secret, branch, base, .. } = self.request;
         let servers = &*self.pusher.servers;
-        let opened = credential::open(&servers.vault, *tenant, project.as_ref(), secret, PURPOSE).await;
-        let credential = opened.map_err(explain_secret)?;
+        let credential = credential::open(&servers.vault, *tenant, project.as_ref(), secret, SETTING).await?;
         audit.secret_version = Some(credential.version);
         let authorization = credential.authorization;
         let server = Server { servers, tenant: *tenant, repository, secret, authorization };
@@ -206,7 +204,7 @@ impl Push<'_> {
             Err(error @ PushError::Unreachable(_)) => (error, String::new()),
             Err(error) => return Err(error),
         };
-        // The server may have moved the branch all the same, or another push came first.
+        // The server may have moved the branch although its answer is missing, or another push may have come first.
         match server.references(branch, base).await {
             Ok(References { tip: Some(tip), .. }) if tip == plan.new => Ok(self.receipt(plan, message)),
             Ok(References { tip: Some(tip), .. }) if Some(&tip) != plan.old.as_ref() => Err(self.moved(&tip)),

@@ -8,6 +8,7 @@ use domain::{
     },
     ids::{ProjectId, SessionId, TenantId},
     secret::SecretName,
+    text::is_object_id,
 };
 use std::fmt;
 
@@ -64,8 +65,7 @@ pub(crate) struct ObjectId(Box<str>);
 impl ObjectId {
     /// Reads a name. `None`: it is none.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        ([40, 64].contains(&text.len()) && text.bytes().all(is_digit)).then(|| Self(text.into()))
+        is_object_id(text).then(|| Self(text.into()))
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -1,6 +1,9 @@
 //! The record of one exec: its files on disk, and its progress in memory.
 
-use crate::{error::Error, layout};
+use crate::{
+    error::{Error, blocking},
+    layout,
+};
 use rpc::v1::{ExecEnd, ExecExit};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -146,12 +149,4 @@ pub async fn write_end(directory: &Path, end: &ExecOutcome) {
     if let Err(error) = written {
         tracing::error!("{}", error.chain());
     }
-}
-
-async fn blocking(
-    doing: &'static str,
-    work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
-) -> Result<(), Error> {
-    let result = tokio::task::spawn_blocking(work).await;
-    result.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io(doing))
 }

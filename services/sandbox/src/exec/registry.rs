@@ -5,7 +5,13 @@ use super::{
     record::{Exec, OUT_INSIDE, OUTPUT, Progress, SPEC, STATE, Spec, write_spec},
     recorder::Recorder,
 };
-use crate::{code::Code, error::Error, layout, sandbox::Command, session::guard::SandboxGuard};
+use crate::{
+    code::Code,
+    error::{Error, blocking},
+    layout,
+    sandbox::Command,
+    session::guard::SandboxGuard,
+};
 use chassis::tasks::Tasks;
 use domain::{limits, text};
 use sha2::{Digest as _, Sha256};
@@ -60,14 +66,11 @@ impl Registry {
             return Err(Error::refused(Code::ExecsTooMany, text));
         }
         let (place, root) = (directory.clone(), self.directory.clone());
-        let creation = tokio::task::spawn_blocking(move || {
+        blocking("make an exec's directory", move || {
             forget_old(&root)?;
             layout::make_passage(&place)
-        });
-        creation
-            .await
-            .unwrap_or_else(|error| Err(io::Error::other(error)))
-            .map_err(Error::io("make an exec's directory"))?;
+        })
+        .await?;
         write_spec(&directory, spec).await?;
         let exec = Arc::new(Exec { directory, progress: watch::Sender::new(Progress::default()) });
         running.insert(spec.exec_id.clone(), Arc::clone(&exec));
@@ -81,7 +84,7 @@ impl Registry {
     /// Those of the file system.
     pub async fn has_earlier(&self) -> Result<bool, Error> {
         let root = self.directory.clone();
-        let found = tokio::task::spawn_blocking(move || {
+        blocking("look for earlier execs", move || {
             for entry in std::fs::read_dir(root)? {
                 let path = entry?.path();
                 if path.join(SPEC).exists() && path.join(STATE).exists() {
@@ -89,11 +92,8 @@ impl Registry {
                 }
             }
             Ok(false)
-        });
-        found
-            .await
-            .unwrap_or_else(|error| Err(io::Error::other(error)))
-            .map_err(Error::io("look for earlier execs"))
+        })
+        .await
     }
 
     /// Keeps the whole output of a tool beside those of execs, and returns its path inside.
@@ -104,17 +104,14 @@ impl Registry {
         let name = name(&format!("{OUTPUT_PREFIX}{output_id}"));
         let (place, root) = (self.directory.join(&name), self.directory.clone());
         let _running = self.running.lock().await;
-        let written = tokio::task::spawn_blocking(move || {
+        blocking("keep an output", move || {
             forget_old(&root)?;
             layout::make_passage(&place)?;
             std::fs::write(place.join(OUTPUT), data)?;
             // Written last: an output without this file is incomplete, and one with it may be removed.
             layout::replace_quickly(&place.join(STATE), b"{}")
-        });
-        written
-            .await
-            .unwrap_or_else(|error| Err(io::Error::other(error)))
-            .map_err(Error::io("keep an output"))?;
+        })
+        .await?;
         Ok(format!("{}/{name}/{}", OUT_INSIDE, OUTPUT))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     code::Code,
-    error::Error,
+    error::{Error, blocking},
     session::{
         inventory::{self, Inventory},
         registry::Sessions,
@@ -11,7 +11,7 @@ use crate::{
 };
 use domain::ids::TenantId;
 use rpc::v1;
-use std::{io, sync::Arc};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Sessions of one page: some 100 KB. The next page has the others.
@@ -20,9 +20,8 @@ const PAGE_MAX: usize = 1_000;
 /// Lists the sessions after a cursor.
 pub(super) async fn list(sessions: &Sessions, cursor: String) -> Result<v1::ListWorkspacesResponse, Error> {
     let layout = sessions.shared.layout.clone();
-    let listed = tokio::task::spawn_blocking(move || inventory::list(&layout, &cursor, PAGE_MAX)).await;
-    let listed = listed.unwrap_or_else(|error| Err(io::Error::other(error)));
-    let page = listed.map_err(Error::io("list the workspaces"))?;
+    let list = move || inventory::list(&layout, &cursor, PAGE_MAX);
+    let page = blocking("list the workspaces", list).await?;
     let last = page.last().filter(|_| page.len() == PAGE_MAX);
     let next_cursor = last.map(|last| inventory::cursor(&last.key)).unwrap_or_default();
     Ok(v1::ListWorkspacesResponse { workspaces: page.into_iter().map(to_wire).collect(), next_cursor })

@@ -140,11 +140,8 @@ impl Store {
             return;
         }
         let _making = lock(&self.skeletons);
-        match fs::remove_dir_all(self.skeleton(image)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, "the skeleton of an image stays until the next start");
-            }
-            Ok(()) | Err(_) => {}
+        if let Err(error) = layout::remove_directory(&self.skeleton(image)) {
+            tracing::warn!(%error, "the skeleton of an image stays until the next start");
         }
     }
 

@@ -3,7 +3,11 @@
 //! An effect happens while its [`EffectPermit`] is held, and a higher epoch is admitted only while no permit is held.
 //! So an admitted caller knows that each effect of a lower epoch is over or will never happen.
 
-use crate::{code::Code, error::Error, layout};
+use crate::{
+    code::Code,
+    error::{Error, blocking},
+    layout,
+};
 use std::path::PathBuf;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -76,14 +80,13 @@ impl Fence {
         refuse_below(highest, epoch)?;
         if epoch > highest {
             let path = self.path.clone();
-            let written = tokio::task::spawn_blocking(move || {
+            blocking("write the fence", move || {
                 path.parent().map_or(Ok(()), layout::make_passage)?;
                 // The first epoch shuts nothing out, so a crash of the machine may undo it.
                 let replace = if epoch > FIRST_EPOCH { layout::replace } else { layout::replace_quickly };
                 replace(&path, epoch.to_string().as_bytes())
-            });
-            let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-            written.map_err(Error::io("write the fence"))?;
+            })
+            .await?;
             *settled.0 = Some(epoch);
         }
         Ok(())

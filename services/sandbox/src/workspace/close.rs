@@ -5,12 +5,13 @@ use super::{
     meta::{Meta, TREE},
 };
 use crate::{
-    error::Error,
+    error::{Error, blocking},
     isolation::launch::Mount,
+    layout,
     session::{registry::Sessions, state::Session},
 };
 use domain::{ids::TenantId, limits};
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 const REMOVE_SCRIPT: &str = "cd /workspace && chmod -R u+rwX . 2>/dev/null; find . -mindepth 1 -delete";
 
@@ -94,8 +95,11 @@ async fn remove_if(
     if let Some(meta) = meta {
         shared.slots.free(meta.slot);
         let images = Arc::clone(&shared.images);
-        let unpinned = tokio::task::spawn_blocking(move || images.unpin(&meta.image)).await;
-        unpinned.map_err(|error| Error::io("release the image")(io::Error::other(error)))?;
+        blocking("release the image", move || {
+            images.unpin(&meta.image);
+            Ok(())
+        })
+        .await?;
     }
     drop((files, current));
     session.terminals.clear().await;
@@ -108,9 +112,7 @@ async fn remove_if(
 /// Those of the file system; the next call deletes the rest.
 pub async fn run_for_tenant(sessions: &Arc<Sessions>, tenant: TenantId) -> Result<(), Error> {
     let registry = Arc::clone(sessions);
-    let closed = tokio::task::spawn_blocking(move || registry.close(tenant)).await;
-    let closed = closed.unwrap_or_else(|error| Err(io::Error::other(error)));
-    for session in closed.map_err(Error::io("close the tenant"))? {
+    for session in blocking("close the tenant", move || registry.close(tenant)).await? {
         run(&session).await?;
     }
     let layout = &sessions.shared.layout;
@@ -125,10 +127,6 @@ pub async fn run_for_tenant(sessions: &Arc<Sessions>, tenant: TenantId) -> Resul
 }
 
 async fn remove(directory: &Path) -> Result<(), Error> {
-    match tokio::fs::remove_dir_all(directory).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::Io { doing: "remove the workspace", source: error })
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    let directory = directory.to_owned();
+    blocking("remove the workspace", move || layout::remove_directory(&directory)).await
 }

@@ -3,7 +3,7 @@
 
 use super::{
     helper::{Helpers, Queue, Task, refused},
-    meta::{TREE, is_commit},
+    meta::TREE,
     snapshots::{
         known::Snapshot,
         track::{DIRECTORY, TrackedFiles},
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     code::Code,
-    error::Error,
+    error::{Error, blocking},
     isolation::{
         facts::Facts,
         launch::{Mount, give_to},
@@ -19,7 +19,7 @@ use crate::{
     },
     layout::{make_passage, remove_directory},
 };
-use domain::{ids::TenantId, limits};
+use domain::{ids::TenantId, limits, text::is_object_id};
 use std::{
     fs, io,
     os::unix::fs::chown,
@@ -77,15 +77,14 @@ impl EmptyWorkspace {
         let original = self.original.get_or_try_init(|| self.make(helpers, &to)).await?;
         let (from, tree) = (self.directory.clone(), to.tree.to_owned());
         let (facts, uid) = (self.facts.clone(), to.uid);
-        let copied = tokio::task::spawn_blocking(move || {
+        blocking("copy the empty workspace", move || {
             fs::create_dir(&to.snapshots)?;
             give_to(&facts, uid, &to.snapshots)?;
             let owner = (facts.user == User::PerSession).then_some(uid);
             copy(&from.join(TREE), &tree, owner)?;
             copy(&from.join(DIRECTORY), &to.snapshots, owner)
-        });
-        let copied = copied.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-        copied.map_err(Error::io("copy the empty workspace"))?;
+        })
+        .await?;
         Ok(original.clone())
     }
 
@@ -109,7 +108,7 @@ impl EmptyWorkspace {
         };
         let output = helpers.run(task, ANSWER_BYTES_MAX).await?;
         let base_commit = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        if output.code != 0 || !is_commit(&base_commit) {
+        if output.code != 0 || !is_object_id(&base_commit) {
             return Err(refused(Code::Internal, "cannot make the empty workspace", &output.stderr));
         }
         let (tenant, uid) = (first.tenant, first.uid);

@@ -1,6 +1,11 @@
 //! What a workspace started from, and its path.
 
-use crate::{code::Code, error::Error, image::manifest::Manifest, layout};
+use crate::{
+    code::Code,
+    error::{Error, blocking},
+    image::manifest::Manifest,
+    layout,
+};
 use serde::{Deserialize, Serialize};
 use std::{io, path::Path};
 
@@ -31,11 +36,6 @@ pub struct Meta {
     /// The variables of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-}
-
-/// Whether a text is the name of a commit.
-pub(super) fn is_commit(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl Meta {
@@ -81,9 +81,7 @@ impl Meta {
     /// Those of the file system.
     pub async fn find(directory: &Path) -> Result<Option<Self>, Error> {
         let directory = directory.to_owned();
-        let read = tokio::task::spawn_blocking(move || Self::read(&directory)).await;
-        read.unwrap_or_else(|error| Err(io::Error::other(error)))
-            .map_err(Error::io("read the workspace's record"))
+        blocking("read the workspace's record", move || Self::read(&directory)).await
     }
 
     pub(super) fn write(&self, directory: &Path) -> Result<(), Error> {

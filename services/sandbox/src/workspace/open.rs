@@ -3,7 +3,7 @@
 use super::{
     close, configuration, door, empty,
     helper::{self, refused},
-    meta::{Meta, TREE, is_commit},
+    meta::{Meta, TREE},
     snapshots::{known::Snapshot, seed, track::DIRECTORY},
     source::{self, Source, Upload},
     submodules,
@@ -20,7 +20,7 @@ use crate::{
     layout,
     session::state::Session,
 };
-use domain::egress::git::GIT_DOOR;
+use domain::{egress::git::GIT_DOOR, text::is_object_id};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -181,13 +181,14 @@ impl GitClone<'_> {
     async fn run(&self, left: &CancellationToken) -> Result<Filled, Error> {
         let Self { session, spec, build, uid, .. } = *self;
         let (task, origin) = self.task()?;
-        // After the clone it goes on, whoever leaves.
+        // Once the clone has ended, the opening goes on without its caller.
         let output = session.shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
         let answer = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.code != 0 {
             return Err(explain(output.code, spec, &output.stderr));
         }
-        let Some((ours, base_commit)) = answer.trim().split_once(' ').filter(|(_, commit)| is_commit(commit))
+        let Some((ours, base_commit)) =
+            answer.trim().split_once(' ').filter(|(_, commit)| is_object_id(commit))
         else {
             return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
         };

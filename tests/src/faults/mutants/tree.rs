@@ -50,8 +50,7 @@ impl Tree {
         let program = self.directory.join(format!("flotilla-{}", mutant.as_str()));
         let debug = self.directory.join("target/debug");
         fs::copy(debug.join("flotilla"), &program).context("keep the program")?;
-        // The program looks beside itself for the init of its sandboxes, for its converter, for what unpacks layers and for its
-        // walled git.
+        // The program looks for its helper programs in its own directory.
         for name in ["flotilla-init", "flotilla-convert", "flotilla-unpack", "flotilla-git"] {
             fs::copy(debug.join(name), self.directory.join(name)).with_context(|| format!("keep {name}"))?;
         }

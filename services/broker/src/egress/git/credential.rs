@@ -1,6 +1,5 @@
 //! What opens a repository at its server: the value of a secret, as a header.
 
-use super::refusal::GitRefusal;
 use crate::{
     credential::{self, basic},
     secrets::vault::{OpenedSecret, Vault},
@@ -15,6 +14,27 @@ use hyper::header::HeaderValue;
 /// The user of a token. Servers of git look only at the password then.
 const TOKEN_USER: &str = "x-access-token";
 
+/// Why a secret opens no repository.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SecretRefusal {
+    /// There is no such secret.
+    #[error("there is no secret {name}, which {setting} names; set it with `flotilla secret set {name}`")]
+    Missing {
+        /// The name.
+        name: SecretName,
+        /// The setting that has the name.
+        setting: &'static str,
+    },
+    /// Its value is no credential.
+    #[error(
+        "the value of the secret {0} is neither a token nor user:password; set it again with `flotilla secret set {0}`"
+    )]
+    Invalid(SecretName),
+    /// It cannot be opened at this moment.
+    #[error("the secret {0} cannot be opened; try again later")]
+    Unavailable(SecretName),
+}
+
 /// A secret as it is shown to a server.
 pub(crate) struct GitCredential {
     pub(crate) version: u64,
@@ -22,27 +42,27 @@ pub(crate) struct GitCredential {
     pub(crate) authorization: HeaderValue,
 }
 
-/// Opens the secret of the project, or else that of the tenant, for `purpose`: the setting that names it. Nothing is kept: a secret that was changed or deleted counts from the next request on.
+/// Opens the secret of the project, or else that of the tenant, for the `setting` that names it. Nothing is kept: a secret that was changed or deleted counts from the next request on.
 ///
 /// # Errors
-/// `SecretMissing`, `SecretInvalid`, `SecretUnavailable`.
+/// Those of [`SecretRefusal`].
 pub(crate) async fn open(
     vault: &Vault,
     tenant: TenantId,
     project: Option<&ProjectId>,
     name: &SecretName,
-    purpose: &str,
-) -> Result<GitCredential, GitRefusal> {
-    match vault.find(tenant, project, name, purpose).await {
+    setting: &'static str,
+) -> Result<GitCredential, SecretRefusal> {
+    match vault.find(tenant, project, name, setting).await {
         Ok(Some(OpenedSecret { version, value })) => {
-            let authorization = parse(&value).ok_or_else(|| GitRefusal::SecretInvalid(name.clone()))?;
+            let authorization = parse(&value).ok_or_else(|| SecretRefusal::Invalid(name.clone()))?;
             Ok(GitCredential { version, authorization })
         }
-        Ok(None) => Err(GitRefusal::SecretMissing(name.clone())),
+        Ok(None) => Err(SecretRefusal::Missing { name: name.clone(), setting }),
         Err(error) => {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, secret.name = %name, "a secret for git cannot be opened");
-            Err(GitRefusal::SecretUnavailable(name.clone()))
+            Err(SecretRefusal::Unavailable(name.clone()))
         }
     }
 }

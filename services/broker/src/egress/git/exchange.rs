@@ -30,8 +30,8 @@ use tokio::time::Instant;
 
 /// Bytes of a request: what git has and wants of a repository with some hundred thousand branches. Beyond it: `git_request_too_large`.
 const REQUEST_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// The setting that names the secrets, for their audit.
-const PURPOSE: &str = "environment.git.credentials";
+/// The setting that names the secrets.
+const SETTING: &str = "environment.git.credentials";
 /// What of an answer git gets. Without its length: a transfer is complete when its last piece has come.
 const RETURNED: [HeaderName; 5] = [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, PRAGMA];
 
@@ -82,7 +82,7 @@ async fn forward(
         return Err(GitRefusal::TooLarge(REQUEST_BYTES_MAX));
     }
     let credential =
-        credential::open(&servers.vault, key.tenant, access.project.as_ref(), secret, PURPOSE).await?;
+        credential::open(&servers.vault, key.tenant, access.project.as_ref(), secret, SETTING).await?;
     let (prefix, version) = (prefix.to_string(), credential.version);
     record.credential = Some(CredentialUse { prefix, secret: secret.clone(), version });
     let cause = Arc::new(OnceLock::new());

@@ -1,5 +1,6 @@
 //! Why a request of git is refused. Git shows the text to people, line by line after `remote:`, and the sandbox service finds the code at its end.
 
+use super::credential::SecretRefusal;
 use crate::egress::refusal::Refusal;
 use domain::{egress::git::GitAddressError, secret::SecretName};
 use hyper::{
@@ -29,19 +30,9 @@ pub(crate) enum GitRefusal {
         "{0} is below no URL of environment.git.credentials in the settings of the project; public repositories need their host in environment.network.allow"
     )]
     NoPrefix(String),
-    /// There is no such secret.
-    #[error(
-        "there is no secret {0}, which environment.git.credentials names; set it with `flotilla secret set {0}`"
-    )]
-    SecretMissing(SecretName),
-    /// Its value is no credential.
-    #[error(
-        "the value of the secret {0} is neither a token nor user:password; set it again with `flotilla secret set {0}`"
-    )]
-    SecretInvalid(SecretName),
-    /// It cannot be opened at this moment.
-    #[error("the secret {0} cannot be opened; try again later")]
-    SecretUnavailable(SecretName),
+    /// The secret opens no repository.
+    #[error(transparent)]
+    Secret(#[from] SecretRefusal),
     /// The server refuses the credential.
     #[error(
         "{host} refuses the secret {secret} for this repository: it may have expired, or lack the right to read; set a new value with `flotilla secret set {secret}`"
@@ -86,9 +77,9 @@ impl GitRefusal {
             Self::Push => "git_push_refused",
             Self::Address(_) => "git_address_invalid",
             Self::NoPrefix(_) => "git_prefix_missing",
-            Self::SecretMissing(_) => "git_secret_missing",
-            Self::SecretInvalid(_) => "git_secret_invalid",
-            Self::SecretUnavailable(_) => "git_secret_unavailable",
+            Self::Secret(SecretRefusal::Missing { .. }) => "git_secret_missing",
+            Self::Secret(SecretRefusal::Invalid(_)) => "git_secret_invalid",
+            Self::Secret(SecretRefusal::Unavailable(_)) => "git_secret_unavailable",
             Self::Unauthorized { .. } => "git_unauthorized",
             Self::NotFound { .. } => "git_not_found",
             Self::Busy(_) => "git_busy",
@@ -108,13 +99,14 @@ impl GitRefusal {
             Self::Address(_) => StatusCode::BAD_REQUEST,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Busy(_) | Self::SecretUnavailable(_) | Self::Interrupted => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy(_) | Self::Secret(SecretRefusal::Unavailable(_)) | Self::Interrupted => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Failed { .. } | Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
             Self::Request
             | Self::Push
             | Self::NoPrefix(_)
-            | Self::SecretMissing(_)
-            | Self::SecretInvalid(_)
+            | Self::Secret(SecretRefusal::Missing { .. } | SecretRefusal::Invalid(_))
             | Self::Unauthorized { .. }
             | Self::Redirected { .. }
             | Self::Private(_)

@@ -60,13 +60,3 @@ fn explain(refusal: GitRefusal) -> PushError {
         other => PushError::Unreachable(other.to_string()),
     }
 }
-
-/// What opening the credential of a push means for it.
-pub(in crate::push) fn explain_secret(refusal: GitRefusal) -> PushError {
-    match refusal {
-        GitRefusal::SecretMissing(name) => PushError::SecretMissing(name),
-        GitRefusal::SecretInvalid(name) => PushError::SecretInvalid(name),
-        GitRefusal::SecretUnavailable(name) => PushError::SecretUnavailable(name),
-        other => explain(other),
-    }
-}

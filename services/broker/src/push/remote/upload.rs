@@ -6,7 +6,11 @@ use super::{
 };
 use crate::{
     egress::git::request::Action,
-    push::{error::PushError, quarantine::Quarantine, request::ObjectId},
+    push::{
+        error::{PushError, plain},
+        quarantine::Quarantine,
+        request::ObjectId,
+    },
 };
 use domain::egress::push::branch::BranchName;
 use tokio::io::AsyncWriteExt as _;
@@ -15,8 +19,6 @@ use tokio::io::AsyncWriteExt as _;
 const REFERENCES_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Bytes of the files of the base commit, packed by the server. Beyond it: `push_unreachable`.
 const FETCH_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
-/// Bytes of the reason of a server.
-const REASON_CHARS: usize = 300;
 
 /// The references that a push needs.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -171,8 +173,6 @@ impl Server<'_> {
         if reason.contains("not our ref") || reason.contains("not a valid") {
             return PushError::BaseMissing(wanted.short());
         }
-        let reason: String =
-            reason.chars().filter(|letter| !letter.is_control()).take(REASON_CHARS).collect();
-        PushError::Unreachable(format!("{} sends no objects: {reason}", self.host()))
+        PushError::Unreachable(format!("{} sends no objects: {}", self.host(), plain(&reason)))
     }
 }

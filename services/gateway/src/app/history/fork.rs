@@ -13,7 +13,7 @@ use crate::{
         error::Error,
         quotas::Growth,
         scope::Scope,
-        services::sandbox::{Reason, Refusal},
+        services::sandbox::{self, Reason, Refusal},
         state::{State, now},
     },
 };
@@ -192,13 +192,9 @@ async fn bundle_files(
     snapshot: String,
 ) -> Result<Option<Source>, Error> {
     let request = v1::ExportWorkspaceRequest {
-        tenant_id: tenant.to_string(),
-        session_id: origin.info.id.to_string(),
-        workspace_session_id: origin.root_id.to_string(),
-        workspace_opening: Some(origin.workspace_opening),
         history: ExportHistory::Whole.into(),
         snapshot,
-        ..Default::default()
+        ..sandbox::export(tenant, origin)
     };
     let mut pieces = state.sandbox.files().export_workspace(request).await?.into_inner();
     let mut next = match pieces.message().await.map_err(Refusal::from) {

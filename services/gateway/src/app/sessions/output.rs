@@ -3,7 +3,7 @@
 use crate::{
     app::ground::gateway::Gateway,
     auth::principal::Principal,
-    ground::{error::Error, scope::Scope, state::State},
+    ground::{error::Error, scope::Scope, services::sandbox, state::State},
 };
 use domain::{
     conversation::message::{FileDiff, Message, User},
@@ -135,12 +135,8 @@ pub(crate) async fn export(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let session = state.store.get_session(tenant, session).await?;
     let request = v1::ExportWorkspaceRequest {
-        tenant_id: tenant.to_string(),
-        session_id: session.info.id.to_string(),
-        commit_message: session.info.title,
-        workspace_session_id: session.root_id.to_string(),
-        workspace_opening: Some(session.workspace_opening),
-        ..Default::default()
+        commit_message: session.info.title.clone(),
+        ..sandbox::export(tenant, &session)
     };
     let failure = move |status| Error::from(status).about_files(session.has_workspace);
     let share = state.heavy_request(tenant).await?;

@@ -5,7 +5,7 @@
 use crate::{
     app::ground::gateway::Gateway,
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
+    ground::{error::Error, invalid::Invalid, scope::Scope, services::sandbox, state::State},
 };
 use chassis::telemetry::AUDIT;
 use domain::{
@@ -140,12 +140,8 @@ async fn transfer(
     let session = &root.info.id;
     let message = if message.trim().is_empty() { &root.info.title } else { message };
     let request = v1::ExportWorkspaceRequest {
-        tenant_id: tenant.to_string(),
-        session_id: session.to_string(),
         commit_message: format!("{}\n\n{SESSION_TRAILER}{session}", message.trim_end()),
-        workspace_session_id: session.to_string(),
-        workspace_opening: Some(root.workspace_opening),
-        ..Default::default()
+        ..sandbox::export(tenant, root)
     };
     let has_workspace = root.has_workspace;
     let failure = move |status| Error::from(status).about_files(has_workspace);

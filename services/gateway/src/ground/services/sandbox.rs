@@ -69,6 +69,17 @@ pub(crate) fn own_fence(tenant: TenantId, session: &SessionId, epoch: u64) -> v1
     }
 }
 
+/// The request for an export of a session's files as they are now, on top of its base commit, without a message for the commit.
+pub(crate) fn export(tenant: TenantId, session: &Session) -> v1::ExportWorkspaceRequest {
+    v1::ExportWorkspaceRequest {
+        tenant_id: tenant.to_string(),
+        session_id: session.info.id.to_string(),
+        workspace_session_id: session.root_id.to_string(),
+        workspace_opening: Some(session.workspace_opening),
+        ..Default::default()
+    }
+}
+
 /// Why the sandbox refused a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {

@@ -1,5 +1,5 @@
-//! The weights of tenants, against 100 of each service beside them. Tenants that use the processors share 100 between them: with more they
-//! would slow the services down, and all tenants wait for the services. The kernel gives each slice its part by weight, but a tenant that runs one command in many
+//! The weights of tenants. Each service has 100, and the tenants that use the processors share 100 between them. With more they would slow
+//! the services down, and all tenants wait for the services. The kernel gives each slice its part by weight, but a tenant that runs one command in many
 //! small steps loses time at each step against a tenant or a service that always has something to run. So a tenant that lately used less than
 //! its part gets more weight, and one that used more gets less. Tenants that use the same have the same weight.
 

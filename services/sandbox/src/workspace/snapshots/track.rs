@@ -10,7 +10,7 @@ use crate::{
 use domain::{ids::TenantId, limits};
 use std::{path::PathBuf, time::Duration};
 
-/// The snapshots, beside the tree.
+/// The directory of the snapshots, in that of the workspace.
 pub(in crate::workspace) const DIRECTORY: &str = "snapshots";
 /// Larger untracked files are not in a snapshot; bytes. OpenCode's limit: such files are data.
 const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
@@ -101,9 +101,7 @@ pub(super) fn check_exit(output: Output, text: &str) -> Result<Output, Error> {
 
 /// A snapshot's name becomes part of a path and of a command.
 pub(super) fn parse(snapshot: &str) -> Result<&str, Error> {
-    let is_hash =
-        matches!(snapshot.len(), 40 | 64) && snapshot.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if is_hash {
+    if domain::text::is_object_id(snapshot) {
         return Ok(snapshot);
     }
     let head = domain::text::head(snapshot, 80);
