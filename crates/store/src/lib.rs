@@ -5,6 +5,7 @@ pub mod broker;
 pub mod control;
 pub mod error;
 pub mod log;
+pub mod loop_start;
 pub mod migrate;
 pub mod people;
 pub mod session;

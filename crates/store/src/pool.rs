@@ -21,6 +21,7 @@ const ACQUIRE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(crate) struct TenantPool {
     connections: PgPool,
+    connections_max: u32,
     shares: Arc<Shares<TenantId>>,
 }
 
@@ -39,7 +40,9 @@ impl TenantPool {
     /// When the URL is malformed.
     pub(crate) fn new(url: &str, connections_max: u32) -> Result<Self, sqlx::Error> {
         let shares = Arc::new(Shares::three_quarters(connections_max));
-        Ok(Self { connections: connect(url, connections_max)?, shares })
+        // A connection is not tested before a transaction: the first statement of the transaction is the test.
+        let options = options(connections_max).test_before_acquire(false);
+        Ok(Self { connections: options.connect_lazy_with(address(url)?), connections_max, shares })
     }
 
     /// Begins a transaction that sees only the rows of `tenant`.
@@ -52,7 +55,14 @@ impl TenantPool {
         let share = share.map_err(|_| sqlx::Error::PoolTimedOut)?;
         // One round trip. A tenant id prints as hexadecimal digits and hyphens only.
         let begin = format!("begin; set local app.tenant = '{tenant}'");
-        let transaction = self.connections.begin_with(AssertSqlSafe(begin)).await?;
+        let mut idle = self.connections_max;
+        let transaction = loop {
+            match self.connections.begin_with(AssertSqlSafe(begin.clone())).await {
+                // Postgres closed the connection while it was idle. All others may be closed too.
+                Err(error) if is_closed(&error) && idle > 0 => idle -= 1,
+                begun => break begun?,
+            }
+        };
         Ok(Tx { transaction, _share: share })
     }
 
@@ -105,19 +115,36 @@ pub(crate) async fn ping(connections: &PgPool) -> Result<(), Error> {
 /// # Errors
 /// When the URL is malformed.
 pub(crate) fn connect(url: &str, connections_max: u32) -> Result<PgPool, sqlx::Error> {
-    let options = PgConnectOptions::from_str(url)?.options([
+    Ok(options(connections_max).connect_lazy_with(address(url)?))
+}
+
+fn address(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
+    Ok(PgConnectOptions::from_str(url)?.options([
         ("statement_timeout", "15s"),
         ("idle_in_transaction_session_timeout", "10s"),
         ("client_connection_check_interval", "2s"),
         ("application_name", "flotilla"),
-    ]);
-    let pool = PgPoolOptions::new().max_connections(connections_max).acquire_timeout(ACQUIRE);
+    ]))
+}
+
+fn options(connections_max: u32) -> PgPoolOptions {
+    let options = PgPoolOptions::new().max_connections(connections_max).acquire_timeout(ACQUIRE);
     // Otherwise each connection keeps buffers as large as the largest page that it ever carried.
-    let pool = pool.after_release(|connection, _| {
+    options.after_release(|connection, _| {
         connection.shrink_buffers();
         Box::pin(async { Ok(true) })
-    });
-    Ok(pool.connect_lazy_with(options))
+    })
+}
+
+/// Whether the connection was closed before the statement could begin: the socket is gone, or Postgres said goodbye.
+fn is_closed(error: &sqlx::Error) -> bool {
+    /// `admin_shutdown` and `crash_shutdown`.
+    const GOODBYES: [&str; 2] = ["57P01", "57P02"];
+    match error {
+        sqlx::Error::Io(_) => true,
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| GOODBYES.contains(&&*code)),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -141,5 +168,25 @@ mod tests {
         assert!(fourth.as_mut().now_or_never().is_none());
         drop(held.pop());
         fourth.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_transaction_begins_although_postgres_closed_every_idle_connection() {
+        let database = testkit::database().await;
+        let pool = TenantPool::new(&database.app_url, 4).unwrap();
+        let tenants = [(); 4].map(|()| TenantId(uuid::Uuid::now_v7()));
+        let idle = futures::future::try_join_all(tenants.map(|tenant| pool.begin(tenant))).await.unwrap();
+        drop(idle);
+        while pool.connections.num_idle() < 4 {
+            tokio::task::yield_now().await;
+        }
+        let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
+                    where datname = current_database() and usename = 'flotilla_app'";
+        let mut migrator = PgConnection::connect(&database.migrator_url).await.unwrap();
+        let ended: Vec<bool> = sqlx::query_scalar(end).fetch_all(&mut migrator).await.unwrap();
+        assert_eq!(ended, [true; 4]);
+        for tenant in tenants {
+            pool.begin(tenant).await.unwrap().commit().await.unwrap();
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! later call reads its output from the disk by its id. An exec that a restart of the service interrupted is `LOST`.
 
 pub mod attach;
+pub mod boot;
 pub mod kill;
 pub mod record;
 pub mod recorder;

@@ -87,12 +87,13 @@ impl Record {
     pub(crate) fn new(
         deps: Arc<Deps>,
         taken: &store::session::runs::TakeOver,
+        conversation: Conversation,
         suspect_slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
             deps,
             fence: taken.fence.clone(),
-            conversation: Conversation::default(),
+            conversation,
             read_input: taken.input_ack,
             input_ack: taken.input_ack,
             newest_input: 0,
@@ -100,6 +101,10 @@ impl Record {
             newest_event: 0,
             suspect_slot,
         }
+    }
+
+    pub(crate) fn deps(&self) -> Arc<Deps> {
+        Arc::clone(&self.deps)
     }
 
     pub(crate) fn fence(&self) -> &Fence {
@@ -126,6 +131,16 @@ impl Record {
     pub(crate) async fn read_conversation(&mut self) -> Result<(), Error> {
         let store = self.deps.store.clone();
         let read = self.conversation.read(&store, self.fence.tenant, &self.fence.session);
+        with_store_timeout(read).await
+    }
+
+    /// Reads the whole conversation if the beginning of the turn is not in memory.
+    ///
+    /// # Errors
+    /// As [`Record::read_conversation`].
+    pub(crate) async fn complete_conversation(&mut self) -> Result<(), Error> {
+        let store = self.deps.store.clone();
+        let read = self.conversation.complete(&store, self.fence.tenant, &self.fence.session);
         with_store_timeout(read).await
     }
 

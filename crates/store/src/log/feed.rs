@@ -7,7 +7,7 @@ use crate::{
     column::{parse_id, unsigned},
     error::Error,
     phase::{RUNNABLE, RUNNING, WAITING},
-    session::control_row::EXISTS,
+    session::{control_row::EXISTS, row::LISTED},
 };
 use domain::{
     event::Status,
@@ -112,7 +112,7 @@ impl Store {
                         where e.tenant_id = s.tenant_id and e.session_id = s.id and e.kind = 'session.status'
                         order by e.seq desc limit 1) end as retry
                from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
-              where s.tenant_id = $1 and ($2::text is null or s.project_id = $2)
+              where s.tenant_id = $1 and {LISTED} and ($2::text is null or s.project_id = $2)
                 and ({active} or s.updated_at >= to_timestamp($3::bigint / 1000.0))
               order by s.updated_at desc, s.id desc limit $4"
         )))

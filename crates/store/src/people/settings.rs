@@ -1,7 +1,7 @@
 //! Settings of tenants and projects, stored as text. The crate `settings` interprets them.
 
 use crate::{
-    Store,
+    Store, Tx,
     column::timestamp,
     error::{Entity, Error},
 };
@@ -116,16 +116,27 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Vec<StoredSettings>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
-            "select t.project_id, t.document, t.changed_by, t.changed_at
-               from settings t join session s on s.tenant_id = t.tenant_id
-              where t.tenant_id = $1 and s.id = $2 and t.project_id in ('', s.project_id) order by t.project_id",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_all(&mut *tx)
-        .await?;
-        rows.iter().map(from_row).collect()
+        list_of(&mut self.begin(tenant).await?, tenant, session).await
     }
+}
+
+/// Reads the settings of the tenant and of the project of a session; see [`Store::list_settings_of`].
+///
+/// # Errors
+/// `Db`.
+pub(crate) async fn list_of(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Result<Vec<StoredSettings>, Error> {
+    let rows = sqlx::query(
+        "select t.project_id, t.document, t.changed_by, t.changed_at
+           from settings t join session s on s.tenant_id = t.tenant_id
+          where t.tenant_id = $1 and s.id = $2 and t.project_id in ('', s.project_id) order by t.project_id",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .fetch_all(&mut **tx)
+    .await?;
+    rows.iter().map(from_row).collect()
 }

@@ -87,20 +87,32 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<MailboxInput>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
-            "select seq, kind, dedupe, message_id, body, traceparent from session_input
-              where tenant_id = $1 and session_id = $2 and seq > $3 and {EXISTS} order by seq limit $4"
-        )))
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(signed(after))
-        // Aborts, replies and answers of children may be behind a mailbox full of prompts.
-        .bind(limits::INPUTS_PENDING_MAX * 2)
-        .fetch_all(&mut *tx)
-        .await?;
-        rows.iter().map(from_row).collect()
+        list(&mut self.begin(tenant).await?, tenant, session, after).await
     }
+}
+
+/// Reads the inputs after `after`; see [`Store::list_inputs`].
+///
+/// # Errors
+/// `Unreadable`; `Db`.
+pub(crate) async fn list(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+    after: u64,
+) -> Result<Vec<MailboxInput>, Error> {
+    let rows = sqlx::query(AssertSqlSafe(format!(
+        "select seq, kind, dedupe, message_id, body, traceparent from session_input
+          where tenant_id = $1 and session_id = $2 and seq > $3 and {EXISTS} order by seq limit $4"
+    )))
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(signed(after))
+    // Aborts, replies and answers of children may be behind a mailbox full of prompts.
+    .bind(limits::INPUTS_PENDING_MAX * 2)
+    .fetch_all(&mut **tx)
+    .await?;
+    rows.iter().map(from_row).collect()
 }
 
 fn from_row(row: &PgRow) -> Result<MailboxInput, Error> {

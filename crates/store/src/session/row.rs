@@ -121,6 +121,9 @@ fn columns() -> String {
 }
 
 /// Selects one session. Its position in the queue is the number of sessions that are not behind it.
+/// The condition of the index `session_updated`. It holds for every session `s`.
+pub(crate) const LISTED: &str = "s.updated_at > '-infinity'";
+
 fn select_one() -> AssertSqlSafe<String> {
     AssertSqlSafe(format!(
         "select {}, case when r.phase = {RUNNABLE} then (select count(*) from session_run q

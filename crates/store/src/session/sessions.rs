@@ -11,7 +11,7 @@ use crate::{
     phase::{QUARANTINED, RUNNABLE, WAITING},
     session::{
         creation::{self, NewSession},
-        row::{self, Session},
+        row::{self, LISTED, Session},
     },
 };
 use domain::{
@@ -119,7 +119,7 @@ impl Store {
         let waiting = format!("{RUNNABLE}, {WAITING}, {QUARANTINED}");
         let rows = sqlx::query(row::select_page(
             &format!(
-                "s.tenant_id = $1 and ($2::text is null or s.project_id = $2) and ($3 or s.archived_at is null)
+                "s.tenant_id = $1 and {LISTED} and ($2::text is null or s.project_id = $2) and ($3 or s.archived_at is null)
                and (not $4 or r.phase in ({waiting})) and (not $8 or s.parent_id is null)
                and ($9::text is null or strpos(lower(s.title), lower($9)) > 0)
                and ($10::bigint is null or s.updated_at >= to_timestamp($10::bigint / 1000.0))

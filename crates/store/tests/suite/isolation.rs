@@ -25,7 +25,7 @@ use store::{
     people::requests::{NewAnswer, RequestScope},
     session::{
         quarantine::{Notice, QuarantineRule},
-        runs::{SuspectPolicy, TakeResult},
+        runs::{SuspectPolicy, TakeOver, TakeResult},
         sessions::{Filter, Patch},
         tree::children::Dispatch,
     },
@@ -190,6 +190,9 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.list_messages(stranger, session, &Page::default()).await.unwrap().entries, []);
     assert_eq!(store.find_newest_answer(stranger, session).await.unwrap(), None);
     assert_eq!(store.load_conversation(stranger, session, 0).await.unwrap(), []);
+    let fence = Fence { tenant: stranger, session: session.clone(), epoch: 1, write_seq: 0 };
+    let start = store.read_loop_start(&TakeOver { fence, input_ack: 0, attempts: 1 }).await;
+    assert!(matches!(start, Err(Error::NotFound(_))));
     assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap().events, []);
     assert_eq!(store.find_event(stranger, session, 1).await.unwrap(), None);
     assert_eq!(store.list_inputs(stranger, session, 0).await.unwrap(), []);

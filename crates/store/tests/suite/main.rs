@@ -9,6 +9,7 @@ mod ledger;
 mod log;
 mod migrate;
 mod people;
+mod plans;
 mod session;
 mod tenant;
 mod world;

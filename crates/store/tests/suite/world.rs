@@ -235,6 +235,11 @@ impl World {
 }
 
 impl Running {
+    /// The loop as it begins, after the inputs up to `input_ack`.
+    pub(crate) fn take_over(&self, input_ack: u64) -> TakeOver {
+        TakeOver { fence: self.fence.clone(), input_ack, attempts: 1 }
+    }
+
     /// Returns the fence for the write with this number.
     pub(crate) fn write(&self, write_seq: u64) -> Fence {
         Fence { write_seq, ..self.fence.clone() }

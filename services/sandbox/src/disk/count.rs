@@ -1,8 +1,11 @@
 //! A count of disk space that is under way, and its result.
 
-use super::space::Space;
-use rustix::fs::{FileType, Stat};
-use std::collections::HashSet;
+use super::{
+    space::Space,
+    walk::{Visitor, is_directory},
+};
+use rustix::fs::Stat;
+use std::{collections::HashSet, ffi::CStr};
 
 /// Entries that one survey counts at least, whatever the limit of the workspace is; it takes seconds.
 const ENTRIES_MIN: u64 = 1_000_000;
@@ -42,17 +45,12 @@ impl Count {
             owner: root.st_uid,
             seen: HashSet::new(),
         };
-        count.add(root);
+        count.add_name(root);
         count
     }
 
-    /// Whether it counts no more.
-    pub(super) fn is_at_its_end(&self) -> bool {
-        self.measure.space.inodes >= self.entries_max
-    }
-
     /// Counts one name of a file.
-    pub(super) fn add(&mut self, stat: &Stat) {
+    fn add_name(&mut self, stat: &Stat) {
         self.measure.space.inodes += 1;
         if stat.st_nlink <= 1 || is_directory(stat) || self.seen.insert(stat.st_ino) {
             self.measure.space.bytes += blocks(stat);
@@ -73,9 +71,18 @@ impl Count {
             self.measure.space.bytes += bytes;
         }
     }
+}
 
-    /// Notes that something could not be counted.
-    pub(super) fn skip(&mut self) {
+impl Visitor for Count {
+    fn is_at_its_end(&self) -> bool {
+        self.measure.space.inodes >= self.entries_max
+    }
+
+    fn add(&mut self, _name: &CStr, _depth: usize, stat: &Stat) {
+        self.add_name(stat);
+    }
+
+    fn skip(&mut self) {
         self.measure.is_partial = true;
     }
 }
@@ -83,9 +90,4 @@ impl Count {
 /// The space of a file; bytes.
 pub(super) fn blocks(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES
-}
-
-/// Whether it is a directory.
-pub(super) fn is_directory(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }

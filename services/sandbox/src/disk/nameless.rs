@@ -1,6 +1,9 @@
 //! Files without a name: deleted ones that a process still has open or maps. They take space, and no walk finds them.
 
-use super::count::{Count, blocks};
+use super::{
+    count::{Count, blocks},
+    walk::Visitor as _,
+};
 use rustix::fs::Stat;
 use std::{fs, io, path::Path};
 

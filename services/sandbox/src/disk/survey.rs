@@ -16,7 +16,7 @@ use std::{io, path::Path};
 pub fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
     let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
     let mut count = Count::new(&rustix::fs::fstat(&root)?, inodes_max);
-    walk::add(&mut count, Dir::new(root)?);
+    walk::walk(&mut count, Dir::new(root)?);
     nameless::add(&mut count, pids);
     Ok(count.measure)
 }

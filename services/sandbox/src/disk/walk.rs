@@ -1,9 +1,8 @@
 //! Walks through a directory tree that a hostile program may change meanwhile. Each directory is opened from the one above
 //! it, so no path is too long and no link is followed.
 
-use super::count::{Count, is_directory};
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
 use std::{
@@ -18,16 +17,30 @@ pub(super) const DEPTH_MAX: usize = 256;
 pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Counts everything below `root`.
-pub(super) fn add(count: &mut Count, root: Dir) {
+/// What is done with the entries of a tree.
+pub(super) trait Visitor {
+    /// Whether the walk ends here, although there may be more entries.
+    fn is_at_its_end(&self) -> bool;
+
+    /// Takes an entry; `depth` is the number of directories that lead to it. The entries of a directory follow it.
+    fn add(&mut self, name: &CStr, depth: usize, stat: &Stat);
+
+    /// Notes that the walk leaves something out.
+    fn skip(&mut self);
+}
+
+/// Shows everything below `root` to `visitor`.
+pub(super) fn walk(visitor: &mut impl Visitor, root: Dir) {
     let mut open = vec![root];
-    while let Some(directory) = open.last_mut() {
+    loop {
+        let depth = open.len();
+        let Some(directory) = open.last_mut() else { return };
         let Some(entry) = directory.read() else {
             open.pop();
             continue;
         };
         let (Ok(entry), Ok(above)) = (entry, directory.fd()) else {
-            count.skip();
+            visitor.skip();
             open.pop();
             continue;
         };
@@ -35,29 +48,34 @@ pub(super) fn add(count: &mut Count, root: Dir) {
         if name == c"." || name == c".." {
             continue;
         }
-        if count.is_at_its_end() {
-            return count.skip();
+        if visitor.is_at_its_end() {
+            return visitor.skip();
         }
         let stat = match rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             // It was renamed or removed meanwhile.
             Err(Errno::NOENT) => continue,
             Err(_) => {
-                count.skip();
+                visitor.skip();
                 continue;
             }
         };
-        count.add(&stat);
+        visitor.add(name, depth, &stat);
         if !is_directory(&stat) {
             continue;
         }
         match enter(above, name) {
-            Ok(_) if open.len() >= DEPTH_MAX => count.skip(),
+            Ok(_) if depth >= DEPTH_MAX => visitor.skip(),
             Ok(directory) => open.push(directory),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(_) => count.skip(),
+            Err(_) => visitor.skip(),
         }
     }
+}
+
+/// Whether it is a directory.
+pub(super) fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 fn enter(above: BorrowedFd<'_>, name: &CStr) -> Result<Dir, Errno> {

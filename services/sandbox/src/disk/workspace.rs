@@ -177,6 +177,18 @@ impl WorkspaceDisk {
         }
     }
 
+    /// Notes what a new workspace takes, before any program runs in it.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn note_new(&self, measure: Measure) -> Result<(), Error> {
+        let free = self.quota.host.free()?;
+        let walk = WalkRecord { measure, ended_at: Instant::now(), duration: Duration::ZERO, free };
+        let mut state = self.lock();
+        (state.walk, state.is_stale) = (Some(walk), false);
+        Ok(())
+    }
+
     /// Forgets what an earlier workspace of the session took.
     pub fn forget(&self) {
         self.lock().walk = None;
@@ -316,4 +328,31 @@ fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
 /// Whether a command begins with a program that makes files smaller or fewer, lists them, or changes their modes.
 fn is_cleaning(command: &str) -> bool {
     command.split_whitespace().next().is_some_and(|word| CLEANERS.contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_new_workspace_is_not_measured_before_its_first_command() {
+        let tree = tempfile::tempdir().unwrap();
+        let limit = Space { bytes: 1 << 40, inodes: 1 << 40 };
+        let quota = Quota::new(limit, HostDisk::new("/".into(), 0), Uncounted::Full);
+        let disk =
+            WorkspaceDisk::new(TenantId(uuid::Uuid::now_v7()), tree.path().to_owned(), Arc::new(quota));
+        // A walk would find another number.
+        let told = Measure { space: Space { bytes: 4_096, inodes: 7 }, is_partial: false };
+        disk.note_new(told).unwrap();
+        disk.admit(Purpose::Command("true")).await.unwrap();
+        assert_eq!(disk.last_walk().unwrap().measure, told);
+        disk.note_end();
+        disk.admit(Purpose::Command("true")).await.unwrap();
+        assert_eq!(
+            disk.last_walk().unwrap().measure.space.inodes,
+            1,
+            "a command ended, and a walk takes no time"
+        );
+    }
 }

@@ -63,6 +63,13 @@ impl ExecOutcome {
         Self { end: ExecEnd::Lost.into(), output_bytes, message, ..Self::default() }
     }
 
+    /// The outcome of an exec whose entry a crash of the machine may have removed.
+    pub fn lost_with_entry() -> Self {
+        let message =
+            "the machine was restarted; the command may have run before, and its outcome is unknown";
+        Self { message: message.to_owned(), ..Self::lost(0) }
+    }
+
     /// As the caller sees it.
     pub async fn to_exit(&self, directory: &Path) -> ExecExit {
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
@@ -104,7 +111,7 @@ pub struct Exec {
     pub progress: watch::Sender<Progress>,
 }
 
-/// Makes the files of an exec in its directory, which exists. A crash of the machine may undo it until [`sync_spec`] has ended.
+/// Makes the files of an exec in its directory, which exists. A crash of the machine may undo it.
 ///
 /// # Errors
 /// Those of the file system.
@@ -115,15 +122,6 @@ pub async fn write_spec(directory: &Path, spec: &Spec) -> Result<(), Error> {
         std::fs::File::create_new(directory.join(OUTPUT)).map(drop)
     })
     .await
-}
-
-/// Waits until the disk has the entry of an exec. A command that begins before may run again after a crash of the machine.
-///
-/// # Errors
-/// Those of the file system.
-pub async fn sync_spec(directory: &Path) -> Result<(), Error> {
-    let spec = directory.join(SPEC);
-    blocking("write an exec's files to the disk", move || std::fs::File::open(spec)?.sync_all()).await
 }
 
 /// Marks the first exec in a sandbox that replaced an earlier one.

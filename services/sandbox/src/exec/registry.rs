@@ -2,7 +2,7 @@
 
 use super::{
     attach::Source,
-    record::{Exec, OUT_INSIDE, OUTPUT, Progress, SPEC, STATE, Spec, write_spec},
+    record::{Exec, ExecOutcome, OUT_INSIDE, OUTPUT, Progress, SPEC, STATE, Spec, write_end, write_spec},
     recorder::Recorder,
 };
 use crate::{
@@ -65,16 +65,36 @@ impl Registry {
             let text = format!("the session already runs {} commands", limits::EXECS_RUNNING_MAX);
             return Err(Error::refused(Code::ExecsTooMany, text));
         }
-        let (place, root) = (directory.clone(), self.directory.clone());
-        blocking("make an exec's directory", move || {
-            forget_old(&root)?;
-            layout::make_passage(&place)
-        })
-        .await?;
+        self.make_place(&directory).await?;
         write_spec(&directory, spec).await?;
         let exec = Arc::new(Exec { directory, progress: watch::Sender::new(Progress::default()) });
         running.insert(spec.exec_id.clone(), Arc::clone(&exec));
         Ok(Some(exec))
+    }
+
+    /// Enters an exec that an earlier boot of the machine may have run. It counts as lost. An entry that exists stays.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn enter_lost(&self, exec_id: &str) -> Result<(), Error> {
+        let directory = self.directory.join(name(exec_id));
+        let running = self.running.lock().await;
+        let exists = tokio::fs::try_exists(&directory).await.map_err(Error::io("look for an exec"))?;
+        if !exists && !running.contains_key(exec_id) {
+            self.make_place(&directory).await?;
+            write_end(&directory, &ExecOutcome::lost_with_entry()).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the directory of an exec.
+    async fn make_place(&self, directory: &Path) -> Result<(), Error> {
+        let (place, root) = (directory.to_owned(), self.directory.clone());
+        blocking("make an exec's directory", move || {
+            forget_old(&root)?;
+            layout::make_passage(&place)
+        })
+        .await
     }
 
     /// Whether an exec of the session ended before, in this run of the service or an earlier one. Execs that start together

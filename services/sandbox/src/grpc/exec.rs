@@ -4,8 +4,11 @@ use crate::{
     code::Code,
     disk::workspace::Purpose,
     error::Error,
-    exec::record::{self, Spec},
-    session::{caller::Caller, guard::SandboxGuard, state::Session},
+    exec::{
+        attach,
+        record::{self, Spec},
+    },
+    session::{caller::Caller, state::Session},
 };
 use domain::limits;
 use rpc::v1;
@@ -44,7 +47,12 @@ pub(super) async fn start(
     let meta = caller.root.workspace().await?;
     // Admission and entry are one step: an admitted successor either finds the entry, or no entry will follow.
     let right = caller.hold().await?;
-    let entered = session.execs.enter(&spec).await?;
+    let entered = if message.is_repeated && meta.boot != session.shared.boot {
+        session.execs.enter_lost(&spec.exec_id).await?;
+        None
+    } else {
+        session.execs.enter(&spec).await?
+    };
     drop(right);
     let Some(entered) = entered else {
         return Ok(v1::StartExecResponse { started: false });
@@ -58,18 +66,11 @@ pub(super) async fn start(
         ..sandbox_wire::v1::Exec::default()
     };
     let start = async {
-        let enter = async {
-            let permit = caller.root.disk.admit(Purpose::Command(&command.command)).await?;
-            let sandbox = caller.enter().await?.with(permit);
-            if session.take_is_new().await && session.execs.has_earlier().await? {
-                record::mark_in_new_sandbox(&entered.directory).await?;
-            }
-            Ok(sandbox)
-        };
-        // The disk and a sandbox each take some milliseconds.
-        let (sandbox, synced) = tokio::join!(enter, record::sync_spec(&entered.directory));
-        let sandbox: SandboxGuard = sandbox?;
-        synced?;
+        let permit = caller.root.disk.admit(Purpose::Command(&command.command)).await?;
+        let sandbox = caller.enter().await?.with(permit);
+        if session.take_is_new().await && session.execs.has_earlier().await? {
+            record::mark_in_new_sandbox(&entered.directory).await?;
+        }
         // The sandbox may have taken seconds to start. If a successor took over meanwhile, the command must not start.
         let _right = caller.hold().await?;
         let tasks = session.shared.tasks.clone();
@@ -80,6 +81,22 @@ pub(super) async fn start(
         return Err(error);
     }
     Ok(v1::StartExecResponse { started: true })
+}
+
+/// Finds a command of the caller's session. One without an entry counts as lost if the machine was started since the workspace was made.
+pub(super) async fn find(caller: &Caller, exec_id: &str) -> Result<attach::Source, Error> {
+    let session = &caller.session;
+    let unknown = match session.execs.get(exec_id).await {
+        Err(error) if error.code() == Code::ExecUnknown => error,
+        found => return found,
+    };
+    match caller.root.find_workspace().await? {
+        Some(meta) if meta.boot != session.shared.boot => {
+            session.execs.enter_lost(exec_id).await?;
+            session.execs.get(exec_id).await
+        }
+        Some(_) | None => Err(unknown),
+    }
 }
 
 /// Keeps the whole output of a tool of `session`.

@@ -103,11 +103,11 @@ impl SandboxService for Server {
         request: Request<v1::AttachExecRequest>,
     ) -> Result<Response<Self::AttachExecStream>, Status> {
         let (call, message) = self.begin("attach_exec", request)?;
-        let session = Arc::clone(&call.caller.session);
+        let caller = call.caller.clone();
         call.read(async move {
-            let source = session.execs.get(&message.exec_id).await?;
+            let source = exec::find(&caller, &message.exec_id).await?;
             let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
-            session.shared.tasks.spawn("attach", attach::run(source, message.from_offset_bytes, to));
+            caller.session.shared.tasks.spawn("attach", attach::run(source, message.from_offset_bytes, to));
             Ok(Box::pin(ReceiverStream::new(answers)) as Self::AttachExecStream)
         })
         .await

@@ -11,6 +11,7 @@ use crate::{
         workspace::{Quota, Uncounted},
     },
     error::Error,
+    exec::boot,
     image::{
         arrival::Arrivals,
         manifest::Manifest,
@@ -95,6 +96,7 @@ impl Sessions {
             tasks,
             shutdown,
             config,
+            boot: boot::id()?,
         };
         Ok(Self { shared: Arc::new(shared), sessions: Mutex::default(), closed: Mutex::new(closed) })
     }

@@ -54,6 +54,8 @@ pub struct Shared {
     pub places: Places,
     /// The user ids of workspaces.
     pub slots: Arc<Slots>,
+    /// The boot of the machine.
+    pub boot: String,
 }
 
 impl Shared {

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     code::Code,
+    disk::{count::Measure, survey},
     error::{Error, blocking},
     isolation::{
         facts::Facts,
@@ -47,6 +48,8 @@ pub(super) struct Original {
     pub(super) base_commit: String,
     /// The snapshot of their files.
     pub(super) snapshot: Snapshot,
+    /// What the files take on the disk.
+    pub(super) measure: Measure,
 }
 
 /// Where a copy goes.
@@ -113,8 +116,11 @@ impl EmptyWorkspace {
         }
         let (tenant, uid) = (first.tenant, first.uid);
         let files = TrackedFiles { tenant, uid, tree, snapshots, object_format: "sha1" };
+        let tree = files.tree.clone();
         let snapshot = files.track(helpers).await?;
-        Ok(Original { base_commit, snapshot })
+        let measure = move || survey::measure(&tree, &[], 0);
+        let measure = blocking("measure the empty workspace", measure).await?;
+        Ok(Original { base_commit, snapshot, measure })
     }
 }
 

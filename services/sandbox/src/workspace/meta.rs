@@ -16,7 +16,7 @@ pub const DIRECTORY: &str = "/workspace";
 const META: &str = "meta.json";
 
 /// `meta.json`: what a workspace started from.
-/// `{"base_commit":"9d3f…","origin":"https://example.com/r.git","base_is_ours":false,"slot":0,"opening":0}`.
+/// `{"base_commit":"9d3f…","origin":"https://example.com/r.git","base_is_ours":false,"slot":0,"opening":0,"boot":"5d2c…"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// The commit that changes are compared with.
@@ -36,6 +36,9 @@ pub struct Meta {
     /// The variables of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
+    /// The boot of the machine in which the workspace was made. Earlier versions did not record it.
+    #[serde(default)]
+    pub boot: String,
 }
 
 impl Meta {

@@ -4,13 +4,18 @@ use super::{
     close, configuration, door, empty,
     helper::{self, refused},
     meta::{Meta, TREE},
-    snapshots::{known::Snapshot, seed, track::DIRECTORY},
+    snapshots::{
+        known::{Proof, Snapshot},
+        seed,
+        track::DIRECTORY,
+    },
     source::{self, Source, Upload},
     submodules,
 };
 use crate::{
     code::Code,
     config::GitScheme,
+    disk::count::Measure,
     error::Error,
     image::manifest::Manifest,
     isolation::{
@@ -76,12 +81,15 @@ struct Filled {
     origin: String,
     /// The snapshot of the files, if there is one already.
     snapshot: Option<Snapshot>,
+    /// What they take on the disk, if it was measured.
+    measure: Option<Measure>,
 }
 
 impl From<empty::Original> for Filled {
     fn from(original: empty::Original) -> Self {
-        let empty::Original { base_commit, snapshot } = original;
-        Self { base_commit, base_is_ours: true, origin: String::new(), snapshot: Some(snapshot) }
+        let empty::Original { base_commit, snapshot, measure } = original;
+        let (snapshot, measure) = (Some(snapshot), Some(measure));
+        Self { base_commit, base_is_ours: true, origin: String::new(), snapshot, measure }
     }
 }
 
@@ -137,6 +145,7 @@ pub async fn run(
         opening: spec.opening,
         image: spec.image.clone(),
         env: spec.env.clone(),
+        boot: shared.boot.clone(),
     };
     configuration::keep(session, &build, &meta).await?;
     tokio::fs::rename(&build, directory.join(TREE))
@@ -146,9 +155,12 @@ pub async fn run(
         let mut known = session.snapshots.lock().await;
         // An earlier workspace of the session may have vanished without being closed.
         known.forget();
-        if let Some((snapshot, starts)) = filled.snapshot.zip(files.starts_if_quiet()) {
-            known.keep(snapshot, starts);
+        if let Some(snapshot) = filled.snapshot {
+            known.keep(snapshot, Proof { starts: files.starts_if_quiet(), fingerprint: None });
         }
+    }
+    if let Some(measure) = filled.measure {
+        session.disk.note_new(measure)?;
     }
     meta.write(&directory)?;
     slot.keep();
@@ -197,7 +209,7 @@ impl GitClone<'_> {
         }
         seed::prepare(session, uid, build).await;
         let (base_commit, base_is_ours) = (base_commit.to_owned(), ours == "yes");
-        Ok(Filled { base_commit, base_is_ours, origin, snapshot: None })
+        Ok(Filled { base_commit, base_is_ours, origin, snapshot: None, measure: None })
     }
 
     /// The helper's task, and the origin that the repository remembers.

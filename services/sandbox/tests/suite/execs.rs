@@ -51,6 +51,31 @@ async fn an_exec_id_starts_once() {
     assert_eq!(code(other.attach("never", 0).await), "exec_unknown");
 }
 
+/// Entries do not wait for the disk, so a crash of the machine may remove them.
+#[tokio::test]
+async fn a_command_without_an_entry_counts_as_lost_after_a_restart_of_the_machine() {
+    let (directory, _machine, session) = fresh(&[]).await;
+    let repeated =
+        |id: &str| StartExecRequest { is_repeated: true, ..session.command(id, "echo x >> count") };
+    assert!(session.start(repeated("same boot")).await.unwrap());
+    session.attach("same boot", 0).await.unwrap();
+    assert_eq!(code(session.attach("never", 0).await), "exec_unknown");
+    let path = session.place(&directory, "ws").join("meta.json");
+    let mut meta: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert!(meta["boot"].as_str().is_some_and(|boot| !boot.is_empty()), "{meta}");
+    meta["boot"] = "another".into();
+    std::fs::write(&path, meta.to_string()).unwrap();
+    assert!(!session.start(repeated("asked twice")).await.unwrap());
+    for lost in ["asked twice", "begun by another worker"] {
+        let outcome = session.attach(lost, 0).await.unwrap();
+        assert_eq!((outcome.exit.end(), outcome.output.as_str()), (ExecEnd::Lost, ""), "{lost}");
+        assert!(outcome.exit.message.contains("the machine was restarted"), "{}", outcome.exit.message);
+    }
+    // What has an entry has an outcome, and what is asked for the first time runs.
+    assert_eq!(session.attach("same boot", 0).await.unwrap().exit.end(), ExecEnd::Exited);
+    assert_eq!(session.sh("echo x >> count; cat count").await, "x\nx");
+}
+
 #[tokio::test]
 async fn output_is_read_from_any_offset_while_it_runs_and_after() {
     let (_directory, _machine, session) = fresh(&[]).await;

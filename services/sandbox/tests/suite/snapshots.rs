@@ -2,7 +2,11 @@
 
 use crate::harness::{Machine, Session, code, directory, fresh, repository};
 use rpc::v1::{self, FileStatus, WorkspaceHeader};
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 use tonic::Status;
 
 impl Session {
@@ -269,6 +273,38 @@ async fn old_snapshots_are_forgotten_and_newer_ones_stay_whole() {
         6,
         "three files, and the trees of the younger one, the last one and this one: {objects:?}"
     );
+}
+
+/// When each file below a directory was changed.
+fn ages(directory: &Path) -> BTreeMap<PathBuf, SystemTime> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            let own = (path.clone(), path.symlink_metadata().unwrap().modified().unwrap());
+            let below = if path.is_dir() { ages(&path) } else { BTreeMap::new() };
+            below.into_iter().chain([own])
+        })
+        .collect()
+}
+
+/// Git renews the age of a snapshot whenever it reads the files.
+#[tokio::test]
+async fn a_sandbox_that_changes_no_file_needs_no_git() {
+    let (directory, _machine, session) = fresh(&[]).await;
+    session.sh("mkdir -p a/b; echo text > a/b/c").await;
+    let first = session.snapshot().await;
+    let snapshots = session.place(&directory, "ws").join("snapshots");
+    // The first looks come too soon after the change.
+    loop {
+        let before = ages(&snapshots);
+        session.sh("cat a/b/c").await;
+        assert_eq!(session.snapshot().await, first);
+        if ages(&snapshots) == before {
+            break;
+        }
+    }
+    session.sh("echo TEXT > a/b/c; touch -d 2001-01-01 a/b/c").await;
+    assert_ne!(session.snapshot().await, first);
 }
 
 /// The test changes files from outside, which the service cannot know. So it sees when the service looks at them.

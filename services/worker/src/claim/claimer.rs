@@ -19,6 +19,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use store::session::{
+    mailbox::MailboxInput,
     quarantine::{Notice, QuarantineRule},
     runs::{SuspectPolicy, TakeOver, TakeResult},
 };
@@ -247,12 +248,13 @@ impl Claimer {
             contention: Arc::clone(&self.contention),
             suspect_slot,
         };
-        let span = self.span(&taken).await;
         let (deps, running) = (Arc::clone(&self.deps), Arc::clone(&self.running));
         let task = async move {
             metrics::gauge!("flotilla_loops_running").increment(1.0);
             let epoch = taken.fence.epoch;
-            let turn = Box::pin(run::run(Arc::clone(&deps), taken, control));
+            let start = Box::pin(with_store_timeout(deps.store.read_loop_start(&taken))).await;
+            let span = span(&taken, start.as_ref().map_or(&[], |start| &start.inputs));
+            let turn = Box::pin(run::run(Arc::clone(&deps), taken, start, control).instrument(span));
             let end = futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(turn)).await;
             metrics::gauge!("flotilla_loops_running").decrement(1.0);
             running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -263,27 +265,23 @@ impl Claimer {
             drop(slot);
             deps.bus.ring();
         };
-        self.tasks.spawn("loop", task.instrument(span));
+        self.tasks.spawn("loop", task);
     }
+}
 
-    /// The span of a turn: a child of the span that sent the newest prompt.
-    async fn span(&self, taken: &TakeOver) -> tracing::Span {
-        let fence = &taken.fence;
-        let span = tracing::info_span!(
-            "turn",
-            otel.kind = "consumer",
-            tenant.id = %fence.tenant,
-            session.id = %fence.session,
-            epoch = fence.epoch,
-            attempt = taken.attempts,
-        );
-        let inputs = self.deps.store.list_inputs(fence.tenant, &fence.session, taken.input_ack);
-        if let Ok(inputs) = with_store_timeout(inputs).await {
-            let newest = inputs.iter().rev().find_map(|input| input.traceparent.as_deref());
-            rpc::trace::adopt_traceparent(&span, newest);
-        }
-        span
-    }
+/// The span of a turn: a child of the span that sent the newest of its inputs.
+fn span(taken: &TakeOver, inputs: &[MailboxInput]) -> tracing::Span {
+    let fence = &taken.fence;
+    let span = tracing::info_span!(
+        "turn",
+        otel.kind = "consumer",
+        tenant.id = %fence.tenant,
+        session.id = %fence.session,
+        epoch = fence.epoch,
+        attempt = taken.attempts,
+    );
+    rpc::trace::adopt_traceparent(&span, inputs.iter().rev().find_map(|input| input.traceparent.as_deref()));
+    span
 }
 
 /// Releases a session whose loop ended; `None`: the loop panicked.

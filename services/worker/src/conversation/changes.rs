@@ -2,9 +2,12 @@
 //! snapshots before and after each turn.
 
 use super::entries::{self, Origin};
-use domain::conversation::{
-    message::{Message, User},
-    part::{Body, Part},
+use domain::{
+    conversation::{
+        message::{Message, User},
+        part::{Body, Part},
+    },
+    ids::MessageId,
 };
 use store::log::messages::MessageWithParts;
 
@@ -35,6 +38,37 @@ pub(crate) fn unsummarized(entries: &[MessageWithParts]) -> Vec<TurnChange<'_>> 
     turns.collect()
 }
 
+/// A step that is over, and whose changes of the files are not known yet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct UnsettledStep<'a> {
+    pub(crate) id: &'a MessageId,
+    /// The snapshot before it.
+    pub(crate) from: Option<&'a str>,
+}
+
+/// Finds the newest step of the turn that is over and whose calls may have changed files, if nothing tells the state of the files after it.
+/// `may_change_files` tells it of the parts of a step.
+pub(crate) fn unsettled(
+    entries: &[MessageWithParts],
+    may_change_files: impl Fn(&[(u64, Part)]) -> bool,
+) -> Option<UnsettledStep<'_>> {
+    let turn = entries.iter().rev().take_while(|entry| !is_prompt(entry));
+    for entry in turn {
+        let Message::Assistant(step) = &entry.message else { continue };
+        let from = start_snapshot(&entry.parts);
+        if step.time.completed.is_some() && may_change_files(&entry.parts) {
+            let is_finish = |(_, part): &(u64, Part)| part.body.as_step_finish().is_some();
+            let at = entry.parts.iter().position(is_finish)?;
+            let is_unknown = last_state(&entry.parts[at..]).is_none();
+            return is_unknown.then_some(UnsettledStep { id: &step.id, from });
+        }
+        if from.is_some() {
+            return None;
+        }
+    }
+    None
+}
+
 /// The snapshot before a step, if the step recorded one.
 pub(crate) fn start_snapshot(parts: &[(u64, Part)]) -> Option<&str> {
     parts.iter().find_map(|(_, part)| snapshot_before(&part.body))
@@ -52,10 +86,14 @@ pub(crate) fn first_snapshot(entries: &[MessageWithParts]) -> Option<&str> {
 
 /// The newest recorded snapshot.
 pub(crate) fn last_snapshot(entries: &[MessageWithParts]) -> Option<&str> {
-    let parts = entries.iter().rev().flat_map(|entry| entry.parts.iter().rev());
-    parts.map(|(_, part)| &part.body).find_map(|body| {
+    entries.iter().rev().find_map(|entry| last_state(&entry.parts))
+}
+
+/// The newest snapshot among parts, unless it is that of a `step-start`.
+fn last_state(parts: &[(u64, Part)]) -> Option<&str> {
+    parts.iter().rev().map(|(_, part)| &part.body).find_map(|body| {
         if let Body::Snapshot(snapshot) = body {
-            // A step without a model call, or an aborted one, records its end this way.
+            // A step without a model call, an aborted one, or one that was settled later records its end this way.
             return Some(snapshot.snapshot.as_str());
         }
         body.as_step_finish()?.snapshot.as_deref()

@@ -72,7 +72,14 @@ impl Conversation {
         self.bytes > HEAVY_BYTES
     }
 
-    /// Reads new messages; the first time, as much of the past as a loop needs.
+    /// Begins with as much of the past as a loop needs: the messages after the position `left_out`.
+    pub(crate) fn from_messages(messages: Vec<MessageWithParts>, left_out: u64) -> Self {
+        let mut conversation = Self { left_out, ..Self::default() };
+        conversation.extend(messages);
+        conversation
+    }
+
+    /// Reads new messages.
     ///
     /// Reads again everything after the newest loaded prompt: the gateway accepts prompts while the loop writes its own
     /// messages, and some of those are user messages.
@@ -82,17 +89,23 @@ impl Conversation {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<(), Error> {
-        if self.entries.is_empty() {
-            self.left_out = store.find_horizon(tenant, session).await?;
-        }
         let after = self.read_to.max(self.left_out);
         let entries = store.load_conversation(tenant, session, after).await?;
         self.extend(entries);
+        self.complete(store, tenant, session).await
+    }
+
+    /// Reads the whole past if the beginning of the turn is not in memory.
+    pub(crate) async fn complete(
+        &mut self,
+        store: &Store,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<(), Error> {
         if !self.is_whole() && self.newest_prompt().is_none() {
             // In a fork, for example, the beginning of the turn is unknown: load everything.
             let entries = store.load_conversation(tenant, session, 0).await?;
-            *self = Self::default();
-            self.extend(entries);
+            *self = Self::from_messages(entries, 0);
         }
         Ok(())
     }
@@ -296,6 +309,13 @@ impl Conversation {
             out_of_budget: false,
             leaving,
         }
+    }
+
+    /// Whether another step follows the newest one, unless something stops the turn between them.
+    pub(crate) fn goes_on_after_step(&self) -> bool {
+        self.last_step().is_some_and(|(step, parts)| {
+            step.error.is_none() && self.goes_on(step, parts) && !last_step(step, parts).rejected
+        })
     }
 
     /// Whether the turn continues by itself after a step.

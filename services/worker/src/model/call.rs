@@ -48,6 +48,17 @@ pub(crate) struct ModelCall {
     message: Assistant,
     draft: Draft,
     answer: Accumulator,
+    end: Option<AnswerEnd>,
+}
+
+/// The end of an answer without tool calls. It is stored with the end of its step, which follows at once.
+#[derive(Debug)]
+pub(crate) struct AnswerEnd {
+    /// The parts that are not stored yet.
+    pub(crate) events: Vec<Event>,
+    pub(crate) message: Assistant,
+    /// The cost of the call, if the provider reported usage.
+    pub(crate) entry: Option<Entry>,
 }
 
 /// The constraints of a call's answer.
@@ -77,6 +88,13 @@ struct CallTimes {
     ended: Span,
 }
 
+impl AnswerEnd {
+    /// Stores it without the end of its step.
+    pub(crate) async fn store(self, record: &mut Record) -> Result<(), WriteError> {
+        record.write_answer(self.events, Message::Assistant(Box::new(self.message)), self.entry).await
+    }
+}
+
 impl ModelCall {
     /// Sends a call through the gate. [`ModelCall::next`] returns the answer, which fills `message`.
     pub(crate) fn start(deps: &Arc<Deps>, plan: CallPlan, message: Assistant, terms: AnswerTerms) -> Self {
@@ -87,7 +105,13 @@ impl ModelCall {
             message,
             draft: Draft::default(),
             answer: Accumulator::default(),
+            end: None,
         }
+    }
+
+    /// The end of the answer, if it has no tool calls and is over.
+    pub(crate) fn into_end(self) -> Option<AnswerEnd> {
+        self.end
     }
 
     /// Waits for the next event of the answer. Cancel-safe: an event that was not returned stays in the stream.
@@ -101,8 +125,13 @@ impl ModelCall {
     }
 
     /// Sends and stores collected text that has waited long enough.
-    pub(crate) async fn flush(&mut self, record: &Record) -> Result<(), WriteError> {
-        self.draft.flush(record, &self.message.id, Instant::now()).await
+    pub(crate) async fn flush(&mut self, record: &mut Record) -> Result<(), WriteError> {
+        let now = Instant::now();
+        if self.draft.has_late_end(now) {
+            let ended = self.draft.take_ended(&self.message).into_iter().map(part_updated).collect();
+            record.write(ended, Progress::None).await?;
+        }
+        self.draft.flush(record, &self.message.id, now).await
     }
 
     /// Handles an event of the answer. Returns a signal for the turn once the answer is over.
@@ -132,13 +161,13 @@ impl ModelCall {
             StreamEvent::ReasoningEnd { index, signature, redacted, details } => {
                 let data = provider_metadata(signature.as_deref(), redacted.as_deref(), details.as_ref());
                 self.draft.set_metadata(index, data.map(clean::map));
-                self.end(index, record).await?;
+                self.end(index, record);
             }
             StreamEvent::ToolArguments { .. } => {}
             StreamEvent::BlockEnd { index, details } => {
                 let data = provider_metadata(None, None, details.as_ref());
                 self.draft.set_metadata(index, data.map(clean::map));
-                self.end(index, record).await?;
+                self.end(index, record);
             }
             // The gate records the usage.
             StreamEvent::Usage(_) => {}
@@ -158,17 +187,15 @@ impl ModelCall {
         // Send the text of earlier parts first: clients show parts in the order in which they begin.
         self.draft.send_rest(record, &self.message.id);
         let opening = draft::Opening { index, id: self.deps.id(PartId::make), kind, now: now() };
+        let ended = self.draft.take_ended(&self.message);
         let part = self.draft.open(opening, &self.message);
-        record.write(vec![part_updated(part)], Progress::None).await
+        record.write(ended.into_iter().chain([part]).map(part_updated).collect(), Progress::None).await
     }
 
-    /// Stores a complete text or reasoning block.
-    async fn end(&mut self, index: u32, record: &mut Record) -> Result<(), WriteError> {
+    /// Notes the end of a text or reasoning block. Its part is stored with what follows: the next block, or the end of the answer.
+    fn end(&mut self, index: u32, record: &Record) {
         self.draft.send_rest(record, &self.message.id);
-        match self.draft.end(index, &self.message, now()) {
-            Some(part) => record.write(vec![part_updated(part)], Progress::None).await,
-            None => Ok(()),
-        }
+        self.draft.end(index, now());
     }
 
     /// Makes the provider's id of a call unique in the answer.
@@ -197,8 +224,12 @@ impl ModelCall {
         if self.message.error.is_none() {
             self.message.error = self.missing_answer_error(reason);
         }
-        let message = Message::Assistant(Box::new(self.message.clone()));
-        record.write_answer(events, message, entry).await?;
+        let end = AnswerEnd { events, message: self.message.clone(), entry };
+        if self.draft.has_tools() {
+            end.store(record).await?;
+        } else {
+            self.end = Some(end);
+        }
         self.measure("ok");
         Ok(Signal::Answered(open))
     }

@@ -17,6 +17,8 @@ use tokio::time::Instant;
 const DELTA_BYTES: usize = 512;
 /// Streamed text is stored as a chunk after this time; milliseconds.
 const CHUNK_WINDOW_MS: u64 = 1_500;
+/// A block that is over is stored after this time, if nothing follows with which it can be stored; milliseconds.
+const END_WINDOW_MS: u64 = 25;
 
 /// The kind of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +55,19 @@ struct DraftBlock {
     unstored_since: Option<Instant>,
     metadata: Option<Map<String, Value>>,
     start: Timestamp,
-    ended: bool,
+    /// When it was over.
+    over: Option<BlockEnd>,
+    /// Whether its whole part was returned to be stored.
+    is_returned: bool,
+}
+
+/// The end of a block.
+#[derive(Debug, Clone, Copy)]
+struct BlockEnd {
+    /// For its part.
+    at: Timestamp,
+    /// When its part must be stored.
+    store_at: Instant,
 }
 
 /// All blocks of one answer, in the order in which they began.
@@ -86,7 +100,8 @@ impl Draft {
             unstored_since: None,
             metadata: None,
             start: now,
-            ended: false,
+            over: None,
+            is_returned: false,
         });
         begun
     }
@@ -102,32 +117,32 @@ impl Draft {
     }
 
     pub(super) fn set_metadata(&mut self, index: u32, metadata: Option<Map<String, Value>>) {
-        if let Some(open) = self.find(index) {
+        if let Some(open) = self.find(index).filter(|open| open.over.is_none()) {
             open.metadata = metadata;
         }
     }
 
-    /// Ends a block of text or reasoning and returns its whole part. Tool calls end with the answer.
-    pub(super) fn end(&mut self, index: u32, message: &Assistant, now: Timestamp) -> Option<Part> {
-        let open = self.find(index).filter(|open| !open.ended && !matches!(open.kind, Kind::Tool { .. }))?;
-        open.ended = true;
-        open.unstored_since = None;
-        let time = Span { start: open.start, end: Some(now) };
-        let (id, metadata) = (open.id.clone(), open.metadata.clone());
-        let trimmed = open.text[..open.trimmed].to_owned();
-        let body = match open.kind {
-            // A signature holds for the exact text.
-            Kind::Reasoning if metadata.is_some() => reasoning_body(open.text.clone(), metadata, time),
-            Kind::Reasoning => reasoning_body(trimmed, None, time),
-            Kind::Text | Kind::Tool { .. } => text_body(trimmed, metadata, time),
-        };
-        Some(part(id, message, body))
+    /// Notes that a block of text or reasoning is over. Tool calls end with the answer.
+    pub(super) fn end(&mut self, index: u32, now: Timestamp) {
+        if let Some(open) = self.find(index) {
+            open.end(now);
+        }
     }
 
-    /// Ends every open block of text or reasoning.
+    /// Returns the whole parts of the blocks that are over, each once.
+    pub(super) fn take_ended(&mut self, message: &Assistant) -> Vec<Part> {
+        self.0.iter_mut().filter_map(|open| open.take_ended(message)).collect()
+    }
+
+    /// Ends every open block of text or reasoning, and returns the whole parts that were not returned before.
     pub(super) fn end_all(&mut self, message: &Assistant, now: Timestamp) -> Vec<Part> {
-        let indices: Vec<u32> = self.0.iter().map(|open| open.index).collect();
-        indices.into_iter().filter_map(|index| self.end(index, message, now)).collect()
+        self.0.iter_mut().for_each(|open| open.end(now));
+        self.take_ended(message)
+    }
+
+    /// Whether the part of a block that is over must be stored now.
+    pub(super) fn has_late_end(&self, now: Instant) -> bool {
+        self.0.iter().filter_map(DraftBlock::end_at).any(|at| at <= now)
     }
 
     /// Sends all text that subscribers do not have yet.
@@ -152,7 +167,7 @@ impl Draft {
             }
             let unstored = &open.text[open.stored..open.trimmed];
             let is_due = open.store_at().is_some_and(|at| at <= now);
-            if !open.ended && (unstored.len() >= limits::CHUNK_BYTES || is_due) {
+            if open.over.is_none() && (unstored.len() >= limits::CHUNK_BYTES || is_due) {
                 if !unstored.is_empty() {
                     record.chunk(&open.id, open.stored as u64, unstored).await?;
                 }
@@ -165,7 +180,8 @@ impl Draft {
     pub(super) fn next_flush(&self) -> Option<Instant> {
         let unsent = |open: &&DraftBlock| open.trimmed > open.sent;
         let sends = self.0.iter().filter(unsent).filter_map(DraftBlock::send_at);
-        sends.chain(self.0.iter().filter_map(DraftBlock::store_at)).min()
+        let stores = self.0.iter().filter_map(DraftBlock::store_at);
+        sends.chain(stores).chain(self.0.iter().filter_map(DraftBlock::end_at)).min()
     }
 
     pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
@@ -194,6 +210,33 @@ impl Draft {
 }
 
 impl DraftBlock {
+    fn end(&mut self, now: Timestamp) {
+        if self.over.is_none() && !matches!(self.kind, Kind::Tool { .. }) {
+            let store_at = Instant::now() + Duration::from_millis(END_WINDOW_MS);
+            (self.over, self.unstored_since) = (Some(BlockEnd { at: now, store_at }), None);
+        }
+    }
+
+    /// When its whole part must be stored, if it is over.
+    fn end_at(&self) -> Option<Instant> {
+        self.over.filter(|_| !self.is_returned).map(|end| end.store_at)
+    }
+
+    fn take_ended(&mut self, message: &Assistant) -> Option<Part> {
+        let end = self.over.filter(|_| !self.is_returned)?;
+        self.is_returned = true;
+        let time = Span { start: self.start, end: Some(end.at) };
+        let (id, metadata) = (self.id.clone(), self.metadata.clone());
+        let trimmed = self.text[..self.trimmed].to_owned();
+        let body = match self.kind {
+            // A signature holds for the exact text.
+            Kind::Reasoning if metadata.is_some() => reasoning_body(self.text.clone(), metadata, time),
+            Kind::Reasoning => reasoning_body(trimmed, None, time),
+            Kind::Text | Kind::Tool { .. } => text_body(trimmed, metadata, time),
+        };
+        Some(part(id, message, body))
+    }
+
     fn send(&mut self, record: &Record, message: &MessageId) {
         if self.trimmed > self.sent {
             let text = self.text[self.sent..self.trimmed].to_owned();

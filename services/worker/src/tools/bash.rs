@@ -191,10 +191,13 @@ async fn start(ctx: &CallContext, input: &Input) -> Result<(), ToolError> {
         env: HashMap::new(),
         timeout_ms: input.timeout.unwrap_or(limits::EXEC_TIMEOUT_MS),
         output_bytes_max: limits::EXEC_OUTPUT_BYTES_MAX,
+        is_repeated: false,
     };
+    let mut is_repeated = false;
     // A repeated start is safe: the sandbox starts an exec id once.
     let started = ctx.deps.sandbox.call(|mut client| {
-        let request = request.clone();
+        let request = v1::StartExecRequest { is_repeated, ..request.clone() };
+        is_repeated = true;
         async move { client.start_exec(request).await }
     });
     started.await.map(|_| ()).map_err(|status| sandbox_error(&status))

@@ -21,9 +21,10 @@ use super::{
     },
 };
 use crate::{
+    conversation::memory::Conversation,
     model::call::ModelCall,
     process::{control::Control, deps::Deps},
-    record::{ParkResult, WriteError},
+    record::{ParkResult, Record, WriteError},
     repository::{
         guidance::{GuidanceError, SettingsAbove, configuration_error, too_large_error},
         workspace,
@@ -50,16 +51,35 @@ use settings::LostWorkspace;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use store::{
     log::record::Progress,
-    session::{row, runs::TakeOver},
+    loop_start::LoopStart,
+    session::{mailbox::MailboxInput, row, runs::TakeOver},
 };
 
 /// Who decided that a session continues without its lost files, in the note that tells the model.
 const DECISION: &str = "The settings of the project let the session continue";
 
-/// A stored session, with the settings above its repository.
+/// A stored session with its conversation and its waiting inputs, and the settings above its repository.
 pub(super) struct StoredSession {
-    pub(super) session: row::Session,
-    pub(super) above: SettingsAbove,
+    above: SettingsAbove,
+    session: row::Session,
+    inputs: Vec<MailboxInput>,
+    conversation: Conversation,
+}
+
+impl StoredSession {
+    /// Reads the stored settings.
+    ///
+    /// # Errors
+    /// `Unreadable` for settings of a newer version.
+    pub(super) fn new(deps: &Deps, start: LoopStart) -> Result<Self, store::error::Error> {
+        let LoopStart { settings, session, inputs, left_out, messages } = start;
+        // The gateway checked the settings when it accepted them. If they are invalid here, a newer version accepted them.
+        let above = SettingsAbove::of(&deps.platform, &settings).map_err(|problems| {
+            store::error::Error::Unreadable { what: "settings", source: Box::new(problems) }
+        })?;
+        let conversation = Conversation::from_messages(messages, left_out);
+        Ok(Self { above, session, inputs, conversation })
+    }
 }
 
 /// The concerns of a loop.
@@ -87,11 +107,13 @@ impl Concerns {
         stored: StoredSession,
         mut control: Control,
     ) -> Self {
-        let StoredSession { session: stored, above } = stored;
+        let StoredSession { above, session: stored, inputs, conversation } = stored;
         let titling = Titling::new(&stored.info);
         let snapshots = Snapshots::new(stored.branch.clone());
         let budget = Budget::new(stored.budget.is_some());
-        let mut session = Session::new(deps, taken, stored, &above.settings, control.suspect_slot.take());
+        let record = Record::new(Arc::clone(deps), taken, conversation, control.suspect_slot.take());
+        let take_over = Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
+        let mut session = Session::new(record, inputs, stored, &above.settings, take_over);
         session.configure(&above.settings);
         let mut tool_calls = ToolCalls::new(&session);
         tool_calls.running.configure(&above.settings);
@@ -343,16 +365,21 @@ impl Concerns {
     }
 
     pub(super) async fn finish(&mut self) -> Result<(), WriteError> {
-        let files = self.files_at_end(PATIENCE).await;
+        let files = if self.session.conversation().goes_on_after_step() {
+            self.snapshots.leave_to_next_step(&self.session)
+        } else {
+            if self.snapshots.may_wait(&self.session) {
+                self.step.store_answer(&mut self.session).await?;
+            }
+            self.files_at_end(PATIENCE).await
+        };
         self.step.finish(&mut self.session, files).await?;
         self.reports.report(&self.session).await;
         Ok(())
     }
 
     pub(super) async fn close(&mut self, error: Error) -> Result<(), WriteError> {
-        let step = self.session.conversation().last_step();
-        let is_open = step.is_some_and(|(step, _)| step.time.completed.is_none());
-        let files = if is_open { self.files_at_end(STOP_PATIENCE).await } else { StepFiles::default() };
+        let files = self.files_at_end(STOP_PATIENCE).await;
         let titles = if error.is_abort() { self.titling.stop() } else { vec![] };
         let commands = std::mem::take(&mut self.tool_calls.ended_commands);
         self.step.close(&mut self.session, error, Remains { files, titles, commands }).await
@@ -405,6 +432,11 @@ impl Concerns {
 
     /// Parks the session, unless an input arrived first.
     pub(super) async fn park(&mut self, reason: ParkReason) -> Result<Signal, WriteError> {
+        let (settings, leave) = (self.opening.settings(), &self.control.leave);
+        let settled = self.snapshots.settle_rest(&self.session, settings, leave, PATIENCE).await;
+        if !settled.is_empty() {
+            self.session.write(settled, Progress::None).await?;
+        }
         let pruned = match reason {
             ParkReason::Idle(outcome) => {
                 if outcome == Outcome::Done {

@@ -14,9 +14,10 @@ use super::{
     waits::doubt,
 };
 use crate::{
+    conversation::memory::Conversation,
     process::{clock::now, control::Control, deps::Deps, store_timeout::with_store_timeout},
     record::{Record, WriteError},
-    repository::guidance::{GuidanceError, SettingsAbove},
+    repository::guidance::GuidanceError,
     tools::{
         context::{CallEvent, Report},
         outcome::ToolError,
@@ -26,7 +27,7 @@ use bus::queue::{Slots, Yield};
 use domain::turn::{action::Action, signal::Signal, state::State, view::View};
 use llm::event::Event as StreamEvent;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
-use store::{log::change::Title, session::runs::TakeOver};
+use store::{log::change::Title, loop_start::LoopStart, session::runs::TakeOver};
 use tokio::time::{Instant, sleep_until};
 
 /// Time between two heartbeats of a loop to its subscribers; milliseconds.
@@ -66,9 +67,14 @@ enum LoopEvent {
     Tick,
 }
 
-/// Runs the loop of a taken session, until the session is parked, handed over or lost.
-pub(crate) async fn run(deps: Arc<Deps>, taken: TakeOver, control: Control) -> LoopEnd {
-    let stored = match Box::pin(read(&deps, &taken)).await {
+/// Runs the loop of a taken session, which begins with `start`, until the session is parked, handed over or lost.
+pub(crate) async fn run(
+    deps: Arc<Deps>,
+    taken: TakeOver,
+    start: Result<LoopStart, store::error::Error>,
+    control: Control,
+) -> LoopEnd {
+    let stored = match start.and_then(|start| StoredSession::new(&deps, start)) {
         Ok(stored) => stored,
         Err(error @ store::error::Error::Unreadable { .. }) => {
             return Box::pin(refuse(&deps, &taken, &error)).await;
@@ -92,21 +98,14 @@ pub(crate) async fn run(deps: Arc<Deps>, taken: TakeOver, control: Control) -> L
     }
 }
 
-async fn read(deps: &Deps, taken: &TakeOver) -> Result<StoredSession, store::error::Error> {
-    let (tenant, session) = (taken.fence.tenant, &taken.fence.session);
-    let stored = with_store_timeout(deps.store.list_settings_of(tenant, session)).await?;
-    // The gateway checked the settings when it accepted them. If they are invalid here, a newer version accepted them.
-    let above = SettingsAbove::of(&deps.platform, &stored).map_err(|problems| {
-        store::error::Error::Unreadable { what: "settings", source: Box::new(problems) }
-    })?;
-    Ok(StoredSession { session: with_store_timeout(deps.store.get_session(tenant, session)).await?, above })
-}
-
 /// Leaves a session to a worker of a newer version, which wrote data that this version cannot read.
 async fn refuse(deps: &Arc<Deps>, taken: &TakeOver, error: &store::error::Error) -> LoopEnd {
     let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     tracing::warn!(error = error as &dyn std::error::Error, "leaving a session to a newer worker");
-    match Record::new(Arc::clone(deps), taken, None).refuse(&format!("{error}: {source}")).await {
+    match Record::new(Arc::clone(deps), taken, Conversation::default(), None)
+        .refuse(&format!("{error}: {source}"))
+        .await
+    {
         Ok(()) => LoopEnd::Refused,
         Err(_) => LoopEnd::Dropped,
     }
@@ -304,6 +303,6 @@ impl Loop {
             self.beat_at = now + Duration::from_millis(LOOP_BEAT_MS);
         }
         self.concerns.reports.tick(&self.concerns.session).await;
-        self.concerns.step.tick(&self.concerns.session, now).await
+        self.concerns.step.tick(&mut self.concerns.session, now).await
     }
 }

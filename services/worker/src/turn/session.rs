@@ -26,10 +26,8 @@ use store::{
     session::{
         mailbox::{Kind, MailboxInput},
         row::{self, ParentCall},
-        runs::TakeOver,
     },
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Generations of subtasks below a root session, unless settings allow fewer: a deeper tree costs more in
 /// coordination than it gains. A deeper subtask is refused, and the model reads why.
@@ -57,6 +55,8 @@ pub(super) struct Session {
     pub(super) record: Record,
     /// The inputs in the mailbox at the last look.
     pub(super) inputs: Vec<MailboxInput>,
+    /// Those that were read with the conversation, before the first look.
+    first_inputs: Option<Vec<MailboxInput>>,
     pub(super) identity: Identity,
     pub(super) workspace: Workspace,
     pub(super) profile: Profile,
@@ -68,17 +68,19 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Starts with what the loop read of the session. `take_over` announces the worker.
     pub(super) fn new(
-        deps: &Arc<Deps>,
-        taken: &TakeOver,
+        record: Record,
+        inputs: Vec<MailboxInput>,
         stored: row::Session,
         above: &Settings,
-        suspect_slot: Option<OwnedSemaphorePermit>,
+        take_over: Event,
     ) -> Self {
+        let deps = record.deps();
         let identity = Identity {
-            tenant: taken.fence.tenant,
-            session: taken.fence.session.clone(),
-            epoch: taken.fence.epoch,
+            tenant: record.tenant(),
+            session: record.session().clone(),
+            epoch: record.fence().epoch,
             workspace: stored.root_id.clone(),
             opening: Arc::new(stored.workspace_opening.into()),
         };
@@ -91,9 +93,9 @@ impl Session {
         };
         let model = ModelRef { provider_id: stored.info.model.provider_id, model_id: stored.info.model.id };
         Self {
-            record: Record::new(Arc::clone(deps), taken, suspect_slot),
             inputs: vec![],
-            workspace: Workspace::new(Arc::clone(deps), identity.clone(), origin),
+            first_inputs: Some(inputs),
+            workspace: Workspace::new(Arc::clone(&deps), identity.clone(), origin),
             identity,
             profile: Profile {
                 call: stored.call,
@@ -107,8 +109,9 @@ impl Session {
             },
             permissions: Permissions::new(stored.permissions),
             subtask_depth_max: SUBTASK_DEPTH_MAX,
-            take_over: Some(Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts }),
-            deps: Arc::clone(deps),
+            take_over: Some(take_over),
+            deps,
+            record,
         }
     }
 
@@ -159,9 +162,14 @@ impl Session {
     /// Reads the mailbox and the new part of the conversation.
     pub(super) async fn read_inputs(&mut self) -> Result<(), WriteError> {
         // The mailbox first: every prompt in it is then among the messages.
-        self.inputs = self.list_inputs().await?;
+        if let Some(inputs) = self.first_inputs.take() {
+            self.inputs = inputs;
+            Box::pin(self.record.complete_conversation()).await.map_err(WriteError::Store)?;
+        } else {
+            self.inputs = self.list_inputs().await?;
+            Box::pin(self.record.read_conversation()).await.map_err(WriteError::Store)?;
+        }
         let newest = self.inputs.last().map(|input| input.seq);
-        Box::pin(self.record.read_conversation()).await.map_err(WriteError::Store)?;
         if self.is_aborted() {
             // A prompt may have come after the abort, and be among the messages. Only its input says that it came later.
             self.inputs = self.list_inputs().await?;

@@ -1,15 +1,19 @@
-//! Snapshots of the files around a step: before its first call that may change them, and after its last call. If possible, the
-//! first snapshot is taken during the model call. A tool call waits for it; an abort or a drain does not.
+//! Snapshots of the files around a step: before its first call that may change them, and after its last call. If another step follows, one snapshot
+//! serves both: it is taken during the model call of that step, and then ends the earlier step. A tool call waits for it; an abort or a drain does not.
+//! A worker that dies before it leaves the earlier step unsettled, and its successor settles it in the same way.
 // Continues in `repository::snapshots`, which asks the sandbox, and `conversation::changes`, which reads the stored
 // snapshots.
 
+mod look;
+
+use self::look::{FilesLook, StepChanges, look};
 use super::{session::Session, tool_calls::ToolCalls};
 use crate::{
-    conversation::changes,
+    conversation::changes::{self, UnsettledStep},
     process::{control::Leave, store_timeout::with_store_timeout},
     record::WriteError,
     repository::{
-        snapshots::{self, FilesState, SnapshotMissing, SnapshotPair},
+        snapshots::{self, SnapshotMissing, SnapshotPair},
         workspace::OpenWorkspace,
     },
     tools::{registry, tool::Tool},
@@ -17,12 +21,13 @@ use crate::{
 use chassis::tasks;
 use domain::{
     conversation::{
-        message::{FileDiff, Message, Summary},
+        message::{Assistant, Message, Summary},
         part::{Body, Part, Patch, Snapshot},
     },
-    event::{Event, FileChange, FileEvent},
+    event::Event,
+    ids::MessageId,
     limits,
-    session::{Changes, WORKSPACE},
+    session::Changes,
     turn::call::CallId,
 };
 use settings::Settings;
@@ -49,20 +54,24 @@ pub(super) struct Snapshots {
     has_read_branch: bool,
     /// The snapshot before the newest step's calls.
     tracking: Option<AbortOnDropHandle<Tracked>>,
-    /// Calls that wait for it.
+    /// The earlier step that it settles.
+    settling: Option<MessageId>,
+    /// The step that stays unsettled, because the sandbox did not give a snapshot after it.
+    given_up: Option<MessageId>,
+    /// Calls that wait for the snapshot.
     delayed: Option<Vec<CallId>>,
     /// Whether the sandbox did not give the snapshot before the newest step's calls.
     is_start_missing: bool,
 }
 
-/// The result of taking a snapshot; `None`: the session has no files yet.
-pub(super) type Tracked = Result<Option<FilesState>, SnapshotMissing>;
+/// The result of looking at the files; `None`: the session has no files yet.
+pub(super) type Tracked = Result<Option<FilesLook>, SnapshotMissing>;
 
 /// The file changes of a step, at its end.
 #[derive(Default)]
 pub(super) struct StepFiles {
-    /// The snapshot at the step's beginning, if it was taken only now.
-    pub(super) late: Option<Event>,
+    /// What was found out only now: the snapshot at the step's beginning, and the changes of the step before it.
+    pub(super) late: Vec<Event>,
     /// The snapshot at the step's end.
     pub(super) snapshot: Option<String>,
     pub(super) patch: Option<Patch>,
@@ -122,7 +131,7 @@ impl Snapshots {
 
     /// Drops the waiting calls, because the step is being stopped.
     pub(super) fn stop(&mut self) {
-        (self.tracking, self.delayed) = (None, None);
+        (self.tracking, self.settling, self.delayed) = (None, None, None);
     }
 
     /// The known state of the files before a step that begins now; the sandbox is not asked.
@@ -139,9 +148,29 @@ impl Snapshots {
         if is_known || self.tracking.is_some() || !session.may_have_files() || !is_enabled(settings) {
             return;
         }
+        self.track(session, PATIENCE);
+    }
+
+    /// Begins to look at the files.
+    fn track(&mut self, session: &Session, patience: Duration) {
         let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
-        let tracking = async move { snapshots::track(&deps, &identity, PATIENCE).await };
+        let from = self.begin_settling(session);
+        let tracking = async move { look(&deps, &identity, from, patience).await };
         self.tracking = Some(tasks::spawn_owned("snapshot", tracking));
+    }
+
+    /// Notes that the look that begins now ends an unsettled step. Returns the snapshot before that step.
+    fn begin_settling(&mut self, session: &Session) -> Option<String> {
+        let unsettled = self.unsettled(session)?;
+        let (id, from) = (unsettled.id.clone(), unsettled.from.map(ToOwned::to_owned));
+        self.settling = Some(id);
+        from
+    }
+
+    /// The step that a look at the files must end.
+    fn unsettled<'a>(&self, session: &'a Session) -> Option<UnsettledStep<'a>> {
+        let unsettled = changes::unsettled(session.conversation().entries(), may_change_files);
+        unsettled.filter(|step| self.given_up.as_ref() != Some(step.id))
     }
 
     /// Returns `calls` if they need no snapshot. Otherwise keeps them until it is taken.
@@ -166,10 +195,11 @@ impl Snapshots {
             BeforeCalls::Track => {
                 let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
                 let workspace = session.workspace.clone();
+                let from = self.begin_settling(session);
                 let tracking = async move {
                     // The workspace may still be opening. The calls need it too, and report its problems.
                     match tokio::time::timeout(PATIENCE, workspace.ready()).await {
-                        Ok(Ok(())) => snapshots::track(&deps, &identity, PATIENCE).await,
+                        Ok(Ok(())) => look(&deps, &identity, from, PATIENCE).await,
                         Ok(Err(_)) => Ok(None),
                         Err(_) => Err(SnapshotMissing),
                     }
@@ -187,18 +217,76 @@ impl Snapshots {
         session: &mut Session,
         tracked: Tracked,
     ) -> Result<Option<Vec<CallId>>, WriteError> {
-        self.is_start_missing = tracked.is_err();
-        let state = tracked.ok().flatten();
-        let mut events = vec![];
-        if let Some(state) = &state {
-            events.extend(start_part(session, &state.snapshot));
-            events.extend(self.branch_event(&state.branch));
-        }
-        self.known = state.map(|state| state.snapshot);
+        let events = self.settle(session, tracked);
         if !events.is_empty() {
             session.write(events, Progress::None).await?;
         }
         Ok(self.delayed.take())
+    }
+
+    /// The events that store a look: the end of an unsettled step, and the beginning of the step that is open.
+    fn settle(&mut self, session: &Session, tracked: Tracked) -> Vec<Event> {
+        self.is_start_missing = tracked.is_err();
+        self.known = None;
+        let (mut events, settling) = (vec![], self.settling.take());
+        match tracked {
+            Err(SnapshotMissing) => {
+                events.extend(settling.clone().map(Event::SnapshotMissed));
+                self.given_up = settling;
+            }
+            Ok(None) => {}
+            Ok(Some(look)) => {
+                let unsettled = self.unsettled(session).filter(|step| settling.as_ref() == Some(step.id));
+                events.extend(unsettled.into_iter().flat_map(|step| end_of(session, step, &look)));
+                events.extend(start_part(session, &look.state.snapshot));
+                events.extend(self.branch_event(&look.state.branch));
+                self.known = Some(look.state.snapshot);
+            }
+        }
+        events
+    }
+
+    /// Waits for the look that is under way. Begins one if a step is unsettled. Returns what to store before the step or the turn ends.
+    pub(super) async fn settle_rest(
+        &mut self,
+        session: &Session,
+        settings: &Settings,
+        leave: &Leave,
+        patience: Duration,
+    ) -> Vec<Event> {
+        let has_begun = open_step(session).is_some_and(|(_, parts)| may_change_files(parts));
+        let is_settled = has_begun || self.unsettled(session).is_none();
+        if self.tracking.is_none() && is_enabled(settings) && !is_settled {
+            self.track(session, patience);
+        }
+        if self.tracking.is_none() {
+            return vec![];
+        }
+        let tracked = tokio::select! {
+            biased;
+            () = leave.now.cancelled() => Err(SnapshotMissing),
+            tracked = tokio::time::timeout(patience, self.next()) => tracked.unwrap_or(Err(SnapshotMissing)),
+        };
+        (self.tracking, self.delayed) = (None, None);
+        self.settle(session, tracked)
+    }
+
+    /// Whether the end of the newest step may have to wait for the sandbox.
+    pub(super) fn may_wait(&self, session: &Session) -> bool {
+        let changes_files = open_step(session).is_some_and(|(_, parts)| may_change_files(parts));
+        changes_files || self.tracking.is_some() || self.unsettled(session).is_some()
+    }
+
+    /// What a step stores whose changes the look at the beginning of the next step will find.
+    pub(super) fn leave_to_next_step(&mut self, session: &Session) -> StepFiles {
+        let parts = session.conversation().last_step().map_or(&[][..], |(_, parts)| parts);
+        let snapshot = if may_change_files(parts) {
+            self.known = None;
+            None
+        } else {
+            changes::start_snapshot(parts).map(ToOwned::to_owned)
+        };
+        StepFiles { snapshot, ..StepFiles::default() }
     }
 
     /// The event that stores the branch of files that were just opened. Later the snapshots read the branch.
@@ -228,57 +316,52 @@ impl Snapshots {
         leave: &Leave,
         patience: Duration,
     ) -> StepFiles {
-        let mut files = StepFiles::default();
+        let mut files = StepFiles {
+            late: self.settle_rest(session, settings, leave, patience).await,
+            ..StepFiles::default()
+        };
         let mut is_missing = std::mem::take(&mut self.is_start_missing);
-        if self.tracking.is_some() {
-            let tracked = tokio::select! {
-                biased;
-                () = leave.now.cancelled() => Err(SnapshotMissing),
-                tracked = tokio::time::timeout(patience, self.next()) => tracked.unwrap_or(Err(SnapshotMissing)),
-            };
-            self.stop();
-            is_missing |= tracked.is_err();
-            let state = tracked.ok().flatten();
-            if let Some(state) = &state {
-                files.late = start_part(session, &state.snapshot);
-                files.notices.extend(self.branch_event(&state.branch));
-            }
-            files.snapshot = state.map(|state| state.snapshot);
-            self.known.clone_from(&files.snapshot);
-        }
-        let Some((step, parts)) = session.conversation().last_step() else { return files };
-        let before = files.snapshot.take().or_else(|| changes::start_snapshot(parts).map(ToOwned::to_owned));
+        let Some((step, parts)) = open_step(session) else { return files };
+        let before = changes::start_snapshot(parts).map(ToOwned::to_owned);
+        let before = before.or_else(|| self.known.clone().filter(|_| !files.late.is_empty()));
         if !may_change_files(parts) || !is_enabled(settings) {
             // The snapshot at the beginning is still valid at the end.
-            files.snapshot.clone_from(&before);
+            files.snapshot = before;
             return files;
         }
-        let tracked = snapshots::track(&session.deps, &session.identity, patience).await;
-        is_missing |= tracked.is_err();
-        let state = tracked.ok().flatten();
-        files.notices.extend(state.as_ref().and_then(|state| self.branch_event(&state.branch)));
-        files.snapshot = state.map(|state| state.snapshot);
-        self.known.clone_from(&files.snapshot);
-        if let (Some(from), Some(to)) = (before, &files.snapshot)
-            && from != *to
-        {
-            // Only the names of the files: their patches follow at the end of the turn.
-            let pair = SnapshotPair { from: &from, to };
-            let diffs = snapshots::diff(&session.deps, &session.identity, pair, 1).await;
-            is_missing |= diffs.is_err();
-            let changed: Vec<FileChange> =
-                diffs.unwrap_or_default().into_iter().filter_map(file_change).collect();
-            if !changed.is_empty() {
-                let names = changed.iter().map(|change| change.file.clone()).collect();
-                files.patch = Some(Patch { hash: from, files: names });
-                files.notices.push(Event::FilesChanged(changed));
-            }
+        let looked = look(&session.deps, &session.identity, before, patience).await;
+        is_missing |= looked.is_err();
+        self.known = None;
+        if let Ok(Some(look)) = looked {
+            files.notices.extend(self.branch_event(&look.state.branch));
+            is_missing |= look.is_diff_missing();
+            let StepChanges { patch, event } = look.changes();
+            files.patch = patch;
+            files.notices.extend(event);
+            self.known = Some(look.state.snapshot.clone());
+            files.snapshot = Some(look.state.snapshot);
         }
         if is_missing {
             files.notices.push(Event::SnapshotMissed(step.id.clone()));
         }
         files
     }
+}
+
+/// The events that end an unsettled step with what a look found. Its `step-finish` stays as it is, because clients print it whenever it is updated.
+fn end_of(session: &Session, unsettled: UnsettledStep<'_>, look: &FilesLook) -> Vec<Event> {
+    let id = unsettled.id;
+    let StepChanges { patch, event } = look.changes();
+    let mut events = vec![];
+    if open_step(session).is_none() {
+        // No later step tells the state of the files.
+        let snapshot = Snapshot { snapshot: look.state.snapshot.clone() };
+        events.push(session.new_part(id, Body::Snapshot(snapshot)));
+    }
+    events.extend(patch.map(|patch| session.new_part(id, Body::Patch(patch))));
+    events.extend(event);
+    events.extend(look.is_diff_missing().then(|| Event::SnapshotMissed(id.clone())));
+    events
 }
 
 /// Stores for each prompt the file changes of its turn, and for the session those of all turns, if they are new.
@@ -330,24 +413,18 @@ pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), Write
 /// The snapshot at the beginning of the newest step, as a separate part. Clients show the beginning of a step whenever it is
 /// updated, and they already saw it before the snapshot was taken.
 fn start_part(session: &Session, snapshot: &str) -> Option<Event> {
-    let (message, _) =
-        session.conversation().last_step().filter(|(step, _)| step.time.completed.is_none())?;
+    let (message, _) = open_step(session)?;
     Some(session.new_part(&message.id, Body::Snapshot(Snapshot { snapshot: snapshot.to_owned() })))
+}
+
+/// The newest step with its parts, if it is not over.
+fn open_step(session: &Session) -> Option<(&Assistant, &[(u64, Part)])> {
+    session.conversation().last_step().filter(|(step, _)| step.time.completed.is_none())
 }
 
 /// Whether settings enable snapshots.
 fn is_enabled(settings: &Settings) -> bool {
     settings.snapshot != Some(false)
-}
-
-/// The change of a file, for clients that watch the files.
-fn file_change(diff: FileDiff) -> Option<FileChange> {
-    let event = match diff.status.as_deref() {
-        Some("added") => FileEvent::Add,
-        Some("deleted") => FileEvent::Unlink,
-        Some(_) | None => FileEvent::Change,
-    };
-    Some(FileChange { file: format!("{WORKSPACE}/{}", diff.file?), event })
 }
 
 /// Whether a step has a call that may change files.
@@ -379,24 +456,6 @@ mod tests {
             ("a call of a dead worker", CallFacts { are_fresh: false, ..facts }, BeforeCalls::Begin),
         ] {
             assert_eq!(facts.decide(), want, "{what}");
-        }
-    }
-
-    #[test]
-    fn clients_are_told_what_happened_to_a_file() {
-        for (status, want) in [
-            (Some("added"), FileEvent::Add),
-            (Some("deleted"), FileEvent::Unlink),
-            (Some("modified"), FileEvent::Change),
-            (None, FileEvent::Change),
-        ] {
-            let diff = FileDiff {
-                file: Some("a".to_owned()),
-                status: status.map(ToOwned::to_owned),
-                ..FileDiff::default()
-            };
-            let want = FileChange { file: format!("{WORKSPACE}/a"), event: want };
-            assert_eq!(file_change(diff), Some(want), "{status:?}");
         }
     }
 }

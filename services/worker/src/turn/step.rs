@@ -6,7 +6,7 @@ use self::unanswered::{aborted, interrupted};
 use super::{session::Session, snapshots::StepFiles, waits::doubt};
 use crate::{
     conversation::entries,
-    model::call::{ModelCall, PartialAnswer},
+    model::call::{AnswerEnd, ModelCall, PartialAnswer},
     process::clock::now,
     record::WriteError,
     tools::{outcome::Output, tool::Tool},
@@ -50,6 +50,8 @@ pub(super) struct Remains {
 #[derive(Default)]
 pub(super) struct Step {
     call: Option<ModelCall>,
+    /// The end of its answer, until it is stored.
+    answer: Option<AnswerEnd>,
     back_off_until: Option<Instant>,
     /// Steps that this loop has closed.
     closed: u32,
@@ -88,9 +90,17 @@ impl Step {
         let Some(call) = &mut self.call else { return Ok(None) };
         let signal = call.take(event, &mut session.record).await?;
         if let Some(Signal::Answered(_)) = &signal {
-            self.call = None;
+            self.answer = self.call.take().and_then(ModelCall::into_end);
         }
         Ok(signal)
+    }
+
+    /// Stores the end of the answer, because the end of the step has to wait.
+    pub(super) async fn store_answer(&mut self, session: &mut Session) -> Result<(), WriteError> {
+        match self.answer.take() {
+            Some(answer) => answer.store(&mut session.record).await,
+            None => Ok(()),
+        }
     }
 
     /// When the loop must call [`Step::tick`] at the latest.
@@ -102,11 +112,11 @@ impl Step {
     /// Sends and stores text that has waited long enough, and ends an expired pause.
     pub(super) async fn tick(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         now: Instant,
     ) -> Result<Option<Signal>, WriteError> {
         if let Some(call) = &mut self.call {
-            call.flush(&session.record).await?;
+            call.flush(&mut session.record).await?;
         }
         if self.back_off_until.is_some_and(|until| until <= now) {
             self.back_off_until = None;
@@ -164,7 +174,8 @@ impl Step {
         let Some((message, parts)) = session.conversation().last_step() else { return Ok(()) };
         // A step that only runs the calls of a prompt has no model call.
         let has_model_call = parts.iter().any(|(_, part)| matches!(part.body, Body::StepStart(_)));
-        let mut message = message.clone();
+        let stored = || AnswerEnd { events: vec![], message: message.clone(), entry: None };
+        let AnswerEnd { mut events, mut message, entry } = self.answer.take().unwrap_or_else(stored);
         message.time.completed = Some(now());
         let finish = StepFinish {
             reason: message.finish.clone().unwrap_or_default(),
@@ -172,7 +183,7 @@ impl Step {
             cost: message.cost,
             tokens: message.tokens,
         };
-        let mut events: Vec<Event> = files.late.into_iter().collect();
+        events.extend(files.late);
         events.extend(has_model_call.then(|| session.new_part(&message.id, Body::StepFinish(finish))));
         let snapshot = files.snapshot.filter(|_| !has_model_call);
         let snapshot = snapshot.map(|snapshot| Body::Snapshot(Snapshot { snapshot }));
@@ -183,7 +194,7 @@ impl Step {
             events.push(Event::SessionCompacted);
         }
         events.extend(message.error.clone().map(Event::SessionError));
-        let entry = answer_entry(&message);
+        let entry = entry.or_else(|| answer_entry(&message));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
         let events = session.announced(events);
         session.record.write_with_cost(events, entry.into_iter().collect(), Progress::Made).await?;
@@ -201,6 +212,7 @@ impl Step {
     ) -> Result<(), WriteError> {
         let Remains { files, titles, commands } = remains;
         let mut events = doubt::withdrawal(session);
+        events.extend(files.late);
         let partial = self.abandon(session);
         events.extend(partial.events);
         let open = session.conversation().last_step().filter(|(step, _)| step.time.completed.is_none());

@@ -2,9 +2,13 @@
 
 use super::{answers, part, run_to_end, write};
 use domain::{
-    conversation::part::{Body, Part, Ran, ToolState},
+    conversation::{
+        message::Message,
+        part::{Body, Part, Ran, StepFinish, ToolState},
+    },
     event::Event,
-    ids::{EventId, Ids, SessionId, TenantId, Timestamp},
+    ids::{EventId, Ids, PartId, SessionId, TenantId, Timestamp},
+    money::{Tokens, UsdPicos},
 };
 use e2e::{
     Stack,
@@ -161,8 +165,17 @@ async fn the_branch_is_announced_when_the_files_open() {
     assert_eq!(stack.api.get(&session).await.branch, "main");
 }
 
-/// Simulates a worker that ended the calls of a step and crashed before it took the snapshot.
-async fn end_calls_and_die(stack: &Stack, session: &str) {
+/// The last thing that a worker stores before it crashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastWrite {
+    /// The ends of the calls of a step.
+    Calls,
+    /// The end of the step.
+    Step,
+}
+
+/// Simulates a worker that crashed before it took the snapshot after the calls of a step.
+async fn end_calls_and_die(stack: &Stack, session: &str, last: LastWrite) {
     let store = Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();
     let (tenant, id): (TenantId, SessionId) =
         (stack.api.tenant_id.parse().unwrap(), session.parse().unwrap());
@@ -174,9 +187,19 @@ async fn end_calls_and_die(stack: &Stack, session: &str) {
     else {
         panic!("no other worker has the session")
     };
-    let step = answers(stack, session).await.pop().unwrap();
-    let mut part: Part = serde_json::from_value(part(&step, "tool")).unwrap();
-    let Body::Tool(call) = &mut part.body else { panic!("a call") };
+    let (info, parts) = stack.api.conversation(session).await.pop().unwrap();
+    let mut tool: Part = serde_json::from_value(part(&parts, "tool")).unwrap();
+    let mut finish: Part = serde_json::from_value(part(&parts, "step-start")).unwrap();
+    finish.id = PartId::make(&mut Ids::new([8; 32]), Timestamp(2));
+    finish.body = Body::StepFinish(StepFinish {
+        reason: "tool-calls".to_owned(),
+        snapshot: None,
+        cost: UsdPicos(0),
+        tokens: Tokens::default(),
+    });
+    let Message::Assistant(mut message) = serde_json::from_value(info).unwrap() else { panic!("a step") };
+    message.time.completed = Some(Timestamp(2));
+    let Body::Tool(call) = &mut tool.body else { panic!("a call") };
     call.state = ToolState::Completed {
         input: call.state.input().clone(),
         output: "begun".to_owned().into(),
@@ -185,16 +208,30 @@ async fn end_calls_and_die(stack: &Stack, session: &str) {
         time: Ran::new(Timestamp(1), Timestamp(2)),
         attachments: vec![],
     };
-    let what = ChangeBody::Event(Event::PartUpdated { part: Box::new(part), at: Timestamp(2) });
-    let change = Change { id: EventId::make(&mut Ids::new([7; 32]), Timestamp(2)), body: what };
+    let updated = |part: Part| Event::PartUpdated { part: Box::new(part), at: Timestamp(2) };
+    let events =
+        [updated(tool), updated(finish), Event::MessageUpdated(Box::new(Message::Assistant(message)))];
+    let count = if last == LastWrite::Calls { 1 } else { events.len() };
+    let mut ids = Ids::new([7; 32]);
+    let changes = events
+        .into_iter()
+        .take(count)
+        .map(|event| Change { id: EventId::make(&mut ids, Timestamp(2)), body: ChangeBody::Event(event) });
+    let changes: Vec<Change> = changes.collect();
     let fence = Fence { write_seq: 1, ..taken.fence };
-    store.append(&fence, &[change], taken.input_ack, Progress::Made, Timestamp(2)).await.unwrap();
+    store.append(&fence, &changes, taken.input_ack, Progress::Made, Timestamp(2)).await.unwrap();
     store.fail_attempt(tenant, &id, fence.epoch).await.unwrap();
     store.close().await;
 }
 
 #[tokio::test]
 async fn a_step_has_one_patch_and_one_snapshot_after_a_crash_of_its_worker() {
+    for last in [LastWrite::Calls, LastWrite::Step] {
+        crash_after(last).await;
+    }
+}
+
+async fn crash_after(last: LastWrite) {
     let mut stack = Stack::start().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
@@ -202,13 +239,13 @@ async fn a_step_has_one_patch_and_one_snapshot_after_a_crash_of_its_worker() {
     stack.api.prompt(&session, &format!("{}\n@text over", bash(command))).await.unwrap();
     watch.until_output("begun").await;
     stack.crash_worker(0);
-    end_calls_and_die(&stack, &session).await;
+    end_calls_and_die(&stack, &session, last).await;
     stack.add_worker().await;
     assert_eq!(watch.until_idle().await, "done");
-    let step = answers(&stack, &session).await.remove(0);
-    let (begun, ended) = (part(&step, "snapshot"), part(&step, "step-finish"));
-    assert!(begun["snapshot"].is_string() && ended["snapshot"].is_string(), "{step:?}");
-    assert_eq!(part(&step, "patch")["files"], json!(["/workspace/made"]));
+    let steps = answers(&stack, &session).await;
+    let [begun, ended] = [&steps[0], &steps[1]].map(|step| part(step, "snapshot"));
+    assert!(begun["snapshot"].is_string() && ended["snapshot"].is_string(), "{last:?}: {steps:?}");
+    assert_eq!(part(&steps[0], "patch")["files"], json!(["/workspace/made"]), "{last:?}");
     let count = |kind: &str| {
         watch.transcript.events.iter().filter(|event| event.properties["part"]["type"] == kind).count()
     };

@@ -8,18 +8,19 @@ use e2e::{
 use rpc::v1::{self, prompt_part::Kind};
 use serde_json::{Value, json};
 
-/// Returns the snapshots at the start and the end of a step.
+/// Returns the snapshots that a step recorded, at its start and at its end.
 fn snapshots(parts: &[Value]) -> (Option<String>, Option<String>) {
     let state = |kind: &str| part(parts, kind)["snapshot"].as_str().map(ToOwned::to_owned);
-    // The first snapshot is taken after the start of the step was announced.
+    // A snapshot that is taken after the start of the step was announced is a part of its own.
     (state("step-start").or_else(|| state("snapshot")), state("step-finish"))
 }
 
-/// Asserts that a step changed these files, and that its patch comes after its end.
+/// Asserts that the first of these steps changed these files, that the next one records the state after it, and that its patch comes after its end.
 #[track_caller]
-fn assert_changed(parts: &[Value], files: &[&str]) {
-    let (begin, end) = snapshots(parts);
-    assert!(begin.is_some() && end.is_some() && begin != end, "{parts:?}");
+fn assert_changed(steps: &[Vec<Value>], files: &[&str]) {
+    let [parts, next, ..] = steps else { panic!("another step follows: {steps:?}") };
+    let ((begin, own_end), (end, _)) = (snapshots(parts), snapshots(next));
+    assert!(begin.is_some() && own_end.is_none() && end.is_some() && begin != end, "{parts:?} {next:?}");
     let patch = part(parts, "patch");
     assert_eq!((patch["hash"].as_str(), &patch["files"]), (begin.as_deref(), &json!(files)));
     let place = |kind: &str| parts.iter().position(|part| part["type"] == kind).unwrap();
@@ -39,15 +40,22 @@ async fn each_step_records_snapshots_before_and_after_it() {
     run_to_end(&stack, &session, "@text only words").await;
     let prompt =
         format!("{}\n{}\n@text over", write("b.txt", "two\n"), bash("rm a.txt; mkdir d; echo 3 > d/c"));
-    run_to_end(&stack, &session, &prompt).await;
+    let transcript = run_to_end(&stack, &session, &prompt).await;
+    let parts =
+        transcript.events.iter().map(|event| event.properties["part"]["type"].as_str().unwrap_or_default());
+    let parts: Vec<&str> = parts.filter(|kind| ["step-start", "patch"].contains(kind)).collect();
+    let want = ["step-start", "step-start", "step-start", "patch", "step-start", "patch"];
+    assert_eq!(
+        parts, want,
+        "a turn of one step, and one of three: no step waits for the snapshot after the step before it"
+    );
     let steps = answers(&stack, &session).await;
     let first = snapshots(&steps[0]).0.expect("a repository has a snapshot from the start");
     assert_unchanged(&steps[0], Some(&first));
     assert_eq!(snapshots(&steps[1]).0, Some(first));
-    assert_changed(&steps[1], &["/workspace/b.txt"]);
-    assert_eq!(snapshots(&steps[2]).0, snapshots(&steps[1]).1);
-    assert_changed(&steps[2], &["/workspace/a.txt", "/workspace/d/c"]);
-    assert_unchanged(&steps[3], snapshots(&steps[2]).1.as_deref());
+    assert_changed(&steps[1..], &["/workspace/b.txt"]);
+    assert_changed(&steps[2..], &["/workspace/a.txt", "/workspace/d/c"]);
+    assert_unchanged(&steps[3], snapshots(&steps[3]).0.as_deref());
 }
 
 #[tokio::test]
@@ -80,8 +88,8 @@ async fn a_session_without_files_gets_snapshots_after_its_first_writing_tool() {
     let steps = answers(&stack, &session).await;
     assert_unchanged(&steps[0], None);
     assert_unchanged(&steps[1], None);
-    assert_changed(&steps[2], &["/workspace/new.txt"]);
-    assert_unchanged(&steps[3], snapshots(&steps[2]).1.as_deref());
+    assert_changed(&steps[2..], &["/workspace/new.txt"]);
+    assert_unchanged(&steps[3], snapshots(&steps[3]).0.as_deref());
 }
 
 #[tokio::test]
@@ -91,9 +99,9 @@ async fn changes_of_a_subtask_count_for_its_parent() {
     let child = format!("{}\n@text done", write("of_child.txt", "x\n"));
     run_to_end(&stack, &session, &format!("{}\n@text over", task(&child))).await;
     let steps = answers(&stack, &session).await;
-    assert_changed(&steps[0], &["/workspace/of_child.txt"]);
+    assert_changed(&steps, &["/workspace/of_child.txt"]);
     let children = stack.api.children(&session).await;
-    assert_changed(&answers(&stack, &children[0].id).await[0], &["/workspace/of_child.txt"]);
+    assert_changed(&answers(&stack, &children[0].id).await, &["/workspace/of_child.txt"]);
     for id in [&session, &children[0].id] {
         let talk = stack.api.conversation(id).await;
         assert_eq!(talk[0].0["summary"]["diffs"][0]["file"], "of_child.txt");
@@ -116,7 +124,7 @@ async fn a_step_that_another_worker_finishes_keeps_its_first_snapshot() {
     assert_eq!(watch.until_idle().await, "done");
     let steps = answers(&stack, &session).await;
     assert_eq!(snapshots(&steps[0]).0.as_deref(), Some(before.as_str()));
-    assert_changed(&steps[0], &["/workspace/later", "/workspace/made"]);
+    assert_changed(&steps, &["/workspace/later", "/workspace/made"]);
 }
 
 #[tokio::test]

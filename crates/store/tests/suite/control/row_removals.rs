@@ -127,7 +127,6 @@ async fn a_deleted_session_is_unreachable_while_its_rows_are_there() {
     assert!(matches!(found, Err(Error::NotFound(Entity::Message))), "{found:?}");
     assert_eq!(store.list_chunks(tenant, session, 1).await.unwrap(), []);
     assert_eq!(store.list_inputs(tenant, session, 0).await.unwrap(), []);
-    assert_eq!(store.find_horizon(tenant, session).await.unwrap(), 0);
     assert_eq!(store.find_first_state(tenant, session).await.unwrap(), None);
     assert_eq!(store.list_answers(tenant, session, &[&request.part_id]).await.unwrap(), []);
     for scope in [RequestScope::Tenant, RequestScope::Session(session), RequestScope::Tree(session)] {

@@ -109,6 +109,25 @@ async fn the_loop_reads_all_messages_or_those_after_a_position() {
 }
 
 #[tokio::test]
+async fn a_loop_begins_with_everything_that_it_needs() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    world.store.put_settings(world.tenant, None, "{}", "ann").await.unwrap();
+    let (store, tenant, session) = (&world.store, world.tenant, &running.session);
+    let start = store.read_loop_start(&running.take_over(0)).await.unwrap();
+    assert_eq!(start.settings, store.list_settings_of(tenant, session).await.unwrap());
+    assert_eq!(start.session, store.get_session(tenant, session).await.unwrap());
+    assert_eq!(start.inputs, store.list_inputs(tenant, session, 0).await.unwrap());
+    assert_eq!(start.messages, store.load_conversation(tenant, session, 0).await.unwrap());
+    assert_eq!(
+        (start.settings.len(), start.inputs.len(), start.messages.len(), start.left_out),
+        (1, 1, 1, 0)
+    );
+    let acknowledged = running.take_over(start.inputs[0].seq);
+    assert_eq!(store.read_loop_start(&acknowledged).await.unwrap().inputs, []);
+}
+
+#[tokio::test]
 async fn one_message_is_read_with_its_parts() {
     let (mut world, session, want) = world_with_prompts().await;
     let entry = world.store.get_message(world.tenant, &session, &want[1].parse().unwrap()).await.unwrap();
@@ -163,9 +182,11 @@ async fn a_loop_reads_from_the_newest_summary_on() {
     };
     // The first message that a loop would read, counted from the oldest.
     let first = async |world: &World| {
-        let horizon = world.store.find_horizon(world.tenant, &running.session).await.unwrap();
+        let start = world.store.read_loop_start(&running.take_over(0)).await.unwrap();
         let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
-        all.iter().position(|entry| entry.seq > horizon).unwrap()
+        let first = all.iter().position(|entry| entry.seq > start.left_out).unwrap();
+        assert_eq!(start.messages, all[first..]);
+        first
     };
     let prompt =
         world.store.load_conversation(world.tenant, &session, 0).await.unwrap()[0].message.id().clone();
@@ -190,6 +211,4 @@ async fn a_loop_reads_from_the_newest_summary_on() {
     assert_eq!(first(&world).await, 1, "the tail");
     world.sql("update session_input set kind = 'note' where dedupe = 'on'").await;
     assert_eq!(first(&world).await, 0, "the newest prompt, which started the turn");
-    let other = world.sample.tenant();
-    assert_eq!(world.store.find_horizon(other, &running.session).await.unwrap(), 0);
 }

@@ -1,5 +1,6 @@
-//! The newest snapshot, for as long as the files cannot have changed since.
+//! The newest snapshot, for as long as the files have not changed since.
 
+use crate::disk::fingerprint::Fingerprint;
 use std::time::{Duration, Instant};
 
 /// Longest time for which the newest snapshot stands for the files without a look at them; milliseconds. A look renews the age of the snapshot,
@@ -17,8 +18,8 @@ pub(in crate::workspace) struct Snapshot {
     pub(super) left_out_paths: Vec<String>,
 }
 
-/// What the service knows of the files of a workspace. Only sandboxes and helpers change files. A helper that does so makes the service forget the snapshot,
-/// and a snapshot counts only while no sandbox has been started in the workspace.
+/// What the service knows of the files of a workspace. Only sandboxes and helpers change files. A helper that does so makes the service forget the snapshot.
+/// A snapshot counts while no sandbox has been started in the workspace, and afterwards while the files keep their fingerprint.
 #[derive(Debug, Default)]
 pub(crate) struct KnownSnapshot {
     newest: Option<NewestSnapshot>,
@@ -27,23 +28,40 @@ pub(crate) struct KnownSnapshot {
 #[derive(Debug)]
 struct NewestSnapshot {
     snapshot: Snapshot,
-    /// The sandboxes that had been started in the workspace when it was taken. All of them had ended.
-    starts: u64,
+    proof: Proof,
     taken: Instant,
 }
 
+/// What shows that files are as they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::workspace) struct Proof {
+    /// The sandboxes that have been started in the workspace. `None`: one of them still runs.
+    pub(in crate::workspace) starts: Option<u64>,
+    /// The fingerprint of the files.
+    pub(in crate::workspace) fingerprint: Option<Fingerprint>,
+}
+
+impl Proof {
+    /// Whether the files are the same as at `other`.
+    fn shows_files_of(self, other: Self) -> bool {
+        let no_program_ran = self.starts.is_some() && self.starts == other.starts;
+        no_program_ran || (self.fingerprint.is_some() && self.fingerprint == other.fingerprint)
+    }
+}
+
 impl KnownSnapshot {
-    /// Gives the snapshot that the files still have, after `starts` sandboxes.
-    pub(super) fn find(&self, starts: u64) -> Option<&Snapshot> {
+    /// Gives the snapshot that the files still have, as `proof` shows.
+    pub(super) fn find(&self, proof: Proof) -> Option<&Snapshot> {
         let is_valid = |known: &&NewestSnapshot| {
-            known.starts == starts && known.taken.elapsed() < Duration::from_millis(SNAPSHOT_KNOWN_MS)
+            proof.shows_files_of(known.proof)
+                && known.taken.elapsed() < Duration::from_millis(SNAPSHOT_KNOWN_MS)
         };
         self.newest.as_ref().filter(is_valid).map(|known| &known.snapshot)
     }
 
-    /// Keeps a snapshot that was taken after `starts` sandboxes had ended.
-    pub(in crate::workspace) fn keep(&mut self, snapshot: Snapshot, starts: u64) {
-        self.newest = Some(NewestSnapshot { snapshot, starts, taken: Instant::now() });
+    /// Keeps a snapshot of the files. `proof` is older than it.
+    pub(in crate::workspace) fn keep(&mut self, snapshot: Snapshot, proof: Proof) {
+        self.newest = Some(NewestSnapshot { snapshot, proof, taken: Instant::now() });
     }
 
     /// Forgets the snapshot, because the files may change.

@@ -1,13 +1,14 @@
 //! The snapshots of the workspace of a session, and the helpers that work on them.
 
 use super::{
-    known::{KnownSnapshot, Snapshot},
+    known::{KnownSnapshot, Proof, Snapshot},
     seed,
     track::{DIRECTORY, INSIDE, TrackedFiles, check_exit, quick_task},
 };
 use crate::{
     code::Code,
-    error::Error,
+    disk::fingerprint::Fingerprint,
+    error::{Error, blocking},
     isolation::launch::{Mount, give_to},
     session::state::Session,
     workspace::{
@@ -48,11 +49,17 @@ impl<'a> SnapshotStore<'a> {
         Task { script, arguments, mounts, ..quick_task(self.root.key.tenant, self.uid()) }
     }
 
-    /// Takes a snapshot, unless the files cannot have changed since the newest one.
+    /// Takes a snapshot, unless the files have not changed since the newest one.
     pub(super) async fn track(&self, known: &mut KnownSnapshot) -> Result<Snapshot, Error> {
-        // Counted before the look: a sandbox that starts during it makes the snapshot count no longer.
-        let starts = self.root.starts_if_quiet();
-        if let Some(snapshot) = starts.and_then(|starts| known.find(starts)) {
+        // Before git reads the files: a change or a sandbox that begins meanwhile makes the snapshot count no longer.
+        let mut proof = Proof { starts: self.root.starts_if_quiet(), fingerprint: None };
+        if let Some(snapshot) = known.find(proof) {
+            return Ok(snapshot.clone());
+        }
+        let tree = self.tree();
+        let fingerprint = blocking("look for changes of the files", move || Fingerprint::of(&tree));
+        proof.fingerprint = fingerprint.await?;
+        if let Some(snapshot) = known.find(proof) {
             return Ok(snapshot.clone());
         }
         known.forget();
@@ -65,9 +72,7 @@ impl<'a> SnapshotStore<'a> {
             object_format: if self.meta.base_commit.len() == 64 { "sha256" } else { "sha1" },
         };
         let snapshot = files.track(&self.root.shared.helpers).await?;
-        if let Some(starts) = starts {
-            known.keep(snapshot.clone(), starts);
-        }
+        known.keep(snapshot.clone(), proof);
         Ok(snapshot)
     }
 

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
-use crate::conversation::entries::tests::{step, text, user};
+use crate::conversation::entries::tests::{step, text, tool, user};
 use domain::{
     conversation::{
         message::Summary,
@@ -78,4 +78,51 @@ fn a_step_that_was_stopped_counts_and_one_that_changed_nothing_does_not() {
     let there_and_back =
         [user(1, vec![text("x")]), step(2, 1, vec![begun("a"), over("b"), patch("a")]), undone];
     check(&there_and_back, &[]);
+}
+
+fn may_change(parts: &[(u64, Part)]) -> bool {
+    parts.iter().any(|(_, part)| part.body.as_tool().is_some())
+}
+
+fn over_without() -> Body {
+    let Body::StepFinish(finish) = over("") else { unreachable!() };
+    Body::StepFinish(StepFinish { snapshot: None, ..finish })
+}
+
+fn acting(seq: u64, parts: Vec<Body>) -> MessageWithParts {
+    step(seq, 1, parts.into_iter().chain([tool("done", None)]).collect())
+}
+
+#[test]
+fn a_step_is_unsettled_until_a_later_snapshot_tells_the_files_after_it() {
+    let prompt = || user(1, vec![text("x")]);
+    let unsettled_at = |entries: &[MessageWithParts]| {
+        unsettled(entries, may_change).map(|step| (step.id.to_string(), step.from.map(ToOwned::to_owned)))
+    };
+    let acted = || acting(2, vec![begun("a"), over_without()]);
+    let want = Some(("msg_2".to_owned(), Some("a".to_owned())));
+    let after = |bodies: Vec<Body>| step(3, 1, bodies);
+    let began_at_b = Some(("msg_2".to_owned(), Some("b".to_owned())));
+    let snapshot = || Body::Snapshot(Snapshot { snapshot: "b".to_owned() });
+    for (what, entries, want) in [
+        ("it is the newest step", vec![prompt(), acted()], want.clone()),
+        ("the next step only talks", vec![prompt(), acted(), after(vec![over_without()])], want.clone()),
+        ("the next step has a snapshot", vec![prompt(), acted(), after(vec![snapshot()])], None),
+        ("its end has one", vec![prompt(), acting(2, vec![begun("a"), over("b")])], None),
+        (
+            "it was settled later",
+            vec![prompt(), acting(2, vec![begun("a"), over_without(), snapshot()])],
+            None,
+        ),
+        (
+            "only its beginning has one",
+            vec![prompt(), acting(2, vec![snapshot(), over_without()])],
+            began_at_b,
+        ),
+        ("nothing may have changed", vec![prompt(), step(2, 1, vec![begun("a"), over_without()])], None),
+        ("it was stopped", vec![prompt(), acting(2, vec![begun("a")])], None),
+        ("it is of an earlier turn", vec![prompt(), acted(), user(3, vec![text("y")])], None),
+    ] {
+        assert_eq!(unsettled_at(&entries), want, "{what}");
+    }
 }

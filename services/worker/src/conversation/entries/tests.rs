@@ -98,7 +98,7 @@ fn wish(seq: u64, overflow: bool, tail: Option<u64>) -> MessageWithParts {
     user(seq, vec![Body::Compaction(wish)])
 }
 
-fn tool(output: &str, compacted: Option<i64>) -> Body {
+pub(crate) fn tool(output: &str, compacted: Option<i64>) -> Body {
     let state = ToolState::Completed {
         input: json!({}),
         output: output.to_owned().into(),

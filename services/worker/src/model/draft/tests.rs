@@ -17,7 +17,8 @@ fn texts(kind: Kind, deltas: &[&str], metadata: Option<Map<String, Value>>) -> (
     deltas.iter().for_each(|delta| draft.push(0, delta));
     draft.set_metadata(0, metadata);
     let streamed = draft.0[0].text[..draft.0[0].trimmed].to_owned();
-    let text = match draft.end(0, &message, Timestamp(2)).expect("an open block").body {
+    draft.end(0, Timestamp(2));
+    let text = match draft.take_ended(&message).pop().expect("an open block").body {
         Body::Text(text) => text.text,
         Body::Reasoning(thought) => thought.text,
         other => unreachable!("{other:?}"),
@@ -51,4 +52,31 @@ fn white_space_alone_wakes_nobody() {
     draft.open(Opening { index: 0, id, kind: Kind::Text, now: Timestamp(1) }, &message);
     draft.push(0, "\n");
     assert_eq!(draft.next_flush(), draft.0[0].store_at(), "it is looked at once, with the next chunk");
+}
+
+#[test]
+fn the_part_of_a_block_that_is_over_is_returned_once_and_not_changed() {
+    let (mut draft, message) = (Draft::default(), message());
+    let open = |draft: &mut Draft, index: u32, kind: Kind| {
+        let id: PartId = format!("prt_{index}").parse().expect("an id");
+        draft.open(Opening { index, id, kind, now: Timestamp(1) }, &message);
+    };
+    let signature = |text: &str| Some(Map::from_iter([("signature".to_owned(), json!(text))]));
+    open(&mut draft, 0, Kind::Reasoning);
+    draft.push(0, "thought");
+    draft.set_metadata(0, signature("s"));
+    draft.end(0, Timestamp(2));
+    let due = draft.next_flush().expect("its end is due");
+    assert!(!draft.has_late_end(due - Duration::from_millis(END_WINDOW_MS)) && draft.has_late_end(due));
+    draft.set_metadata(0, None);
+    draft.end(0, Timestamp(3));
+    open(&mut draft, 1, Kind::Text);
+    open(&mut draft, 2, Kind::Tool { call_id: "c".to_owned(), name: "bash".to_owned() });
+    let ended = draft.take_ended(&message);
+    let [Part { body: Body::Reasoning(thought), .. }] = &ended[..] else { unreachable!("{ended:?}") };
+    assert_eq!((thought.time.end, &thought.metadata), (Some(Timestamp(2)), &signature("s")));
+    assert!(draft.take_ended(&message).is_empty() && !draft.has_late_end(due));
+    let rest = draft.end_all(&message, Timestamp(4));
+    let ids: Vec<&str> = rest.iter().map(|part| part.id.as_str()).collect();
+    assert_eq!(ids, ["prt_1"], "a call ends with the answer");
 }

@@ -1,0 +1,139 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+use super::*;
+use proptest::prelude::*;
+use std::{
+    fs::{self, File, FileTimes, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    process::Command,
+};
+
+/// The fingerprint, once the newest change is old enough.
+fn settled(tree: &Path) -> Fingerprint {
+    loop {
+        if let Some(fingerprint) = Fingerprint::of(tree).unwrap() {
+            return fingerprint;
+        }
+    }
+}
+
+fn git(tree: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git").current_dir(tree).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What git sees of the files. Its index lies beside the tree and is made new each time, so it cannot hide a change.
+fn seen_by_git(tree: &Path) -> String {
+    let repository = tempfile::tempdir().unwrap();
+    let [git_directory, work_tree] = [("--git-dir", repository.path()), ("--work-tree", tree)]
+        .map(|(name, path)| format!("{name}={}", path.display()));
+    git(tree, &[&git_directory, "init", "--quiet"]);
+    git(tree, &[&git_directory, &work_tree, "add", "--all"]);
+    git(tree, &[&git_directory, &work_tree, "write-tree"])
+}
+
+/// A change of one of the files `f0` to `f3`, or of a directory.
+#[derive(Debug, Clone)]
+enum Change {
+    Write(u8, Vec<u8>),
+    /// Writes other content of the same length, and sets the time of modification back.
+    Forge(u8),
+    Append(u8),
+    Remove(u8),
+    Rename(u8, u8),
+    MakeExecutable(u8),
+    Link(u8, u8),
+    MakeDirectory(u8),
+    Nothing,
+}
+
+impl Change {
+    /// Changes the tree. A change that is not possible changes nothing.
+    fn apply(&self, tree: &Path) {
+        let path = |number: &u8| tree.join(format!("f{}", number % 4));
+        let append = |number: &u8| -> io::Result<()> {
+            let mut file = File::options().append(true).open(path(number))?;
+            io::Write::write_all(&mut file, b"x")
+        };
+        let forge = |number: &u8| -> io::Result<()> {
+            let modified = fs::metadata(path(number))?.modified()?;
+            let content: Vec<u8> = fs::read(path(number))?.iter().map(|byte| byte ^ 1).collect();
+            fs::write(path(number), content)?;
+            File::options().write(true).open(path(number))?.set_times(FileTimes::new().set_modified(modified))
+        };
+        let result = match self {
+            Self::Write(number, content) => fs::write(path(number), content),
+            Self::Forge(number) => forge(number),
+            Self::Append(number) => append(number),
+            Self::Remove(number) => fs::remove_file(path(number)),
+            Self::Rename(from, to) => fs::rename(path(from), path(to)),
+            Self::MakeExecutable(number) => fs::set_permissions(path(number), Permissions::from_mode(0o755)),
+            Self::Link(number, to) => std::os::unix::fs::symlink(format!("f{to}"), path(number)),
+            Self::MakeDirectory(number) => fs::create_dir(tree.join(format!("d{number}")))
+                .and_then(|()| fs::write(tree.join(format!("d{number}/f")), "in it")),
+            Self::Nothing => Ok(()),
+        };
+        drop(result);
+    }
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let content = proptest::collection::vec(any::<u8>(), 0..4);
+    prop_oneof![
+        (any::<u8>(), content).prop_map(|(number, content)| Change::Write(number, content)),
+        any::<u8>().prop_map(Change::Forge),
+        any::<u8>().prop_map(Change::Append),
+        any::<u8>().prop_map(Change::Remove),
+        (any::<u8>(), any::<u8>()).prop_map(|(from, to)| Change::Rename(from, to)),
+        any::<u8>().prop_map(Change::MakeExecutable),
+        (any::<u8>(), 0..4_u8).prop_map(|(number, to)| Change::Link(number, to)),
+        (0..4_u8).prop_map(Change::MakeDirectory),
+        Just(Change::Nothing),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn what_git_sees_changes_only_with_the_fingerprint(changes in proptest::collection::vec(change(), 1..6)) {
+        let tree = tempfile::tempdir().unwrap();
+        let tree = tree.path();
+        for number in 0..3 {
+            fs::write(tree.join(format!("f{number}")), format!("content {number}")).unwrap();
+        }
+        let (before, seen_before) = (settled(tree), seen_by_git(tree));
+        changes.iter().for_each(|change| change.apply(tree));
+        let (after, seen_after) = (settled(tree), seen_by_git(tree));
+        prop_assert!(before != after || seen_before == seen_after);
+    }
+}
+
+#[test]
+fn a_tree_without_a_change_keeps_its_fingerprint() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::create_dir(tree.path().join("d")).unwrap();
+    fs::write(tree.path().join("d/f"), "text").unwrap();
+    let first = settled(tree.path());
+    assert_eq!(fs::read(tree.path().join("d/f")).unwrap(), b"text");
+    assert_eq!(settled(tree.path()), first);
+}
+
+#[test]
+fn a_tree_that_changes_right_now_or_is_too_deep_has_no_fingerprint() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::write(tree.path().join("f"), "text").unwrap();
+    // A busy machine may need longer than it takes the change to settle, but not each time.
+    let is_refused = |_| {
+        fs::write(tree.path().join("f"), "text").unwrap();
+        Fingerprint::of(tree.path()).unwrap().is_none()
+    };
+    assert!((0..1_000).any(is_refused));
+    let mut directory = rustix::fs::open(tree.path(), DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..=walk::DEPTH_MAX {
+        rustix::fs::mkdirat(&directory, "d", Mode::RWXU).unwrap();
+        directory = rustix::fs::openat(&directory, "d", DIRECTORY, Mode::empty()).unwrap();
+    }
+    let later = tempfile::tempdir().unwrap();
+    settled(later.path());
+    assert_eq!(Fingerprint::of(tree.path()).unwrap(), None);
+}
