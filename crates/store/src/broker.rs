@@ -4,10 +4,7 @@
 pub mod accesses;
 pub mod secrets;
 
-use crate::{
-    error::Error,
-    pool::{self, TenantPool},
-};
+use crate::{error::Error, pool::TenantPool};
 
 /// A handle to the broker's tables. Clones share its connections.
 #[derive(Debug, Clone)]
@@ -27,7 +24,7 @@ impl BrokerStore {
     /// # Errors
     /// `Db`: it cannot.
     pub async fn ping(&self) -> Result<(), Error> {
-        pool::ping(self.0.connections()).await
+        self.0.ping().await
     }
 
     /// Closes all connections, after the queries in flight have ended.

@@ -67,7 +67,7 @@ impl Store {
     /// # Errors
     /// `Db`: at least one of them cannot.
     pub async fn ping(&self) -> Result<(), Error> {
-        pool::ping(self.app.connections()).await?;
+        self.app.ping().await?;
         pool::ping(&self.system).await
     }
 
