@@ -17,10 +17,10 @@ use tokio::{
 };
 
 /// A host that the broker finds on this machine.
-const HOST: &str = "packages.example.com";
+pub(crate) const HOST: &str = "packages.example.com";
 
 /// A server outside that answers each request with its first line.
-async fn outside() -> SocketAddr {
+pub(crate) async fn outside() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -65,7 +65,7 @@ async fn fetch(api: &Api, session: &str, request: &str) -> String {
     api.tool_calls(session).await.pop().unwrap().result
 }
 
-fn get(host: &str) -> String {
+pub(crate) fn get(host: &str) -> String {
     format!("GET http://{host}/simple/ HTTP/1.1\\r\\nHost: {host}")
 }
 
