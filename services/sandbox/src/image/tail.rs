@@ -39,10 +39,11 @@ impl Tail {
         self.bytes.iter().copied().collect()
     }
 
-    /// The last `count` lines, of these the last `bytes_max` bytes.
+    /// The last `count` lines, of these the last `bytes_max` bytes. A line that a program wrote over counts as it was last.
     pub(super) fn last_lines(&self, count: usize, bytes_max: usize) -> String {
         let text = String::from_utf8_lossy(&self.to_vec()).into_owned();
-        let lines: Vec<&str> = text.lines().collect();
+        let last_state = |line: &'_ str| line.trim_end_matches('\r').rsplit('\r').next().map(str::to_owned);
+        let lines: Vec<String> = text.lines().filter_map(last_state).collect();
         let last = lines.get(lines.len().saturating_sub(count)..).unwrap_or_default().join("\n");
         let from = last.len().saturating_sub(bytes_max);
         let from = (from..=last.len()).find(|at| last.is_char_boundary(*at)).unwrap_or(last.len());
@@ -61,6 +62,9 @@ mod tests {
         assert_eq!(tail.last_lines(2, 100), "two\nth\u{e9}");
         assert_eq!(tail.last_lines(9, 4), "th\u{e9}");
         assert_eq!(tail.last_lines(1, 1), "");
+        let mut progress = Tail::default();
+        progress.push(b"one\r\n5%\r50%\r100%\r\nend");
+        assert_eq!(progress.last_lines(9, 100), "one\n100%\nend");
         assert_eq!((tail.end(), tail.piece(4, 3)), (13, (4, b"two".to_vec())));
         tail.push(&vec![b'x'; LOG_BYTES_MAX]);
         assert_eq!(tail.end(), 13 + LOG_BYTES_MAX as u64);

@@ -113,8 +113,8 @@ pub struct Launcher {
     loader: Arc<Option<Loader>>,
     copies: Arc<Copies>,
     filters: Arc<[Vec<u8>; 3]>,
-    /// The further filter of a build.
-    pretence: Arc<Vec<u8>>,
+    /// The further filters of a build.
+    pretence: Arc<[Vec<u8>; 2]>,
     starts: mpsc::Sender<SpawnJob>,
     tasks: Tasks,
 }
@@ -221,7 +221,8 @@ impl Launcher {
         if !is_build {
             args.extend(["--remount-ro", "/"].map(Into::into));
         }
-        for filter in self.filters.iter().chain(is_build.then_some(&*self.pretence)) {
+        let pretence = is_build.then_some(self.pretence.iter()).into_iter().flatten();
+        for filter in self.filters.iter().chain(pretence) {
             let fd = keep(memory_file(filter)?)?;
             args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
             fds.push(fd);

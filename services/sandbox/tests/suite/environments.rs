@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tonic::{Status, Streaming};
 
 /// Programs that scripts and attacks use.
-const TOOLS: [&str; 15] = [
+const TOOLS: [&str; 16] = [
     "/bin/bash",
     "/bin/cat",
     "/bin/chmod",
@@ -30,6 +30,7 @@ const TOOLS: [&str; 15] = [
     "/bin/rm",
     "/bin/sleep",
     "/usr/bin/unshare",
+    "/usr/sbin/groupadd",
 ];
 
 /// Waits until a test makes a file in the door of the session.

@@ -22,6 +22,7 @@ async fn a_setup_is_root_without_any_right() {
         "id -u; id -g
         while read -r name value; do case $name in Cap*|NoNewPrivs:) echo $name $value;; esac; done < /proc/self/status
         echo x > /srv/file; chown 12:34 /srv/file && echo pretended; id -u
+        groupadd -r database && cat /etc/group
         mknod /srv/device c 1 3 && [ ! -e /srv/device ] && echo no device
         for attack in 'mount -t tmpfs none /srv' 'unshare --user /bin/bash -c :' 'mount --bind / /srv' 'cat {secret}' \\
           'cat /proc/1/environ' 'mount -o remount,rw /sys'; do
@@ -35,7 +36,7 @@ async fn a_setup_is_root_without_any_right() {
     let built = site.build(&session, &script).await;
     let none = "0000000000000000";
     let want = format!(
-        "0\n0\nCapInh: {none}\nCapPrm: {none}\nCapEff: {none}\nCapBnd: {none}\nCapAmb: {none}\nNoNewPrivs: 1\npretended\n0\nno device\n/oldroot/*\ncanary\n"
+        "0\n0\nCapInh: {none}\nCapPrm: {none}\nCapEff: {none}\nCapBnd: {none}\nCapAmb: {none}\nNoNewPrivs: 1\npretended\n0\nroot:x:0:\nnogroup:x:65534:\nagent:x:1000:\ndatabase:x:999:\nno device\n/oldroot/*\ncanary\n"
     );
     assert_eq!((built.code.as_str(), built.log), ("", want));
     site.machine.stop().await;

@@ -1,12 +1,12 @@
 //! Setups of the settings on top of an image: from the worker through the door of the session to a layer that the sessions of a project share.
 
 use super::{BASE, choose, is_supported, layer, output};
-use crate::egress::{HOST, get, outside};
+use crate::egress::{HOST, ask_door, get, outside};
 use e2e::{
     Options, Stack,
     api::{Api, code},
     settings::Outside,
-    turn::bash,
+    turn::{bash, run},
 };
 use rpc::v1::{self, EnvironmentState};
 use serde_json::{Value, json};
@@ -142,6 +142,27 @@ async fn a_failed_setup_ends_the_turn_with_its_last_lines_and_the_next_turn_trie
     let request = v1::CreatePtyRequest { session_id: fresh, ..Default::default() };
     let refused = api.ptys().create_pty(request).await.unwrap_err();
     assert_eq!(code(&refused), "workspace_missing");
+}
+
+#[tokio::test]
+async fn the_door_of_a_session_is_closed_when_its_setup_is_over() {
+    let site = Site::start().await;
+    let repository = testkit::git::repository(&[("README.md", "one\n")]);
+    site.choose(json!({"setup": format!("{}; false", fetch("")), "network": {"setup": [HOST]}})).await;
+    // The files open before a model is asked, and no tool runs.
+    let session = site.stack.session_on(&repository).await;
+    let (outcome, transcript) = run(&site.stack.api, &session, "@text nothing to do").await;
+    if !is_supported(&Err(transcript.error().map(ToString::to_string).unwrap_or_default())) {
+        return;
+    }
+    assert_ne!(outcome, "done");
+    assert!(transcript.error().unwrap().to_string().contains("200 OK"), "the setup reached it");
+    let closed = ask_door(&site.stack, &session).await;
+    assert!(closed.contains("environment.network.allow is not set"), "{closed}");
+    site.choose(json!({"setup": fetch(""), "network": {"setup": [HOST]}})).await;
+    assert_eq!(run(&site.stack.api, &session, "@text nothing to do").await.0, "done");
+    let closed = ask_door(&site.stack, &session).await;
+    assert!(closed.contains("environment.network.allow is not set"), "{closed}");
 }
 
 #[tokio::test]
