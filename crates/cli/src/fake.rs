@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub replies: Vec<String>,
     /// The operator's commands, and the changes to sessions.
     pub orders: Vec<String>,
+    /// Whether a shell command begins a build.
+    pub begins_build: bool,
     /// The value of the secret that was set last.
     pub secret: Vec<u8>,
     /// What the only session is doing.

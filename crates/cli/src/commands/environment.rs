@@ -1,6 +1,12 @@
 //! `flotilla env`: what the setups of projects made on the sandbox machine.
 
-use super::project;
+use super::{
+    project,
+    session::{
+        opening::{OpenedProject, open_project},
+        prompt,
+    },
+};
 use crate::{
     client::{Client, call},
     exit::Exit,
@@ -13,10 +19,14 @@ use crate::{
 };
 use anyhow::Result;
 use rpc::v1::{
-    Environment, EnvironmentState, GetEnvironmentLogRequest, ListEnvironmentsRequest, Project,
-    RemoveEnvironmentRequest,
+    CreateSessionRequest, DeleteSessionRequest, Environment, EnvironmentState, GetEnvironmentLogRequest,
+    GetEnvironmentLogResponse, ListEnvironmentsRequest, Project, RemoveEnvironmentRequest,
 };
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Pause between two looks at a build.
+const BUILD_POLL: Duration = Duration::from_millis(500);
 
 /// Characters of the name of a project in the table.
 const NAME_CHARS: usize = 40;
@@ -36,6 +46,13 @@ enum EnvironmentCommand {
         #[arg(long, value_name = "PROJECT")]
         project: Option<String>,
     },
+    /// Have the setup of a project built now, if it is not there, and show what it prints. A session of the project is opened for it and deleted
+    /// afterwards.
+    Build {
+        /// The project, by name or id.
+        #[arg(long, value_name = "PROJECT")]
+        project: String,
+    },
     /// Show what the newest build of an environment printed; of a long output, the end.
     Log {
         /// The key of the environment.
@@ -51,6 +68,7 @@ enum EnvironmentCommand {
 pub(crate) async fn run(client: &Client, output: &Output, arguments: EnvironmentArgs) -> Result<Exit> {
     match arguments.command {
         EnvironmentCommand::Ls { project } => list(client, output, project).await?,
+        EnvironmentCommand::Build { project } => return build(client, output, &project).await,
         EnvironmentCommand::Log { key } => log(client, output, key).await?,
         EnvironmentCommand::Rm { key } => {
             let request = RemoveEnvironmentRequest { key: key.clone() };
@@ -80,10 +98,103 @@ async fn list(client: &Client, output: &Output, named: Option<String>) -> Result
     )
 }
 
-async fn log(client: &Client, output: &Output, key: String) -> Result<()> {
+/// Opens the files of a new session, which needs the environment, and shows the log of the build meanwhile.
+async fn build(client: &Client, output: &Output, named: &str) -> Result<Exit> {
+    let OpenedProject { project_id, .. } = open_project(client, output, named).await?;
+    let request = ListEnvironmentsRequest { project_id: project_id.clone() };
+    let list = async || client.environments().list_environments(request.clone()).await;
+    let before = call("list the environments", list).await?.environments;
+    let session = CreateSessionRequest {
+        project_id,
+        title: "flotilla env build".to_owned(),
+        idempotency_key: prompt::random_key()?,
+        ..CreateSessionRequest::default()
+    };
+    let create = async || client.sessions().create_session(session.clone()).await;
+    let id = call("create the session", create).await?.session.unwrap_or_default().id;
+    let mut shown = Shown::default();
+    let opened = {
+        let opening = prompt::open_files(client, output, &id);
+        tokio::pin!(opening);
+        loop {
+            tokio::select! {
+                opened = &mut opening => break opened,
+                () = tokio::time::sleep(BUILD_POLL) => {}
+            }
+            shown.go_on(client, output, &request, &before).await?;
+        }
+    };
+    shown.go_on(client, output, &request, &before).await?;
+    let delete =
+        async || client.sessions().delete_session(DeleteSessionRequest { session_id: id.clone() }).await;
+    if let Err(error) = call("delete the session", delete).await {
+        output.note(&format!("session {id} stays: {error:#}"));
+    }
+    match &shown.environment {
+        Some(environment) if output.is_json() => output.json(&to_json(environment))?,
+        Some(environment) => {
+            let seconds = environment.ended_at_ms.saturating_sub(environment.started_at_ms) / 1_000;
+            output.note(&format!("setup {}: {} after {seconds} s", environment.key, state(environment)));
+        }
+        None => output.note("nothing was built: the environment is there, or the settings have no setup"),
+    }
+    opened
+}
+
+/// What is shown of a build.
+#[derive(Default)]
+struct Shown {
+    /// The build.
+    environment: Option<Environment>,
+    /// Its log so far.
+    log: Vec<u8>,
+}
+
+impl Shown {
+    /// Looks for the build, which `before` does not have or has not ended, and writes what is new in its log.
+    async fn go_on(
+        &mut self,
+        client: &Client,
+        output: &Output,
+        request: &ListEnvironmentsRequest,
+        before: &[Environment],
+    ) -> Result<()> {
+        let key = match &self.environment {
+            Some(environment) => environment.key.clone(),
+            None => {
+                let list = async || client.environments().list_environments(request.clone()).await;
+                let environments = call("list the environments", list).await?.environments;
+                let is_old = |new: &Environment| {
+                    before.iter().any(|old| {
+                        old.key == new.key && old.started_at_ms == new.started_at_ms && old.ended_at_ms != 0
+                    })
+                };
+                match environments.into_iter().find(|environment| !is_old(environment)) {
+                    Some(environment) => environment.key,
+                    None => return Ok(()),
+                }
+            }
+        };
+        let answer = get_log(client, key).await?;
+        self.environment = answer.environment;
+        // Of a long log, only the end is kept.
+        let new = answer.log.strip_prefix(self.log.as_slice()).unwrap_or(&answer.log);
+        if !output.is_json() {
+            output.write(&harmless(&String::from_utf8_lossy(new)))?;
+        }
+        self.log = answer.log;
+        Ok(())
+    }
+}
+
+async fn get_log(client: &Client, key: String) -> Result<GetEnvironmentLogResponse> {
     let request = GetEnvironmentLogRequest { key };
     let get = async || client.environments().get_environment_log(request.clone()).await;
-    let answer = call("read the log", get).await?;
+    call("read the log", get).await
+}
+
+async fn log(client: &Client, output: &Output, key: String) -> Result<()> {
+    let answer = get_log(client, key).await?;
     let environment = answer.environment.unwrap_or_default();
     let text = String::from_utf8_lossy(&answer.log);
     if output.is_json() {
@@ -181,7 +292,16 @@ mod tests {
         assert!(output.take_notes().contains("exit code 3 (setup_failed)"));
         fake.run(&output, &["env", "rm", "a"]).await.unwrap();
         assert_eq!(output.take(), "a is removed\n");
+        {
+            let mut state = fake.0.lock().unwrap();
+            state.events = vec![("session.idle", json!({"outcome": "done"}))];
+            state.begins_build = true;
+        }
+        fake.run(&output, &["env", "build", "--project", "shop"]).await.unwrap();
+        // The session of the build goes with it.
+        assert!(output.take().contains("one\n"));
+        assert!(output.take_notes().contains("setup b: failed"));
         let orders = fake.0.lock().unwrap().orders.clone();
-        assert_eq!(orders, ["list environments of \"prj_1\"", "remove environment a"]);
+        assert_eq!(orders[..2], ["list environments of \"prj_1\"", "remove environment a"]);
     }
 }

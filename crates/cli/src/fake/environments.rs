@@ -32,7 +32,14 @@ impl EnvironmentService for Fake {
     ) -> Answer<ListEnvironmentsResponse> {
         let project_id = request.into_inner().project_id;
         self.0.lock().unwrap().orders.push(format!("list environments of {project_id:?}"));
-        let environments = vec![environment("a", EnvironmentState::Ready), failed()];
+        let mut environments = vec![environment("a", EnvironmentState::Ready), failed()];
+        environments.iter_mut().for_each(|environment| environment.ended_at_ms = 2);
+        // The build of a session that asked for it is a newer one.
+        let state = self.0.lock().unwrap();
+        if state.begins_build && !state.prompt.parts.is_empty() {
+            environments.insert(0, Environment { started_at_ms: 3, ..failed() });
+        }
+        drop(state);
         Ok(Response::new(ListEnvironmentsResponse { environments }))
     }
 

@@ -9,6 +9,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::LazyLock,
+    time::Duration,
 };
 use tempfile::TempDir;
 use tonic::{Status, Streaming};
@@ -176,7 +177,9 @@ pub async fn begin(session: &Session, request: v1::BuildEnvironmentRequest) -> R
 
 impl Running {
     async fn next(&mut self) -> Option<v1::EnvironmentEnd> {
-        match self.items.message().await.unwrap().unwrap().item.unwrap() {
+        // A wall that fails must not leave a build waiting for as long as builds may run.
+        let message = tokio::time::timeout(Duration::from_secs(30), self.items.message()).await;
+        match message.unwrap().unwrap().unwrap().item.unwrap() {
             Item::Output(output) => {
                 self.log.push_str(&String::from_utf8_lossy(&output.data));
                 None
