@@ -18,11 +18,11 @@ use crate::{
         launch::Mount,
         root::image::{APT_FILE, APT_INSIDE},
     },
-    session::{shared::Shared, state::Session},
+    session::{caller::Caller, shared::Shared},
 };
 use domain::ids::TenantId;
 use rpc::v1::{self, build_environment_response::Item};
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -39,10 +39,11 @@ type Sender = mpsc::Sender<Result<v1::BuildEnvironmentResponse, Status>>;
 
 /// Begins a build, or follows the one of the same key.
 pub(super) async fn build(
-    session: &Arc<Session>,
+    caller: &Caller,
     message: v1::BuildEnvironmentRequest,
 ) -> Result<BuildStream, Error> {
-    let shared = &session.shared;
+    let (session, shared) = (&caller.root, &caller.root.shared);
+    let has_files = session.find_workspace().await?.is_some_and(|meta| meta.is_of(caller.opening));
     let v1::Image { diff_ids, env } = message.image.unwrap_or_default();
     open::check_image_environment(&env)?;
     if message.hosts.len() > HOSTS_MAX {
@@ -61,7 +62,8 @@ pub(super) async fn build(
     let apt = Mount::read(shared.layout.etc().join(APT_FILE), APT_INSIDE);
     let mounts = shared.doors.mounts(&session.key).into_iter().chain([apt]).collect();
     let env = variables(&spec.env, &shared.doors.variables());
-    let (name, start) = shared.builds.start(&session.key, BuildOrder { spec, env, mounts }).await?;
+    let (name, start) =
+        shared.builds.start(&session.key, BuildOrder { spec, env, mounts, has_files }).await?;
     let (to, items) = mpsc::channel(STREAM_WAITING_MAX);
     let is_ready = matches!(start, BuildStart::Ready);
     let begin = Item::Build(v1::EnvironmentBuild { key: name.key.hex().to_owned(), is_ready });

@@ -368,8 +368,8 @@ impl SandboxService for Server {
         request: Request<v1::BuildEnvironmentRequest>,
     ) -> Result<Response<Self::BuildEnvironmentStream>, Status> {
         let (call, message) = self.begin("build_environment", request)?;
-        let root = Arc::clone(&call.caller.root);
-        call.read(async move { environments::build(&root, message).await }).await
+        let caller = call.caller.clone();
+        call.read(async move { environments::build(&caller, message).await }).await
     }
 
     async fn find_environments(

@@ -72,6 +72,8 @@ pub struct BuildOrder {
     pub env: Vec<String>,
     /// What the script sees besides: the door of the session.
     pub mounts: Vec<Mount>,
+    /// Whether the session has files already. Its door is then that of its own programs, and no build begins.
+    pub has_files: bool,
 }
 
 /// How far a build is.

@@ -129,6 +129,10 @@ impl Builds {
         if let Some(flight) = flights.get(&name) {
             return Ok((name.clone(), BuildStart::Running(Arc::clone(flight))));
         }
+        if order.has_files {
+            let text = "the session has files already, so its door is that of its own programs; build in a new session";
+            return Err(Error::refused(Code::ArgumentInvalid, text));
+        }
         let flight = Arc::new(Flight {
             session: session.clone(),
             project: order.spec.project.to_string(),

@@ -369,6 +369,9 @@ async fn a_build_loses_its_door_when_its_session_begins_to_work() {
     site.open(&session, "").await.unwrap();
     assert_eq!(running.finish().await.code, "setup_interrupted");
     assert_eq!(session.sh("echo works").await, "works");
+    // From now on nothing else goes through the door of the session.
+    let refused = begin(&session, site.request(&session, "echo another")).await.map(|_| ());
+    assert_eq!(code(refused), "argument_invalid");
     site.machine.stop().await;
 }
 
