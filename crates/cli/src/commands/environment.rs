@@ -112,7 +112,7 @@ async fn build(client: &Client, output: &Output, named: &str) -> Result<Exit> {
     };
     let create = async || client.sessions().create_session(session.clone()).await;
     let id = call("create the session", create).await?.session.unwrap_or_default().id;
-    let mut shown = Shown::default();
+    let mut shown = BuildLog::default();
     let opened = {
         let opening = prompt::open_files(client, output, &id);
         tokio::pin!(opening);
@@ -143,14 +143,14 @@ async fn build(client: &Client, output: &Output, named: &str) -> Result<Exit> {
 
 /// What is shown of a build.
 #[derive(Default)]
-struct Shown {
+struct BuildLog {
     /// The build.
     environment: Option<Environment>,
     /// Its log so far.
     log: Vec<u8>,
 }
 
-impl Shown {
+impl BuildLog {
     /// Looks for the build, which `before` does not have or has not ended, and writes what is new in its log.
     async fn go_on(
         &mut self,
