@@ -4,12 +4,13 @@ use crate::settings::OPERATOR_KEY;
 use rpc::{
     client::Bearer,
     v1::{
-        self, admin_service_client::AdminServiceClient, event_service_client::EventServiceClient,
-        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
-        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
-        pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
-        secret_service_client::SecretServiceClient, session_service_client::SessionServiceClient,
-        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
+        self, admin_service_client::AdminServiceClient, environment_service_client::EnvironmentServiceClient,
+        event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
+        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
+        prompt_service_client::PromptServiceClient, pty_service_client::PtyServiceClient,
+        question_service_client::QuestionServiceClient, secret_service_client::SecretServiceClient,
+        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
+        tenant_service_client::TenantServiceClient,
     },
 };
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
@@ -148,6 +149,11 @@ impl Api {
     /// Client of `PtyService`.
     pub fn ptys(&self) -> PtyServiceClient<Authorized> {
         PtyServiceClient::new(self.authorized())
+    }
+
+    /// Client of `EnvironmentService`.
+    pub fn environments(&self) -> EnvironmentServiceClient<Authorized> {
+        EnvironmentServiceClient::new(self.authorized())
     }
 
     /// Client of `SecretService`.

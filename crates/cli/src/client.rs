@@ -8,12 +8,13 @@ use rpc::{
     client::Bearer,
     v1::{
         GetSessionRequest, ListSessionChildrenRequest, Page, Session,
-        admin_service_client::AdminServiceClient, event_service_client::EventServiceClient,
-        message_service_client::MessageServiceClient, permission_service_client::PermissionServiceClient,
-        project_service_client::ProjectServiceClient, prompt_service_client::PromptServiceClient,
-        pty_service_client::PtyServiceClient, question_service_client::QuestionServiceClient,
-        secret_service_client::SecretServiceClient, session_service_client::SessionServiceClient,
-        settings_service_client::SettingsServiceClient, tenant_service_client::TenantServiceClient,
+        admin_service_client::AdminServiceClient, environment_service_client::EnvironmentServiceClient,
+        event_service_client::EventServiceClient, message_service_client::MessageServiceClient,
+        permission_service_client::PermissionServiceClient, project_service_client::ProjectServiceClient,
+        prompt_service_client::PromptServiceClient, pty_service_client::PtyServiceClient,
+        question_service_client::QuestionServiceClient, secret_service_client::SecretServiceClient,
+        session_service_client::SessionServiceClient, settings_service_client::SettingsServiceClient,
+        tenant_service_client::TenantServiceClient,
     },
 };
 use std::{future::Future, time::Duration};
@@ -107,6 +108,10 @@ impl Client {
 
     pub(crate) fn secrets(&self) -> SecretServiceClient<Authorized> {
         SecretServiceClient::new(self.authorized())
+    }
+
+    pub(crate) fn environments(&self) -> EnvironmentServiceClient<Authorized> {
+        EnvironmentServiceClient::new(self.authorized())
     }
 
     pub(crate) fn ptys(&self) -> PtyServiceClient<Authorized> {

@@ -2,6 +2,7 @@
 //! bundle.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod environments;
 mod history;
 mod operator;
 mod people;
@@ -13,6 +14,7 @@ use domain::text;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use rpc::v1::{
     admin_service_server::AdminServiceServer,
+    environment_service_server::EnvironmentServiceServer,
     event_service_server::{EventService, EventServiceServer},
     message_service_server::MessageServiceServer,
     permission_service_server::PermissionServiceServer,
@@ -66,6 +68,8 @@ pub(crate) struct State {
     pub replies: Vec<String>,
     /// The operator's commands, and the changes to sessions.
     pub orders: Vec<String>,
+    /// Whether a shell command begins a build.
+    pub begins_build: bool,
     /// The value of the secret that was set last.
     pub secret: Vec<u8>,
     /// What the only session is doing.
@@ -104,6 +108,7 @@ impl Fake {
             .add_service(SettingsServiceServer::new(self.clone()))
             .add_service(PtyServiceServer::new(self.clone()))
             .add_service(SecretServiceServer::new(self.clone()))
+            .add_service(EnvironmentServiceServer::new(self.clone()))
             .add_service(AdminServiceServer::new(self.clone()))
             .add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));

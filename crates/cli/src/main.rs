@@ -14,7 +14,7 @@ use clap::{
 };
 use client::Client;
 use commands::{
-    admin, config, context, key, project,
+    admin, config, context, environment, key, project,
     requests::{answer, approvals, why},
     secret,
     session::{budget, checkout, egress, family, history, outcome, prompt, pty, push, sessions, watch},
@@ -151,6 +151,8 @@ enum TenantCommand {
     Project(project::ProjectArgs),
     /// Show what a session reached of the network.
     Egress(egress::EgressArgs),
+    /// Show and remove what the setups of projects made.
+    Env(environment::EnvironmentArgs),
     /// Set, list and remove secrets: passwords and tokens for servers outside, which nothing shows again.
     Secret(secret::SecretArgs),
 }
@@ -337,6 +339,7 @@ async fn call_gateway(client: &Client, output: &Output, command: TenantCommand) 
         TenantCommand::Abort { id } => sessions::abort(client, output, &id).await,
         TenantCommand::Project(arguments) => project::run(client, output, arguments).await,
         TenantCommand::Egress(arguments) => egress::run(client, output, arguments).await,
+        TenantCommand::Env(arguments) => environment::run(client, output, arguments).await,
         TenantCommand::Secret(arguments) => secret::run(client, output, arguments).await,
     }
 }

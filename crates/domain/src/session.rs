@@ -1,5 +1,6 @@
 //! Sessions: their phase, how a turn ended, and OpenCode's Session object.
 
+pub mod environment;
 pub mod image;
 
 use crate::{

@@ -63,8 +63,12 @@ pub struct Settings {
     pub lost_workspace: Option<LostWorkspace>,
     /// The image of new sessions.
     pub image: Option<ImageSetting>,
+    /// Variables of the setup and of all commands and terminals.
+    pub variables: BTreeMap<String, String>,
     /// The hosts that sessions may reach: one list for each level that defines any. All lists bind.
     pub network: Vec<LevelHosts>,
+    /// The hosts that the setup may reach, likewise.
+    pub setup_network: Vec<LevelHosts>,
     /// The secrets that open git repositories, by the prefix of their URLs. No two prefixes mean the same place.
     pub git_credentials: BTreeMap<GitPrefix, SecretName>,
     /// Where people may push what sessions have made, by the prefix of the URLs. No two prefixes mean the same place.
@@ -89,6 +93,8 @@ pub struct ImageSetting {
     pub reference: String,
     /// The name of a secret of the project or the tenant; `None`: anybody may read the image.
     pub credential: Option<String>,
+    /// A script that sets tools up on top of the image.
+    pub setup: Option<String>,
 }
 
 /// The hosts of one level.

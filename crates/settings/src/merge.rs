@@ -76,6 +76,8 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         settings.permission.extend(level.permission);
         settings.models.extend(level.models);
         settings.network.extend(level.network);
+        settings.setup_network.extend(level.setup_network);
+        settings.variables.extend(level.variables);
         settings.image = level.image.or(settings.image);
         for (prefix, secret) in level.git_credentials {
             settings.git_credentials.retain(|other, _| !other.is_same_place(&prefix));

@@ -21,12 +21,13 @@ use axum::{
 };
 use chassis::{port, web::Network};
 use rpc::v1::{
-    admin_service_server::AdminServiceServer, event_service_server::EventServiceServer,
-    message_service_server::MessageServiceServer, permission_service_server::PermissionServiceServer,
-    project_service_server::ProjectServiceServer, prompt_service_server::PromptServiceServer,
-    pty_service_server::PtyServiceServer, question_service_server::QuestionServiceServer,
-    secret_service_server::SecretServiceServer, session_service_server::SessionServiceServer,
-    settings_service_server::SettingsServiceServer, tenant_service_server::TenantServiceServer,
+    admin_service_server::AdminServiceServer, environment_service_server::EnvironmentServiceServer,
+    event_service_server::EventServiceServer, message_service_server::MessageServiceServer,
+    permission_service_server::PermissionServiceServer, project_service_server::ProjectServiceServer,
+    prompt_service_server::PromptServiceServer, pty_service_server::PtyServiceServer,
+    question_service_server::QuestionServiceServer, secret_service_server::SecretServiceServer,
+    session_service_server::SessionServiceServer, settings_service_server::SettingsServiceServer,
+    tenant_service_server::TenantServiceServer,
 };
 use std::time::Duration;
 use tonic::{Status, service::Routes};
@@ -64,6 +65,7 @@ fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Resu
         .add_service(PtyServiceServer::new(service()))
         .add_service(SettingsServiceServer::new(service()))
         .add_service(SecretServiceServer::new(service()))
+        .add_service(EnvironmentServiceServer::new(service()))
         .add_service(TenantServiceServer::new(service()))
         .add_service(AdminServiceServer::new(service()))
         .into_axum_router()

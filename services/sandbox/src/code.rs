@@ -118,6 +118,20 @@ pub enum Code {
     LayerUnreadable,
     /// The layer could not be written.
     LayerWriteFailed,
+    /// The script of a setup failed.
+    SetupFailed,
+    /// The script of a setup took too long.
+    SetupTimeout,
+    /// The script of a setup wrote more than a layer may have.
+    SetupDiskFull,
+    /// A build ended before its script did.
+    SetupInterrupted,
+    /// The machine has no environment of that key that a workspace could use.
+    EnvironmentMissing,
+    /// The tenant has no environment of that key.
+    EnvironmentUnknown,
+    /// A workspace uses the environment, or it is being built.
+    EnvironmentInUse,
 }
 
 impl Code {
@@ -219,6 +233,13 @@ impl Code {
             Self::LayerEntryInvalid => "layer_entry_invalid",
             Self::LayerUnreadable => "layer_unreadable",
             Self::LayerWriteFailed => "layer_write_failed",
+            Self::SetupFailed => "setup_failed",
+            Self::SetupTimeout => "setup_timeout",
+            Self::SetupDiskFull => "setup_disk_full",
+            Self::SetupInterrupted => "setup_interrupted",
+            Self::EnvironmentMissing => "environment_missing",
+            Self::EnvironmentUnknown => "environment_unknown",
+            Self::EnvironmentInUse => "environment_in_use",
         }
     }
 
@@ -246,6 +267,7 @@ impl Code {
             | Self::FileNotFound
             | Self::ExecUnknown
             | Self::SnapshotUnknown
+            | Self::EnvironmentUnknown
             | Self::TerminalUnknown => Grpc::NotFound,
             Self::EpochStale
             | Self::WorkspaceMissing
@@ -261,6 +283,9 @@ impl Code {
             | Self::FileChanged
             | Self::PatchRefused
             | Self::ImagesUnsupported
+            | Self::SetupFailed
+            | Self::EnvironmentMissing
+            | Self::EnvironmentInUse
             | Self::LayersMissing => Grpc::FailedPrecondition,
             Self::BundleTooLarge
             | Self::DiffTooLarge
@@ -272,12 +297,15 @@ impl Code {
             | Self::TerminalsTooMany
             | Self::TerminalInputFull
             | Self::ImagesFull
+            | Self::SetupDiskFull
             | Self::LayerWriteFailed => Grpc::ResourceExhausted,
             Self::RepositoryUnreachable
             | Self::GitUnavailable
             | Self::SandboxUnavailable
             | Self::SandboxBusy
             | Self::HelpersBusy
+            | Self::SetupTimeout
+            | Self::SetupInterrupted
             | Self::LayerTooSlow => Grpc::Unavailable,
             Self::CallerLeft => Grpc::Cancelled,
             Self::TokenInvalid => Grpc::Unauthenticated,

@@ -6,6 +6,7 @@
 
 pub mod auth;
 mod call;
+mod environments;
 mod exec;
 mod file;
 mod guidance;

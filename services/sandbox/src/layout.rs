@@ -12,6 +12,9 @@
 //! execs/<tenant>/<session>/<exec>/   spec.json, state.json, output
 //! images/layers/<digest>/tree/       the content of a layer, shared by all sessions; belongs to a user that no session has
 //! images/layers/<digest>/record.json its size; its time is that of the last use
+//! images/env/<tenant>/<key>/tree/    what the setup of a project made on top of an image; the same owner
+//! images/env/<tenant>/<key>/record.json  as for a layer
+//! images/builds/<tenant>/<key>/      state.json and log of the newest build of such a layer
 //! images/skeletons/<image>/          the layer of ours on top of an image; made again after each start
 //! images/arrivals/<id>/              a layer that is being unpacked, or removed; nothing in it outlives a restart
 //! images/owner                       which of the user ids owns layers
@@ -70,7 +73,18 @@ impl Layout {
     pub fn create(root: &Path) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         let root = root.canonicalize()?;
-        for name in ["", "ws", "execs", "fence", "closed", "etc", "images", "images/layers"] {
+        for name in [
+            "",
+            "ws",
+            "execs",
+            "fence",
+            "closed",
+            "etc",
+            "images",
+            "images/layers",
+            "images/env",
+            "images/builds",
+        ] {
             make_passage(&root.join(name))?;
         }
         for name in ["fence", "closed"] {
@@ -107,6 +121,16 @@ impl Layout {
     /// The directory of all layers.
     pub fn layers(&self) -> PathBuf {
         self.root.join("images/layers")
+    }
+
+    /// The directory of the layers that setups made: tenants, then keys.
+    pub fn environments(&self) -> PathBuf {
+        self.root.join("images/env")
+    }
+
+    /// The directory of what is known of the builds of these layers: tenants, then keys.
+    pub fn builds(&self) -> PathBuf {
+        self.root.join("images/builds")
     }
 
     /// The directory of the skeletons of images.

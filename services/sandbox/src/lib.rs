@@ -55,8 +55,8 @@ use tonic::{service::interceptor::InterceptedService, transport::server::TcpInco
 
 /// How long calls and sandboxes may take to end when the service stops.
 const STOP: Duration = Duration::from_secs(4);
-/// Time between two sweeps of old fences.
-const FENCE_SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
+/// Time between two sweeps of old fences and of environments without use.
+const SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Directories whose content means nothing after a restart.
 const TRANSIENT: [&str; 5] = ["uploads", "scratch", "empty", "images/arrivals", "images/skeletons"];
 
@@ -102,7 +102,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     sessions.shared.disks.start(&service.tasks, service.health.clone(), &service.shutdown);
     let sessions = Arc::new(sessions);
     let (own, shutdown) = (Arc::clone(&sessions), service.shutdown.clone());
-    service.tasks.spawn_loop("fences", move || forget_old_fences(Arc::clone(&own), shutdown.clone()));
+    service.tasks.spawn_loop("sweeps", move || sweep(Arc::clone(&own), shutdown.clone()));
 
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<SandboxServiceServer<GrpcServer>>().await;
@@ -138,14 +138,18 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     }
 }
 
-/// Forgets old fences at the start and then once a day.
-async fn forget_old_fences(sessions: Arc<Sessions>, shutdown: CancellationToken) {
-    let mut days = tokio::time::interval(FENCE_SWEEP);
+/// Forgets old fences, and environments that no session has used for long, at the start and then once a day.
+async fn sweep(sessions: Arc<Sessions>, shutdown: CancellationToken) {
+    let mut days = tokio::time::interval(SWEEP);
     while shutdown.run_until_cancelled(days.tick()).await.is_some() {
-        let sessions = Arc::clone(&sessions);
-        let swept = tokio::task::spawn_blocking(move || sessions.forget_old_fences()).await;
-        if let Err(error) = swept.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
-            tracing::warn!(%error, "cannot remove old fences; the next sweep tries again");
+        let (sessions, builds) = (Arc::clone(&sessions), Arc::clone(&sessions.shared.builds));
+        for swept in [
+            error::blocking("remove old fences", move || sessions.forget_old_fences()).await,
+            error::blocking("remove environments without use", move || builds.forget_unused()).await,
+        ] {
+            if let Err(error) = swept {
+                tracing::warn!("{}; the next sweep tries again", error.chain());
+            }
         }
     }
 }

@@ -8,6 +8,10 @@ mod attacks;
 mod changes;
 #[path = "suite/disk.rs"]
 mod disk;
+#[path = "suite/environments.rs"]
+mod environments;
+#[path = "suite/environments_hostile.rs"]
+mod environments_hostile;
 #[path = "suite/execs.rs"]
 mod execs;
 #[path = "suite/fairness.rs"]

@@ -2,6 +2,7 @@
 //! repository's guidance, and taking snapshots.
 
 mod egress;
+mod environment;
 pub(crate) mod guidance;
 mod image;
 mod patience;

@@ -17,10 +17,10 @@ use tokio::{
 };
 
 /// A host that the broker finds on this machine.
-const HOST: &str = "packages.example.com";
+pub(crate) const HOST: &str = "packages.example.com";
 
 /// A server outside that answers each request with its first line.
-async fn outside() -> SocketAddr {
+pub(crate) async fn outside() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -65,7 +65,23 @@ async fn fetch(api: &Api, session: &str, request: &str) -> String {
     api.tool_calls(session).await.pop().unwrap().result
 }
 
-fn get(host: &str) -> String {
+/// Asks the door of a session for a page, without the session.
+pub(crate) async fn ask_door(stack: &Stack, session: &str) -> String {
+    let tenants = std::fs::read_dir(&stack.broker_settings().egress).unwrap();
+    let mut sockets = tenants.map(|tenant| tenant.unwrap().path().join(session).join("door/socket"));
+    let socket = sockets.find(|socket| socket.exists()).unwrap();
+    // The address of a socket has at most 107 bytes, fewer than the path may have.
+    let opened = std::fs::File::open(socket.parent().unwrap()).unwrap();
+    let short = format!("/proc/self/fd/{}/socket", opened.as_raw_fd());
+    let mut door = tokio::net::UnixStream::connect(short).await.unwrap();
+    let request = format!("GET http://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    door.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    door.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+pub(crate) fn get(host: &str) -> String {
     format!("GET http://{host}/simple/ HTTP/1.1\\r\\nHost: {host}")
 }
 
@@ -146,17 +162,7 @@ async fn the_door_is_open_again_after_the_broker_was_away() {
     assert!(away.contains("egress_unavailable"), "{away}");
     // Before any turn asks for it, the door is what it was.
     stack.start_broker().await;
-    let tenants = std::fs::read_dir(&stack.broker_settings().egress).unwrap();
-    let mut sockets = tenants.map(|tenant| tenant.unwrap().path().join(&session).join("door/socket"));
-    let socket = sockets.find(|socket| socket.exists()).unwrap();
-    // The address of a socket has at most 107 bytes, fewer than the path may have.
-    let opened = std::fs::File::open(socket.parent().unwrap()).unwrap();
-    let short = format!("/proc/self/fd/{}/socket", opened.as_raw_fd());
-    let mut door = tokio::net::UnixStream::connect(short).await.unwrap();
-    let request = format!("GET http://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
-    door.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    door.read_to_string(&mut answer).await.unwrap();
+    let answer = ask_door(&stack, &session).await;
     assert!(answer.contains("200 OK"), "{answer}");
     assert!(fetch(&stack.api, &session, &get(HOST)).await.contains("200 OK"));
 }

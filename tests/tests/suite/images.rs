@@ -1,5 +1,7 @@
 //! Sessions whose settings name an image: from a registry through broker and worker to the sandbox machine.
 
+mod setups;
+
 use e2e::{
     Options, Stack,
     api::Api,

@@ -307,6 +307,13 @@ async fn secret_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     ]
 }
 
+/// Calls the rpcs of environments. Their keys are digests; the tests of setups try those of another tenant.
+async fn environment_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
+    let list = v1::ListEnvironmentsRequest { project_id: theirs.project.clone() };
+    let listed = api.environments().list_environments(list).await.map(drop);
+    vec![("ListEnvironments", "project_not_found", listed)]
+}
+
 /// Lists the public rpcs whose request contains an id of a tenant's resource, according to the description of the protocol.
 fn naming_rpcs() -> BTreeSet<String> {
     let files = FileDescriptorSet::decode(rpc::DESCRIPTORS).unwrap().file;
@@ -339,6 +346,7 @@ async fn data_of_another_tenant_is_not_found() {
     attacks.extend(pty_attacks(&api, &theirs).await);
     attacks.extend(tenant_attacks(&api, &theirs).await);
     attacks.extend(secret_attacks(&api, &theirs).await);
+    attacks.extend(environment_attacks(&api, &theirs).await);
     for (rpc, expected, answer) in &attacks {
         let status = answer.as_ref().expect_err(rpc);
         let kind = if *expected == "operator_only" { Code::PermissionDenied } else { Code::NotFound };

@@ -22,7 +22,9 @@ pub(super) fn raise() -> String {
 
 fn restrict() -> Result<RulesetStatus, RulesetError> {
     let abi = ABI::V6;
-    let writable = [WORKSPACE, "/tmp", "/home/agent", "/dev", "/proc"];
+    // Only a build is root: it makes a layer of an image, and the mounts alone say where it may write.
+    let is_build = nix::unistd::getuid().is_root();
+    let writable = if is_build { &["/"][..] } else { &[WORKSPACE, "/tmp", "/home/agent", "/dev", "/proc"] };
     let status = Ruleset::default()
         // Without this right the kernel refuses every move between directories. No Landlock is better than that.
         .set_compatibility(CompatLevel::HardRequirement)

@@ -4,6 +4,7 @@ use crate::{
     GitPush, ImageSetting, LevelHosts, Settings,
     meaning::reader::{Reader, TextList},
     node::{Content, Entry, Node},
+    problem::shown_text,
 };
 use domain::{
     egress::{
@@ -18,27 +19,74 @@ use domain::{
     limits::IMAGE_REFERENCE_BYTES_MAX,
     policy::level::Level,
     secret::SecretName,
+    session::environment::{
+        ENVIRONMENT_VARIABLE_BYTES_MAX, ENVIRONMENT_VARIABLES_MAX, SETUP_SCRIPT_BYTES_MAX, is_own_variable,
+        is_variable_name,
+    },
 };
+use std::collections::BTreeMap;
 
 impl Reader {
-    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "network": {"allow": ["preset:npm", "*.acme.dev"]}, "git":
+    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "env": {"CI": "1"},
+    /// "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
     /// {"credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}, "push": {"https://github.com/acme/": {"credential": "GITHUB_PUSH_TOKEN"}}}}`.
     pub(crate) fn environment(&mut self, node: &Node, settings: &mut Settings) {
-        let (mut image, mut credential) = (None, None);
+        let (mut image, mut credential, mut setup) = (None, None, None);
         self.fields(node, |reader, entry| match &*entry.key {
-            "network" => settings.network = reader.network(&entry.node),
+            "network" => reader.network(&entry.node, settings),
             "git" => reader.git(&entry.node, settings),
             // Whoever may push to a repository must not choose what its sessions run in.
-            "image" | "image_credential" if entry.origin.level == Level::Repository => reader.ignore(entry),
+            "env" | "image" | "image_credential" | "setup" if entry.origin.level == Level::Repository => {
+                reader.ignore(entry);
+            }
+            "env" => settings.variables = reader.variables(&entry.node),
             "image" => image = reader.image(&entry.node),
             "image_credential" => credential = reader.credential(entry).map(|name| name.to_string()),
-            _ => reader.unknown(entry, &["git", "image", "image_credential", "network"]),
+            "setup" => setup = reader.setup(&entry.node),
+            _ => reader.unknown(entry, &["env", "git", "image", "image_credential", "network", "setup"]),
         });
-        match (image, credential) {
-            (Some(reference), credential) => settings.image = Some(ImageSetting { reference, credential }),
-            (None, Some(_)) => self.problem(&node.origin, "an image beside image_credential", "none"),
-            (None, None) => {}
+        match (image, credential, setup) {
+            (Some(reference), credential, setup) => {
+                settings.image = Some(ImageSetting { reference, credential, setup });
+            }
+            (None, Some(_), _) => self.problem(&node.origin, "an image beside image_credential", "none"),
+            // It needs to know what it sets up: the scripts of two images seldom fit both.
+            (None, None, Some(_)) => self.problem(&node.origin, "an image beside setup", "none"),
+            (None, None, None) => {}
         }
+    }
+
+    fn setup(&mut self, node: &Node) -> Option<String> {
+        let text = self.text(node)?;
+        let is_script =
+            text.len() <= SETUP_SCRIPT_BYTES_MAX && !text.trim().is_empty() && !text.contains('\0');
+        if !is_script {
+            self.expected(node, &format!("a script for bash of 1 to {SETUP_SCRIPT_BYTES_MAX} bytes"));
+        }
+        is_script.then_some(text)
+    }
+
+    fn variables(&mut self, node: &Node) -> BTreeMap<String, String> {
+        let mut variables = BTreeMap::new();
+        self.fields(node, |reader, entry| {
+            let (name, value) = (&*entry.key, reader.text(&entry.node));
+            if !is_variable_name(name) {
+                reader.problem(&entry.origin, "the name of a variable, such as \"CI\"", &shown_text(name));
+            } else if is_own_variable(name) {
+                let expected = "a variable that the sandbox does not set itself";
+                reader.problem(&entry.origin, expected, &shown_text(name));
+            }
+            let Some(value) = value else { return };
+            if name.len() + value.len() > ENVIRONMENT_VARIABLE_BYTES_MAX || value.contains('\0') {
+                let expected = format!(
+                    "a text without zero bytes; name and value have at most {ENVIRONMENT_VARIABLE_BYTES_MAX} bytes"
+                );
+                reader.problem(&entry.node.origin, &expected, "another text");
+            }
+            variables.insert(name.to_owned(), value);
+        });
+        self.at_most(node, variables.len(), ENVIRONMENT_VARIABLES_MAX, "variables");
+        variables
     }
 
     fn git(&mut self, node: &Node, settings: &mut Settings) {
@@ -150,15 +198,15 @@ impl Reader {
         name.ok()
     }
 
-    fn network(&mut self, node: &Node) -> Vec<LevelHosts> {
-        let mut network = vec![];
+    fn network(&mut self, node: &Node, settings: &mut Settings) {
+        let level = node.origin.level;
         self.fields(node, |reader, entry| match &*entry.key {
-            "allow" => {
-                network.push(LevelHosts { level: node.origin.level, allow: reader.hosts(&entry.node) });
-            }
-            _ => reader.unknown(entry, &["allow"]),
+            "allow" => settings.network = vec![LevelHosts { level, allow: reader.hosts(&entry.node) }],
+            // The setup is none of the repository's.
+            "setup" if level == Level::Repository => reader.ignore(entry),
+            "setup" => settings.setup_network = vec![LevelHosts { level, allow: reader.hosts(&entry.node) }],
+            _ => reader.unknown(entry, &["allow", "setup"]),
         });
-        network
     }
 
     fn hosts(&mut self, node: &Node) -> Vec<String> {

@@ -87,6 +87,51 @@ fn a_repository_chooses_no_image() {
 }
 
 #[test]
+fn a_setup_goes_with_its_image_and_a_repository_has_none() {
+    let setting = |level: &str| {
+        format!(
+            r#"{{"environment": {{"image": "r.example.com/{level}", "setup": "echo {level}",
+                "env": {{"LEVEL": "{level}", "OF_{level}": "1"}}, "network": {{"setup": ["{level}.example.com"]}}}}}}"#
+        )
+    };
+    let levels = [Level::Repository, Level::Project, Level::Tenant];
+    let files = levels.map(|level| at(level, &setting(level.as_str())));
+    let all = merged(&files);
+    assert_eq!(all.settings.image.clone().unwrap().setup.as_deref(), Some("echo project"));
+    let hosts: Vec<_> = all.settings.setup_network.iter().map(|hosts| hosts.allow.join(" ")).collect();
+    assert_eq!(hosts, ["tenant.example.com", "project.example.com"]);
+    let variables: Vec<_> =
+        all.settings.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(variables, ["LEVEL=project", "OF_project=1", "OF_tenant=1"]);
+    let ignored: Vec<_> = all.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
+    assert_eq!(
+        ignored,
+        ["environment.image", "environment.setup", "environment.env", "environment.network.setup"]
+    );
+    // The image of the project replaces that of the tenant with its setup.
+    let plain = at(Level::Project, r#"{"environment": {"image": "r.example.com/plain"}}"#);
+    assert_eq!(merged(&[plain, files[2].clone()]).settings.image.unwrap().setup, None);
+    for (wrong, found) in [
+        (r#"{"environment": {"setup": "true"}}"#, "an image beside setup"),
+        (r#"{"environment": {"image": "a", "setup": " "}}"#, "a script for bash"),
+        (r#"{"environment": {"image": "a", "setup": ["true"]}}"#, "a text"),
+        (r#"{"environment": {"env": {"HOME": "/x"}}}"#, "does not set itself"),
+        (r#"{"environment": {"env": {"https_proxy": "/x"}}}"#, "does not set itself"),
+        (r#"{"environment": {"env": {"A B": "x"}}}"#, "the name of a variable"),
+        (r#"{"environment": {"env": {"A": 1}}}"#, "a text"),
+        (r#"{"environment": {"network": {"setup": ["10.0.0.1"]}}}"#, "setup[0]"),
+        (r#"{"environment": {"install": "npm ci"}}"#, "one of env, git"),
+        (r#"{"environment": {"start": "make"}}"#, "one of env, git"),
+    ] {
+        let problems = merge(&[at(Level::Project, wrong)]).unwrap_err().to_string();
+        assert!(problems.contains(found) && problems.contains(":1:"), "{wrong}: {problems}");
+    }
+    let many: Vec<String> = (0..65).map(|number| format!(r#""V{number}": """#)).collect();
+    let many = format!(r#"{{"environment": {{"env": {{{}}}}}}}"#, many.join(","));
+    assert!(merge(&[at(Level::Project, &many)]).unwrap_err().to_string().contains("at most 64 variables"));
+}
+
+#[test]
 fn credentials_of_git_are_merged_by_prefix_and_a_repository_has_none() {
     let levels = [
         (

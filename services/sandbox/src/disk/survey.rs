@@ -21,6 +21,22 @@ pub fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure
     Ok(count.measure)
 }
 
+/// The same for the changes of a build, whose processes see them through overlayfs: there, a file without a name has another device than the tree.
+///
+/// # Errors
+/// When the tree itself cannot be opened.
+pub fn measure_changes(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
+    let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
+    let mut count = Count::new(&rustix::fs::fstat(&root)?, inodes_max);
+    walk::add(&mut count, Dir::new(root)?);
+    let seen = pids.iter().find_map(|pid| rustix::fs::stat(format!("/proc/{pid}/root")).ok());
+    if let Some(seen) = seen {
+        count.device = seen.st_dev;
+        nameless::add(&mut count, pids);
+    }
+    Ok(count.measure)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]

@@ -3,7 +3,7 @@
 use crate::{
     code::Code,
     error::Error,
-    image::manifest::Manifest,
+    image::{layer::EnvironmentName, manifest::Manifest},
     session::state::Session,
     workspace::{open, source},
 };
@@ -38,7 +38,14 @@ pub(super) async fn read(
     let (revision, uncommitted) = (header.revision, header.uncommitted);
     let git_prefixes = git_prefixes(&header.git_prefixes)?;
     let v1::Image { diff_ids, env } = header.image.unwrap_or_default();
-    let image = Manifest::parse(&diff_ids)?;
+    let mut image = Manifest::parse(&diff_ids)?;
+    if !header.environment_key.is_empty() {
+        if image.is_empty() {
+            return Err(Error::refused(Code::ArgumentInvalid, "an environment needs an image"));
+        }
+        // The tenant is that of the session, so a key of another tenant leads nowhere.
+        image = image.with(EnvironmentName::parse(session.key.tenant, &header.environment_key)?);
+    }
     check_image_environment(&env)?;
     if !header.bundle {
         let source = match header.git_url.as_str() {
@@ -77,7 +84,7 @@ fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {
     Ok(read)
 }
 
-fn check_image_environment(env: &[String]) -> Result<(), Error> {
+pub(super) fn check_image_environment(env: &[String]) -> Result<(), Error> {
     let bytes: usize = env.iter().map(|variable| variable.len() + 1).sum();
     let is_variable = |variable: &String| {
         variable.split_once('=').is_some_and(|(name, _)| !name.is_empty()) && !variable.contains('\0')

@@ -2,7 +2,7 @@
 
 use super::{
     call::to_status,
-    exec, guidance, layers, machine, open,
+    environments, exec, guidance, layers, machine, open,
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
 };
 use crate::{
@@ -27,6 +27,7 @@ use tracing::Instrument as _;
 #[tonic::async_trait]
 impl SandboxService for Server {
     type AttachExecStream = ResponseStream<v1::AttachExecResponse>;
+    type BuildEnvironmentStream = environments::BuildStream;
     type ExportWorkspaceStream = ResponseStream<v1::ExportWorkspaceResponse>;
 
     async fn get_workspace(
@@ -360,6 +361,39 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::CheckLayersResponse>, Status> {
         let checked = layers::check(&self.sessions.shared, request.into_inner()).await;
         checked.map(Response::new).map_err(|error| to_status("check_layers", &error))
+    }
+
+    async fn build_environment(
+        &self,
+        request: Request<v1::BuildEnvironmentRequest>,
+    ) -> Result<Response<Self::BuildEnvironmentStream>, Status> {
+        let (call, message) = self.begin("build_environment", request)?;
+        let caller = call.caller.clone();
+        call.read(async move { environments::build(&caller, message).await }).await
+    }
+
+    async fn find_environments(
+        &self,
+        request: Request<v1::FindEnvironmentsRequest>,
+    ) -> Result<Response<v1::FindEnvironmentsResponse>, Status> {
+        let found = environments::find(&self.sessions.shared, request.into_inner()).await;
+        found.map(Response::new).map_err(|error| to_status("find_environments", &error))
+    }
+
+    async fn read_environment_log(
+        &self,
+        request: Request<v1::ReadEnvironmentLogRequest>,
+    ) -> Result<Response<v1::ReadEnvironmentLogResponse>, Status> {
+        let read = environments::read_log(&self.sessions.shared, request.into_inner()).await;
+        read.map(Response::new).map_err(|error| to_status("read_environment_log", &error))
+    }
+
+    async fn drop_environment(
+        &self,
+        request: Request<v1::DropEnvironmentRequest>,
+    ) -> Result<Response<v1::DropEnvironmentResponse>, Status> {
+        let dropped = environments::remove(&self.sessions.shared, request.into_inner()).await;
+        dropped.map(Response::new).map_err(|error| to_status("drop_environment", &error))
     }
 
     async fn list_workspaces(

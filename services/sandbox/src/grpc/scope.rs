@@ -55,7 +55,8 @@ scoped!(effect: false, files: false, take: |call| {
 }, GetOutputRequest);
 // Calls of loops.
 scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), String::new()),
-    GetWorkspaceRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest);
+    GetWorkspaceRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest
+    BuildEnvironmentRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), String::new()),
     TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), call.exec_id.clone()), StartExecRequest);

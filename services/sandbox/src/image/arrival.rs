@@ -4,6 +4,7 @@
 use super::{
     blob::Blob,
     digest::Digest,
+    layer::LayerName,
     store::{Record, Store},
 };
 use crate::{
@@ -92,7 +93,7 @@ impl Arrivals {
     ) -> Result<bool, Error> {
         let flight = self.flight(&blob.diff_id);
         let _flight = flight.lock().await;
-        let is_there = self.store.has(&blob.diff_id);
+        let is_there = self.store.has(&LayerName::Image(blob.diff_id.clone()));
         if is_there && !blob.is_proof {
             return Ok(false);
         }
@@ -116,11 +117,12 @@ impl Arrivals {
                 return Err(error);
             }
         };
-        if self.store.has(&blob.diff_id) {
+        let layer = LayerName::Image(blob.diff_id.clone());
+        if self.store.has(&layer) {
             arrival.remove().await;
             return Ok(());
         }
-        let (store, layer) = (Arc::clone(&self.store), blob.diff_id.clone());
+        let store = Arc::clone(&self.store);
         // A blocking task goes on when the caller leaves, so the ledger and the disk agree.
         let settled = tokio::task::spawn_blocking(move || {
             let settled = store.settle(arrival.path(), &layer, record);
@@ -230,16 +232,17 @@ async fn feed(
     Ok(())
 }
 
-/// The directory of a layer on its way. Removed by [`Arrival::remove`], and by a task when it is dropped.
+/// The directory of a layer on its way, or of a build. Removed by [`Arrival::remove`], and by a task when it is dropped.
 #[derive(Debug)]
-struct Arrival {
+pub(super) struct Arrival {
     path: PathBuf,
     /// `None` once it is removed.
     tasks: Option<Tasks>,
 }
 
 impl Arrival {
-    fn make(store: &Store) -> io::Result<Self> {
+    /// Makes the directory, whose tree belongs to the owner of layers.
+    pub(super) fn make(store: &Store) -> io::Result<Self> {
         let spec = &store.spec;
         let path = spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
         let arrival = Self { path, tasks: Some(spec.tasks.clone()) };
@@ -253,12 +256,12 @@ impl Arrival {
         Ok(arrival)
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Removes what is there of it.
-    async fn remove(mut self) {
+    pub(super) async fn remove(mut self) {
         remove(std::mem::take(&mut self.path)).await;
         self.tasks = None;
     }

@@ -1,6 +1,10 @@
 //! Which layers the machine has, what they take, and who uses them. It only counts; the disk is elsewhere.
 
-use super::{digest::Digest, manifest::Manifest};
+use super::{
+    layer::{EnvironmentName, LayerName},
+    manifest::Manifest,
+};
+use domain::ids::TenantId;
 use std::{
     collections::{HashMap, HashSet},
     time::SystemTime,
@@ -9,7 +13,7 @@ use std::{
 /// The layers of a machine.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    layers: HashMap<Digest, StoredLayer>,
+    layers: HashMap<LayerName, StoredLayer>,
     /// The images of workspaces, each with the number of its workspaces.
     pins: HashMap<Manifest, usize>,
 }
@@ -25,12 +29,12 @@ pub(super) struct StoredLayer {
 
 impl Ledger {
     /// Adds a layer that is on the disk now.
-    pub(super) fn add(&mut self, layer: Digest, stored: StoredLayer) {
+    pub(super) fn add(&mut self, layer: LayerName, stored: StoredLayer) {
         self.layers.insert(layer, stored);
     }
 
     /// Whether the machine has a layer. It counts as used if so.
-    pub(super) fn touch(&mut self, layer: &Digest, now: SystemTime) -> bool {
+    pub(super) fn touch(&mut self, layer: &LayerName, now: SystemTime) -> bool {
         self.layers.get_mut(layer).map(|stored| stored.used_at = now).is_some()
     }
 
@@ -57,8 +61,8 @@ impl Ledger {
 
     /// Takes out the layers that no workspace uses, longest unused first, until `bytes` more fit into `bytes_max`. `None`: they never fit,
     /// and nothing is taken out.
-    pub(super) fn make_room(&mut self, bytes: u64, bytes_max: u64) -> Option<Vec<Digest>> {
-        let used: HashSet<&Digest> = self.pins.keys().flat_map(Manifest::layers).collect();
+    pub(super) fn make_room(&mut self, bytes: u64, bytes_max: u64) -> Option<Vec<LayerName>> {
+        let used = self.used();
         let mut unused: Vec<_> = self.layers.iter().filter(|(layer, _)| !used.contains(layer)).collect();
         unused.sort_by_key(|(_, stored)| stored.used_at);
         let mut total = self.bytes().saturating_add(bytes);
@@ -76,18 +80,51 @@ impl Ledger {
         self.layers.retain(|layer, _| !victims.contains(layer));
         Some(victims)
     }
+
+    /// The environments of a tenant.
+    pub(super) fn environments(&self, tenant: TenantId) -> HashMap<EnvironmentName, StoredLayer> {
+        let all = self.layers.iter().filter_map(|(layer, stored)| match layer {
+            LayerName::Environment(name) if name.tenant == tenant => Some((name.clone(), *stored)),
+            LayerName::Environment(_) | LayerName::Image(_) => None,
+        });
+        all.collect()
+    }
+
+    /// Whether a workspace or a build uses a layer.
+    pub(super) fn is_used(&self, layer: &LayerName) -> bool {
+        self.used().contains(layer)
+    }
+
+    /// Takes out a layer.
+    pub(super) fn take_out(&mut self, layer: &LayerName) {
+        self.layers.remove(layer);
+    }
+
+    /// Lists the environments that no workspace uses, and that none has used since `since`.
+    pub(super) fn unused_environments(&self, since: SystemTime) -> Vec<LayerName> {
+        let used = self.used();
+        let all = self.layers.iter().filter(|(layer, stored)| {
+            matches!(layer, LayerName::Environment(_)) && stored.used_at < since && !used.contains(layer)
+        });
+        all.map(|(layer, _)| layer.clone()).collect()
+    }
+
+    fn used(&self) -> HashSet<&LayerName> {
+        self.pins.keys().flat_map(Manifest::layers).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
+    use crate::image::digest::Digest;
     use std::time::Duration;
 
     #[test]
     fn the_layer_that_was_unused_for_longest_leaves_first_and_a_used_one_stays() {
         let digest = |digit: char| format!("sha256:{}", digit.to_string().repeat(64));
-        let layer = |digit| digest(digit).parse::<Digest>().unwrap();
+        let layer = |digit| digest(digit).parse::<LayerName>().unwrap();
         let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
         let mut ledger = Ledger::default();
         for (digit, second) in [('a', 1), ('b', 2), ('c', 3)] {
@@ -104,5 +141,30 @@ mod tests {
         assert_eq!(ledger.make_room(30, 30), None);
         assert!(ledger.unpin(&image));
         assert_eq!(ledger.make_room(30, 30), Some(vec![layer('a')]));
+    }
+
+    #[test]
+    fn an_environment_is_listed_for_its_tenant_and_expires_without_use() {
+        let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        let [one, other] = [(); 2].map(|()| TenantId(uuid::Uuid::now_v7()));
+        let name = |tenant, digit: &str| EnvironmentName {
+            tenant,
+            key: format!("sha256:{}", digit.repeat(64)).parse::<Digest>().unwrap(),
+        };
+        let mut ledger = Ledger::default();
+        let image: LayerName = format!("sha256:{}", "f".repeat(64)).parse().unwrap();
+        ledger.add(image.clone(), StoredLayer { bytes: 10, used_at: at(0) });
+        for (name, second) in [(name(one, "a"), 1), (name(one, "b"), 5), (name(other, "a"), 1)] {
+            ledger.add(LayerName::Environment(name), StoredLayer { bytes: 10, used_at: at(second) });
+        }
+        assert_eq!(ledger.environments(other).into_keys().collect::<Vec<_>>(), [name(other, "a")]);
+        let used = Manifest::default().with(name(other, "a"));
+        ledger.pin(&used);
+        assert!(ledger.is_used(&LayerName::Environment(name(other, "a"))));
+        assert_eq!(ledger.unused_environments(at(5)), [LayerName::Environment(name(one, "a"))]);
+        ledger.take_out(&LayerName::Environment(name(one, "a")));
+        assert_eq!((ledger.unused_environments(at(9)).len(), ledger.environments(one).len()), (1, 1));
+        assert!(ledger.unpin(&used));
+        assert_eq!(ledger.unused_environments(at(9)).len(), 2, "an image stays");
     }
 }

@@ -1,6 +1,9 @@
 //! The layers of an image, in their order.
 
-use super::digest::Digest;
+use super::{
+    digest::Digest,
+    layer::{EnvironmentName, LayerName},
+};
 use crate::{code::Code, error::Error};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -9,10 +12,10 @@ use std::collections::HashSet;
 /// Layers of one image: as many as other tools allow. The options of the mount have room for them. Beyond it: `argument_invalid`.
 const LAYERS_MAX: usize = 128;
 
-/// The layers of an image, lowest first; none: the machine's own /usr.
+/// The layers of an image, lowest first, and perhaps what a setup made on top of it; none: the machine's own /usr.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Manifest(Vec<Digest>);
+pub struct Manifest(Vec<LayerName>);
 
 impl Manifest {
     /// Parses the digests of the unpacked layers, lowest first.
@@ -30,7 +33,13 @@ impl Manifest {
         let mut layers: Vec<Digest> =
             layers.into_iter().rev().filter(|layer| seen.insert(layer.clone())).collect();
         layers.reverse();
-        Ok(Self(layers))
+        Ok(Self(layers.into_iter().map(LayerName::Image).collect()))
+    }
+
+    /// The same with what a setup made on top of it.
+    pub fn with(mut self, environment: EnvironmentName) -> Self {
+        self.0.push(LayerName::Environment(environment));
+        self
     }
 
     /// Whether it names no layer.
@@ -39,7 +48,7 @@ impl Manifest {
     }
 
     /// The layers, lowest first.
-    pub(super) fn layers(&self) -> &[Digest] {
+    pub(super) fn layers(&self) -> &[LayerName] {
         &self.0
     }
 
@@ -47,7 +56,8 @@ impl Manifest {
     pub(super) fn key(&self) -> String {
         let mut hash = Sha256::new();
         for layer in &self.0 {
-            hash.update(layer.hex());
+            hash.update(layer.to_string());
+            hash.update("\n");
         }
         domain::text::hex(&hash.finalize())
     }

@@ -17,14 +17,27 @@ const ACCOUNTS_BYTES_MAX: u64 = 1024 * 1024;
 /// What hides everything below the same directory of lower layers.
 const OPAQUE: &str = "user.overlay.opaque";
 
-/// Writes the skeleton for `layers` (lowest first) into `directory`, which exists and is empty. Blocks.
+/// Writes the skeleton for `layers` (lowest first) into `directory`, which exists and is empty. It belongs to the owner of layers, as they do:
+/// a build on top of it can change `/etc` and the like. Blocks.
 ///
 /// # Errors
 /// Those of the file system.
-pub(super) fn write(directory: &Path, layers: &[PathBuf]) -> io::Result<()> {
+pub(super) fn write(directory: &Path, layers: &[PathBuf], owner: Option<u32>) -> io::Result<()> {
     let passwd = find(layers, "passwd")?;
     let group = find(layers, "group")?;
-    skeleton::write(directory, &Accounts::with_agent(passwd.as_deref(), group.as_deref()))
+    skeleton::write(directory, &Accounts::with_agent(passwd.as_deref(), group.as_deref()))?;
+    owner.map_or(Ok(()), |owner| give(directory, owner))
+}
+
+/// Gives a path with everything below it to a user.
+fn give(path: &Path, owner: u32) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(owner), Some(owner))?;
+    if path.symlink_metadata()?.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            give(&entry?.path(), owner)?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads a file of /etc as the image shows it. Links are not followed, and a file that is too large counts as missing.

@@ -3,6 +3,7 @@
 
 use super::{
     digest::Digest,
+    layer::{EnvironmentName, LayerName},
     ledger::{Ledger, StoredLayer},
     manifest::Manifest,
     skeletons,
@@ -11,20 +12,22 @@ use crate::{
     code::Code,
     disk::workspace::Quota,
     error::Error,
-    isolation::root::image::{ImageRoot, Overlay, Root},
+    isolation::root::image::{BuildRoot, ImageRoot, Overlay, Root, UPPER, WORK},
     layout::{self, Layout},
 };
 use chassis::tasks::Tasks;
+use domain::ids::TenantId;
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
-/// The content of a layer, in its directory.
-const TREE: &str = "tree";
+/// The content of a layer, in its directory. A build writes there.
+const TREE: &str = UPPER;
 /// The record of a layer, beside its content. Its modification time is when a call last asked for the layer.
 const RECORD: &str = "record.json";
 /// What each entry of a layer takes beside its content, at most: a block of a directory, or an inode. Bytes.
@@ -83,13 +86,11 @@ impl Store {
     pub fn load(spec: StoreSpec, used: &[Manifest]) -> io::Result<Self> {
         let mut ledger = Ledger::default();
         used.iter().filter(|image| !image.is_empty()).for_each(|image| ledger.pin(image));
-        for entry in fs::read_dir(spec.layout.layers())? {
-            let entry = entry?;
-            let Some(digest) = entry.file_name().to_str().and_then(Digest::from_hex) else { continue };
-            match StoredLayer::read(&entry.path().join(RECORD)) {
-                Ok(layer) => ledger.add(digest, layer),
+        for (layer, path) in layers_on_disk(&spec.layout)? {
+            match StoredLayer::read(&path.join(RECORD)) {
+                Ok(stored) => ledger.add(layer, stored),
                 Err(error) => {
-                    tracing::warn!(%error, "the record of layer {digest} cannot be read; the layer counts as missing")
+                    tracing::warn!(%error, "the record of layer {layer} cannot be read; the layer counts as missing")
                 }
             }
         }
@@ -113,14 +114,14 @@ impl Store {
     }
 
     /// Lists the layers of an image that the machine does not have. The others count as used now. Blocks.
-    pub fn missing(&self, image: &Manifest) -> Vec<Digest> {
+    pub fn missing(&self, image: &Manifest) -> Vec<LayerName> {
         self.missing_in(&mut self.ledger(), image)
     }
 
     /// Keeps the layers of an image for a workspace. Blocks.
     ///
     /// # Errors
-    /// `images_unsupported`; `layers_missing` with the digests of the missing layers.
+    /// `images_unsupported`; `layers_missing` with the digests of the missing layers; `environment_missing`.
     pub fn pin(self: &Arc<Self>, image: &Manifest) -> Result<Pin, Error> {
         if !image.is_empty() {
             self.require_support()?;
@@ -160,6 +161,76 @@ impl Store {
             .map(Root::Image)
     }
 
+    /// Gives what a build sees at `/`, which changes the tree below `arrival`. Blocks.
+    ///
+    /// # Errors
+    /// As [`Store::root`].
+    pub(super) fn build_root(&self, image: &Manifest, arrival: &Path) -> Result<Root, Error> {
+        let ImageRoot { layers } = self.image_root(image)?;
+        Ok(Root::Build(BuildRoot { layers, directory: arrival.to_owned() }))
+    }
+
+    /// The environments of a tenant that the machine has: what each takes, and its last use.
+    pub(super) fn environments(&self, tenant: TenantId) -> HashMap<EnvironmentName, StoredLayer> {
+        self.ledger().environments(tenant)
+    }
+
+    /// Removes an environment, if the machine has it. Blocks.
+    ///
+    /// # Errors
+    /// `environment_in_use`; those of the file system.
+    pub(super) fn remove_environment(&self, name: &EnvironmentName) -> Result<(), Error> {
+        let layer = LayerName::Environment(name.clone());
+        let mut ledger = self.ledger();
+        if ledger.is_used(&layer) {
+            let text = "the files of a session use this environment; delete the sessions that have it first";
+            return Err(Error::refused(Code::EnvironmentInUse, text));
+        }
+        let removed = self.take_out(&mut ledger, &layer).map_err(Error::io("remove an environment"))?;
+        drop(ledger);
+        self.report();
+        remove_all(removed);
+        Ok(())
+    }
+
+    /// Removes the environments that no workspace uses, and that none has used since `since`. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn forget_environments(&self, since: SystemTime) -> io::Result<()> {
+        let mut ledger = self.ledger();
+        let removed = ledger.unused_environments(since);
+        let removed: Vec<Option<PathBuf>> =
+            removed.iter().map(|layer| self.take_out(&mut ledger, layer)).collect::<io::Result<_>>()?;
+        drop(ledger);
+        self.report();
+        remove_all(removed.into_iter().flatten());
+        Ok(())
+    }
+
+    /// Removes all environments of a tenant without workspaces. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn close_tenant(&self, tenant: TenantId) -> io::Result<()> {
+        let mut ledger = self.ledger();
+        let names = ledger.environments(tenant).into_keys();
+        names.for_each(|name| ledger.take_out(&LayerName::Environment(name)));
+        layout::remove_directory(&self.spec.layout.environments().join(tenant.to_string()))?;
+        drop(ledger);
+        self.report();
+        Ok(())
+    }
+
+    /// Takes a layer out of the ledger and of its place; the caller removes what is returned.
+    fn take_out(&self, ledger: &mut Ledger, layer: &LayerName) -> io::Result<Option<PathBuf>> {
+        ledger.take_out(layer);
+        if !self.layer(layer).exists() {
+            return Ok(None);
+        }
+        self.discard(layer).map(Some)
+    }
+
     fn image_root(&self, image: &Manifest) -> Result<ImageRoot, Error> {
         let missing = self.missing(image);
         if !missing.is_empty() {
@@ -173,7 +244,7 @@ impl Store {
             let made = || {
                 let beside = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
                 fs::create_dir(&beside)?;
-                skeletons::write(&beside, &layers)?;
+                skeletons::write(&beside, &layers, self.spec.owner)?;
                 fs::rename(&beside, &skeleton)
             };
             made().map_err(Error::io("make the skeleton of an image"))?;
@@ -183,15 +254,15 @@ impl Store {
     }
 
     /// Whether the machine has a layer, which counts as used now.
-    pub(super) fn has(&self, layer: &Digest) -> bool {
+    pub(super) fn has(&self, layer: &LayerName) -> bool {
         self.touch(&mut self.ledger(), layer)
     }
 
-    /// Puts a layer that was unpacked into `arrival` in its place. Blocks.
+    /// Puts a layer that was unpacked or built in `arrival` in its place. Blocks.
     ///
     /// # Errors
     /// `images_full`; those of the file system.
-    pub(super) fn settle(&self, arrival: &Path, layer: &Digest, record: Record) -> Result<(), Error> {
+    pub(super) fn settle(&self, arrival: &Path, layer: &LayerName, record: Record) -> Result<(), Error> {
         let written = || {
             layout::replace(&arrival.join(RECORD), &serde_json::to_vec(&record)?)?;
             // A crash of the machine after the rename must not leave a layer without its content.
@@ -210,16 +281,51 @@ impl Store {
             // Its record could not be read.
             drop(self.discard(layer));
         }
-        fs::rename(arrival, self.layer(layer)).map_err(Error::io("move a layer into its place"))?;
+        let moved = || {
+            let place = self.layer(layer);
+            place.parent().map_or(Ok(()), layout::make_passage)?;
+            fs::rename(arrival, place)
+        };
+        moved().map_err(Error::io("move a layer into its place"))?;
         ledger.add(layer.clone(), StoredLayer { bytes: record.space(), used_at: SystemTime::now() });
         drop(ledger);
         self.report();
-        for directory in removed {
-            if let Err(error) = fs::remove_dir_all(directory) {
-                tracing::warn!(%error, "a layer that was removed takes space until the next start");
-            }
-        }
+        remove_all(removed);
         Ok(())
+    }
+
+    /// The user that owns layers; `None`: the service's own.
+    pub(super) fn owner(&self) -> Option<u32> {
+        self.spec.owner
+    }
+
+    /// Refuses when the machine has too little space.
+    ///
+    /// # Errors
+    /// `disk_full`.
+    pub(super) fn check_host(&self) -> Result<(), Error> {
+        self.spec.quota.host.check().map(drop)
+    }
+
+    /// Makes the directory in which overlayfs prepares the changes of a build. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn make_work(&self, arrival: &Path) -> io::Result<()> {
+        let work = arrival.join(WORK);
+        fs::create_dir(&work)?;
+        self.spec.owner.map_or(Ok(()), |owner| std::os::unix::fs::chown(work, Some(owner), Some(owner)))
+    }
+
+    /// Removes it. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn remove_work(&self, arrival: &Path) -> io::Result<()> {
+        let work = arrival.join(WORK);
+        // Overlayfs closes its own directory to all but root.
+        drop(fs::set_permissions(work.join(WORK), std::os::unix::fs::PermissionsExt::from_mode(0o700)));
+        layout::remove_directory(&work)
     }
 
     /// The content of a layer that is being unpacked into `arrival`.
@@ -236,18 +342,18 @@ impl Store {
     }
 
     /// Takes a layer out of its place at once; the caller removes what is returned.
-    fn discard(&self, layer: &Digest) -> io::Result<PathBuf> {
+    fn discard(&self, layer: &LayerName) -> io::Result<PathBuf> {
         let beside = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
         fs::rename(self.layer(layer), &beside)?;
         metrics::counter!("flotilla_sandbox_layers_removed_total").increment(1);
         Ok(beside)
     }
 
-    fn missing_in(&self, ledger: &mut Ledger, image: &Manifest) -> Vec<Digest> {
+    fn missing_in(&self, ledger: &mut Ledger, image: &Manifest) -> Vec<LayerName> {
         image.layers().iter().filter(|layer| !self.touch(ledger, layer)).cloned().collect()
     }
 
-    fn touch(&self, ledger: &mut Ledger, layer: &Digest) -> bool {
+    fn touch(&self, ledger: &mut Ledger, layer: &LayerName) -> bool {
         let now = SystemTime::now();
         let is_here = ledger.touch(layer, now);
         if is_here {
@@ -259,8 +365,14 @@ impl Store {
         is_here
     }
 
-    fn layer(&self, layer: &Digest) -> PathBuf {
-        self.spec.layout.layers().join(layer.hex())
+    fn layer(&self, layer: &LayerName) -> PathBuf {
+        let layout = &self.spec.layout;
+        match layer {
+            LayerName::Image(digest) => layout.layers().join(digest.hex()),
+            LayerName::Environment(EnvironmentName { tenant, key }) => {
+                layout.environments().join(tenant.to_string()).join(key.hex())
+            }
+        }
     }
 
     fn skeleton(&self, image: &Manifest) -> PathBuf {
@@ -305,7 +417,42 @@ impl Drop for Pin {
     }
 }
 
-fn layers_missing(missing: &[Digest]) -> Error {
+/// The layers on the disk, with their directories.
+fn layers_on_disk(layout: &Layout) -> io::Result<Vec<(LayerName, PathBuf)>> {
+    let mut layers = Vec::new();
+    let key = |entry: &fs::DirEntry| entry.file_name().to_str().and_then(Digest::from_hex);
+    for entry in fs::read_dir(layout.layers())? {
+        let entry = entry?;
+        layers.extend(key(&entry).map(|digest| (LayerName::Image(digest), entry.path())));
+    }
+    for entry in fs::read_dir(layout.environments())? {
+        let directory = entry?;
+        let Some(tenant) = directory.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        for entry in fs::read_dir(directory.path())? {
+            let entry = entry?;
+            let name = key(&entry).map(|key| LayerName::Environment(EnvironmentName { tenant, key }));
+            layers.extend(name.map(|name| (name, entry.path())));
+        }
+    }
+    Ok(layers)
+}
+
+/// Removes directories that were taken out of their places.
+fn remove_all(directories: impl IntoIterator<Item = PathBuf>) {
+    for directory in directories {
+        if let Err(error) = fs::remove_dir_all(directory) {
+            tracing::warn!(%error, "a layer that was removed takes space until the next start");
+        }
+    }
+}
+
+fn layers_missing(missing: &[LayerName]) -> Error {
+    if let [LayerName::Environment(_)] = missing {
+        let text = "the machine lacks the environment of the session; build it first";
+        return Error::refused(Code::EnvironmentMissing, text);
+    }
     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
     let text = format!("the machine lacks layers of the image; send them first: {}", names.join(", "));
     Error::refused(Code::LayersMissing, text)

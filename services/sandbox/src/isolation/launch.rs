@@ -113,6 +113,8 @@ pub struct Launcher {
     loader: Arc<Option<Loader>>,
     copies: Arc<Copies>,
     filters: Arc<[Vec<u8>; 3]>,
+    /// The further filters of a build.
+    pretence: Arc<[Vec<u8>; 2]>,
     starts: mpsc::Sender<SpawnJob>,
     tasks: Tasks,
 }
@@ -132,7 +134,7 @@ impl Launcher {
             None
         });
         let loader = Arc::new(loader);
-        let filters = seccomp::programs()?;
+        let (filters, pretence) = (seccomp::programs()?, Arc::new(seccomp::pretence()?));
         let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX);
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("launcher".to_owned()).spawn(move || {
@@ -143,7 +145,7 @@ impl Launcher {
             }
         })?;
         let (facts, etc, filters) = (Arc::new(facts), Arc::new(etc), Arc::new(filters));
-        Ok(Self { facts, etc, loader, copies, filters, starts, tasks })
+        Ok(Self { facts, etc, loader, copies, filters, pretence, starts, tasks })
     }
 
     /// What this machine gives.
@@ -203,7 +205,8 @@ impl Launcher {
     ) -> io::Result<Command> {
         let (mut fds, mut args) = (Vec::new(), Vec::new());
         let late = entrances.late.into_iter().map(keep).collect::<io::Result<Vec<_>>>()?;
-        namespaces(&mut args, start.network);
+        let is_build = start.root.is_writable();
+        namespaces(&mut args, start.network, if is_build { "0" } else { "1000" });
         let is_init = matches!(start.program, Program::Init(_));
         let mounts = self.mounts(start.mounts, &start.root, is_init);
         let mut stage = self.facts.can_stage.then(Stage::default);
@@ -215,7 +218,11 @@ impl Launcher {
             }
         }
         self.file_system(&mut args, &mounts, stage.as_mut())?;
-        for filter in self.filters.iter() {
+        if !is_build {
+            args.extend(["--remount-ro", "/"].map(Into::into));
+        }
+        let pretence = is_build.then_some(self.pretence.iter()).into_iter().flatten();
+        for filter in self.filters.iter().chain(pretence) {
             let fd = keep(memory_file(filter)?)?;
             args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
             fds.push(fd);
@@ -259,7 +266,7 @@ impl Launcher {
         if is_init {
             mounts.push(Mount::read(self.facts.init.as_path(), INIT_INSIDE));
             // On the machine's root the init finds its libraries in /usr.
-            if let (Some(loader), Root::Image(_)) = (&*self.loader, root) {
+            if let Some(loader) = self.loader.as_ref().as_ref().filter(|_| root.is_image()) {
                 mounts.push(Mount::read(loader.directory.as_path(), loader::INSIDE));
             }
         }
@@ -270,7 +277,7 @@ impl Launcher {
     /// The arguments that start the init, which talks over `socket` and enters the groups of `late`.
     fn init_arguments(&self, root: &Root, socket: &OwnedFd, late: &[OwnedFd]) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["--as-pid-1", "--"].map(Into::into).into();
-        if let (Some(loader), Root::Image(_)) = (&*self.loader, root) {
+        if let Some(loader) = self.loader.as_ref().as_ref().filter(|_| root.is_image()) {
             args.push(loader.program.clone().into());
             args.extend(["--library-path", loader::INSIDE].map(Into::into));
         }
@@ -291,20 +298,30 @@ impl Launcher {
         network: Network,
         stage: Option<&mut Stage>,
     ) -> io::Result<Vec<OsString>> {
-        let Root::Image(root) = root else {
-            let etc = on_stage(&self.etc, stage)?;
-            // Parts of the host's /etc are bound over files in it.
-            let mut args = vec!["--ro-bind".into(), etc.into(), "/etc".into()];
-            args.extend(host::arguments(network));
-            return Ok(args);
-        };
-        match (&self.facts.overlay, stage) {
-            (Overlay::Launcher, Some(stage)) => Ok(image::staged(stage.join(&root.layers)?)),
-            (Overlay::Bubblewrap, _) => Ok(image::joined(&root.layers)),
-            (Overlay::Unsupported(reason), _) => {
+        match (root, &self.facts.overlay, stage) {
+            (Root::Host, _, stage) => {
+                let etc = on_stage(&self.etc, stage)?;
+                // Parts of the host's /etc are bound over files in it.
+                let mut args = vec!["--ro-bind".into(), etc.into(), "/etc".into()];
+                args.extend(host::arguments(network));
+                Ok(args)
+            }
+            (Root::Image(root), Overlay::Launcher, Some(stage)) => {
+                Ok(image::staged(stage.join(&root.layers)?))
+            }
+            (Root::Image(root), Overlay::Bubblewrap, _) => Ok(image::joined(&root.layers)),
+            (Root::Build(root), Overlay::Launcher, Some(stage)) => {
+                Ok(image::staged_for_build(stage.join_for_build(root)?))
+            }
+            (Root::Build(root), Overlay::Bubblewrap, _) => {
+                Ok(image::joined_for_build(&root.layers, &root.directory))
+            }
+            (Root::Image(_) | Root::Build(_), Overlay::Unsupported(reason), _) => {
                 Err(io::Error::new(io::ErrorKind::Unsupported, reason.clone()))
             }
-            (Overlay::Launcher, None) => Err(io::ErrorKind::Unsupported.into()),
+            (Root::Image(_) | Root::Build(_), Overlay::Launcher, None) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
         }
     }
 
@@ -349,7 +366,7 @@ impl Launcher {
             let source = on_stage(&mount.source, stage.as_deref_mut())?;
             args.extend([how.into(), source.into(), OsString::from(mount.inside)]);
         }
-        args.extend(["--remount-ro", "/", "--chdir", "/workspace"].map(Into::into));
+        args.extend(["--chdir", "/workspace"].map(Into::into));
         Ok(())
     }
 }
@@ -364,14 +381,15 @@ fn on_stage(path: &Path, stage: Option<&mut Stage>) -> io::Result<PathBuf> {
     stage.map_or_else(|| Ok(path.to_owned()), |stage| stage.add(path))
 }
 
-fn namespaces(args: &mut Vec<OsString>, network: Network) {
+/// `user` is the id of its user and its group inside.
+fn namespaces(args: &mut Vec<OsString>, network: Network, user: &str) {
     // --unshare-all alone continues without a user namespace; --disable-userns needs an explicit one.
     args.extend(["--unshare-user", "--unshare-all", "--disable-userns"].map(Into::into));
     if network == Network::Host {
         args.push("--share-net".into());
     }
     args.extend(["--die-with-parent", "--new-session", "--hostname", "sandbox"].map(Into::into));
-    args.extend(["--uid", "1000", "--gid", "1000", "--clearenv"].map(Into::into));
+    args.extend(["--uid", user, "--gid", user, "--clearenv"].map(Into::into));
 }
 
 fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {

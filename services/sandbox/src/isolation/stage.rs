@@ -1,6 +1,7 @@
 //! The stage: a directory in the child's own mount namespace, in which the service assembles the mounts of a sandbox. The sandbox's user
 //! reaches them there, whatever directories they come from. A root of layers is made there too.
 
+use super::root::image::{BuildRoot, UPPER, WORK};
 use nix::mount::{MsFlags, mount};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use std::{
@@ -24,7 +25,15 @@ const DESCRIPTOR_FIRST: i32 = 50;
 pub(super) struct Stage {
     mounts: Vec<StagedMount>,
     /// How the layers among the mounts become a root.
-    overlay: Option<CString>,
+    overlay: Option<StagedRoot>,
+}
+
+/// A root of layers.
+#[derive(Debug)]
+struct StagedRoot {
+    /// The options of overlayfs.
+    options: CString,
+    is_writable: bool,
 }
 
 /// A copy of a mount. The mount's own path may lead through directories that only root may enter.
@@ -51,11 +60,26 @@ impl Stage {
 
     /// Joins at least two layers, lowest first, and gives the path of the result on the stage.
     pub(super) fn join(&mut self, layers: &[PathBuf]) -> io::Result<PathBuf> {
+        let options = self.lower(layers)?;
+        self.overlay = Some(StagedRoot { options: CString::new(options)?, is_writable: false });
+        Ok(PathBuf::from(ROOT))
+    }
+
+    /// The same, below a directory that takes all changes.
+    pub(super) fn join_for_build(&mut self, root: &BuildRoot) -> io::Result<PathBuf> {
+        let lower = self.lower(&root.layers)?;
+        let changes = self.add(&root.directory)?;
+        let (upper, work) = (changes.join(UPPER), changes.join(WORK));
+        let options = format!("{lower},upperdir={},workdir={}", upper.display(), work.display());
+        self.overlay = Some(StagedRoot { options: CString::new(options)?, is_writable: true });
+        Ok(PathBuf::from(ROOT))
+    }
+
+    fn lower(&mut self, layers: &[PathBuf]) -> io::Result<String> {
         // The kernel wants the highest first. Paths of the stage have no character that would need an escape.
         let staged = layers.iter().rev().map(|layer| self.add(layer)).collect::<io::Result<Vec<_>>>()?;
         let lower: Vec<String> = staged.iter().map(|path| path.display().to_string()).collect();
-        self.overlay = Some(CString::new(format!("userxattr,lowerdir={}", lower.join(":")))?);
-        Ok(PathBuf::from(ROOT))
+        Ok(format!("userxattr,lowerdir={}", lower.join(":")))
     }
 
     /// Builds the stage in a mount namespace that only the calling process has. It makes only system calls.
@@ -67,9 +91,9 @@ impl Stage {
         for staged in &self.mounts {
             staged.attach()?;
         }
-        if let Some(options) = &self.overlay {
+        if let Some(StagedRoot { options, is_writable }) = &self.overlay {
             nix::unistd::mkdir(ROOT_C, nix::sys::stat::Mode::S_IRWXU)?;
-            let flags = flags | MsFlags::MS_RDONLY;
+            let flags = if *is_writable { flags } else { flags | MsFlags::MS_RDONLY };
             mount(Some(c"overlay"), ROOT_C, Some(c"overlay"), flags, Some(options.as_c_str()))?;
         }
         Ok(())

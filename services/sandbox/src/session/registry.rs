@@ -14,6 +14,8 @@ use crate::{
     exec::boot,
     image::{
         arrival::Arrivals,
+        build::{BuildLimits, BuildMeans},
+        builds::Builds,
         manifest::Manifest,
         owner,
         store::{Store, StoreSpec},
@@ -79,11 +81,24 @@ impl Sessions {
             tasks: tasks.clone(),
         };
         let images = Arc::new(Store::load(store, &used)?);
+        let means = BuildMeans {
+            store: Arc::clone(&images),
+            launcher: launcher.clone(),
+            tasks: tasks.clone(),
+            shutdown: shutdown.clone(),
+            limits: BuildLimits {
+                time: Duration::from_millis(config.setup_ms),
+                bytes: config.setup_bytes,
+                without_terminals: config.without.contains(&Wall::Terminals),
+            },
+        };
+        let builds = Arc::new(Builds::load(layout.clone(), means)?);
         let doors = Doors::new(config.egress.as_deref(), config.egress_ca.as_deref())?;
         let shared = Shared {
             doors,
             disks: Arc::new(DiskWatch::new(quota)),
             arrivals: Arrivals::new(Arc::clone(&images)),
+            builds,
             images,
             empty: EmptyWorkspace::new(layout.empty_workspace(), launcher.facts().clone()),
             helpers: Helpers::new(launcher.clone(), Duration::from_millis(config.helper_wait_ms)),

@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     disk::watch::DiskWatch,
     error::Error,
-    image::{arrival::Arrivals, store::Store},
+    image::{arrival::Arrivals, builds::Builds, store::Store},
     isolation::launch::Launcher,
     layout::Layout,
     terminal::shares::Shares,
@@ -38,6 +38,8 @@ pub struct Shared {
     pub images: Arc<Store>,
     /// Those that are on their way.
     pub arrivals: Arrivals,
+    /// What setups make on top of images.
+    pub builds: Arc<Builds>,
     /// The doors of sessions to the network.
     pub doors: Doors,
     /// The data directory.

@@ -58,6 +58,10 @@ async fn remove_if(
     is_meant: impl FnOnce(Option<&Meta>) -> bool,
 ) -> Result<(), Error> {
     let shared = &session.shared;
+    if extent == Extent::Everything {
+        // A build uses the door of the session.
+        shared.builds.end_of(&session.key).await;
+    }
     let directory = shared.layout.workspace(&session.key);
     let mut current = session.current.lock().await;
     // Held to the end, so that no call can enter or make the workspace meanwhile.
@@ -122,6 +126,8 @@ pub async fn run_for_tenant(sessions: &Arc<Sessions>, tenant: TenantId) -> Resul
     for directory in own.into_iter().chain(sessions.shared.doors.of_tenant(tenant)) {
         remove(&directory).await?;
     }
+    let builds = Arc::clone(&sessions.shared.builds);
+    blocking("remove the environments of the tenant", move || builds.close_tenant(tenant)).await?;
     sessions.forget(tenant);
     Ok(())
 }

@@ -100,7 +100,7 @@ impl From<empty::Original> for Filled {
 /// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`, `repository_unauthorized`, `secret_not_found`,
 /// `git_unavailable`,
 /// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine), `layers_missing`,
-/// `images_unsupported`. There is then no workspace. A workspace of an
+/// `environment_missing`, `images_unsupported`. There is then no workspace. A workspace of an
 /// earlier opening is removed first.
 ///
 /// It ends early when the caller has `left`: a clone may take minutes. Dropped midway: no workspace; the next call cleans up, but must not
@@ -117,6 +117,8 @@ pub async fn run(
     if let Some(meta) = session.find_workspace().await? {
         return Ok((false, meta));
     }
+    // From now on the door is that of the session's own programs.
+    session.shared.builds.end_of(&session.key).await;
     session.disk.check_host()?;
     // An earlier workspace of the session may have been removed.
     session.disk.forget();

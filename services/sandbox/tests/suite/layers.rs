@@ -101,19 +101,22 @@ pub fn digest(bytes: &[u8]) -> String {
 
 /// A layer with a shell, `cat` and what both need.
 pub fn base() -> Layer {
-    static BASE: LazyLock<Layer> = LazyLock::new(|| {
-        let mut files: BTreeSet<PathBuf> = PROGRAMS.iter().map(PathBuf::from).collect();
-        for program in PROGRAMS {
-            let listed = Command::new("ldd").arg(program).output().unwrap();
-            let listed = String::from_utf8(listed.stdout).unwrap();
-            files.extend(listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));
-        }
-        let archive = files.iter().fold(Archive::default(), |archive, file| {
-            archive.program(file.to_str().unwrap().trim_start_matches('/'), &fs::read(file).unwrap())
-        });
-        archive.gzip()
-    });
+    static BASE: LazyLock<Layer> = LazyLock::new(|| programs(&PROGRAMS));
     BASE.clone()
+}
+
+/// A layer with programs of this machine and what they need.
+pub fn programs(programs: &[&str]) -> Layer {
+    let mut files: BTreeSet<PathBuf> = programs.iter().map(PathBuf::from).collect();
+    for program in programs {
+        let listed = Command::new("ldd").arg(program).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        files.extend(listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));
+    }
+    let archive = files.iter().fold(Archive::default(), |archive, file| {
+        archive.program(file.to_str().unwrap().trim_start_matches('/'), &fs::read(file).unwrap())
+    });
+    archive.gzip()
 }
 
 /// Starts a service for images. They need no control groups, so these tests also run where the service has no rights, with a bubblewrap that

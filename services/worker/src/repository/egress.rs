@@ -9,7 +9,7 @@ use crate::process::{
 };
 use domain::{egress::git::GitPrefix, ids::ProjectId, secret::SecretName};
 use rpc::v1::{self, AllowList, GitCredential};
-use settings::Settings;
+use settings::{LevelHosts, Settings};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex as StdMutex, PoisonError},
@@ -43,10 +43,7 @@ impl Egress {
 
     /// Notes what the settings allow. Without any list the door is opened too: it then tells programs which setting is missing.
     pub(crate) fn allow(&self, settings: &Settings) {
-        let lists = settings.network().iter().map(|hosts| AllowList {
-            setting: format!("environment.network.allow in the settings of the {}", hosts.level.as_str()),
-            entries: hosts.allow.clone(),
-        });
+        let lists = settings.network().iter().map(|hosts| allow_list("environment.network.allow", hosts));
         let rules = DoorRules { lists: lists.collect(), git: git_credentials(&settings.git_credentials) };
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(rules);
     }
@@ -66,6 +63,27 @@ impl Egress {
         with_patience(|| async { self.open(broker, &rules).await.map_err(away) }).await?;
         *opened = Some(rules);
         Ok(())
+    }
+
+    /// Opens the door for a setup, before the workspace exists. Without a list it leads to no host.
+    ///
+    /// # Errors
+    /// As [`Egress::ready`].
+    pub(super) async fn open_for_setup(&self, network: &[LevelHosts]) -> Result<(), Status> {
+        let setting = "environment.network.setup";
+        let mut lists: Vec<_> = network.iter().map(|hosts| allow_list(setting, hosts)).collect();
+        if lists.is_empty() {
+            lists.push(AllowList { setting: setting.to_owned(), entries: vec![] });
+        }
+        self.change(DoorRules { lists, git: vec![] }).await
+    }
+
+    /// Closes the door to all hosts, before the workspace exists: a setup may have left it open.
+    ///
+    /// # Errors
+    /// As [`Egress::ready`].
+    pub(super) async fn close(&self) -> Result<(), Status> {
+        self.change(DoorRules { lists: vec![], git: vec![] }).await
     }
 
     async fn open(&self, broker: &Broker, rules: &DoorRules) -> Result<(), Status> {
@@ -88,7 +106,14 @@ impl Egress {
     /// network.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (Some(broker), Some(rules)) = (&self.deps.broker, wanted) else { return Ok(()) };
+        match wanted {
+            Some(rules) => self.change(rules).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn change(&self, rules: DoorRules) -> Result<(), Status> {
+        let Some(broker) = &self.deps.broker else { return Ok(()) };
         let mut opened = self.opened.lock().await;
         if opened.as_ref() == Some(&rules) {
             return Ok(());
@@ -111,6 +136,13 @@ impl Egress {
                 Err(status)
             }
         }
+    }
+}
+
+fn allow_list(setting: &str, hosts: &LevelHosts) -> AllowList {
+    AllowList {
+        setting: format!("{setting} in the settings of the {}", hosts.level.as_str()),
+        entries: hosts.allow.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The workspace of a session: opened once, while the model already generates.
 
-use super::{egress::Egress, image::WorkspaceImage, stored::from_store};
+use super::{egress::Egress, environment::WorkspaceEnvironment, image::WorkspaceImage, stored::from_store};
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -10,11 +10,11 @@ use domain::{
     egress::git::{GitPrefix, find_address},
     ids::ProjectId,
     secret::SecretName,
-    session::{Origin, Source},
+    session::{Origin, Source, environment::merged_variables},
     text::is_sha256,
 };
 use rpc::v1::{self, open_workspace_request::Part};
-use settings::ImageSetting;
+use settings::{ImageSetting, LevelHosts};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,6 +22,8 @@ use tonic::Status;
 
 /// The stable code of files that existed and are gone.
 const LOST: &str = "workspace_lost";
+/// Builds of an environment that vanishes before the workspace uses it.
+const ENVIRONMENT_BUILDS_MAX: u32 = 3;
 /// Pieces of a bundle that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
 
@@ -44,8 +46,20 @@ pub(crate) struct WorkspaceOrigin {
     pub(crate) was_opened: bool,
     /// The image that the settings above the repository choose.
     pub(crate) image: Option<ImageSetting>,
+    /// The variables of its commands.
+    pub(crate) variables: BTreeMap<String, String>,
+    /// The hosts that the setup of the image may reach.
+    pub(crate) setup_network: Vec<LevelHosts>,
     /// The secrets that these settings name for git repositories.
     pub(crate) git: BTreeMap<GitPrefix, SecretName>,
+}
+
+/// What the sandboxes of a workspace see at `/`.
+#[derive(Debug, Clone)]
+struct WorkspaceRoot {
+    image: Option<v1::Image>,
+    /// Empty: the image alone.
+    environment_key: String,
 }
 
 /// A workspace that is open.
@@ -115,15 +129,65 @@ impl Workspace {
             project: &self.origin.project,
             setting: self.origin.image.as_ref(),
         };
-        let image = image.bring().await?;
-        let git_prefixes = self.open_door().await?;
-        let open = self.deps.sandbox.call(|mut client| {
-            let messages = self.messages(image.clone(), git_prefixes.clone());
-            async move { client.open_workspace(messages).await }
-        });
-        let opened = open.await?;
+        let image = self.with_variables(image.bring().await?);
+        let mut builds = 0;
+        let opened = loop {
+            let environment_key = self.set_up(image.as_ref()).await?;
+            let root = WorkspaceRoot { image: image.clone(), environment_key };
+            let git_prefixes = self.open_door().await?;
+            let open = self.deps.sandbox.call(|mut client| {
+                let messages = self.messages(root.clone(), git_prefixes.clone());
+                async move { client.open_workspace(messages).await }
+            });
+            match open.await {
+                // The environment made room for layers in this moment.
+                Err(status) if is_environment_missing(&status) && builds < ENVIRONMENT_BUILDS_MAX => {
+                    builds += 1
+                }
+                opened => break opened?,
+            }
+        };
         self.note_opened().await?;
         Ok(OpenWorkspace::on(opened.branch))
+    }
+
+    /// Adds the variables of the settings to those of the image.
+    fn with_variables(&self, image: Option<v1::Image>) -> Option<v1::Image> {
+        let variables = &self.origin.variables;
+        if variables.is_empty() {
+            return image;
+        }
+        // Without layers, the machine's own programs get the variables.
+        let mut image = image.unwrap_or_default();
+        image.env = merged_variables(&image.env, variables);
+        Some(image)
+    }
+
+    /// Brings what the setup of the settings makes on top of the image, and gives its key; empty without a setup. The door of the session leads to no
+    /// host afterwards.
+    ///
+    /// # Errors
+    /// Those of the setup, of the broker and of the sandbox.
+    async fn set_up(&self, image: Option<&v1::Image>) -> Result<String, Status> {
+        // A session without an image never had a setup, so its door never leads to the hosts of one.
+        let (Some(image), Some(setting)) = (image, &self.origin.image) else { return Ok(String::new()) };
+        let key = match &setting.setup {
+            Some(script) => {
+                let environment = WorkspaceEnvironment {
+                    deps: &self.deps,
+                    identity: &self.identity,
+                    project: &self.origin.project,
+                    egress: &self.egress,
+                    script,
+                    network: &self.origin.setup_network,
+                };
+                Box::pin(environment.bring(image)).await
+            }
+            None => Ok(String::new()),
+        };
+        let closed = self.egress.close().await;
+        let key = key?;
+        closed.map(|()| key)
     }
 
     /// Opens the door to git before the clone, and gives the prefixes of the URLs for which the broker has a credential. The submodules of a public
@@ -174,7 +238,7 @@ impl Workspace {
     /// The header and, for a bundle, its pieces from Postgres.
     fn messages(
         &self,
-        image: Option<v1::Image>,
+        root: WorkspaceRoot,
         git_prefixes: Vec<String>,
     ) -> ReceiverStream<v1::OpenWorkspaceRequest> {
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
@@ -193,8 +257,9 @@ impl Workspace {
                 uncommitted: this.origin.source.uncommitted,
                 // Forks of earlier versions have bundles with other names.
                 bundle_sha256: bundle.filter(|id| is_sha256(id)).unwrap_or_default().to_owned(),
-                image,
+                image: root.image,
                 git_prefixes,
+                environment_key: root.environment_key,
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;
@@ -213,6 +278,10 @@ impl Workspace {
         });
         ReceiverStream::new(receiver)
     }
+}
+
+fn is_environment_missing(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some("environment_missing")
 }
 
 /// Whether the sandbox machine lost the files.

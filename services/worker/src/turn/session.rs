@@ -89,6 +89,8 @@ impl Session {
             source: stored.source,
             was_opened: stored.has_workspace,
             image: above.image.clone(),
+            variables: above.variables.clone(),
+            setup_network: above.setup_network.clone(),
             git: above.git_credentials.clone(),
         };
         let model = ModelRef { provider_id: stored.info.model.provider_id, model_id: stored.info.model.id };

@@ -201,6 +201,14 @@ pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs
     hand_in(client, output, Handing { id: &arguments.id, prompt, show: &show }).await
 }
 
+/// Opens the files of a session without its agent: its first command does nothing. Shows the turn.
+pub(crate) async fn open_files(client: &Client, output: &Output, id: &str) -> Result<Exit> {
+    let mut prompt = prompt(String::new())?;
+    prompt.parts.push(Kind::Shell(ShellPart { command: ":".to_owned() }).into());
+    hand_in(client, output, Handing { id, prompt, show: &watch::ShowArgs { outputs: false, timeout: None } })
+        .await
+}
+
 /// A prompt for an existing session.
 struct Handing<'a> {
     id: &'a str,

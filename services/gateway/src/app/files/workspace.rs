@@ -49,15 +49,13 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
 }
 
 /// Opens the workspace of a root session. With epoch 0 the sandbox opens only a workspace that no loop ever had. Otherwise a loop
-/// knows more about the workspace, so the result is `missing`; so it is for a private repository, which only a loop can clone.
+/// knows more about the workspace, so the result is `missing`; so it is for files that only a loop can open.
 ///
 /// # Errors
 /// `missing`; refusals of the sandbox; `sandbox_unavailable`.
 async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refusal) -> Result<(), Error> {
     let (source, session_id) = (session.source.clone(), &session.info.id);
-    if let Origin::GitUrl(url) = &source.origin
-        && has_credential(state, tenant, session, url).await?
-    {
+    if needs_loop(state, tenant, session).await? {
         return Err(Error::Sandbox(missing));
     }
     let (git_url, bundle) = match source.origin {
@@ -74,6 +72,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         // Forks of earlier versions have bundles with other names.
         bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
         image: None,
+        environment_key: String::new(),
         // The gateway opens no door. The submodules that need one stay empty.
         git_prefixes: vec![],
     };
@@ -103,18 +102,18 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
     }
 }
 
-/// Whether the settings name a credential for a repository. Only a loop opens the door through which it is cloned: two callers could take rules from each
-/// other.
-async fn has_credential(
-    state: &State,
-    tenant: TenantId,
-    session: &Session,
-    url: &str,
-) -> Result<bool, Error> {
+/// Whether only a loop can open the files: the settings name a credential for their repository, an image, or variables. Only a loop brings images, and
+/// it alone opens the door through which a private repository is cloned: two callers could take rules from each other.
+async fn needs_loop(state: &State, tenant: TenantId, session: &Session) -> Result<bool, Error> {
     let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
     // Settings that cannot be read end a turn with their own error.
-    Ok(merged.is_ok_and(|merged| find_address(merged.settings.git_credentials.keys(), url).is_some()))
+    let Ok(settings) = merged.map(|merged| merged.settings) else { return Ok(false) };
+    let has_credential = match &session.source.origin {
+        Origin::GitUrl(url) => find_address(settings.git_credentials.keys(), url).is_some(),
+        Origin::Empty | Origin::Bundle(_) => false,
+    };
+    Ok(has_credential || settings.image.is_some() || !settings.variables.is_empty())
 }
 
 /// Stores the branch of files that were just opened, and tells clients. If that fails, the next loop does so.

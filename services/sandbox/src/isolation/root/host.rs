@@ -1,6 +1,6 @@
 //! What a sandbox sees of the machine: /usr read-only, and its own /etc, never the host's.
 
-use super::accounts::Accounts;
+use super::{accounts::Accounts, image::APT_FILE};
 use crate::isolation::policy::Network;
 use std::{
     ffi::OsString,
@@ -46,6 +46,8 @@ pub(super) const NSSWITCH: &str =
     "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
 /// For the helper that clones from a directory of another owner. Only that helper names this file.
 const GIT_READER: &str = "[safe]\n\tdirectory = *\n";
+/// For builds of layers: apt would become another user, which a build can only pretend.
+const APT: &str = "APT::Sandbox::User \"root\";\n";
 
 /// Writes the files of the sandbox's /etc into `directory`, and empty files where parts of the host's are bound over.
 ///
@@ -60,6 +62,7 @@ pub(in crate::isolation) fn write_etc(directory: &Path) -> io::Result<()> {
         ("nsswitch.conf", NSSWITCH),
         ("resolv.conf", ""),
         ("git-reader.conf", GIT_READER),
+        (APT_FILE, APT),
     ];
     for (name, content) in files {
         fs::write(directory.join(name), content)?;

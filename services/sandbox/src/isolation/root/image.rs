@@ -1,6 +1,9 @@
 //! The root of a sandbox that an image provides: its layers, joined by overlayfs, with the skeleton on top.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 /// The first version of bubblewrap that joins layers by itself.
 const BWRAP_OVERLAY_SINCE: (u32, u32) = (0, 11);
@@ -13,6 +16,38 @@ pub enum Root {
     Host,
     /// An image.
     Image(ImageRoot),
+    /// An image whose root can be written, for a build that makes a further layer.
+    Build(BuildRoot),
+}
+
+/// The layers of an image below a directory that takes all changes.
+#[derive(Debug, Clone)]
+pub struct BuildRoot {
+    /// At least two directories, as in [`ImageRoot`].
+    pub layers: Vec<PathBuf>,
+    /// It holds both [`UPPER`] and [`WORK`], because overlayfs wants them on one mount.
+    pub directory: PathBuf,
+}
+
+/// The directory that takes what a build changes.
+pub const UPPER: &str = "tree";
+/// The configuration of apt for builds, beside the files of every sandbox's /etc.
+pub const APT_FILE: &str = "apt.conf";
+/// Where a build sees it.
+pub const APT_INSIDE: &str = "/run/sbx/apt.conf";
+/// The directory in which overlayfs prepares changes.
+pub const WORK: &str = "work";
+
+impl Root {
+    /// Whether its programs are those of an image.
+    pub(in crate::isolation) fn is_image(&self) -> bool {
+        matches!(self, Self::Image(_) | Self::Build(_))
+    }
+
+    /// Whether programs can write to it. They are then root inside, without any capability.
+    pub(in crate::isolation) fn is_writable(&self) -> bool {
+        matches!(self, Self::Build(_))
+    }
 }
 
 /// The layers of an image.
@@ -66,10 +101,24 @@ pub(in crate::isolation) fn staged(root: PathBuf) -> Vec<OsString> {
     vec!["--ro-bind".into(), root.into(), "/".into()]
 }
 
+/// Gives bubblewrap's arguments for a root that the stage has made at `root` and that a build may write.
+pub(in crate::isolation) fn staged_for_build(root: PathBuf) -> Vec<OsString> {
+    vec!["--bind".into(), root.into(), "/".into()]
+}
+
 /// Gives bubblewrap's arguments for layers that it joins itself.
 pub(in crate::isolation) fn joined(layers: &[PathBuf]) -> Vec<OsString> {
-    let sources = layers.iter().flat_map(|layer| ["--overlay-src".into(), layer.into()]);
-    sources.chain(["--ro-overlay".into(), "/".into()]).collect()
+    sources(layers).chain(["--ro-overlay".into(), "/".into()]).collect()
+}
+
+/// Gives bubblewrap's arguments for layers that it joins itself, below what the build in `directory` changes.
+pub(in crate::isolation) fn joined_for_build(layers: &[PathBuf], directory: &Path) -> Vec<OsString> {
+    let (upper, work) = (directory.join(UPPER), directory.join(WORK));
+    sources(layers).chain(["--overlay".into(), upper.into(), work.into(), "/".into()]).collect()
+}
+
+fn sources(layers: &[PathBuf]) -> impl Iterator<Item = OsString> {
+    layers.iter().flat_map(|layer| ["--overlay-src".into(), layer.into()])
 }
 
 #[cfg(test)]

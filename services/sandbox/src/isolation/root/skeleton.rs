@@ -35,7 +35,22 @@ const DIRECTORIES: [&str; 16] = [
     "workspace",
 ];
 /// The mount points that are files.
-const FILES: [&str; 2] = ["opt/flotilla/init", "run/sbx/ca.pem"];
+const FILES: [&str; 3] = ["opt/flotilla/init", "run/sbx/apt.conf", "run/sbx/ca.pem"];
+/// What a build cannot add to an image: mount points, and files that the skeleton hides.
+pub const HIDDEN: [&str; 12] = [
+    "dev",
+    "etc/hosts",
+    "etc/nsswitch.conf",
+    "etc/resolv.conf",
+    "home/agent",
+    "opt/flotilla",
+    "proc",
+    "run",
+    "sys",
+    "tmp",
+    "var/tmp",
+    "workspace",
+];
 
 /// Fills `directory`, which exists and is empty.
 ///

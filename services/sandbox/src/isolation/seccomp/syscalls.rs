@@ -88,3 +88,26 @@ pub(super) const UNNAMED: &[libc::c_long] = &[
     462, // mseal
     463, 464, 465, 466, // setxattrat, getxattrat, listxattrat, removexattrat
 ];
+
+/// Calls that a build answers with 0: only root may make them, and the build is root without rights.
+#[rustfmt::skip]
+pub(super) const OF_ROOT: &[libc::c_long] = &[
+    libc::SYS_capset, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_setfsgid, libc::SYS_setfsuid, libc::SYS_setgid,
+    libc::SYS_setgroups, libc::SYS_setregid, libc::SYS_setresgid, libc::SYS_setresuid, libc::SYS_setreuid, libc::SYS_setuid,
+];
+
+/// The older ones among them.
+#[cfg(target_arch = "x86_64")]
+pub(super) const OLDER_OF_ROOT: &[libc::c_long] = &[libc::SYS_chown, libc::SYS_lchown];
+
+/// The older ones among them.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const OLDER_OF_ROOT: &[libc::c_long] = &[];
+
+/// Calls that make devices among other things, with the number of the argument that says what.
+#[cfg(target_arch = "x86_64")]
+pub(super) const MAKING_NODES: &[(libc::c_long, u8)] = &[(libc::SYS_mknod, 1), (libc::SYS_mknodat, 2)];
+
+/// Calls that make devices among other things, with the number of the argument that says what.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const MAKING_NODES: &[(libc::c_long, u8)] = &[(libc::SYS_mknodat, 2)];

@@ -1,9 +1,5 @@
 //! `PtyService`: terminals of sessions.
 
-use super::{
-    service::Service,
-    status::{id, respond, to_status},
-};
 use crate::{
     app::terminals::{
         host::{TerminalHost, TerminalOutput},
@@ -11,6 +7,10 @@ use crate::{
     },
     auth::principal::Principal,
     ground::{bodies, entity::Entity, error::Error, invalid::Invalid},
+    grpc::{
+        service::Service,
+        status::{id, respond, to_status},
+    },
 };
 use domain::ids::pty::PtyId;
 use rpc::v1::{self, attach_pty_response, pty_service_server::PtyService};

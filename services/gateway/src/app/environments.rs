@@ -1,0 +1,54 @@
+//! What the setups of a tenant's projects made on the sandbox machine. The machine knows them; the gateway names the tenant.
+
+use crate::{
+    app::ground::gateway::Gateway,
+    auth::principal::Principal,
+    ground::{error::Error, scope::Scope},
+};
+use domain::ids::ProjectId;
+use rpc::v1;
+
+/// Lists the environments of the tenant, or of one project, newest build first.
+///
+/// # Errors
+/// `scope_missing`, `project_not_found`, `sandbox_unavailable`, `store_unavailable`.
+pub(crate) async fn list(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: Option<&ProjectId>,
+) -> Result<Vec<v1::Environment>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    if let Some(project) = project {
+        state.store.get_project(tenant, project).await?;
+    }
+    let request = v1::FindEnvironmentsRequest {
+        tenant_id: tenant.to_string(),
+        project_id: project.map(ToString::to_string).unwrap_or_default(),
+    };
+    Ok(state.sandbox.files().find_environments(request).await?.into_inner().environments)
+}
+
+/// Returns an environment with what its newest build printed.
+///
+/// # Errors
+/// `scope_missing`, `argument_invalid`, `environment_unknown`, `sandbox_unavailable`.
+pub(crate) async fn log(
+    gateway: &Gateway,
+    principal: &Principal,
+    key: String,
+) -> Result<v1::ReadEnvironmentLogResponse, Error> {
+    let tenant_id = principal.tenant(Scope::Read)?.to_string();
+    let request = v1::ReadEnvironmentLogRequest { tenant_id, key };
+    Ok(gateway.state.sandbox.files().read_environment_log(request).await?.into_inner())
+}
+
+/// Removes an environment that no session uses, with its log.
+///
+/// # Errors
+/// `scope_missing`, `argument_invalid`, `environment_unknown`, `environment_in_use`, `sandbox_unavailable`.
+pub(crate) async fn remove(gateway: &Gateway, principal: &Principal, key: String) -> Result<(), Error> {
+    let tenant_id = principal.tenant(Scope::Manage)?.to_string();
+    let request = v1::DropEnvironmentRequest { tenant_id, key };
+    gateway.state.sandbox.files().drop_environment(request).await?;
+    Ok(())
+}

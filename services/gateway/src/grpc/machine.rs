@@ -1,0 +1,4 @@
+//! What clients see of the sandbox machine: terminals and environments.
+
+mod environment;
+mod pty;

@@ -1,0 +1,182 @@
+//! Calls about what setups make on top of images.
+
+use super::{
+    exec, open,
+    server::{ResponseStream, STREAM_WAITING_MAX},
+};
+use crate::{
+    code::Code,
+    error::Error,
+    image::{
+        build::{BuildOrder, Progress},
+        builds::{BuildStart, Flight, KnownEnvironment},
+        environment::EnvironmentSpec,
+        layer::EnvironmentName,
+        manifest::Manifest,
+    },
+    isolation::{
+        launch::Mount,
+        root::image::{APT_FILE, APT_INSIDE},
+    },
+    session::{caller::Caller, shared::Shared},
+};
+use domain::ids::TenantId;
+use rpc::v1::{self, build_environment_response::Item};
+use std::collections::HashMap;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+/// The responses of a build.
+pub(super) type BuildStream = ResponseStream<v1::BuildEnvironmentResponse>;
+
+/// Entries of one list of hosts, for all levels of settings. Beyond it: `argument_invalid`.
+const HOSTS_MAX: usize = 1_000;
+/// The home of the root of a build.
+const HOME: &str = "/root";
+
+type Sender = mpsc::Sender<Result<v1::BuildEnvironmentResponse, Status>>;
+
+/// Begins a build, or follows the one of the same key.
+pub(super) async fn build(
+    caller: &Caller,
+    message: v1::BuildEnvironmentRequest,
+) -> Result<BuildStream, Error> {
+    let (session, shared) = (&caller.root, &caller.root.shared);
+    let has_files = session.find_workspace().await?.is_some_and(|meta| meta.is_of(caller.opening));
+    let v1::Image { diff_ids, env } = message.image.unwrap_or_default();
+    open::check_image_environment(&env)?;
+    if message.hosts.len() > HOSTS_MAX {
+        return Err(Error::refused(Code::ArgumentInvalid, "the setup may reach too many hosts"));
+    }
+    let project = message.project_id.parse();
+    let invalid = |error| Error::refused(Code::ArgumentInvalid, format!("project_id: {error}"));
+    let spec = EnvironmentSpec {
+        tenant: session.key.tenant,
+        project: project.map_err(invalid)?,
+        image: Manifest::parse(&diff_ids)?,
+        script: message.script,
+        hosts: message.hosts,
+        env,
+    };
+    let apt = Mount::read(shared.layout.etc().join(APT_FILE), APT_INSIDE);
+    let mounts = shared.doors.mounts(&session.key).into_iter().chain([apt]).collect();
+    let env = variables(&spec.env, &shared.doors.variables());
+    let (name, start) =
+        shared.builds.start(&session.key, BuildOrder { spec, env, mounts, has_files }).await?;
+    let (to, items) = mpsc::channel(STREAM_WAITING_MAX);
+    let is_ready = matches!(start, BuildStart::Ready);
+    let begin = Item::Build(v1::EnvironmentBuild { key: name.key.hex().to_owned(), is_ready });
+    shared.tasks.spawn("environment output", async move {
+        if !send(&to, begin).await {
+            return;
+        }
+        match start {
+            BuildStart::Ready => drop(send(&to, Item::End(v1::EnvironmentEnd::default())).await),
+            BuildStart::Running(flight) => follow(&flight, &to).await,
+        }
+    });
+    Ok(Box::pin(ReceiverStream::new(items)))
+}
+
+/// Lists what the machine knows of a tenant, or of one of its projects.
+pub(super) async fn find(
+    shared: &Shared,
+    request: v1::FindEnvironmentsRequest,
+) -> Result<v1::FindEnvironmentsResponse, Error> {
+    let known = shared.builds.list(tenant(&request.tenant_id)?).await?;
+    let is_meant =
+        |known: &KnownEnvironment| request.project_id.is_empty() || known.build.project == request.project_id;
+    let environments = known.into_iter().filter(is_meant).map(to_wire).collect();
+    Ok(v1::FindEnvironmentsResponse { environments })
+}
+
+/// Reads the log of a build.
+pub(super) async fn read_log(
+    shared: &Shared,
+    request: v1::ReadEnvironmentLogRequest,
+) -> Result<v1::ReadEnvironmentLogResponse, Error> {
+    let name = EnvironmentName::parse(tenant(&request.tenant_id)?, &request.key)?;
+    let (known, log) = shared.builds.log(&name).await?;
+    Ok(v1::ReadEnvironmentLogResponse { environment: Some(to_wire(known)), log })
+}
+
+/// Removes an environment.
+pub(super) async fn remove(
+    shared: &Shared,
+    request: v1::DropEnvironmentRequest,
+) -> Result<v1::DropEnvironmentResponse, Error> {
+    let name = EnvironmentName::parse(tenant(&request.tenant_id)?, &request.key)?;
+    shared.builds.remove(&name).await.map(|()| v1::DropEnvironmentResponse {})
+}
+
+fn tenant(text: &str) -> Result<TenantId, Error> {
+    text.parse().map_err(|error| Error::refused(Code::ArgumentInvalid, format!("tenant_id: {error}")))
+}
+
+/// The environment of a script. Like commands, it gets the variables of the image; unlike them, it is root.
+fn variables(image: &[String], network: &[(&str, &str)]) -> Vec<String> {
+    let mut own = HashMap::from([("HOME".to_owned(), HOME.to_owned())]);
+    own.insert("APT_CONFIG".to_owned(), APT_INSIDE.to_owned());
+    if !image.iter().any(|variable| variable.starts_with("DEBIAN_FRONTEND=")) {
+        own.insert("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned());
+    }
+    exec::environment(own, "dumb", network, image)
+}
+
+/// Sends what a build prints, and its end. Returns early if the reader disconnects.
+async fn follow(flight: &Flight, to: &Sender) {
+    let (mut progress, mut offset) = (flight.follow(), 0);
+    loop {
+        let is_news = |progress: &Progress| progress.log.end() > offset || progress.end.is_some();
+        let piece = tokio::select! {
+            () = to.closed() => return,
+            news = progress.wait_for(is_news) => match news {
+                Ok(news) if news.log.end() > offset => Ok(news.log.piece(offset, rpc::CHUNK_BYTES)),
+                Ok(news) => Err(news.end.clone()),
+                Err(_) => return,
+            },
+        };
+        let is_open = match piece {
+            Ok((offset_bytes, data)) => {
+                offset = offset_bytes + data.len() as u64;
+                send(to, Item::Output(v1::EnvironmentOutput { offset_bytes, data })).await
+            }
+            Err(end) => {
+                let (code, message) = end.map(|end| (end.code, end.message)).unwrap_or_default();
+                let code = code.map(|code| code.name().to_owned()).unwrap_or_default();
+                send(to, Item::End(v1::EnvironmentEnd { code, message })).await;
+                return;
+            }
+        };
+        if !is_open {
+            return;
+        }
+    }
+}
+
+async fn send(to: &Sender, item: Item) -> bool {
+    to.send(Ok(v1::BuildEnvironmentResponse { item: Some(item) })).await.is_ok()
+}
+
+fn to_wire(known: KnownEnvironment) -> v1::Environment {
+    let KnownEnvironment { key, build, is_building, layer } = known;
+    let state = match (is_building, &layer) {
+        (true, _) => v1::EnvironmentState::Building,
+        (false, Some(_)) => v1::EnvironmentState::Ready,
+        (false, None) if build.code.is_empty() => v1::EnvironmentState::Removed,
+        (false, None) => v1::EnvironmentState::Failed,
+    };
+    let (size_bytes, used_at_ms) = layer.unwrap_or_default();
+    v1::Environment {
+        key: key.hex().to_owned(),
+        project_id: build.project,
+        state: state.into(),
+        code: build.code,
+        size_bytes,
+        started_at_ms: build.started_at_ms,
+        ended_at_ms: build.ended_at_ms.unwrap_or_default(),
+        used_at_ms,
+        message: build.message,
+    }
+}

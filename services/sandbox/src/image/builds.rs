@@ -1,0 +1,324 @@
+//! The builds of environments: each key is built by one task at a time, and every caller that wants it follows this task. A build goes on when its
+//! callers leave.
+
+use super::{
+    build::{Build, BuildEnd, BuildMeans, BuildOrder, Progress},
+    digest::Digest,
+    layer::{EnvironmentName, LayerName},
+    records::{BUILDS_KEPT_MAX, BuildRecord, Records, milliseconds},
+};
+use crate::{
+    code::Code,
+    error::{Error, blocking},
+    layout::{Key, Layout},
+};
+use domain::ids::TenantId;
+use shares::{Share, Shares};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Builds at once in one service: each may use the memory of a sandbox and write ten GiB. Further ones wait for their turn.
+const BUILDS_MAX: u32 = 4;
+/// Those of one tenant.
+const BUILDS_TENANT_MAX: usize = 2;
+/// Longest wait of a build for its turn: as long as a build may take. Beyond it: `helpers_busy`.
+const BUILD_WAIT_MAX: Duration = Duration::from_secs(20 * 60);
+/// How long an environment stays without a use.
+const ENVIRONMENT_UNUSED: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// The builds of this machine, and what is known of earlier ones.
+#[derive(Debug)]
+pub struct Builds {
+    means: BuildMeans,
+    records: Records,
+    flights: Mutex<HashMap<EnvironmentName, Arc<Flight>>>,
+    shares: Shares<TenantId>,
+}
+
+/// A build that runs.
+#[derive(Debug)]
+pub struct Flight {
+    /// The session through whose door it reaches the network.
+    session: Key,
+    project: String,
+    started_at: SystemTime,
+    progress: watch::Sender<Progress>,
+    stop: CancellationToken,
+}
+
+/// What a caller gets that wants an environment.
+#[derive(Debug)]
+pub enum BuildStart {
+    /// The machine has it.
+    Ready,
+    /// It is built.
+    Running(Arc<Flight>),
+}
+
+/// What the machine knows of an environment.
+#[derive(Debug, Clone)]
+pub struct KnownEnvironment {
+    /// Its key.
+    pub key: Digest,
+    /// The newest build.
+    pub build: BuildRecord,
+    /// Whether it runs.
+    pub is_building: bool,
+    /// What the layer takes, bytes, and when it was last used; milliseconds since 1970. `None`: there is no layer.
+    pub layer: Option<(u64, i64)>,
+}
+
+/// Ends a flight however its task ends.
+struct Landing<'a> {
+    builds: &'a Builds,
+    name: &'a EnvironmentName,
+    flight: &'a Flight,
+    end: BuildEnd,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        lock(&self.builds.flights).remove(self.name);
+        let end = self.end.clone();
+        self.flight.progress.send_modify(|progress| progress.end = Some(end));
+    }
+}
+
+impl Flight {
+    /// How far the build is, from now on.
+    pub fn follow(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+}
+
+impl Builds {
+    /// Loads what is known of earlier builds. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn load(layout: Layout, means: BuildMeans) -> io::Result<Self> {
+        let (records, shares) = (Records::load(layout)?, Shares::new(BUILDS_MAX, BUILDS_TENANT_MAX));
+        Ok(Self { means, records, flights: Mutex::default(), shares })
+    }
+
+    /// Builds an environment for `session`, unless the machine has it. Callers that want the same key share one build.
+    ///
+    /// # Errors
+    /// `argument_invalid`, `images_unsupported`.
+    ///
+    /// Dropped midway: a build that has begun goes on.
+    pub async fn start(
+        self: &Arc<Self>,
+        session: &Key,
+        order: BuildOrder,
+    ) -> Result<(EnvironmentName, BuildStart), Error> {
+        order.spec.check()?;
+        self.means.store.require_support()?;
+        let name = order.spec.name()?;
+        let (store, layer) = (Arc::clone(&self.means.store), LayerName::Environment(name.clone()));
+        if blocking("look for an environment", move || Ok(store.has(&layer))).await? {
+            return Ok((name, BuildStart::Ready));
+        }
+        let mut flights = lock(&self.flights);
+        if let Some(flight) = flights.get(&name) {
+            return Ok((name.clone(), BuildStart::Running(Arc::clone(flight))));
+        }
+        if order.has_files {
+            let text = "the session has files already, so its door is that of its own programs; build in a new session";
+            return Err(Error::refused(Code::ArgumentInvalid, text));
+        }
+        let flight = Arc::new(Flight {
+            session: session.clone(),
+            project: order.spec.project.to_string(),
+            started_at: SystemTime::now(),
+            progress: watch::Sender::default(),
+            stop: CancellationToken::new(),
+        });
+        flights.insert(name.clone(), Arc::clone(&flight));
+        let (builds, own, running) = (Arc::clone(self), name.clone(), Arc::clone(&flight));
+        // Apart from the call: other callers may wait for it when this one has left.
+        self.means.tasks.spawn_apart("environment build", async move {
+            builds.fly(&own, &order, &running).await;
+        });
+        Ok((name, BuildStart::Running(flight)))
+    }
+
+    /// Ends the builds that reach the network through the door of a session, and returns when they are gone. What the session's own programs may
+    /// reach is none of a build's business, and the other way round.
+    pub async fn end_of(&self, session: &Key) {
+        let own: Vec<_> =
+            lock(&self.flights).values().filter(|flight| flight.session == *session).cloned().collect();
+        for flight in own {
+            flight.stop.cancel();
+            // The flight ends its own progress.
+            drop(flight.follow().wait_for(|progress| progress.end.is_some()).await);
+        }
+    }
+
+    /// Lists what is known of the environments of a tenant, newest build first.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn list(self: &Arc<Self>, tenant: TenantId) -> Result<Vec<KnownEnvironment>, Error> {
+        let builds = Arc::clone(self);
+        blocking("list the environments", move || {
+            let layers = builds.means.store.environments(tenant);
+            let mut known = builds.records.list(tenant)?;
+            known.truncate(BUILDS_KEPT_MAX);
+            let describe = |(key, build): (Digest, BuildRecord)| {
+                let name = EnvironmentName { tenant, key };
+                let is_building = lock(&builds.flights).contains_key(&name);
+                let layer = layers.get(&name).map(|stored| (stored.bytes, milliseconds(stored.used_at)));
+                KnownEnvironment { key: name.key, build, is_building, layer }
+            };
+            Ok(known.into_iter().map(describe).collect())
+        })
+        .await
+    }
+
+    /// Gives what is known of an environment, and what its newest build printed.
+    ///
+    /// # Errors
+    /// `environment_unknown`; those of the file system.
+    pub async fn log(self: &Arc<Self>, name: &EnvironmentName) -> Result<(KnownEnvironment, Vec<u8>), Error> {
+        let known = self.list(name.tenant).await?.into_iter().find(|known| known.key == name.key);
+        let known = known.ok_or_else(unknown)?;
+        let flight = lock(&self.flights).get(name).cloned();
+        if let Some(flight) = flight {
+            let log = flight.progress.borrow().log.to_vec();
+            return Ok((known, log));
+        }
+        let (builds, name) = (Arc::clone(self), name.clone());
+        let log = blocking("read the log of a build", move || builds.records.log(&name)).await?;
+        Ok((known, log))
+    }
+
+    /// Removes an environment with its log.
+    ///
+    /// # Errors
+    /// `environment_unknown`, `environment_in_use`; those of the file system.
+    pub async fn remove(self: &Arc<Self>, name: &EnvironmentName) -> Result<(), Error> {
+        if lock(&self.flights).contains_key(name) {
+            let text = "the environment is being built; wait for the end of the build";
+            return Err(Error::refused(Code::EnvironmentInUse, text));
+        }
+        let (builds, own) = (Arc::clone(self), name.clone());
+        let removed = blocking("remove an environment", move || {
+            let is_known = builds.records.find(&own)?.is_some()
+                || builds.means.store.environments(own.tenant).contains_key(&own);
+            if !is_known {
+                return Ok(Err(unknown()));
+            }
+            let removed = builds.means.store.remove_environment(&own);
+            if removed.is_ok() {
+                builds.records.remove(&own)?;
+            }
+            Ok(removed)
+        });
+        removed.await?
+    }
+
+    /// Removes the environments that no session has used for two weeks. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn forget_unused(&self) -> io::Result<()> {
+        self.means.store.forget_environments(SystemTime::now() - ENVIRONMENT_UNUSED)
+    }
+
+    /// Removes everything of a tenant whose sessions are closed. Blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn close_tenant(&self, tenant: TenantId) -> io::Result<()> {
+        self.means.store.close_tenant(tenant)?;
+        self.records.close_tenant(tenant)
+    }
+
+    async fn fly(self: &Arc<Self>, name: &EnvironmentName, order: &BuildOrder, flight: &Flight) {
+        let message = "the build failed inside the sandbox service".to_owned();
+        let lost = BuildEnd { code: Some(Code::Internal), message };
+        let mut landing = Landing { builds: self, name, flight, end: lost };
+        let begun = self.begin(name, flight).await;
+        let built = match &begun {
+            Ok(_) => Box::pin(self.build(name, order, flight)).await,
+            Err(_) => Ok(()),
+        };
+        let result = begun.and_then(|record| built.map(|()| record));
+        landing.end = match &result {
+            Ok(_) => BuildEnd { code: None, message: String::new() },
+            Err(error) => {
+                let code = error.code();
+                if code == Code::Internal {
+                    tracing::error!(error.code = code.name(), "a build failed: {}", error.chain());
+                }
+                BuildEnd { code: Some(code), message: error.to_string() }
+            }
+        };
+        let code = landing.end.code.map_or("ok", Code::name);
+        metrics::counter!("flotilla_sandbox_builds_total", "code" => code).increment(1);
+        if let Err(error) = self.end(name, flight, &landing.end).await {
+            tracing::warn!("the log of a build is lost: {}", error.chain());
+        }
+    }
+
+    async fn build(&self, name: &EnvironmentName, order: &BuildOrder, flight: &Flight) -> Result<(), Error> {
+        let (means, progress, stop) = (&self.means, &flight.progress, &flight.stop);
+        let left = || {
+            let text = "the session of this build no longer waits for it; try again";
+            Error::refused(Code::SetupInterrupted, text)
+        };
+        let share = stop.run_until_cancelled(self.turn(name.tenant)).await.ok_or_else(left)??;
+        Build { means, name, order, progress, stop }.run(share).await
+    }
+
+    async fn turn(&self, tenant: TenantId) -> Result<Share, Error> {
+        let share = self.shares.acquire(tenant, BUILD_WAIT_MAX).await;
+        share.map_err(|_| {
+            let text = "other setups are running on this machine; try again later";
+            Error::refused(Code::HelpersBusy, text)
+        })
+    }
+
+    async fn begin(self: &Arc<Self>, name: &EnvironmentName, flight: &Flight) -> Result<BuildRecord, Error> {
+        let (builds, name, project) = (Arc::clone(self), name.clone(), flight.project.clone());
+        blocking("note the begin of a build", move || {
+            let layers = builds.means.store.environments(name.tenant);
+            let ready: HashSet<Digest> = layers.into_keys().map(|name| name.key).collect();
+            builds.records.begin(&name, &project, &ready)
+        })
+        .await
+    }
+
+    async fn end(
+        self: &Arc<Self>,
+        name: &EnvironmentName,
+        flight: &Flight,
+        end: &BuildEnd,
+    ) -> Result<(), Error> {
+        let record = BuildRecord {
+            project: flight.project.clone(),
+            started_at_ms: milliseconds(flight.started_at),
+            ended_at_ms: Some(milliseconds(SystemTime::now())),
+            code: end.code.map(|code| code.name().to_owned()).unwrap_or_default(),
+            message: end.message.clone(),
+        };
+        let (builds, name, log) = (Arc::clone(self), name.clone(), flight.progress.borrow().log.to_vec());
+        blocking("keep the log of a build", move || builds.records.end(&name, &record, &log)).await
+    }
+}
+
+fn unknown() -> Error {
+    Error::refused(Code::EnvironmentUnknown, "the tenant has no environment of this key")
+}
+
+/// A poisoned map is still consistent: no code panics between two changes of it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

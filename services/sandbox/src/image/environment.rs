@@ -1,0 +1,146 @@
+//! What an environment depends on, and its name: the digest of all of it.
+
+use super::{digest::Digest, layer::EnvironmentName, manifest::Manifest};
+use crate::{code::Code, error::Error};
+use domain::{
+    ids::{ProjectId, TenantId},
+    session::environment::SETUP_SCRIPT_BYTES_MAX,
+    text,
+};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+/// Raised when the content of a key changes its meaning.
+const KEY_VERSION: u32 = 1;
+/// Raised when a build of the same content would leave something else.
+const BUILDER_VERSION: u32 = 1;
+
+/// What an environment is made of.
+#[derive(Debug, Clone)]
+pub struct EnvironmentSpec {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The project.
+    pub project: ProjectId,
+    /// The image below.
+    pub image: Manifest,
+    /// The variables of the script: `NAME=value`.
+    pub env: Vec<String>,
+    /// For bash.
+    pub script: String,
+    /// What the script may reach of the network.
+    pub hosts: Vec<String>,
+}
+
+/// The content of a key. The order of the fields is a part of it.
+#[derive(Serialize)]
+struct KeyContent<'a> {
+    v: u32,
+    builder: u32,
+    arch: &'a str,
+    stage: &'a str,
+    tenant: TenantId,
+    project: &'a str,
+    image: &'a Manifest,
+    env: Vec<&'a str>,
+    script: &'a str,
+    hosts: Vec<&'a str>,
+}
+
+impl EnvironmentSpec {
+    /// Checks what a caller asks for.
+    ///
+    /// # Errors
+    /// `argument_invalid`.
+    pub fn check(&self) -> Result<(), Error> {
+        let invalid = |text: &str| Err(Error::refused(Code::ArgumentInvalid, text));
+        if self.image.is_empty() {
+            return invalid("a setup needs an image");
+        }
+        if self.script.trim().is_empty() || self.script.len() > SETUP_SCRIPT_BYTES_MAX {
+            return invalid("the script of a setup is empty or too long");
+        }
+        if self.script.contains('\0') {
+            return invalid("the script of a setup contains a zero byte");
+        }
+        Ok(())
+    }
+
+    /// The name of the environment.
+    ///
+    /// # Errors
+    /// `internal`, if the content cannot be written as JSON.
+    pub fn name(&self) -> Result<EnvironmentName, Error> {
+        let content = KeyContent {
+            v: KEY_VERSION,
+            builder: BUILDER_VERSION,
+            arch: std::env::consts::ARCH,
+            stage: "setup",
+            tenant: self.tenant,
+            project: self.project.as_str(),
+            image: &self.image,
+            env: sorted(&self.env),
+            script: &self.script,
+            hosts: sorted(&self.hosts),
+        };
+        let json = serde_json::to_vec(&content).map_err(std::io::Error::other);
+        let json = json.map_err(Error::io("name an environment"))?;
+        let key = Digest::from_hex(&text::hex(&Sha256::digest(json)));
+        let key = key.ok_or_else(|| std::io::Error::other("a digest has other digits"));
+        Ok(EnvironmentName { tenant: self.tenant, key: key.map_err(Error::io("name an environment"))? })
+    }
+}
+
+fn sorted(texts: &[String]) -> Vec<&str> {
+    let mut sorted: Vec<&str> = texts.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_part_changes_the_name_and_the_order_of_lists_does_not() {
+        let project = |digit: &str| format!("prj_{}", digit.repeat(26)).parse::<ProjectId>().unwrap();
+        let image = |digit: &str| Manifest::parse(&[format!("sha256:{}", digit.repeat(64))]).unwrap();
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let spec = EnvironmentSpec {
+            tenant: TenantId(uuid::Uuid::now_v7()),
+            project: project("a"),
+            image: image("a"),
+            env: texts(&["A=1", "B=2"]),
+            script: "true".to_owned(),
+            hosts: texts(&["a.dev", "b.dev"]),
+        };
+        let same = EnvironmentSpec {
+            env: texts(&["B=2", "A=1"]),
+            hosts: texts(&["b.dev", "a.dev", "a.dev"]),
+            ..spec.clone()
+        };
+        assert_eq!(spec.name().unwrap(), same.name().unwrap());
+        let others = [
+            EnvironmentSpec { tenant: TenantId(uuid::Uuid::now_v7()), ..spec.clone() },
+            EnvironmentSpec { project: project("b"), ..spec.clone() },
+            EnvironmentSpec { image: image("b"), ..spec.clone() },
+            EnvironmentSpec { env: texts(&["A=1", "B=3"]), ..spec.clone() },
+            EnvironmentSpec { env: texts(&["A=1\nB=2"]), ..spec.clone() },
+            EnvironmentSpec { script: "true ".to_owned(), ..spec.clone() },
+            EnvironmentSpec { hosts: texts(&["a.dev"]), ..spec.clone() },
+            EnvironmentSpec { hosts: texts(&["a.dev b.dev"]), ..spec.clone() },
+            spec.clone(),
+        ];
+        let names: BTreeSet<_> = others.iter().map(|spec| spec.name().unwrap()).collect();
+        assert_eq!(names.len(), others.len());
+        let refused = |spec: EnvironmentSpec| spec.check().is_err();
+        assert!(!refused(spec.clone()));
+        assert!(refused(EnvironmentSpec { image: Manifest::default(), ..spec.clone() }));
+        for script in ["", " \n", "a\0b", &"x".repeat(SETUP_SCRIPT_BYTES_MAX + 1)] {
+            assert!(refused(EnvironmentSpec { script: script.to_owned(), ..spec.clone() }));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The name of a layer on this machine: of an image, or of what the setup of a project made on top of one.
+
+use super::digest::Digest;
+use crate::{code::Code, error::Error};
+use domain::ids::TenantId;
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
+
+/// What an environment is called among layers.
+const ENVIRONMENT: &str = "environment:";
+
+/// The name of a layer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum LayerName {
+    /// A layer of an image, which all tenants share.
+    Image(Digest),
+    /// What a setup made.
+    Environment(EnvironmentName),
+}
+
+/// The name of what a setup made. Only its tenant can have it: a secret of the tenant may have shaped it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EnvironmentName {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The digest of everything that it depends on.
+    pub key: Digest,
+}
+
+impl EnvironmentName {
+    /// The environment of `tenant` whose key a caller names.
+    ///
+    /// # Errors
+    /// `argument_invalid`.
+    pub fn parse(tenant: TenantId, key: &str) -> Result<Self, Error> {
+        let invalid = || {
+            let text = "the key of an environment has 64 hexadecimal digits in small letters";
+            Error::refused(Code::ArgumentInvalid, text)
+        };
+        Ok(Self { tenant, key: Digest::from_hex(key).ok_or_else(invalid)? })
+    }
+}
+
+impl fmt::Display for EnvironmentName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{ENVIRONMENT}{}:{}", self.tenant, self.key.hex())
+    }
+}
+
+impl fmt::Display for LayerName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image(digest) => digest.fmt(formatter),
+            Self::Environment(name) => name.fmt(formatter),
+        }
+    }
+}
+
+impl FromStr for LayerName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let environment = text.strip_prefix(ENVIRONMENT).and_then(|rest| rest.split_once(':'));
+        let environment = environment.and_then(|(tenant, key)| {
+            Some(EnvironmentName { tenant: tenant.parse().ok()?, key: Digest::from_hex(key)? })
+        });
+        environment.map_or_else(|| text.parse().map(Self::Image), |name| Ok(Self::Environment(name)))
+    }
+}
+
+impl TryFrom<String> for LayerName {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<LayerName> for String {
+    fn from(name: LayerName) -> Self {
+        name.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let tenant = TenantId(uuid::Uuid::now_v7());
+        let environment = format!("environment:{tenant}:{}", "b".repeat(64));
+        for text in [&digest, &environment] {
+            assert_eq!(text.parse::<LayerName>().unwrap().to_string(), *text);
+        }
+        for wrong in ["", "environment:", "environment:x:y", &format!("{environment}/..")] {
+            assert!(wrong.parse::<LayerName>().is_err(), "{wrong}");
+        }
+    }
+}
