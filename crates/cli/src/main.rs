@@ -311,7 +311,7 @@ async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
 /// Runs a command of a tenant.
 async fn call_gateway(client: &Client, output: &Output, command: TenantCommand) -> Result<Exit> {
     match command {
-        TenantCommand::Run(arguments) => prompt::run(client, output, *arguments).await,
+        TenantCommand::Run(arguments) => Box::pin(prompt::run(client, output, *arguments)).await,
         TenantCommand::Say(arguments) => prompt::say(client, output, *arguments).await,
         TenantCommand::Shell(arguments) => prompt::shell(client, output, arguments).await,
         TenantCommand::Pty(arguments) => pty::run(client, output, arguments).await,
@@ -339,7 +339,7 @@ async fn call_gateway(client: &Client, output: &Output, command: TenantCommand) 
         TenantCommand::Abort { id } => sessions::abort(client, output, &id).await,
         TenantCommand::Project(arguments) => project::run(client, output, arguments).await,
         TenantCommand::Egress(arguments) => egress::run(client, output, arguments).await,
-        TenantCommand::Env(arguments) => environment::run(client, output, arguments).await,
+        TenantCommand::Env(arguments) => Box::pin(environment::run(client, output, arguments)).await,
         TenantCommand::Secret(arguments) => secret::run(client, output, arguments).await,
     }
 }

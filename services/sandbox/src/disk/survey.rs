@@ -28,7 +28,7 @@ pub fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure
 pub fn measure_changes(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
     let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
     let mut count = Count::new(&rustix::fs::fstat(&root)?, inodes_max);
-    walk::add(&mut count, Dir::new(root)?);
+    walk::walk(&mut count, Dir::new(root)?);
     let seen = pids.iter().find_map(|pid| rustix::fs::stat(format!("/proc/{pid}/root")).ok());
     if let Some(seen) = seen {
         count.device = seen.st_dev;

@@ -78,7 +78,8 @@ impl Site {
         let directory = directory();
         let egress = directory.path().join("egress");
         let fixed = ["--egress".to_owned(), egress.to_str().unwrap().to_owned()];
-        let arguments = fixed.into_iter().chain(arguments.iter().map(ToString::to_string)).collect();
+        let arguments: Vec<String> =
+            fixed.into_iter().chain(arguments.iter().map(ToString::to_string)).collect();
         let top =
             Archive::default().file("srv/name", b"of the image").file("srv/gone", b"gone").directory("root");
         let image = vec![tools(), top.layer()];
@@ -89,7 +90,7 @@ impl Site {
         Self { directory, machine, image, arguments }
     }
 
-    async fn launch(directory: &TempDir, arguments: &Vec<String>) -> Machine {
+    async fn launch(directory: &TempDir, arguments: &[String]) -> Machine {
         start(directory.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
