@@ -40,6 +40,10 @@ async fn a_spent_budget_parks_the_turn_and_a_larger_one_resumes_it() {
     watch.until(waits_for_budget).await;
     // The tool call of the paid step runs; the next model call does not.
     assert_eq!(stack.api.tool_calls(&session).await[0].status, "completed");
+    let patches = |watch: &Watch| {
+        watch.transcript.events.iter().filter(|event| event.properties["part"]["type"] == "patch").count()
+    };
+    assert_eq!(patches(&watch), 1, "no wait begins before the changes of the step are known");
     let waiting = stack.api.get(&session).await;
     assert_eq!((waiting.state(), waiting.waiting_reason.as_str()), (v1::SessionState::Waiting, "budget"));
     let wait = waiting.wait.unwrap();
@@ -56,6 +60,7 @@ async fn a_spent_budget_parks_the_turn_and_a_larger_one_resumes_it() {
     assert_eq!(watch.until_idle().await, "done");
     watch.transcript.assert_gap_free();
     assert_eq!(stack.api.tool_calls(&session).await.len(), 1, "the command ran once");
+    assert_eq!(patches(&watch), 1, "and changed the files once");
 }
 
 #[tokio::test]

@@ -109,6 +109,15 @@ proptest! {
 }
 
 #[test]
+fn a_change_that_hides_itself_is_seen() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::write(tree.path().join("f0"), "content").unwrap();
+    let before = settled(tree.path());
+    Change::Forge(0).apply(tree.path());
+    assert_ne!(settled(tree.path()), before);
+}
+
+#[test]
 fn a_tree_without_a_change_keeps_its_fingerprint() {
     let tree = tempfile::tempdir().unwrap();
     fs::create_dir(tree.path().join("d")).unwrap();
