@@ -136,7 +136,11 @@ async fn build(client: &Client, output: &Output, named: &str) -> Result<Exit> {
             let seconds = environment.ended_at_ms.saturating_sub(environment.started_at_ms) / 1_000;
             output.note(&format!("setup {}: {} after {seconds} s", environment.key, state(environment)));
         }
-        None => output.note("nothing was built: the environment is there, or the settings have no setup"),
+        None if matches!(opened, Ok(Exit::Done)) => {
+            output.note("nothing was built: the environment is there, or the settings have no setup");
+        }
+        // The turn says what is missing, such as the image.
+        None => {}
     }
     opened
 }
