@@ -14,9 +14,11 @@ use std::{
 
 /// Entries that are read at most; that takes some 30 ms. A larger tree has no fingerprint.
 const ENTRIES_MAX: u64 = 20_000;
-/// Files that changed within this time before the walk can change again without another time: the kernel rounds times down to its tick, of 10 ms at
+/// A file that changed within this time before the walk can change again without another time: the kernel rounds times down to its tick, of 10 ms at
 /// most. A tree with such a file has no fingerprint.
-const SETTLED: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_millis(20);
+/// The same on a file system that keeps whole seconds, such as an ext4 with small inodes.
+const WHOLE_SECOND: Duration = Duration::from_secs(2);
 
 /// The fingerprint of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +35,15 @@ impl Fingerprint {
         let mut print = Print { hash: Sha256::new(), entries: 0, is_partial: false, newest: Duration::ZERO };
         print.add(c"", 0, &rustix::fs::fstat(&root)?);
         walk::walk(&mut print, Dir::new(root)?);
-        let is_settled = print.newest + SETTLED < begun;
-        Ok((is_settled && !print.is_partial).then(|| Self(print.hash.finalize().into())))
+        let is_fingerprint = is_settled(print.newest, begun) && !print.is_partial;
+        Ok(is_fingerprint.then(|| Self(print.hash.finalize().into())))
     }
+}
+
+/// Whether every change after `begun` gets another time than `newest`; both are times since 1970.
+fn is_settled(newest: Duration, begun: Duration) -> bool {
+    let granularity = if newest.subsec_nanos() == 0 { WHOLE_SECOND } else { TICK };
+    newest + granularity < begun
 }
 
 /// A fingerprint that is being taken.

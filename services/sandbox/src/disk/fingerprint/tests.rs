@@ -118,6 +118,20 @@ fn a_change_that_hides_itself_is_seen() {
 }
 
 #[test]
+fn a_change_is_settled_when_no_later_one_can_have_its_time() {
+    for (newest_ms, begun_ms, want) in [
+        (10_001, 10_010, false),
+        (10_001, 10_030, true),
+        (10_000, 11_900, false),
+        (10_000, 12_100, true),
+        (10_001, 9_000, false),
+    ] {
+        let [newest, begun] = [newest_ms, begun_ms].map(Duration::from_millis);
+        assert_eq!(is_settled(newest, begun), want, "{newest_ms} {begun_ms}");
+    }
+}
+
+#[test]
 fn a_tree_without_a_change_keeps_its_fingerprint() {
     let tree = tempfile::tempdir().unwrap();
     fs::create_dir(tree.path().join("d")).unwrap();
