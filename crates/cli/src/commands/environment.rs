@@ -113,18 +113,8 @@ async fn build(client: &Client, output: &Output, named: &str) -> Result<Exit> {
     let create = async || client.sessions().create_session(session.clone()).await;
     let id = call("create the session", create).await?.session.unwrap_or_default().id;
     let mut shown = BuildLog::default();
-    let opened = {
-        let opening = prompt::open_files(client, output, &id);
-        tokio::pin!(opening);
-        loop {
-            tokio::select! {
-                opened = &mut opening => break opened,
-                () = tokio::time::sleep(BUILD_POLL) => {}
-            }
-            shown.go_on(client, output, &request, &before).await?;
-        }
-    };
-    shown.go_on(client, output, &request, &before).await?;
+    let opened =
+        shown.follow(client, output, PendingBuild { session: &id, request: &request, before: &before }).await;
     let delete =
         async || client.sessions().delete_session(DeleteSessionRequest { session_id: id.clone() }).await;
     if let Err(error) = call("delete the session", delete).await {
@@ -145,6 +135,16 @@ async fn build(client: &Client, output: &Output, named: &str) -> Result<Exit> {
     opened
 }
 
+/// A build that a new session needs.
+#[derive(Clone, Copy)]
+struct PendingBuild<'a> {
+    session: &'a str,
+    /// Lists the environments of its project.
+    request: &'a ListEnvironmentsRequest,
+    /// Those that there were before.
+    before: &'a [Environment],
+}
+
 /// What is shown of a build.
 #[derive(Default)]
 struct BuildLog {
@@ -155,14 +155,24 @@ struct BuildLog {
 }
 
 impl BuildLog {
-    /// Looks for the build, which `before` does not have or has not ended, and writes what is new in its log.
-    async fn go_on(
-        &mut self,
-        client: &Client,
-        output: &Output,
-        request: &ListEnvironmentsRequest,
-        before: &[Environment],
-    ) -> Result<()> {
+    /// Opens the files of the session, and writes the log until they are open.
+    async fn follow(&mut self, client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<Exit> {
+        let opening = prompt::open_files(client, output, build.session);
+        tokio::pin!(opening);
+        let opened = loop {
+            tokio::select! {
+                opened = &mut opening => break opened,
+                () = tokio::time::sleep(BUILD_POLL) => {}
+            }
+            self.go_on(client, output, build).await?;
+        };
+        self.go_on(client, output, build).await?;
+        opened
+    }
+
+    /// Looks for the build, which did not exist or had not ended before, and writes what is new in its log.
+    async fn go_on(&mut self, client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<()> {
+        let PendingBuild { request, before, .. } = build;
         let key = match &self.environment {
             Some(environment) => environment.key.clone(),
             None => {
