@@ -40,8 +40,6 @@ pub(crate) struct Receipt {
     pub(crate) message_id: MessageId,
     /// Earlier inputs of the session.
     pub(crate) inputs_ahead: u32,
-    /// Position in the tenant's queue; 0 if unknown or if the session does not wait.
-    pub(crate) queue_position: u32,
     /// Position of the prompt's first event; 0 for a repeated prompt.
     pub(crate) event_seq: u64,
 }
@@ -76,7 +74,7 @@ pub(crate) async fn accept(
     let agent = if request.agent.is_empty() { target.info.agent } else { request.agent.clone() };
     let prompt = prompt(state, session, request, model, agent);
     if let Some(repeated) = Box::pin(admit(state, account, &prompt)).await? {
-        return Ok(receipt(repeated, 0));
+        return Ok(repeated.into());
     }
     let mut accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
     if accepted == Err(Error::RevertUnfinished) {
@@ -93,9 +91,29 @@ pub(crate) async fn accept(
     if !no_reply {
         metrics::counter!("flotilla_prompts_total").increment(1);
     }
-    // For people only: the prompt is accepted whether or not the position can be read.
-    let queue_position = state.store.get_queue_position(tenant, session).await.unwrap_or(0);
-    Ok(receipt(accepted, queue_position))
+    Ok(accepted.into())
+}
+
+/// Accepts a prompt as [`accept`] does, and gives the position of the session in the queue of its tenant; 0 if it does not wait. For people only:
+/// the prompt is accepted whether or not the position can be read.
+///
+/// # Errors
+/// Those of [`accept`].
+pub(crate) async fn accept_with_position(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    request: PromptRequest,
+) -> Result<(Receipt, u32), Error> {
+    let receipt = accept(gateway, principal, session, request).await?;
+    let is_repeated = receipt.event_seq == 0;
+    let position = match principal.tenant(Scope::Write) {
+        Ok(tenant) if !is_repeated => {
+            gateway.state.store.get_queue_position(tenant, session).await.unwrap_or(0)
+        }
+        Ok(_) | Err(_) => 0,
+    };
+    Ok((receipt, position))
 }
 
 /// Counts a prompt against the quota of its tenant. A repeated prompt stores nothing, so no quota refuses it: its first receipt is returned.
@@ -106,12 +124,13 @@ async fn admit(state: &State, account: Account, prompt: &Prompt) -> Result<Optio
     }
 }
 
-fn receipt(accepted: PromptReceipt, queue_position: u32) -> Receipt {
-    Receipt {
-        message_id: accepted.message_id,
-        inputs_ahead: accepted.inputs_ahead,
-        queue_position,
-        event_seq: accepted.events.first().map_or(0, |event| event.seq),
+impl From<PromptReceipt> for Receipt {
+    fn from(accepted: PromptReceipt) -> Self {
+        Self {
+            message_id: accepted.message_id,
+            inputs_ahead: accepted.inputs_ahead,
+            event_seq: accepted.events.first().map_or(0, |event| event.seq),
+        }
     }
 }
 
