@@ -114,7 +114,7 @@ pub struct Launcher {
     copies: Arc<Copies>,
     filters: Arc<[Vec<u8>; 3]>,
     /// The further filters of a build.
-    pretence: Arc<[Vec<u8>; 2]>,
+    fake_root: Arc<[Vec<u8>; 2]>,
     starts: mpsc::Sender<SpawnJob>,
     tasks: Tasks,
 }
@@ -134,7 +134,7 @@ impl Launcher {
             None
         });
         let loader = Arc::new(loader);
-        let (filters, pretence) = (seccomp::programs()?, Arc::new(seccomp::pretence()?));
+        let (filters, fake_root) = (seccomp::programs()?, Arc::new(seccomp::fake_root()?));
         let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX);
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("launcher".to_owned()).spawn(move || {
@@ -145,7 +145,7 @@ impl Launcher {
             }
         })?;
         let (facts, etc, filters) = (Arc::new(facts), Arc::new(etc), Arc::new(filters));
-        Ok(Self { facts, etc, loader, copies, filters, pretence, starts, tasks })
+        Ok(Self { facts, etc, loader, copies, filters, fake_root, starts, tasks })
     }
 
     /// What this machine gives.
@@ -221,8 +221,8 @@ impl Launcher {
         if !is_build {
             args.extend(["--remount-ro", "/"].map(Into::into));
         }
-        let pretence = is_build.then_some(self.pretence.iter()).into_iter().flatten();
-        for filter in self.filters.iter().chain(pretence) {
+        let fake_root = is_build.then_some(self.fake_root.iter()).into_iter().flatten();
+        for filter in self.filters.iter().chain(fake_root) {
             let fd = keep(memory_file(filter)?)?;
             args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
             fds.push(fd);

@@ -5,7 +5,7 @@
 //! B: `clone3` is ENOSYS: its flags are behind a pointer that a filter cannot read; C libraries fall back to `clone`.
 //! C: the ioctls that type into a terminal are EPERM.
 //!
-//! A build has two more: its programs believe to be root, so calls that only root may make give 0 and do nothing. Package managers give files to
+//! A build has two more: its programs believe that they are root, so calls that only root may make give 0 and do nothing. Package managers give files to
 //! users and become other users, and fail if they cannot. And the kernel seems to have no log of audits, without which `groupadd` would not work.
 
 mod syscalls;
@@ -46,7 +46,7 @@ pub fn programs() -> Result<[Vec<u8>; 3], FilterError> {
 ///
 /// # Errors
 /// Those of [`programs`].
-pub fn pretence() -> Result<[Vec<u8>; 2], FilterError> {
+pub fn fake_root() -> Result<[Vec<u8>; 2], FilterError> {
     let always = syscalls::OF_ROOT.iter().chain(syscalls::OLDER_OF_ROOT);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.map(|number| (*number, Vec::new())).collect();
     for (number, mode) in syscalls::MAKING_NODES {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn programs_fit_the_kernel() {
-        for program in programs().unwrap().into_iter().chain(pretence().unwrap()) {
+        for program in programs().unwrap().into_iter().chain(fake_root().unwrap()) {
             assert_eq!(program.len() % 8, 0);
             assert!((1..=4096).contains(&(program.len() / 8)), "BPF_MAXINSNS");
         }
