@@ -21,7 +21,6 @@ const ACQUIRE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(crate) struct TenantPool {
     connections: PgPool,
-    connections_max: u32,
     shares: Arc<Shares<TenantId>>,
 }
 
@@ -42,7 +41,7 @@ impl TenantPool {
         let shares = Arc::new(Shares::three_quarters(connections_max));
         // A connection is not tested before a transaction: the first statement of the transaction is the test.
         let options = options(connections_max).test_before_acquire(false);
-        Ok(Self { connections: options.connect_lazy_with(address(url)?), connections_max, shares })
+        Ok(Self { connections: options.connect_lazy_with(address(url)?), shares })
     }
 
     /// Begins a transaction that sees only the rows of `tenant`.
@@ -68,7 +67,7 @@ impl TenantPool {
 
     /// Begins a transaction with the statement `begin`.
     async fn transaction(&self, begin: String) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
-        let mut idle = self.connections_max;
+        let mut idle = self.connections.options().get_max_connections();
         loop {
             match self.connections.begin_with(AssertSqlSafe(begin.clone())).await {
                 // Postgres closed the connection while it was idle. All others may be closed too.

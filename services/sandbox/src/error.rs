@@ -65,7 +65,7 @@ impl Error {
     }
 }
 
-/// Runs work of the file system beside the tasks; `doing` is verb and object, for its error.
+/// Runs file system work on a thread that may block. `doing` names the work in its error: verb and object.
 ///
 /// # Errors
 /// Those of the work; also if it panicked.

@@ -87,8 +87,7 @@ async fn list(client: &Client, output: &Output, named: Option<String>) -> Result
         Some(named) => project::find(client, named).await?.id,
     };
     let request = ListEnvironmentsRequest { project_id };
-    let list = async || client.environments().list_environments(request.clone()).await;
-    let environments = call("list the environments", list).await?.environments;
+    let environments = list_all(client, &request).await?;
     let needs_names = !output.is_json() && !environments.is_empty();
     let projects = if needs_names { project::list_all(client).await? } else { vec![] };
     let none = "no environments; `environment.setup` in the settings makes one when a session needs it";
@@ -98,12 +97,16 @@ async fn list(client: &Client, output: &Output, named: Option<String>) -> Result
     )
 }
 
+async fn list_all(client: &Client, request: &ListEnvironmentsRequest) -> Result<Vec<Environment>> {
+    let list = async || client.environments().list_environments(request.clone()).await;
+    Ok(call("list the environments", list).await?.environments)
+}
+
 /// Opens the files of a new session, which needs the environment, and shows the log of the build meanwhile.
 async fn build(client: &Client, output: &Output, named: &str) -> Result<Exit> {
     let OpenedProject { project_id, .. } = open_project(client, output, named).await?;
     let request = ListEnvironmentsRequest { project_id: project_id.clone() };
-    let list = async || client.environments().list_environments(request.clone()).await;
-    let before = call("list the environments", list).await?.environments;
+    let before = list_all(client, &request).await?;
     let session = CreateSessionRequest {
         project_id,
         title: "flotilla env build".to_owned(),
@@ -176,8 +179,7 @@ impl BuildLog {
         let key = match &self.environment {
             Some(environment) => environment.key.clone(),
             None => {
-                let list = async || client.environments().list_environments(request.clone()).await;
-                let environments = call("list the environments", list).await?.environments;
+                let environments = list_all(client, request).await?;
                 let is_old = |new: &Environment| {
                     before.iter().any(|old| {
                         old.key == new.key && old.started_at_ms == new.started_at_ms && old.ended_at_ms != 0

@@ -7,8 +7,19 @@ pub const ENVIRONMENT_VARIABLES_MAX: usize = 64;
 /// Bytes of the name and the value of one of them. Beyond it: `settings_invalid` or `config_invalid`.
 pub const ENVIRONMENT_VARIABLE_BYTES_MAX: usize = 4 * 1024;
 
-/// Variables that the sandbox sets itself: who the user is, and what leads programs to its network. They are the same in every session.
-const OWN_VARIABLES: [&str; 27] = [
+/// What names the certificates of CAs: each ecosystem has a variable of its own.
+pub const CA_VARIABLES: [&str; 8] = [
+    "SSL_CERT_FILE",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "npm_config_cafile",
+    "CARGO_HTTP_CAINFO",
+    "GIT_SSL_CAINFO",
+    "CURL_CA_BUNDLE",
+];
+/// The other variables that the sandbox sets itself: who the user is, and what leads programs to its network. They are the same in every session.
+const OWN_VARIABLES: [&str; 19] = [
     "HOME",
     "TERM",
     "APT_CONFIG",
@@ -28,19 +39,11 @@ const OWN_VARIABLES: [&str; 27] = [
     "GIT_CONFIG_COUNT",
     "GIT_CONFIG_KEY_0",
     "GIT_CONFIG_VALUE_0",
-    "SSL_CERT_FILE",
-    "PIP_CERT",
-    "REQUESTS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "npm_config_cafile",
-    "CARGO_HTTP_CAINFO",
-    "GIT_SSL_CAINFO",
-    "CURL_CA_BUNDLE",
 ];
 
 /// Whether the sandbox sets a variable itself.
 pub fn is_own_variable(name: &str) -> bool {
-    OWN_VARIABLES.contains(&name)
+    OWN_VARIABLES.contains(&name) || CA_VARIABLES.contains(&name)
 }
 
 /// Whether `name` can be the name of a variable of a shell.

@@ -47,7 +47,7 @@ pub(super) async fn start(
     let meta = caller.root.workspace().await?;
     // Admission and entry are one step: an admitted successor either finds the entry, or no entry will follow.
     let right = caller.hold().await?;
-    let entered = if message.is_repeated && meta.boot != session.shared.boot {
+    let entered = if message.is_repeated && meta.is_of_earlier_boot(&session.shared.boot) {
         session.execs.enter_lost(&spec.exec_id).await?;
         None
     } else {
@@ -91,7 +91,7 @@ pub(super) async fn find(caller: &Caller, exec_id: &str) -> Result<attach::Sourc
         found => return found,
     };
     match caller.root.find_workspace().await? {
-        Some(meta) if meta.boot != session.shared.boot => {
+        Some(meta) if meta.is_of_earlier_boot(&session.shared.boot) => {
             session.execs.enter_lost(exec_id).await?;
             session.execs.get(exec_id).await
         }

@@ -44,7 +44,7 @@ pub struct BuildLimits {
     pub time: Duration,
     /// Files that it may leave, bytes.
     pub bytes: u64,
-    /// Whether a machine that cannot bound the terminals of a sandbox builds all the same.
+    /// Whether builds run on a machine that cannot bound the terminals of a sandbox.
     pub without_terminals: bool,
 }
 

@@ -5,6 +5,7 @@ use super::{
     build::{Build, BuildEnd, BuildMeans, BuildOrder, Progress},
     digest::Digest,
     layer::{EnvironmentName, LayerName},
+    ledger::StoredLayer,
     records::{BUILDS_KEPT_MAX, BuildRecord, Records, milliseconds},
 };
 use crate::{
@@ -171,12 +172,7 @@ impl Builds {
             let layers = builds.means.store.environments(tenant);
             let mut known = builds.records.list(tenant)?;
             known.truncate(BUILDS_KEPT_MAX);
-            let describe = |(key, build): (Digest, BuildRecord)| {
-                let name = EnvironmentName { tenant, key };
-                let is_building = lock(&builds.flights).contains_key(&name);
-                let layer = layers.get(&name).map(|stored| (stored.bytes, milliseconds(stored.used_at)));
-                KnownEnvironment { key: name.key, build, is_building, layer }
-            };
+            let describe = |(key, build)| builds.describe(EnvironmentName { tenant, key }, build, &layers);
             Ok(known.into_iter().map(describe).collect())
         })
         .await
@@ -187,16 +183,29 @@ impl Builds {
     /// # Errors
     /// `environment_unknown`; those of the file system.
     pub async fn log(self: &Arc<Self>, name: &EnvironmentName) -> Result<(KnownEnvironment, Vec<u8>), Error> {
-        let known = self.list(name.tenant).await?.into_iter().find(|known| known.key == name.key);
-        let known = known.ok_or_else(unknown)?;
-        let flight = lock(&self.flights).get(name).cloned();
-        if let Some(flight) = flight {
-            let log = flight.progress.borrow().log.to_vec();
-            return Ok((known, log));
-        }
         let (builds, name) = (Arc::clone(self), name.clone());
-        let log = blocking("read the log of a build", move || builds.records.log(&name)).await?;
-        Ok((known, log))
+        let read = move || {
+            let Some(build) = builds.records.find(&name)? else { return Ok(None) };
+            let flight = lock(&builds.flights).get(&name).cloned();
+            let log = match flight {
+                Some(flight) => flight.progress.borrow().log.to_vec(),
+                None => builds.records.log(&name)?,
+            };
+            let layers = builds.means.store.environments(name.tenant);
+            Ok(Some((builds.describe(name, build, &layers), log)))
+        };
+        blocking("read the log of a build", read).await?.ok_or_else(unknown)
+    }
+
+    fn describe(
+        &self,
+        name: EnvironmentName,
+        build: BuildRecord,
+        layers: &HashMap<EnvironmentName, StoredLayer>,
+    ) -> KnownEnvironment {
+        let is_building = lock(&self.flights).contains_key(&name);
+        let layer = layers.get(&name).map(|stored| (stored.bytes, milliseconds(stored.used_at)));
+        KnownEnvironment { key: name.key, build, is_building, layer }
     }
 
     /// Removes an environment with its log.

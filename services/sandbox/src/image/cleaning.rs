@@ -1,5 +1,5 @@
-//! Turns what a build changed into a layer: what no layer may have is removed, and the rest belongs to the owner of layers. The build was
-//! hostile perhaps, and it is over: no process changes the tree any more. Links are not followed all the same.
+//! Turns what a build changed into a layer: what no layer may have is removed, and the rest belongs to the owner of layers. The build may have been
+//! hostile. It has ended, so no process changes the tree any more; the service still follows no link.
 
 use super::store::Record;
 use crate::{code::Code, error::Error, isolation::root::skeleton::HIDDEN};

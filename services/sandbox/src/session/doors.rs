@@ -5,7 +5,7 @@ use crate::{
     isolation::launch::Mount,
     layout::{self, Key},
 };
-use domain::ids::TenantId;
+use domain::{ids::TenantId, session::environment::CA_VARIABLES};
 use std::{
     fs::{self, Permissions},
     io,
@@ -46,18 +46,6 @@ const PROXY_VARIABLES: [(&str, &str); 14] = [
     ("GIT_CONFIG_KEY_0", "include.path"),
     ("GIT_CONFIG_VALUE_0", GIT_CONFIGURATION),
 ];
-/// What names the certificates of CAs: each ecosystem has a variable of its own.
-const CA_VARIABLES: [&str; 8] = [
-    "SSL_CERT_FILE",
-    "PIP_CERT",
-    "REQUESTS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "npm_config_cafile",
-    "CARGO_HTTP_CAINFO",
-    "GIT_SSL_CAINFO",
-    "CURL_CA_BUNDLE",
-];
-
 /// How each certificate in a PEM file begins.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
@@ -132,5 +120,18 @@ impl Doors {
     /// The directory of a tenant.
     pub fn of_tenant(&self, tenant: TenantId) -> Option<PathBuf> {
         Some(self.all.as_ref()?.join(tenant.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::session::environment::is_own_variable;
+
+    #[test]
+    fn settings_cannot_set_what_leads_programs_to_the_network() {
+        for (name, _) in PROXY_VARIABLES {
+            assert!(is_own_variable(name), "{name}");
+        }
     }
 }

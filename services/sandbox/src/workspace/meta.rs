@@ -47,6 +47,11 @@ impl Meta {
         opening.is_none_or(|opening| self.opening == opening)
     }
 
+    /// Whether the machine was started since the workspace was made. The entries of execs that ran before may be gone.
+    pub fn is_of_earlier_boot(&self, boot: &str) -> bool {
+        self.boot != boot
+    }
+
     /// Refuses a caller that means another opening.
     ///
     /// # Errors

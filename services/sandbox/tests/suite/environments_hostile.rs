@@ -145,7 +145,7 @@ async fn another_tenant_has_no_part_in_an_environment() {
     assert_eq!(code(site.log(&thief.tenant, &built.key).await), "environment_unknown");
     assert_eq!(code(site.remove(&thief.tenant, &built.key).await), "environment_unknown");
     assert!(site.list(&thief.tenant).await.is_empty());
-    // A name of a layer is no digest of an image, whoever names it.
+    // A request names the layers of its image by digests, so it cannot name the layer of an environment there, even its own.
     let mut header = v1::WorkspaceHeader {
         image: Some(image(&site.image.iter().collect::<Vec<_>>())),
         ..Default::default()

@@ -14,7 +14,7 @@ use crate::{
     record::WriteError,
     repository::{
         snapshots::{self, SnapshotMissing, SnapshotPair},
-        workspace::OpenWorkspace,
+        workspace::{OpenWorkspace, Workspace},
     },
     tools::{registry, tool::Tool},
 };
@@ -148,23 +148,27 @@ impl Snapshots {
         if is_known || self.tracking.is_some() || !session.may_have_files() || !is_enabled(settings) {
             return;
         }
-        self.track(session, PATIENCE);
+        self.track(session, None, PATIENCE);
     }
 
-    /// Begins to look at the files.
-    fn track(&mut self, session: &Session, patience: Duration) {
+    /// Begins to look at the files, once `opening` is open. The look ends an unsettled step.
+    fn track(&mut self, session: &Session, opening: Option<Workspace>, patience: Duration) {
         let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
-        let from = self.begin_settling(session);
-        let tracking = async move { look(&deps, &identity, from, patience).await };
+        let unsettled = self.unsettled(session);
+        let from = unsettled.and_then(|step| step.from).map(ToOwned::to_owned);
+        self.settling = unsettled.map(|step| step.id.clone());
+        let tracking = async move {
+            if let Some(opening) = opening {
+                match tokio::time::timeout(patience, opening.ready()).await {
+                    Ok(Ok(())) => {}
+                    // The calls need the files too, and report their problems.
+                    Ok(Err(_)) => return Ok(None),
+                    Err(_) => return Err(SnapshotMissing),
+                }
+            }
+            look(&deps, &identity, from, patience).await
+        };
         self.tracking = Some(tasks::spawn_owned("snapshot", tracking));
-    }
-
-    /// Notes that the look that begins now ends an unsettled step. Returns the snapshot before that step.
-    fn begin_settling(&mut self, session: &Session) -> Option<String> {
-        let unsettled = self.unsettled(session)?;
-        let (id, from) = (unsettled.id.clone(), unsettled.from.map(ToOwned::to_owned));
-        self.settling = Some(id);
-        from
     }
 
     /// The step that a look at the files must end.
@@ -192,20 +196,7 @@ impl Snapshots {
         match facts.decide() {
             BeforeCalls::Begin => return Some(calls),
             BeforeCalls::Wait => {}
-            BeforeCalls::Track => {
-                let (deps, identity) = (Arc::clone(&session.deps), session.identity.clone());
-                let workspace = session.workspace.clone();
-                let from = self.begin_settling(session);
-                let tracking = async move {
-                    // The workspace may still be opening. The calls need it too, and report its problems.
-                    match tokio::time::timeout(PATIENCE, workspace.ready()).await {
-                        Ok(Ok(())) => look(&deps, &identity, from, PATIENCE).await,
-                        Ok(Err(_)) => Ok(None),
-                        Err(_) => Err(SnapshotMissing),
-                    }
-                };
-                self.tracking = Some(tasks::spawn_owned("snapshot", tracking));
-            }
+            BeforeCalls::Track => self.track(session, Some(session.workspace.clone()), PATIENCE),
         }
         self.delayed = Some(calls);
         None
@@ -254,10 +245,9 @@ impl Snapshots {
         leave: &Leave,
         patience: Duration,
     ) -> Vec<Event> {
-        let has_begun = open_step(session).is_some_and(|(_, parts)| may_change_files(parts));
-        let is_settled = has_begun || self.unsettled(session).is_none();
+        let is_settled = open_step_changes_files(session) || self.unsettled(session).is_none();
         if self.tracking.is_none() && is_enabled(settings) && !is_settled {
-            self.track(session, patience);
+            self.track(session, None, patience);
         }
         if self.tracking.is_none() {
             return vec![];
@@ -273,8 +263,7 @@ impl Snapshots {
 
     /// Whether the end of the newest step may have to wait for the sandbox.
     pub(super) fn may_wait(&self, session: &Session) -> bool {
-        let changes_files = open_step(session).is_some_and(|(_, parts)| may_change_files(parts));
-        changes_files || self.tracking.is_some() || self.unsettled(session).is_some()
+        open_step_changes_files(session) || self.tracking.is_some() || self.unsettled(session).is_some()
     }
 
     /// What a step stores whose changes the look at the beginning of the next step will find.
@@ -420,6 +409,11 @@ fn start_part(session: &Session, snapshot: &str) -> Option<Event> {
 /// The newest step with its parts, if it is not over.
 fn open_step(session: &Session) -> Option<(&Assistant, &[(u64, Part)])> {
     session.conversation().last_step().filter(|(step, _)| step.time.completed.is_none())
+}
+
+/// Whether the step that is not over has a call that may change files.
+fn open_step_changes_files(session: &Session) -> bool {
+    open_step(session).is_some_and(|(_, parts)| may_change_files(parts))
 }
 
 /// Whether settings enable snapshots.

@@ -105,13 +105,13 @@ pub(crate) async fn accept_with_position(
     session: &SessionId,
     request: PromptRequest,
 ) -> Result<(Receipt, u32), Error> {
+    let tenant = principal.tenant(Scope::Write)?;
     let receipt = accept(gateway, principal, session, request).await?;
     let is_repeated = receipt.event_seq == 0;
-    let position = match principal.tenant(Scope::Write) {
-        Ok(tenant) if !is_repeated => {
-            gateway.state.store.get_queue_position(tenant, session).await.unwrap_or(0)
-        }
-        Ok(_) | Err(_) => 0,
+    let position = if is_repeated {
+        0
+    } else {
+        gateway.state.store.get_queue_position(tenant, session).await.unwrap_or(0)
     };
     Ok((receipt, position))
 }

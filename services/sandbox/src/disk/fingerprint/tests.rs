@@ -22,7 +22,7 @@ fn git(tree: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What git sees of the files. Its index lies beside the tree and is made new each time, so it cannot hide a change.
+/// Returns the name of the tree that git sees. Each call makes a new index outside of the files, so an old index cannot hide a change.
 fn seen_by_git(tree: &Path) -> String {
     let repository = tempfile::tempdir().unwrap();
     let [git_directory, work_tree] = [("--git-dir", repository.path()), ("--work-tree", tree)]

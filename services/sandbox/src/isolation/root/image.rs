@@ -31,7 +31,7 @@ pub struct BuildRoot {
 
 /// The directory that takes what a build changes.
 pub const UPPER: &str = "tree";
-/// The configuration of apt for builds, beside the files of every sandbox's /etc.
+/// The file that configures apt for builds. The directory of the sandboxes' /etc has it too.
 pub const APT_FILE: &str = "apt.conf";
 /// Where a build sees it.
 pub const APT_INSIDE: &str = "/run/sbx/apt.conf";
