@@ -7,6 +7,7 @@ use e2e::{
         durability::{self, Measure, measure},
         events, hostile, loops, main_job,
         model::Model,
+        profile,
         testbed::Servers,
         week,
     },
@@ -151,6 +152,18 @@ async fn a_hostile_tenant_is_measured() {
     let measured = Box::pin(hostile::measure(&victim, &hostile::sizes::Sizes::smoke())).await;
     assert_eq!(measured.len(), 33, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
+}
+
+#[tokio::test]
+async fn sessions_and_steps_ask_no_more_of_postgres_than_before() {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let profile = Box::pin(profile::measure(&Servers::Shared, &profile::sizes::Sizes::smoke())).await;
+    let missed: Vec<_> = profile.figures.iter().filter(|figure| !figure.is_met()).collect();
+    assert_eq!(profile.figures.len(), 16, "{:?}", profile.figures);
+    // After a change on purpose, `./dev bench profile --json` prints the counts for tests/src/bench/profile/committed.json.
+    assert!(missed.is_empty(), "{missed:?}, {:?}", profile.statements);
 }
 
 #[tokio::test]

@@ -79,6 +79,8 @@ pub(crate) struct Record {
     /// The newest abort that a write found in the control row.
     newest_cancel: u64,
     newest_event: u64,
+    /// Changes that the next write stores before its own. The conversation has them already.
+    later: Vec<Change>,
     /// The worker's slot for suspects, until this session makes progress.
     suspect_slot: Option<OwnedSemaphorePermit>,
 }
@@ -99,6 +101,7 @@ impl Record {
             newest_input: 0,
             newest_cancel: 0,
             newest_event: 0,
+            later: vec![],
             suspect_slot,
         }
     }
@@ -190,6 +193,29 @@ impl Record {
         self.commit(all, progress).await
     }
 
+    /// Takes the end of a step: events, and the cost of its model call. The next write stores them before its own changes and counts as
+    /// progress, so that what follows a step costs no transaction of its own. The caller sees to a write, or a [`Record::flush`], before it
+    /// waits for anything.
+    pub(crate) fn write_later(&mut self, events: Vec<Event>, entries: Vec<Entry>) {
+        let all = events.into_iter().map(ChangeBody::Event).chain([ChangeBody::Spend(entries)]);
+        let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
+        // The changes get their positions with the write. Until then those that they would get now order them after everything else.
+        for (change, seq) in changes.iter().zip(self.newest_event + 1..) {
+            if let ChangeBody::Event(event) = &change.body {
+                self.conversation.apply(event, seq);
+            }
+        }
+        self.later.extend(changes);
+    }
+
+    /// Stores what [`Record::write_later`] took, if no write has stored it yet.
+    pub(crate) async fn flush(&mut self) -> Result<(), WriteError> {
+        if self.later.is_empty() {
+            return Ok(());
+        }
+        self.commit(std::iter::empty(), Progress::Made).await
+    }
+
     /// Writes the size of the session's file changes, and then events.
     pub(crate) async fn write_changes(
         &mut self,
@@ -211,7 +237,9 @@ impl Record {
         all: impl Iterator<Item = ChangeBody>,
         progress: Progress,
     ) -> Result<(), WriteError> {
-        let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
+        let progress = if self.later.is_empty() { progress } else { Progress::Made };
+        let mut changes = std::mem::take(&mut self.later);
+        changes.extend(all.map(|what| self.change(what)));
         let fence = self.next_fence();
         let (ack, at) = (self.read_input, now());
         let store = self.deps.store.clone();
@@ -234,7 +262,8 @@ impl Record {
     ) -> Result<ParkResult, WriteError> {
         let spend = (!entries.is_empty()).then_some(ChangeBody::Spend(entries));
         let all = spend.into_iter().chain(events.into_iter().map(ChangeBody::Event));
-        let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
+        let new = all.map(|what| self.change(what));
+        let changes: Vec<Change> = self.later.iter().cloned().chain(new).collect();
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
         let (read_input, at) = (self.read_input, now());
         let store = self.deps.store.clone();
@@ -246,6 +275,7 @@ impl Record {
             return Ok(ParkResult::NewInput);
         };
         self.fence = fence;
+        self.later.clear();
         self.note_written(&changes, &written);
         Ok(ParkResult::Parked)
     }
@@ -257,6 +287,7 @@ impl Record {
         child: &NewChild,
         dispatch: Dispatch,
     ) -> Result<DispatchOutcome, WriteError> {
+        self.flush().await?;
         let changes: Vec<Change> =
             events.into_iter().map(|event| self.change(ChangeBody::Event(event))).collect();
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };

@@ -4,6 +4,7 @@
 mod files;
 mod load;
 mod neighbour;
+mod past;
 pub mod sizes;
 mod steps;
 

@@ -57,6 +57,8 @@ pub enum Call {
     Todos,
     /// A file that is overwritten.
     Write,
+    /// The root of the workspace.
+    Read,
 }
 
 impl Call {
@@ -72,6 +74,7 @@ impl Call {
                 let content = format!("{number}\n");
                 ("write", serde_json::json!({"filePath": "/workspace/written", "content": content}))
             }
+            Self::Read => ("read", serde_json::json!({"filePath": "/workspace", "limit": 1_000 + number})),
         }
     }
 }

@@ -1,9 +1,12 @@
 //! The testbed of a measurement: a stack whose services run in this process, its servers, and direct access to them.
 
+pub(crate) mod relay;
+
 use crate::{DatabaseUrls, Options, Stack};
+use relay::Relay;
 use sqlx::Connection as _;
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -24,6 +27,26 @@ pub(crate) struct Testbed {
     own: Option<local::stack::Stack>,
 }
 
+/// New servers with a database.
+struct OwnServers {
+    servers: local::stack::Stack,
+    urls: DatabaseUrls,
+}
+
+impl OwnServers {
+    async fn start(directory: &Path) -> Self {
+        let directory = directory.join(testkit::namespace());
+        let servers = local::stack::start(&directory, local::options::Options::default())
+            .await
+            .expect("private servers");
+        let key = gateway::admin::Key::New;
+        let bootstrap =
+            gateway::admin::bootstrap(&servers.postgres_url, "bench", key).await.expect("a database");
+        let urls = DatabaseUrls { app: bootstrap.app_url, system: bootstrap.system_url };
+        Self { servers, urls }
+    }
+}
+
 impl Testbed {
     /// Starts a stack, and its servers if it has its own.
     pub(crate) async fn start(servers: &Servers, options: Options) -> Self {
@@ -31,20 +54,35 @@ impl Testbed {
             let stack = Stack::with(options).await;
             return Self { postgres_url: stack.database.migrator_url.clone(), stack, own: None };
         };
-        let directory = directory.join(testkit::namespace());
-        let own = local::stack::start(&directory, local::options::Options::default())
-            .await
-            .expect("private servers");
-        let key = gateway::admin::Key::New;
-        let bootstrap = gateway::admin::bootstrap(&own.postgres_url, "bench", key).await.expect("a database");
+        Self::start_on(OwnServers::start(directory).await, options).await
+    }
+
+    /// Starts a stack on servers of its own.
+    async fn start_on(own: OwnServers, options: Options) -> Self {
+        let OwnServers { servers, urls } = own;
         let options = Options {
-            database_urls: Some(DatabaseUrls { app: bootstrap.app_url, system: bootstrap.system_url }),
-            redis_url: Some(own.redis_url.clone()),
-            nats_url: Some(own.nats_url.clone()),
+            database_urls: Some(urls),
+            redis_url: Some(servers.redis_url.clone()),
+            nats_url: Some(servers.nats_url.clone()),
             ..options
         };
-        let stack = Stack::with(options).await;
-        Self { stack, postgres_url: own.postgres_url.clone(), own: Some(own) }
+        let postgres_url = servers.postgres_url.clone();
+        Self { stack: Stack::with(options).await, postgres_url, own: Some(servers) }
+    }
+
+    /// As [`Testbed::start`], with a relay that counts what the services ask of Postgres.
+    pub(crate) async fn start_behind_relay(servers: &Servers, options: Options) -> (Self, Relay) {
+        let Servers::Own(directory) = servers else {
+            let database = testkit::database().await;
+            let urls = DatabaseUrls { app: database.app_url, system: database.system_url };
+            let (relay, urls) = Relay::before(&urls).await;
+            let stack = Stack::with(Options { database_urls: Some(urls), ..options }).await;
+            return (Self { stack, postgres_url: database.migrator_url, own: None }, relay);
+        };
+        let mut own = OwnServers::start(directory).await;
+        let (relay, urls) = Relay::before(&own.urls).await;
+        own.urls = urls;
+        (Self::start_on(own, options).await, relay)
     }
 
     /// Stops the services at once, and then the servers.

@@ -9,8 +9,8 @@ use clap::{Parser as _, ValueEnum};
 use e2e::{
     api::Api,
     bench::{
-        durability, events, figure::Figure, hostile, loops, main_job, model::Model, raw, samples::Samples,
-        testbed::Servers, week,
+        durability, events, figure::Figure, hostile, loops, main_job, model::Model, profile, raw,
+        samples::Samples, testbed::Servers, week,
     },
 };
 use serde_json::Value;
@@ -62,6 +62,18 @@ enum Group {
     /// The clients of the hostile tenant, which `hostile` starts as a process of its own.
     #[command(hide = true)]
     Attackers,
+    /// What the services ask of Postgres for a session and for a step, beside the counts that were committed last.
+    Profile {
+        /// Print how often each statement runs.
+        #[arg(long)]
+        statements: bool,
+        /// Print the counts as JSON for `tests/src/bench/profile/committed.json`.
+        #[arg(long)]
+        json: bool,
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
     /// A week of 10,000 sessions in fast time: what is stored must stop growing.
     Week {
         /// Use small sizes, to check that it runs.
@@ -131,12 +143,21 @@ async fn main() -> anyhow::Result<()> {
             }
             return Ok(());
         }
+        Some(Group::Profile { statements, json, small }) => {
+            let sizes = if *small { profile::sizes::Sizes::smoke() } else { profile::sizes::Sizes::full() };
+            print_profile(&Box::pin(profile::measure(&servers, &sizes)).await, *statements, *json);
+            return Ok(());
+        }
         Some(Group::Hostile { without, small }) => {
             return attack(directory.path(), &hostile::sizes::Sizes::of(*small, without)).await;
         }
         Some(Group::Attackers) | None => {}
     }
-    let raw = raw::measure(&directory.path().join("raw"), 200).await;
+    measure_main_job(directory.path(), arguments.rounds).await
+}
+
+async fn measure_main_job(directory: &Path, rounds: usize) -> anyhow::Result<()> {
+    let raw = raw::measure(&directory.join("raw"), 200).await;
     for (name, samples) in [
         ("Postgres, one durable insert", &raw.commit),
         ("Redis, one answer", &raw.redis),
@@ -145,11 +166,11 @@ async fn main() -> anyhow::Result<()> {
         row(name, samples, None);
     }
     let model = Model::start().await;
-    let stack = start(directory.path(), &model.url).await?;
+    let stack = start(directory, &model.url).await?;
     println!("`flotilla up` to ready: {:.2} s", stack.ready_after.as_secs_f64());
     println!("resident memory of the idle services: {}", memory(&stack.ready)?);
     let api = Api::of_stack(text(&stack.ready, "gateway_url")?, text(&stack.ready, "api_key")?).await;
-    let latencies = main_job::measure(&api, &model, arguments.rounds).await;
+    let latencies = main_job::measure(&api, &model, rounds).await;
     // A prompt needs at least two commits and a claim before its model request.
     let least = raw.commit.percentile(50) * 2 + raw.redis.percentile(50);
     row(
@@ -167,6 +188,21 @@ async fn main() -> anyhow::Result<()> {
     row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
     println!("load at the end: {}", load());
     Ok(())
+}
+
+fn print_profile(profile: &profile::Profile, with_statements: bool, with_json: bool) {
+    for figure in &profile.figures {
+        println!("  {figure}");
+    }
+    for (shape, statements) in profile.statements.iter().filter(|_| with_statements) {
+        println!("{shape}");
+        for (count, text) in statements {
+            println!("  {count:6.2}  {text}");
+        }
+    }
+    if with_json {
+        println!("{}", profile.counts);
+    }
 }
 
 /// Runs the clients of the hostile tenant, and prints what became of their attacks.

@@ -3,7 +3,7 @@
 use crate::{
     Store, Tx,
     column::signed,
-    error::Error,
+    error::{Entity, Error},
     log::{
         change::{Change, Scope},
         messages::{self, MessageWithParts, Side, Slice},
@@ -67,7 +67,7 @@ impl Store {
     ) -> Result<Fork, Error> {
         let NewFork { origin, session: new, event_id, before_seq } = fork;
         let mut tx = self.begin(tenant).await?;
-        row::read(&mut tx, tenant, origin).await?;
+        keep(&mut tx, tenant, origin).await?;
         if !creation::insert(&mut tx, tenant, new, 1).await? {
             let session = creation::get_existing(&mut tx, tenant, new).await?;
             return Ok(Fork { session, created: None });
@@ -110,6 +110,20 @@ impl Store {
         )));
         Ok(state.bind(tenant.0).bind(session.as_str()).fetch_optional(&mut *tx).await?)
     }
+}
+
+/// Keeps a session until the transaction ends: a deletion in the middle of the copy would leave a part of the history, without the permissions of
+/// the session. Its loop and its clients go on meanwhile.
+///
+/// # Errors
+/// `NotFound`; `Db`.
+async fn keep(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<(), Error> {
+    let kept = sqlx::query("select 1 from session where tenant_id = $1 and id = $2 for key share")
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .fetch_optional(&mut **tx)
+        .await?;
+    kept.map(drop).ok_or(Error::NotFound(Entity::Session))
 }
 
 /// Copies the messages of `origin` before a position into the new session of `scope`, whose log has one event. Returns the position of

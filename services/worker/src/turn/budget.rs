@@ -22,9 +22,11 @@ impl Budget {
     }
 
     /// Reads the cost of the tree, if it has a limit.
-    pub(super) async fn look(&mut self, session: &Session) -> Result<(), WriteError> {
+    pub(super) async fn look(&mut self, session: &mut Session) -> Result<(), WriteError> {
         self.is_limited = is_limited(self.is_limited, &session.inputs);
         if self.is_limited {
+            // The cost of the newest step counts.
+            session.record.flush().await?;
             let budget = session.deps.store.get_budget(session.record.tenant(), &session.profile.root);
             let budget = with_store_timeout(budget).await.map_err(WriteError::Store)?;
             self.is_used_up = budget.is_used_up();

@@ -373,7 +373,7 @@ impl Concerns {
             }
             self.files_at_end(PATIENCE).await
         };
-        self.step.finish(&mut self.session, files).await?;
+        self.step.finish(&mut self.session, files);
         self.reports.report(&self.session).await;
         Ok(())
     }
@@ -447,6 +447,9 @@ impl Concerns {
             }
             ParkReason::Wait(_) => vec![],
         };
+        if self.titling.is_asking() {
+            self.session.record.flush().await?;
+        }
         let title = self.titling.wait(&mut self.control).await;
         titling::store_title(&mut self.session, title).await?;
         let Parking { park, events } = Parking::new(&self.session, reason, pruned);

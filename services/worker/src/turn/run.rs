@@ -143,6 +143,9 @@ impl Loop {
     }
 
     async fn perform(&mut self, action: Action) -> Result<Option<Signal>, WriteError> {
+        if !is_soon_written(&action) {
+            self.concerns.session.record.flush().await?;
+        }
         match action {
             Action::Look => self.look().await.map(Some),
             Action::Call { failed } => self.concerns.call(failed).await,
@@ -177,10 +180,11 @@ impl Loop {
     /// latest, parking the session finds an input that arrives afterwards.
     async fn look(&mut self) -> Result<Signal, WriteError> {
         if !self.concerns.session.record.has_read_all() {
+            self.concerns.session.record.flush().await?;
             self.concerns.session.read_inputs().await?;
         }
         self.concerns.step.end_pause();
-        self.concerns.budget.look(&self.concerns.session).await?;
+        self.concerns.budget.look(&mut self.concerns.session).await?;
         let leaving = self.concerns.control.leave.soon.is_cancelled() || self.must_yield().await;
         let view = self.concerns.session.conversation().view(&self.concerns.session.inputs, leaving);
         let view = compaction::with_context_room(
@@ -218,6 +222,7 @@ impl Loop {
 
     /// Waits for the next event. Returns `None` if the turn need not know about it.
     async fn next_signal(&mut self) -> Result<Option<Signal>, WriteError> {
+        self.concerns.session.record.flush().await?;
         if self.concerns.session.record.abort_waits() {
             return Ok(Some(Signal::Abort));
         }
@@ -304,5 +309,22 @@ impl Loop {
         }
         self.concerns.reports.tick(&self.concerns.session).await;
         self.concerns.step.tick(&mut self.concerns.session, now).await
+    }
+}
+
+/// Whether the write of this action, or of the one after it, follows at once, and so can store the end of a step.
+fn is_soon_written(action: &Action) -> bool {
+    match action {
+        Action::Look | Action::Finish | Action::Call { .. } | Action::Park(_) | Action::HandOver => true,
+        Action::BackOff { .. }
+        | Action::Compact { .. }
+        | Action::Summarize { .. }
+        | Action::Resume
+        | Action::Prepare
+        | Action::BeginCalls
+        | Action::Run(_)
+        | Action::Doubt
+        | Action::Stop(_)
+        | Action::Close(_) => false,
     }
 }

@@ -355,11 +355,13 @@ fn end_of(session: &Session, unsettled: UnsettledStep<'_>, look: &FilesLook) -> 
 
 /// Stores for each prompt the file changes of its turn, and for the session those of all turns, if they are new.
 pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), WriteError> {
-    let conversation = session.record.conversation();
-    let turns = changes::unsummarized(conversation.entries());
-    if turns.is_empty() {
+    if changes::unsummarized(session.conversation().entries()).is_empty() {
         return Ok(());
     }
+    // The sandbox may take its time.
+    session.record.flush().await?;
+    let conversation = session.record.conversation();
+    let turns = changes::unsummarized(conversation.entries());
     let first = if conversation.is_whole() {
         changes::first_snapshot(conversation.entries()).map(ToOwned::to_owned)
     } else {

@@ -169,9 +169,9 @@ impl Step {
         Ok(())
     }
 
-    /// Closes the step: its cost is added to the session, and the loop has made progress.
-    pub(super) async fn finish(&mut self, session: &mut Session, files: StepFiles) -> Result<(), WriteError> {
-        let Some((message, parts)) = session.conversation().last_step() else { return Ok(()) };
+    /// Closes the step, with the next write: its cost is added to the session, and the loop has made progress.
+    pub(super) fn finish(&mut self, session: &mut Session, files: StepFiles) {
+        let Some((message, parts)) = session.conversation().last_step() else { return };
         // A step that only runs the calls of a prompt has no model call.
         let has_model_call = parts.iter().any(|(_, part)| matches!(part.body, Body::StepStart(_)));
         let stored = || AnswerEnd { events: vec![], message: message.clone(), entry: None };
@@ -197,9 +197,8 @@ impl Step {
         let entry = entry.or_else(|| answer_entry(&message));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
         let events = session.announced(events);
-        session.record.write_with_cost(events, entry.into_iter().collect(), Progress::Made).await?;
+        session.record.write_later(events, entry.into_iter().collect());
         self.closed += 1;
-        Ok(())
     }
 
     /// Closes the step with an error. Streamed text and the output of commands stay, and other running calls are marked as

@@ -104,10 +104,15 @@ impl Titling {
         self.default.is_some()
     }
 
+    /// Whether a model is writing the title.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking.is_some()
+    }
+
     /// The cost of the calls for a title that is not stored yet. The loop charges it in the write with which it leaves the
     /// session.
     pub(super) fn open_entries(&self) -> Vec<Entry> {
-        if self.asking.is_some() { self.bill.entries() } else { vec![] }
+        if self.is_asking() { self.bill.entries() } else { vec![] }
     }
 
     /// Ends the call, because the turn is being stopped, and returns its cost.

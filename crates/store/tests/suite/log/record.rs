@@ -38,6 +38,53 @@ async fn a_repeated_write_is_the_same_write() {
 }
 
 #[tokio::test]
+async fn a_write_stores_the_newest_of_several_versions_and_none_of_what_it_removes() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let session = running.session.clone();
+    let prompt =
+        world.store.list_messages(world.tenant, &session, &store::Page::default()).await.unwrap().entries;
+    let answer = world.sample.assistant(&session, prompt[0].message.id());
+    let mut ended = answer.clone();
+    ended.finish = Some("stop".to_owned());
+    let text = |text: String| {
+        Body::Text(domain::conversation::part::Text { text, ..domain::conversation::part::Text::default() })
+    };
+    let begun = world.sample.text(&session, &answer.id, "Hel");
+    let gone = world.sample.text(&session, &answer.id, "x");
+    // Together they have more bytes than one statement gathers.
+    let mut whole = begun.clone();
+    whole.body = text("a".repeat(300_000));
+    let mut last = world.sample.text(&session, &answer.id, "");
+    last.body = text("b".repeat(300_000));
+    let message = |message: &domain::conversation::message::Assistant| {
+        Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message.clone()))))
+    };
+    let part = |part: &domain::conversation::part::Part| Event::PartUpdated {
+        part: Box::new(part.clone()),
+        at: NOW,
+    };
+    let events = [
+        message(&answer),
+        part(&begun),
+        part(&gone),
+        message(&ended),
+        part(&whole),
+        Event::PartRemoved { message_id: answer.id.clone(), part_id: gone.id.clone() },
+        part(&last),
+        part(&last),
+    ];
+    let changes = events.map(|event| world.change(event));
+    let written = world.store.append(&running.write(1), &changes, 0, Progress::Made, NOW).await.unwrap();
+    assert_eq!(written.events.len(), 8, "the log has every version");
+    let entry = world.store.get_message(world.tenant, &session, &answer.id).await.unwrap();
+    assert_eq!(entry.message, Message::Assistant(Box::new(ended)));
+    assert_eq!((entry.seq, entry.parts), (4, vec![(5, whole), (10, last)]), "each keeps its first position");
+    let sizes = "select count(*) from part where size_bytes <> octet_length(data::text)";
+    assert_eq!(world.number(sizes).await, 0);
+}
+
+#[tokio::test]
 async fn changes_reach_their_tables() {
     let mut world = World::new().await;
     let running = world.running().await;

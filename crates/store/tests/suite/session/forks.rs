@@ -79,6 +79,37 @@ async fn a_long_history_is_copied_page_by_page() {
     assert_eq!(world.gap_free(&new.id).await, 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_waits_for_the_copy_of_the_history() {
+    let mut world = World::new().await;
+    let origin = world.session().await;
+    world.accept(&origin, "copied").await;
+    let (new, event) = (world.new_session(), world.sample.event());
+    let fork = NewFork { origin: &origin, session: &new, event_id: &event, before_seq: u64::MAX };
+    let (store, tenant, id) = (world.store.clone(), world.tenant, origin.clone());
+    let runtime = tokio::runtime::Handle::current();
+    let mut deletion = None;
+    let mut copy = |entries: &[MessageWithParts]| {
+        assert_eq!(entries.len(), 1);
+        let (store, id) = (store.clone(), id.clone());
+        let deleting = runtime.spawn(async move { store.delete_session(tenant, &id).await });
+        let waiting = "select count(*) from pg_stat_activity
+                        where datname = current_database() and wait_event_type = 'Lock'";
+        tokio::task::block_in_place(|| {
+            while runtime.block_on(world.number(waiting)) == 0 {
+                assert!(!deleting.is_finished(), "the deletion does not wait");
+            }
+        });
+        deletion = Some(deleting);
+        vec![]
+    };
+    world.store.fork_session(world.tenant, fork, &mut copy, NOW).await.unwrap();
+    deletion.unwrap().await.unwrap().unwrap();
+    assert!(world.store.get_session(world.tenant, &new.id).await.is_ok());
+    let gone = world.store.get_session(world.tenant, &origin).await;
+    assert!(matches!(gone, Err(Error::NotFound(Entity::Session))));
+}
+
 #[tokio::test]
 async fn the_branch_of_a_session_is_stored_with_its_event() {
     let mut world = World::new().await;

@@ -1,0 +1,61 @@
+//! The sessions that a profile counts.
+
+use crate::{
+    api::Api,
+    bench::model::{Call, Model, Plan},
+    turn::Watch,
+};
+use std::time::Duration;
+
+/// Chunks of the text of a short session.
+const CHUNKS: usize = 20;
+/// Steps of a session with calls.
+const STEPS: usize = 11;
+
+/// What a session does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// One prompt and a text.
+    Short,
+    /// Steps that run `true`.
+    Bash,
+    /// Steps that read a file.
+    Read,
+    /// Steps that need no sandbox.
+    Todos,
+}
+
+impl Shape {
+    pub(super) const ALL: [Self; 4] = [Self::Short, Self::Bash, Self::Read, Self::Todos];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Short => "short session",
+            Self::Bash => "step, bash true",
+            Self::Read => "step, read",
+            Self::Todos => "step, todowrite",
+        }
+    }
+
+    /// Steps of one session; 1 if the session itself is counted.
+    pub(super) const fn steps(self) -> usize {
+        match self {
+            Self::Short => 1,
+            Self::Bash | Self::Read | Self::Todos => STEPS,
+        }
+    }
+
+    /// Runs one session of this shape with so many steps.
+    pub(super) async fn run(self, api: &Api, model: &Model, steps: usize) {
+        model.plan(match self {
+            Self::Short => Plan::Text { chunks: CHUNKS, apart: Duration::from_millis(1) },
+            Self::Bash => Plan::Tools { steps, call: Call::True },
+            Self::Read => Plan::Tools { steps, call: Call::Read },
+            Self::Todos => Plan::Tools { steps, call: Call::Todos },
+        });
+        let session = api.session(None).await;
+        let mut watch = Watch::start(api, &session).await;
+        api.prompt(&session, "count this").await.expect("an accepted prompt");
+        assert_eq!(watch.until_idle().await, "done");
+    }
+}
