@@ -40,6 +40,8 @@ mod shared;
 mod snapshots;
 #[path = "suite/snapshots_hostile.rs"]
 mod snapshots_hostile;
+#[path = "suite/starts.rs"]
+mod starts;
 #[path = "suite/terminals.rs"]
 mod terminals;
 #[path = "suite/tls.rs"]

@@ -1,12 +1,13 @@
 //! Calls about what setups make on top of images.
 
 use super::{
-    exec, open,
+    open,
     server::{ResponseStream, STREAM_WAITING_MAX},
 };
 use crate::{
     code::Code,
     error::Error,
+    exec::variables::{NO_TERMINAL, environment},
     image::{
         build::{BuildOrder, Progress},
         builds::{BuildStart, Flight, KnownEnvironment},
@@ -121,7 +122,7 @@ fn variables(image: &[String], network: &[(&str, &str)]) -> Vec<String> {
     if !image.iter().any(|variable| variable.starts_with("DEBIAN_FRONTEND=")) {
         own.insert("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned());
     }
-    exec::environment(own, "dumb", network, image)
+    environment(own, NO_TERMINAL, network, image)
 }
 
 /// Sends what a build prints, and its end. Returns early if the reader disconnects.

@@ -9,7 +9,9 @@ use crate::{
 };
 use domain::{
     egress::git::{GIT_CREDENTIALS_MAX, GitPrefix},
-    limits, text,
+    limits,
+    session::environment::is_script,
+    text,
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use sha2::{Digest as _, Sha256};
@@ -47,13 +49,27 @@ pub(super) async fn read(
         image = image.with(EnvironmentName::parse(session.key.tenant, &header.environment_key)?);
     }
     check_image_environment(&env)?;
+    let start = header.start;
+    if !start.is_empty() && !is_script(&start) {
+        let text = "the script that starts a sandbox is too long, or it contains a zero byte";
+        return Err(Error::refused(Code::ArgumentInvalid, text));
+    }
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => None,
             url => Some(source::parse(url, &git_prefixes, &session.shared.config).await?),
         };
         let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
-        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door }));
+        return Ok(Some(open::OpenSpec {
+            source,
+            revision,
+            uncommitted,
+            opening,
+            image,
+            env,
+            start,
+            has_door,
+        }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -64,7 +80,7 @@ pub(super) async fn read(
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
     let source = Some(source::Source::Bundle(file));
-    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door: false }))
+    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, start, has_door: false }))
 }
 
 fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {

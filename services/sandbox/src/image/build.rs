@@ -7,12 +7,12 @@ use super::{
     environment::EnvironmentSpec,
     layer::{EnvironmentName, LayerName},
     store::Store,
-    tail::Tail,
 };
 use crate::{
     code::Code,
     disk::survey,
     error::{Error, blocking},
+    exec::tail::Tail,
     isolation::launch::{Launcher, Mount},
     sandbox::{Event, Sandbox, SandboxSpec},
 };

@@ -60,6 +60,8 @@ pub struct OpenSpec {
     pub image: Manifest,
     /// The variables of the image.
     pub env: Vec<String>,
+    /// The script that runs at each start of a sandbox; empty: none.
+    pub start: String,
     /// Whether the door of the session leads to servers of git, so that submodules can be cloned.
     pub has_door: bool,
 }
@@ -147,6 +149,7 @@ pub async fn run(
         opening: spec.opening,
         image: spec.image.clone(),
         env: spec.env.clone(),
+        start: spec.start.clone(),
         boot: shared.boot.clone(),
     };
     configuration::keep(session, &build, &meta).await?;
@@ -288,6 +291,7 @@ mod tests {
             opening: 0,
             image: Manifest::default(),
             env: vec![],
+            start: String::new(),
             has_door: false,
         };
         let stderr = "fatal: could not read Username for 'https://h.org': terminal prompts disabled\n";

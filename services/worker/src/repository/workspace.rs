@@ -46,6 +46,8 @@ pub(crate) struct WorkspaceOrigin {
     pub(crate) was_opened: bool,
     /// The image that the settings above the repository choose.
     pub(crate) image: Option<ImageSetting>,
+    /// The script that runs at each start of a sandbox.
+    pub(crate) start: Option<String>,
     /// The variables of its commands.
     pub(crate) variables: BTreeMap<String, String>,
     /// The hosts that the setup of the image may reach.
@@ -260,6 +262,7 @@ impl Workspace {
                 image: root.image,
                 git_prefixes,
                 environment_key: root.environment_key,
+                start: this.origin.start.clone().unwrap_or_default(),
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;

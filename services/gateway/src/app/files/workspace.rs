@@ -73,6 +73,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
         image: None,
         environment_key: String::new(),
+        start: String::new(),
         // The gateway opens no door. The submodules that need one stay empty.
         git_prefixes: vec![],
     };
@@ -102,8 +103,8 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
     }
 }
 
-/// Whether only a loop can open the files: the settings name a credential for their repository, an image, or variables. Only a loop brings images, and
-/// it alone opens the door through which a private repository is cloned: two callers could take rules from each other.
+/// Whether only a loop can open the files: the settings name a credential for their repository, an image, variables, or a script. Only a loop brings
+/// images, and it alone opens the door through which a private repository is cloned: two callers could take rules from each other.
 async fn needs_loop(state: &State, tenant: TenantId, session: &Session) -> Result<bool, Error> {
     let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
@@ -113,7 +114,10 @@ async fn needs_loop(state: &State, tenant: TenantId, session: &Session) -> Resul
         Origin::GitUrl(url) => find_address(settings.git_credentials.keys(), url).is_some(),
         Origin::Empty | Origin::Bundle(_) => false,
     };
-    Ok(has_credential || settings.image.is_some() || !settings.variables.is_empty())
+    Ok(has_credential
+        || settings.image.is_some()
+        || !settings.variables.is_empty()
+        || settings.start.is_some())
 }
 
 /// Stores the branch of files that were just opened, and tells clients. If that fails, the next loop does so.
