@@ -63,6 +63,8 @@ pub struct Settings {
     pub lost_workspace: Option<LostWorkspace>,
     /// The image of new sessions.
     pub image: Option<ImageSetting>,
+    /// A script that installs what a repository needs.
+    pub install: Option<String>,
     /// A script that runs at each start of a sandbox.
     pub start: Option<String>,
     /// Variables of the scripts, of all commands and of terminals.

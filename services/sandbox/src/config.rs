@@ -134,6 +134,9 @@ pub struct Config {
     /// Files that such a script may leave, bytes; at least 1 MiB. Beyond it: `setup_disk_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_SETUP_BYTES", default_value_t = 10 << 30, value_name = "BYTES")]
     pub setup_bytes: u64,
+    /// Longest run of a script that installs what a repository needs; milliseconds. At least 100. Beyond it: `install_timeout`.
+    #[arg(long, env = "FLOTILLA_SANDBOX_INSTALL_MS", default_value_t = 1_200_000, value_name = "MS")]
+    pub install_ms: u64,
     /// Longest run of the script that starts a sandbox, without what it leaves in the background; milliseconds. At least 100. A longer one is ended, and
     /// the session goes on.
     #[arg(long, env = "FLOTILLA_SANDBOX_START_MS", default_value_t = 60_000, value_name = "MS")]
@@ -199,6 +202,7 @@ impl Config {
         need(self.image_bytes >= 16 << 20, "FLOTILLA_SANDBOX_IMAGE_BYTES must be at least 16777216");
         need(self.setup_ms >= 100, "FLOTILLA_SANDBOX_SETUP_MS must be at least 100");
         need(self.setup_bytes >= 1 << 20, "FLOTILLA_SANDBOX_SETUP_BYTES must be at least 1048576");
+        need(self.install_ms >= 100, "FLOTILLA_SANDBOX_INSTALL_MS must be at least 100");
         need(self.start_ms >= 100, "FLOTILLA_SANDBOX_START_MS must be at least 100");
         need(self.tmp_bytes >= 1 << 20, "FLOTILLA_SANDBOX_TMP_BYTES must be at least 1048576");
         need((1..=10_000).contains(&self.live_max), "FLOTILLA_SANDBOX_LIVE_MAX must be between 1 and 10000");

@@ -8,6 +8,7 @@ pub mod configuration;
 mod door;
 pub mod empty;
 pub mod helper;
+pub mod install;
 mod large;
 pub mod meta;
 pub mod open;

@@ -26,6 +26,8 @@ mod harness;
 mod images;
 #[path = "suite/images_hostile.rs"]
 mod images_hostile;
+#[path = "suite/installs.rs"]
+mod installs;
 #[path = "suite/layers.rs"]
 mod layers;
 #[path = "suite/lifecycle.rs"]

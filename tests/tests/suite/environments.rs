@@ -45,3 +45,30 @@ async fn a_start_runs_in_each_sandbox_and_a_failure_is_told_to_the_model_and_to_
     assert_eq!(output(&stack.api, &session, "cat starts").await.unwrap(), "1\n1\n");
     assert_eq!(bodies(&stack).matches("failed with exit code 3").count(), 2);
 }
+
+#[tokio::test]
+async fn an_install_runs_once_for_the_sessions_of_a_project_and_a_failure_ends_the_turn() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let repository = testkit::git::repository(&[("package-lock.json", "{}"), (".gitignore", "packages/\n")]);
+    let install = "echo installing; mkdir packages; echo $RANDOM$RANDOM$CI > packages/id; echo changed > package-lock.json";
+    choose(api, json!({"install": "echo 'no such package' >&2; exit 3"})).await;
+    let session = stack.session_on(&repository).await;
+    let failed = output(api, &session, "true").await.unwrap_err();
+    assert!(failed.contains("install_failed") && failed.contains("no such package"), "{failed}");
+    choose(api, json!({"install": install, "env": {"CI": "-ci"}})).await;
+    // The loop that failed has ended, so the next one has the new settings.
+    let look = "cat packages/id package-lock.json; git status --short";
+    let first = output(api, &session, look).await.unwrap();
+    assert!(first.contains("-ci\n{}") && !first.contains("packages"), "{first}");
+    let second = stack.session_on(&repository).await;
+    assert_eq!(output(api, &second, look).await.unwrap(), first, "it did not run again");
+    // A session without a repository needs none.
+    let plain = api.session(None).await;
+    assert_eq!(output(api, &plain, "ls").await.unwrap(), "(no output)");
+    let request = v1::ListEnvironmentsRequest { project_id: String::new() };
+    let built = api.environments().list_environments(request).await.unwrap().into_inner().environments;
+    let states: Vec<_> = built.iter().map(|built| (built.state(), built.stage())).collect();
+    let stage = v1::EnvironmentStage::Install;
+    assert_eq!(states, [(v1::EnvironmentState::Ready, stage), (v1::EnvironmentState::Failed, stage)]);
+}

@@ -27,7 +27,7 @@ use domain::{
 use std::collections::BTreeMap;
 
 impl Reader {
-    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "start": "make services",
+    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "install": "npm ci", "start": "make services",
     /// "env": {"CI": "1"}, "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
     /// {"credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}, "push": {"https://github.com/acme/": {"credential": "GITHUB_PUSH_TOKEN"}}}}`.
     pub(crate) fn environment(&mut self, node: &Node, settings: &mut Settings) {
@@ -36,7 +36,7 @@ impl Reader {
             "network" => reader.network(&entry.node, settings),
             "git" => reader.git(&entry.node, settings),
             // Whoever may push to a repository must not choose what its sessions run in.
-            "env" | "image" | "image_credential" | "setup" | "start"
+            "env" | "image" | "image_credential" | "install" | "setup" | "start"
                 if entry.origin.level == Level::Repository =>
             {
                 reader.ignore(entry);
@@ -44,10 +44,13 @@ impl Reader {
             "env" => settings.variables = reader.variables(&entry.node),
             "image" => image = reader.image(&entry.node),
             "image_credential" => credential = reader.credential(entry).map(|name| name.to_string()),
+            "install" => settings.install = reader.script(&entry.node),
             "setup" => setup = reader.script(&entry.node),
             "start" => settings.start = reader.script(&entry.node),
-            _ => reader
-                .unknown(entry, &["env", "git", "image", "image_credential", "network", "setup", "start"]),
+            _ => reader.unknown(
+                entry,
+                &["env", "git", "image", "image_credential", "install", "network", "setup", "start"],
+            ),
         });
         match (image, credential, setup) {
             (Some(reference), credential, setup) => {

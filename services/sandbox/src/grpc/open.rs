@@ -5,7 +5,7 @@ use crate::{
     error::Error,
     image::{layer::EnvironmentName, manifest::Manifest},
     session::state::Session,
-    workspace::{open, source},
+    workspace::{install::key::InstallSpec, open, source},
 };
 use domain::{
     egress::git::{GIT_CREDENTIALS_MAX, GitPrefix},
@@ -18,6 +18,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tonic::Streaming;
 
+/// Entries of one list of hosts, for all levels of settings. Beyond it: `argument_invalid`.
+pub(super) const HOSTS_MAX: usize = 1_000;
 /// Bytes of the environment of an image. Beyond it: `argument_invalid`.
 const IMAGE_ENV_BYTES_MAX: usize = 64 * 1024;
 
@@ -54,6 +56,7 @@ pub(super) async fn read(
         let text = "the script that starts a sandbox is too long, or it contains a zero byte";
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
+    let install = header.install.map(read_install).transpose()?;
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => None,
@@ -67,6 +70,7 @@ pub(super) async fn read(
             opening,
             image,
             env,
+            install,
             start,
             has_door,
         }));
@@ -80,7 +84,32 @@ pub(super) async fn read(
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
     let source = Some(source::Source::Bundle(file));
-    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, start, has_door: false }))
+    Ok(Some(open::OpenSpec {
+        source,
+        revision,
+        uncommitted,
+        opening,
+        image,
+        env,
+        install,
+        start,
+        has_door: false,
+    }))
+}
+
+fn read_install(install: v1::WorkspaceInstall) -> Result<InstallSpec, Error> {
+    let invalid = |text: String| Error::refused(Code::ArgumentInvalid, text);
+    let v1::WorkspaceInstall { project_id, script, hosts } = install;
+    if !is_script(&script) {
+        return Err(invalid(
+            "the script of an install is empty or too long, or it contains a zero byte".into(),
+        ));
+    }
+    if hosts.len() > HOSTS_MAX {
+        return Err(invalid("the install may reach too many hosts".into()));
+    }
+    let project = project_id.parse().map_err(|error| invalid(format!("project_id: {error}")))?;
+    Ok(InstallSpec { project, script, hosts })
 }
 
 fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {

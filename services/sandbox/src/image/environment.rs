@@ -1,14 +1,12 @@
 //! What an environment depends on, and its name: the digest of all of it.
 
-use super::{digest::Digest, layer::EnvironmentName, manifest::Manifest};
+use super::{layer::EnvironmentName, manifest::Manifest};
 use crate::{code::Code, error::Error};
 use domain::{
     ids::{ProjectId, TenantId},
     session::environment::is_script,
-    text,
 };
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 /// Raised when the content of a key changes its meaning.
 const KEY_VERSION: u32 = 1;
@@ -80,15 +78,12 @@ impl EnvironmentSpec {
             script: &self.script,
             hosts: sorted(&self.hosts),
         };
-        let json = serde_json::to_vec(&content).map_err(std::io::Error::other);
-        let json = json.map_err(Error::io("name an environment"))?;
-        let key = Digest::from_hex(&text::hex(&Sha256::digest(json)));
-        let key = key.ok_or_else(|| std::io::Error::other("a digest has other digits"));
-        Ok(EnvironmentName { tenant: self.tenant, key: key.map_err(Error::io("name an environment"))? })
+        EnvironmentName::of(self.tenant, &content)
     }
 }
 
-fn sorted(texts: &[String]) -> Vec<&str> {
+/// The texts in their order, each once.
+pub fn sorted(texts: &[String]) -> Vec<&str> {
     let mut sorted: Vec<&str> = texts.iter().map(String::as_str).collect();
     sorted.sort_unstable();
     sorted.dedup();

@@ -3,6 +3,10 @@
 use super::{
     close, configuration, door, empty,
     helper::{self, refused},
+    install::{
+        key::InstallSpec,
+        take::{self, NewWorkspace},
+    },
     meta::{Meta, TREE},
     snapshots::{
         known::{Proof, Snapshot},
@@ -60,6 +64,8 @@ pub struct OpenSpec {
     pub image: Manifest,
     /// The variables of the image.
     pub env: Vec<String>,
+    /// What it has beside the files of its source.
+    pub install: Option<InstallSpec>,
     /// The script that runs at each start of a sandbox; empty: none.
     pub start: String,
     /// Whether the door of the session leads to servers of git, so that submodules can be cloned.
@@ -102,7 +108,7 @@ impl From<empty::Original> for Filled {
 /// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`, `repository_unauthorized`, `secret_not_found`,
 /// `git_unavailable`,
 /// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine), `layers_missing`,
-/// `environment_missing`, `images_unsupported`. There is then no workspace. A workspace of an
+/// `environment_missing`, `images_unsupported`, `install_missing`. There is then no workspace. A workspace of an
 /// earlier opening is removed first.
 ///
 /// It ends early when the caller has `left`: a clone may take minutes. Dropped midway: no workspace; the next call cleans up, but must not
@@ -139,7 +145,15 @@ pub async fn run(
             let copy = empty::Copy { tenant, uid, tree: &build, snapshots };
             shared.empty.copy(&shared.helpers, copy).await?.into()
         }
-        Some(source) => GitClone { session, spec, source, build: &build, uid }.run(left).await?,
+        Some(source) => {
+            let filled = GitClone { session, spec, source, build: &build, uid }.run(left).await?;
+            seed::prepare(session, uid, &build).await;
+            if let Some(install) = &spec.install {
+                let (image, env, build) = (&spec.image, &spec.env, &build);
+                take::run(NewWorkspace { session, image, env, build, uid }, install).await?;
+            }
+            filled
+        }
     };
     let meta = Meta {
         base_commit: filled.base_commit,
@@ -173,6 +187,25 @@ pub async fn run(
     Ok((true, meta))
 }
 
+/// Clones the source of a workspace into a directory of the user `uid`, for an install.
+///
+/// # Errors
+/// As [`run`]; `argument_invalid` without a source.
+///
+/// It ends early when the caller has `left`.
+pub(super) async fn clone(
+    session: &Session,
+    spec: &OpenSpec,
+    build: &Path,
+    uid: u32,
+    left: &CancellationToken,
+) -> Result<(), Error> {
+    source::check_revision(&spec.revision)?;
+    let missing = || Error::refused(Code::ArgumentInvalid, "an install needs the files of a repository");
+    let source = spec.source.as_ref().ok_or_else(missing)?;
+    GitClone { session, spec, source, build, uid }.run(left).await.map(drop)
+}
+
 /// Where an upload is kept until the workspace is made: not below the tree, readable by the session's user.
 ///
 /// # Errors
@@ -194,7 +227,7 @@ fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
 }
 
 impl GitClone<'_> {
-    /// Fills the files from the repository, with their submodules, and prepares the snapshots.
+    /// Fills the files from the repository, with their submodules.
     async fn run(&self, left: &CancellationToken) -> Result<Filled, Error> {
         let Self { session, spec, build, uid, .. } = *self;
         let (task, origin) = self.task()?;
@@ -212,7 +245,6 @@ impl GitClone<'_> {
         if spec.has_door {
             submodules::bring(session, uid, build, left).await?;
         }
-        seed::prepare(session, uid, build).await;
         let (base_commit, base_is_ours) = (base_commit.to_owned(), ours == "yes");
         Ok(Filled { base_commit, base_is_ours, origin, snapshot: None, measure: None })
     }
@@ -291,6 +323,7 @@ mod tests {
             opening: 0,
             image: Manifest::default(),
             env: vec![],
+            install: None,
             start: String::new(),
             has_door: false,
         };

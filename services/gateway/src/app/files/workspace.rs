@@ -73,6 +73,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
         image: None,
         environment_key: String::new(),
+        install: None,
         start: String::new(),
         // The gateway opens no door. The submodules that need one stay empty.
         git_prefixes: vec![],
@@ -114,10 +115,8 @@ async fn needs_loop(state: &State, tenant: TenantId, session: &Session) -> Resul
         Origin::GitUrl(url) => find_address(settings.git_credentials.keys(), url).is_some(),
         Origin::Empty | Origin::Bundle(_) => false,
     };
-    Ok(has_credential
-        || settings.image.is_some()
-        || !settings.variables.is_empty()
-        || settings.start.is_some())
+    let has_script = settings.install.is_some() || settings.start.is_some();
+    Ok(has_credential || has_script || settings.image.is_some() || !settings.variables.is_empty())
 }
 
 /// Stores the branch of files that were just opened, and tells clients. If that fails, the next loop does so.
