@@ -10,6 +10,7 @@ pub mod empty;
 pub mod helper;
 mod large;
 pub mod meta;
+pub mod mirror;
 pub mod open;
 mod scratch;
 pub mod snapshots;

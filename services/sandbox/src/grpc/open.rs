@@ -47,13 +47,29 @@ pub(super) async fn read(
         image = image.with(EnvironmentName::parse(session.key.tenant, &header.environment_key)?);
     }
     check_image_environment(&env)?;
+    let project = match header.project_id.as_str() {
+        "" => None,
+        text => {
+            let invalid = |error| Error::refused(Code::ArgumentInvalid, format!("project_id: {error}"));
+            Some(text.parse().map_err(invalid)?)
+        }
+    };
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => None,
             url => Some(source::parse(url, &git_prefixes, &session.shared.config).await?),
         };
         let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
-        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door }));
+        return Ok(Some(open::OpenSpec {
+            source,
+            revision,
+            uncommitted,
+            opening,
+            image,
+            env,
+            has_door,
+            project,
+        }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -64,7 +80,8 @@ pub(super) async fn read(
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
     let source = Some(source::Source::Bundle(file));
-    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door: false }))
+    let has_door = false;
+    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door, project }))
 }
 
 fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {

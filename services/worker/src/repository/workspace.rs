@@ -260,6 +260,7 @@ impl Workspace {
                 image: root.image,
                 git_prefixes,
                 environment_key: root.environment_key,
+                project_id: this.origin.project.to_string(),
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;
