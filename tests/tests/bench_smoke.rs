@@ -169,7 +169,7 @@ async fn sessions_on_repositories_are_measured() {
     if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
         return;
     }
-    let measured = Box::pin(repositories::measure(&Servers::Shared, &repositories::Sizes::smoke())).await;
+    let measured = Box::pin(repositories::measure(&repositories::Sizes::smoke())).await;
     assert_eq!(measured.len(), 8, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }

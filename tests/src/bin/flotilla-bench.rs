@@ -139,7 +139,7 @@ async fn main() -> anyhow::Result<()> {
         }
         Some(Group::Repositories { small }) => {
             let sizes = if *small { repositories::Sizes::smoke() } else { repositories::Sizes::full() };
-            for figure in Box::pin(repositories::measure(&servers, &sizes)).await {
+            for figure in Box::pin(repositories::measure(&sizes)).await {
                 println!("  {figure}");
             }
             return Ok(());
