@@ -12,6 +12,7 @@ pub mod model;
 mod past;
 pub mod process;
 pub mod raw;
+pub mod repositories;
 pub mod samples;
 pub mod testbed;
 pub mod week;

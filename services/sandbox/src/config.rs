@@ -128,6 +128,10 @@ pub struct Config {
     /// `images_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_IMAGE_BYTES", default_value_t = 50 << 30, value_name = "BYTES")]
     pub image_bytes: u64,
+    /// Mirrors of repositories, bytes; at least 16 MiB, or 0 for none. Those that no clone reads make room for new ones, longest unused first. A
+    /// mirror that does not fit is not kept, and each session transfers its repository.
+    #[arg(long, env = "FLOTILLA_SANDBOX_MIRROR_BYTES", default_value_t = 20 << 30, value_name = "BYTES")]
+    pub mirror_bytes: u64,
     /// Longest run of a script that sets an environment up; milliseconds. At least 100. Beyond it: `setup_timeout`.
     #[arg(long, env = "FLOTILLA_SANDBOX_SETUP_MS", default_value_t = 1_200_000, value_name = "MS")]
     pub setup_ms: u64,
@@ -200,6 +204,10 @@ impl Config {
         );
         need(self.reserve_bytes >= 16 << 20, "FLOTILLA_SANDBOX_RESERVE_BYTES must be at least 16777216");
         need(self.image_bytes >= 16 << 20, "FLOTILLA_SANDBOX_IMAGE_BYTES must be at least 16777216");
+        need(
+            self.mirror_bytes == 0 || self.mirror_bytes >= 16 << 20,
+            "FLOTILLA_SANDBOX_MIRROR_BYTES must be 0 or at least 16777216",
+        );
         need(self.setup_ms >= 100, "FLOTILLA_SANDBOX_SETUP_MS must be at least 100");
         need(self.setup_bytes >= 1 << 20, "FLOTILLA_SANDBOX_SETUP_BYTES must be at least 1048576");
         need(self.install_ms >= 100, "FLOTILLA_SANDBOX_INSTALL_MS must be at least 100");

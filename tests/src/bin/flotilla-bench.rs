@@ -1,7 +1,7 @@
 //! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside
 //! the raw round trips of the same run. `flotilla-bench durability` prints the cost of durability, `flotilla-bench loop` the
 //! cost of long conversations and many files, `flotilla-bench events` the cost of event delivery, and `flotilla-bench hostile` what a
-//! hostile tenant does to another one, and `flotilla-bench week` what a week of use leaves behind, each figure beside its target.
+//! hostile tenant does to another one, `flotilla-bench week` what a week of use leaves behind, and `flotilla-bench repositories` what mirrors save, each figure beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
@@ -9,8 +9,8 @@ use clap::{Parser as _, ValueEnum};
 use e2e::{
     api::Api,
     bench::{
-        durability, events, figure::Figure, hostile, loops, main_job, model::Model, raw, samples::Samples,
-        testbed::Servers, week,
+        durability, events, figure::Figure, hostile, loops, main_job, model::Model, raw, repositories,
+        samples::Samples, testbed::Servers, week,
     },
 };
 use serde_json::Value;
@@ -64,6 +64,12 @@ enum Group {
     Attackers,
     /// A week of 10,000 sessions in fast time: what is stored must stop growing.
     Week {
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
+    /// The first turn of sessions on repositories of 300 MB and of a few bytes, with mirrors and without.
+    Repositories {
         /// Use small sizes, to check that it runs.
         #[arg(long)]
         small: bool,
@@ -131,12 +137,24 @@ async fn main() -> anyhow::Result<()> {
             }
             return Ok(());
         }
+        Some(Group::Repositories { small }) => {
+            let sizes = if *small { repositories::Sizes::smoke() } else { repositories::Sizes::full() };
+            for figure in Box::pin(repositories::measure(&sizes)).await {
+                println!("  {figure}");
+            }
+            return Ok(());
+        }
         Some(Group::Hostile { without, small }) => {
             return attack(directory.path(), &hostile::sizes::Sizes::of(*small, without)).await;
         }
         Some(Group::Attackers) | None => {}
     }
-    let raw = raw::measure(&directory.path().join("raw"), 200).await;
+    main_job_beside_raw(directory.path(), arguments.rounds).await
+}
+
+/// Prints the cost of the main job of `rounds` sessions, beside the raw round trips.
+async fn main_job_beside_raw(directory: &Path, rounds: usize) -> anyhow::Result<()> {
+    let raw = raw::measure(&directory.join("raw"), 200).await;
     for (name, samples) in [
         ("Postgres, one durable insert", &raw.commit),
         ("Redis, one answer", &raw.redis),
@@ -145,11 +163,11 @@ async fn main() -> anyhow::Result<()> {
         row(name, samples, None);
     }
     let model = Model::start().await;
-    let stack = start(directory.path(), &model.url).await?;
+    let stack = start(directory, &model.url).await?;
     println!("`flotilla up` to ready: {:.2} s", stack.ready_after.as_secs_f64());
     println!("resident memory of the idle services: {}", memory(&stack.ready)?);
     let api = Api::of_stack(text(&stack.ready, "gateway_url")?, text(&stack.ready, "api_key")?).await;
-    let latencies = main_job::measure(&api, &model, arguments.rounds).await;
+    let latencies = main_job::measure(&api, &model, rounds).await;
     // A prompt needs at least two commits and a claim before its model request.
     let least = raw.commit.percentile(50) * 2 + raw.redis.percentile(50);
     row(

@@ -9,6 +9,7 @@ use crate::{
 };
 use domain::{
     egress::git::{GIT_CREDENTIALS_MAX, GitPrefix},
+    ids::ProjectId,
     limits,
     session::environment::is_script,
     text,
@@ -51,12 +52,15 @@ pub(super) async fn read(
         image = image.with(EnvironmentName::parse(session.key.tenant, &header.environment_key)?);
     }
     check_image_environment(&env)?;
+    let project = (!header.project_id.is_empty()).then(|| header.project_id.parse()).transpose();
+    let project =
+        project.map_err(|error| Error::refused(Code::ArgumentInvalid, format!("project_id: {error}")))?;
     let start = header.start;
     if !start.is_empty() && !is_script(&start) {
         let text = "the script that starts a sandbox is too long, or it contains a zero byte";
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
-    let install = header.install.map(read_install).transpose()?;
+    let install = header.install.map(|install| read_install(install, project.clone())).transpose()?;
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => None,
@@ -73,6 +77,7 @@ pub(super) async fn read(
             install,
             start,
             has_door,
+            project,
         }));
     }
     if !header.git_url.is_empty() {
@@ -94,12 +99,13 @@ pub(super) async fn read(
         install,
         start,
         has_door: false,
+        project,
     }))
 }
 
-fn read_install(install: v1::WorkspaceInstall) -> Result<InstallSpec, Error> {
+fn read_install(install: v1::WorkspaceInstall, project: Option<ProjectId>) -> Result<InstallSpec, Error> {
     let invalid = |text: String| Error::refused(Code::ArgumentInvalid, text);
-    let v1::WorkspaceInstall { project_id, script, hosts } = install;
+    let v1::WorkspaceInstall { script, hosts } = install;
     if !is_script(&script) {
         return Err(invalid(
             "the script of an install is empty or too long, or it contains a zero byte".into(),
@@ -108,7 +114,7 @@ fn read_install(install: v1::WorkspaceInstall) -> Result<InstallSpec, Error> {
     if hosts.len() > HOSTS_MAX {
         return Err(invalid("the install may reach too many hosts".into()));
     }
-    let project = project_id.parse().map_err(|error| invalid(format!("project_id: {error}")))?;
+    let project = project.ok_or_else(|| invalid("an install needs the project_id".into()))?;
     Ok(InstallSpec { project, script, hosts })
 }
 

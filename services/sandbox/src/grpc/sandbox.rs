@@ -2,7 +2,7 @@
 
 use super::{
     call::to_status,
-    environments, exec, guidance, layers, machine, open,
+    environments, exec, guidance, layers, machine, mirrors, open,
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
 };
 use crate::{
@@ -427,6 +427,21 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::ListWorkspacesResponse>, Status> {
         let listed = machine::list(&self.sessions, request.into_inner().cursor).await;
         listed.map(Response::new).map_err(|error| to_status("list_workspaces", &error))
+    }
+
+    async fn list_mirrors(
+        &self,
+        request: Request<v1::ListMirrorsRequest>,
+    ) -> Result<Response<v1::ListMirrorsResponse>, Status> {
+        Ok(Response::new(mirrors::list(&self.sessions.shared, &request.get_ref().cursor)))
+    }
+
+    async fn drop_mirrors(
+        &self,
+        request: Request<v1::DropMirrorsRequest>,
+    ) -> Result<Response<v1::DropMirrorsResponse>, Status> {
+        let dropped = mirrors::remove(&self.sessions.shared, request.get_ref());
+        dropped.map(Response::new).map_err(|error| to_status("drop_mirrors", &error))
     }
 
     async fn close_tenant(

@@ -56,9 +56,9 @@ impl Site {
     }
 
     fn header(&self, script: &str) -> v1::WorkspaceHeader {
-        let install =
-            v1::WorkspaceInstall { project_id: project(), script: script.to_owned(), hosts: vec![] };
+        let install = v1::WorkspaceInstall { script: script.to_owned(), hosts: vec![] };
         v1::WorkspaceHeader {
+            project_id: project(),
             git_url: format!("file://{}", self.repository.display()),
             install: Some(install),
             ..Default::default()
@@ -241,7 +241,7 @@ async fn another_tenant_or_project_has_no_part_in_an_install() {
     assert_eq!(code(other.open(site.header(script), vec![]).await), "install_missing");
     assert!(site.list(&other.tenant).await.is_empty());
     let mut header = site.header(script);
-    header.install.as_mut().unwrap().project_id = format!("prj_{}", "1".repeat(26));
+    header.project_id = format!("prj_{}", "1".repeat(26));
     assert_eq!(code(site.session_of(&session.tenant).open(header, vec![]).await), "install_missing");
     // It goes with its tenant, or when a person removes it; a session keeps its copy.
     let key = site.list(&session.tenant).await[0].key.clone();

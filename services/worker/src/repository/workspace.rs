@@ -228,7 +228,6 @@ impl Workspace {
     fn install_spec(&self) -> Option<v1::WorkspaceInstall> {
         let script = self.origin.install.as_ref().filter(|_| self.has_source())?;
         Some(v1::WorkspaceInstall {
-            project_id: self.origin.project.to_string(),
             script: script.clone(),
             hosts: self.origin.setup_network.iter().map(entries).collect(),
         })
@@ -306,6 +305,7 @@ impl Workspace {
                 environment_key: root.environment_key,
                 install: this.install_spec(),
                 start: this.origin.start.clone().unwrap_or_default(),
+                project_id: this.origin.project.to_string(),
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;

@@ -77,6 +77,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         start: String::new(),
         // The gateway opens no door. The submodules that need one stay empty.
         git_prefixes: vec![],
+        project_id: session.info.project_id.to_string(),
     };
     let store = state.store.clone();
     let pieces = stream::unfold((store, bundle, 0), move |(store, bundle, piece)| async move {

@@ -94,7 +94,7 @@ async fn clone_and_list(
     uid: u32,
     left: &CancellationToken,
 ) -> Result<Listing, Error> {
-    open::clone(session, spec, clone.path(), uid, left).await?;
+    open::clone_source(session, spec, clone.path(), uid, left).await?;
     let tree = clone.path().to_owned();
     let listed = tokio::task::spawn_blocking(move || listing::list(&tree)).await;
     let failed = |error| Error::io("list the files of a repository")(io::Error::other(error));
