@@ -38,6 +38,8 @@ pub struct Options {
     pub gateway: &'static [&'static str],
     /// Further arguments of the workers.
     pub worker: &'static [&'static str],
+    /// Further arguments of the sandbox service.
+    pub sandbox_arguments: &'static [&'static str],
     /// The script of the model, in TOML. Directives in prompts work with every script.
     pub script: String,
     /// Number of workers at the start.
@@ -90,6 +92,7 @@ impl Default for Options {
             connections_max: chassis::port::CONNECTIONS_MAX,
             gateway: &[],
             worker: &[],
+            sandbox_arguments: &[],
         }
     }
 }
@@ -414,6 +417,7 @@ async fn sandbox_settings(directory: &Path, options: &Options) -> SandboxSetting
         uid_base: uid_base(),
         egress: options.broker.then(|| directory.join("egress")),
         ca: options.outside.ca.clone(),
+        further: options.sandbox_arguments,
     }
 }
 

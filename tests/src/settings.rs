@@ -125,6 +125,8 @@ pub(crate) struct SandboxSettings {
     pub(crate) egress: Option<PathBuf>,
     /// The certificates that programs trust.
     pub(crate) ca: Option<PathBuf>,
+    /// Further arguments.
+    pub(crate) further: &'static [&'static str],
 }
 
 impl Settings {
@@ -242,7 +244,8 @@ impl SandboxSettings {
         let ca = self.ca.iter().map(|file| ("--egress-ca", file.display().to_string()));
         let arguments =
             pairs.into_iter().chain(egress).chain(ca).flat_map(|(name, value)| [name.to_owned(), value]);
-        std::iter::once("sandbox".to_owned()).chain(arguments).collect()
+        let further = self.further.iter().map(|it| (*it).to_owned());
+        std::iter::once("sandbox".to_owned()).chain(arguments).chain(further).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use e2e::{
         durability::{self, Measure, measure},
         events, hostile, loops, main_job,
         model::Model,
-        profile,
+        profile, repositories,
         testbed::Servers,
         week,
     },
@@ -174,4 +174,14 @@ async fn a_week_is_lived_through() {
     let measured = Box::pin(week::measure(&Servers::Shared, &week::Sizes::smoke())).await;
     assert_eq!(measured.len(), 9, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.is_met()), "{measured:?}");
+}
+
+#[tokio::test]
+async fn sessions_on_repositories_are_measured() {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let measured = Box::pin(repositories::measure(&repositories::Sizes::smoke())).await;
+    assert_eq!(measured.len(), 8, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }

@@ -63,7 +63,11 @@ pub struct Settings {
     pub lost_workspace: Option<LostWorkspace>,
     /// The image of new sessions.
     pub image: Option<ImageSetting>,
-    /// Variables of the setup and of all commands and terminals.
+    /// A script that installs what a repository needs.
+    pub install: Option<String>,
+    /// A script that runs at each start of a sandbox.
+    pub start: Option<String>,
+    /// Variables of the scripts, of all commands and of terminals.
     pub variables: BTreeMap<String, String>,
     /// The hosts that sessions may reach: one list for each level that defines any. All lists bind.
     pub network: Vec<LevelHosts>,

@@ -79,6 +79,8 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         settings.setup_network.extend(level.setup_network);
         settings.variables.extend(level.variables);
         settings.image = level.image.or(settings.image);
+        settings.install = level.install.or(settings.install);
+        settings.start = level.start.or(settings.start);
         for (prefix, secret) in level.git_credentials {
             settings.git_credentials.retain(|other, _| !other.is_same_place(&prefix));
             settings.git_credentials.insert(prefix, secret);

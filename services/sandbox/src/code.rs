@@ -126,6 +126,16 @@ pub enum Code {
     SetupDiskFull,
     /// A build ended before its script did.
     SetupInterrupted,
+    /// The script of an install failed.
+    InstallFailed,
+    /// The script of an install took too long.
+    InstallTimeout,
+    /// The script of an install wrote more than a workspace may have.
+    InstallDiskFull,
+    /// An install ended before its script did.
+    InstallInterrupted,
+    /// The machine has not installed what the workspace needs.
+    InstallMissing,
     /// The machine has no environment of that key that a workspace could use.
     EnvironmentMissing,
     /// The tenant has no environment of that key.
@@ -237,6 +247,11 @@ impl Code {
             Self::SetupTimeout => "setup_timeout",
             Self::SetupDiskFull => "setup_disk_full",
             Self::SetupInterrupted => "setup_interrupted",
+            Self::InstallFailed => "install_failed",
+            Self::InstallTimeout => "install_timeout",
+            Self::InstallDiskFull => "install_disk_full",
+            Self::InstallInterrupted => "install_interrupted",
+            Self::InstallMissing => "install_missing",
             Self::EnvironmentMissing => "environment_missing",
             Self::EnvironmentUnknown => "environment_unknown",
             Self::EnvironmentInUse => "environment_in_use",
@@ -284,6 +299,8 @@ impl Code {
             | Self::PatchRefused
             | Self::ImagesUnsupported
             | Self::SetupFailed
+            | Self::InstallFailed
+            | Self::InstallMissing
             | Self::EnvironmentMissing
             | Self::EnvironmentInUse
             | Self::LayersMissing => Grpc::FailedPrecondition,
@@ -298,6 +315,7 @@ impl Code {
             | Self::TerminalInputFull
             | Self::ImagesFull
             | Self::SetupDiskFull
+            | Self::InstallDiskFull
             | Self::LayerWriteFailed => Grpc::ResourceExhausted,
             Self::RepositoryUnreachable
             | Self::GitUnavailable
@@ -306,6 +324,8 @@ impl Code {
             | Self::HelpersBusy
             | Self::SetupTimeout
             | Self::SetupInterrupted
+            | Self::InstallTimeout
+            | Self::InstallInterrupted
             | Self::LayerTooSlow => Grpc::Unavailable,
             Self::CallerLeft => Grpc::Cancelled,
             Self::TokenInvalid => Grpc::Unauthenticated,

@@ -128,12 +128,23 @@ pub struct Config {
     /// `images_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_IMAGE_BYTES", default_value_t = 50 << 30, value_name = "BYTES")]
     pub image_bytes: u64,
+    /// Mirrors of repositories, bytes; at least 16 MiB, or 0 for none. Those that no clone reads make room for new ones, longest unused first. A
+    /// mirror that does not fit is not kept, and each session transfers its repository.
+    #[arg(long, env = "FLOTILLA_SANDBOX_MIRROR_BYTES", default_value_t = 20 << 30, value_name = "BYTES")]
+    pub mirror_bytes: u64,
     /// Longest run of a script that sets an environment up; milliseconds. At least 100. Beyond it: `setup_timeout`.
     #[arg(long, env = "FLOTILLA_SANDBOX_SETUP_MS", default_value_t = 1_200_000, value_name = "MS")]
     pub setup_ms: u64,
     /// Files that such a script may leave, bytes; at least 1 MiB. Beyond it: `setup_disk_full`.
     #[arg(long, env = "FLOTILLA_SANDBOX_SETUP_BYTES", default_value_t = 10 << 30, value_name = "BYTES")]
     pub setup_bytes: u64,
+    /// Longest run of a script that installs what a repository needs; milliseconds. At least 100. Beyond it: `install_timeout`.
+    #[arg(long, env = "FLOTILLA_SANDBOX_INSTALL_MS", default_value_t = 1_200_000, value_name = "MS")]
+    pub install_ms: u64,
+    /// Longest run of the script that starts a sandbox, without what it leaves in the background; milliseconds. At least 100. A longer one is ended, and
+    /// the session goes on.
+    #[arg(long, env = "FLOTILLA_SANDBOX_START_MS", default_value_t = 60_000, value_name = "MS")]
+    pub start_ms: u64,
     /// Size of /tmp and of the home directory in a sandbox, bytes each; they count as memory, so each gets a quarter of it
     /// at most. At least 1 MiB. Writing more fails in the program.
     #[arg(long, env = "FLOTILLA_SANDBOX_TMP_BYTES", default_value_t = 512 << 20, value_name = "BYTES")]
@@ -193,8 +204,14 @@ impl Config {
         );
         need(self.reserve_bytes >= 16 << 20, "FLOTILLA_SANDBOX_RESERVE_BYTES must be at least 16777216");
         need(self.image_bytes >= 16 << 20, "FLOTILLA_SANDBOX_IMAGE_BYTES must be at least 16777216");
+        need(
+            self.mirror_bytes == 0 || self.mirror_bytes >= 16 << 20,
+            "FLOTILLA_SANDBOX_MIRROR_BYTES must be 0 or at least 16777216",
+        );
         need(self.setup_ms >= 100, "FLOTILLA_SANDBOX_SETUP_MS must be at least 100");
         need(self.setup_bytes >= 1 << 20, "FLOTILLA_SANDBOX_SETUP_BYTES must be at least 1048576");
+        need(self.install_ms >= 100, "FLOTILLA_SANDBOX_INSTALL_MS must be at least 100");
+        need(self.start_ms >= 100, "FLOTILLA_SANDBOX_START_MS must be at least 100");
         need(self.tmp_bytes >= 1 << 20, "FLOTILLA_SANDBOX_TMP_BYTES must be at least 1048576");
         need((1..=10_000).contains(&self.live_max), "FLOTILLA_SANDBOX_LIVE_MAX must be between 1 and 10000");
         need(self.helper_wait_ms >= 100, "FLOTILLA_SANDBOX_HELPER_WAIT_MS must be at least 100");

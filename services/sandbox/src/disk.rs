@@ -12,6 +12,6 @@ pub mod host;
 mod nameless;
 pub mod space;
 pub mod survey;
-mod walk;
+pub mod walk;
 pub mod watch;
 pub mod workspace;

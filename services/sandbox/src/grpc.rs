@@ -12,6 +12,7 @@ mod file;
 mod guidance;
 mod layers;
 mod machine;
+mod mirrors;
 mod open;
 mod sandbox;
 mod scope;

@@ -2,8 +2,8 @@
 //! layer as it arrives, `arrival` unpacks it, `ledger` knows which layers there are and who uses them, `owner` is their user, `skeletons` makes the
 //! layer of ours that lies on top, and `store` is all of it on the disk. The sandbox calls no other service: a caller that needs a layer sends it.
 //!
-//! The setup of a project makes a further layer: `environment` is what it depends on, `build` runs its script and keeps the end of the output
-//! (`tail`), `cleaning` makes a layer of what is left, `builds` has each key built once, and `records` remembers how it ended.
+//! The setup of a project makes a further layer: `environment` is what it depends on, `build` has its script run
+//! (`script`), `cleaning` makes a layer of what is left, `builds` has each key built once, and `records` remembers how it ended.
 
 pub mod arrival;
 pub mod blob;
@@ -17,6 +17,6 @@ mod ledger;
 pub mod manifest;
 pub mod owner;
 pub mod records;
+pub mod script;
 mod skeletons;
 pub mod store;
-pub mod tail;

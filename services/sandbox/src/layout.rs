@@ -12,13 +12,15 @@
 //! execs/<tenant>/<session>/<exec>/   spec.json, state.json, output
 //! images/layers/<digest>/tree/       the content of a layer, shared by all sessions; belongs to a user that no session has
 //! images/layers/<digest>/record.json its size; its time is that of the last use
-//! images/env/<tenant>/<key>/tree/    what the setup of a project made on top of an image; the same owner
+//! images/env/<tenant>/<key>/tree/    what the setup of a project made on top of an image, or an install beside its files; the same owner
 //! images/env/<tenant>/<key>/record.json  as for a layer
 //! images/builds/<tenant>/<key>/      state.json and log of the newest build of such a layer
 //! images/skeletons/<image>/          the layer of ours on top of an image; made again after each start
 //! images/arrivals/<id>/              a layer that is being unpacked, or removed; nothing in it outlives a restart
 //! images/owner                       which of the user ids owns layers
 //! libraries/                         the loader and the libraries of the init, for images that have others
+//! mirrors/<tenant>/<id>/             what a repository of a server had when a project last cloned it: packs, references, record.json
+//! mirrors/drafts/<id>/               a mirror that is being written; nothing in it outlives a restart
 //! empty/                             the workspace that sessions without files start with, and its snapshots; made again after each start
 //! copies/<tenant>/                   what the tenant maps in place of files of the machine; made again after each start
 //! ```
@@ -27,6 +29,7 @@
 
 use crate::{code::Code, error::Error};
 use domain::ids::{SessionId, TenantId};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::{
     fmt,
     fs::{self, Permissions},
@@ -84,6 +87,7 @@ impl Layout {
             "images/layers",
             "images/env",
             "images/builds",
+            "mirrors",
         ] {
             make_passage(&root.join(name))?;
         }
@@ -141,6 +145,16 @@ impl Layout {
     /// The directory of layers on their way in or out.
     pub fn arrivals(&self) -> PathBuf {
         self.root.join("images/arrivals")
+    }
+
+    /// The directory of the mirrors of repositories: tenants, then generations.
+    pub fn mirrors(&self) -> PathBuf {
+        self.root.join("mirrors")
+    }
+
+    /// The directory of mirrors that are being written.
+    pub fn mirror_drafts(&self) -> PathBuf {
+        self.root.join("mirrors/drafts")
     }
 
     /// The file with the user that owns layers.
@@ -202,6 +216,23 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Opens a plain file at `path` below `directory`, which a hostile program may have filled. It follows no link, and never blocks: neither on a pipe nor
+/// on a lease.
+///
+/// # Errors
+/// Those of the file system; there is something else at this path.
+pub fn open_plain_file(directory: &Path, path: &str) -> io::Result<fs::File> {
+    let below = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, below, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let file = fs::File::from(rustix::fs::openat2(&directory, path, flags, Mode::empty(), how)?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
+    }
+    Ok(file)
 }
 
 /// Replaces a file: a reader, also one after a crash, sees the old content or the new one.

@@ -55,10 +55,11 @@ use tonic::{service::interceptor::InterceptedService, transport::server::TcpInco
 
 /// How long calls and sandboxes may take to end when the service stops.
 const STOP: Duration = Duration::from_secs(4);
-/// Time between two sweeps of old fences and of environments without use.
+/// Time between two sweeps of old fences, and of environments and mirrors without use.
 const SWEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Directories whose content means nothing after a restart.
-const TRANSIENT: [&str; 5] = ["uploads", "scratch", "empty", "images/arrivals", "images/skeletons"];
+const TRANSIENT: [&str; 6] =
+    ["uploads", "scratch", "empty", "images/arrivals", "images/skeletons", "mirrors/drafts"];
 
 /// Runs the service until `service.shutdown`: tests the isolation, serves, and at the end stops all sandboxes.
 ///
@@ -82,7 +83,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     for name in TRANSIENT {
         drop(std::fs::remove_dir_all(layout.root().join(name)));
     }
-    for directory in [layout.arrivals(), layout.skeletons()] {
+    for directory in [layout.arrivals(), layout.skeletons(), layout.mirror_drafts()] {
         layout::make_passage(&directory).with_context(|| format!("make {}", directory.display()))?;
     }
     let (_user_ids, user_ids) = reserve_users(&config, &layout).await?;
@@ -138,14 +139,20 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     }
 }
 
-/// Forgets old fences, and environments that no session has used for long, at the start and then once a day.
+/// Forgets old fences, and environments and mirrors that no session has used for long, at the start and then once a day.
 async fn sweep(sessions: Arc<Sessions>, shutdown: CancellationToken) {
     let mut days = tokio::time::interval(SWEEP);
     while shutdown.run_until_cancelled(days.tick()).await.is_some() {
         let (sessions, builds) = (Arc::clone(&sessions), Arc::clone(&sessions.shared.builds));
+        let mirrors = Arc::clone(&sessions.shared.mirrors);
         for swept in [
             error::blocking("remove old fences", move || sessions.forget_old_fences()).await,
             error::blocking("remove environments without use", move || builds.forget_unused()).await,
+            error::blocking("remove mirrors without use", move || {
+                mirrors.forget_unused();
+                Ok(())
+            })
+            .await,
         ] {
             if let Err(error) = swept {
                 tracing::warn!("{}; the next sweep tries again", error.chain());

@@ -1,5 +1,5 @@
 //! The sessions of this machine. `state` is one session, `fence` keeps stale callers out of it, `guard` keeps its sandbox
-//! alive, `caller` is the session that a call is about, `places` are those of sandboxes
+//! alive, `start` is the beginning of that sandbox, `caller` is the session that a call is about, `places` are those of sandboxes
 //! and `slots` the user ids of workspaces, `doors` lead to the network, `shared` is what all sessions share, `registry` holds them,
 //! and `inventory` lists what the disk has of them.
 
@@ -12,4 +12,5 @@ pub mod places;
 pub mod registry;
 pub mod shared;
 pub mod slots;
+pub mod start;
 pub mod state;

@@ -26,6 +26,8 @@ mod harness;
 mod images;
 #[path = "suite/images_hostile.rs"]
 mod images_hostile;
+#[path = "suite/installs.rs"]
+mod installs;
 #[path = "suite/layers.rs"]
 mod layers;
 #[path = "suite/lifecycle.rs"]
@@ -40,6 +42,8 @@ mod shared;
 mod snapshots;
 #[path = "suite/snapshots_hostile.rs"]
 mod snapshots_hostile;
+#[path = "suite/starts.rs"]
+mod starts;
 #[path = "suite/terminals.rs"]
 mod terminals;
 #[path = "suite/tls.rs"]

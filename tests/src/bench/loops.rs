@@ -4,7 +4,6 @@
 mod files;
 mod load;
 mod neighbour;
-mod past;
 pub mod sizes;
 mod steps;
 

@@ -1,5 +1,7 @@
 //! Latency of the main job: a prompt, its text and its tool steps.
 
+pub mod raw;
+
 use super::{
     model::{self, Call, Model, Plan},
     samples::Samples,

@@ -8,10 +8,7 @@ use self::{shapes::Shape, sizes::Sizes};
 use super::{
     figure::{Figure, Quantity, Target},
     model::Model,
-    testbed::{
-        Servers, Testbed,
-        relay::{Relay, Traffic},
-    },
+    testbed::{Servers, Testbed, Traffic},
 };
 use crate::Options;
 use serde::{Deserialize, Serialize};
@@ -21,6 +18,8 @@ use std::collections::BTreeMap;
 const COMMITTED: &str = include_str!("profile/committed.json");
 /// How much more than the committed count is no regression: work in the background falls into some runs and not into others.
 const MORE_MAX: f64 = 1.1;
+/// A statement that runs less often belongs to no session.
+const RARE: f64 = 0.05;
 
 /// What one session or one step costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -50,11 +49,12 @@ pub async fn measure(servers: &Servers, sizes: &Sizes) -> Profile {
     let committed: BTreeMap<String, Cost> = serde_json::from_str(COMMITTED).expect("the committed counts");
     let model = Model::start().await;
     let options = Options { model_url: Some(model.url.clone()), ..Options::default() };
-    let (testbed, relay) = Testbed::start_behind_relay(servers, options).await;
+    let testbed = Testbed::start_behind_relay(servers, options).await;
+    let counter = Counter { testbed: &testbed, model: &model, sessions: sizes.sessions };
     let mut profile = Profile { figures: vec![], counts: String::new(), statements: vec![] };
     let mut counts = BTreeMap::new();
     for shape in Shape::ALL {
-        let (cost, statements) = shape_cost(&testbed, &relay, &model, (shape, sizes.sessions)).await;
+        let (cost, statements) = counter.cost(shape).await;
         profile.figures.extend(figures(shape, &cost, committed.get(shape.name()), sizes.sessions));
         counts.insert(shape.name(), cost);
         profile.statements.push((shape.name(), statements));
@@ -64,71 +64,67 @@ pub async fn measure(servers: &Servers, sizes: &Sizes) -> Profile {
     profile
 }
 
-/// Runs sessions of a shape one after the other.
-async fn shape_cost(
-    testbed: &Testbed,
-    relay: &Relay,
-    model: &Model,
-    (shape, sessions): (Shape, usize),
-) -> (Cost, Vec<(f64, String)>) {
-    let api = &testbed.stack.api;
-    // Statements are prepared and caches filled before anything is counted.
-    shape.run(api, model, shape.steps()).await;
-    let (long, long_wal) = count(testbed, relay, || async {
-        for _ in 0..sessions {
-            shape.run(api, model, shape.steps()).await;
-        }
-    })
-    .await;
-    // A step costs what a session with more steps costs more.
-    let (short, short_wal, parts) = if shape.steps() > 1 {
-        let (short, wal) = count(testbed, relay, || async {
-            for _ in 0..sessions {
-                shape.run(api, model, 1).await;
-            }
-        })
-        .await;
-        (short, wal, sessions * (shape.steps() - 1))
-    } else {
-        (Traffic::default(), 0.0, sessions)
-    };
-    let each = |long: u64, short: u64| (long as f64 - short as f64) / parts as f64;
-    let cost = Cost {
-        transactions: each(long.transactions, short.transactions),
-        statements: each(long.statements, short.statements),
-        round_trips: each(long.round_trips, short.round_trips),
-        wal_kb: (long_wal - short_wal) / parts as f64 / 1024.0,
-    };
-    let mut statements: Vec<(f64, String)> = long
-        .by_text
-        .iter()
-        .map(|(text, count)| (each(*count, short.by_text.get(text).copied().unwrap_or(0)), text.clone()))
-        .filter(|(count, _)| *count >= 0.05)
-        .collect();
-    statements.sort_by(|(left, _), (right, _)| right.total_cmp(left));
-    (cost, statements)
+/// Runs sessions one after the other, and counts.
+struct Counter<'a> {
+    testbed: &'a Testbed,
+    model: &'a Model,
+    /// Sessions of each count.
+    sessions: usize,
 }
 
-/// Counts what `work` asks of Postgres, and the bytes that it adds to the write-ahead log.
-async fn count<F: Future<Output = ()>>(
-    testbed: &Testbed,
-    relay: &Relay,
-    work: impl FnOnce() -> F,
-) -> (Traffic, f64) {
-    let mut connection = testbed.postgres().await;
-    let before: String = sqlx::query_scalar("select pg_current_wal_insert_lsn()::text")
-        .fetch_one(&mut connection)
-        .await
-        .expect("the place in the log");
-    relay.take();
-    work().await;
-    let traffic = relay.take();
-    let bytes: f64 = sqlx::query_scalar("select (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::float8")
-        .bind(before)
-        .fetch_one(&mut connection)
-        .await
-        .expect("the place in the log");
-    (traffic, bytes)
+/// What some sessions asked of Postgres.
+#[derive(Default)]
+struct Count {
+    traffic: Traffic,
+    /// What they added to the write-ahead log.
+    wal_bytes: f64,
+}
+
+impl Counter<'_> {
+    /// The cost of a session of this shape, or of one of its steps: what a session with more steps costs more.
+    async fn cost(&self, shape: Shape) -> (Cost, Vec<(f64, String)>) {
+        // Statements are prepared and caches filled before anything is counted.
+        shape.run(&self.testbed.stack.api, self.model, shape.steps()).await;
+        let long = self.count(shape, shape.steps()).await;
+        let (short, parts) = match shape.steps() {
+            1 => (Count::default(), self.sessions),
+            steps => (self.count(shape, 1).await, self.sessions * (steps - 1)),
+        };
+        let each =
+            |of: fn(&Traffic) -> u64| (of(&long.traffic) as f64 - of(&short.traffic) as f64) / parts as f64;
+        let cost = Cost {
+            transactions: each(|traffic| traffic.transactions),
+            statements: each(|traffic| traffic.statements),
+            round_trips: each(|traffic| traffic.round_trips),
+            wal_kb: (long.wal_bytes - short.wal_bytes) / parts as f64 / 1024.0,
+        };
+        let times = |count: &Count, text: &str| count.traffic.by_text.get(text).copied().unwrap_or(0) as f64;
+        let texts = long.traffic.by_text.keys();
+        let each_text =
+            texts.map(|text| ((times(&long, text) - times(&short, text)) / parts as f64, text.clone()));
+        let mut statements: Vec<_> = each_text.filter(|(count, _)| *count >= RARE).collect();
+        statements.sort_by(|(left, _), (right, _)| right.total_cmp(left));
+        (cost, statements)
+    }
+
+    async fn count(&self, shape: Shape, steps: usize) -> Count {
+        let mut connection = self.testbed.postgres().await;
+        let before: String = sqlx::query_scalar("select pg_current_wal_insert_lsn()::text")
+            .fetch_one(&mut connection)
+            .await
+            .expect("the place in the log");
+        self.testbed.take_traffic();
+        for _ in 0..self.sessions {
+            shape.run(&self.testbed.stack.api, self.model, steps).await;
+        }
+        let traffic = self.testbed.take_traffic();
+        let wal_bytes = sqlx::query_scalar("select (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::float8")
+            .bind(before)
+            .fetch_one(&mut connection)
+            .await
+            .expect("the place in the log");
+        Count { traffic, wal_bytes }
+    }
 }
 
 fn figures(shape: Shape, cost: &Cost, committed: Option<&Cost>, sessions: usize) -> Vec<Figure> {

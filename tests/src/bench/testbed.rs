@@ -1,6 +1,8 @@
 //! The testbed of a measurement: a stack whose services run in this process, its servers, and direct access to them.
 
-pub(crate) mod relay;
+mod relay;
+
+pub(crate) use relay::Traffic;
 
 use crate::{DatabaseUrls, Options, Stack};
 use relay::Relay;
@@ -25,6 +27,8 @@ pub(crate) struct Testbed {
     /// The stack's database, as a superuser.
     postgres_url: String,
     own: Option<local::stack::Stack>,
+    /// Between the services and Postgres; `None`: they reach it directly.
+    relay: Option<Relay>,
 }
 
 /// New servers with a database.
@@ -52,7 +56,7 @@ impl Testbed {
     pub(crate) async fn start(servers: &Servers, options: Options) -> Self {
         let Servers::Own(directory) = servers else {
             let stack = Stack::with(options).await;
-            return Self { postgres_url: stack.database.migrator_url.clone(), stack, own: None };
+            return Self { postgres_url: stack.database.migrator_url.clone(), stack, own: None, relay: None };
         };
         Self::start_on(OwnServers::start(directory).await, options).await
     }
@@ -67,22 +71,27 @@ impl Testbed {
             ..options
         };
         let postgres_url = servers.postgres_url.clone();
-        Self { stack: Stack::with(options).await, postgres_url, own: Some(servers) }
+        Self { stack: Stack::with(options).await, postgres_url, own: Some(servers), relay: None }
     }
 
     /// As [`Testbed::start`], with a relay that counts what the services ask of Postgres.
-    pub(crate) async fn start_behind_relay(servers: &Servers, options: Options) -> (Self, Relay) {
+    pub(crate) async fn start_behind_relay(servers: &Servers, options: Options) -> Self {
         let Servers::Own(directory) = servers else {
             let database = testkit::database().await;
             let urls = DatabaseUrls { app: database.app_url, system: database.system_url };
             let (relay, urls) = Relay::before(&urls).await;
             let stack = Stack::with(Options { database_urls: Some(urls), ..options }).await;
-            return (Self { stack, postgres_url: database.migrator_url, own: None }, relay);
+            return Self { stack, postgres_url: database.migrator_url, own: None, relay: Some(relay) };
         };
         let mut own = OwnServers::start(directory).await;
         let (relay, urls) = Relay::before(&own.urls).await;
         own.urls = urls;
-        (Self::start_on(own, options).await, relay)
+        Self { relay: Some(relay), ..Self::start_on(own, options).await }
+    }
+
+    /// Takes what the services have asked of Postgres since the last call, if they reach it through a relay.
+    pub(crate) fn take_traffic(&self) -> Traffic {
+        self.relay.as_ref().map(Relay::take).unwrap_or_default()
     }
 
     /// Stops the services at once, and then the servers.

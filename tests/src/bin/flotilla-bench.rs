@@ -1,7 +1,7 @@
 //! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside
 //! the raw round trips of the same run. `flotilla-bench durability` prints the cost of durability, `flotilla-bench loop` the
 //! cost of long conversations and many files, `flotilla-bench events` the cost of event delivery, and `flotilla-bench hostile` what a
-//! hostile tenant does to another one, and `flotilla-bench week` what a week of use leaves behind, each figure beside its target.
+//! hostile tenant does to another one, `flotilla-bench week` what a week of use leaves behind, and `flotilla-bench repositories` what mirrors save, each figure beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
@@ -9,8 +9,15 @@ use clap::{Parser as _, ValueEnum};
 use e2e::{
     api::Api,
     bench::{
-        durability, events, figure::Figure, hostile, loops, main_job, model::Model, profile, raw,
-        samples::Samples, testbed::Servers, week,
+        durability, events,
+        figure::Figure,
+        hostile, loops,
+        main_job::{self, raw},
+        model::Model,
+        profile, repositories,
+        samples::Samples,
+        testbed::Servers,
+        week,
     },
 };
 use serde_json::Value;
@@ -80,6 +87,12 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
+    /// The first turn of sessions on repositories of 300 MB and of a few bytes, with mirrors and without.
+    Repositories {
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
     /// Event delivery: latency, fan-out, catching up, idle clients, stored text.
     Events {
         /// Run only these, separated by commas.
@@ -138,15 +151,16 @@ async fn main() -> anyhow::Result<()> {
         }
         Some(Group::Week { small }) => {
             let sizes = if *small { week::Sizes::smoke() } else { week::Sizes::full() };
-            for figure in Box::pin(week::measure(&servers, &sizes)).await {
-                println!("  {figure}");
-            }
-            return Ok(());
+            return print(&Box::pin(week::measure(&servers, &sizes)).await);
         }
         Some(Group::Profile { statements, json, small }) => {
             let sizes = if *small { profile::sizes::Sizes::smoke() } else { profile::sizes::Sizes::full() };
-            print_profile(&Box::pin(profile::measure(&servers, &sizes)).await, *statements, *json);
-            return Ok(());
+            let profile = Box::pin(profile::measure(&servers, &sizes)).await;
+            return print_profile(&profile, *statements, *json);
+        }
+        Some(Group::Repositories { small }) => {
+            let sizes = if *small { repositories::Sizes::smoke() } else { repositories::Sizes::full() };
+            return print(&Box::pin(repositories::measure(&sizes)).await);
         }
         Some(Group::Hostile { without, small }) => {
             return attack(directory.path(), &hostile::sizes::Sizes::of(*small, without)).await;
@@ -156,6 +170,7 @@ async fn main() -> anyhow::Result<()> {
     measure_main_job(directory.path(), arguments.rounds).await
 }
 
+/// Prints the cost of the main job of `rounds` sessions, beside the raw round trips.
 async fn measure_main_job(directory: &Path, rounds: usize) -> anyhow::Result<()> {
     let raw = raw::measure(&directory.join("raw"), 200).await;
     for (name, samples) in [
@@ -190,10 +205,16 @@ async fn measure_main_job(directory: &Path, rounds: usize) -> anyhow::Result<()>
     Ok(())
 }
 
-fn print_profile(profile: &profile::Profile, with_statements: bool, with_json: bool) {
-    for figure in &profile.figures {
+/// Prints figures, each on a line.
+fn print(figures: &[Figure]) -> anyhow::Result<()> {
+    for figure in figures {
         println!("  {figure}");
     }
+    Ok(())
+}
+
+fn print_profile(profile: &profile::Profile, with_statements: bool, with_json: bool) -> anyhow::Result<()> {
+    print(&profile.figures)?;
     for (shape, statements) in profile.statements.iter().filter(|_| with_statements) {
         println!("{shape}");
         for (count, text) in statements {
@@ -203,6 +224,7 @@ fn print_profile(profile: &profile::Profile, with_statements: bool, with_json: b
     if with_json {
         println!("{}", profile.counts);
     }
+    Ok(())
 }
 
 /// Runs the clients of the hostile tenant, and prints what became of their attacks.
@@ -221,9 +243,7 @@ async fn attack(directory: &Path, sizes: &hostile::sizes::Sizes) -> anyhow::Resu
         operator_key: text(&stack.ready, "operator_key")?.to_owned(),
         services: roles.into_iter().collect::<anyhow::Result<_>>()?,
     };
-    for figure in hostile::measure(&victim, sizes).await {
-        println!("  {figure}");
-    }
+    print(&hostile::measure(&victim, sizes).await)?;
     println!("load at the end: {}", load());
     Ok(())
 }

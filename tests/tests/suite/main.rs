@@ -8,6 +8,7 @@ mod commands;
 mod context;
 mod durability;
 mod egress;
+mod environments;
 mod follow;
 mod guidance;
 mod history;

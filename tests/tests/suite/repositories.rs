@@ -1,6 +1,7 @@
 //! Private repositories: cloned, and read by the agent, with a credential that no sandbox has.
 
 mod failures;
+mod mirrors;
 mod pushes;
 
 use e2e::{
@@ -32,6 +33,11 @@ struct Testbed {
 
 impl Testbed {
     async fn start() -> Self {
+        Self::with_worker(&[]).await
+    }
+
+    /// The same with further arguments of the worker.
+    async fn with_worker(worker: &'static [&'static str]) -> Self {
         let server = GitServer::start(&[HOST]).await;
         let app = repository(&[("file", "private\n")]);
         server.push("acme/app.git", &app);
@@ -41,7 +47,7 @@ impl Testbed {
             git_certificate: Some(server.certificate.clone()),
             ..Outside::default()
         };
-        let stack = Stack::with(Options { broker: true, outside, ..Options::default() }).await;
+        let stack = Stack::with(Options { broker: true, outside, worker, ..Options::default() }).await;
         store(&stack.api, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
         set_secret(&stack.api, "TOKEN", TOKEN).await;
         Self { stack, server, app }

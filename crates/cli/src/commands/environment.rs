@@ -1,4 +1,4 @@
-//! `flotilla env`: what the setups of projects made on the sandbox machine.
+//! `flotilla env`: what the setups and installs of projects made on the sandbox machine.
 
 use super::{
     project,
@@ -19,8 +19,9 @@ use crate::{
 };
 use anyhow::Result;
 use rpc::v1::{
-    CreateSessionRequest, DeleteSessionRequest, Environment, EnvironmentState, GetEnvironmentLogRequest,
-    GetEnvironmentLogResponse, ListEnvironmentsRequest, Project, RemoveEnvironmentRequest,
+    CreateSessionRequest, DeleteSessionRequest, Environment, EnvironmentStage, EnvironmentState,
+    GetEnvironmentLogRequest, GetEnvironmentLogResponse, ListEnvironmentsRequest, Project,
+    RemoveEnvironmentRequest,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -46,7 +47,7 @@ enum EnvironmentCommand {
         #[arg(long, value_name = "PROJECT")]
         project: Option<String>,
     },
-    /// Have the setup of a project built now, if it is not there, and show what it prints. A session of the project is opened for it and deleted
+    /// Have the setup and the install of a project built now, if they are not there, and show what the first of them prints. A session of the project is opened for it and deleted
     /// afterwards.
     Build {
         /// The project, by name or id.
@@ -90,7 +91,7 @@ async fn list(client: &Client, output: &Output, named: Option<String>) -> Result
     let environments = list_all(client, &request).await?;
     let needs_names = !output.is_json() && !environments.is_empty();
     let projects = if needs_names { project::list_all(client).await? } else { vec![] };
-    let none = "no environments; `environment.setup` in the settings makes one when a session needs it";
+    let none = "no environments; `environment.setup` or `environment.install` in the settings makes one when a session needs it";
     output.list(
         &environments,
         &ListText { to_json, table: &|environments, paint| table(environments, &projects, paint), none },
@@ -127,10 +128,13 @@ async fn build(client: &Client, output: &Output, named: &str) -> Result<Exit> {
         Some(environment) if output.is_json() => output.json(&to_json(environment))?,
         Some(environment) => {
             let seconds = environment.ended_at_ms.saturating_sub(environment.started_at_ms) / 1_000;
-            output.note(&format!("setup {}: {} after {seconds} s", environment.key, state(environment)));
+            let (stage, state) = (stage(environment), state(environment));
+            output.note(&format!("{stage} {}: {state} after {seconds} s", environment.key));
         }
         None if matches!(opened, Ok(Exit::Done)) => {
-            output.note("nothing was built: the environment is there, or the settings have no setup");
+            output.note(
+                "nothing was built: the environment is there, or the settings have no script that makes one",
+            );
         }
         // The turn says what is missing, such as the image.
         None => {}
@@ -234,6 +238,7 @@ fn table(environments: &[Environment], projects: &[Project], paint: Paint) -> St
         |at_ms: i64| if at_ms == 0 { "–".to_owned() } else { show::age(now_ms.saturating_sub(at_ms)) };
     let mut table = Table::new([
         ("PROJECT", Side::Left),
+        ("STAGE", Side::Left),
         ("STATE", Side::Left),
         ("BUILT", Side::Right),
         ("SECONDS", Side::Right),
@@ -248,6 +253,7 @@ fn table(environments: &[Environment], projects: &[Project], paint: Paint) -> St
         let state = state(environment);
         table.push([
             one_line(project, NAME_CHARS),
+            stage(environment).to_owned(),
             if environment.code.is_empty() {
                 state.to_owned()
             } else {
@@ -273,6 +279,14 @@ fn state(environment: &Environment) -> &'static str {
     }
 }
 
+fn stage(environment: &Environment) -> &'static str {
+    match environment.stage() {
+        EnvironmentStage::Unspecified => "unknown",
+        EnvironmentStage::Setup => "setup",
+        EnvironmentStage::Install => "install",
+    }
+}
+
 fn optional(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
@@ -280,7 +294,8 @@ fn optional(text: &str) -> Option<&str> {
 fn to_json(environment: &Environment) -> Value {
     let time = |at_ms: i64| (at_ms != 0).then_some(at_ms);
     json!({
-        "type": "environment", "key": environment.key, "project_id": environment.project_id, "state": state(environment),
+        "type": "environment", "key": environment.key, "project_id": environment.project_id, "stage": stage(environment),
+        "state": state(environment),
         "code": optional(&environment.code), "message": optional(&environment.message), "size_bytes": environment.size_bytes,
         "started_at_ms": environment.started_at_ms, "ended_at_ms": time(environment.ended_at_ms), "used_at_ms": time(environment.used_at_ms),
     })

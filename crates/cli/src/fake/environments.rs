@@ -12,6 +12,7 @@ fn environment(key: &str, state: EnvironmentState) -> Environment {
         project_id,
         state: state.into(),
         started_at_ms: 1,
+        stage: EnvironmentStage::Setup.into(),
         ..Environment::default()
     }
 }

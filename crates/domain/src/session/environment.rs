@@ -1,7 +1,7 @@
-//! What a team adds to the sandboxes of its sessions: variables, and a script that sets tools up on top of an image.
+//! What a team adds to the sandboxes of its sessions: variables, and scripts that prepare them.
 
-/// Bytes of the script that sets an environment up. Beyond it: `settings_invalid`, `config_invalid` or `argument_invalid`.
-pub const SETUP_SCRIPT_BYTES_MAX: usize = 32 * 1024;
+/// Bytes of one script of an environment. Beyond it: `settings_invalid`, `config_invalid` or `argument_invalid`.
+pub const ENVIRONMENT_SCRIPT_BYTES_MAX: usize = 32 * 1024;
 /// Variables that the settings of one level give to sandboxes. Beyond it: `settings_invalid` or `config_invalid`.
 pub const ENVIRONMENT_VARIABLES_MAX: usize = 64;
 /// Bytes of the name and the value of one of them. Beyond it: `settings_invalid` or `config_invalid`.
@@ -40,6 +40,11 @@ const OWN_VARIABLES: [&str; 19] = [
     "GIT_CONFIG_KEY_0",
     "GIT_CONFIG_VALUE_0",
 ];
+
+/// Whether a text can be a script of an environment.
+pub fn is_script(text: &str) -> bool {
+    text.len() <= ENVIRONMENT_SCRIPT_BYTES_MAX && !text.trim().is_empty() && !text.contains('\0')
+}
 
 /// Whether the sandbox sets a variable itself.
 pub fn is_own_variable(name: &str) -> bool {
@@ -84,6 +89,14 @@ mod tests {
             ("É", false, false),
         ] {
             assert_eq!((is_variable_name(name), is_own_variable(name)), (is_name, is_own), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_script_says_something_and_is_bounded() {
+        assert!(is_script("npm ci") && is_script(&"x".repeat(ENVIRONMENT_SCRIPT_BYTES_MAX)));
+        for text in ["", " \n", "a\0b", &"x".repeat(ENVIRONMENT_SCRIPT_BYTES_MAX + 1)] {
+            assert!(!is_script(text), "{}", text.len());
         }
     }
 

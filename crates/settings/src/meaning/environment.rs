@@ -20,15 +20,15 @@ use domain::{
     policy::level::Level,
     secret::SecretName,
     session::environment::{
-        ENVIRONMENT_VARIABLE_BYTES_MAX, ENVIRONMENT_VARIABLES_MAX, SETUP_SCRIPT_BYTES_MAX, is_own_variable,
-        is_variable_name,
+        ENVIRONMENT_SCRIPT_BYTES_MAX, ENVIRONMENT_VARIABLE_BYTES_MAX, ENVIRONMENT_VARIABLES_MAX,
+        is_own_variable, is_script, is_variable_name,
     },
 };
 use std::collections::BTreeMap;
 
 impl Reader {
-    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "env": {"CI": "1"},
-    /// "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
+    /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "install": "npm ci", "start": "make services",
+    /// "env": {"CI": "1"}, "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
     /// {"credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}, "push": {"https://github.com/acme/": {"credential": "GITHUB_PUSH_TOKEN"}}}}`.
     pub(crate) fn environment(&mut self, node: &Node, settings: &mut Settings) {
         let (mut image, mut credential, mut setup) = (None, None, None);
@@ -36,14 +36,21 @@ impl Reader {
             "network" => reader.network(&entry.node, settings),
             "git" => reader.git(&entry.node, settings),
             // Whoever may push to a repository must not choose what its sessions run in.
-            "env" | "image" | "image_credential" | "setup" if entry.origin.level == Level::Repository => {
+            "env" | "image" | "image_credential" | "install" | "setup" | "start"
+                if entry.origin.level == Level::Repository =>
+            {
                 reader.ignore(entry);
             }
             "env" => settings.variables = reader.variables(&entry.node),
             "image" => image = reader.image(&entry.node),
             "image_credential" => credential = reader.credential(entry).map(|name| name.to_string()),
-            "setup" => setup = reader.setup(&entry.node),
-            _ => reader.unknown(entry, &["env", "git", "image", "image_credential", "network", "setup"]),
+            "install" => settings.install = reader.script(&entry.node),
+            "setup" => setup = reader.script(&entry.node),
+            "start" => settings.start = reader.script(&entry.node),
+            _ => reader.unknown(
+                entry,
+                &["env", "git", "image", "image_credential", "install", "network", "setup", "start"],
+            ),
         });
         match (image, credential, setup) {
             (Some(reference), credential, setup) => {
@@ -56,12 +63,11 @@ impl Reader {
         }
     }
 
-    fn setup(&mut self, node: &Node) -> Option<String> {
+    fn script(&mut self, node: &Node) -> Option<String> {
         let text = self.text(node)?;
-        let is_script =
-            text.len() <= SETUP_SCRIPT_BYTES_MAX && !text.trim().is_empty() && !text.contains('\0');
+        let is_script = is_script(&text);
         if !is_script {
-            self.expected(node, &format!("a script for bash of 1 to {SETUP_SCRIPT_BYTES_MAX} bytes"));
+            self.expected(node, &format!("a script for bash of 1 to {ENVIRONMENT_SCRIPT_BYTES_MAX} bytes"));
         }
         is_script.then_some(text)
     }

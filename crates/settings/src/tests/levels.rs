@@ -87,6 +87,28 @@ fn a_repository_chooses_no_image() {
 }
 
 #[test]
+fn install_and_start_need_no_image_and_the_newest_level_wins() {
+    let setting =
+        |level: &str| format!(r#"{{"environment": {{"install": "npm {level}", "start": "echo {level}"}}}}"#);
+    let levels = [Level::Repository, Level::Project, Level::Tenant];
+    let files = levels.map(|level| at(level, &setting(level.as_str())));
+    let all = merged(&files);
+    assert_eq!(all.settings.start.as_deref(), Some("echo project"));
+    let ignored: Vec<_> = all.ignored.iter().map(|ignored| ignored.path.to_string()).collect();
+    assert_eq!(ignored, ["environment.install", "environment.start"]);
+    assert_eq!(all.settings.install.as_deref(), Some("npm project"));
+    assert_eq!(merged(&files[..1]).settings.start, None);
+    // Another key of the same object changes nothing.
+    let other = at(Level::Project, r#"{"environment": {"env": {"CI": "1"}}}"#);
+    assert_eq!(merged(&[other, files[2].clone()]).settings.start.as_deref(), Some("echo tenant"));
+    for (wrong, found) in [("\" \"", "a script for bash"), ("[\"make\"]", "a text")] {
+        let wrong = format!("{{\"environment\":\n{{\"start\": {wrong}}}}}");
+        let problems = merge(&[at(Level::Project, &wrong)]).unwrap_err().to_string();
+        assert!(problems.contains(found) && problems.contains(":2:"), "{wrong}: {problems}");
+    }
+}
+
+#[test]
 fn a_setup_goes_with_its_image_and_a_repository_has_none() {
     let setting = |level: &str| {
         format!(
@@ -120,8 +142,6 @@ fn a_setup_goes_with_its_image_and_a_repository_has_none() {
         (r#"{"environment": {"env": {"A B": "x"}}}"#, "the name of a variable"),
         (r#"{"environment": {"env": {"A": 1}}}"#, "a text"),
         (r#"{"environment": {"network": {"setup": ["10.0.0.1"]}}}"#, "setup[0]"),
-        (r#"{"environment": {"install": "npm ci"}}"#, "one of env, git"),
-        (r#"{"environment": {"start": "make"}}"#, "one of env, git"),
     ] {
         let problems = merge(&[at(Level::Project, wrong)]).unwrap_err().to_string();
         assert!(problems.contains(found) && problems.contains(":1:"), "{wrong}: {problems}");

@@ -7,7 +7,7 @@ use domain::{
     ids::{ProjectId, TenantId},
     session::Source,
 };
-use sqlx::{AssertSqlSafe, Row as _, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 
 /// Days for which a project without sessions, source, settings and secrets is kept after its last change. A client makes one in each directory that
 /// somebody opens by mistake.
@@ -57,6 +57,12 @@ pub(crate) fn is_expired() -> String {
     )
 }
 
+/// Reads the columns `tenant_id` and `id`.
+pub(crate) fn project_ref(row: &PgRow) -> Result<ProjectRef, Error> {
+    let id: String = row.try_get("id")?;
+    Ok(ProjectRef { tenant: TenantId(row.try_get("tenant_id")?), project: parse_id("project", &id)? })
+}
+
 impl Store {
     /// Lists at most `limit` empty projects whose last change was long ago. Continues in [`Store::delete_project`].
     ///
@@ -77,11 +83,7 @@ impl Store {
         .bind(Json(Source::default()))
         .fetch_all(&self.system)
         .await?;
-        let project = |row: &sqlx::postgres::PgRow| {
-            let id: String = row.try_get("id")?;
-            Ok(ProjectRef { tenant: TenantId(row.try_get("tenant_id")?), project: parse_id("project", &id)? })
-        };
-        rows.iter().map(project).collect()
+        rows.iter().map(project_ref).collect()
     }
 
     /// Removes at most `limit` entries of the ledger from more than a year ago. What an existing session spent stays, because it counts against

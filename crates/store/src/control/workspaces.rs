@@ -1,6 +1,9 @@
 //! Compares what Postgres says about workspaces with what the sandbox has.
 
-use super::candidate::{SessionRef, session_ref};
+use super::{
+    candidate::{SessionRef, session_ref},
+    retention::{ProjectRef, project_ref},
+};
 use crate::{Store, column::signed, error::Error};
 use uuid::Uuid;
 
@@ -53,6 +56,24 @@ impl Store {
         .fetch_all(&self.system)
         .await?;
         rows.iter().map(session_ref).collect()
+    }
+
+    /// Returns those of these projects that do not exist.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn find_missing_projects(&self, projects: &[ProjectRef]) -> Result<Vec<ProjectRef>, Error> {
+        let (tenants, ids): (Vec<Uuid>, Vec<&str>) =
+            projects.iter().map(|it| (it.tenant.0, it.project.as_str())).unzip();
+        let rows = sqlx::query(
+            "select t.tenant_id, t.id from unnest($1::uuid[], $2::text[]) as t (tenant_id, id)
+              where not exists (select 1 from project p where p.tenant_id = t.tenant_id and p.id = t.id) order by 1, 2",
+        )
+        .bind(&tenants)
+        .bind(&ids)
+        .fetch_all(&self.system)
+        .await?;
+        rows.iter().map(project_ref).collect()
     }
 
     /// Orders the removal of those of these files whose session does not exist, and returns the number of new orders.

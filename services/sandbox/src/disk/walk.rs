@@ -14,11 +14,11 @@ use std::{
 /// has many more, and real trees have some twenty. Deeper ones are not measured; the service may then take the workspace for full.
 pub(super) const DEPTH_MAX: usize = 256;
 /// How a directory is opened.
-pub(super) const DIRECTORY: OFlags =
+pub const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// What is done with the entries of a tree.
-pub(super) trait Visitor {
+pub trait Visitor {
     /// Whether the walk ends here, although there may be more entries.
     fn is_at_its_end(&self) -> bool;
 
@@ -30,7 +30,7 @@ pub(super) trait Visitor {
 }
 
 /// Shows everything below `root` to `visitor`.
-pub(super) fn walk(visitor: &mut impl Visitor, root: Dir) {
+pub fn walk(visitor: &mut impl Visitor, root: Dir) {
     let mut open = vec![root];
     loop {
         let depth = open.len();
@@ -74,7 +74,7 @@ pub(super) fn walk(visitor: &mut impl Visitor, root: Dir) {
 }
 
 /// Whether it is a directory.
-pub(super) fn is_directory(stat: &Stat) -> bool {
+pub fn is_directory(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 

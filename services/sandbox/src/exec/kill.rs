@@ -14,6 +14,12 @@ pub async fn ask_to_end(exec: &Exec, sandbox: Option<&Sandbox>) {
     }
 }
 
+/// Returns when a caller has killed the exec. Cancel-safe.
+pub async fn killed(exec: &Exec) {
+    // The exec holds the other end.
+    drop(exec.progress.subscribe().wait_for(|progress| progress.is_killed).await);
+}
+
 /// Waits until an exec that is being ended is over. Returns whether it ever ran.
 pub async fn wait_for_end(exec: &Exec) -> bool {
     let mut progress = exec.progress.subscribe();

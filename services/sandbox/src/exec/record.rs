@@ -21,6 +21,8 @@ pub(super) const STATE: &str = "state.json";
 pub(super) const OUTPUT: &str = "output";
 /// An empty file that marks the first exec in a sandbox that replaced an earlier one.
 const IN_NEW_SANDBOX: &str = "in_new_sandbox";
+/// A file with what went wrong at the start of the sandbox, beside the first exec in it.
+const START_FAILURE: &str = "start_failure";
 
 /// `spec.json`: the parameters of an exec.
 /// `{"exec_id":"call_1","timeout_ms":120000,"output_bytes_max":10485760,"epoch":3}`. Without the command and its
@@ -83,6 +85,7 @@ impl ExecOutcome {
             message: self.message.clone(),
             spill_path: format!("{OUT_INSIDE}/{name}/{OUTPUT}"),
             in_new_sandbox: tokio::fs::try_exists(directory.join(IN_NEW_SANDBOX)).await.unwrap_or(false),
+            start_failure: tokio::fs::read_to_string(directory.join(START_FAILURE)).await.unwrap_or_default(),
         }
     }
 }
@@ -130,6 +133,14 @@ pub async fn write_spec(directory: &Path, spec: &Spec) -> Result<(), Error> {
 /// Those of the file system.
 pub async fn mark_in_new_sandbox(directory: &Path) -> Result<(), Error> {
     tokio::fs::write(directory.join(IN_NEW_SANDBOX), []).await.map_err(Error::io("mark an exec"))
+}
+
+/// Marks the first exec in a sandbox at whose start something went wrong.
+///
+/// # Errors
+/// Those of the file system.
+pub async fn mark_start_failure(directory: &Path, failure: &str) -> Result<(), Error> {
+    tokio::fs::write(directory.join(START_FAILURE), failure).await.map_err(Error::io("mark an exec"))
 }
 
 /// Reads the outcome of an exec; `None` if it was not written.

@@ -1,37 +1,39 @@
 //! Calls about what setups make on top of images.
 
 use super::{
-    exec, open,
+    open,
     server::{ResponseStream, STREAM_WAITING_MAX},
 };
 use crate::{
     code::Code,
     error::Error,
+    exec::variables::{NO_TERMINAL, environment},
     image::{
-        build::{BuildOrder, Progress},
+        build::BuildOrder,
         builds::{BuildStart, Flight, KnownEnvironment},
         environment::EnvironmentSpec,
         layer::EnvironmentName,
         manifest::Manifest,
+        script::{BuildStage, Progress},
     },
     isolation::{
         launch::Mount,
         root::image::{APT_FILE, APT_INSIDE},
     },
-    session::{caller::Caller, shared::Shared},
+    session::{caller::Caller, shared::Shared, state::Session},
+    workspace::{install, open::OpenSpec},
 };
 use domain::ids::TenantId;
 use rpc::v1::{self, build_environment_response::Item};
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// The responses of a build.
 pub(super) type BuildStream = ResponseStream<v1::BuildEnvironmentResponse>;
 
-/// Entries of one list of hosts, for all levels of settings. Beyond it: `argument_invalid`.
-const HOSTS_MAX: usize = 1_000;
 /// The home of the root of a build.
 const HOME: &str = "/root";
 
@@ -46,7 +48,7 @@ pub(super) async fn build(
     let has_files = session.find_workspace().await?.is_some_and(|meta| meta.is_of(caller.opening));
     let v1::Image { diff_ids, env } = message.image.unwrap_or_default();
     open::check_image_environment(&env)?;
-    if message.hosts.len() > HOSTS_MAX {
+    if message.hosts.len() > open::HOSTS_MAX {
         return Err(Error::refused(Code::ArgumentInvalid, "the setup may reach too many hosts"));
     }
     let project = message.project_id.parse();
@@ -64,6 +66,22 @@ pub(super) async fn build(
     let env = variables(&spec.env, &shared.doors.variables());
     let (name, start) =
         shared.builds.start(&session.key, BuildOrder { spec, env, mounts, has_files }).await?;
+    Ok(stream(shared, &name, start))
+}
+
+/// Runs the install of a workspace, or follows the one of the same key.
+pub(super) async fn install(
+    session: &Arc<Session>,
+    spec: Option<OpenSpec>,
+    left: &CancellationToken,
+) -> Result<BuildStream, Error> {
+    let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
+    let spec = spec.ok_or_else(|| invalid("the session has files already; install in a new session"))?;
+    let (name, start) = install::run::start(session, spec, left).await?;
+    Ok(stream(&session.shared, &name, start))
+}
+
+fn stream(shared: &Shared, name: &EnvironmentName, start: BuildStart) -> BuildStream {
     let (to, items) = mpsc::channel(STREAM_WAITING_MAX);
     let is_ready = matches!(start, BuildStart::Ready);
     let begin = Item::Build(v1::EnvironmentBuild { key: name.key.hex().to_owned(), is_ready });
@@ -76,7 +94,7 @@ pub(super) async fn build(
             BuildStart::Running(flight) => follow(&flight, &to).await,
         }
     });
-    Ok(Box::pin(ReceiverStream::new(items)))
+    Box::pin(ReceiverStream::new(items))
 }
 
 /// Lists what the machine knows of a tenant, or of one of its projects.
@@ -121,7 +139,7 @@ fn variables(image: &[String], network: &[(&str, &str)]) -> Vec<String> {
     if !image.iter().any(|variable| variable.starts_with("DEBIAN_FRONTEND=")) {
         own.insert("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned());
     }
-    exec::environment(own, "dumb", network, image)
+    environment(own, NO_TERMINAL, network, image)
 }
 
 /// Sends what a build prints, and its end. Returns early if the reader disconnects.
@@ -178,5 +196,10 @@ fn to_wire(known: KnownEnvironment) -> v1::Environment {
         ended_at_ms: build.ended_at_ms.unwrap_or_default(),
         used_at_ms,
         message: build.message,
+        stage: match build.stage {
+            BuildStage::Setup => v1::EnvironmentStage::Setup,
+            BuildStage::Install => v1::EnvironmentStage::Install,
+        }
+        .into(),
     }
 }

@@ -5,24 +5,19 @@ use crate::{
     disk::workspace::Purpose,
     error::Error,
     exec::{
-        attach,
+        attach, kill,
         record::{self, Spec},
+        start,
+        variables::{NO_TERMINAL, environment},
     },
     session::{caller::Caller, state::Session},
 };
 use domain::limits;
 use rpc::v1;
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 /// Bytes of the environment of one exec: with the command below Linux' limit for all arguments. Beyond it: `argument_invalid`.
 const EXEC_ENV_BYTES_MAX: usize = 64 * 1024;
-
-/// The home of every command.
-const HOME: &str = "/home/agent";
-const ENV_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Starts a command of `session` in the workspace of `root`, once for each exec id.
 pub(super) async fn start(
@@ -60,23 +55,31 @@ pub(super) async fn start(
     let command = sandbox_wire::v1::Exec {
         command: message.command,
         directory: message.directory,
-        env: environment(message.env, "dumb", &session.shared.doors.variables(), &meta.env),
+        env: environment(message.env, NO_TERMINAL, &session.shared.doors.variables(), &meta.env),
         timeout_ms: spec.timeout_ms,
         output_bytes_max: spec.output_bytes_max,
         ..sandbox_wire::v1::Exec::default()
     };
-    let start = async {
+    let started = async {
         let permit = caller.root.disk.admit(Purpose::Command(&command.command)).await?;
         let sandbox = caller.enter().await?.with(permit);
         if session.take_is_new().await && session.execs.has_earlier().await? {
             record::mark_in_new_sandbox(&entered.directory).await?;
+        }
+        // A caller that kills the command need not wait for the start of its sandbox.
+        tokio::select! {
+            () = start::run(caller, &sandbox, &meta) => {}
+            () = kill::killed(&entered) => {}
+        }
+        if let Some(failure) = sandbox.start().take_failure() {
+            record::mark_start_failure(&entered.directory, &failure).await?;
         }
         // The sandbox may have taken seconds to start. If a successor took over meanwhile, the command must not start.
         let _right = caller.hold().await?;
         let tasks = session.shared.tasks.clone();
         session.execs.start(&tasks, sandbox, Arc::clone(&entered), spec.clone(), command).await
     };
-    if let Err(error) = start.await {
+    if let Err(error) = started.await {
         session.execs.cancel(&spec, &entered).await;
         return Err(error);
     }
@@ -144,48 +147,4 @@ pub(super) fn check_environment(env: &HashMap<String, String>) -> Result<(), Err
         return invalid("the name of an environment variable is empty or contains an equals sign");
     }
     Ok(())
-}
-
-/// The environment of a command: the variables of the caller; those of the network; those of the image, except what says who the user is; and those
-/// that every command needs.
-pub(super) fn environment(
-    requested: HashMap<String, String>,
-    term: &str,
-    network: &[(&str, &str)],
-    image: &[String],
-) -> Vec<String> {
-    let fixed = [("HOME", HOME), ("TERM", term), ("PATH", ENV_PATH), ("LANG", "C.UTF-8")];
-    let image = image.iter().filter_map(|variable| variable.split_once('='));
-    let image = image.filter(|(name, _)| !["HOME", "TERM"].contains(name));
-    let mut env: BTreeMap<&str, &str> =
-        fixed.into_iter().chain(image).chain(network.iter().copied()).collect();
-    env.extend(requested.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    env.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-    use super::*;
-
-    #[test]
-    fn the_caller_comes_before_the_image_and_the_image_before_the_rest() {
-        let requested =
-            HashMap::from([("CI".to_owned(), "1".to_owned()), ("TERM".to_owned(), "xterm".to_owned())]);
-        let image = ["PATH=/opt/go/bin", "HOME=/root", "TERM=vt100", "CI=0", "EMPTY=", "no_proxy=*"]
-            .map(ToOwned::to_owned);
-        let env = environment(requested, "dumb", &[("no_proxy", "localhost")], &image);
-        assert_eq!(
-            env,
-            [
-                "CI=1",
-                "EMPTY=",
-                "HOME=/home/agent",
-                "LANG=C.UTF-8",
-                "PATH=/opt/go/bin",
-                "TERM=xterm",
-                "no_proxy=localhost"
-            ]
-        );
-    }
 }

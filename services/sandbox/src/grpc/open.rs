@@ -5,17 +5,22 @@ use crate::{
     error::Error,
     image::{layer::EnvironmentName, manifest::Manifest},
     session::state::Session,
-    workspace::{open, source},
+    workspace::{install::key::InstallSpec, open, source},
 };
 use domain::{
     egress::git::{GIT_CREDENTIALS_MAX, GitPrefix},
-    limits, text,
+    ids::ProjectId,
+    limits,
+    session::environment::is_script,
+    text,
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tonic::Streaming;
 
+/// Entries of one list of hosts, for all levels of settings. Beyond it: `argument_invalid`.
+pub(super) const HOSTS_MAX: usize = 1_000;
 /// Bytes of the environment of an image. Beyond it: `argument_invalid`.
 const IMAGE_ENV_BYTES_MAX: usize = 64 * 1024;
 
@@ -47,13 +52,29 @@ pub(super) async fn read(
         image = image.with(EnvironmentName::parse(session.key.tenant, &header.environment_key)?);
     }
     check_image_environment(&env)?;
+    let project = (!header.project_id.is_empty()).then(|| header.project_id.parse()).transpose();
+    let project =
+        project.map_err(|error| Error::refused(Code::ArgumentInvalid, format!("project_id: {error}")))?;
+    let start = read_start(header.start)?;
+    let install = header.install.map(|install| read_install(install, project.clone())).transpose()?;
     if !header.bundle {
         let source = match header.git_url.as_str() {
             "" => None,
             url => Some(source::parse(url, &git_prefixes, &session.shared.config).await?),
         };
         let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
-        return Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door }));
+        return Ok(Some(open::OpenSpec {
+            source,
+            revision,
+            uncommitted,
+            opening,
+            image,
+            env,
+            install,
+            start,
+            has_door,
+            project,
+        }));
     }
     if !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -64,7 +85,42 @@ pub(super) async fn read(
     let file = open::upload(session)?;
     receive(file.path(), &header.bundle_sha256, parts).await?;
     let source = Some(source::Source::Bundle(file));
-    Ok(Some(open::OpenSpec { source, revision, uncommitted, opening, image, env, has_door: false }))
+    Ok(Some(open::OpenSpec {
+        source,
+        revision,
+        uncommitted,
+        opening,
+        image,
+        env,
+        install,
+        start,
+        has_door: false,
+        project,
+    }))
+}
+
+/// The script that starts a sandbox; empty: none.
+fn read_start(script: String) -> Result<String, Error> {
+    if !script.is_empty() && !is_script(&script) {
+        let text = "the script that starts a sandbox is too long, or it contains a zero byte";
+        return Err(Error::refused(Code::ArgumentInvalid, text));
+    }
+    Ok(script)
+}
+
+fn read_install(install: v1::WorkspaceInstall, project: Option<ProjectId>) -> Result<InstallSpec, Error> {
+    let invalid = |text: String| Error::refused(Code::ArgumentInvalid, text);
+    let v1::WorkspaceInstall { script, hosts } = install;
+    if !is_script(&script) {
+        return Err(invalid(
+            "the script of an install is empty or too long, or it contains a zero byte".into(),
+        ));
+    }
+    if hosts.len() > HOSTS_MAX {
+        return Err(invalid("the install may reach too many hosts".into()));
+    }
+    let project = project.ok_or_else(|| invalid("an install needs the project_id".into()))?;
+    Ok(InstallSpec { project, script, hosts })
 }
 
 fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {

@@ -2,7 +2,7 @@
 
 use super::{
     call::to_status,
-    environments, exec, guidance, layers, machine, open,
+    environments, exec, guidance, layers, machine, mirrors, open,
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
 };
 use crate::{
@@ -24,10 +24,25 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
+/// Reads the header of a workspace. The bytes of a bundle follow it.
+async fn first_header(
+    method: &'static str,
+    request: Request<Streaming<v1::OpenWorkspaceRequest>>,
+) -> Result<(Request<v1::WorkspaceHeader>, Streaming<v1::OpenWorkspaceRequest>), Status> {
+    let (metadata, extensions, mut parts) = request.into_parts();
+    let first = parts.message().await?.and_then(|message| message.part);
+    let Some(Part::Header(header)) = first else {
+        let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
+        return Err(to_status(method, &error));
+    };
+    Ok((Request::from_parts(metadata, extensions, header), parts))
+}
+
 #[tonic::async_trait]
 impl SandboxService for Server {
     type AttachExecStream = ResponseStream<v1::AttachExecResponse>;
     type BuildEnvironmentStream = environments::BuildStream;
+    type InstallWorkspaceStream = environments::BuildStream;
     type ExportWorkspaceStream = ResponseStream<v1::ExportWorkspaceResponse>;
 
     async fn get_workspace(
@@ -53,13 +68,7 @@ impl SandboxService for Server {
         request: Request<Streaming<v1::OpenWorkspaceRequest>>,
     ) -> Result<Response<v1::OpenWorkspaceResponse>, Status> {
         const METHOD: &str = "open_workspace";
-        let (metadata, extensions, mut parts) = request.into_parts();
-        let first = parts.message().await?.and_then(|message| message.part);
-        let Some(Part::Header(header)) = first else {
-            let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
-            return Err(to_status(METHOD, &error));
-        };
-        let request = Request::from_parts(metadata, extensions, header);
+        let (request, mut parts) = first_header(METHOD, request).await?;
         let (call, header) = self.begin(METHOD, request)?;
         let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
         let span = call.span.clone();
@@ -79,6 +88,22 @@ impl SandboxService for Server {
             Ok(v1::OpenWorkspaceResponse { created, base_commit, directory, branch })
         })
         .await
+    }
+
+    async fn install_workspace(
+        &self,
+        request: Request<Streaming<v1::OpenWorkspaceRequest>>,
+    ) -> Result<Response<Self::InstallWorkspaceStream>, Status> {
+        const METHOD: &str = "install_workspace";
+        let (request, mut parts) = first_header(METHOD, request).await?;
+        let (call, header) = self.begin(METHOD, request)?;
+        let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
+        let span = call.span.clone();
+        let spec = open::read(&root, opening, header, &mut parts)
+            .instrument(span)
+            .await
+            .map_err(|error| to_status(METHOD, &error))?;
+        call.perform(|left| async move { Box::pin(environments::install(&root, spec, &left)).await }).await
     }
 
     async fn close_workspace(
@@ -402,6 +427,21 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::ListWorkspacesResponse>, Status> {
         let listed = machine::list(&self.sessions, request.into_inner().cursor).await;
         listed.map(Response::new).map_err(|error| to_status("list_workspaces", &error))
+    }
+
+    async fn list_mirrors(
+        &self,
+        request: Request<v1::ListMirrorsRequest>,
+    ) -> Result<Response<v1::ListMirrorsResponse>, Status> {
+        Ok(Response::new(mirrors::list(&self.sessions.shared, &request.get_ref().cursor)))
+    }
+
+    async fn drop_mirrors(
+        &self,
+        request: Request<v1::DropMirrorsRequest>,
+    ) -> Result<Response<v1::DropMirrorsResponse>, Status> {
+        let dropped = mirrors::remove(&self.sessions.shared, request.get_ref());
+        dropped.map(Response::new).map_err(|error| to_status("drop_mirrors", &error))
     }
 
     async fn close_tenant(

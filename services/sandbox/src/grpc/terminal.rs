@@ -7,6 +7,7 @@ use super::{
 use crate::{
     code::Code,
     error::Error,
+    exec::variables::environment,
     terminal::{
         attach, pty,
         start::{self, Program},
@@ -42,7 +43,7 @@ impl TerminalService for Server {
         call.run(async move {
             let meta = caller.root.workspace().await?;
             let program = program(message, &caller.session.shared.doors.variables(), &meta.env)?;
-            let (terminal, created) = start::run(&caller, program).await?;
+            let (terminal, created) = start::run(&caller, program, &meta).await?;
             Ok(v1::CreateTerminalResponse { terminal: Some(terminal.info()), created })
         })
         .await
@@ -155,7 +156,7 @@ fn program(
     let directory = if directory.is_empty() { DIRECTORY.to_owned() } else { directory };
     let title = if title.is_empty() { format!("Terminal {}", tail(&id)) } else { title };
     let info = v1::Terminal { id, title, command, args, directory, pid: 0, exit_code: None };
-    Ok(Program { info, env: exec::environment(env, TERM, network, image), size })
+    Ok(Program { info, env: environment(env, TERM, network, image), size })
 }
 
 fn check_title(title: &str) -> Result<(), Error> {

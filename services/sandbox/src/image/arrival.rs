@@ -234,7 +234,7 @@ async fn feed(
 
 /// The directory of a layer on its way, or of a build. Removed by [`Arrival::remove`], and by a task when it is dropped.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub struct Arrival {
     path: PathBuf,
     /// `None` once it is removed.
     tasks: Option<Tasks>,
@@ -242,7 +242,10 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// Makes the directory, whose tree belongs to the owner of layers.
-    pub(super) fn make(store: &Store) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn make(store: &Store) -> io::Result<Self> {
         let spec = &store.spec;
         let path = spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
         let arrival = Self { path, tasks: Some(spec.tasks.clone()) };
@@ -256,12 +259,13 @@ impl Arrival {
         Ok(arrival)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Removes what is there of it.
-    pub(super) async fn remove(mut self) {
+    pub async fn remove(mut self) {
         remove(std::mem::take(&mut self.path)).await;
         self.tasks = None;
     }

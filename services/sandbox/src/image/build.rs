@@ -3,37 +3,26 @@
 
 use super::{
     arrival::Arrival,
-    cleaning::{SETUP_ENTRIES_MAX, clean, too_large},
+    cleaning::{SETUP_ENTRIES_MAX, clean},
     environment::EnvironmentSpec,
     layer::{EnvironmentName, LayerName},
+    script::{BuildStage, Progress, ScriptLimits, ScriptRun},
     store::Store,
-    tail::Tail,
 };
 use crate::{
     code::Code,
-    disk::survey,
+    disk::{space::Space, survey},
     error::{Error, blocking},
     isolation::launch::{Launcher, Mount},
-    sandbox::{Event, Sandbox, SandboxSpec},
+    sandbox::{Sandbox, SandboxSpec},
 };
 use chassis::tasks::Tasks;
-use rpc::v1::ExecEnd;
-use sandbox_wire::v1::{Exec, Exit};
+use sandbox_wire::v1::Exec;
 use shares::Share;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tokio::sync::{mpsc, watch};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Pause between two looks at what a build takes of the disk; ten times the look itself, if that is longer.
-const DISK_PAUSE: Duration = Duration::from_millis(250);
-/// How long after its time limit a build may take to end before its sandbox is ended.
-const BACKSTOP: Duration = Duration::from_secs(10);
-/// What a person sees of the output of a failed build.
-const LINES_SHOWN: usize = 40;
-const LINES_SHOWN_BYTES: usize = 4 * 1024;
 /// What runs before the script: it ends with the first command that fails, like a step of a build elsewhere.
 const PRELUDE: &str = "set -e; cd /\n";
 
@@ -74,24 +63,6 @@ pub struct BuildOrder {
     pub mounts: Vec<Mount>,
     /// Whether the session has files already. Its door is then that of its own programs, and no build begins.
     pub has_files: bool,
-}
-
-/// How far a build is.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// What it printed.
-    pub log: Tail,
-    /// Its end.
-    pub end: Option<BuildEnd>,
-}
-
-/// The end of a build.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BuildEnd {
-    /// `None`: the machine has the environment.
-    pub code: Option<Code>,
-    /// What went wrong, for a person.
-    pub message: String,
 }
 
 /// A build that runs.
@@ -152,109 +123,31 @@ impl Build<'_> {
             share: Some(share),
         };
         let sandbox = Sandbox::start(launcher, tasks, spec).await?;
-        let ended = if sandbox.bounds_terminals() || limits.without_terminals {
-            self.execute(&sandbox, arrival).await
-        } else {
+        if !sandbox.bounds_terminals() && !limits.without_terminals {
+            sandbox.stop().await;
             let text = "the terminals of the build cannot be bounded; try again";
-            Err(Error::refused(Code::SandboxUnavailable, text))
+            return Err(Error::refused(Code::SandboxUnavailable, text));
+        }
+        let script = ScriptRun {
+            stage: BuildStage::Setup,
+            exec: Exec {
+                command: format!("{PRELUDE}{}", self.order.spec.script),
+                env: self.order.env.clone(),
+                ..Exec::default()
+            },
+            limits: ScriptLimits {
+                time: limits.time,
+                space: Space { bytes: limits.bytes, inodes: SETUP_ENTRIES_MAX },
+                memory_bytes: launcher.facts().limits.memory_bytes,
+            },
+            tree: Store::tree(arrival.path()),
+            measure: survey::measure_changes,
+            store,
+            progress: self.progress,
+            stop: self.stop,
+            shutdown: &self.means.shutdown,
         };
-        let memory_kills = sandbox.events().memory_kills;
-        // Background processes that the script left end here.
-        sandbox.stop().await;
-        self.judge(&ended?, memory_kills > 0)
-    }
-
-    /// Runs the script to its end, or to the moment in which it must end.
-    async fn execute(&self, sandbox: &Sandbox, arrival: &Arrival) -> Result<Exit, Error> {
-        let limit = self.means.limits.time;
-        let exec = Exec {
-            command: format!("{PRELUDE}{}", self.order.spec.script),
-            env: self.order.env.clone(),
-            timeout_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
-            // Of a long output, the service keeps the end.
-            output_bytes_max: u64::MAX,
-            ..Exec::default()
-        };
-        let events = sandbox.exec(exec).await?.events;
-        let interrupted = |text: &str| Err(Error::refused(Code::SetupInterrupted, text));
-        tokio::select! {
-            exit = self.record(events) => exit,
-            error = self.watch_disk(sandbox, arrival) => Err(error),
-            () = tokio::time::sleep(limit + BACKSTOP) => Err(self.too_slow()),
-            () = self.stop.cancelled() => interrupted("the session of this build no longer waits for it; try again"),
-            () = self.means.shutdown.cancelled() => interrupted("the sandbox service stops; try again"),
-        }
-    }
-
-    async fn record(&self, mut events: mpsc::Receiver<Event>) -> Result<Exit, Error> {
-        while let Some(event) = events.recv().await {
-            match event {
-                Event::Output(data) => self.progress.send_modify(|progress| progress.log.push(&data)),
-                Event::Exit(exit) => return Ok(exit),
-            }
-        }
-        Err(Error::refused(Code::SetupInterrupted, "the sandbox of the build ended; try again"))
-    }
-
-    /// Returns when the build has taken too much of the disk, or the machine has too little left.
-    async fn watch_disk(&self, sandbox: &Sandbox, arrival: &Arrival) -> Error {
-        let limit = self.means.limits.bytes;
-        let tree = Store::tree(arrival.path());
-        let mut pause = DISK_PAUSE;
-        loop {
-            tokio::time::sleep(pause).await;
-            if let Err(error) = self.means.store.check_host() {
-                return error;
-            }
-            let (tree, pids, begun) = (tree.clone(), sandbox.processes(), Instant::now());
-            let measure = move || survey::measure_changes(&tree, &pids, SETUP_ENTRIES_MAX);
-            match blocking("measure what a build wrote", measure).await {
-                Ok(measure) if measure.space.bytes > limit || measure.space.inodes > SETUP_ENTRIES_MAX => {
-                    return self.with_output(too_large(limit));
-                }
-                Ok(_) => {}
-                Err(error) => return error,
-            }
-            pause = DISK_PAUSE.max(begun.elapsed() * 10);
-        }
-    }
-
-    /// Refuses the end of a script that is no success.
-    fn judge(&self, exit: &Exit, is_out_of_memory: bool) -> Result<(), Error> {
-        let memory = self.means.launcher.facts().limits.memory_bytes >> 20;
-        let failed = |text: String| Err(self.with_output(Error::refused(Code::SetupFailed, text)));
-        match exit.end() {
-            ExecEnd::Timeout => Err(self.too_slow()),
-            ExecEnd::MemoryLimit => failed(format!("the setup used more than {memory} MiB of memory")),
-            ExecEnd::Exited if exit.code == 0 && exit.signal == 0 => Ok(()),
-            ExecEnd::Exited if is_out_of_memory => {
-                failed(format!("the setup failed; its processes used more than {memory} MiB of memory"))
-            }
-            ExecEnd::Exited if exit.signal != 0 => failed(format!("signal {} ended the setup", exit.signal)),
-            ExecEnd::Exited => failed(format!("the setup failed with exit code {}", exit.code)),
-            ExecEnd::ProcessLimit => failed("the setup needed too many processes".to_owned()),
-            ExecEnd::Unspecified | ExecEnd::Killed | ExecEnd::Lost | ExecEnd::DiskLimit => {
-                let text = "the setup was ended; try again";
-                Err(self.with_output(Error::refused(Code::SetupInterrupted, text)))
-            }
-        }
-    }
-
-    fn too_slow(&self) -> Error {
-        let text = format!(
-            "the setup took more than {} s (FLOTILLA_SANDBOX_SETUP_MS); it may wait for input, which it never gets",
-            self.means.limits.time.as_secs_f64()
-        );
-        self.with_output(Error::refused(Code::SetupTimeout, text))
-    }
-
-    /// The same with the last lines that the script printed.
-    fn with_output(&self, error: Error) -> Error {
-        let lines = self.progress.borrow().log.last_lines(LINES_SHOWN, LINES_SHOWN_BYTES);
-        if lines.trim().is_empty() {
-            return Error::refused(error.code(), format!("{error}; it printed nothing"));
-        }
-        Error::refused(error.code(), format!("{error}; its last lines:\n{lines}"))
+        script.run(&sandbox).await
     }
 
     /// Turns what the script left into a layer.

@@ -2,11 +2,12 @@
 //! callers leave.
 
 use super::{
-    build::{Build, BuildEnd, BuildMeans, BuildOrder, Progress},
+    build::{Build, BuildMeans, BuildOrder},
     digest::Digest,
     layer::{EnvironmentName, LayerName},
     ledger::StoredLayer,
     records::{BUILDS_KEPT_MAX, BuildRecord, Records, milliseconds},
+    script::{BuildEnd, BuildStage, Progress},
 };
 use crate::{
     code::Code,
@@ -48,9 +49,25 @@ pub struct Flight {
     /// The session through whose door it reaches the network.
     session: Key,
     project: String,
+    stage: BuildStage,
     started_at: SystemTime,
     progress: watch::Sender<Progress>,
     stop: CancellationToken,
+}
+
+/// What a flight is for.
+#[derive(Debug)]
+pub struct FlightSpec {
+    /// What it makes.
+    pub name: EnvironmentName,
+    /// The session through whose door it reaches the network.
+    pub session: Key,
+    /// The project.
+    pub project: String,
+    /// Which script it runs.
+    pub stage: BuildStage,
+    /// Whether the session has files already. Its door is then that of its own programs, and nothing begins.
+    pub has_files: bool,
 }
 
 /// What a caller gets that wants an environment.
@@ -96,6 +113,16 @@ impl Flight {
     pub fn follow(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
+
+    /// Takes what the script prints.
+    pub fn progress(&self) -> &watch::Sender<Progress> {
+        &self.progress
+    }
+
+    /// Cancelled when the build must end.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
 }
 
 impl Builds {
@@ -122,6 +149,35 @@ impl Builds {
         order.spec.check()?;
         self.means.store.require_support()?;
         let name = order.spec.name()?;
+        let flight = FlightSpec {
+            name: name.clone(),
+            session: session.clone(),
+            project: order.spec.project.to_string(),
+            stage: BuildStage::Setup,
+            has_files: order.has_files,
+        };
+        let build = move |builds: Arc<Self>, flight: Arc<Flight>, share| async move {
+            let (means, progress, stop) = (&builds.means, &flight.progress, &flight.stop);
+            Box::pin(Build { means, name: &name, order: &order, progress, stop }.run(share)).await
+        };
+        self.begin_flight(flight, build).await
+    }
+
+    /// Has `build` make an environment, unless the machine has it or another caller builds it.
+    ///
+    /// # Errors
+    /// `argument_invalid`.
+    ///
+    /// Dropped midway: a build that has begun goes on.
+    pub async fn begin_flight<F>(
+        self: &Arc<Self>,
+        spec: FlightSpec,
+        build: impl FnOnce(Arc<Self>, Arc<Flight>, Share) -> F + Send + 'static,
+    ) -> Result<(EnvironmentName, BuildStart), Error>
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let FlightSpec { name, session, project, stage, has_files } = spec;
         let (store, layer) = (Arc::clone(&self.means.store), LayerName::Environment(name.clone()));
         if blocking("look for an environment", move || Ok(store.has(&layer))).await? {
             return Ok((name, BuildStart::Ready));
@@ -130,13 +186,14 @@ impl Builds {
         if let Some(flight) = flights.get(&name) {
             return Ok((name.clone(), BuildStart::Running(Arc::clone(flight))));
         }
-        if order.has_files {
+        if has_files {
             let text = "the session has files already, so its door is that of its own programs; build in a new session";
             return Err(Error::refused(Code::ArgumentInvalid, text));
         }
         let flight = Arc::new(Flight {
-            session: session.clone(),
-            project: order.spec.project.to_string(),
+            session,
+            project,
+            stage,
             started_at: SystemTime::now(),
             progress: watch::Sender::default(),
             stop: CancellationToken::new(),
@@ -145,7 +202,7 @@ impl Builds {
         let (builds, own, running) = (Arc::clone(self), name.clone(), Arc::clone(&flight));
         // Apart from the call: other callers may wait for it when this one has left.
         self.means.tasks.spawn_apart("environment build", async move {
-            builds.fly(&own, &order, &running).await;
+            builds.fly(&own, running, build).await;
         });
         Ok((name, BuildStart::Running(flight)))
     }
@@ -250,13 +307,21 @@ impl Builds {
         self.records.close_tenant(tenant)
     }
 
-    async fn fly(self: &Arc<Self>, name: &EnvironmentName, order: &BuildOrder, flight: &Flight) {
+    async fn fly<F: Future<Output = Result<(), Error>>>(
+        self: &Arc<Self>,
+        name: &EnvironmentName,
+        flight: Arc<Flight>,
+        build: impl FnOnce(Arc<Self>, Arc<Flight>, Share) -> F,
+    ) {
         let message = "the build failed inside the sandbox service".to_owned();
         let lost = BuildEnd { code: Some(Code::Internal), message };
-        let mut landing = Landing { builds: self, name, flight, end: lost };
-        let begun = self.begin(name, flight).await;
+        let mut landing = Landing { builds: self, name, flight: &flight, end: lost };
+        let begun = self.begin(name, &flight).await;
         let built = match &begun {
-            Ok(_) => Box::pin(self.build(name, order, flight)).await,
+            Ok(_) => match self.turn(name.tenant, &flight).await {
+                Ok(share) => build(Arc::clone(self), Arc::clone(&flight), share).await,
+                Err(error) => Err(error),
+            },
             Err(_) => Ok(()),
         };
         let result = begun.and_then(|record| built.map(|()| record));
@@ -272,35 +337,30 @@ impl Builds {
         };
         let code = landing.end.code.map_or("ok", Code::name);
         metrics::counter!("flotilla_sandbox_builds_total", "code" => code).increment(1);
-        if let Err(error) = self.end(name, flight, &landing.end).await {
+        if let Err(error) = self.end(name, &flight, &landing.end).await {
             tracing::warn!("the log of a build is lost: {}", error.chain());
         }
     }
 
-    async fn build(&self, name: &EnvironmentName, order: &BuildOrder, flight: &Flight) -> Result<(), Error> {
-        let (means, progress, stop) = (&self.means, &flight.progress, &flight.stop);
+    async fn turn(&self, tenant: TenantId, flight: &Flight) -> Result<Share, Error> {
         let left = || {
             let text = "the session of this build no longer waits for it; try again";
-            Error::refused(Code::SetupInterrupted, text)
+            Error::refused(flight.stage.interrupted(), text)
         };
-        let share = stop.run_until_cancelled(self.turn(name.tenant)).await.ok_or_else(left)??;
-        Build { means, name, order, progress, stop }.run(share).await
-    }
-
-    async fn turn(&self, tenant: TenantId) -> Result<Share, Error> {
-        let share = self.shares.acquire(tenant, BUILD_WAIT_MAX).await;
-        share.map_err(|_| {
+        let share = flight.stop.run_until_cancelled(self.shares.acquire(tenant, BUILD_WAIT_MAX)).await;
+        share.ok_or_else(left)?.map_err(|_| {
             let text = "other setups are running on this machine; try again later";
             Error::refused(Code::HelpersBusy, text)
         })
     }
 
     async fn begin(self: &Arc<Self>, name: &EnvironmentName, flight: &Flight) -> Result<BuildRecord, Error> {
-        let (builds, name, project) = (Arc::clone(self), name.clone(), flight.project.clone());
+        let (builds, name) = (Arc::clone(self), name.clone());
+        let (project, stage) = (flight.project.clone(), flight.stage);
         blocking("note the begin of a build", move || {
             let layers = builds.means.store.environments(name.tenant);
             let ready: HashSet<Digest> = layers.into_keys().map(|name| name.key).collect();
-            builds.records.begin(&name, &project, &ready)
+            builds.records.begin(&name, &project, stage, &ready)
         })
         .await
     }
@@ -313,6 +373,7 @@ impl Builds {
     ) -> Result<(), Error> {
         let record = BuildRecord {
             project: flight.project.clone(),
+            stage: flight.stage,
             started_at_ms: milliseconds(flight.started_at),
             ended_at_ms: Some(milliseconds(SystemTime::now())),
             code: end.code.map(|code| code.name().to_owned()).unwrap_or_default(),

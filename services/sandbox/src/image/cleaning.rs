@@ -1,8 +1,11 @@
 //! Turns what a build changed into a layer: what no layer may have is removed, and the rest belongs to the owner of layers. The build may have been
 //! hostile. It has ended, so no process changes the tree any more; the service still follows no link.
 
-use super::store::Record;
-use crate::{code::Code, error::Error, isolation::root::skeleton::HIDDEN};
+use super::{
+    script::{BuildStage, too_large},
+    store::Record,
+};
+use crate::{code::Code, disk::space::Space, error::Error, isolation::root::skeleton::HIDDEN};
 use rustix::{
     fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat},
     io::Errno,
@@ -144,7 +147,8 @@ impl Cleaning {
         if self.record.bytes <= self.bytes_max && self.record.entries <= SETUP_ENTRIES_MAX {
             return Ok(());
         }
-        Err(io::Error::other(too_large(self.bytes_max)))
+        let limit = Space { bytes: self.bytes_max, inodes: SETUP_ENTRIES_MAX };
+        Err(io::Error::other(too_large(BuildStage::Setup, limit)))
     }
 
     fn give(&self, above: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
@@ -172,15 +176,6 @@ impl Cleaning {
         fs::chmod(&path, Mode::from_raw_mode((stat.st_mode | add) & keep))?;
         drop_attributes(&path, is_directory)
     }
-}
-
-/// The error of a setup that left too much.
-pub(super) fn too_large(bytes_max: u64) -> Error {
-    let text = format!(
-        "the setup wrote more than {} MiB (FLOTILLA_SANDBOX_SETUP_BYTES) or {SETUP_ENTRIES_MAX} files; remove what sessions do not need",
-        bytes_max >> 20
-    );
-    Error::refused(Code::SetupDiskFull, text)
 }
 
 fn handle(above: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {

@@ -2,9 +2,10 @@
 
 use super::digest::Digest;
 use crate::{code::Code, error::Error};
-use domain::ids::TenantId;
+use domain::{ids::TenantId, text};
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr};
+use sha2::{Digest as _, Sha256};
+use std::{fmt, io, str::FromStr};
 
 /// What an environment is called among layers.
 const ENVIRONMENT: &str = "environment:";
@@ -29,6 +30,18 @@ pub struct EnvironmentName {
 }
 
 impl EnvironmentName {
+    /// The environment of `tenant` that depends on `content`.
+    ///
+    /// # Errors
+    /// `internal`, if the content cannot be written as JSON.
+    pub fn of(tenant: TenantId, content: &impl Serialize) -> Result<Self, Error> {
+        let key = serde_json::to_vec(content).map_err(io::Error::other).and_then(|json| {
+            let key = Digest::from_hex(&text::hex(&Sha256::digest(json)));
+            key.ok_or_else(|| io::Error::other("a digest has other digits"))
+        });
+        Ok(Self { tenant, key: key.map_err(Error::io("name an environment"))? })
+    }
+
     /// The environment of `tenant` whose key a caller names.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What is known of the builds of environments: for each key, the state and the log of the newest build. They stay when the layer is gone, so that
 //! people can read why a build failed.
 
-use super::{digest::Digest, layer::EnvironmentName};
+use super::{digest::Digest, layer::EnvironmentName, script::BuildStage};
 use crate::layout::{self, Layout};
 use domain::ids::TenantId;
 use serde::{Deserialize, Serialize};
@@ -17,14 +17,15 @@ pub const BUILDS_KEPT_MAX: usize = 100;
 
 const STATE: &str = "state.json";
 const LOG: &str = "log";
-/// The code of a build that the service did not see to its end.
-const INTERRUPTED: &str = "setup_interrupted";
 
 /// `state.json`: `{"project":"prj_…","started_at_ms":1795292980519,"ended_at_ms":1795292999000,"code":"setup_failed","message":"…"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildRecord {
     /// The project.
     pub project: String,
+    /// The script. Earlier versions had only setups.
+    #[serde(default)]
+    pub stage: BuildStage,
     /// When it began; milliseconds since 1970.
     pub started_at_ms: i64,
     /// When it ended; `None` while it runs.
@@ -62,7 +63,8 @@ impl Records {
                 if record.ended_at_ms.is_none() {
                     let message = "the sandbox service ended before the build did".to_owned();
                     let ended_at_ms = Some(record.started_at_ms);
-                    let ended = BuildRecord { ended_at_ms, code: INTERRUPTED.to_owned(), message, ..record };
+                    let code = record.stage.interrupted().name().to_owned();
+                    let ended = BuildRecord { ended_at_ms, code, message, ..record };
                     records.write(&EnvironmentName { tenant, key }, &ended)?;
                 }
             }
@@ -78,11 +80,13 @@ impl Records {
         &self,
         name: &EnvironmentName,
         project: &str,
+        stage: BuildStage,
         ready: &HashSet<Digest>,
     ) -> io::Result<BuildRecord> {
         layout::make_passage(&self.directory(name))?;
         let record = BuildRecord {
             project: project.to_owned(),
+            stage,
             started_at_ms: milliseconds(SystemTime::now()),
             ended_at_ms: None,
             code: String::new(),
@@ -195,15 +199,18 @@ mod tests {
             let key = Digest::from_hex(&format!("{number:064x}")).unwrap();
             EnvironmentName { tenant, key }
         };
-        let first = records.begin(&name(0), "prj", &HashSet::new()).unwrap();
+        let first = records.begin(&name(0), "prj", BuildStage::Install, &HashSet::new()).unwrap();
         assert_eq!(records.find(&name(0)).unwrap(), Some(first));
         drop(records);
         let records = Records::load(layout).unwrap();
         let first = records.find(&name(0)).unwrap().unwrap();
-        assert_eq!((first.code.as_str(), first.ended_at_ms), (INTERRUPTED, Some(first.started_at_ms)));
+        assert_eq!(
+            (first.code.as_str(), first.ended_at_ms),
+            ("install_interrupted", Some(first.started_at_ms))
+        );
         let ready = HashSet::from([name(0).key]);
         for number in 1..=BUILDS_KEPT_MAX {
-            let record = records.begin(&name(number), "prj", &ready).unwrap();
+            let record = records.begin(&name(number), "prj", BuildStage::Setup, &ready).unwrap();
             let ended = BuildRecord { ended_at_ms: Some(record.started_at_ms), ..record };
             records.end(&name(number), &ended, format!("log {number}").as_bytes()).unwrap();
         }

@@ -63,11 +63,11 @@ pub struct Store {
 
 /// `record.json`: `{"bytes":311000000,"entries":7755}`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Record {
+pub struct Record {
     /// Bytes of all files.
-    pub(super) bytes: u64,
+    pub bytes: u64,
     /// Entries of the archive.
-    pub(super) entries: u64,
+    pub entries: u64,
 }
 
 /// The use of an image by a workspace that is being made. Dropping it ends the use, unless it was kept.
@@ -254,15 +254,26 @@ impl Store {
     }
 
     /// Whether the machine has a layer, which counts as used now.
-    pub(super) fn has(&self, layer: &LayerName) -> bool {
+    pub fn has(&self, layer: &LayerName) -> bool {
         self.touch(&mut self.ledger(), layer)
+    }
+
+    /// Keeps an environment for as long as its files are read, and gives where they are. `None`: the machine lacks it.
+    pub fn hold(self: &Arc<Self>, name: &EnvironmentName) -> Option<(Pin, PathBuf)> {
+        let (layer, image) = (LayerName::Environment(name.clone()), Manifest::default().with(name.clone()));
+        let mut ledger = self.ledger();
+        if !self.touch(&mut ledger, &layer) {
+            return None;
+        }
+        ledger.pin(&image);
+        Some((Pin { store: Arc::clone(self), image, is_kept: false }, self.layer(&layer).join(TREE)))
     }
 
     /// Puts a layer that was unpacked or built in `arrival` in its place. Blocks.
     ///
     /// # Errors
     /// `images_full`; those of the file system.
-    pub(super) fn settle(&self, arrival: &Path, layer: &LayerName, record: Record) -> Result<(), Error> {
+    pub fn settle(&self, arrival: &Path, layer: &LayerName, record: Record) -> Result<(), Error> {
         let written = || {
             layout::replace(&arrival.join(RECORD), &serde_json::to_vec(&record)?)?;
             // A crash of the machine after the rename must not leave a layer without its content.
@@ -295,7 +306,7 @@ impl Store {
     }
 
     /// The user that owns layers; `None`: the service's own.
-    pub(super) fn owner(&self) -> Option<u32> {
+    pub fn owner(&self) -> Option<u32> {
         self.spec.owner
     }
 
@@ -303,7 +314,7 @@ impl Store {
     ///
     /// # Errors
     /// `disk_full`.
-    pub(super) fn check_host(&self) -> Result<(), Error> {
+    pub fn check_host(&self) -> Result<(), Error> {
         self.spec.quota.host.check().map(drop)
     }
 
@@ -329,7 +340,7 @@ impl Store {
     }
 
     /// The content of a layer that is being unpacked into `arrival`.
-    pub(super) fn tree(arrival: &Path) -> PathBuf {
+    pub fn tree(arrival: &Path) -> PathBuf {
         arrival.join(TREE)
     }
 

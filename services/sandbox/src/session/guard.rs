@@ -1,11 +1,15 @@
 //! The guard that keeps the sandbox of a session from ending of idleness.
 
+use super::start::SandboxStart;
 use crate::{disk::workspace::WorkspaceDisk, isolation::policy::Limits, sandbox::Sandbox};
 use std::{fmt::Debug, sync::Arc};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Counts the guards of one session.
 pub(super) trait GuardCount: Debug + Send + Sync {
+    /// A guard was made.
+    fn hold(&self);
+
     /// A guard was dropped.
     fn release(&self);
 }
@@ -16,20 +20,30 @@ pub(super) trait GuardCount: Debug + Send + Sync {
 pub struct SandboxGuard {
     session: Arc<dyn GuardCount>,
     sandbox: Arc<Sandbox>,
+    start: Arc<SandboxStart>,
     limits: Limits,
     disk: Arc<WorkspaceDisk>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl SandboxGuard {
-    /// A guard that the session has counted.
+    /// A guard of a session's sandbox.
     pub(super) fn new(
         session: Arc<dyn GuardCount>,
         sandbox: Arc<Sandbox>,
+        start: Arc<SandboxStart>,
         limits: Limits,
         disk: Arc<WorkspaceDisk>,
     ) -> Self {
-        Self { session, sandbox, limits, disk, _permit: None }
+        session.hold();
+        Self { session, sandbox, start, limits, disk, _permit: None }
+    }
+
+    /// Another guard of the same sandbox, without the permit.
+    pub fn another(&self) -> Self {
+        let (session, sandbox, start) =
+            (Arc::clone(&self.session), Arc::clone(&self.sandbox), Arc::clone(&self.start));
+        Self::new(session, sandbox, start, self.limits, Arc::clone(&self.disk))
     }
 
     /// The same, with a permit of [`WorkspaceDisk::admit`] that is held as long.
@@ -41,6 +55,11 @@ impl SandboxGuard {
     /// The sandbox.
     pub fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
+    }
+
+    /// Its start.
+    pub fn start(&self) -> &Arc<SandboxStart> {
+        &self.start
     }
 
     /// The disk of the workspace that it sees.

@@ -22,7 +22,12 @@ use crate::{
     },
     isolation::{facts::Facts, launch::Launcher, policy::User, root::image::Overlay, walls::Wall},
     layout::{self, Key, Layout},
-    workspace::{empty::EmptyWorkspace, helper::Helpers, meta::Meta},
+    workspace::{
+        empty::EmptyWorkspace,
+        helper::Helpers,
+        meta::Meta,
+        mirror::store::{Mirrors, MirrorsSpec},
+    },
 };
 use chassis::tasks::Tasks;
 use domain::{ids::TenantId, limits};
@@ -93,6 +98,12 @@ impl Sessions {
             },
         };
         let builds = Arc::new(Builds::load(layout.clone(), means)?);
+        let mirrors = MirrorsSpec {
+            layout: layout.clone(),
+            bytes_max: config.mirror_bytes,
+            quota: Arc::clone(&quota),
+            tasks: tasks.clone(),
+        };
         let doors = Doors::new(config.egress.as_deref(), config.egress_ca.as_deref())?;
         let shared = Shared {
             doors,
@@ -100,6 +111,7 @@ impl Sessions {
             arrivals: Arrivals::new(Arc::clone(&images)),
             builds,
             images,
+            mirrors: Arc::new(Mirrors::load(mirrors)?),
             empty: EmptyWorkspace::new(layout.empty_workspace(), launcher.facts().clone()),
             helpers: Helpers::new(launcher.clone(), Duration::from_millis(config.helper_wait_ms)),
             idle: Duration::from_millis(config.idle_ms),

@@ -14,7 +14,7 @@ use crate::{
     isolation::launch::Launcher,
     layout::Layout,
     terminal::shares::Shares,
-    workspace::{empty::EmptyWorkspace, helper::Helpers},
+    workspace::{empty::EmptyWorkspace, helper::Helpers, mirror::store::Mirrors},
 };
 use chassis::tasks::Tasks;
 use domain::ids::TenantId;
@@ -32,6 +32,8 @@ pub struct Shared {
     pub helpers: Helpers,
     /// The workspace that sessions without files start with.
     pub empty: EmptyWorkspace,
+    /// The mirrors of repositories.
+    pub mirrors: Arc<Mirrors>,
     /// Watches the disk space of workspaces.
     pub disks: Arc<DiskWatch>,
     /// The layers of images.

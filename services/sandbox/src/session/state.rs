@@ -9,6 +9,7 @@ use super::{
     guard::{GuardCount, SandboxGuard},
     places::Offer,
     shared::Shared,
+    start::SandboxStart,
 };
 use crate::{
     code::Code,
@@ -69,6 +70,7 @@ pub(crate) struct CurrentSandbox {
 #[derive(Debug)]
 struct SessionSandbox {
     sandbox: Arc<Sandbox>,
+    start: Arc<SandboxStart>,
     /// The session whose workspace it sees.
     root: Key,
 }
@@ -104,6 +106,10 @@ struct Activity {
 }
 
 impl GuardCount for Session {
+    fn hold(&self) {
+        self.activity.send_modify(|activity| activity.users += 1);
+    }
+
     fn release(&self) {
         self.activity.send_modify(|activity| {
             activity.users -= 1;
@@ -191,25 +197,27 @@ impl Session {
     /// `workspace_missing`, `sandbox_unavailable`; `argument_invalid` when it runs in another workspace.
     pub async fn enter(self: &Arc<Self>, root: &Arc<Self>) -> Result<SandboxGuard, Error> {
         let mut current = self.current.lock().await;
-        let sandbox = match &current.running {
+        let (sandbox, start) = match &current.running {
             Some(running) if !running.sandbox.is_ended() => {
                 if running.root != root.key {
                     let text = "the session already works in another workspace";
                     return Err(Error::refused(Code::ArgumentInvalid, text));
                 }
-                Arc::clone(&running.sandbox)
+                (Arc::clone(&running.sandbox), Arc::clone(&running.start))
             }
             Some(_) | None => {
-                let sandbox = self.start_sandbox(root).await?;
-                current.running =
-                    Some(SessionSandbox { sandbox: Arc::clone(&sandbox), root: root.key.clone() });
+                let (sandbox, start) = (self.start_sandbox(root).await?, Arc::default());
+                current.running = Some(SessionSandbox {
+                    sandbox: Arc::clone(&sandbox),
+                    start: Arc::clone(&start),
+                    root: root.key.clone(),
+                });
                 current.is_new = true;
-                sandbox
+                (sandbox, start)
             }
         };
-        self.activity.send_modify(|activity| activity.users += 1);
         let limits = self.shared.launcher.facts().limits;
-        Ok(SandboxGuard::new(Arc::<Self>::clone(self), sandbox, limits, Arc::clone(&root.disk)))
+        Ok(SandboxGuard::new(Arc::<Self>::clone(self), sandbox, start, limits, Arc::clone(&root.disk)))
     }
 
     /// Whether no exec has begun since the sandbox was started. The next call gives false.

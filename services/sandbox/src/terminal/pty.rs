@@ -48,6 +48,12 @@ impl Terminal {
         self.state.borrow().info.clone()
     }
 
+    /// Shows lines of ours before the output of the program.
+    pub(super) fn print(&self, lines: &str) {
+        let lines = lines.replace('\n', "\r\n");
+        self.state.send_modify(|state| state.scrollback.append(lines.as_bytes()));
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.state.borrow().info.exit_code.is_some()
     }

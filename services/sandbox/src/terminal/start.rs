@@ -5,7 +5,14 @@ use super::{
     pty::Terminal,
     registry,
 };
-use crate::{code::Code, disk::workspace::Purpose, error::Error, session::caller::Caller};
+use crate::{
+    code::Code,
+    disk::workspace::Purpose,
+    error::Error,
+    exec::start,
+    session::{caller::Caller, guard::SandboxGuard},
+    workspace::meta::Meta,
+};
 use rpc::v1;
 use std::sync::Arc;
 
@@ -28,8 +35,10 @@ pub struct Program {
 ///
 /// # Errors
 /// `terminals_too_many`, `limit_disk`, `disk_full`; what [`Caller::enter`] refuses, and what the start of a command does.
-pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bool), Error> {
+pub async fn run(caller: &Caller, program: Program, meta: &Meta) -> Result<(Arc<Terminal>, bool), Error> {
     let Caller { session, .. } = caller;
+    // Before the lock: other terminals of the session do not wait for the start of a sandbox.
+    let begun = begin(caller, &program, meta).await?;
     let mut terminals = session.terminals.lock().await;
     if let Some(existing) = registry::find(&terminals, &program.info.id) {
         return Ok((existing, false));
@@ -44,6 +53,8 @@ pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bo
     caller.root.disk.admit(Purpose::Write).await?;
     let share = session.shared.terminals.take(session.key.tenant)?;
     let entered = caller.enter().await?;
+    drop(begun);
+    let failure = entered.start().failure();
     let mut info = program.info;
     let exec = sandbox_wire::v1::Exec {
         command: RUN.to_owned(),
@@ -57,8 +68,23 @@ pub async fn run(caller: &Caller, program: Program) -> Result<(Arc<Terminal>, bo
     let started = entered.sandbox().exec(exec).await?;
     info.pid = started.pid;
     let terminal = Arc::new(Terminal::new(Arc::clone(entered.sandbox()), started.number, info));
+    if let Some(failure) = failure {
+        terminal.print(&format!("{failure}\n"));
+    }
     terminals.push(Arc::clone(&terminal));
     session.shared.tasks.spawn("terminal", Arc::clone(&terminal).record(entered, share, started.events));
     metrics::counter!("flotilla_terminals_started_total").increment(1);
     Ok((terminal, true))
+}
+
+/// Starts the sandbox of a new terminal, and keeps it from ending.
+async fn begin(caller: &Caller, program: &Program, meta: &Meta) -> Result<Option<SandboxGuard>, Error> {
+    let is_there = registry::find(&caller.session.terminals.lock().await, &program.info.id).is_some();
+    if is_there || meta.start.is_empty() {
+        return Ok(None);
+    }
+    caller.root.disk.admit(Purpose::Write).await?;
+    let entered = caller.enter().await?;
+    start::run(caller, &entered, meta).await;
+    Ok(Some(entered))
 }

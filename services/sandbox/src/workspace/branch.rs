@@ -1,9 +1,8 @@
 //! The branch of a workspace, as `.git/HEAD` names it. The service reads the file itself, without git. The tenant
 //! controls the file, so its content is untrusted and has no effect.
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use crate::layout::open_plain_file;
 use std::{
-    fs::File,
     io::Read as _,
     path::{Path, PathBuf},
 };
@@ -18,14 +17,7 @@ pub async fn find(tree: PathBuf) -> Option<String> {
 }
 
 fn read(tree: &Path) -> Option<String> {
-    let directory = open(tree, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    // Never blocks: neither on a pipe nor on a lease.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let head = File::from(openat2(&directory, ".git/HEAD", flags, Mode::empty(), how).ok()?);
-    if !head.metadata().ok()?.is_file() {
-        return None;
-    }
+    let head = open_plain_file(tree, ".git/HEAD").ok()?;
     let mut text = String::new();
     head.take(HEAD_BYTES_MAX + 1).read_to_string(&mut text).ok()?;
     parse(&text).map(ToOwned::to_owned)
@@ -42,6 +34,7 @@ fn parse(head: &str) -> Option<&str> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use rustix::fs::Mode;
     use std::{fs, os::unix::fs::symlink};
 
     fn check(make: impl FnOnce(&Path), want: Option<&str>) {

@@ -6,11 +6,12 @@ use super::{
     large,
     meta::{Meta, TREE},
     scratch::Scratch,
+    snapshots::track::{DIRECTORY, EXCLUDED},
 };
 use crate::{code::Code, error::Error, isolation::launch::Mount, session::state::Session};
 use domain::limits;
 use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse};
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("diff.sh"));
@@ -33,7 +34,7 @@ pub type Sender = mpsc::Sender<Result<ExportWorkspaceResponse, tonic::Status>>;
 /// `workspace_missing`, `base_commit_missing`, `diff_too_large`.
 pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorkspaceResponse, Error> {
     let meta = session.workspace().await?;
-    let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
+    let scratch = scratch(session, &meta)?;
     let arguments = vec![
         meta.base_commit.clone(),
         DIFF_FILE_BYTES_MAX.to_string(),
@@ -84,10 +85,22 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
         ours.to_owned(),
         message.to_owned(),
     ];
-    let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
+    let scratch = scratch(session, &meta)?;
     let result = stream(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
     scratch.remove().await;
     result
+}
+
+/// Makes a scratch directory that has what git ignores beside what the repository says.
+fn scratch(session: &Session, meta: &Meta) -> Result<Scratch, Error> {
+    let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
+    let excluded = session.shared.layout.workspace(&session.key).join(DIRECTORY).join(EXCLUDED);
+    match std::fs::copy(excluded, scratch.path().join(EXCLUDED)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("copy what git ignores")(error))
+        }
+        Ok(_) | Err(_) => Ok(scratch),
+    }
 }
 
 /// Sends what a helper prints: a commit in the first line, and a bundle.

@@ -128,6 +128,8 @@ pub async fn run_for_tenant(sessions: &Arc<Sessions>, tenant: TenantId) -> Resul
     }
     let builds = Arc::clone(&sessions.shared.builds);
     blocking("remove the environments of the tenant", move || builds.close_tenant(tenant)).await?;
+    let mirrors = Arc::clone(&sessions.shared.mirrors);
+    blocking("remove the mirrors of the tenant", move || mirrors.close_tenant(tenant)).await?;
     sessions.forget(tenant);
     Ok(())
 }

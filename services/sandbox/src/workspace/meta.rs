@@ -36,6 +36,9 @@ pub struct Meta {
     /// The variables of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
+    /// The script that runs at each start of a sandbox.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub start: String,
     /// The boot of the machine in which the workspace was made. Earlier versions did not record it.
     #[serde(default)]
     pub boot: String,

@@ -1,8 +1,14 @@
 //! Makes a workspace. It is built beside its final place and then renamed, so there is a whole workspace or none.
 
+mod clone;
+mod submodules;
+
 use super::{
-    close, configuration, door, empty,
-    helper::{self, refused},
+    close, configuration, empty,
+    install::{
+        key::InstallSpec,
+        take::{self, NewWorkspace},
+    },
     meta::{Meta, TREE},
     snapshots::{
         known::{Proof, Snapshot},
@@ -10,40 +16,17 @@ use super::{
         track::DIRECTORY,
     },
     source::{self, Source, Upload},
-    submodules,
 };
 use crate::{
-    code::Code,
-    config::GitScheme,
-    disk::count::Measure,
-    error::Error,
-    image::manifest::Manifest,
-    isolation::{
-        launch::{Mount, give_to},
-        policy::Network,
-    },
-    layout,
-    session::state::Session,
+    code::Code, disk::count::Measure, error::Error, image::manifest::Manifest, isolation::launch::give_to,
+    layout, session::state::Session,
 };
-use domain::{egress::git::GIT_DOOR, text::is_object_id};
-use std::{path::Path, sync::Arc, time::Duration};
+use clone::{ClonedFiles, GitClone};
+use domain::ids::ProjectId;
+use std::{path::Path, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
-/// Longest clone or unbundling; milliseconds.
-const WORKSPACE_OPEN_MS: u64 = 600_000;
-
-const SCRIPT: &str = concat!(
-    include_str!("git.sh"),
-    include_str!("bound.sh"),
-    include_str!("door.sh"),
-    include_str!("commit.sh"),
-    include_str!("open.sh")
-);
 const BUILD: &str = "build";
-/// Bytes of the script's answer. The script is killed when it prints more.
-const ANSWER_BYTES_MAX: usize = 1024;
-const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
-const DIRECTORY_INSIDE: &str = "/run/sbx/source";
 
 /// The workspace that a caller asks for.
 #[derive(Debug)]
@@ -60,18 +43,29 @@ pub struct OpenSpec {
     pub image: Manifest,
     /// The variables of the image.
     pub env: Vec<String>,
+    /// What it has beside the files of its source.
+    pub install: Option<InstallSpec>,
+    /// The script that runs at each start of a sandbox; empty: none.
+    pub start: String,
     /// Whether the door of the session leads to servers of git, so that submodules can be cloned.
     pub has_door: bool,
+    /// The project whose mirror of the repository it may use; `None`: no mirror.
+    pub project: Option<ProjectId>,
 }
 
-/// The clone of a repository.
-struct GitClone<'a> {
-    session: &'a Session,
-    spec: &'a OpenSpec,
-    source: &'a Source,
-    /// The directory that becomes /workspace.
-    build: &'a Path,
-    uid: u32,
+impl OpenSpec {
+    /// The clone of its source into a directory of a user.
+    fn clone_of<'a>(
+        &'a self,
+        source: &'a Source,
+        session: &'a Session,
+        build: &'a Path,
+        uid: u32,
+    ) -> GitClone<'a> {
+        let Self { revision, uncommitted, has_door, project, .. } = self;
+        let (uncommitted, has_door, project) = (*uncommitted, *has_door, project.as_ref());
+        GitClone { session, source, revision, uncommitted, has_door, project, build, uid }
+    }
 }
 
 /// What fills a new workspace.
@@ -93,6 +87,13 @@ impl From<empty::Original> for Filled {
     }
 }
 
+impl From<ClonedFiles> for Filled {
+    fn from(files: ClonedFiles) -> Self {
+        let ClonedFiles { base_commit, base_is_ours, origin } = files;
+        Self { base_commit, base_is_ours, origin, snapshot: None, measure: None }
+    }
+}
+
 /// Makes the workspace of a session, unless it exists. Returns whether it made one, and what the workspace started
 /// from.
 ///
@@ -100,7 +101,7 @@ impl From<empty::Original> for Filled {
 /// What git found: `repository_not_found`, `repository_needs_credentials`, `repository_unreachable`, `repository_unauthorized`, `secret_not_found`,
 /// `git_unavailable`,
 /// `revision_not_found`, `bundle_invalid`, `disk_full` (too large, or no space on the machine), `layers_missing`,
-/// `environment_missing`, `images_unsupported`. There is then no workspace. A workspace of an
+/// `environment_missing`, `images_unsupported`, `install_missing`. There is then no workspace. A workspace of an
 /// earlier opening is removed first.
 ///
 /// It ends early when the caller has `left`: a clone may take minutes. Dropped midway: no workspace; the next call cleans up, but must not
@@ -131,13 +132,21 @@ pub async fn run(
     prepare(&directory, &build).map_err(Error::io("make the workspace's directory"))?;
     give_to(shared.launcher.facts(), uid, &build).map_err(Error::io("give the workspace to its user"))?;
 
-    let filled = match &spec.source {
+    let filled: Filled = match &spec.source {
         None => {
             let (tenant, snapshots) = (session.key.tenant, directory.join(DIRECTORY));
             let copy = empty::Copy { tenant, uid, tree: &build, snapshots };
             shared.empty.copy(&shared.helpers, copy).await?.into()
         }
-        Some(source) => GitClone { session, spec, source, build: &build, uid }.run(left).await?,
+        Some(source) => {
+            let filled = spec.clone_of(source, session, &build, uid).run(left).await?;
+            seed::prepare(session, uid, &build).await;
+            if let Some(install) = &spec.install {
+                let (image, env, build) = (&spec.image, &spec.env, &build);
+                take::run(NewWorkspace { session, image, env, build, uid }, install).await?;
+            }
+            filled.into()
+        }
     };
     let meta = Meta {
         base_commit: filled.base_commit,
@@ -147,6 +156,7 @@ pub async fn run(
         opening: spec.opening,
         image: spec.image.clone(),
         env: spec.env.clone(),
+        start: spec.start.clone(),
         boot: shared.boot.clone(),
     };
     configuration::keep(session, &build, &meta).await?;
@@ -170,6 +180,25 @@ pub async fn run(
     Ok((true, meta))
 }
 
+/// Clones the source of a workspace into a directory of the user `uid`, for an install.
+///
+/// # Errors
+/// As [`run`]; `argument_invalid` without a source.
+///
+/// It ends early when the caller has `left`.
+pub(super) async fn clone_source(
+    session: &Session,
+    spec: &OpenSpec,
+    build: &Path,
+    uid: u32,
+    left: &CancellationToken,
+) -> Result<(), Error> {
+    source::check_revision(&spec.revision)?;
+    let missing = || Error::refused(Code::ArgumentInvalid, "an install needs the files of a repository");
+    let source = spec.source.as_ref().ok_or_else(missing)?;
+    spec.clone_of(source, session, build, uid).run(left).await.map(drop)
+}
+
 /// Where an upload is kept until the workspace is made: not below the tree, readable by the session's user.
 ///
 /// # Errors
@@ -188,121 +217,4 @@ fn prepare(directory: &Path, build: &Path) -> std::io::Result<()> {
         layout::remove_directory(&left)?;
     }
     std::fs::create_dir(build)
-}
-
-impl GitClone<'_> {
-    /// Fills the files from the repository, with their submodules, and prepares the snapshots.
-    async fn run(&self, left: &CancellationToken) -> Result<Filled, Error> {
-        let Self { session, spec, build, uid, .. } = *self;
-        let (task, origin) = self.task()?;
-        // Once the clone has ended, the opening goes on without its caller.
-        let output = session.shared.helpers.run_until(task, ANSWER_BYTES_MAX, left).await?;
-        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.code != 0 {
-            return Err(explain(output.code, spec, &output.stderr));
-        }
-        let Some((ours, base_commit)) =
-            answer.trim().split_once(' ').filter(|(_, commit)| is_object_id(commit))
-        else {
-            return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
-        };
-        if spec.has_door {
-            submodules::bring(session, uid, build, left).await?;
-        }
-        seed::prepare(session, uid, build).await;
-        let (base_commit, base_is_ours) = (base_commit.to_owned(), ours == "yes");
-        Ok(Filled { base_commit, base_is_ours, origin, snapshot: None, measure: None })
-    }
-
-    /// The helper's task, and the origin that the repository remembers.
-    fn task(&self) -> Result<(helper::Task, String), Error> {
-        let Self { session, spec, source, build, uid } = *self;
-        let mut mounts = vec![Mount::write(build, "/workspace")];
-        let (mut network, mut resolve) = (Network::None, String::new());
-        let inside = format!("file://{DIRECTORY_INSIDE}");
-        let (from, url, origin) = match source {
-            Source::Bundle(file) => {
-                mounts.push(Mount::read(file.path(), BUNDLE_INSIDE));
-                ("bundle", BUNDLE_INSIDE.to_owned(), "bundle".to_owned())
-            }
-            Source::Directory(path) => {
-                mounts.push(Mount::read(path, DIRECTORY_INSIDE));
-                ("directory", inside, format!("file://{}", path.display()))
-            }
-            Source::Door { url, address } => {
-                mounts.extend(door::mounts(session)?);
-                ("door", format!("{GIT_DOOR}{}{}", address.authority(), address.path()), url.clone())
-            }
-            Source::Remote { url, scheme, resolve: addresses } => {
-                network = Network::Host;
-                resolve.clone_from(addresses);
-                (if *scheme == GitScheme::Https { "https" } else { "ssh" }, url.clone(), url.clone())
-            }
-        };
-        let limit_kib = session.shared.config.disk_bytes >> 10;
-        let uncommitted = if spec.uncommitted { "yes" } else { "no" };
-        let mut arguments = vec![from.to_owned(), url, spec.revision.clone(), origin.clone()];
-        arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
-        let time_limit = Duration::from_millis(WORKSPACE_OPEN_MS);
-        let blank = helper::Task::new(session.key.tenant, uid, time_limit);
-        let task = helper::Task { script: SCRIPT, arguments, mounts, network, ..blank };
-        Ok((task, origin))
-    }
-}
-
-/// The exit codes of open.sh.
-fn explain(code: i32, spec: &OpenSpec, stderr: &str) -> Error {
-    match code {
-        10 => refused(Code::RepositoryNotFound, "repository not found", stderr),
-        11 => {
-            let text = "the repository does not exist or needs a credential; name a secret for its URL in environment.git.credentials of the \
-                        settings, and set it with `flotilla secret set`";
-            refused(Code::RepositoryNeedsCredentials, text, stderr)
-        }
-        12 => {
-            let text = format!("the repository has no branch, tag or commit {:?}", spec.revision);
-            Error::refused(Code::RevisionNotFound, text)
-        }
-        13 => refused(Code::BundleInvalid, "the upload is not a self-contained git bundle", stderr),
-        15 => refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr),
-        17 => door::find_refusal(stderr)
-            .unwrap_or_else(|| refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr)),
-        18 => Error::refused(Code::GitUnavailable, "the helper cannot reach the door of the session to git"),
-        137 => {
-            Error::refused(Code::DiskFull, "the repository exceeds the disk or memory limit of a workspace")
-        }
-        _ => refused(Code::Internal, "cannot make the workspace", stderr),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_repository_that_needs_a_credential_is_told_with_the_setting_and_the_command() {
-        let spec = OpenSpec {
-            source: None,
-            revision: String::new(),
-            uncommitted: false,
-            opening: 0,
-            image: Manifest::default(),
-            env: vec![],
-            has_door: false,
-        };
-        let stderr = "fatal: could not read Username for 'https://h.org': terminal prompts disabled\n";
-        let error = explain(11, &spec, stderr);
-        assert_eq!(error.code(), Code::RepositoryNeedsCredentials);
-        let text = error.to_string();
-        for part in ["environment.git.credentials", "`flotilla secret set`", "terminal prompts disabled"] {
-            assert!(text.contains(part), "{text}");
-        }
-        assert_eq!(explain(18, &spec, "").code(), Code::GitUnavailable);
-        let refused = explain(17, &spec, "remote: no such secret (git_secret_missing)\n");
-        assert_eq!(
-            (refused.code(), refused.to_string()),
-            (Code::SecretNotFound, "no such secret".to_owned())
-        );
-        assert_eq!(explain(17, &spec, "fatal: early EOF\n").code(), Code::RepositoryUnreachable);
-    }
 }

@@ -1,5 +1,6 @@
 # Fills /workspace. $1: source (bundle, directory, door, https, ssh)  $2: URL  $3: revision or nothing
 # $4: URL to remember  $5: KiB that it may use  $6: checked addresses: host:port:addresses for https, options for ssh  $7: "yes" if the last commit holds uncommitted changes
+# For a repository that may have a mirror: $8: what its references name, at most  $9: packs at most
 from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7
 cd /workspace || exit 1
 
@@ -8,7 +9,8 @@ used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
 
 fetch() {
-  local refused
+  local refused reference=()
+  ! has_mirror || reference=(--reference $mirror)
   case $from in
   directory) export GIT_ALLOW_PROTOCOL=file GIT_CONFIG_GLOBAL=/etc/git-reader.conf ;;
   bundle) export GIT_ALLOW_PROTOCOL=file ;;
@@ -20,15 +22,23 @@ fetch() {
   # The address was checked; ssh must not look the name up again.
   ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND="ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new $resolve" ;;
   esac
-  git -c "http.curloptResolve=$resolve" clone --quiet --no-checkout --no-recurse-submodules --template= -- "$url" . 2>/tmp/errors && return
+  git -c "http.curloptResolve=$resolve" clone --quiet --no-checkout --no-recurse-submodules --template= "${reference[@]}" -- "$url" . \
+    2>/tmp/errors && return
   cat /tmp/errors >&2
   refused=$(cat /tmp/errors)
   [ "$from" != bundle ] || exit 13
-  [ "$from" != door ] || exit 17
+  if [ "$from" = door ]; then
+    # The broker puts the code of a refusal into brackets.
+    [[ $refused =~ remote:\ .*\([a-z_]+\) ]] || suspect_mirror
+    exit 17
+  fi
   case $refused in
   *"could not read Username"* | *"could not read Password"* | *"terminal prompts disabled"* | *"Authentication failed"* | *"Permission denied (publickey"*) exit 11 ;;
   *"not found"* | *"does not exist"* | *"does not appear to be a git repository"* | *"not a git repository"*) exit 10 ;;
-  *) exit 15 ;;
+  *)
+    suspect_mirror
+    exit 15
+    ;;
   esac
 }
 
@@ -79,10 +89,16 @@ uncommit() {
 
 ours=no
 fetch
+if [ $# -gt 7 ]; then
+  settle "$9"
+  report "$8" >/tmp/report &
+  reporting=$!
+fi
 name_author
 [ "$uncommitted" != yes ] || keep_bytes
 choose
 [ "$uncommitted" != yes ] || uncommit
 # The checkout may have needed the source until now.
 [ -z "$origin" ] || git remote set-url origin "$origin"
+[ $# -le 7 ] || { wait $reporting && cat /tmp/report; }
 echo "$ours $(git rev-parse HEAD)"

@@ -10,6 +10,7 @@ mkdir -p $shadow/info
 echo /workspace/.git/objects >$shadow/objects/info/alternates
 # Drivers are programs. Line ends stay as the repository sets them; otherwise a checkout with CRLF would be all changes.
 echo '* !filter !diff !merge' >$shadow/info/attributes
+[ ! -e /run/sbx/scratch/excluded ] || cp /run/sbx/scratch/excluded $shadow/info/exclude
 git -C $shadow config core.bare false
 export GIT_DIR=$shadow GIT_WORK_TREE=/workspace GIT_INDEX_FILE=$shadow/index
 cd /workspace || exit 1

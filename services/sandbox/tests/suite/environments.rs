@@ -171,9 +171,13 @@ fn count(directory: &Path) -> usize {
 }
 
 pub async fn begin(session: &Session, request: v1::BuildEnvironmentRequest) -> Result<Running, Status> {
-    let mut items = session.client.clone().build_environment(request).await?.into_inner();
-    let Some(Item::Build(build)) = items.message().await?.unwrap().item else { panic!("no build") };
-    Ok(Running { key: build.key, is_ready: build.is_ready, items, log: String::new() })
+    let items = session.client.clone().build_environment(request).await?.into_inner();
+    Ok(begin_from(items).await)
+}
+
+pub async fn begin_from(mut items: Streaming<v1::BuildEnvironmentResponse>) -> Running {
+    let Some(Item::Build(build)) = items.message().await.unwrap().unwrap().item else { panic!("no build") };
+    Running { key: build.key, is_ready: build.is_ready, items, log: String::new() }
 }
 
 impl Running {

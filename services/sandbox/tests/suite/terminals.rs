@@ -352,3 +352,18 @@ async fn a_terminal_has_the_walls_of_any_command() {
     let request = v1::ListTerminalsRequest { fence: terminals.session.fence() };
     assert_eq!(code(terminals.client.clone().list_terminals(request).await), "token_invalid");
 }
+
+#[tokio::test]
+async fn a_terminal_begins_after_the_start_of_its_sandbox_and_shows_what_went_wrong() {
+    let directory = directory();
+    let machine = Machine::start(directory.path()).await;
+    let session = machine.session();
+    let start = "sleep 0.3; echo ready > /tmp/ready; echo no database; exit 3".to_owned();
+    session.open(v1::WorkspaceHeader { start, ..Default::default() }, vec![]).await.unwrap();
+    let terminals = Terminals::of(&machine, &session).await;
+    terminals.run("a", "cat /tmp/ready").await;
+    let seen = terminals.to_end("a", 0).await.seen;
+    assert!(seen.contains("failed with exit code 3") && seen.contains("no database\r\n"), "{seen}");
+    assert!(seen.ends_with("\r\nready\r\n"), "{seen}");
+    assert!(session.run("true").await.exit.start_failure.contains("exit code 3"), "commands tell it too");
+}

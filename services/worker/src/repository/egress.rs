@@ -65,17 +65,21 @@ impl Egress {
         Ok(())
     }
 
-    /// Opens the door for a setup, before the workspace exists. Without a list it leads to no host.
+    /// Opens the door for a setup or an install, before the workspace exists. Without a list it leads to no host of the network.
     ///
     /// # Errors
     /// As [`Egress::ready`].
-    pub(super) async fn open_for_setup(&self, network: &[LevelHosts]) -> Result<(), Status> {
+    pub(super) async fn open_for_setup(
+        &self,
+        network: &[LevelHosts],
+        git: &BTreeMap<GitPrefix, SecretName>,
+    ) -> Result<(), Status> {
         let setting = "environment.network.setup";
         let mut lists: Vec<_> = network.iter().map(|hosts| allow_list(setting, hosts)).collect();
         if lists.is_empty() {
             lists.push(AllowList { setting: setting.to_owned(), entries: vec![] });
         }
-        self.change(DoorRules { lists, git: vec![] }).await
+        self.change(DoorRules { lists, git: git_credentials(git) }).await
     }
 
     /// Closes the door to all hosts, before the workspace exists: a setup may have left it open.

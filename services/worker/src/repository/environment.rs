@@ -9,7 +9,7 @@ use crate::process::{
 use domain::ids::ProjectId;
 use rpc::v1::{self, build_environment_response::Item};
 use settings::LevelHosts;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 use tonic::{Code, Status, Streaming};
 
 /// Builds that may end before their script did (another session that shared the build was deleted, the service restarted) until the turn fails.
@@ -37,7 +37,7 @@ impl WorkspaceEnvironment<'_> {
     ///
     /// Dropped midway: a build that has begun goes on.
     pub(super) async fn bring(&self, image: &v1::Image) -> Result<String, Status> {
-        self.egress.open_for_setup(self.network).await?;
+        self.egress.open_for_setup(self.network, &BTreeMap::new()).await?;
         let request = v1::BuildEnvironmentRequest {
             fence: self.identity.fence(),
             project_id: self.project.to_string(),
@@ -45,26 +45,43 @@ impl WorkspaceEnvironment<'_> {
             script: self.script.to_owned(),
             hosts: self.network.iter().map(entries).collect(),
         };
-        let mut interruptions = 0;
-        loop {
-            let started = self.deps.sandbox.call(|mut client| {
+        with_interruptions(|| {
+            self.deps.sandbox.call(|mut client| {
                 let request = request.clone();
                 async move { client.build_environment(request).await }
-            });
-            match finish(started.await?).await {
-                Err(status) if is_interrupted(&status) && interruptions < INTERRUPTIONS_MAX => {
-                    interruptions += 1;
-                    tracing::debug!("the setup begins again: {}", status.message());
-                    tokio::time::sleep(INTERRUPTION_PAUSE).await;
-                }
-                result => return result,
+            })
+        })
+        .await
+    }
+}
+
+/// Waits for the end of a build, and gives its key. A build that is interrupted begins again.
+///
+/// # Errors
+/// The code with which the build ends; those of the sandbox.
+pub(super) async fn with_interruptions<F>(mut start: impl FnMut() -> F) -> Result<String, Status>
+where
+    F: Future<Output = Result<Streaming<v1::BuildEnvironmentResponse>, Status>>,
+{
+    let mut interruptions = 0;
+    loop {
+        let ended = match start().await {
+            Ok(items) => finish(items).await,
+            Err(status) => Err(status),
+        };
+        match ended {
+            Err(status) if is_interrupted(&status) && interruptions < INTERRUPTIONS_MAX => {
+                interruptions += 1;
+                tracing::debug!("a build begins again: {}", status.message());
+                tokio::time::sleep(INTERRUPTION_PAUSE).await;
             }
+            result => return result,
         }
     }
 }
 
 /// The entries of one list, in one line.
-fn entries(hosts: &LevelHosts) -> String {
+pub(super) fn entries(hosts: &LevelHosts) -> String {
     let mut entries = hosts.allow.clone();
     entries.sort();
     entries.dedup();
@@ -91,5 +108,8 @@ async fn finish(mut items: Streaming<v1::BuildEnvironmentResponse>) -> Result<St
 fn is_interrupted(status: &Status) -> bool {
     let code = rpc::status::code_of(status);
     is_away(status)
-        || matches!(code.as_deref(), Some("setup_interrupted" | "helpers_busy" | "sandbox_unavailable"))
+        || matches!(
+            code.as_deref(),
+            Some("setup_interrupted" | "install_interrupted" | "helpers_busy" | "sandbox_unavailable")
+        )
 }

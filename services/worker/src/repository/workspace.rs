@@ -1,6 +1,11 @@
 //! The workspace of a session: opened once, while the model already generates.
 
-use super::{egress::Egress, environment::WorkspaceEnvironment, image::WorkspaceImage, stored::from_store};
+use super::{
+    egress::Egress,
+    environment::{WorkspaceEnvironment, entries, with_interruptions},
+    image::WorkspaceImage,
+    stored::from_store,
+};
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -46,9 +51,13 @@ pub(crate) struct WorkspaceOrigin {
     pub(crate) was_opened: bool,
     /// The image that the settings above the repository choose.
     pub(crate) image: Option<ImageSetting>,
+    /// The script that installs what its repository needs.
+    pub(crate) install: Option<String>,
+    /// The script that runs at each start of a sandbox.
+    pub(crate) start: Option<String>,
     /// The variables of its commands.
     pub(crate) variables: BTreeMap<String, String>,
-    /// The hosts that the setup of the image may reach.
+    /// The hosts that the setup of the image and the install may reach.
     pub(crate) setup_network: Vec<LevelHosts>,
     /// The secrets that these settings name for git repositories.
     pub(crate) git: BTreeMap<GitPrefix, SecretName>,
@@ -130,7 +139,7 @@ impl Workspace {
             setting: self.origin.image.as_ref(),
         };
         let image = self.with_variables(image.bring().await?);
-        let mut builds = 0;
+        let (mut builds, mut installs) = (0, 0);
         let opened = loop {
             let environment_key = self.set_up(image.as_ref()).await?;
             let root = WorkspaceRoot { image: image.clone(), environment_key };
@@ -143,6 +152,10 @@ impl Workspace {
                 // The environment made room for layers in this moment.
                 Err(status) if is_environment_missing(&status) && builds < ENVIRONMENT_BUILDS_MAX => {
                     builds += 1
+                }
+                Err(status) if is_install_missing(&status) && installs < ENVIRONMENT_BUILDS_MAX => {
+                    installs += 1;
+                    Box::pin(self.install(&root, &git_prefixes)).await?;
                 }
                 opened => break opened?,
             }
@@ -188,6 +201,36 @@ impl Workspace {
         let closed = self.egress.close().await;
         let key = key?;
         closed.map(|()| key)
+    }
+
+    /// Has the machine install what the repository needs. The door of the session leads to no host afterwards.
+    ///
+    /// # Errors
+    /// Those of the install, of the broker and of the sandbox.
+    async fn install(&self, root: &WorkspaceRoot, git_prefixes: &[String]) -> Result<(), Status> {
+        let installed = async {
+            let git = if git_prefixes.is_empty() { BTreeMap::new() } else { self.origin.git.clone() };
+            self.egress.open_for_setup(&self.origin.setup_network, &git).await?;
+            with_interruptions(|| {
+                self.deps.sandbox.call(|mut client| {
+                    let messages = self.messages(root.clone(), git_prefixes.to_vec());
+                    async move { client.install_workspace(messages).await }
+                })
+            })
+            .await
+        };
+        let installed = installed.await;
+        let closed = self.egress.close().await;
+        installed.and(closed)
+    }
+
+    /// What the workspace has beside the files of its repository. A session without a repository needs nothing.
+    fn install_spec(&self) -> Option<v1::WorkspaceInstall> {
+        let script = self.origin.install.as_ref().filter(|_| self.has_source())?;
+        Some(v1::WorkspaceInstall {
+            script: script.clone(),
+            hosts: self.origin.setup_network.iter().map(entries).collect(),
+        })
     }
 
     /// Opens the door to git before the clone, and gives the prefixes of the URLs for which the broker has a credential. The submodules of a public
@@ -260,6 +303,9 @@ impl Workspace {
                 image: root.image,
                 git_prefixes,
                 environment_key: root.environment_key,
+                install: this.install_spec(),
+                start: this.origin.start.clone().unwrap_or_default(),
+                project_id: this.origin.project.to_string(),
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;
@@ -278,6 +324,10 @@ impl Workspace {
         });
         ReceiverStream::new(receiver)
     }
+}
+
+fn is_install_missing(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some("install_missing")
 }
 
 fn is_environment_missing(status: &Status) -> bool {

@@ -80,7 +80,9 @@ pub(crate) const OUTPUT: &str = "output";
 /// The metadata of the first command after the session lost its sandbox. The note for the model is no part of the output: a call that is
 /// repeated with the same output is a repetition, whichever sandbox it runs in.
 const IN_NEW_SANDBOX: &str = "in_new_sandbox";
-/// The note with this command.
+/// The metadata of the first command after something went wrong at the start of its sandbox: what, for people and the model.
+const START_FAILURE: &str = "start_failure";
+/// The note with the first command in another sandbox.
 const NEW_SANDBOX: &str = "Before this command the sandbox was cleaned: background processes of earlier commands, /tmp and the home \
                            directory are gone. /workspace is as it was.";
 pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolError> {
@@ -121,6 +123,10 @@ fn output_of(exit: &v1::ExecExit, excerpt: &OutputExcerpt) -> Output {
     if exit.in_new_sandbox {
         metadata.insert(IN_NEW_SANDBOX.to_owned(), true.into());
     }
+    if !exit.start_failure.is_empty() {
+        let failure = text::without_nul(&exit.start_failure).into_owned();
+        metadata.insert(START_FAILURE.to_owned(), failure.into());
+    }
     if !excerpt.is_shown_whole() {
         metadata.insert(TRUNCATED.to_owned(), true.into());
         metadata.insert(OUTPUT_PATH.to_owned(), exit.spill_path.clone().into());
@@ -128,9 +134,10 @@ fn output_of(exit: &v1::ExecExit, excerpt: &OutputExcerpt) -> Output {
     let text = answer(exit, excerpt.text(&exit.spill_path));
     // Clients show how the command ended. An abort is the person's own, so they show only what the command printed.
     if exit.end() != ExecEnd::Killed {
+        let shown = with_notes(&text, start_failure(&metadata));
         metadata.insert(
             OUTPUT.to_owned(),
-            text::tail(&text, TOOL_PROGRESS_BYTES).replace('\0', "\u{fffd}").into(),
+            text::tail(&shown, TOOL_PROGRESS_BYTES).replace('\0', "\u{fffd}").into(),
         );
     }
     Output { text, metadata: completed_metadata(metadata), ..Output::default() }
@@ -262,12 +269,22 @@ fn live_metadata(excerpt: &OutputExcerpt) -> Map<String, Value> {
     Map::from_iter([(OUTPUT.to_owned(), excerpt.newest().into())])
 }
 
-/// The answer of a completed call as the model reads it: the output, with the note about a new sandbox.
+/// The answer of a completed call as the model reads it: the output, with the notes about a new sandbox and its start.
 pub(crate) fn text_for_model(output: &Arc<String>, metadata: &Map<String, Value>) -> Arc<String> {
-    if metadata.get(IN_NEW_SANDBOX) == Some(&Value::Bool(true)) {
-        return format!("{}\n\n({NEW_SANDBOX})", output.trim_end_matches('\n')).into();
-    }
-    Arc::clone(output)
+    let cleaned = (metadata.get(IN_NEW_SANDBOX) == Some(&Value::Bool(true))).then_some(NEW_SANDBOX);
+    let notes: Vec<&str> = cleaned.into_iter().chain(start_failure(metadata)).collect();
+    if notes.is_empty() { Arc::clone(output) } else { with_notes(output, notes).into() }
+}
+
+/// What went wrong at the start of the sandbox, with the first command in it.
+fn start_failure(metadata: &Map<String, Value>) -> Option<&str> {
+    metadata.get(START_FAILURE).and_then(Value::as_str)
+}
+
+/// A text with notes below it, each in brackets.
+fn with_notes<'a>(text: &str, notes: impl IntoIterator<Item = &'a str>) -> String {
+    let notes: String = notes.into_iter().map(|note| format!("\n\n({note})")).collect();
+    if notes.is_empty() { text.to_owned() } else { format!("{}{notes}", text.trim_end_matches('\n')) }
 }
 
 /// Whether the output of a command says that it found no network or that the proxy refused a host, in the words of libc, curl, git, pip, npm, cargo,
@@ -391,5 +408,12 @@ mod tests {
             model_text.starts_with("(no output)\n\n(Before this command the sandbox was cleaned"),
             "{model_text}"
         );
+        // People read that a start failed where they read the output; the output itself is without the note.
+        let failed = v1::ExecExit { start_failure: "the start failed".to_owned(), ..cleaned };
+        let Output { text, metadata, .. } = output_of(&failed, &OutputExcerpt::new(Bounds::default()));
+        assert_eq!(text, "(no output)");
+        assert_eq!(metadata[OUTPUT], "(no output)\n\n(the start failed)");
+        let model_text = text_for_model(&text.into(), &metadata);
+        assert!(model_text.contains("was cleaned") && model_text.ends_with("\n\n(the start failed)"));
     }
 }

@@ -89,6 +89,8 @@ impl Session {
             source: stored.source,
             was_opened: stored.has_workspace,
             image: above.image.clone(),
+            install: above.install.clone(),
+            start: above.start.clone(),
             variables: above.variables.clone(),
             setup_network: above.setup_network.clone(),
             git: above.git_credentials.clone(),

@@ -1,12 +1,12 @@
 //! Compares the sandbox with Postgres from time to time: files whose session does not exist are removed, and sessions whose files are lost are
-//! counted. The sandbox only answers; it asks no other service.
+//! counted. Mirrors of repositories go with their project. The sandbox only answers; it asks no other service.
 
 use super::error::Error;
 use crate::process::{deps::Deps, store_timeout::with_store_timeout};
 use domain::limits;
 use rpc::v1;
 use std::{collections::HashSet, time::Duration};
-use store::control::{candidate::SessionRef, workspaces::StoredFiles};
+use store::control::{candidate::SessionRef, retention::ProjectRef, workspaces::StoredFiles};
 use tonic::Status;
 
 /// Files that were used within this time are left alone: their session may be about to be stored, or their deletion may be under way.
@@ -17,8 +17,8 @@ const ORDERS_MAX: u64 = 100;
 /// Sessions with files that are kept in memory, some 100 bytes each: a machine has at most 65,536 workspaces. Further ones are not
 /// compared.
 const OPENED_MAX: usize = 200_000;
-/// Longest wait for one page of the sandbox.
-const PAGE_WAIT: Duration = Duration::from_secs(60);
+/// Longest wait for one answer of the sandbox.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// What a reconciliation found.
 #[derive(Debug, Default)]
@@ -32,7 +32,28 @@ struct Findings {
 /// Compares once.
 pub(super) async fn reconcile(deps: &Deps) -> Result<(), Error> {
     report(&compare(deps).await?);
-    Ok(())
+    drop_mirrors(deps).await
+}
+
+/// Removes the mirrors whose project was deleted. A mirror that is missing costs the next session a transfer, so a few too many do no harm.
+async fn drop_mirrors(deps: &Deps) -> Result<(), Error> {
+    let mut cursor = String::new();
+    loop {
+        let mut client = deps.sandbox.client();
+        let page = with_answer_timeout(client.list_mirrors(v1::ListMirrorsRequest { cursor })).await?;
+        let projects: Vec<_> = page.projects.iter().filter_map(project).collect();
+        for ProjectRef { tenant, project } in
+            with_store_timeout(deps.store.find_missing_projects(&projects)).await?
+        {
+            let request =
+                v1::DropMirrorsRequest { tenant_id: tenant.to_string(), project_id: project.to_string() };
+            with_answer_timeout(client.drop_mirrors(request)).await?;
+        }
+        cursor = page.next_cursor;
+        if cursor.is_empty() {
+            return Ok(());
+        }
+    }
 }
 
 fn report(findings: &Findings) {
@@ -102,10 +123,21 @@ async fn opened_sessions(deps: &Deps) -> Result<HashSet<SessionRef>, Error> {
 
 async fn list_page(deps: &Deps, cursor: String) -> Result<v1::ListWorkspacesResponse, Error> {
     let mut client = deps.sandbox.client();
-    let page = client.list_workspaces(v1::ListWorkspacesRequest { cursor });
-    let page = tokio::time::timeout(PAGE_WAIT, page).await;
+    with_answer_timeout(client.list_workspaces(v1::ListWorkspacesRequest { cursor })).await
+}
+
+/// Waits for an answer of the sandbox.
+async fn with_answer_timeout<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, Error> {
     let late = || Err(Status::deadline_exceeded("the sandbox did not answer in time"));
-    page.unwrap_or_else(|_| late()).map(tonic::Response::into_inner).map_err(Error::Sandbox)
+    let answer = tokio::time::timeout(ANSWER_WAIT, call).await.unwrap_or_else(|_| late());
+    answer.map(tonic::Response::into_inner).map_err(Error::Sandbox)
+}
+
+/// The project of an entry; `None` for one that this version cannot read.
+fn project(mirrored: &v1::MirroredProject) -> Option<ProjectRef> {
+    Some(ProjectRef { tenant: mirrored.tenant_id.parse().ok()?, project: mirrored.project_id.parse().ok()? })
 }
 
 /// The session of an entry; `None` for one that this version cannot read.

@@ -1,12 +1,13 @@
 //! The cost of snapshots of many files for a step that changes one file, compared with the same steps in a repository that
 //! disables snapshots.
 
-use super::{past, sizes::Sizes};
+use super::sizes::Sizes;
 use crate::{
     Options,
     bench::{
         figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
+        past,
         samples::Samples,
         testbed::{Servers, Testbed},
     },

@@ -1,16 +1,14 @@
 //! Loading a long conversation and lowering it for a model: the time and the memory from a prompt until the model has the
 //! request. A worker keeps nothing between two turns, so each prompt loads the conversation again.
 
-use super::{
-    past::{self, Past, PastView},
-    sizes::Sizes,
-};
+use super::sizes::Sizes;
 use crate::{
     Options,
     api::Api,
     bench::{
         figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
+        past::{self, Past, PastView},
         process::Process,
         samples::Samples,
         testbed::{Servers, Testbed},

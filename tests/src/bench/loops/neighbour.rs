@@ -1,16 +1,14 @@
 //! The cost of a large session for a small session of another tenant on the same worker, which is a separate process. The
 //! large session is loaded, prompted, pruned and summarised meanwhile.
 
-use super::{
-    past::{self, Past, PastView},
-    sizes::Sizes,
-};
+use super::sizes::Sizes;
 use crate::{
     Options,
     api::Api,
     bench::{
         figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
+        past::{self, Past, PastView},
         process::Process,
         samples::Samples,
         testbed::{Servers, Testbed},

@@ -1,15 +1,13 @@
 //! Compares a step at message 5,000 with a step at message 10, alternately on one worker.
 
-use super::{
-    past::{self, Past, PastView},
-    sizes::Sizes,
-};
+use super::sizes::Sizes;
 use crate::{
     Options,
     api::Api,
     bench::{
         figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
+        past::{self, Past, PastView},
         samples::Samples,
         testbed::{Servers, Testbed},
     },

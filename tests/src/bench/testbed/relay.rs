@@ -54,7 +54,7 @@ impl Relay {
     }
 
     /// Takes what was counted since the last call.
-    pub(super) fn take(&self) -> Traffic {
+    pub(crate) fn take(&self) -> Traffic {
         std::mem::take(&mut *lock(&self.traffic))
     }
 }

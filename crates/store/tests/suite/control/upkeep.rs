@@ -5,7 +5,7 @@ use domain::ids::TenantId;
 use domain::policy::role::Role;
 use store::{
     Page,
-    control::{candidate::SessionRef, workspaces::StoredFiles},
+    control::{candidate::SessionRef, retention::ProjectRef, workspaces::StoredFiles},
     error::{Entity, Error},
 };
 
@@ -52,6 +52,15 @@ async fn files_without_a_session_are_orders_and_sessions_without_files_are_found
     removals.sort_by_key(|removal| removal.session == opened);
     let found: Vec<_> = removals.iter().map(|it| (it.tenant, it.session.clone(), it.epoch)).collect();
     assert_eq!(found, [(tenant, gone, 8), (stranger.tenant, opened, 8)]);
+}
+
+#[tokio::test]
+async fn projects_that_do_not_exist_are_found() {
+    let mut world = World::new().await;
+    let known = ProjectRef { tenant: world.tenant, project: world.project.clone() };
+    let foreign = ProjectRef { tenant: world.sample.tenant(), ..known.clone() };
+    let missing = world.store.find_missing_projects(&[known, foreign.clone()]).await.unwrap();
+    assert_eq!(missing, [foreign]);
 }
 
 /// Rows of a tenant, in all tables.

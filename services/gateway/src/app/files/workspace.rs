@@ -73,8 +73,11 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
         image: None,
         environment_key: String::new(),
+        install: None,
+        start: String::new(),
         // The gateway opens no door. The submodules that need one stay empty.
         git_prefixes: vec![],
+        project_id: session.info.project_id.to_string(),
     };
     let store = state.store.clone();
     let pieces = stream::unfold((store, bundle, 0), move |(store, bundle, piece)| async move {
@@ -102,8 +105,8 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
     }
 }
 
-/// Whether only a loop can open the files: the settings name a credential for their repository, an image, or variables. Only a loop brings images, and
-/// it alone opens the door through which a private repository is cloned: two callers could take rules from each other.
+/// Whether only a loop can open the files: the settings name a credential for their repository, an image, variables, or a script. Only a loop brings
+/// images, and it alone opens the door through which a private repository is cloned: two callers could take rules from each other.
 async fn needs_loop(state: &State, tenant: TenantId, session: &Session) -> Result<bool, Error> {
     let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
@@ -113,7 +116,8 @@ async fn needs_loop(state: &State, tenant: TenantId, session: &Session) -> Resul
         Origin::GitUrl(url) => find_address(settings.git_credentials.keys(), url).is_some(),
         Origin::Empty | Origin::Bundle(_) => false,
     };
-    Ok(has_credential || settings.image.is_some() || !settings.variables.is_empty())
+    let has_script = settings.install.is_some() || settings.start.is_some();
+    Ok(has_credential || has_script || settings.image.is_some() || !settings.variables.is_empty())
 }
 
 /// Stores the branch of files that were just opened, and tells clients. If that fails, the next loop does so.

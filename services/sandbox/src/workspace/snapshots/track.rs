@@ -12,6 +12,8 @@ use std::{path::PathBuf, time::Duration};
 
 /// The directory of the snapshots, in that of the workspace.
 pub(in crate::workspace) const DIRECTORY: &str = "snapshots";
+/// The patterns of files that git ignores beside those of the repository, in that directory.
+pub(in crate::workspace) const EXCLUDED: &str = "excluded";
 /// Larger untracked files are not in a snapshot; bytes. OpenCode's limit: such files are data.
 const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
 /// Larger files are not in a snapshot although their repository tracks them; bytes. To read one of this size takes git a second.

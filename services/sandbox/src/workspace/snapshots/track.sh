@@ -16,6 +16,7 @@ begin() {
   fi
   # Bytes are kept as they are; drivers are programs.
   echo '* -text -ident !eol !crlf !filter !diff !merge !working-tree-encoding' >$shadow/info/attributes
+  [ ! -e /run/sbx/snapshots/excluded ] || cp /run/sbx/snapshots/excluded $shadow/info/exclude
   : >$shadow/swept
   : >$shadow/ready
 }

@@ -1,7 +1,7 @@
 //! The submodules of a new workspace for which the settings name a credential. Helpers without any other way out clone them through the door; all others
 //! stay empty.
 
-use super::{
+use crate::workspace::{
     door,
     helper::{Task, refused},
 };
@@ -16,10 +16,10 @@ const SUBMODULE_LEVELS_MAX: usize = 8;
 /// Longest time for all of them; milliseconds. Beyond it: `sandbox_unavailable`.
 const SUBMODULES_MS_MAX: u64 = 600_000;
 const SCRIPT: &str = concat!(
-    include_str!("git.sh"),
-    include_str!("bound.sh"),
-    include_str!("door.sh"),
-    include_str!("submodules.sh")
+    include_str!("../git.sh"),
+    include_str!("../bound.sh"),
+    include_str!("../door.sh"),
+    include_str!("../submodules.sh")
 );
 
 /// Clones them into the files in `build`. One that cannot be cloned stays empty, and the model is told so.

@@ -1,6 +1,6 @@
 //! The cost of one round trip to each server on this machine at this moment, as the baseline for our latencies.
 
-use super::samples::Samples;
+use crate::bench::samples::Samples;
 use sqlx::Connection as _;
 use std::time::Instant;
 

@@ -13,18 +13,18 @@ use sqlx::AssertSqlSafe;
 
 /// The past of a session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Past {
+pub(in crate::bench) struct Past {
     /// Number of copies of its first turn, which has three messages.
-    pub(super) turns: usize,
+    pub(in crate::bench) turns: usize,
     /// Size of the tool output in each copy; bytes.
-    pub(super) output_bytes: usize,
+    pub(in crate::bench) output_bytes: usize,
     /// The part of it that the model receives.
-    pub(super) view: PastView,
+    pub(in crate::bench) view: PastView,
 }
 
 /// The part of the past that the model receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PastView {
+pub(in crate::bench) enum PastView {
     /// All messages.
     Everything,
     /// A summary, and the turn after it.
@@ -32,7 +32,7 @@ pub(super) enum PastView {
 }
 
 /// Creates a session with a past.
-pub(super) async fn session(testbed: &Testbed, api: &Api, model: &Model, past: Past) -> String {
+pub(in crate::bench) async fn session(testbed: &Testbed, api: &Api, model: &Model, past: Past) -> String {
     let session = api.session(None).await;
     model.plan(Plan::Tools { steps: 1, call: Call::Todos });
     turn(api, &session, |prompt| prompt.text = "bench".to_owned()).await;
@@ -47,20 +47,24 @@ pub(super) async fn session(testbed: &Testbed, api: &Api, model: &Model, past: P
 }
 
 /// Sends a prompt and waits for the end of its turn. Does not read the past.
-pub(super) async fn turn(api: &Api, session: &str, prompt: impl FnOnce(&mut v1::AcceptPromptRequest)) {
+pub(in crate::bench) async fn turn(
+    api: &Api,
+    session: &str,
+    prompt: impl FnOnce(&mut v1::AcceptPromptRequest),
+) {
     let mut watch = watch(api, session).await;
     api.prompt_with(session, prompt).await.expect("an accepted prompt");
     assert_eq!(watch.until_idle().await, "done");
 }
 
 /// Subscribes to the future events of a session.
-pub(super) async fn watch(api: &Api, session: &str) -> Watch {
+pub(in crate::bench) async fn watch(api: &Api, session: &str) -> Watch {
     let cursor = format!("v1.{}", api.get(session).await.event_seq);
     Watch::from(api, session, &cursor).await
 }
 
 /// Turns a prompt into one that requests a summary.
-pub(super) fn compaction(prompt: &mut v1::AcceptPromptRequest) {
+pub(in crate::bench) fn compaction(prompt: &mut v1::AcceptPromptRequest) {
     prompt.parts.push(Kind::Compaction(v1::CompactionPart {}).into());
 }
 

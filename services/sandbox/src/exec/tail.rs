@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// Bytes of the output of a build that are kept. Of a longer one, the end is kept.
-pub(super) const LOG_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of the output of a script that are kept. Of a longer one, the end is kept.
+pub const LOG_BYTES_MAX: usize = 256 * 1024;
 
-/// The end of what a build printed.
+/// The end of what a script printed.
 #[derive(Debug, Default)]
 pub struct Tail {
     bytes: VecDeque<u8>,
@@ -15,7 +15,7 @@ pub struct Tail {
 
 impl Tail {
     /// Adds bytes at the end.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
         let excess = self.bytes.len().saturating_sub(LOG_BYTES_MAX);
         self.bytes.drain(..excess);
@@ -35,12 +35,12 @@ impl Tail {
     }
 
     /// All that is kept.
-    pub(super) fn to_vec(&self) -> Vec<u8> {
+    pub fn to_vec(&self) -> Vec<u8> {
         self.bytes.iter().copied().collect()
     }
 
     /// The last `count` lines, of these the last `bytes_max` bytes. A line that a program wrote over counts as it was last.
-    pub(super) fn last_lines(&self, count: usize, bytes_max: usize) -> String {
+    pub fn last_lines(&self, count: usize, bytes_max: usize) -> String {
         let text = String::from_utf8_lossy(&self.to_vec()).into_owned();
         let last_state = |line: &'_ str| line.trim_end_matches('\r').rsplit('\r').next().map(str::to_owned);
         let lines: Vec<String> = text.lines().filter_map(last_state).collect();

@@ -1,0 +1,188 @@
+//! Runs the script of an install in a clone that no session sees, and keeps the files that it left beside those of the repository. So nothing that an agent
+//! does can be among them.
+
+use super::{
+    copy::TreeCopy,
+    key::{list_error, name},
+    listing::{self, Listing},
+};
+use crate::{
+    code::Code,
+    disk::{space::Space, survey},
+    error::{Error, blocking},
+    exec::variables::{NO_TERMINAL, environment},
+    image::{
+        arrival::Arrival,
+        builds::{BuildStart, Flight, FlightSpec},
+        layer::{EnvironmentName, LayerName},
+        script::{BuildStage, ScriptLimits, ScriptRun},
+        store::{Pin, Record, Store},
+    },
+    isolation::{launch::Mount, walls::Wall},
+    sandbox::{Sandbox, SandboxSpec},
+    session::{slots::Slot, state::Session},
+    workspace::{
+        open::{self, OpenSpec},
+        scratch::Scratch,
+    },
+};
+use sandbox_wire::v1::Exec;
+use shares::Share;
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// What runs before the script: it ends with the first command that fails.
+const PRELUDE: &str = "set -e; cd /workspace\n";
+
+/// Begins an install for a session without files, or follows the one of the same key.
+///
+/// # Errors
+/// `argument_invalid`, those of a clone, `caller_left`.
+///
+/// Dropped midway: an install that has begun goes on.
+pub async fn start(
+    session: &Arc<Session>,
+    spec: OpenSpec,
+    left: &CancellationToken,
+) -> Result<(EnvironmentName, BuildStart), Error> {
+    let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
+    let install = spec.install.clone().ok_or_else(|| invalid("the call names no install"))?;
+    let shared = &session.shared;
+    let has_files = session.find_workspace().await?.is_some();
+    shared.images.check_host()?;
+    let (slot, pin) = (shared.take_slot(session.key.tenant)?, shared.images.pin(&spec.image)?);
+    let uid = shared.uid(slot.number());
+    let clone = Scratch::make(session, uid)?;
+    let listing = match clone_and_list(session, &spec, &clone, uid, left).await {
+        Ok(listing) => listing,
+        Err(error) => {
+            clone.remove().await;
+            return Err(error);
+        }
+    };
+    let name = name(session.key.tenant, &spec.image, &spec.env, &install, &listing)?;
+    let flight = FlightSpec {
+        name: name.clone(),
+        session: session.key.clone(),
+        project: install.project.to_string(),
+        stage: BuildStage::Install,
+        has_files,
+    };
+    let install = InstallRun {
+        session: Arc::clone(session),
+        name,
+        exec: Exec {
+            command: format!("{PRELUDE}{}", install.script),
+            env: environment(HashMap::new(), NO_TERMINAL, &shared.doors.variables(), &spec.env),
+            ..Exec::default()
+        },
+        spec,
+        clone,
+        listing,
+        uid,
+        _slot: slot,
+        _pin: pin,
+    };
+    let run = move |_, flight, share| async move { Box::pin(install.run(flight, share)).await };
+    shared.builds.begin_flight(flight, run).await
+}
+
+async fn clone_and_list(
+    session: &Arc<Session>,
+    spec: &OpenSpec,
+    clone: &Scratch,
+    uid: u32,
+    left: &CancellationToken,
+) -> Result<Listing, Error> {
+    open::clone_source(session, spec, clone.path(), uid, left).await?;
+    let tree = clone.path().to_owned();
+    let listed = tokio::task::spawn_blocking(move || listing::list(&tree)).await;
+    let failed = |error| Error::io("list the files of a repository")(io::Error::other(error));
+    listed.map_err(failed)?.map_err(list_error)
+}
+
+/// One run of the script.
+struct InstallRun {
+    session: Arc<Session>,
+    name: EnvironmentName,
+    exec: Exec,
+    spec: OpenSpec,
+    clone: Scratch,
+    listing: Listing,
+    uid: u32,
+    /// The user of the clone.
+    _slot: Slot,
+    /// Keeps the layers of the image.
+    _pin: Pin,
+}
+
+impl InstallRun {
+    async fn run(self, flight: Arc<Flight>, share: Share) -> Result<(), Error> {
+        let kept = match self.execute(&flight, share).await {
+            Ok(()) => self.keep().await,
+            Err(error) => Err(error),
+        };
+        self.clone.remove().await;
+        kept
+    }
+
+    async fn execute(&self, flight: &Flight, share: Share) -> Result<(), Error> {
+        let shared = &self.session.shared;
+        let clone = Mount::write(self.clone.path(), "/workspace");
+        let sandbox = SandboxSpec {
+            tenant: self.name.tenant,
+            uid: self.uid,
+            root: shared.images.root(&self.spec.image).await?,
+            mounts: [clone].into_iter().chain(shared.doors.mounts(&self.session.key)).collect(),
+            share: Some(share),
+        };
+        let sandbox = Sandbox::start(&shared.launcher, &shared.tasks, sandbox).await?;
+        if !sandbox.bounds_terminals() && !shared.config.without.contains(&Wall::Terminals) {
+            sandbox.stop().await;
+            let text = "the terminals of the install cannot be bounded; try again";
+            return Err(Error::refused(Code::SandboxUnavailable, text));
+        }
+        let script = ScriptRun {
+            stage: BuildStage::Install,
+            exec: self.exec.clone(),
+            limits: ScriptLimits {
+                time: Duration::from_millis(shared.config.install_ms),
+                space: Space { bytes: shared.config.disk_bytes, inodes: shared.config.inodes },
+                memory_bytes: shared.launcher.facts().limits.memory_bytes,
+            },
+            tree: self.clone.path().to_owned(),
+            measure: survey::measure,
+            store: &shared.images,
+            progress: flight.progress(),
+            stop: flight.stop(),
+            shutdown: &shared.shutdown,
+        };
+        script.run(&sandbox).await
+    }
+
+    /// Copies what the script left. No process of it is left.
+    async fn keep(&self) -> Result<(), Error> {
+        let store = Arc::clone(&self.session.shared.images);
+        let making = Arc::clone(&store);
+        let arrival = blocking("make the directory of an install", move || Arrival::make(&making)).await?;
+        let (from, without) = (self.clone.path().to_owned(), self.listing.paths.clone());
+        let layer = LayerName::Environment(self.name.clone());
+        let bytes_max = self.session.shared.config.disk_bytes;
+        // A blocking task goes on when this one is dropped, so the ledger and the disk agree.
+        let settled = tokio::task::spawn_blocking(move || {
+            let check = || store.check_host();
+            let copy = TreeCopy { owner: store.owner(), without: &without, bytes_max, check: &check };
+            let copied = copy.run(&from, &Store::tree(arrival.path()));
+            let settled = copied.and_then(|copied| {
+                let record = Record { bytes: copied.bytes, entries: copied.entries };
+                store.settle(arrival.path(), &layer, record)
+            });
+            (arrival, settled)
+        });
+        let failed = |error| Error::io("keep what was installed")(io::Error::other(error));
+        let (arrival, settled) = settled.await.map_err(failed)?;
+        // Where it succeeded, there is nothing left to remove.
+        arrival.remove().await;
+        settled
+    }
+}

@@ -1,0 +1,225 @@
+//! Fills new files from a repository. A helper clones it, and reads the objects that the mirror of the project has from this disk. If the mirror is
+//! damaged, another helper clones without it.
+
+use super::submodules;
+use crate::{
+    code::Code,
+    config::GitScheme,
+    error::Error,
+    isolation::{
+        launch::{Mount, give_to},
+        policy::Network,
+    },
+    layout::remove_directory,
+    session::state::Session,
+    workspace::{
+        door,
+        helper::{Output, Task, refused},
+        mirror::{
+            content::{MIRROR_PACKS_MAX, MIRROR_REPORT_BYTES_MAX, MIRROR_TIPS_MAX, MirrorContent},
+            generation::Generation,
+            key::MirrorKey,
+            store::MirrorUse,
+        },
+        source::Source,
+    },
+};
+use domain::{egress::git::GIT_DOOR, ids::ProjectId, text::is_object_id};
+use std::{path::Path, time::Duration};
+use tokio_util::sync::CancellationToken;
+
+/// Longest clone or unbundling; milliseconds.
+const WORKSPACE_OPEN_MS: u64 = 600_000;
+const SCRIPT: &str = concat!(
+    include_str!("../git.sh"),
+    include_str!("../bound.sh"),
+    include_str!("../door.sh"),
+    include_str!("../commit.sh"),
+    include_str!("../mirror.sh"),
+    include_str!("../open.sh")
+);
+/// Bytes of the script's answer. The script is killed when it prints more.
+const ANSWER_BYTES_MAX: usize = 1024;
+const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
+const DIRECTORY_INSIDE: &str = "/run/sbx/source";
+/// The exit codes of open.sh that say something about the repository, the bundle or the door, and nothing about the mirror.
+const ENDS: [i32; 8] = [0, 10, 11, 12, 13, 15, 17, 18];
+
+/// The clone of a repository.
+#[derive(Debug)]
+pub(super) struct GitClone<'a> {
+    pub(super) session: &'a Session,
+    pub(super) source: &'a Source,
+    /// Branch, tag or commit; empty: the default one.
+    pub(super) revision: &'a str,
+    /// Whether the last commit holds uncommitted changes.
+    pub(super) uncommitted: bool,
+    /// Whether submodules can be cloned.
+    pub(super) has_door: bool,
+    /// The project whose mirror it may use.
+    pub(super) project: Option<&'a ProjectId>,
+    /// The directory that becomes /workspace. It exists and is empty.
+    pub(super) build: &'a Path,
+    pub(super) uid: u32,
+}
+
+/// The files of a repository.
+#[derive(Debug)]
+pub(super) struct ClonedFiles {
+    pub(super) base_commit: String,
+    pub(super) base_is_ours: bool,
+    pub(super) origin: String,
+}
+
+impl GitClone<'_> {
+    /// Fills the files from the repository, with their submodules.
+    pub(super) async fn run(&self, left: &CancellationToken) -> Result<ClonedFiles, Error> {
+        let Self { session, build, uid, .. } = *self;
+        // Once the clone has ended, the opening goes on without its caller.
+        let answer = self.clone_with_mirror(left).await?;
+        if self.has_door {
+            submodules::bring(session, uid, build, left).await?;
+        }
+        Ok(answer)
+    }
+
+    /// Clones, and keeps what came from the server for later sessions of the project.
+    async fn clone_with_mirror(&self, left: &CancellationToken) -> Result<ClonedFiles, Error> {
+        let mirrors = &self.session.shared.mirrors;
+        let key = self.project.and_then(|it| MirrorKey::of(self.session.key.tenant, it, self.source));
+        let mut mirror = match key {
+            Some(key) => mirrors.take(key, left).await?,
+            None => None,
+        };
+        let mut output = self.help(mirror.as_ref(), left).await?;
+        if let Some(mirror) = mirror.as_mut().filter(|it| it.generation().is_some())
+            && !ENDS.contains(&output.code)
+        {
+            mirror.discard();
+            self.empty().map_err(Error::io("empty the workspace"))?;
+            output = self.help(Some(mirror), left).await?;
+        }
+        if output.code != 0 {
+            return Err(explain(output.code, self.revision, &output.stderr));
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (report, answer) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+        let Some((ours, base_commit)) = answer.split_once(' ').filter(|(_, commit)| is_object_id(commit))
+        else {
+            return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
+        };
+        // Before the first program of the tenant runs.
+        if let Some((mirror, content)) = mirror.zip(MirrorContent::parse(report)) {
+            mirror.keep(content, self.build.to_owned()).await;
+        }
+        let (base_commit, base_is_ours) = (base_commit.to_owned(), ours == "yes");
+        Ok(ClonedFiles { base_commit, base_is_ours, origin: self.origin() })
+    }
+
+    /// Runs the helper.
+    async fn help(&self, mirror: Option<&MirrorUse>, left: &CancellationToken) -> Result<Output, Error> {
+        let answer_bytes_max = if mirror.is_some() { MIRROR_REPORT_BYTES_MAX } else { ANSWER_BYTES_MAX };
+        let task = self.task(mirror)?;
+        self.session.shared.helpers.run_until(task, answer_bytes_max, left).await
+    }
+
+    /// Removes what a helper has left.
+    fn empty(&self) -> std::io::Result<()> {
+        remove_directory(self.build)?;
+        std::fs::create_dir(self.build)?;
+        give_to(self.session.shared.launcher.facts(), self.uid, self.build)
+    }
+
+    /// The origin that the repository remembers.
+    fn origin(&self) -> String {
+        match self.source {
+            Source::Bundle(_) => "bundle".to_owned(),
+            Source::Directory(path) => format!("file://{}", path.display()),
+            Source::Door { url, .. } | Source::Remote { url, .. } => url.clone(),
+        }
+    }
+
+    /// The helper's task.
+    fn task(&self, mirror: Option<&MirrorUse>) -> Result<Task, Error> {
+        let Self { session, build, uid, .. } = *self;
+        let mut mounts = vec![Mount::write(build, "/workspace")];
+        let (mut network, mut resolve) = (Network::None, String::new());
+        let (from, url) = match self.source {
+            Source::Bundle(file) => {
+                mounts.push(Mount::read(file.path(), BUNDLE_INSIDE));
+                ("bundle", BUNDLE_INSIDE.to_owned())
+            }
+            Source::Directory(path) => {
+                mounts.push(Mount::read(path, DIRECTORY_INSIDE));
+                ("directory", format!("file://{DIRECTORY_INSIDE}"))
+            }
+            Source::Door { address, .. } => {
+                mounts.extend(door::mounts(session)?);
+                ("door", format!("{GIT_DOOR}{}{}", address.authority(), address.path()))
+            }
+            Source::Remote { url, scheme, resolve: addresses } => {
+                network = Network::Host;
+                resolve.clone_from(addresses);
+                (if *scheme == GitScheme::Https { "https" } else { "ssh" }, url.clone())
+            }
+        };
+        mounts.extend(mirror.and_then(MirrorUse::generation).map(Generation::mount));
+        let limit_kib = session.shared.config.disk_bytes >> 10;
+        let uncommitted = if self.uncommitted { "yes" } else { "no" };
+        let mut arguments = vec![from.to_owned(), url, self.revision.to_owned(), self.origin()];
+        arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
+        if mirror.is_some() {
+            arguments.extend([MIRROR_TIPS_MAX, MIRROR_PACKS_MAX].map(|bound| bound.to_string()));
+        }
+        let blank = Task::new(session.key.tenant, uid, Duration::from_millis(WORKSPACE_OPEN_MS));
+        Ok(Task { script: SCRIPT, arguments, mounts, network, ..blank })
+    }
+}
+
+/// The exit codes of open.sh.
+fn explain(code: i32, revision: &str, stderr: &str) -> Error {
+    match code {
+        10 => refused(Code::RepositoryNotFound, "repository not found", stderr),
+        11 => {
+            let text = "the repository does not exist or needs a credential; name a secret for its URL in environment.git.credentials of the \
+                        settings, and set it with `flotilla secret set`";
+            refused(Code::RepositoryNeedsCredentials, text, stderr)
+        }
+        12 => {
+            let text = format!("the repository has no branch, tag or commit {revision:?}");
+            Error::refused(Code::RevisionNotFound, text)
+        }
+        13 => refused(Code::BundleInvalid, "the upload is not a self-contained git bundle", stderr),
+        15 => refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr),
+        17 => door::find_refusal(stderr)
+            .unwrap_or_else(|| refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr)),
+        18 => Error::refused(Code::GitUnavailable, "the helper cannot reach the door of the session to git"),
+        137 => {
+            Error::refused(Code::DiskFull, "the repository exceeds the disk or memory limit of a workspace")
+        }
+        _ => refused(Code::Internal, "cannot make the workspace", stderr),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_that_needs_a_credential_is_told_with_the_setting_and_the_command() {
+        let stderr = "fatal: could not read Username for 'https://h.org': terminal prompts disabled\n";
+        let error = explain(11, "", stderr);
+        assert_eq!(error.code(), Code::RepositoryNeedsCredentials);
+        let text = error.to_string();
+        for part in ["environment.git.credentials", "`flotilla secret set`", "terminal prompts disabled"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(explain(18, "", "").code(), Code::GitUnavailable);
+        let refused = explain(17, "", "remote: no such secret (git_secret_missing)\n");
+        assert_eq!(
+            (refused.code(), refused.to_string()),
+            (Code::SecretNotFound, "no such secret".to_owned())
+        );
+        assert_eq!(explain(17, "", "fatal: early EOF\n").code(), Code::RepositoryUnreachable);
+    }
+}
