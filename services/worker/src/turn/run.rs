@@ -143,9 +143,6 @@ impl Loop {
     }
 
     async fn perform(&mut self, action: Action) -> Result<Option<Signal>, WriteError> {
-        if !is_soon_written(&action) {
-            self.concerns.session.record.flush().await?;
-        }
         match action {
             Action::Look => self.look().await.map(Some),
             Action::Call { failed } => self.concerns.call(failed).await,
@@ -222,6 +219,7 @@ impl Loop {
 
     /// Waits for the next event. Returns `None` if the turn need not know about it.
     async fn next_signal(&mut self) -> Result<Option<Signal>, WriteError> {
+        // What follows a step may have begun without a write.
         self.concerns.session.record.flush().await?;
         if self.concerns.session.record.abort_waits() {
             return Ok(Some(Signal::Abort));
@@ -309,22 +307,5 @@ impl Loop {
         }
         self.concerns.reports.tick(&self.concerns.session).await;
         self.concerns.step.tick(&mut self.concerns.session, now).await
-    }
-}
-
-/// Whether the write of this action, or of the one after it, follows at once, and so can store the end of a step.
-fn is_soon_written(action: &Action) -> bool {
-    match action {
-        Action::Look | Action::Finish | Action::Call { .. } | Action::Park(_) | Action::HandOver => true,
-        Action::BackOff { .. }
-        | Action::Compact { .. }
-        | Action::Summarize { .. }
-        | Action::Resume
-        | Action::Prepare
-        | Action::BeginCalls
-        | Action::Run(_)
-        | Action::Doubt
-        | Action::Stop(_)
-        | Action::Close(_) => false,
     }
 }
