@@ -159,11 +159,17 @@ async fn sessions_and_steps_ask_no_more_of_postgres_than_before() {
     if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
         return;
     }
-    let profile = Box::pin(profile::measure(&Servers::Shared, &profile::sizes::Sizes::smoke())).await;
-    let missed: Vec<_> = profile.figures.iter().filter(|figure| !figure.is_met()).collect();
-    assert_eq!(profile.figures.len(), 16, "{:?}", profile.figures);
-    // After a change on purpose, `./dev bench profile --json` prints the counts for tests/src/bench/profile/committed.json.
-    assert!(missed.is_empty(), "{missed:?}, {:?}", profile.statements);
+    // What a loop writes together depends on time, so a busy machine gets further tries. A regression fails all of them.
+    for last in [false, false, true] {
+        let profile = Box::pin(profile::measure(&Servers::Shared, &profile::sizes::Sizes::smoke())).await;
+        assert_eq!(profile.figures.len(), 16, "{:?}", profile.figures);
+        let missed: Vec<_> = profile.figures.iter().filter(|figure| !figure.is_met()).collect();
+        if missed.is_empty() {
+            return;
+        }
+        // After a change on purpose, `./dev bench profile --json` prints the counts for tests/src/bench/profile/committed.json.
+        assert!(!last, "{missed:?}, {:?}", profile.statements);
+    }
 }
 
 #[tokio::test]

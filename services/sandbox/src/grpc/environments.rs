@@ -27,12 +27,14 @@ use domain::ids::TenantId;
 use rpc::v1::{self, build_environment_response::Item};
 use std::{collections::HashMap, sync::Arc};
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// The responses of a build.
 pub(super) type BuildStream = ResponseStream<v1::BuildEnvironmentResponse>;
+/// The same of an install.
+pub(super) type InstallStream = ResponseStream<v1::InstallWorkspaceResponse>;
 
 /// The home of the root of a build.
 const HOME: &str = "/root";
@@ -74,11 +76,12 @@ pub(super) async fn install(
     session: &Arc<Session>,
     spec: Option<OpenSpec>,
     left: &CancellationToken,
-) -> Result<BuildStream, Error> {
+) -> Result<InstallStream, Error> {
     let invalid = |text: &str| Error::refused(Code::ArgumentInvalid, text);
     let spec = spec.ok_or_else(|| invalid("the session has files already; install in a new session"))?;
     let (name, start) = install::run::start(session, spec, left).await?;
-    Ok(stream(&session.shared, &name, start))
+    let progress = |item| v1::InstallWorkspaceResponse { progress: Some(item) };
+    Ok(Box::pin(stream(&session.shared, &name, start).map(move |item| item.map(progress))))
 }
 
 fn stream(shared: &Shared, name: &EnvironmentName, start: BuildStart) -> BuildStream {

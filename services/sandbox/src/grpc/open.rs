@@ -16,20 +16,25 @@ use domain::{
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use sha2::{Digest as _, Sha256};
+use std::pin::Pin;
 use tokio::io::AsyncWriteExt as _;
-use tonic::Streaming;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::Status;
 
 /// Entries of one list of hosts, for all levels of settings. Beyond it: `argument_invalid`.
 pub(super) const HOSTS_MAX: usize = 1_000;
 /// Bytes of the environment of an image. Beyond it: `argument_invalid`.
 const IMAGE_ENV_BYTES_MAX: usize = 64 * 1024;
 
+/// A header, and then the bytes of a bundle.
+pub(super) type WorkspaceParts = Pin<Box<dyn Stream<Item = Result<v1::OpenWorkspaceRequest, Status>> + Send>>;
+
 /// Reads what a workspace starts from; `None` if the session already has one. The bytes of a bundle go to a file.
 pub(super) async fn read(
     session: &Session,
     opening: Option<u32>,
     header: v1::WorkspaceHeader,
-    parts: &mut Streaming<v1::OpenWorkspaceRequest>,
+    parts: &mut WorkspaceParts,
 ) -> Result<Option<open::OpenSpec>, Error> {
     if session
         .find_workspace()
@@ -152,17 +157,13 @@ pub(super) fn check_image_environment(env: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-async fn receive(
-    file: &std::path::Path,
-    sha256: &str,
-    parts: &mut Streaming<v1::OpenWorkspaceRequest>,
-) -> Result<(), Error> {
+async fn receive(file: &std::path::Path, sha256: &str, parts: &mut WorkspaceParts) -> Result<(), Error> {
     let failed = || Error::io("keep the upload");
     let mut options = tokio::fs::OpenOptions::new();
     let mut out = options.write(true).create_new(true).mode(0o644).open(file).await.map_err(failed())?;
     let (mut total, mut hash) = (0, Sha256::new());
     loop {
-        let message = parts.message().await.map_err(|status| {
+        let message = parts.next().await.transpose().map_err(|status| {
             Error::refused(Code::BundleInvalid, format!("the upload was interrupted: {}", status.message()))
         })?;
         match message.map(|message| message.part) {

@@ -2,7 +2,8 @@
 
 use super::{
     call::to_status,
-    environments, exec, guidance, layers, machine, mirrors, open,
+    environments, exec, guidance, layers, machine, mirrors,
+    open::{self, WorkspaceParts},
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
 };
 use crate::{
@@ -20,17 +21,17 @@ use domain::limits;
 use rpc::v1::{self, ExportHistory, open_workspace_request::Part, sandbox_service_server::SandboxService};
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
 /// Reads the header of a workspace. The bytes of a bundle follow it.
 async fn first_header(
     method: &'static str,
-    request: Request<Streaming<v1::OpenWorkspaceRequest>>,
-) -> Result<(Request<v1::WorkspaceHeader>, Streaming<v1::OpenWorkspaceRequest>), Status> {
+    request: Request<WorkspaceParts>,
+) -> Result<(Request<v1::WorkspaceHeader>, WorkspaceParts), Status> {
     let (metadata, extensions, mut parts) = request.into_parts();
-    let first = parts.message().await?.and_then(|message| message.part);
+    let first = parts.next().await.transpose()?.and_then(|message| message.part);
     let Some(Part::Header(header)) = first else {
         let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
         return Err(to_status(method, &error));
@@ -42,7 +43,7 @@ async fn first_header(
 impl SandboxService for Server {
     type AttachExecStream = ResponseStream<v1::AttachExecResponse>;
     type BuildEnvironmentStream = environments::BuildStream;
-    type InstallWorkspaceStream = environments::BuildStream;
+    type InstallWorkspaceStream = environments::InstallStream;
     type ExportWorkspaceStream = ResponseStream<v1::ExportWorkspaceResponse>;
 
     async fn get_workspace(
@@ -68,6 +69,7 @@ impl SandboxService for Server {
         request: Request<Streaming<v1::OpenWorkspaceRequest>>,
     ) -> Result<Response<v1::OpenWorkspaceResponse>, Status> {
         const METHOD: &str = "open_workspace";
+        let request = request.map(|parts| Box::pin(parts) as WorkspaceParts);
         let (request, mut parts) = first_header(METHOD, request).await?;
         let (call, header) = self.begin(METHOD, request)?;
         let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
@@ -92,9 +94,12 @@ impl SandboxService for Server {
 
     async fn install_workspace(
         &self,
-        request: Request<Streaming<v1::OpenWorkspaceRequest>>,
+        request: Request<Streaming<v1::InstallWorkspaceRequest>>,
     ) -> Result<Response<Self::InstallWorkspaceStream>, Status> {
         const METHOD: &str = "install_workspace";
+        let workspace = |part: v1::InstallWorkspaceRequest| part.workspace.unwrap_or_default();
+        let request =
+            request.map(|parts| Box::pin(parts.map(move |part| part.map(workspace))) as WorkspaceParts);
         let (request, mut parts) = first_header(METHOD, request).await?;
         let (call, header) = self.begin(METHOD, request)?;
         let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);

@@ -8,11 +8,13 @@ use rpc::v1::{self, EnvironmentState, build_environment_response::Item};
 use std::{
     fs,
     path::{Path, PathBuf},
+    pin::Pin,
     sync::LazyLock,
     time::Duration,
 };
 use tempfile::TempDir;
-use tonic::{Status, Streaming};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::Status;
 
 /// Programs that scripts and attacks use.
 const TOOLS: [&str; 16] = [
@@ -55,11 +57,14 @@ pub struct Site {
     arguments: Vec<String>,
 }
 
+/// What a build tells.
+type BuildStream = Pin<Box<dyn Stream<Item = Result<v1::BuildEnvironmentResponse, Status>> + Send>>;
+
 /// A build that runs.
 pub struct Running {
     pub key: String,
     pub is_ready: bool,
-    items: Streaming<v1::BuildEnvironmentResponse>,
+    items: BuildStream,
     log: String,
 }
 
@@ -172,18 +177,18 @@ fn count(directory: &Path) -> usize {
 
 pub async fn begin(session: &Session, request: v1::BuildEnvironmentRequest) -> Result<Running, Status> {
     let items = session.client.clone().build_environment(request).await?.into_inner();
-    Ok(begin_from(items).await)
+    Ok(begin_from(Box::pin(items)).await)
 }
 
-pub async fn begin_from(mut items: Streaming<v1::BuildEnvironmentResponse>) -> Running {
-    let Some(Item::Build(build)) = items.message().await.unwrap().unwrap().item else { panic!("no build") };
+pub async fn begin_from(mut items: BuildStream) -> Running {
+    let Some(Item::Build(build)) = items.next().await.unwrap().unwrap().item else { panic!("no build") };
     Running { key: build.key, is_ready: build.is_ready, items, log: String::new() }
 }
 
 impl Running {
     async fn next(&mut self) -> Option<v1::EnvironmentEnd> {
         // A wall that fails must not leave a build waiting for as long as builds may run.
-        let message = tokio::time::timeout(Duration::from_secs(30), self.items.message()).await;
+        let message = tokio::time::timeout(Duration::from_secs(30), self.items.next()).await;
         match message.unwrap().unwrap().unwrap().item.unwrap() {
             Item::Output(output) => {
                 self.log.push_str(&String::from_utf8_lossy(&output.data));

@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
+use tokio_stream::StreamExt as _;
 use tonic::Status;
 
 /// Waits for a file that a test makes in the door of the session.
@@ -71,9 +72,11 @@ impl Site {
 
     async fn begin(&self, session: &Session, header: v1::WorkspaceHeader) -> Result<Running, Status> {
         let header = v1::WorkspaceHeader { fence: session.fence(), ..header };
-        let parts = [v1::OpenWorkspaceRequest { part: Some(Part::Header(header)) }];
+        let workspace = v1::OpenWorkspaceRequest { part: Some(Part::Header(header)) };
+        let parts = [v1::InstallWorkspaceRequest { workspace: Some(workspace) }];
         let items = session.client.clone().install_workspace(tokio_stream::iter(parts)).await?;
-        Ok(begin_from(items.into_inner()).await)
+        let progress = |item: v1::InstallWorkspaceResponse| item.progress.unwrap_or_default();
+        Ok(begin_from(Box::pin(items.into_inner().map(move |item| item.map(progress)))).await)
     }
 
     async fn install(&self, session: &Session, script: &str) -> Built {

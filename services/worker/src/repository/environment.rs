@@ -10,7 +10,8 @@ use domain::ids::ProjectId;
 use rpc::v1::{self, build_environment_response::Item};
 use settings::LevelHosts;
 use std::{collections::BTreeMap, time::Duration};
-use tonic::{Code, Status, Streaming};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Code, Status};
 
 /// Builds that may end before their script did (another session that shared the build was deleted, the service restarted) until the turn fails.
 const INTERRUPTIONS_MAX: u32 = 5;
@@ -59,9 +60,10 @@ impl WorkspaceEnvironment<'_> {
 ///
 /// # Errors
 /// The code with which the build ends; those of the sandbox.
-pub(super) async fn with_interruptions<F>(mut start: impl FnMut() -> F) -> Result<String, Status>
+pub(super) async fn with_interruptions<F, S>(mut start: impl FnMut() -> F) -> Result<String, Status>
 where
-    F: Future<Output = Result<Streaming<v1::BuildEnvironmentResponse>, Status>>,
+    F: Future<Output = Result<S, Status>>,
+    S: Stream<Item = Result<v1::BuildEnvironmentResponse, Status>> + Unpin,
 {
     let mut interruptions = 0;
     loop {
@@ -89,9 +91,11 @@ pub(super) fn entries(hosts: &LevelHosts) -> String {
 }
 
 /// Waits for the end of a build, and gives its key.
-async fn finish(mut items: Streaming<v1::BuildEnvironmentResponse>) -> Result<String, Status> {
+async fn finish(
+    mut items: impl Stream<Item = Result<v1::BuildEnvironmentResponse, Status>> + Unpin,
+) -> Result<String, Status> {
     let mut key = String::new();
-    while let Some(item) = items.message().await? {
+    while let Some(item) = items.next().await.transpose()? {
         match item.item {
             Some(Item::Build(build)) => key = build.key,
             Some(Item::End(end)) if end.code.is_empty() => return Ok(key),

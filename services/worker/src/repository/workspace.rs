@@ -22,7 +22,7 @@ use rpc::v1::{self, open_workspace_request::Part};
 use settings::{ImageSetting, LevelHosts};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::{OnceCell, mpsc};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::Status;
 
 /// The stable code of files that existed and are gone.
@@ -212,10 +212,13 @@ impl Workspace {
             let git = if git_prefixes.is_empty() { BTreeMap::new() } else { self.origin.git.clone() };
             self.egress.open_for_setup(&self.origin.setup_network, &git).await?;
             with_interruptions(|| {
-                self.deps.sandbox.call(|mut client| {
-                    let messages = self.messages(root.clone(), git_prefixes.to_vec());
-                    async move { client.install_workspace(messages).await }
-                })
+                let items = self.deps.sandbox.call(|mut client| {
+                    let parts = self.messages(root.clone(), git_prefixes.to_vec());
+                    let parts = parts.map(|part| v1::InstallWorkspaceRequest { workspace: Some(part) });
+                    async move { client.install_workspace(parts).await }
+                });
+                let progress = |item: v1::InstallWorkspaceResponse| item.progress.unwrap_or_default();
+                async move { items.await.map(|items| items.map(move |item| item.map(progress))) }
             })
             .await
         };

@@ -15,6 +15,6 @@ impl Sizes {
 
     /// Shows that it works, and that no transaction was added.
     pub fn smoke() -> Self {
-        Self { sessions: 6 }
+        Self { sessions: 3 }
     }
 }
