@@ -151,16 +151,14 @@ fn figures(shape: Shape, cost: &Cost, committed: Option<&Cost>, sessions: usize)
         let name = format!("{}: {what}", shape.name());
         Figure::number(name, Quantity { value: of(cost), unit }, sessions, target)
     };
+    let without_target = |what: &str, unit: &'static str, value: f64| {
+        Figure::number(format!("{}: {what}", shape.name()), Quantity { value, unit }, sessions, Target::None)
+    };
     vec![
         figure("transactions", "", |cost| cost.transactions),
         figure("statements", "", |cost| cost.statements),
-        figure("round trips", "", |cost| cost.round_trips),
-        // The size of the log depends on checkpoints, which fall into some runs and not into others.
-        Figure::number(
-            format!("{}: write-ahead log", shape.name()),
-            Quantity { value: cost.wal_kb, unit: "kB" },
-            sessions,
-            Target::None,
-        ),
+        // A new connection prepares each statement once more, and a checkpoint makes the log larger. Both fall into some runs and not into others.
+        without_target("round trips", "", cost.round_trips),
+        without_target("write-ahead log", "kB", cost.wal_kb),
     ]
 }

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 
 /// Answers whatever is written into a FIFO, as long as the sandbox lives.
 const SERVER: &str = "mkfifo /tmp/ask /tmp/answer; (while :; do cat /tmp/ask > /tmp/answer; done) &";
-/// Asks it.
-const ASK: &str = "echo hello > /tmp/ask & timeout 10 cat /tmp/answer";
+/// Asks it. The server may open the answer again before a reader sees its end, so the reader takes one line.
+const ASK: &str = "echo hello > /tmp/ask & timeout 10 head -n 1 /tmp/answer";
 
 async fn started(script: &str, arguments: &[&str]) -> (TempDir, Machine, Session) {
     let directory = directory();
