@@ -146,6 +146,13 @@ impl Api {
         SettingsServiceClient::new(self.authorized())
     }
 
+    /// Stores settings with this environment for a project, or for the tenant if `project_id` is empty.
+    pub async fn set_environment(&self, project_id: &str, environment: &serde_json::Value) {
+        let document = serde_json::json!({"environment": environment}).to_string();
+        let request = v1::SetSettingsRequest { project_id: project_id.to_owned(), document };
+        self.settings().set_settings(request).await.expect("stored settings");
+    }
+
     /// Client of `PtyService`.
     pub fn ptys(&self) -> PtyServiceClient<Authorized> {
         PtyServiceClient::new(self.authorized())

@@ -226,6 +226,18 @@ async fn wait_for_turn(api: &Api, session_id: &str, after_seq: u64) -> (String, 
     (outcome, watch.transcript)
 }
 
+/// Runs a command in a new turn, and returns its output, or the error of the turn.
+///
+/// # Errors
+/// The error of the turn, as JSON.
+pub async fn output(api: &Api, session_id: &str, command: &str) -> Result<String, String> {
+    let (outcome, transcript) = run(api, session_id, &format!("{}\n@text over", bash(command))).await;
+    match outcome.as_str() {
+        "done" => Ok(api.tool_calls(session_id).await.pop().expect("a call").result),
+        _ => Err(transcript.error().expect("an error").to_string()),
+    }
+}
+
 /// Asserts that the session answers a further prompt.
 pub async fn assert_works(api: &Api, session_id: &str) {
     let (outcome, transcript) = run(api, session_id, "@text still here").await;

@@ -16,7 +16,14 @@ pub mod tasks;
 pub mod telemetry;
 pub mod web;
 
-use std::{future::Future, io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    future::Future,
+    io::Write as _,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Memory blocks from this size on are returned to the system when they are freed; bytes.
@@ -51,6 +58,11 @@ impl Service {
         };
         (service, receiver)
     }
+}
+
+/// Locks a mutex, also after a panic: for data that no code leaves inconsistent between two changes of it.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `body` as the whole work of this process and returns the exit code: 0 if the body returned `Ok`, else 1.

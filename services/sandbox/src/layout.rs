@@ -12,7 +12,7 @@
 //! execs/<tenant>/<session>/<exec>/   spec.json, state.json, output
 //! images/layers/<digest>/tree/       the content of a layer, shared by all sessions; belongs to a user that no session has
 //! images/layers/<digest>/record.json its size; its time is that of the last use
-//! images/env/<tenant>/<key>/tree/    what the setup of a project made on top of an image, or an install beside its files; the same owner
+//! images/env/<tenant>/<key>/tree/    the files that a setup added to an image, or that an install added to a repository; the same owner
 //! images/env/<tenant>/<key>/record.json  as for a layer
 //! images/builds/<tenant>/<key>/      state.json and log of the newest build of such a layer
 //! images/skeletons/<image>/          the layer of ours on top of an image; made again after each start

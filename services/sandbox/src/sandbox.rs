@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use bytes::Bytes;
-use chassis::tasks::Tasks;
+use chassis::{lock, tasks::Tasks};
 use domain::ids::TenantId;
 use prost::Message as _;
 use sandbox_wire::{
@@ -25,7 +25,7 @@ use std::{
     collections::HashMap,
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -393,9 +393,4 @@ async fn start_error(mut started: SandboxProcess) -> Error {
     let error = error.trim();
     let error = if error.is_empty() { "bubblewrap printed no error" } else { error };
     Error::refused(Code::SandboxUnavailable, format!("the sandbox did not start: {error}"))
-}
-
-/// A poisoned map is still consistent: no code panics between two changes of it.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

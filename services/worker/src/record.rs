@@ -189,16 +189,14 @@ impl Record {
         entries: Vec<Entry>,
         progress: Progress,
     ) -> Result<(), WriteError> {
-        let all = events.into_iter().map(ChangeBody::Event).chain([ChangeBody::Spend(entries)]);
-        self.commit(all, progress).await
+        self.commit(with_cost(events, entries), progress).await
     }
 
     /// Takes the end of a step: events, and the cost of its model call. The next write stores them before its own changes and counts as
     /// progress, so that what follows a step costs no transaction of its own. The caller sees to a write, or a [`Record::flush`], before it
     /// waits for anything.
     pub(crate) fn write_later(&mut self, events: Vec<Event>, entries: Vec<Entry>) {
-        let all = events.into_iter().map(ChangeBody::Event).chain([ChangeBody::Spend(entries)]);
-        let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
+        let changes: Vec<Change> = with_cost(events, entries).map(|what| self.change(what)).collect();
         // The changes get their positions with the write. Until then those that they would get now order them after everything else.
         for (change, seq) in changes.iter().zip(self.newest_event + 1..) {
             if let ChangeBody::Event(event) = &change.body {
@@ -239,6 +237,7 @@ impl Record {
     ) -> Result<(), WriteError> {
         let progress = if self.later.is_empty() { progress } else { Progress::Made };
         let mut changes = std::mem::take(&mut self.later);
+        let applied = changes.len();
         changes.extend(all.map(|what| self.change(what)));
         let fence = self.next_fence();
         let (ack, at) = (self.read_input, now());
@@ -248,7 +247,7 @@ impl Record {
         if progress == Progress::Made {
             self.suspect_slot = None;
         }
-        self.note_written(&changes, &written);
+        self.note_written(&changes, applied, &written);
         Ok(())
     }
 
@@ -275,8 +274,8 @@ impl Record {
             return Ok(ParkResult::NewInput);
         };
         self.fence = fence;
-        self.later.clear();
-        self.note_written(&changes, &written);
+        let applied = std::mem::take(&mut self.later).len();
+        self.note_written(&changes, applied, &written);
         Ok(ParkResult::Parked)
     }
 
@@ -296,7 +295,7 @@ impl Record {
             retry_in_doubt(|| store.dispatch_child(&fence, &changes, child, dispatch, at)).await?;
         if let DispatchOutcome::Dispatched { parent, child: events } = &dispatched {
             self.fence = fence;
-            self.note_written(&changes, parent);
+            self.note_written(&changes, 0, parent);
             self.deps.publisher.publish_events(self.fence.tenant, &child.prompt.user.session_id, events);
         }
         Ok(dispatched)
@@ -363,8 +362,9 @@ impl Record {
         self.fence.clone()
     }
 
-    fn note_written(&mut self, changes: &[Change], written: &WriteReceipt) {
-        for (change, stored) in changes.iter().zip(&written.events) {
+    /// Takes over what a write stored. The conversation has the first `applied` changes already.
+    fn note_written(&mut self, changes: &[Change], applied: usize, written: &WriteReceipt) {
+        for (change, stored) in changes.iter().zip(&written.events).skip(applied) {
             match &change.body {
                 ChangeBody::Event(event) => self.conversation.apply(event, stored.seq),
                 ChangeBody::Answer { message, .. } => {
@@ -372,12 +372,17 @@ impl Record {
                 }
                 ChangeBody::Spend(_) | ChangeBody::FileSummary(_) | ChangeBody::Title(_) => {}
             }
-            self.newest_event = stored.seq;
         }
+        self.newest_event = written.events.last().map_or(self.newest_event, |stored| stored.seq);
         self.deps.publisher.publish_events(self.fence.tenant, &self.fence.session, &written.events);
         self.newest_input = self.newest_input.max(written.input_seq);
         self.newest_cancel = self.newest_cancel.max(written.cancel_seq);
     }
+}
+
+/// Events, and the cost of model calls.
+fn with_cost(events: Vec<Event>, entries: Vec<Entry>) -> impl Iterator<Item = ChangeBody> {
+    events.into_iter().map(ChangeBody::Event).chain([ChangeBody::Spend(entries)])
 }
 
 /// Repeats a write while its outcome is in doubt. A repetition with the same number is the same write.

@@ -1,33 +1,14 @@
 //! What the settings run in the sandboxes of sessions on the machine's own programs.
 
-use e2e::{
-    Stack,
-    api::Api,
-    turn::{bash, run},
-};
+use e2e::{Stack, turn::output};
 use rpc::v1;
-use serde_json::{Value, json};
-
-async fn choose(api: &Api, environment: Value) {
-    let document = json!({"environment": environment}).to_string();
-    let request = v1::SetSettingsRequest { project_id: String::new(), document };
-    api.settings().set_settings(request).await.unwrap();
-}
-
-/// Runs a command in a new turn, and returns its output, or the error of the turn.
-async fn output(api: &Api, session: &str, command: &str) -> Result<String, String> {
-    let (outcome, transcript) = run(api, session, &format!("{}\n@text over", bash(command))).await;
-    match outcome.as_str() {
-        "done" => Ok(api.tool_calls(session).await.pop().unwrap().result),
-        _ => Err(transcript.error().unwrap().to_string()),
-    }
-}
+use serde_json::json;
 
 #[tokio::test]
 async fn a_start_runs_in_each_sandbox_and_a_failure_is_told_to_the_model_and_to_people() {
     let mut stack = Stack::start().await;
-    choose(&stack.api, json!({"start": "echo $CI >> starts; echo no database; exit 3", "env": {"CI": "1"}}))
-        .await;
+    let environment = json!({"start": "echo $CI >> starts; echo no database; exit 3", "env": {"CI": "1"}});
+    stack.api.set_environment("", &environment).await;
     let session = stack.session().await;
     assert_eq!(output(&stack.api, &session, "cat starts").await.unwrap(), "1\n");
     let body = stack.model.journal.requests().pop().unwrap().body.to_string();
@@ -52,11 +33,11 @@ async fn an_install_runs_once_for_the_sessions_of_a_project_and_a_failure_ends_t
     let api = &stack.api;
     let repository = testkit::git::repository(&[("package-lock.json", "{}"), (".gitignore", "packages/\n")]);
     let install = "echo installing; mkdir packages; echo $RANDOM$RANDOM$CI > packages/id; echo changed > package-lock.json";
-    choose(api, json!({"install": "echo 'no such package' >&2; exit 3"})).await;
+    api.set_environment("", &json!({"install": "echo 'no such package' >&2; exit 3"})).await;
     let session = stack.session_on(&repository).await;
     let failed = output(api, &session, "true").await.unwrap_err();
     assert!(failed.contains("install_failed") && failed.contains("no such package"), "{failed}");
-    choose(api, json!({"install": install, "env": {"CI": "-ci"}})).await;
+    api.set_environment("", &json!({"install": install, "env": {"CI": "-ci"}})).await;
     // The loop that failed has ended, so the next one has the new settings.
     let look = "cat packages/id package-lock.json; git status --short";
     let first = output(api, &session, look).await.unwrap();

@@ -2,14 +2,9 @@
 
 mod setups;
 
-use e2e::{
-    Options, Stack,
-    api::Api,
-    settings::Outside,
-    turn::{bash, run},
-};
+use e2e::{Options, Stack, settings::Outside, turn::output};
 use rpc::v1;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{collections::BTreeSet, process::Command, sync::LazyLock};
 use testkit::registry::{
     Registry,
@@ -50,21 +45,6 @@ async fn stack(registry: &Registry) -> Stack {
     Stack::with(Options { broker: true, outside, ..Options::default() }).await
 }
 
-async fn choose(api: &Api, project_id: &str, environment: Value) {
-    let document = json!({"environment": environment}).to_string();
-    let request = v1::SetSettingsRequest { project_id: project_id.to_owned(), document };
-    api.settings().set_settings(request).await.unwrap();
-}
-
-/// Runs a command in a new turn, and returns its output, or the error of the turn.
-async fn output(api: &Api, session: &str, command: &str) -> Result<String, String> {
-    let (outcome, transcript) = run(api, session, &format!("{}\n@text over", bash(command))).await;
-    match outcome.as_str() {
-        "done" => Ok(api.tool_calls(session).await.pop().unwrap().result),
-        _ => Err(transcript.error().unwrap().to_string()),
-    }
-}
-
 /// Whether this machine can join layers. Where it cannot, the test is skipped.
 fn is_supported(output: &Result<String, String>) -> bool {
     let is_unsupported = output.as_ref().is_err_and(|error| error.contains("images_unsupported"));
@@ -80,7 +60,7 @@ async fn a_session_runs_in_the_image_of_its_settings() {
     let stack = stack(&registry).await;
     let api = &stack.api;
     registry.push_image("acme/dev", &[&BASE, &layer("version", "one")]);
-    choose(api, "", json!({"image": format!("{}/acme/dev:latest", registry.host)})).await;
+    api.set_environment("", &json!({"image": format!("{}/acme/dev:latest", registry.host)})).await;
     let session = api.session(None).await;
     let look = "cat /srv/version; echo; echo $PATH $HOME /usr/*";
     let first = output(api, &session, look).await;
@@ -109,7 +89,7 @@ async fn a_tenant_reaches_a_layer_of_the_machine_only_with_its_bytes() {
     let (api, other) = (&stack.api, stack.other_tenant().await);
     let secret = layer("secret", "of one tenant");
     let owned = registry.push_image("one/private", &[&BASE, &secret]);
-    choose(api, "", json!({"image": owned.reference})).await;
+    api.set_environment("", &json!({"image": owned.reference})).await;
     let session = api.session(None).await;
     let first = output(api, &session, "cat /srv/secret").await;
     if !is_supported(&first) {
@@ -119,7 +99,7 @@ async fn a_tenant_reaches_a_layer_of_the_machine_only_with_its_bytes() {
     // Another tenant knows the digests and not the bytes: its registry has an image that names them.
     let hidden = owned.layers.last().unwrap();
     registry.fail(hidden, Fault::Status { code: 404, times: usize::MAX, retry_after: None });
-    choose(&other, "", json!({"image": owned.reference})).await;
+    other.set_environment("", &json!({"image": owned.reference})).await;
     let stolen = other.session(None).await;
     let refused = output(&other, &stolen, "cat /srv/secret").await.unwrap_err();
     assert!(refused.contains("image_unknown"), "{refused}");
@@ -135,7 +115,7 @@ async fn an_image_that_cannot_be_had_fails_the_turn_with_its_reason() {
     let stack = stack(&registry).await;
     let api = &stack.api;
     let reference = format!("{}/acme/dev:latest", registry.host);
-    choose(api, "", json!({"image": reference.as_str(), "image_credential": "LOGIN"})).await;
+    api.set_environment("", &json!({"image": reference.as_str(), "image_credential": "LOGIN"})).await;
     let session = api.session(None).await;
     let refused = output(api, &session, "true").await.unwrap_err();
     assert!(refused.contains("secret_not_found"), "{refused}");

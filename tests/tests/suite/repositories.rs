@@ -8,7 +8,7 @@ use e2e::{
     Options, Stack,
     api::{Api, assert_refused},
     settings::Outside,
-    turn::{bash, run},
+    turn::output,
 };
 use rpc::v1;
 use serde_json::{Value, json};
@@ -61,9 +61,7 @@ impl Testbed {
 
 /// Stores the credentials of git for the tenant.
 async fn store(api: &Api, credentials: &Value) {
-    let document = json!({"environment": {"git": {"credentials": credentials}}}).to_string();
-    let request = v1::SetSettingsRequest { project_id: String::new(), document };
-    api.settings().set_settings(request).await.unwrap();
+    api.set_environment("", &json!({"git": {"credentials": credentials}})).await;
 }
 
 async fn set_secret(api: &Api, name: &str, value: &str) {
@@ -78,15 +76,6 @@ async fn set_secret(api: &Api, name: &str, value: &str) {
 async fn session(api: &Api, url: &str) -> String {
     let from = Some(v1::source::From::GitUrl(url.to_owned()));
     api.session(Some(v1::Source { from, revision: String::new() })).await
-}
-
-/// Runs a command in a new turn, and returns its output, or the error of the turn.
-async fn output(api: &Api, session: &str, command: &str) -> Result<String, String> {
-    let (outcome, transcript) = run(api, session, &format!("{}\n@text over", bash(command))).await;
-    match outcome.as_str() {
-        "done" => Ok(api.tool_calls(session).await.pop().unwrap().result),
-        _ => Err(transcript.error().unwrap().to_string()),
-    }
 }
 
 #[tokio::test]

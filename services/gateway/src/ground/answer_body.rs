@@ -3,11 +3,12 @@
 
 use super::taken_room::TakenRoom;
 use axum::body::{Body, Bytes, HttpBody};
+use chassis::lock;
 use http_body::{Frame, SizeHint};
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     task::{Context, Poll},
     time::Duration,
 };
@@ -141,10 +142,6 @@ impl Readers {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for Answer {

@@ -21,7 +21,7 @@ pub(super) const STATE: &str = "state.json";
 pub(super) const OUTPUT: &str = "output";
 /// An empty file that marks the first exec in a sandbox that replaced an earlier one.
 const IN_NEW_SANDBOX: &str = "in_new_sandbox";
-/// A file with what went wrong at the start of the sandbox, beside the first exec in it.
+/// A file that says what went wrong when the sandbox started. Only the first exec in a sandbox has it.
 const START_FAILURE: &str = "start_failure";
 
 /// `spec.json`: the parameters of an exec.

@@ -6,7 +6,7 @@ use super::{
     server::Server,
 };
 use crate::{code::Code, error::Error, session::caller::Caller};
-use std::{future::Future, sync::Arc};
+use std::{fmt::Display, future::Future, str::FromStr, sync::Arc};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -18,6 +18,14 @@ pub(super) struct Call {
     uses_files: bool,
     pub(super) caller: Caller,
     pub(super) span: Span,
+}
+
+/// Reads an id that is in a field of a request.
+///
+/// # Errors
+/// `argument_invalid`, with the name of the field.
+pub(super) fn id<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Error> {
+    text.parse().map_err(|error| Error::refused(Code::ArgumentInvalid, format!("{field}: {error}")))
 }
 
 impl Server {

@@ -1,6 +1,7 @@
 //! Calls about what setups make on top of images.
 
 use super::{
+    call::id,
     open,
     server::{ResponseStream, STREAM_WAITING_MAX},
 };
@@ -53,11 +54,9 @@ pub(super) async fn build(
     if message.hosts.len() > open::HOSTS_MAX {
         return Err(Error::refused(Code::ArgumentInvalid, "the setup may reach too many hosts"));
     }
-    let project = message.project_id.parse();
-    let invalid = |error| Error::refused(Code::ArgumentInvalid, format!("project_id: {error}"));
     let spec = EnvironmentSpec {
         tenant: session.key.tenant,
-        project: project.map_err(invalid)?,
+        project: id("project_id", &message.project_id)?,
         image: Manifest::parse(&diff_ids)?,
         script: message.script,
         hosts: message.hosts,
@@ -132,7 +131,7 @@ pub(super) async fn remove(
 }
 
 fn tenant(text: &str) -> Result<TenantId, Error> {
-    text.parse().map_err(|error| Error::refused(Code::ArgumentInvalid, format!("tenant_id: {error}")))
+    id("tenant_id", text)
 }
 
 /// The environment of a script. Like commands, it gets the variables of the image; unlike them, it is root.

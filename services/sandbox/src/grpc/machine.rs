@@ -1,5 +1,6 @@
 //! Calls about the whole machine: what it has of each session, and the end of a tenant.
 
+use super::call::id;
 use crate::{
     code::Code,
     error::{Error, blocking},
@@ -39,9 +40,7 @@ fn to_wire(inventory: Inventory) -> v1::StoredWorkspace {
 
 /// Closes a tenant, in a task that ends although the caller leaves.
 pub(super) async fn close(sessions: &Arc<Sessions>, tenant: &str) -> Result<(), Error> {
-    let tenant: TenantId = tenant
-        .parse()
-        .map_err(|error| Error::refused(Code::ArgumentInvalid, format!("tenant_id: {error}")))?;
+    let tenant: TenantId = id("tenant_id", tenant)?;
     let (sessions, (answer, closed)) = (Arc::clone(sessions), oneshot::channel());
     let tasks = sessions.shared.tasks.clone();
     tasks.spawn("close tenant", async move {

@@ -1,8 +1,8 @@
 //! Calls about the mirrors of repositories, which belong to no session.
 
-use crate::{code::Code, error::Error, session::shared::Shared};
+use super::call::id;
+use crate::{error::Error, session::shared::Shared};
 use rpc::v1;
-use std::fmt::Display;
 
 /// Projects of one page: some 100 KB. The next page has the others.
 const PAGE_MAX: usize = 1_000;
@@ -26,12 +26,8 @@ pub(super) fn remove(
     shared: &Shared,
     request: &v1::DropMirrorsRequest,
 ) -> Result<v1::DropMirrorsResponse, Error> {
-    let tenant = request.tenant_id.parse().map_err(|error| invalid("tenant_id", &error))?;
-    let project = request.project_id.parse().map_err(|error| invalid("project_id", &error))?;
+    let tenant = id("tenant_id", &request.tenant_id)?;
+    let project = id("project_id", &request.project_id)?;
     shared.mirrors.forget_project(tenant, &project);
     Ok(v1::DropMirrorsResponse {})
-}
-
-fn invalid(name: &str, error: &dyn Display) -> Error {
-    Error::refused(Code::ArgumentInvalid, format!("{name}: {error}"))
 }

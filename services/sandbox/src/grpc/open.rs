@@ -1,5 +1,6 @@
 //! The stream that opens a workspace: a header, then the bytes of a bundle.
 
+use super::call::id;
 use crate::{
     code::Code,
     error::Error,
@@ -57,39 +58,26 @@ pub(super) async fn read(
         image = image.with(EnvironmentName::parse(session.key.tenant, &header.environment_key)?);
     }
     check_image_environment(&env)?;
-    let project = (!header.project_id.is_empty()).then(|| header.project_id.parse()).transpose();
-    let project =
-        project.map_err(|error| Error::refused(Code::ArgumentInvalid, format!("project_id: {error}")))?;
+    let project = Some(header.project_id).filter(|text| !text.is_empty());
+    let project = project.map(|text| id("project_id", &text)).transpose()?;
     let start = read_start(header.start)?;
     let install = header.install.map(|install| read_install(install, project.clone())).transpose()?;
-    if !header.bundle {
-        let source = match header.git_url.as_str() {
-            "" => None,
-            url => Some(source::parse(url, &git_prefixes, &session.shared.config).await?),
-        };
-        let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
-        return Ok(Some(open::OpenSpec {
-            source,
-            revision,
-            uncommitted,
-            opening,
-            image,
-            env,
-            install,
-            start,
-            has_door,
-            project,
-        }));
-    }
-    if !header.git_url.is_empty() {
+    if header.bundle && !header.git_url.is_empty() {
         return Err(Error::refused(
             Code::ArgumentInvalid,
             "a workspace starts from a URL or a bundle, not both",
         ));
     }
-    let file = open::upload(session)?;
-    receive(file.path(), &header.bundle_sha256, parts).await?;
-    let source = Some(source::Source::Bundle(file));
+    let source = if header.bundle {
+        let file = open::upload(session)?;
+        receive(file.path(), &header.bundle_sha256, parts).await?;
+        Some(source::Source::Bundle(file))
+    } else if header.git_url.is_empty() {
+        None
+    } else {
+        Some(source::parse(&header.git_url, &git_prefixes, &session.shared.config).await?)
+    };
+    let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
     Ok(Some(open::OpenSpec {
         source,
         revision,
@@ -99,7 +87,7 @@ pub(super) async fn read(
         env,
         install,
         start,
-        has_door: false,
+        has_door,
         project,
     }))
 }

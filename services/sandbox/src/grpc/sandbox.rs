@@ -1,7 +1,7 @@
 //! `SandboxService`: workspaces, execs, files and snapshots.
 
 use super::{
-    call::to_status,
+    call::{Call, to_status},
     environments, exec, guidance, layers, machine, mirrors,
     open::{self, WorkspaceParts},
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
@@ -13,7 +13,7 @@ use crate::{
     workspace::{
         branch, changes, close,
         meta::DIRECTORY,
-        open as opening,
+        open::{self as opening, OpenSpec},
         snapshots::{apply, export, operations},
     },
 };
@@ -25,18 +25,26 @@ use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
-/// Reads the header of a workspace. The bytes of a bundle follow it.
-async fn first_header(
-    method: &'static str,
-    request: Request<WorkspaceParts>,
-) -> Result<(Request<v1::WorkspaceHeader>, WorkspaceParts), Status> {
-    let (metadata, extensions, mut parts) = request.into_parts();
-    let first = parts.next().await.transpose()?.and_then(|message| message.part);
-    let Some(Part::Header(header)) = first else {
-        let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
-        return Err(to_status(method, &error));
-    };
-    Ok((Request::from_parts(metadata, extensions, header), parts))
+impl Server {
+    /// Reads what a workspace starts from: the header, and the bytes of a bundle that follow it.
+    async fn begin_opening(
+        &self,
+        method: &'static str,
+        request: Request<WorkspaceParts>,
+    ) -> Result<(Call, Option<OpenSpec>), Status> {
+        let (metadata, extensions, mut parts) = request.into_parts();
+        let first = parts.next().await.transpose()?.and_then(|message| message.part);
+        let Some(Part::Header(header)) = first else {
+            let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
+            return Err(to_status(method, &error));
+        };
+        let (call, header) = self.begin(method, Request::from_parts(metadata, extensions, header))?;
+        let spec = open::read(&call.caller.root, call.caller.opening, header, &mut parts)
+            .instrument(call.span.clone())
+            .await
+            .map_err(|error| to_status(method, &error))?;
+        Ok((call, spec))
+    }
 }
 
 #[tonic::async_trait]
@@ -68,16 +76,9 @@ impl SandboxService for Server {
         &self,
         request: Request<Streaming<v1::OpenWorkspaceRequest>>,
     ) -> Result<Response<v1::OpenWorkspaceResponse>, Status> {
-        const METHOD: &str = "open_workspace";
         let request = request.map(|parts| Box::pin(parts) as WorkspaceParts);
-        let (request, mut parts) = first_header(METHOD, request).await?;
-        let (call, header) = self.begin(METHOD, request)?;
+        let (call, spec) = self.begin_opening("open_workspace", request).await?;
         let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
-        let span = call.span.clone();
-        let spec = open::read(&root, opening, header, &mut parts)
-            .instrument(span)
-            .await
-            .map_err(|error| to_status(METHOD, &error))?;
         call.perform(|left| async move {
             let (created, meta) = match &spec {
                 Some(spec) => opening::run(&root, spec, &left).await?,
@@ -96,18 +97,11 @@ impl SandboxService for Server {
         &self,
         request: Request<Streaming<v1::InstallWorkspaceRequest>>,
     ) -> Result<Response<Self::InstallWorkspaceStream>, Status> {
-        const METHOD: &str = "install_workspace";
         let workspace = |part: v1::InstallWorkspaceRequest| part.workspace.unwrap_or_default();
         let request =
             request.map(|parts| Box::pin(parts.map(move |part| part.map(workspace))) as WorkspaceParts);
-        let (request, mut parts) = first_header(METHOD, request).await?;
-        let (call, header) = self.begin(METHOD, request)?;
-        let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
-        let span = call.span.clone();
-        let spec = open::read(&root, opening, header, &mut parts)
-            .instrument(span)
-            .await
-            .map_err(|error| to_status(METHOD, &error))?;
+        let (call, spec) = self.begin_opening("install_workspace", request).await?;
+        let root = Arc::clone(&call.caller.root);
         call.perform(|left| async move { Box::pin(environments::install(&root, spec, &left)).await }).await
     }
 

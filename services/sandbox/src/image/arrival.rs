@@ -123,16 +123,7 @@ impl Arrivals {
             return Ok(());
         }
         let store = Arc::clone(&self.store);
-        // A blocking task goes on when the caller leaves, so the ledger and the disk agree.
-        let settled = tokio::task::spawn_blocking(move || {
-            let settled = store.settle(arrival.path(), &layer, record);
-            (arrival, settled)
-        });
-        let (arrival, settled) =
-            settled.await.map_err(|error| Error::io("settle a layer")(io::Error::other(error)))?;
-        // Where it succeeded, there is nothing left to remove.
-        arrival.remove().await;
-        settled
+        arrival.keep("settle a layer", move |place| store.settle(place, &layer, record)).await
     }
 
     /// Unpacks the bytes into the directory of `arrival`.
@@ -262,6 +253,27 @@ impl Arrival {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Has `keep` move what is in it into the store, and removes what is left of it.
+    ///
+    /// # Errors
+    /// Those of `keep`. Nothing is left then either.
+    ///
+    /// Dropped midway: `keep` goes on, so the ledger and the disk agree.
+    pub async fn keep(
+        self,
+        doing: &'static str,
+        keep: impl FnOnce(&Path) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let kept = tokio::task::spawn_blocking(move || {
+            let kept = keep(self.path());
+            (self, kept)
+        });
+        let (arrival, kept) = kept.await.map_err(|error| Error::io(doing)(io::Error::other(error)))?;
+        // Where it succeeded, there is nothing left to remove.
+        arrival.remove().await;
+        kept
     }
 
     /// Removes what is there of it.

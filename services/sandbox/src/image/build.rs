@@ -10,7 +10,6 @@ use super::{
     store::Store,
 };
 use crate::{
-    code::Code,
     disk::{space::Space, survey},
     error::{Error, blocking},
     isolation::launch::{Launcher, Mount},
@@ -19,7 +18,7 @@ use crate::{
 use chassis::tasks::Tasks;
 use sandbox_wire::v1::Exec;
 use shares::Share;
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -123,11 +122,6 @@ impl Build<'_> {
             share: Some(share),
         };
         let sandbox = Sandbox::start(launcher, tasks, spec).await?;
-        if !sandbox.bounds_terminals() && !limits.without_terminals {
-            sandbox.stop().await;
-            let text = "the terminals of the build cannot be bounded; try again";
-            return Err(Error::refused(Code::SandboxUnavailable, text));
-        }
         let script = ScriptRun {
             stage: BuildStage::Setup,
             exec: Exec {
@@ -139,6 +133,7 @@ impl Build<'_> {
                 time: limits.time,
                 space: Space { bytes: limits.bytes, inodes: SETUP_ENTRIES_MAX },
                 memory_bytes: launcher.facts().limits.memory_bytes,
+                without_terminals: limits.without_terminals,
             },
             tree: Store::tree(arrival.path()),
             measure: survey::measure_changes,
@@ -154,19 +149,11 @@ impl Build<'_> {
     async fn keep(&self, arrival: Arrival) -> Result<(), Error> {
         let store = Arc::clone(&self.means.store);
         let (layer, bytes_max) = (LayerName::Environment(self.name.clone()), self.means.limits.bytes);
-        // A blocking task goes on when this one is dropped, so the ledger and the disk agree.
-        let settled = tokio::task::spawn_blocking(move || {
-            let settled = store.remove_work(arrival.path()).map_err(Error::io("clean what a setup left"));
-            let settled = settled.and_then(|()| {
-                let record = clean(&Store::tree(arrival.path()), store.owner(), bytes_max)?;
-                store.settle(arrival.path(), &layer, record)
-            });
-            (arrival, settled)
-        });
-        let failed = |error| Error::io("keep what a setup left")(std::io::Error::other(error));
-        let (arrival, settled) = settled.await.map_err(failed)?;
-        // Where it succeeded, there is nothing left to remove.
-        arrival.remove().await;
-        settled
+        let keep = move |place: &Path| {
+            store.remove_work(place).map_err(Error::io("clean what a setup left"))?;
+            let record = clean(&Store::tree(place), store.owner(), bytes_max)?;
+            store.settle(place, &layer, record)
+        };
+        arrival.keep("keep what a setup left", keep).await
     }
 }

@@ -14,12 +14,13 @@ use crate::{
     error::{Error, blocking},
     layout::{Key, Layout},
 };
+use chassis::lock;
 use domain::ids::TenantId;
 use shares::{Share, Shares};
 use std::{
     collections::{HashMap, HashSet},
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, SystemTime},
 };
 use tokio::sync::watch;
@@ -386,9 +387,4 @@ impl Builds {
 
 fn unknown() -> Error {
     Error::refused(Code::EnvironmentUnknown, "the tenant has no environment of this key")
-}
-
-/// A poisoned map is still consistent: no code panics between two changes of it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -106,6 +106,8 @@ pub struct ScriptLimits {
     pub space: Space,
     /// The memory of its sandbox.
     pub memory_bytes: u64,
+    /// Whether it runs where its terminals cannot be bounded.
+    pub without_terminals: bool,
 }
 
 /// A script that runs.
@@ -136,7 +138,12 @@ impl ScriptRun<'_> {
     /// # Errors
     /// The codes of the stage; `disk_full`, `sandbox_unavailable`.
     pub async fn run(&self, sandbox: &Sandbox) -> Result<(), Error> {
-        let ended = self.execute(sandbox).await;
+        let ended = if sandbox.bounds_terminals() || self.limits.without_terminals {
+            self.execute(sandbox).await
+        } else {
+            let text = format!("the terminals of the {} cannot be bounded; try again", self.stage.name());
+            Err(Error::refused(Code::SandboxUnavailable, text))
+        };
         let memory_kills = sandbox.events().memory_kills;
         sandbox.stop().await;
         self.judge(&ended?, memory_kills > 0)?;

@@ -15,14 +15,14 @@ use crate::{
     isolation::root::image::{BuildRoot, ImageRoot, Overlay, Root, UPPER, WORK},
     layout::{self, Layout},
 };
-use chassis::tasks::Tasks;
+use chassis::{lock, tasks::Tasks};
 use domain::ids::TenantId;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::SystemTime,
 };
 
@@ -467,9 +467,4 @@ fn layers_missing(missing: &[LayerName]) -> Error {
     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
     let text = format!("the machine lacks layers of the image; send them first: {}", names.join(", "));
     Error::refused(Code::LayersMissing, text)
-}
-
-/// A poisoned collection is still consistent: no code panics between two changes of it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

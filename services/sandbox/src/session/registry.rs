@@ -29,13 +29,13 @@ use crate::{
         mirror::store::{Mirrors, MirrorsSpec},
     },
 };
-use chassis::tasks::Tasks;
+use chassis::{lock, tasks::Tasks};
 use domain::{ids::TenantId, limits};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     io,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio_util::sync::CancellationToken;
@@ -258,9 +258,4 @@ fn workspaces(directory: &Path) -> io::Result<Vec<(TenantId, Meta)>> {
         }
     }
     Ok(workspaces)
-}
-
-/// A poisoned collection is still consistent: no code panics between two changes of it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
-//! What a script of the settings installs beside the files of a repository (`environment.install`). `listing` is what a tree has before it, `key` names all that
-//! it depends on, `run` runs it in a clone of its own and keeps what it left, `copy` copies trees, and `take` fills a new workspace with it.
+//! Installs: a script of the settings (`environment.install`) adds files to those of a repository, such as packages. `listing` reads a tree before the script
+//! runs, `key` names everything that its result depends on, `run` runs it in a clone of its own and keeps the files that it added, `copy` copies trees, and
+//! `take` copies these files into a new workspace.
 
 mod copy;
 pub mod key;

@@ -43,7 +43,7 @@ pub struct OpenSpec {
     pub image: Manifest,
     /// The variables of the image.
     pub env: Vec<String>,
-    /// What it has beside the files of its source.
+    /// The install whose files it gets besides those of its source.
     pub install: Option<InstallSpec>,
     /// The script that runs at each start of a sandbox; empty: none.
     pub start: String,

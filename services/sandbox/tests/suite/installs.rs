@@ -1,4 +1,4 @@
-//! What a script installs beside the files of a repository: run once in a clone of its own, and copied into each session of the project.
+//! Installs: the service runs the script once, in a clone of its own, and copies the files that it added into each session of the project.
 
 use crate::{
     environments::{Built, Running, begin_from, project},

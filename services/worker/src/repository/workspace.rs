@@ -184,8 +184,8 @@ impl Workspace {
     async fn set_up(&self, image: Option<&v1::Image>) -> Result<String, Status> {
         // A session without an image never had a setup, so its door never leads to the hosts of one.
         let (Some(image), Some(setting)) = (image, &self.origin.image) else { return Ok(String::new()) };
-        let key = match &setting.setup {
-            Some(script) => {
+        let key = async {
+            if let Some(script) = &setting.setup {
                 let environment = WorkspaceEnvironment {
                     deps: &self.deps,
                     identity: &self.identity,
@@ -194,13 +194,22 @@ impl Workspace {
                     script,
                     network: &self.origin.setup_network,
                 };
-                Box::pin(environment.bring(image)).await
+                return Box::pin(environment.bring(image)).await;
             }
-            None => Ok(String::new()),
+            Ok(String::new())
         };
+        self.close_door_after(key).await
+    }
+
+    /// Does work for which the door of the session leads to hosts, and closes the door, also after an error.
+    ///
+    /// # Errors
+    /// Those of the work, else those of the broker.
+    async fn close_door_after<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let done = work.await;
         let closed = self.egress.close().await;
-        let key = key?;
-        closed.map(|()| key)
+        let value = done?;
+        closed.map(|()| value)
     }
 
     /// Has the machine install what the repository needs. The door of the session leads to no host afterwards.
@@ -222,9 +231,7 @@ impl Workspace {
             })
             .await
         };
-        let installed = installed.await;
-        let closed = self.egress.close().await;
-        installed.and(closed)
+        self.close_door_after(installed).await.map(drop)
     }
 
     /// What the workspace has beside the files of its repository. A session without a repository needs nothing.

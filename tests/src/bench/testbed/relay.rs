@@ -5,7 +5,8 @@ mod wire;
 pub(crate) use wire::Traffic;
 
 use crate::DatabaseUrls;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use chassis::lock;
+use std::sync::{Arc, Mutex};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{
@@ -77,11 +78,6 @@ fn relay(client: TcpStream, server: TcpStream, traffic: &Arc<Mutex<Traffic>>) {
     tokio::spawn(pass(from_server, to_client, move |bytes| {
         lock(&connection).note_answer(bytes, &mut lock(&counted));
     }));
-}
-
-/// Counts stay consistent where a panic poisons them.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Passes bytes on until a side closes.

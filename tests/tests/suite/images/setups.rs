@@ -1,12 +1,12 @@
 //! Setups of the settings on top of an image: from the worker through the door of the session to a layer that the sessions of a project share.
 
-use super::{BASE, choose, is_supported, layer, output};
+use super::{BASE, is_supported, layer};
 use crate::egress::{HOST, ask_door, get, outside};
 use e2e::{
     Options, Stack,
     api::{Api, code},
     settings::Outside,
-    turn::{bash, run},
+    turn::{bash, output, run},
 };
 use rpc::v1::{self, EnvironmentState};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ impl Site {
     /// Whether this machine can join layers.
     async fn is_supported(&self) -> bool {
         let other = self.stack.other_tenant().await;
-        choose(&other, "", json!({"image": self.reference})).await;
+        other.set_environment("", &json!({"image": self.reference})).await;
         is_supported(&output(&other, &other.session(None).await, "true").await)
     }
 
@@ -41,7 +41,7 @@ impl Site {
     async fn choose(&self, more: Value) {
         let mut environment = json!({"image": self.reference});
         environment.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        choose(&self.stack.api, "", environment).await;
+        self.stack.api.set_environment("", &environment).await;
     }
 }
 

@@ -1,7 +1,10 @@
 //! Private repositories that cannot be had: the turn fails and says why.
 
-use super::{HOST, Testbed, URL, output, session, set_secret, store};
-use e2e::{Options, Stack, turn::run};
+use super::{HOST, Testbed, URL, session, set_secret, store};
+use e2e::{
+    Options, Stack,
+    turn::{output, run},
+};
 use rpc::v1;
 use serde_json::json;
 use testkit::git_server::rules::GitFault;
@@ -89,10 +92,8 @@ async fn while_a_repository_is_cloned_its_door_leads_to_no_host() {
     let testbed = Testbed::start().await;
     let api = &testbed.stack.api;
     let credentials = json!({format!("https://{HOST}/acme/"): "TOKEN"});
-    let document =
-        json!({"environment": {"git": {"credentials": credentials}, "network": {"allow": ["pypi.org"]}}});
-    let request = v1::SetSettingsRequest { project_id: String::new(), document: document.to_string() };
-    api.settings().set_settings(request).await.unwrap();
+    let environment = json!({"git": {"credentials": credentials}, "network": {"allow": ["pypi.org"]}});
+    api.set_environment("", &environment).await;
     let session = testbed.session().await;
     let rules = || {
         let tenants = std::fs::read_dir(&testbed.stack.broker_settings().egress).unwrap();

@@ -2,8 +2,9 @@
 
 mod damage;
 
-use super::{HOST, TOKEN, Testbed, URL, output, session, set_secret, store};
+use super::{HOST, TOKEN, Testbed, URL, session, set_secret, store};
 use e2e::api::Api;
+use e2e::turn::output;
 use rpc::v1;
 use serde_json::json;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
 //! `flotilla push` end to end: a session works on a private clone, and a person pushes its result.
 
-use super::{HOST, Testbed, URL, output, set_secret};
+use super::{HOST, Testbed, URL, set_secret};
 use e2e::api::Api;
+use e2e::turn::output;
 use rpc::v1;
 use serde_json::json;
 use std::process::Command;
@@ -13,9 +14,7 @@ const PUSH_TOKEN: &str = "token-0815-for-pushes";
 async fn allow(api: &Api, rule: &serde_json::Value) {
     let prefix = format!("https://{HOST}/acme/");
     let git = json!({"credentials": {&prefix: "TOKEN"}, "push": {&prefix: rule}});
-    let document = json!({"environment": {"git": git}}).to_string();
-    let request = v1::SetSettingsRequest { project_id: String::new(), document };
-    api.settings().set_settings(request).await.unwrap();
+    api.set_environment("", &json!({"git": git})).await;
 }
 
 async fn push(api: &Api, session: &str, branch: &str) -> Result<v1::PushSessionResponse, Status> {

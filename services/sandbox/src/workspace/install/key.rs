@@ -1,8 +1,7 @@
 //! The name of what is installed for a workspace: the digest of all that it depends on.
 
-use super::listing::{ListError, Listing};
+use super::listing::Listing;
 use crate::{
-    code::Code,
     error::Error,
     image::{environment::sorted, layer::EnvironmentName, manifest::Manifest},
 };
@@ -76,18 +75,6 @@ pub(super) fn name(
         locks: &listing.locks,
     };
     EnvironmentName::of(tenant, &content)
-}
-
-/// The error of a tree that cannot be listed.
-pub(super) fn list_error(error: ListError) -> Error {
-    match error {
-        ListError::TooLarge => {
-            let text =
-                "the repository has too many files, or too many files that name packages, for an install";
-            Error::refused(Code::InstallFailed, text)
-        }
-        ListError::Io(error) => Error::io("list the files of a repository")(error),
-    }
 }
 
 /// A digest of the version of the machine's programs.

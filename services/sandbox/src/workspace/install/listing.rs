@@ -1,6 +1,10 @@
 //! What a tree has before an install: its paths, and the files that say which packages it needs.
 
-use crate::disk::walk::{DIRECTORY, Visitor, is_directory, walk};
+use crate::{
+    code::Code,
+    disk::walk::{DIRECTORY, Visitor, is_directory, walk},
+    error::Error,
+};
 use domain::text;
 use rustix::fs::{Dir, FileType, Mode, Stat};
 use serde::Deserialize;
@@ -98,7 +102,25 @@ impl Visitor for Lister {
     }
 }
 
-/// Lists a tree in which no program has run. Blocks.
+/// Lists a tree in which no program has run.
+///
+/// # Errors
+/// `install_failed`: it has too many files; those of the file system.
+pub(super) async fn read(tree: &Path) -> Result<Listing, Error> {
+    const DOING: &str = "list the files of a repository";
+    let tree = tree.to_owned();
+    let listed = tokio::task::spawn_blocking(move || list(&tree)).await;
+    listed.map_err(|error| Error::io(DOING)(io::Error::other(error)))?.map_err(|error| match error {
+        ListError::TooLarge => {
+            let text =
+                "the repository has too many files, or too many files that name packages, for an install";
+            Error::refused(Code::InstallFailed, text)
+        }
+        ListError::Io(error) => Error::io(DOING)(error),
+    })
+}
+
+/// As [`read`]. Blocks.
 pub(super) fn list(tree: &Path) -> Result<Listing, ListError> {
     let mut lister = Lister::default();
     let root = rustix::fs::open(tree, DIRECTORY, Mode::empty()).map_err(io::Error::from)?;

@@ -3,7 +3,7 @@
 
 use super::{
     copy::TreeCopy,
-    key::{list_error, name},
+    key::name,
     listing::{self, Listing},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
 };
 use sandbox_wire::v1::Exec;
 use shares::Share;
-use std::{collections::HashMap, io, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// What runs before the script: it ends with the first command that fails.
@@ -95,10 +95,7 @@ async fn clone_and_list(
     left: &CancellationToken,
 ) -> Result<Listing, Error> {
     open::clone_source(session, spec, clone.path(), uid, left).await?;
-    let tree = clone.path().to_owned();
-    let listed = tokio::task::spawn_blocking(move || listing::list(&tree)).await;
-    let failed = |error| Error::io("list the files of a repository")(io::Error::other(error));
-    listed.map_err(failed)?.map_err(list_error)
+    listing::read(clone.path()).await
 }
 
 /// One run of the script.
@@ -137,11 +134,6 @@ impl InstallRun {
             share: Some(share),
         };
         let sandbox = Sandbox::start(&shared.launcher, &shared.tasks, sandbox).await?;
-        if !sandbox.bounds_terminals() && !shared.config.without.contains(&Wall::Terminals) {
-            sandbox.stop().await;
-            let text = "the terminals of the install cannot be bounded; try again";
-            return Err(Error::refused(Code::SandboxUnavailable, text));
-        }
         let script = ScriptRun {
             stage: BuildStage::Install,
             exec: self.exec.clone(),
@@ -149,6 +141,7 @@ impl InstallRun {
                 time: Duration::from_millis(shared.config.install_ms),
                 space: Space { bytes: shared.config.disk_bytes, inodes: shared.config.inodes },
                 memory_bytes: shared.launcher.facts().limits.memory_bytes,
+                without_terminals: shared.config.without.contains(&Wall::Terminals),
             },
             tree: self.clone.path().to_owned(),
             measure: survey::measure,
@@ -168,21 +161,13 @@ impl InstallRun {
         let (from, without) = (self.clone.path().to_owned(), self.listing.paths.clone());
         let layer = LayerName::Environment(self.name.clone());
         let bytes_max = self.session.shared.config.disk_bytes;
-        // A blocking task goes on when this one is dropped, so the ledger and the disk agree.
-        let settled = tokio::task::spawn_blocking(move || {
+        let keep = move |place: &Path| {
             let check = || store.check_host();
             let copy = TreeCopy { owner: store.owner(), without: &without, bytes_max, check: &check };
-            let copied = copy.run(&from, &Store::tree(arrival.path()));
-            let settled = copied.and_then(|copied| {
-                let record = Record { bytes: copied.bytes, entries: copied.entries };
-                store.settle(arrival.path(), &layer, record)
-            });
-            (arrival, settled)
-        });
-        let failed = |error| Error::io("keep what was installed")(io::Error::other(error));
-        let (arrival, settled) = settled.await.map_err(failed)?;
-        // Where it succeeded, there is nothing left to remove.
-        arrival.remove().await;
-        settled
+            let copied = copy.run(&from, &Store::tree(place))?;
+            let record = Record { bytes: copied.bytes, entries: copied.entries };
+            store.settle(place, &layer, record)
+        };
+        arrival.keep("keep what was installed", keep).await
     }
 }

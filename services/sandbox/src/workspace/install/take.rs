@@ -2,7 +2,7 @@
 
 use super::{
     copy::{Copied, TreeCopy},
-    key::{InstallSpec, list_error, name},
+    key::{InstallSpec, name},
     listing,
 };
 use crate::{
@@ -43,10 +43,7 @@ pub(in crate::workspace) struct NewWorkspace<'a> {
 pub(in crate::workspace) async fn run(new: NewWorkspace<'_>, install: &InstallSpec) -> Result<(), Error> {
     let NewWorkspace { session, image, env, build, uid } = new;
     let shared = &session.shared;
-    let tree = build.to_owned();
-    let listed = tokio::task::spawn_blocking(move || listing::list(&tree)).await;
-    let failed = |error| Error::io("list the files of a repository")(io::Error::other(error));
-    let listing = listed.map_err(failed)?.map_err(list_error)?;
+    let listing = listing::read(build).await?;
     let name = name(session.key.tenant, image, env, install, &listing)?;
     let missing =
         || Error::refused(Code::InstallMissing, "the machine has not installed what the workspace needs");

@@ -1,5 +1,5 @@
-//! A generation that is being written, beside its place. It takes the packs of the earlier generation that it still has by their names, and copies
-//! the others out of a clone.
+//! A new generation while the service writes it, in a directory of its own. The service links the packs that the earlier generation has too, and copies
+//! the others from a clone.
 
 use super::{
     content::{MirrorContent, PackFile},
@@ -53,7 +53,7 @@ impl Draft {
         for file in &parts.content.files {
             let place = draft.directory.join(PACKS).join(&file.name);
             match parts.earlier(file) {
-                // Both belong to the service, and nobody else can write them.
+                // Both belong to the service, and no other user can write them.
                 Some(earlier) => fs::hard_link(earlier, place)?,
                 None => copy(parts.clone, file, &place)?,
             }

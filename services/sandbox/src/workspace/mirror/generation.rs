@@ -103,7 +103,7 @@ impl Generation {
         Mount::read(&self.directory, INSIDE)
     }
 
-    /// Has it removed when nobody reads it any more.
+    /// Marks it as old. Its files are removed when the last clone that reads it has ended.
     pub(super) fn retire(&self) {
         self.is_retired.store(true, Ordering::Relaxed);
     }

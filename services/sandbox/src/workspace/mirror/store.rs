@@ -12,13 +12,13 @@ use crate::{
     error::{Error, blocking},
     layout::{self, Layout},
 };
-use chassis::tasks::Tasks;
+use chassis::{lock, tasks::Tasks};
 use domain::ids::{ProjectId, TenantId};
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, SystemTime},
 };
 use tokio::sync::watch;
@@ -291,11 +291,6 @@ fn generations(tenant: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)
-}
-
-/// A poisoned collection is still consistent: no code panics between two changes of it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

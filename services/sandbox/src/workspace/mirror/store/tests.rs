@@ -78,7 +78,7 @@ fn tenant() -> TenantId {
     TenantId(uuid::Uuid::now_v7())
 }
 
-/// Waits for the removal of what nobody uses.
+/// Waits until the task that removes unused generations has done so.
 async fn settled(is_settled: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(20), async {
         while !is_settled() {
