@@ -192,11 +192,20 @@ impl Record {
         self.commit(with_cost(events, entries), progress).await
     }
 
-    /// Takes the end of a step: events, and the cost of its model call. The next write stores them before its own changes and counts as
-    /// progress, so that what follows a step costs no transaction of its own. The caller sees to a write, or a [`Record::flush`], before it
-    /// waits for anything.
-    pub(crate) fn write_later(&mut self, events: Vec<Event>, entries: Vec<Entry>) {
-        let changes: Vec<Change> = with_cost(events, entries).map(|what| self.change(what)).collect();
+    /// Takes events with which a step comes to its end. The next write stores them before its own changes and counts as progress, so that
+    /// what follows at once costs one transaction with them. The caller sees to a write, or a [`Record::flush`], before it waits for
+    /// anything.
+    pub(crate) fn write_later(&mut self, events: Vec<Event>) {
+        self.take_later(events.into_iter().map(ChangeBody::Event));
+    }
+
+    /// Like [`Record::write_later`], and adds `entries` to the cost of the session.
+    pub(crate) fn write_later_with_cost(&mut self, events: Vec<Event>, entries: Vec<Entry>) {
+        self.take_later(with_cost(events, entries));
+    }
+
+    fn take_later(&mut self, all: impl Iterator<Item = ChangeBody>) {
+        let changes: Vec<Change> = all.map(|what| self.change(what)).collect();
         // The changes get their positions with the write. Until then those that they would get now order them after everything else.
         for (change, seq) in changes.iter().zip(self.newest_event + 1..) {
             if let ChangeBody::Event(event) = &change.body {

@@ -2,9 +2,10 @@
 //! checks that the system can settle from every state without a further fault.
 
 use super::{action::Action, observer::Property, scenario::Scenario, system::System};
+use foldhash::quality::FixedState;
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
-    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
+    hash::BuildHasher as _,
 };
 
 /// The result of an exploration.
@@ -24,7 +25,7 @@ type Predecessor = (u32, u16);
 /// # Panics
 /// If there are more than `states_max` states: the bounds of the scenario are too wide.
 pub fn explore(scenario: &Scenario, states_max: usize) -> Exploration {
-    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    let hasher = FixedState::default();
     let initial = System::initial(scenario);
     let mut known = HashMap::from([(hasher.hash_one(&initial), 0_u32)]);
     let mut predecessors: Vec<Predecessor> = vec![(0, 0)];

@@ -83,7 +83,8 @@ const ALL: &[&str] = &[
 /// Further crates that tests may use.
 const FOR_TESTS: [&str; 3] = ["testkit", "local", "model-script"];
 /// External crates with an owner.
-const OWNERS: [(&str, &[&str]); 29] = [
+const OWNERS: [(&str, &[&str]); 30] = [
+    ("deadpool", &["crates/store"]),
     ("sqlx", &["crates/store", "crates/testkit", "tests"]),
     ("postgres-protocol", &["crates/store"]),
     ("jsonc-parser", &["crates/settings"]),

@@ -45,11 +45,14 @@ impl BrokerStore {
     /// # Errors
     /// `Db`.
     pub async fn register_key(&self, key_id: &str) -> Result<String, Error> {
+        let mut tx = self.0.begin_without_tenant().await?;
         sqlx::query("insert into secret_key (key_id) values ($1) on conflict do nothing")
             .bind(key_id)
-            .execute(self.0.connections())
+            .execute(&mut *tx)
             .await?;
-        Ok(sqlx::query_scalar("select key_id from secret_key").fetch_one(self.0.connections()).await?)
+        let noted = sqlx::query_scalar("select key_id from secret_key").fetch_one(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(noted)
     }
 
     /// Begins the change of a secret and gives it its version. Other changes of the tenant wait until this one has ended.

@@ -11,7 +11,7 @@ use crate::{
     },
     session::{
         control_row::{self, ControlRow, RevertState},
-        mailbox::{Growth, Kind, Mailbox},
+        mailbox::{Growth, InputMessage, Kind, Mailbox, NewInput},
         removal, row,
     },
 };
@@ -88,7 +88,7 @@ pub struct PromptReceipt {
     pub message_id: MessageId,
     /// Its events, for publishing; empty for a repeated prompt.
     pub events: Vec<StoredEvent>,
-    /// Earlier inputs that no loop has taken yet.
+    /// EarlierInput inputs that no loop has taken yet.
     pub inputs_ahead: u32,
     /// Whether the gateway must enqueue the session, because no loop owns it.
     pub runnable: bool,
@@ -106,7 +106,15 @@ impl Store {
     ) -> Result<Option<PromptReceipt>, Error> {
         let mut tx = self.begin(tenant).await?;
         let run = control_row::lock(&mut tx, tenant, &prompt.user.session_id).await?;
-        find_earlier(&mut tx, tenant, prompt, &run).await
+        let row = sqlx::query(
+            "select body_sha256, message_id, seq from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
+        )
+        .bind(tenant.0)
+        .bind(prompt.user.session_id.as_str())
+        .bind(&prompt.dedupe)
+        .fetch_optional(&mut *tx)
+        .await?;
+        row.map(|row| EarlierInput::from_row(&row)?.receipt(prompt, &run)).transpose()
     }
 
     /// Accepts a prompt. The session moves to the beginning of the lists, also if it was archived.
@@ -124,8 +132,9 @@ impl Store {
         let session = &prompt.user.session_id;
         let mut tx = self.begin(tenant).await?;
         let run = control_row::lock(&mut tx, tenant, session).await?;
-        if let Some(receipt) = find_earlier(&mut tx, tenant, prompt, &run).await? {
-            return Ok(receipt);
+        let Recipient { earlier, has_message, variant } = touch(&mut tx, tenant, prompt).await?;
+        if let Some(earlier) = earlier {
+            return earlier.receipt(prompt, &run);
         }
         run.refuse_quarantined()?;
         run.refuse_held()?;
@@ -138,18 +147,10 @@ impl Store {
         }
         let prompt_bytes = bytes(prompt);
         refuse_too_large(prompt.reply, prompt_bytes, &run)?;
-        let stored = touch(&mut tx, tenant, &prompt.user).await?;
-        if stored.has_message {
+        if has_message {
             return Err(Error::Conflict);
         }
-        let variant = match prompt.variant {
-            VariantChoice::Session => stored.variant.as_deref(),
-            VariantChoice::Provider | VariantChoice::Named(_) => prompt.variant.name(),
-        };
-        if variant != stored.variant.as_deref() {
-            set_variant(&mut tx, tenant, session, variant).await?;
-        }
-        let entry = PromptEntry { prompt, variant, bytes: prompt_bytes };
+        let entry = PromptEntry { prompt, variant: variant.as_deref(), bytes: prompt_bytes };
         let events = insert(&mut tx, tenant, entry, &run, at).await?;
         tx.commit().await?;
         Ok(PromptReceipt {
@@ -161,22 +162,31 @@ impl Store {
     }
 }
 
-/// Returns the receipt of a prompt that is stored already. The caller holds the control row.
-async fn find_earlier(
-    tx: &mut Tx,
-    tenant: TenantId,
-    prompt: &Prompt,
-    run: &ControlRow,
-) -> Result<Option<PromptReceipt>, Error> {
-    let earlier = sqlx::query(
-        "select body_sha256, message_id, seq from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
-    )
-    .bind(tenant.0)
-    .bind(prompt.user.session_id.as_str())
-    .bind(&prompt.dedupe)
-    .fetch_optional(&mut **tx)
-    .await?;
-    earlier.map(|row| repeated_receipt(&row, prompt, run)).transpose()
+/// An input with the name of a prompt, which is stored already.
+struct EarlierInput {
+    body_sha256: Vec<u8>,
+    message_id: Option<String>,
+    seq: u64,
+}
+
+impl EarlierInput {
+    /// Reads the columns `body_sha256`, `message_id` and `seq`.
+    fn from_row(row: &PgRow) -> Result<Self, Error> {
+        let seq = unsigned(row.try_get("seq")?);
+        Ok(Self { body_sha256: row.try_get("body_sha256")?, message_id: row.try_get("message_id")?, seq })
+    }
+
+    /// The receipt of a prompt that is stored already.
+    fn receipt(self, prompt: &Prompt, run: &ControlRow) -> Result<PromptReceipt, Error> {
+        let is_same = self.body_sha256 == prompt.body_sha256;
+        let message_id = self.message_id.filter(|_| is_same).ok_or(Error::Conflict)?;
+        Ok(PromptReceipt {
+            message_id: parse_id("input", &message_id)?,
+            events: vec![],
+            inputs_ahead: u32::try_from(self.seq.saturating_sub(run.input_ack + 1)).unwrap_or(u32::MAX),
+            runnable: false,
+        })
+    }
 }
 
 /// Refuses a prompt with which the conversation would be too large to load. A small prompt is accepted all the same: its turn may begin
@@ -195,54 +205,40 @@ pub(crate) fn bytes(prompt: &Prompt) -> u64 {
     prompt.parts.iter().map(|part| text::json_bytes(part) as u64).sum()
 }
 
-/// The rows that decide about a new prompt.
-struct Stored {
-    /// Whether the session has a message with the prompt's id. A client may choose the id, but must not replace a stored message.
+/// The session that receives a prompt: what decides about it.
+struct Recipient {
+    /// The input with the prompt's name.
+    earlier: Option<EarlierInput>,
+    /// Whether it has a message with the prompt's id. A client may choose the id, but must not replace a stored message.
     has_message: bool,
-    /// The variant of the session.
+    /// Its variant now.
     variant: Option<String>,
 }
 
-/// Records that the session changed, and reads [`Stored`]. The caller holds the control row, so no other prompt comes between.
-async fn touch(tx: &mut Tx, tenant: TenantId, user: &User) -> Result<Stored, Error> {
+/// Records that the session changed, and the variant that a prompt chooses. The caller holds the control row, so no other prompt comes between;
+/// if it does not accept the prompt, it must not commit.
+async fn touch(tx: &mut Tx, tenant: TenantId, prompt: &Prompt) -> Result<Recipient, Error> {
     let row = sqlx::query(
-        "update session set updated_at = date_trunc('milliseconds', now()) where tenant_id = $1 and id = $2
-         returning variant,
+        "update session s
+            set updated_at = date_trunc('milliseconds', now()), variant = case when $5 then $6 else s.variant end
+           from (select 1) one left join session_input i on i.tenant_id = $1 and i.session_id = $2 and i.dedupe = $4
+          where s.tenant_id = $1 and s.id = $2
+         returning s.variant, i.body_sha256, i.message_id, i.seq,
                    exists (select 1 from message where tenant_id = $1 and session_id = $2 and id = $3) as has_message",
     )
     .bind(tenant.0)
-    .bind(user.session_id.as_str())
-    .bind(user.id.as_str())
+    .bind(prompt.user.session_id.as_str())
+    .bind(prompt.user.id.as_str())
+    .bind(&prompt.dedupe)
+    .bind(prompt.variant != VariantChoice::Session)
+    .bind(prompt.variant.name())
     .fetch_one(&mut **tx)
     .await?;
-    Ok(Stored { has_message: row.try_get("has_message")?, variant: row.try_get("variant")? })
-}
-
-async fn set_variant(
-    tx: &mut Tx,
-    tenant: TenantId,
-    session: &SessionId,
-    variant: Option<&str>,
-) -> Result<(), Error> {
-    sqlx::query("update session set variant = $3 where tenant_id = $1 and id = $2")
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(variant)
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
-}
-
-fn repeated_receipt(row: &PgRow, prompt: &Prompt, run: &ControlRow) -> Result<PromptReceipt, Error> {
-    let (sha256, message_id): (Vec<u8>, Option<String>) =
-        (row.try_get("body_sha256")?, row.try_get("message_id")?);
-    let message_id = message_id.filter(|_| sha256 == prompt.body_sha256).ok_or(Error::Conflict)?;
-    let seq = unsigned(row.try_get("seq")?);
-    Ok(PromptReceipt {
-        message_id: parse_id("input", &message_id)?,
-        events: vec![],
-        inputs_ahead: u32::try_from(seq.saturating_sub(run.input_ack + 1)).unwrap_or(u32::MAX),
-        runnable: false,
+    let is_repeated = row.try_get::<Option<i64>, _>("seq")?.is_some();
+    Ok(Recipient {
+        earlier: is_repeated.then(|| EarlierInput::from_row(&row)).transpose()?,
+        has_message: row.try_get("has_message")?,
+        variant: row.try_get("variant")?,
     })
 }
 
@@ -281,22 +277,14 @@ pub(crate) async fn insert(
         Reply::Expected => Kind::Prompt,
         Reply::None => Kind::Note,
     };
-    let growth = Growth { events: count as u64, prompt_bytes: bytes };
-    let seq = Mailbox { tenant, session, run }.advance(tx, kind, growth).await?;
-    sqlx::query(
-        "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)
-         values ($1, $2, $3, $8, $4, $5, $6, $7)",
-    )
-    .bind(tenant.0)
-    .bind(session.as_str())
-    .bind(signed(seq))
-    .bind(&prompt.dedupe)
-    .bind(&prompt.body_sha256[..])
-    .bind(prompt.user.id.as_str())
-    .bind(&prompt.traceparent)
-    .bind(kind.as_str())
-    .execute(&mut **tx)
-    .await?;
+    let message = InputMessage {
+        id: &prompt.user.id,
+        body_sha256: &prompt.body_sha256,
+        traceparent: prompt.traceparent.as_deref(),
+        growth: Growth { events: count as u64, prompt_bytes: bytes },
+    };
+    let input = NewInput { kind, dedupe: &prompt.dedupe, message: Some(message), body: None };
+    Mailbox { tenant, session, run }.put(tx, input).await?;
     let scope = Scope { tenant, session, epoch: run.epoch, at };
     let mut projection = Projection::from(run.event_seq + 1);
     for change in &prepared {

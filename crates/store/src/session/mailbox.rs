@@ -127,16 +127,27 @@ fn from_row(row: &PgRow) -> Result<MailboxInput, Error> {
     })
 }
 
-/// A new input other than a prompt.
+/// A new input.
 pub(crate) struct NewInput<'a> {
     pub(crate) kind: Kind,
     /// Its name. A second input with this name is not stored.
     pub(crate) dedupe: &'a str,
+    /// What a prompt or a note has besides.
+    pub(crate) message: Option<InputMessage<'a>>,
     /// The answer of a child.
     pub(crate) body: Option<Value>,
 }
 
-/// How much a session grows by an input.
+/// What a prompt or a note has besides.
+pub(crate) struct InputMessage<'a> {
+    pub(crate) id: &'a MessageId,
+    /// SHA-256 of the client's request.
+    pub(crate) body_sha256: &'a [u8; 32],
+    pub(crate) traceparent: Option<&'a str>,
+    pub(crate) growth: Growth,
+}
+
+/// How much a session grows by a prompt or a note.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Growth {
     /// Events that the caller writes.
@@ -153,85 +164,49 @@ pub(crate) struct Mailbox<'a> {
 }
 
 impl Mailbox<'_> {
-    /// Stores an input, unless one with its name is stored.
+    /// Stores an input in the next position, unless one with its name is stored. Makes the session runnable, unless a loop owns it or an
+    /// operator must release it first. A note starts no turn: an idle session acknowledges it at once.
     ///
     /// # Errors
     /// `Db`.
     pub(crate) async fn put(&self, tx: &mut Tx, input: NewInput<'_>) -> Result<(), Error> {
-        let NewInput { kind, dedupe, body } = input;
-        let row = sqlx::query(
-            "select 1 from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
-        )
-        .bind(self.tenant.0)
-        .bind(self.session.as_str())
-        .bind(dedupe)
-        .fetch_optional(&mut **tx)
-        .await?;
-        if row.is_some() {
-            return Ok(());
-        }
-        let seq = self.advance(tx, kind, Growth::default()).await?;
-        sqlx::query(
-            "insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, body)
-             values ($1, $2, $3, $4, $5, '', $6)",
-        )
-        .bind(self.tenant.0)
-        .bind(self.session.as_str())
-        .bind(signed(seq))
-        .bind(kind.as_str())
-        .bind(dedupe)
-        .bind(body)
-        .execute(&mut **tx)
-        .await?;
+        let NewInput { kind, dedupe, message, body } = input;
+        let growth = message.as_ref().map_or_else(Growth::default, |message| message.growth);
+        let change = match kind {
+            Kind::Note => format!("input_ack = case when phase = {IDLE} then $3 else input_ack end"),
+            Kind::Prompt | Kind::Abort | Kind::Child | Kind::Reply | Kind::Budget => {
+                let waits = format!("phase in ({IDLE}, {WAITING})");
+                format!(
+                    "cancel_seq = case when $4 = 'abort' then $3 else cancel_seq end,
+                     phase = case when {waits} then {RUNNABLE} else phase end,
+                     queued_at = case when {waits} then now() else queued_at end,
+                     wake_at = case when {waits} then null else wake_at end,
+                     waiting_reason = case when {waits} then null else waiting_reason end"
+                )
+            }
+        };
+        let sql = format!(
+            "with stored as (
+               insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent, body)
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+               on conflict (tenant_id, session_id, dedupe) do nothing returning 1)
+             update session_run set input_seq = $3, event_seq = event_seq + $10, prompt_bytes = prompt_bytes + $11, {change}
+              where tenant_id = $1 and session_id = $2 and exists (select 1 from stored)"
+        );
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(self.tenant.0)
+            .bind(self.session.as_str())
+            .bind(signed(self.run.input_seq + 1))
+            .bind(kind.as_str())
+            .bind(dedupe)
+            .bind(message.as_ref().map_or(&[][..], |message| message.body_sha256))
+            .bind(message.as_ref().map(|message| message.id.as_str()))
+            .bind(message.as_ref().and_then(|message| message.traceparent))
+            .bind(body)
+            .bind(signed(growth.events))
+            .bind(signed(growth.prompt_bytes))
+            .execute(&mut **tx)
+            .await?;
         Ok(())
-    }
-
-    /// Assigns the next position to an input. Makes the session runnable, unless a loop owns it or an operator
-    /// must release it first.
-    ///
-    /// # Errors
-    /// `Db`.
-    pub(crate) async fn advance(&self, tx: &mut Tx, kind: Kind, growth: Growth) -> Result<u64, Error> {
-        let seq = self.run.input_seq + 1;
-        if kind == Kind::Note {
-            return self.advance_past_note(tx, seq, growth).await;
-        }
-        let sql = format!(
-            "update session_run set input_seq = $3, event_seq = event_seq + $4, prompt_bytes = prompt_bytes + $6,
-                    cancel_seq = case when $5 then $3 else cancel_seq end,
-                    phase = case when phase in ({IDLE}, {WAITING}) then {RUNNABLE} else phase end,
-                    queued_at = case when phase in ({IDLE}, {WAITING}) then now() else queued_at end,
-                    wake_at = case when phase in ({IDLE}, {WAITING}) then null else wake_at end,
-                    waiting_reason = case when phase in ({IDLE}, {WAITING}) then null else waiting_reason end
-              where tenant_id = $1 and session_id = $2"
-        );
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(self.tenant.0)
-            .bind(self.session.as_str())
-            .bind(signed(seq))
-            .bind(signed(growth.events))
-            .bind(kind == Kind::Abort)
-            .bind(signed(growth.prompt_bytes))
-            .execute(&mut **tx)
-            .await?;
-        Ok(seq)
-    }
-
-    /// A note starts no turn: an idle session acknowledges it at once.
-    async fn advance_past_note(&self, tx: &mut Tx, seq: u64, growth: Growth) -> Result<u64, Error> {
-        let sql = format!(
-            "update session_run set input_seq = $3, event_seq = event_seq + $4, prompt_bytes = prompt_bytes + $5,
-                    input_ack = case when phase = {IDLE} then $3 else input_ack end
-              where tenant_id = $1 and session_id = $2"
-        );
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(self.tenant.0)
-            .bind(self.session.as_str())
-            .bind(signed(seq))
-            .bind(signed(growth.events))
-            .bind(signed(growth.prompt_bytes))
-            .execute(&mut **tx)
-            .await?;
-        Ok(seq)
     }
 }

@@ -197,7 +197,7 @@ impl Step {
         let entry = entry.or_else(|| answer_entry(&message));
         events.push(Event::MessageUpdated(Box::new(Message::Assistant(Box::new(message)))));
         let events = session.announced(events);
-        session.record.write_later(events, entry.into_iter().collect());
+        session.record.write_later_with_cost(events, entry.into_iter().collect());
         self.closed += 1;
     }
 

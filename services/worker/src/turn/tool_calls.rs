@@ -221,8 +221,23 @@ pub(super) async fn store_report(
     let mut events: Vec<Event> = written.into_iter().map(Event::FileEdited).collect();
     events.extend(session.tool_event(&report.call_id, state));
     events.extend(todos.map(Event::TodoUpdated));
-    session.write(events, Progress::Made).await?;
+    if leads_to_next_step(session, &report.call_id) {
+        // Until the beginning of that step is stored, a crash means that the call has not answered: its repetition attaches to its command.
+        session.record.write_later(events);
+    } else {
+        session.write(events, Progress::Made).await?;
+    }
     Ok(Some(Signal::ToolEnded(report.call_id)))
+}
+
+/// Whether the next step begins as soon as this call has ended.
+fn leads_to_next_step(session: &Session, call_id: &CallId) -> bool {
+    let conversation = session.conversation();
+    let parts = conversation.last_step().map(|(_, parts)| parts).unwrap_or_default();
+    let mut others =
+        parts.iter().filter_map(|(_, part)| part.body.as_tool()).filter(|tool| tool.call_id != *call_id);
+    conversation.goes_on_after_step()
+        && others.all(|tool| matches!(tool.state, ToolState::Completed { .. } | ToolState::Error { .. }))
 }
 
 fn effect_of(session: &Session, input: Value, time: Span, result: Result<Output, ToolError>) -> ReportEffect {

@@ -98,7 +98,8 @@ pub(crate) async fn deliver(
         return Ok(());
     }
     let body = serde_json::to_value(answer).map_err(|error| Error::unreadable("answer", error))?;
-    let input = NewInput { kind: Kind::Child, dedupe: &dedupe(&answer.part_id), body: Some(body) };
+    let dedupe = dedupe(&answer.part_id);
+    let input = NewInput { kind: Kind::Child, dedupe: &dedupe, message: None, body: Some(body) };
     parent.mailbox(tenant).put(tx, input).await
 }
 
