@@ -133,7 +133,7 @@ impl TenantPool {
         }
     }
 
-    /// Closes the connections that have not been used for a while. Looks for them now and then.
+    /// Closes unused and old connections. Looks for them at most once per [`LOOK`].
     fn close_unused(&self) {
         let mut looked_at = match self.looked_at.try_lock() {
             Ok(looked_at) => looked_at,
@@ -157,7 +157,7 @@ impl managed::Manager for Connector {
     type Type = PgConnection;
     type Error = sqlx::Error;
 
-    /// Connects. Waits for a Postgres that starts as long as the pool waits for this.
+    /// Connects. Repeats that while Postgres starts; the pool bounds the time.
     async fn create(&self) -> Result<PgConnection, sqlx::Error> {
         loop {
             match PgConnection::connect_with(&self.0).await {
@@ -365,7 +365,7 @@ mod tests {
         dropped.execute(lock).await.unwrap();
         let mut waiting = Box::pin(waits.execute(lock));
         assert!(waiting.as_mut().now_or_never().is_none());
-        // Nobody asks the pool for the connection of the dropped one.
+        // No other transaction takes the connection of the dropped one.
         drop(dropped);
         waiting.await.unwrap();
     }

@@ -222,7 +222,7 @@ pub(super) async fn store_report(
     events.extend(session.tool_event(&report.call_id, state));
     events.extend(todos.map(Event::TodoUpdated));
     if leads_to_next_step(session, &report.call_id) {
-        // Until the beginning of that step is stored, a crash means that the call has not answered: its repetition attaches to its command.
+        // If the worker crashes before that step is stored, the call has not answered, and the next worker attaches to its command.
         session.record.write_later(events);
     } else {
         session.write(events, Progress::Made).await?;
