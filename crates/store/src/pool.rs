@@ -3,7 +3,7 @@
 use crate::error::Error;
 use deadpool::{
     Runtime,
-    managed::{self, Metrics, Object, Pool, PoolError, QueueMode, RecycleResult},
+    managed::{self, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult},
 };
 use domain::ids::TenantId;
 use shares::{Share, Shares};
@@ -15,7 +15,7 @@ use std::{
     io,
     ops::{Deref, DerefMut},
     str::FromStr as _,
-    sync::{Arc, Mutex, TryLockError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tokio::runtime::Handle;
@@ -26,11 +26,11 @@ const ACQUIRE: Duration = Duration::from_secs(5);
 const RECONNECT: Duration = Duration::from_millis(100);
 /// Time for a rollback, and for the statement before it whose caller is gone. Postgres ends that statement soon after its connection closes.
 const ROLLBACK: Duration = Duration::from_secs(5);
-/// Unused connections close after this time.
+/// A connection that no transaction has used for this time closes when the next transaction of the process begins.
 const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
-/// Connections close after this time, because the process of a connection caches all that it ever touched.
+/// No transaction begins on a connection of this age: the process of a connection caches all that it ever touched.
 const AGE_MAX: Duration = Duration::from_secs(30 * 60);
-/// Time between two looks for connections to close.
+/// Time between two looks for unused connections.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// The connections of a role that sees one tenant at a time. Clones share them.
@@ -133,16 +133,13 @@ impl TenantPool {
         }
     }
 
-    /// Closes unused and old connections. Looks for them at most once per [`LOOK`].
+    /// Closes unused connections. Looks for them at most once per [`LOOK`].
     fn close_unused(&self) {
-        let mut looked_at = match self.looked_at.try_lock() {
-            Ok(looked_at) => looked_at,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        // Otherwise another transaction is looking.
+        let Ok(mut looked_at) = self.looked_at.try_lock() else { return };
         if looked_at.elapsed() >= LOOK {
             *looked_at = Instant::now();
-            self.connections.retain(|_, metrics| metrics.last_used() < IDLE_MAX && metrics.age() < AGE_MAX);
+            self.connections.retain(|_, metrics| metrics.last_used() < IDLE_MAX);
         }
     }
 
@@ -167,8 +164,8 @@ impl managed::Manager for Connector {
         }
     }
 
-    async fn recycle(&self, _: &mut PgConnection, _: &Metrics) -> RecycleResult<sqlx::Error> {
-        Ok(())
+    async fn recycle(&self, _: &mut PgConnection, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
+        if metrics.age() < AGE_MAX { Ok(()) } else { Err(RecycleError::message("the connection is old")) }
     }
 }
 
@@ -402,6 +399,19 @@ mod tests {
             assert_eq!(pool.connections.status().available, 1);
         }
         assert_eq!(pool.connections.status().size, 1);
+    }
+
+    #[tokio::test]
+    async fn an_old_connection_is_not_used_again() {
+        let database = testkit::database().await;
+        let pool = TenantPool::new(&database.app_url, 1).unwrap();
+        let mut connection = pool.connections.get().await.unwrap();
+        let recycle = async |connection: &mut PgConnection, age| {
+            let metrics = Metrics { created: Instant::now().checked_sub(age).unwrap(), ..Metrics::default() };
+            managed::Manager::recycle(pool.connections.manager(), connection, &metrics).await
+        };
+        assert!(recycle(&mut connection, AGE_MAX - LOOK).await.is_ok());
+        assert!(recycle(&mut connection, AGE_MAX).await.is_err());
     }
 
     #[tokio::test]

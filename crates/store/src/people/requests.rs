@@ -232,7 +232,7 @@ impl Store {
             let approval = NewApproval { session, request: id, by, scope, permission, patterns: always };
             approvals::insert(&mut tx, tenant, &approval).await?;
         }
-        let input = NewInput { kind: Kind::Reply, dedupe: id.as_str(), message: None, body: None };
+        let input = NewInput::new(Kind::Reply, id.as_str());
         Mailbox { tenant, session: &session, run: &run }.put(&mut tx, input).await?;
         sqlx::query(
             "update session_run set event_seq = event_seq + 1 where tenant_id = $1 and session_id = $2",

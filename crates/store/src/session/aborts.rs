@@ -101,7 +101,7 @@ async fn accept(
         return Ok(None);
     }
     if !run.ends_with_abort() {
-        let input = NewInput { kind: Kind::Abort, dedupe, message: None, body: None };
+        let input = NewInput::new(Kind::Abort, dedupe);
         Mailbox { tenant, session, run: &run }.put(tx, input).await?;
     }
     Ok(Some(AbortReceipt { session: session.clone(), class: run.class }))

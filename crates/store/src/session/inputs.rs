@@ -88,7 +88,7 @@ pub struct PromptReceipt {
     pub message_id: MessageId,
     /// Its events, for publishing; empty for a repeated prompt.
     pub events: Vec<StoredEvent>,
-    /// EarlierInput inputs that no loop has taken yet.
+    /// Earlier inputs that no loop has taken yet.
     pub inputs_ahead: u32,
     /// Whether the gateway must enqueue the session, because no loop owns it.
     pub runnable: bool,
@@ -162,7 +162,7 @@ impl Store {
     }
 }
 
-/// An input with the name of a prompt, which is stored already.
+/// A stored input that has the name of a prompt.
 struct EarlierInput {
     body_sha256: Vec<u8>,
     message_id: Option<String>,
@@ -283,7 +283,7 @@ pub(crate) async fn insert(
         traceparent: prompt.traceparent.as_deref(),
         growth: Growth { events: count as u64, prompt_bytes: bytes },
     };
-    let input = NewInput { kind, dedupe: &prompt.dedupe, message: Some(message), body: None };
+    let input = NewInput { message: Some(message), ..NewInput::new(kind, &prompt.dedupe) };
     Mailbox { tenant, session, run }.put(tx, input).await?;
     let scope = Scope { tenant, session, epoch: run.epoch, at };
     let mut projection = Projection::from(run.event_seq + 1);

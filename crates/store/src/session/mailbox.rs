@@ -132,13 +132,20 @@ pub(crate) struct NewInput<'a> {
     pub(crate) kind: Kind,
     /// Its name. A second input with this name is not stored.
     pub(crate) dedupe: &'a str,
-    /// What a prompt or a note has besides.
+    /// That of a prompt or a note.
     pub(crate) message: Option<InputMessage<'a>>,
     /// The answer of a child.
     pub(crate) body: Option<Value>,
 }
 
-/// What a prompt or a note has besides.
+impl<'a> NewInput<'a> {
+    /// An input without a message and without an answer.
+    pub(crate) fn new(kind: Kind, dedupe: &'a str) -> Self {
+        Self { kind, dedupe, message: None, body: None }
+    }
+}
+
+/// The message of a prompt or a note.
 pub(crate) struct InputMessage<'a> {
     pub(crate) id: &'a MessageId,
     /// SHA-256 of the client's request.

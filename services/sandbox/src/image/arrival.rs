@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     code::Code,
-    error::Error,
+    error::{Error, blocking},
     isolation::unpack::{self, UnpackSpec},
     layout,
 };
@@ -266,11 +266,11 @@ impl Arrival {
         doing: &'static str,
         keep: impl FnOnce(&Path) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        let kept = tokio::task::spawn_blocking(move || {
+        let work = move || {
             let kept = keep(self.path());
-            (self, kept)
-        });
-        let (arrival, kept) = kept.await.map_err(|error| Error::io(doing)(io::Error::other(error)))?;
+            Ok((self, kept))
+        };
+        let (arrival, kept) = blocking(doing, work).await?;
         // Where it succeeded, there is nothing left to remove.
         arrival.remove().await;
         kept

@@ -234,10 +234,8 @@ pub(super) async fn store_report(
 fn leads_to_next_step(session: &Session, call_id: &CallId) -> bool {
     let conversation = session.conversation();
     let parts = conversation.last_step().map(|(_, parts)| parts).unwrap_or_default();
-    let mut others =
-        parts.iter().filter_map(|(_, part)| part.body.as_tool()).filter(|tool| tool.call_id != *call_id);
-    conversation.goes_on_after_step()
-        && others.all(|tool| matches!(tool.state, ToolState::Completed { .. } | ToolState::Error { .. }))
+    let mut calls = parts.iter().filter_map(|(_, part)| part.body.as_tool());
+    conversation.goes_on_after_step() && calls.all(|call| call.call_id == *call_id || call.state.is_over())
 }
 
 fn effect_of(session: &Session, input: Value, time: Span, result: Result<Output, ToolError>) -> ReportEffect {

@@ -99,7 +99,7 @@ pub(crate) async fn deliver(
     }
     let body = serde_json::to_value(answer).map_err(|error| Error::unreadable("answer", error))?;
     let dedupe = dedupe(&answer.part_id);
-    let input = NewInput { kind: Kind::Child, dedupe: &dedupe, message: None, body: Some(body) };
+    let input = NewInput { body: Some(body), ..NewInput::new(Kind::Child, &dedupe) };
     parent.mailbox(tenant).put(tx, input).await
 }
 

@@ -118,5 +118,5 @@ pub(crate) async fn notify_parent(
 }
 
 async fn put(tx: &mut Tx, mailbox: &Mailbox<'_>, dedupe: &str) -> Result<(), Error> {
-    mailbox.put(tx, NewInput { kind: Kind::Budget, dedupe, message: None, body: None }).await
+    mailbox.put(tx, NewInput::new(Kind::Budget, dedupe)).await
 }

@@ -3,7 +3,7 @@
 use crate::{
     code::Code,
     disk::walk::{DIRECTORY, Visitor, is_directory, walk},
-    error::Error,
+    error::{Error, blocking},
 };
 use domain::text;
 use rustix::fs::{Dir, FileType, Mode, Stat};
@@ -109,8 +109,7 @@ impl Visitor for Lister {
 pub(super) async fn read(tree: &Path) -> Result<Listing, Error> {
     const DOING: &str = "list the files of a repository";
     let tree = tree.to_owned();
-    let listed = tokio::task::spawn_blocking(move || list(&tree)).await;
-    listed.map_err(|error| Error::io(DOING)(io::Error::other(error)))?.map_err(|error| match error {
+    blocking(DOING, move || Ok(list(&tree))).await?.map_err(|error| match error {
         ListError::TooLarge => {
             let text =
                 "the repository has too many files, or too many files that name packages, for an install";
