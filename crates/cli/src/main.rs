@@ -151,7 +151,7 @@ enum TenantCommand {
     Project(project::ProjectArgs),
     /// Show what a session reached of the network.
     Egress(egress::EgressArgs),
-    /// Show and remove what the setups of projects made.
+    /// Write, allow and try the environments of projects; show and remove what their scripts made.
     Env(environment::EnvironmentArgs),
     /// Set, list and remove secrets: passwords and tokens for servers outside, which nothing shows again.
     Secret(secret::SecretArgs),
@@ -291,6 +291,9 @@ async fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
             clap_complete::generate(shell, &mut Cli::command(), "flotilla", &mut script);
             output.write(&String::from_utf8(script).context("read the completions")?)?;
             Exit::Done
+        }
+        Command::Tenant(TenantCommand::Env(arguments)) if !arguments.is_remote() => {
+            environment::run_here(output, &arguments)?
         }
         Command::Tenant(command) => {
             let client = Client::open(&connection);

@@ -1,10 +1,10 @@
 //! One settings file: a tree of values with their positions. `merge` interprets them.
 
 use crate::{
-    jsonc,
     markdown::{self, Subject},
     node::{KeyPath, Node, Origin},
     problem::{Problem, Problems},
+    syntax::{jsonc, yaml},
 };
 use domain::{limits::SETTINGS_FILE_BYTES_MAX, policy::level::Level};
 use std::{fmt, sync::Arc};
@@ -36,6 +36,16 @@ impl Document {
         let start = start(level, file);
         check_bytes(&start, text)?;
         Ok(Self { level, bytes: text.len(), root: jsonc::parse(&start, text)?, file: start.file })
+    }
+
+    /// Parses YAML.
+    ///
+    /// # Errors
+    /// The text is too long, is not YAML, or exceeds a limit.
+    pub(crate) fn yaml(level: Level, file: &str, text: &str) -> Result<Self, Problems> {
+        let start = start(level, file);
+        check_bytes(&start, text)?;
+        Ok(Self { level, bytes: text.len(), root: yaml::parse(&start, text)?, file: start.file })
     }
 
     /// Parses an agent or a command in Markdown. [`markdown::subject_of`] returns the subject for a path.

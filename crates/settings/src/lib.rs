@@ -1,24 +1,22 @@
-//! Settings in OpenCode's format (`opencode.json`, `.opencode/agent/*.md`, `.opencode/command/*.md`): parsed, merged by level, and
-//! explained with their origins. Pure: this crate reads no file and no environment; texts and look-ups are arguments.
+//! Settings in OpenCode's format (`opencode.json`, `.opencode/agent/*.md`, `.opencode/command/*.md`), and the environments that repositories
+//! propose (`.flotilla/config.yaml`): parsed, merged by level, and explained with their origins. Pure: this crate reads no file and no environment; texts and look-ups are arguments.
 //!
 //! The steps: [`document::Document::json`] or [`markdown`](document::Document::markdown) → `substitute` →
 //! [`merge::merge`] → [`Settings`], and [`explain`] for people.
 
-mod builder;
 pub mod document;
 pub mod explain;
-mod front_matter;
-mod jsonc;
 pub mod markdown;
 pub mod meaning;
 pub mod merge;
 pub mod models;
 pub mod node;
 pub mod problem;
-
+pub mod proposal;
 pub mod repository;
 pub mod standing;
 pub mod substitute;
+mod syntax;
 #[cfg(test)]
 mod tests;
 

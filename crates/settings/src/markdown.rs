@@ -10,10 +10,12 @@
 //! ```
 
 use crate::{
-    builder::{Builder, Object},
-    front_matter,
     node::{Content, Entry, Node, Origin},
     problem::Problems,
+    syntax::{
+        builder::{Builder, Object},
+        yaml,
+    },
 };
 use domain::policy::level::Level;
 use std::sync::Arc;
@@ -69,7 +71,7 @@ pub fn texts(text: &str) -> Vec<(String, String)> {
     let is_fence = |line: &&str| line.trim_end() == "---";
     let length = lines[1..].iter().position(is_fence).filter(|_| is_fence(&lines[0]));
     let Some(length) = length else { return vec![] };
-    let node = front_matter::parse(&mut Builder::new(), &origin, &lines[1..=length]).node(origin.clone());
+    let node = yaml::front_matter(&mut Builder::new(), &origin, &lines[1..=length]).node(origin.clone());
     let Content::Map(entries) = node.value else { return vec![] };
     let text = |entry: Entry| match entry.node.value {
         Content::Text { text, .. } => Some((entry.key.to_string(), text)),
@@ -91,7 +93,7 @@ pub(crate) fn parse(start: &Origin, subject: Subject<'_>, text: &str) -> Result<
     if is_fence(&lines[0]) {
         match lines[1..].iter().position(is_fence) {
             Some(length) => {
-                object = front_matter::parse(&mut builder, start, &lines[1..=length]);
+                object = yaml::front_matter(&mut builder, start, &lines[1..=length]);
                 body_at = length + 2;
             }
             None => {
@@ -102,7 +104,7 @@ pub(crate) fn parse(start: &Origin, subject: Subject<'_>, text: &str) -> Result<
     let (agents, prompt) = subject.kind.keys();
     let body = lines.get(body_at..).unwrap_or_default();
     if let Some(first) = body.iter().position(|line| !line.trim().is_empty()) {
-        let origin = front_matter::place(start, body_at + first, 0);
+        let origin = yaml::place(start, body_at + first, 0);
         let text = builder.text(origin.clone(), body.join("\n").trim().to_owned());
         builder.insert(&mut object, Entry { key: Arc::from(prompt), origin, node: text });
     }

@@ -6,6 +6,7 @@ use crate::{
     markdown::{Kind, Subject, subject_of},
     merge::{MergedSettings, merge},
     problem::Problems,
+    proposal,
     substitute::{Reference, Refusal},
 };
 use domain::policy::{agent::Agent, level::Level};
@@ -24,7 +25,8 @@ pub struct RepositorySettings {
 #[error("{0}")]
 pub struct UnclearRestriction(pub String);
 
-/// Whether the file at `path`, relative to the repository, is one of its settings.
+/// Whether the file at `path`, relative to the repository, is one of its settings. Other files may describe its environment
+/// ([`proposal::find`]).
 pub fn is_settings(path: &str) -> bool {
     rank(path) < OTHERS || path.starts_with(".opencode/") && subject_of(path).is_some()
 }
@@ -48,6 +50,7 @@ pub fn configure(
     files: &[(&str, &str)],
 ) -> Result<RepositorySettings, UnclearRestriction> {
     let mut files = files.to_vec();
+    files.retain(|(path, _)| is_settings(path));
     files.sort_by_key(|(path, _)| (rank(path), *path));
     let (mut documents, mut mistakes) = (above.to_vec(), vec![]);
     for file in files {
@@ -66,7 +69,7 @@ pub fn configure(
 }
 
 /// The precedence of agents and commands.
-const OTHERS: u8 = 4;
+const OTHERS: u8 = 5;
 
 /// The files of `.opencode` win, as in OpenCode.
 fn rank(path: &str) -> u8 {
@@ -75,6 +78,7 @@ fn rank(path: &str) -> u8 {
         "opencode.jsonc" => 1,
         ".opencode/opencode.json" => 2,
         ".opencode/opencode.jsonc" => 3,
+        proposal::FILE => 4,
         _ => OTHERS,
     }
 }
@@ -88,6 +92,9 @@ enum Mistake {
 }
 
 fn read(path: &str, text: &str) -> Result<Document, Mistake> {
+    if path == proposal::FILE {
+        return read_config(text);
+    }
     let subject = subject_of(path);
     let parsed = match subject {
         Some(subject) => Document::markdown(Level::Repository, path, subject, text),
@@ -111,6 +118,15 @@ fn read(path: &str, text: &str) -> Result<Document, Mistake> {
         Ok(_) => Mistake::Elsewhere(problems, Some(Box::new(restrictions))),
         Err(_) => Mistake::InRestrictions(problems),
     })
+}
+
+/// Reads the file that proposes an environment. At this level it only narrows.
+fn read_config(text: &str) -> Result<Document, Mistake> {
+    let restrictions = proposal::restrictions(text).map_err(Mistake::InRestrictions)?;
+    match proposal::find(&[(proposal::FILE, text)]) {
+        Ok(_) => Ok(restrictions),
+        Err(problems) => Err(Mistake::Elsewhere(problems, Some(Box::new(restrictions)))),
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,16 @@ pub fn stored(level: Level, text: &str) -> Result<Document, Problems> {
     })
 }
 
+/// Parses an environment that a repository proposed in `file`, and that an admin has allowed.
+///
+/// # Errors
+/// All mistakes.
+pub fn allowed(file: &str, text: &str) -> Result<Document, Problems> {
+    checked(Level::Environment, file, text, &mut |_| {
+        Err(Refusal("the environment of a repository cannot refer to variables and files".to_owned()))
+    })
+}
+
 fn checked(
     level: Level,
     file: &str,

@@ -2,6 +2,7 @@
 
 mod files;
 mod levels;
+mod proposals;
 
 use crate::{
     Settings,

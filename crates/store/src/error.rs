@@ -21,6 +21,8 @@ pub enum Entity {
     Part,
     /// A permission request or a question.
     Request,
+    /// An environment that a repository proposes.
+    ProposedEnvironment,
 }
 
 impl Entity {
@@ -36,6 +38,7 @@ impl Entity {
             Self::Message => "message",
             Self::Part => "part",
             Self::Request => "request",
+            Self::ProposedEnvironment => "environment",
         }
     }
 }

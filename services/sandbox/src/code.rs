@@ -136,6 +136,8 @@ pub enum Code {
     InstallInterrupted,
     /// The machine has not installed what the workspace needs.
     InstallMissing,
+    /// The source has another commit than the one that the caller saw.
+    SourceChanged,
     /// The machine has no environment of that key that a workspace could use.
     EnvironmentMissing,
     /// The tenant has no environment of that key.
@@ -186,156 +188,98 @@ impl Code {
 
     /// The name on the wire.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Internal => "internal",
-            Self::EpochStale => "epoch_stale",
-            Self::ArgumentInvalid => "argument_invalid",
-            Self::WorkspaceMissing => "workspace_missing",
-            Self::TenantClosed => "tenant_closed",
-            Self::BaseCommitMissing => "base_commit_missing",
-            Self::RepositoryNotFound => "repository_not_found",
-            Self::RepositoryNeedsCredentials => "repository_needs_credentials",
-            Self::RepositoryUnauthorized => "repository_unauthorized",
-            Self::SecretNotFound => "secret_not_found",
-            Self::GitUnavailable => "git_unavailable",
-            Self::RepositoryUnreachable => "repository_unreachable",
-            Self::UrlNotAllowed => "url_not_allowed",
-            Self::RevisionNotFound => "revision_not_found",
-            Self::BundleInvalid => "bundle_invalid",
-            Self::BundleTooLarge => "bundle_too_large",
-            Self::DiffTooLarge => "diff_too_large",
-            Self::PathOutsideWorkspace => "path_outside_workspace",
-            Self::PathInvalid => "path_invalid",
-            Self::FileNotFound => "file_not_found",
-            Self::FileTooLarge => "file_too_large",
-            Self::FileIsBinary => "file_is_binary",
-            Self::FileIsDirectory => "file_is_directory",
-            Self::FileNotRegular => "file_not_regular",
-            Self::FileNotPermitted => "file_not_permitted",
-            Self::FileChanged => "file_changed",
-            Self::PatternInvalid => "pattern_invalid",
-            Self::DiskFull => "disk_full",
-            Self::LimitDisk => "limit_disk",
-            Self::ExecUnknown => "exec_unknown",
-            Self::ExecsTooMany => "execs_too_many",
-            Self::ProcessLimit => "process_limit",
-            Self::SandboxUnavailable => "sandbox_unavailable",
-            Self::SandboxBusy => "sandbox_busy",
-            Self::HelpersBusy => "helpers_busy",
-            Self::CallerLeft => "caller_left",
-            Self::TokenInvalid => "token_invalid",
-            Self::SnapshotUnknown => "snapshot_unknown",
-            Self::SnapshotsFull => "snapshots_full",
-            Self::TerminalUnknown => "terminal_unknown",
-            Self::TerminalsTooMany => "terminals_too_many",
-            Self::TerminalInputFull => "terminal_input_full",
-            Self::PatchRefused => "patch_refused",
-            Self::ImagesUnsupported => "images_unsupported",
-            Self::ImagesFull => "images_full",
-            Self::LayersMissing => "layers_missing",
-            Self::LayerTooSlow => "layer_too_slow",
-            Self::LayerDigestWrong => "layer_digest_wrong",
-            Self::LayerTooManyEntries => "layer_too_many_entries",
-            Self::LayerTooLarge => "layer_too_large",
-            Self::LayerBomb => "layer_bomb",
-            Self::LayerTooDeep => "layer_too_deep",
-            Self::LayerPathInvalid => "layer_path_invalid",
-            Self::LayerEntryInvalid => "layer_entry_invalid",
-            Self::LayerUnreadable => "layer_unreadable",
-            Self::LayerWriteFailed => "layer_write_failed",
-            Self::SetupFailed => "setup_failed",
-            Self::SetupTimeout => "setup_timeout",
-            Self::SetupDiskFull => "setup_disk_full",
-            Self::SetupInterrupted => "setup_interrupted",
-            Self::InstallFailed => "install_failed",
-            Self::InstallTimeout => "install_timeout",
-            Self::InstallDiskFull => "install_disk_full",
-            Self::InstallInterrupted => "install_interrupted",
-            Self::InstallMissing => "install_missing",
-            Self::EnvironmentMissing => "environment_missing",
-            Self::EnvironmentUnknown => "environment_unknown",
-            Self::EnvironmentInUse => "environment_in_use",
-        }
+        CODES[self as usize].1
     }
 
     /// The gRPC code, for callers that do not know these codes.
     pub fn grpc(self) -> Grpc {
-        match self {
-            Self::Internal => Grpc::Internal,
-            Self::ArgumentInvalid
-            | Self::UrlNotAllowed
-            | Self::BundleInvalid
-            | Self::PathOutsideWorkspace
-            | Self::PathInvalid
-            | Self::PatternInvalid
-            | Self::LayerDigestWrong
-            | Self::LayerTooManyEntries
-            | Self::LayerTooLarge
-            | Self::LayerBomb
-            | Self::LayerTooDeep
-            | Self::LayerPathInvalid
-            | Self::LayerEntryInvalid
-            | Self::LayerUnreadable => Grpc::InvalidArgument,
-            Self::RepositoryNotFound
-            | Self::SecretNotFound
-            | Self::RevisionNotFound
-            | Self::FileNotFound
-            | Self::ExecUnknown
-            | Self::SnapshotUnknown
-            | Self::EnvironmentUnknown
-            | Self::TerminalUnknown => Grpc::NotFound,
-            Self::EpochStale
-            | Self::WorkspaceMissing
-            | Self::TenantClosed
-            | Self::BaseCommitMissing
-            | Self::RepositoryNeedsCredentials
-            | Self::RepositoryUnauthorized
-            | Self::FileTooLarge
-            | Self::FileIsBinary
-            | Self::FileIsDirectory
-            | Self::FileNotRegular
-            | Self::FileNotPermitted
-            | Self::FileChanged
-            | Self::PatchRefused
-            | Self::ImagesUnsupported
-            | Self::SetupFailed
-            | Self::InstallFailed
-            | Self::InstallMissing
-            | Self::EnvironmentMissing
-            | Self::EnvironmentInUse
-            | Self::LayersMissing => Grpc::FailedPrecondition,
-            Self::BundleTooLarge
-            | Self::DiffTooLarge
-            | Self::DiskFull
-            | Self::LimitDisk
-            | Self::ExecsTooMany
-            | Self::ProcessLimit
-            | Self::SnapshotsFull
-            | Self::TerminalsTooMany
-            | Self::TerminalInputFull
-            | Self::ImagesFull
-            | Self::SetupDiskFull
-            | Self::InstallDiskFull
-            | Self::LayerWriteFailed => Grpc::ResourceExhausted,
-            Self::RepositoryUnreachable
-            | Self::GitUnavailable
-            | Self::SandboxUnavailable
-            | Self::SandboxBusy
-            | Self::HelpersBusy
-            | Self::SetupTimeout
-            | Self::SetupInterrupted
-            | Self::InstallTimeout
-            | Self::InstallInterrupted
-            | Self::LayerTooSlow => Grpc::Unavailable,
-            Self::CallerLeft => Grpc::Cancelled,
-            Self::TokenInvalid => Grpc::Unauthenticated,
-        }
+        CODES[self as usize].2
     }
 }
+
+/// Each code with its name and its gRPC code, in the order of [`Code`].
+const CODES: [(Code, &str, Grpc); Code::EnvironmentInUse as usize + 1] = [
+    (Code::Internal, "internal", Grpc::Internal),
+    (Code::EpochStale, "epoch_stale", Grpc::FailedPrecondition),
+    (Code::ArgumentInvalid, "argument_invalid", Grpc::InvalidArgument),
+    (Code::WorkspaceMissing, "workspace_missing", Grpc::FailedPrecondition),
+    (Code::TenantClosed, "tenant_closed", Grpc::FailedPrecondition),
+    (Code::BaseCommitMissing, "base_commit_missing", Grpc::FailedPrecondition),
+    (Code::RepositoryNotFound, "repository_not_found", Grpc::NotFound),
+    (Code::RepositoryNeedsCredentials, "repository_needs_credentials", Grpc::FailedPrecondition),
+    (Code::RepositoryUnauthorized, "repository_unauthorized", Grpc::FailedPrecondition),
+    (Code::SecretNotFound, "secret_not_found", Grpc::NotFound),
+    (Code::GitUnavailable, "git_unavailable", Grpc::Unavailable),
+    (Code::RepositoryUnreachable, "repository_unreachable", Grpc::Unavailable),
+    (Code::UrlNotAllowed, "url_not_allowed", Grpc::InvalidArgument),
+    (Code::RevisionNotFound, "revision_not_found", Grpc::NotFound),
+    (Code::BundleInvalid, "bundle_invalid", Grpc::InvalidArgument),
+    (Code::BundleTooLarge, "bundle_too_large", Grpc::ResourceExhausted),
+    (Code::DiffTooLarge, "diff_too_large", Grpc::ResourceExhausted),
+    (Code::PathOutsideWorkspace, "path_outside_workspace", Grpc::InvalidArgument),
+    (Code::PathInvalid, "path_invalid", Grpc::InvalidArgument),
+    (Code::FileNotFound, "file_not_found", Grpc::NotFound),
+    (Code::FileTooLarge, "file_too_large", Grpc::FailedPrecondition),
+    (Code::FileIsBinary, "file_is_binary", Grpc::FailedPrecondition),
+    (Code::FileIsDirectory, "file_is_directory", Grpc::FailedPrecondition),
+    (Code::FileNotRegular, "file_not_regular", Grpc::FailedPrecondition),
+    (Code::FileNotPermitted, "file_not_permitted", Grpc::FailedPrecondition),
+    (Code::FileChanged, "file_changed", Grpc::FailedPrecondition),
+    (Code::PatternInvalid, "pattern_invalid", Grpc::InvalidArgument),
+    (Code::DiskFull, "disk_full", Grpc::ResourceExhausted),
+    (Code::LimitDisk, "limit_disk", Grpc::ResourceExhausted),
+    (Code::ExecUnknown, "exec_unknown", Grpc::NotFound),
+    (Code::ExecsTooMany, "execs_too_many", Grpc::ResourceExhausted),
+    (Code::ProcessLimit, "process_limit", Grpc::ResourceExhausted),
+    (Code::SandboxUnavailable, "sandbox_unavailable", Grpc::Unavailable),
+    (Code::SandboxBusy, "sandbox_busy", Grpc::Unavailable),
+    (Code::HelpersBusy, "helpers_busy", Grpc::Unavailable),
+    (Code::CallerLeft, "caller_left", Grpc::Cancelled),
+    (Code::TokenInvalid, "token_invalid", Grpc::Unauthenticated),
+    (Code::SnapshotUnknown, "snapshot_unknown", Grpc::NotFound),
+    (Code::SnapshotsFull, "snapshots_full", Grpc::ResourceExhausted),
+    (Code::TerminalUnknown, "terminal_unknown", Grpc::NotFound),
+    (Code::TerminalsTooMany, "terminals_too_many", Grpc::ResourceExhausted),
+    (Code::TerminalInputFull, "terminal_input_full", Grpc::ResourceExhausted),
+    (Code::PatchRefused, "patch_refused", Grpc::FailedPrecondition),
+    (Code::ImagesUnsupported, "images_unsupported", Grpc::FailedPrecondition),
+    (Code::ImagesFull, "images_full", Grpc::ResourceExhausted),
+    (Code::LayersMissing, "layers_missing", Grpc::FailedPrecondition),
+    (Code::LayerTooSlow, "layer_too_slow", Grpc::Unavailable),
+    (Code::LayerDigestWrong, "layer_digest_wrong", Grpc::InvalidArgument),
+    (Code::LayerTooManyEntries, "layer_too_many_entries", Grpc::InvalidArgument),
+    (Code::LayerTooLarge, "layer_too_large", Grpc::InvalidArgument),
+    (Code::LayerBomb, "layer_bomb", Grpc::InvalidArgument),
+    (Code::LayerTooDeep, "layer_too_deep", Grpc::InvalidArgument),
+    (Code::LayerPathInvalid, "layer_path_invalid", Grpc::InvalidArgument),
+    (Code::LayerEntryInvalid, "layer_entry_invalid", Grpc::InvalidArgument),
+    (Code::LayerUnreadable, "layer_unreadable", Grpc::InvalidArgument),
+    (Code::LayerWriteFailed, "layer_write_failed", Grpc::ResourceExhausted),
+    (Code::SetupFailed, "setup_failed", Grpc::FailedPrecondition),
+    (Code::SetupTimeout, "setup_timeout", Grpc::Unavailable),
+    (Code::SetupDiskFull, "setup_disk_full", Grpc::ResourceExhausted),
+    (Code::SetupInterrupted, "setup_interrupted", Grpc::Unavailable),
+    (Code::InstallFailed, "install_failed", Grpc::FailedPrecondition),
+    (Code::InstallTimeout, "install_timeout", Grpc::Unavailable),
+    (Code::InstallDiskFull, "install_disk_full", Grpc::ResourceExhausted),
+    (Code::InstallInterrupted, "install_interrupted", Grpc::Unavailable),
+    (Code::InstallMissing, "install_missing", Grpc::FailedPrecondition),
+    (Code::SourceChanged, "source_changed", Grpc::FailedPrecondition),
+    (Code::EnvironmentMissing, "environment_missing", Grpc::FailedPrecondition),
+    (Code::EnvironmentUnknown, "environment_unknown", Grpc::NotFound),
+    (Code::EnvironmentInUse, "environment_in_use", Grpc::FailedPrecondition),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_code_has_its_own_row() {
+        CODES.iter().enumerate().for_each(|(at, (code, ..))| assert_eq!(*code as usize, at, "{code:?}"));
+        let names: std::collections::BTreeSet<_> = CODES.iter().map(|(_, name, _)| name).collect();
+        assert_eq!(names.len(), CODES.len());
+    }
 
     #[test]
     fn every_failure_of_the_init_has_the_stable_name_that_its_code_spells() {

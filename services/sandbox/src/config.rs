@@ -132,6 +132,9 @@ pub struct Config {
     /// mirror that does not fit is not kept, and each session transfers its repository.
     #[arg(long, env = "FLOTILLA_SANDBOX_MIRROR_BYTES", default_value_t = 20 << 30, value_name = "BYTES")]
     pub mirror_bytes: u64,
+    /// How long the service keeps the files of a clone that no session opens; milliseconds. At least 100. The next call clones again.
+    #[arg(long, env = "FLOTILLA_SANDBOX_DRAFT_MS", default_value_t = 1_800_000, value_name = "MS")]
+    pub draft_ms: u64,
     /// Longest run of a script that sets an environment up; milliseconds. At least 100. Beyond it: `setup_timeout`.
     #[arg(long, env = "FLOTILLA_SANDBOX_SETUP_MS", default_value_t = 1_200_000, value_name = "MS")]
     pub setup_ms: u64,
@@ -208,6 +211,7 @@ impl Config {
             self.mirror_bytes == 0 || self.mirror_bytes >= 16 << 20,
             "FLOTILLA_SANDBOX_MIRROR_BYTES must be 0 or at least 16777216",
         );
+        need(self.draft_ms >= 100, "FLOTILLA_SANDBOX_DRAFT_MS must be at least 100");
         need(self.setup_ms >= 100, "FLOTILLA_SANDBOX_SETUP_MS must be at least 100");
         need(self.setup_bytes >= 1 << 20, "FLOTILLA_SANDBOX_SETUP_BYTES must be at least 1048576");
         need(self.install_ms >= 100, "FLOTILLA_SANDBOX_INSTALL_MS must be at least 100");

@@ -5,6 +5,7 @@
 
 pub mod caller;
 pub mod doors;
+pub mod draft;
 pub mod fence;
 pub mod guard;
 pub mod inventory;

@@ -8,6 +8,8 @@ mod attacks;
 mod changes;
 #[path = "suite/disk.rs"]
 mod disk;
+#[path = "suite/drafts.rs"]
+mod drafts;
 #[path = "suite/environments.rs"]
 mod environments;
 #[path = "suite/environments_hostile.rs"]

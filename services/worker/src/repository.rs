@@ -1,11 +1,13 @@
-//! The loop's questions to the sandbox about the files of its session: opening the workspace and its door to the network, reading the
-//! repository's guidance, and taking snapshots.
+//! The loop's questions to the sandbox about the files of its session: opening the workspace with its environment and its door to the network,
+//! reading the repository's guidance, and taking snapshots.
 
+pub(crate) mod above;
 mod egress;
 mod environment;
 pub(crate) mod guidance;
 mod image;
 mod patience;
+mod proposal;
 pub(crate) mod snapshots;
 mod stored;
 pub(crate) mod workspace;

@@ -74,7 +74,7 @@ impl Testbed {
         Self { stack: Stack::with(options).await, postgres_url, own: Some(servers), relay: None }
     }
 
-    /// As [`Testbed::start`], with a relay that counts what the services ask of Postgres.
+    /// As [`Testbed::start`], with a relay that counts what the services ask of Postgres for the sessions of a tenant.
     pub(crate) async fn start_behind_relay(servers: &Servers, options: Options) -> Self {
         let Servers::Own(directory) = servers else {
             let database = testkit::database().await;

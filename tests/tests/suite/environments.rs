@@ -1,6 +1,9 @@
 //! What the settings run in the sandboxes of sessions on the machine's own programs.
 
-use e2e::{Stack, turn::output};
+use e2e::{
+    Stack,
+    turn::{Watch, output},
+};
 use rpc::v1;
 use serde_json::json;
 
@@ -52,4 +55,153 @@ async fn an_install_runs_once_for_the_sessions_of_a_project_and_a_failure_ends_t
     let states: Vec<_> = built.iter().map(|built| (built.state(), built.stage())).collect();
     let stage = v1::EnvironmentStage::Install;
     assert_eq!(states, [(v1::EnvironmentState::Ready, stage), (v1::EnvironmentState::Failed, stage)]);
+}
+
+/// What a session in which nothing runs has told people.
+async fn notices(stack: &Stack, session: &str) -> Vec<String> {
+    let mut watch = Watch::start(&stack.api, session).await;
+    watch.until(|event| event.kind == "session.idle").await;
+    let events = watch.transcript.events.iter().filter(|event| event.kind == "session.error");
+    events.map(|event| event.properties.to_string()).collect()
+}
+
+async fn decide(stack: &Stack, digest: &str, verdict: v1::EnvironmentVerdict) -> v1::ProposedEnvironment {
+    let project_id = stack.api.project_id.clone();
+    let request =
+        v1::DecideEnvironmentRequest { project_id, digest: digest.to_owned(), verdict: verdict.into() };
+    stack.api.environments().decide_environment(request).await.unwrap().into_inner().environment.unwrap()
+}
+
+async fn proposals(stack: &Stack) -> Vec<v1::ProposedEnvironment> {
+    let request = v1::ListProposedEnvironmentsRequest { project_id: stack.api.project_id.clone() };
+    stack.api.environments().list_proposed_environments(request).await.unwrap().into_inner().environments
+}
+
+#[tokio::test]
+async fn an_environment_of_a_repository_counts_when_an_admin_has_allowed_it() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let config = |value: &str| {
+        format!("environment:\n  env: {{LEVEL: {value}}}\n  install: mkdir kept; echo $LEVEL > kept/level\n")
+    };
+    let repository = testkit::git::repository(&[(".flotilla/config.yaml", &config("main"))]);
+    let look = "echo \"[$LEVEL]\"; cat kept/level 2>&1";
+    let first = stack.session_on(&repository).await;
+    let before = output(api, &first, look).await.unwrap();
+    assert!(before.starts_with("[]\n") && before.contains("No such file"), "{before}");
+    let waiting = proposals(&stack).await;
+    let digest = waiting[0].digest.clone();
+    assert_eq!(
+        (waiting.len(), waiting[0].verdict(), &waiting[0].session_id),
+        (1, v1::EnvironmentVerdict::Unspecified, &first)
+    );
+    let told = notices(&stack, &first).await;
+    assert!(told[0].contains("environment_not_allowed") && told[0].contains(&digest[..12]), "{told:?}");
+
+    let allowed = decide(&stack, &digest, v1::EnvironmentVerdict::Allowed).await;
+    assert_eq!(
+        (allowed.verdict(), allowed.file.as_str()),
+        (v1::EnvironmentVerdict::Allowed, ".flotilla/config.yaml")
+    );
+    let second = stack.session_on(&repository).await;
+    assert_eq!(output(api, &second, look).await.unwrap(), "[main]\nmain\n");
+    assert_eq!(notices(&stack, &second).await, [""; 0]);
+
+    // A branch that changes the environment works with the one that was allowed, until its own is.
+    std::fs::write(repository.path().join(".flotilla/config.yaml"), config("branch")).unwrap();
+    repository.git(&["commit", "--quiet", "--all", "--message=branch"]);
+    let branch = stack.session_on(&repository).await;
+    assert_eq!(output(api, &branch, look).await.unwrap(), "[main]\nmain\n");
+    assert!(notices(&stack, &branch).await[0].contains("the one that was allowed last"));
+    let proposed = proposals(&stack).await;
+    assert_eq!(proposed.len(), 2);
+    decide(&stack, &proposed[0].digest, v1::EnvironmentVerdict::Allowed).await;
+    let again = stack.session_on(&repository).await;
+    assert_eq!(output(api, &again, look).await.unwrap(), "[branch]\nbranch\n");
+    // A session keeps what it began with.
+    assert_eq!(output(api, &second, look).await.unwrap(), "[main]\nmain\n");
+
+    for digest in &proposed {
+        decide(&stack, &digest.digest, v1::EnvironmentVerdict::Denied).await;
+    }
+    let denied = stack.session_on(&repository).await;
+    assert!(output(api, &denied, look).await.unwrap().starts_with("[]\n"));
+    assert!(notices(&stack, &denied).await[0].contains("has denied it"));
+}
+
+#[tokio::test]
+async fn a_devcontainer_is_proposed_and_a_mistake_is_told_with_its_line() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let devcontainer = json!({"containerEnv": {"TEAM": "shop"}, "features": {}}).to_string();
+    let repository = testkit::git::repository(&[(".devcontainer/devcontainer.json", &devcontainer)]);
+    let first = stack.session_on(&repository).await;
+    assert_eq!(output(api, &first, "echo [$TEAM]").await.unwrap(), "[]\n");
+    let proposal = proposals(&stack).await.remove(0);
+    assert_eq!(proposal.document, r#"{"environment":{"env":{"TEAM":"shop"}}}"#);
+    assert!(proposal.unused[0].starts_with("features"), "{:?}", proposal.unused);
+    decide(&stack, &proposal.digest, v1::EnvironmentVerdict::Allowed).await;
+    // A terminal before the first prompt must not open the files without it.
+    let second = stack.session_on(&repository).await;
+    let request = v1::CreatePtyRequest { session_id: second.clone(), ..Default::default() };
+    let refused = api.ptys().create_pty(request).await.unwrap_err();
+    assert_eq!(rpc::status::code_of(&refused).as_deref(), Some("workspace_missing"));
+    assert_eq!(output(api, &second, "echo [$TEAM]").await.unwrap(), "[shop]\n");
+
+    let wrong = testkit::git::repository(&[(".flotilla/config.yaml", "environment:\n  imagee: x\n")]);
+    let session = stack.session_on(&wrong).await;
+    assert_eq!(output(api, &session, "echo works").await.unwrap(), "works\n");
+    let told = notices(&stack, &session).await;
+    assert!(told[0].contains(".flotilla/config.yaml:2:3"), "{told:?}");
+}
+
+/// Every file that the schema accepts is one that Flotilla accepts, and the other way round.
+#[test]
+fn the_schema_says_what_a_file_may_have() {
+    let schema: serde_json::Value = serde_json::from_str(settings::proposal::SCHEMA).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let long = "x".repeat(40_000);
+    for (is_valid, environment) in [
+        (true, json!({})),
+        (true, json!(null)),
+        (
+            true,
+            json!({"image": "ghcr.io/acme/dev@sha256:0", "image_credential": "GHCR_LOGIN", "setup": "a\nb"}),
+        ),
+        (true, json!({"install": "npm ci", "start": "make", "env": {"CI": "1", "_x9": ""}})),
+        (true, json!({"network": {"setup": ["preset:npm", "*.acme.dev"], "allow": ["a-b.example.com"]}})),
+        (true, json!({"network": {}})),
+        (false, json!(5)),
+        (false, json!({"imagee": "x"})),
+        (false, json!({"git": {}})),
+        (false, json!({"image": ""})),
+        (false, json!({"image": "a b"})),
+        (false, json!({"setup": "x"})),
+        (false, json!({"image_credential": "GHCR_LOGIN"})),
+        (false, json!({"image": "x", "image_credential": "ghcr"})),
+        (false, json!({"install": " \n"})),
+        (false, json!({"install": ["npm", "ci"]})),
+        (false, json!({"install": long})),
+        (false, json!({"env": {"9": "x"}})),
+        (false, json!({"env": {"CI": 1}})),
+        (false, json!({"network": ["preset:npm"]})),
+        (false, json!({"network": {"allow": ["preset:unknown"]}})),
+        (false, json!({"network": {"allow": ["*"]}})),
+        (false, json!({"network": {"allow": ["10.0.0.1"]}})),
+        (false, json!({"network": {"allow": ["https://a.example"]}})),
+        (false, json!({"network": {"allow": vec!["a.example"; 201]}})),
+        (false, json!({"network": {"deny": []}})),
+    ] {
+        let file = json!({ "environment": environment });
+        assert_eq!(validator.is_valid(&file), is_valid, "the schema about {file}");
+        let found = settings::proposal::find(&[(settings::proposal::FILE, &file.to_string())]);
+        assert_eq!(found.is_ok(), is_valid, "{file}: {found:?}");
+    }
+    let expected = domain::egress::allow::expected();
+    let words = expected.split(|c: char| !c.is_ascii_alphanumeric() && c != ':');
+    let presets: Vec<_> = words.filter(|word| word.starts_with("preset:")).collect();
+    assert_eq!(presets.len(), 8, "{expected}");
+    for preset in presets {
+        assert!(validator.is_valid(&json!({"environment": {"network": {"allow": [preset]}}})), "{preset}");
+    }
 }

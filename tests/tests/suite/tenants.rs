@@ -28,6 +28,8 @@ struct ForeignIds {
     pty: String,
     bundle: testkit::git::Bundle,
     key_prefix: String,
+    /// The digest of an environment that its repository proposes.
+    environment: String,
 }
 
 /// A call with an id of the other tenant: the rpc, the expected code, and the result.
@@ -39,7 +41,9 @@ fn bundle_source(bundle: &str) -> Option<v1::Source> {
 
 /// Creates a tenant with a prompted session, a project, a bundle and a key that all contain the canary.
 async fn theirs(api: &Api) -> ForeignIds {
-    let bundle = testkit::git::repository(&[("secret.txt", CANARY)]).bundle();
+    let config = format!("environment:\n  env: {{CANARY: {CANARY}}}\n");
+    let files = [("secret.txt", CANARY), (".flotilla/config.yaml", config.as_str())];
+    let bundle = testkit::git::repository(&files).bundle();
     api.upload(&bundle).await;
     let request = v1::CreateProjectRequest {
         name: CANARY.to_owned(),
@@ -71,7 +75,22 @@ async fn theirs(api: &Api) -> ForeignIds {
         v1::CreateKeyRequest { tenant_id: String::new(), name: CANARY.to_owned(), ..Default::default() };
     let key = api.tenants().create_key(request).await.unwrap().into_inner().key.unwrap();
     let (tenant, key_prefix) = (api.tenant_id.clone(), key.prefix);
-    ForeignIds { tenant, project, session, message, part, permission, question, pty, bundle, key_prefix }
+    let request = v1::ListProposedEnvironmentsRequest { project_id: project.clone() };
+    let proposed = api.environments().list_proposed_environments(request).await.unwrap().into_inner();
+    let environment = proposed.environments[0].digest.clone();
+    ForeignIds {
+        tenant,
+        project,
+        session,
+        message,
+        part,
+        permission,
+        question,
+        pty,
+        bundle,
+        key_prefix,
+        environment,
+    }
 }
 
 /// Creates a session in which a prompt leads to a request of this kind; returns the id of the request.
@@ -310,8 +329,20 @@ async fn secret_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
 /// Calls the rpcs of environments. Their keys are digests; the tests of setups try those of another tenant.
 async fn environment_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let list = v1::ListEnvironmentsRequest { project_id: theirs.project.clone() };
-    let listed = api.environments().list_environments(list).await.map(drop);
-    vec![("ListEnvironments", "project_not_found", listed)]
+    let proposed = v1::ListProposedEnvironmentsRequest { project_id: theirs.project.clone() };
+    let digest = theirs.environment.clone();
+    let verdict = v1::EnvironmentVerdict::Denied.into();
+    let decide = v1::DecideEnvironmentRequest { project_id: theirs.project.clone(), digest, verdict };
+    let mut environments = api.environments();
+    vec![
+        ("ListEnvironments", "project_not_found", environments.list_environments(list).await.map(drop)),
+        (
+            "ListProposedEnvironments",
+            "project_not_found",
+            environments.list_proposed_environments(proposed).await.map(drop),
+        ),
+        ("DecideEnvironment", "project_not_found", environments.decide_environment(decide).await.map(drop)),
+    ]
 }
 
 /// Lists the public rpcs whose request contains an id of a tenant's resource, according to the description of the protocol.

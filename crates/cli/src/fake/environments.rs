@@ -1,8 +1,9 @@
-//! The environments of the fake gateway: one that is ready, and one whose build failed.
+//! The environments of the fake gateway: one that is ready, one whose build failed, and some that a repository proposes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::{Answer, Fake};
 use rpc::v1::{environment_service_server::EnvironmentService, *};
+use serde_json::json;
 use tonic::{Request, Response};
 
 fn environment(key: &str, state: EnvironmentState) -> Environment {
@@ -22,6 +23,17 @@ fn failed() -> Environment {
         code: "setup_failed".to_owned(),
         message: "the setup failed with exit code 3".to_owned(),
         ..environment("b", EnvironmentState::Failed)
+    }
+}
+
+fn proposed(digest: &str) -> ProposedEnvironment {
+    let document = json!({"environment": {"install": "one\n\u{1b}[2Jtwo\n"}});
+    ProposedEnvironment {
+        digest: digest.to_owned(),
+        file: ".devcontainer.json".to_owned(),
+        document: document.to_string(),
+        unused: vec!["features: Flotilla builds no images".to_owned()],
+        ..ProposedEnvironment::default()
     }
 }
 
@@ -59,5 +71,26 @@ impl EnvironmentService for Fake {
         let key = request.into_inner().key;
         self.0.lock().unwrap().orders.push(format!("remove environment {key}"));
         Ok(Response::new(RemoveEnvironmentResponse {}))
+    }
+
+    async fn list_proposed_environments(
+        &self,
+        _: Request<ListProposedEnvironmentsRequest>,
+    ) -> Answer<ListProposedEnvironmentsResponse> {
+        let environments = [["a"; 64], ["b"; 64]].map(|digits| proposed(&digits.concat())).to_vec();
+        let longer = proposed(&format!("{}c", "b".repeat(63)));
+        let environments = environments.into_iter().chain([longer]).collect();
+        Ok(Response::new(ListProposedEnvironmentsResponse { environments }))
+    }
+
+    async fn decide_environment(
+        &self,
+        request: Request<DecideEnvironmentRequest>,
+    ) -> Answer<DecideEnvironmentResponse> {
+        let request = request.into_inner();
+        let order = format!("decide {:?} {}", request.verdict(), request.digest);
+        self.0.lock().unwrap().orders.push(order);
+        let environment = ProposedEnvironment { verdict: request.verdict, ..proposed(&request.digest) };
+        Ok(Response::new(DecideEnvironmentResponse { environment: Some(environment) }))
     }
 }

@@ -10,6 +10,8 @@ pub enum Level {
     Platform,
     /// The tenant.
     Tenant,
+    /// An environment that a repository proposes and an admin has allowed.
+    Environment,
     /// The people who manage the project.
     Project,
     /// The people who may push to the repository: untrusted.
@@ -18,13 +20,15 @@ pub enum Level {
 
 impl Level {
     /// Every level, the one whose permissions bind most first.
-    pub const ALL: [Self; 4] = [Self::Platform, Self::Tenant, Self::Project, Self::Repository];
+    pub const ALL: [Self; 5] =
+        [Self::Platform, Self::Tenant, Self::Environment, Self::Project, Self::Repository];
 
     /// Its name for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Platform => "platform",
             Self::Tenant => "tenant",
+            Self::Environment => "environment",
             Self::Project => "project",
             Self::Repository => "repository",
         }

@@ -26,6 +26,9 @@ use domain::{
 };
 use std::collections::BTreeMap;
 
+/// What an environment has that a repository proposes: all but the secrets of git.
+const PROPOSED: [&str; 7] = ["env", "image", "image_credential", "install", "network", "setup", "start"];
+
 impl Reader {
     /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "install": "npm ci", "start": "make services",
     /// "env": {"CI": "1"}, "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
@@ -34,6 +37,7 @@ impl Reader {
         let (mut image, mut credential, mut setup) = (None, None, None);
         self.fields(node, |reader, entry| match &*entry.key {
             "network" => reader.network(&entry.node, settings),
+            "git" if entry.origin.level == Level::Environment => reader.unknown(entry, &PROPOSED),
             "git" => reader.git(&entry.node, settings),
             // Whoever may push to a repository must not choose what its sessions run in.
             "env" | "image" | "image_credential" | "install" | "setup" | "start"

@@ -76,6 +76,8 @@ impl Store {
                 and not exists (select 1 from settings s where s.tenant_id = p.tenant_id and s.project_id = p.id)
                 and not exists (select 1 from secret c where c.tenant_id = p.tenant_id and c.project_id = p.id)
                 and not exists (select 1 from approval a where a.tenant_id = p.tenant_id and a.project_id = p.id)
+                and not exists (
+                  select 1 from proposed_environment e where e.tenant_id = p.tenant_id and e.project_id = p.id and e.is_allowed)
               limit $1",
         )
         .bind(limit)

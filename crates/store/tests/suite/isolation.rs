@@ -22,7 +22,10 @@ use store::{
         chunks::Chunk,
         record::{Fence, Progress},
     },
-    people::requests::{NewAnswer, RequestScope},
+    people::{
+        environments::{NewDecision, NewProposal},
+        requests::{NewAnswer, RequestScope},
+    },
     session::{
         quarantine::{Notice, QuarantineRule},
         runs::{SuspectPolicy, TakeOver, TakeResult},
@@ -60,6 +63,14 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
     let change = broker.begin_change(tenant, address).await.unwrap();
     change.finish_change(&sealed("v"), "ann").await.unwrap();
+    let new = NewProposal {
+        project: &world.project,
+        session: &running.session,
+        file: "f",
+        document: "{}",
+        unused: &[],
+    };
+    store.propose_environment(tenant, new).await.unwrap();
     store.note_shown_layer(tenant, "sha256:a").await.unwrap();
     broker.add_egress(tenant, &running.session, &[access("pypi.org")]).await.unwrap();
     let deleted = world.session().await;
@@ -200,6 +211,9 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_keys(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_secrets(stranger, None, &Page::default()).await.unwrap(), []);
+    assert_eq!(store.list_proposed_environments(stranger, &world.project).await.unwrap(), []);
+    let found = store.find_environment(stranger, &world.project, "{}").await.unwrap();
+    assert_eq!((found.own, found.allowed), (None, None));
     assert_eq!(store.get_queue_position(stranger, session).await.unwrap(), 0);
     let open =
         store.list_requests(world.tenant, RequestScope::Tenant, "per", &Page::default()).await.unwrap();
@@ -240,6 +254,12 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     ));
     assert!(matches!(store.delete_session(stranger, &session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.revoke_key(stranger, "fl_abc").await, Err(Error::NotFound(_))));
+    let proposal =
+        NewProposal { project: &world.project, session: &session, file: "f", document: "{}", unused: &[] };
+    let digest = store.propose_environment(stranger, proposal).await.unwrap().digest;
+    let decision = NewDecision { project: &world.project, digest: &digest, is_allowed: true, by: "stranger" };
+    let decided = store.decide_environment(stranger, decision).await;
+    assert!(matches!(decided, Err(Error::NotFound(Entity::ProposedEnvironment))), "{decided:?}");
     let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
     assert!(matches!(store.delete_secret(stranger, &address).await, Err(Error::NotFound(Entity::Secret))));
     assert!(matches!(store.append(&fence, &[], 0, Progress::Made, NOW).await, Err(Error::Fenced)));

@@ -1,6 +1,7 @@
-//! Requests, approvals and settings of people.
+//! Requests, approvals and settings of people, and their decisions about environments.
 
 mod approvals;
+mod environments;
 mod requests;
 mod settings;
 mod waits;

@@ -1,12 +1,15 @@
-//! What the setups of a tenant's projects made on the sandbox machine. The machine knows them; the gateway names the tenant.
+//! What the setups of a tenant's projects made on the sandbox machine, which knows them; the gateway names the tenant. And the environments that
+//! repositories propose, about which admins decide.
 
 use crate::{
     app::ground::gateway::Gateway,
     auth::principal::Principal,
-    ground::{error::Error, scope::Scope},
+    ground::{error::Error, invalid::Invalid, scope::Scope},
 };
+use chassis::telemetry::AUDIT;
 use domain::ids::ProjectId;
 use rpc::v1;
+use store::people::environments::{NewDecision, ProposedEnvironment};
 
 /// Lists the environments of the tenant, or of one project, newest build first.
 ///
@@ -51,4 +54,54 @@ pub(crate) async fn remove(gateway: &Gateway, principal: &Principal, key: String
     let request = v1::DropEnvironmentRequest { tenant_id, key };
     gateway.state.sandbox.files().drop_environment(request).await?;
     Ok(())
+}
+
+/// Lists the environments that the repositories of a project have proposed, newest first.
+///
+/// # Errors
+/// `scope_missing`, `project_not_found`, `store_unavailable`.
+pub(crate) async fn list_proposed(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: &ProjectId,
+) -> Result<Vec<ProposedEnvironment>, Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
+    store.get_project(tenant, project).await?;
+    Ok(store.list_proposed_environments(tenant, project).await?)
+}
+
+/// Allows or denies an environment that a repository proposed.
+///
+/// # Errors
+/// `scope_missing`, `project_not_found`, `environment_not_proposed`, `answer_missing`, `store_unavailable`.
+pub(crate) async fn decide(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: &ProjectId,
+    digest: &str,
+    verdict: v1::EnvironmentVerdict,
+) -> Result<ProposedEnvironment, Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Manage)?);
+    store.get_project(tenant, project).await?;
+    let is_allowed = match verdict {
+        v1::EnvironmentVerdict::Allowed => true,
+        v1::EnvironmentVerdict::Denied => false,
+        v1::EnvironmentVerdict::Unspecified => {
+            return Err(Invalid::AnswerMissing.because("the verdict must be allowed or denied"));
+        }
+    };
+    let decision = NewDecision { project, digest, is_allowed, by: principal.name() };
+    let decided = store.decide_environment(tenant, decision).await?;
+    tracing::info!(
+        target: AUDIT,
+        {
+            tenant.id = %tenant,
+            project.id = %project,
+            environment.digest = decided.digest,
+            environment.is_allowed = is_allowed,
+            actor = principal.name(),
+        },
+        "an environment was decided"
+    );
+    Ok(decided)
 }

@@ -21,7 +21,9 @@ use domain::{
 use rpc::v1;
 use settings::{
     Settings,
+    document::Document,
     merge::merge,
+    proposal,
     repository::{self, RepositorySettings, UnclearRestriction},
     standing,
 };
@@ -104,6 +106,8 @@ pub(crate) async fn explain(
         state.settings_above(&stored).map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?;
     let files = repository_files(state, tenant, &session).await?;
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    let environment = allowed_environment(state, tenant, &session.info.project_id, &files).await?;
+    let above: Vec<_> = above.into_iter().chain(environment).collect();
     Ok(repository::configure(&above, &files))
 }
 
@@ -152,7 +156,26 @@ pub(crate) async fn with_repository(
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let stored = state.store.list_settings(tenant, Some(project)).await?;
     let Ok(documents) = state.settings_above(&stored) else { return Ok(above) };
+    let environment = allowed_environment(state, tenant, project, &files).await?;
+    let documents: Vec<_> = documents.into_iter().chain(environment).collect();
     Ok(repository::configure(&documents, &files).map_or(above, |configured| configured.merged.settings))
+}
+
+/// The environment with which sessions work whose repository has these `files`: it proposes one, and an admin has allowed that one or another one of
+/// the project.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(in crate::app) async fn allowed_environment(
+    state: &State,
+    tenant: TenantId,
+    project: &ProjectId,
+    files: &[(&str, &str)],
+) -> Result<Option<Document>, Error> {
+    // A mistake is told with those of the other files.
+    let Ok(Some(proposal)) = proposal::find(files) else { return Ok(None) };
+    let chosen = state.store.find_environment(tenant, project, &proposal.document).await?;
+    Ok(chosen.allowed.and_then(|it| standing::allowed(&it.file, &it.document).ok()))
 }
 
 /// The newest root session of a project whose files are open; only the newest few are examined.

@@ -23,6 +23,8 @@ pub(crate) enum Entity {
     Worker,
     /// A part of a message that a client edits.
     StoredPart,
+    /// An environment that a repository proposes.
+    ProposedEnvironment,
     /// Any other object; the caller's use case has a better name for most.
     Other(&'static str),
 }
@@ -45,6 +47,7 @@ impl Entity {
             Self::Question => "question_not_found",
             Self::Terminal => "pty_not_found",
             Self::Worker => "worker_not_found",
+            Self::ProposedEnvironment => "environment_not_proposed",
             Self::StoredPart | Self::Other(_) => "not_found",
         }
     }
@@ -61,6 +64,7 @@ impl From<store::error::Entity> for Entity {
             Stored::Bundle => Self::Bundle,
             Stored::Tenant => Self::Tenant,
             Stored::Part => Self::StoredPart,
+            Stored::ProposedEnvironment => Self::ProposedEnvironment,
             Stored::Key | Stored::Request => Self::Other(entity.as_str()),
         }
     }
@@ -71,6 +75,7 @@ impl fmt::Display for Entity {
         f.write_str(match self {
             Self::Session => "no such session",
             Self::Project => "no such project",
+            Self::ProposedEnvironment => "no repository of the project has proposed this environment",
             Self::Secret => "no such secret",
             Self::Provider => "no worker reports such a provider; GET /api/provider lists them",
             Self::Message => "no such message",

@@ -22,7 +22,7 @@ use crate::{
         root::image::{APT_FILE, APT_INSIDE},
     },
     session::{caller::Caller, shared::Shared, state::Session},
-    workspace::{install, open::OpenSpec},
+    workspace::{install, open::spec::OpenSpec},
 };
 use domain::ids::TenantId;
 use rpc::v1::{self, build_environment_response::Item};

@@ -5,8 +5,12 @@ use crate::{
     code::Code,
     error::Error,
     image::{layer::EnvironmentName, manifest::Manifest},
-    session::state::Session,
-    workspace::{install::key::InstallSpec, open, source},
+    session::{draft::DraftKey, state::Session},
+    workspace::{
+        install::key::InstallSpec,
+        open::{run::upload, spec::OpenSpec},
+        source,
+    },
 };
 use domain::{
     egress::git::{GIT_CREDENTIALS_MAX, GitPrefix},
@@ -30,13 +34,15 @@ const IMAGE_ENV_BYTES_MAX: usize = 64 * 1024;
 /// A header, and then the bytes of a bundle.
 pub(super) type WorkspaceParts = Pin<Box<dyn Stream<Item = Result<v1::OpenWorkspaceRequest, Status>> + Send>>;
 
-/// Reads what a workspace starts from; `None` if the session already has one. The bytes of a bundle go to a file.
+/// Reads what a workspace starts from; `None` if the session already has one. The bytes of a bundle go to a file, unless
+/// `takes_draft` and the machine has cloned it ahead.
 pub(super) async fn read(
     session: &Session,
     opening: Option<u32>,
     header: v1::WorkspaceHeader,
     parts: &mut WorkspaceParts,
-) -> Result<Option<open::OpenSpec>, Error> {
+    takes_draft: bool,
+) -> Result<Option<OpenSpec>, Error> {
     if session
         .find_workspace()
         .await?
@@ -46,7 +52,6 @@ pub(super) async fn read(
     }
     let opening = opening.unwrap_or_default();
     session.disk.check_host()?;
-    let (revision, uncommitted) = (header.revision, header.uncommitted);
     let git_prefixes = git_prefixes(&header.git_prefixes)?;
     let v1::Image { diff_ids, env } = header.image.unwrap_or_default();
     let mut image = Manifest::parse(&diff_ids)?;
@@ -68,9 +73,20 @@ pub(super) async fn read(
             "a workspace starts from a URL or a bundle, not both",
         ));
     }
+    // A bundle without a digest is like no other.
+    let source_name = match (header.bundle, header.bundle_sha256.is_empty()) {
+        (true, true) => uuid::Uuid::now_v7().to_string(),
+        (true, false) => header.bundle_sha256.clone(),
+        (false, _) => header.git_url.clone(),
+    };
+    let (revision, uncommitted) = (header.revision, header.uncommitted);
+    let key = DraftKey { source: source_name, revision, uncommitted, has_door: false, opening };
     let source = if header.bundle {
-        let file = open::upload(session)?;
-        receive(file.path(), &header.bundle_sha256, parts).await?;
+        let file = upload(session)?;
+        let has_draft = session.files.lock().await.draft.as_ref().is_some_and(|draft| draft.key == key);
+        if !(takes_draft && has_draft) {
+            receive(file.path(), &header.bundle_sha256, parts).await?;
+        }
         Some(source::Source::Bundle(file))
     } else if header.git_url.is_empty() {
         None
@@ -78,18 +94,8 @@ pub(super) async fn read(
         Some(source::parse(&header.git_url, &git_prefixes, &session.shared.config).await?)
     };
     let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
-    Ok(Some(open::OpenSpec {
-        source,
-        revision,
-        uncommitted,
-        opening,
-        image,
-        env,
-        install,
-        start,
-        has_door,
-        project,
-    }))
+    let key = DraftKey { has_door, ..key };
+    Ok(Some(OpenSpec { source, key, image, env, install, start, project, base_commit: header.base_commit }))
 }
 
 /// The script that starts a sandbox; empty: none.

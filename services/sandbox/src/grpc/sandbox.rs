@@ -13,7 +13,7 @@ use crate::{
     workspace::{
         branch, changes, close,
         meta::DIRECTORY,
-        open::{self as opening, OpenSpec},
+        open::{ahead, run, spec::OpenSpec},
         snapshots::{apply, export, operations},
     },
 };
@@ -26,11 +26,12 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
 impl Server {
-    /// Reads what a workspace starts from: the header, and the bytes of a bundle that follow it.
+    /// Reads what a workspace starts from: the header, and the bytes of a bundle that follow it, unless the call takes files that were cloned ahead.
     async fn begin_opening(
         &self,
         method: &'static str,
         request: Request<WorkspaceParts>,
+        takes_draft: bool,
     ) -> Result<(Call, Option<OpenSpec>), Status> {
         let (metadata, extensions, mut parts) = request.into_parts();
         let first = parts.next().await.transpose()?.and_then(|message| message.part);
@@ -39,7 +40,7 @@ impl Server {
             return Err(to_status(method, &error));
         };
         let (call, header) = self.begin(method, Request::from_parts(metadata, extensions, header))?;
-        let spec = open::read(&call.caller.root, call.caller.opening, header, &mut parts)
+        let spec = open::read(&call.caller.root, call.caller.opening, header, &mut parts, takes_draft)
             .instrument(call.span.clone())
             .await
             .map_err(|error| to_status(method, &error))?;
@@ -72,16 +73,35 @@ impl SandboxService for Server {
         .await
     }
 
+    async fn clone_source(
+        &self,
+        request: Request<Streaming<v1::CloneSourceRequest>>,
+    ) -> Result<Response<v1::CloneSourceResponse>, Status> {
+        let workspace = |part: v1::CloneSourceRequest| part.workspace.unwrap_or_default();
+        let request =
+            request.map(|parts| Box::pin(parts.map(move |part| part.map(workspace))) as WorkspaceParts);
+        let (call, spec) = self.begin_opening("clone_source", request, true).await?;
+        let root = Arc::clone(&call.caller.root);
+        call.perform(|left| async move {
+            let cloned = match &spec {
+                Some(spec) => ahead::run(&root, spec, &left).await?,
+                None => None,
+            };
+            Ok(cloned.unwrap_or_default())
+        })
+        .await
+    }
+
     async fn open_workspace(
         &self,
         request: Request<Streaming<v1::OpenWorkspaceRequest>>,
     ) -> Result<Response<v1::OpenWorkspaceResponse>, Status> {
         let request = request.map(|parts| Box::pin(parts) as WorkspaceParts);
-        let (call, spec) = self.begin_opening("open_workspace", request).await?;
+        let (call, spec) = self.begin_opening("open_workspace", request, true).await?;
         let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
         call.perform(|left| async move {
             let (created, meta) = match &spec {
-                Some(spec) => opening::run(&root, spec, &left).await?,
+                Some(spec) => run::run(&root, spec, &left).await?,
                 None => (false, root.workspace().await?),
             };
             // The caller may know less than the one that opened the files again.
@@ -100,7 +120,7 @@ impl SandboxService for Server {
         let workspace = |part: v1::InstallWorkspaceRequest| part.workspace.unwrap_or_default();
         let request =
             request.map(|parts| Box::pin(parts.map(move |part| part.map(workspace))) as WorkspaceParts);
-        let (call, spec) = self.begin_opening("install_workspace", request).await?;
+        let (call, spec) = self.begin_opening("install_workspace", request, false).await?;
         let root = Arc::clone(&call.caller.root);
         call.perform(|left| async move { Box::pin(environments::install(&root, spec, &left)).await }).await
     }

@@ -5,6 +5,7 @@
 //! its session while it holds the snapshots; no code takes the snapshots while it holds the fence.
 
 use super::{
+    draft::Draft,
     fence::{EffectPermit, Fence},
     guard::{GuardCount, SandboxGuard},
     places::Offer,
@@ -82,6 +83,8 @@ pub(crate) struct Files {
     sandboxes: Vec<Arc<Sandbox>>,
     /// How many were started since the service runs.
     starts: u64,
+    /// Cloned files that are no workspace yet.
+    pub(crate) draft: Option<Draft>,
 }
 
 impl Files {

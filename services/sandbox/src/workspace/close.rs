@@ -72,6 +72,8 @@ async fn remove_if(
     }
     Session::end_sandbox(&mut current).await;
     files.end_all().await;
+    // Its user id is free when the files are gone.
+    let _draft = files.draft.take();
     let mut known = session.snapshots.lock().await;
     known.forget();
     let tree = directory.join(TREE);

@@ -21,42 +21,31 @@ const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("configuration
 /// Bytes of the paths and lengths that the script prints beside the files.
 const HEADS_BYTES_MAX: usize = limits::SETTINGS_FILES_MAX * (limits::PATH_BYTES_MAX + 16) + 64 * 1024;
 
-/// The configuration files of a repository.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ConfigurationFiles {
-    /// In the order of git: by path.
-    #[prost(message, repeated, tag = "1")]
-    pub files: Vec<v1::GuidanceFile>,
-    /// Sentences about files that are missing.
-    #[prost(string, repeated, tag = "2")]
-    pub left_out: Vec<String>,
-    /// Those of them that exceed a bound.
-    #[prost(message, repeated, tag = "3")]
-    pub too_large: Vec<v1::UnreadFile>,
-}
-
-/// Reads the files of a new workspace, whose files are in `build`, and keeps them. A base commit that is ours has none.
+/// Keeps the configuration of a new workspace.
 ///
 /// # Errors
-/// Those of the helper and of the file system: a workspace must not be opened without the configuration that restricts
-/// it.
-pub(super) async fn keep(session: &Session, build: &Path, meta: &Meta) -> Result<(), Error> {
-    if meta.base_is_ours {
-        return Ok(());
-    }
-    let configuration = read_from_commit(session, build, meta).await?;
+/// Those of the file system: a workspace must not be opened without the configuration that restricts it.
+pub(super) fn keep(session: &Session, configuration: &v1::ConfigurationFiles) -> Result<(), Error> {
     let path = session.shared.layout.workspace(&session.key).join(FILE);
     layout::replace(&path, &configuration.encode_to_vec())
         .map_err(Error::io("keep the repository's configuration"))
 }
 
-async fn read_from_commit(session: &Session, build: &Path, meta: &Meta) -> Result<ConfigurationFiles, Error> {
-    let uid = session.shared.uid(meta.slot);
+/// Reads the configuration that a repository has in a commit. The user `uid` has its files, which are in `build`.
+///
+/// # Errors
+/// Those of the helper.
+pub(super) async fn read_from_commit(
+    session: &Session,
+    build: &Path,
+    uid: u32,
+    commit: &str,
+) -> Result<v1::ConfigurationFiles, Error> {
     let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
     let task = Task {
         script: SCRIPT,
         arguments: vec![
-            meta.base_commit.clone(),
+            commit.to_owned(),
             limits::SETTINGS_FILE_BYTES_MAX.to_string(),
             limits::SETTINGS_BYTES_MAX.to_string(),
             limits::SETTINGS_FILES_MAX.to_string(),
@@ -76,20 +65,20 @@ async fn read_from_commit(session: &Session, build: &Path, meta: &Meta) -> Resul
 ///
 /// # Errors
 /// Those of the file system, and when nothing was kept.
-pub(crate) async fn read(session: &Session, meta: &Meta) -> Result<ConfigurationFiles, Error> {
+pub(crate) async fn read(session: &Session, meta: &Meta) -> Result<v1::ConfigurationFiles, Error> {
     if meta.base_is_ours {
-        return Ok(ConfigurationFiles::default());
+        return Ok(v1::ConfigurationFiles::default());
     }
     let path = session.shared.layout.workspace(&session.key).join(FILE);
     let bytes = tokio::fs::read(path).await;
     let configuration =
-        bytes.and_then(|bytes| ConfigurationFiles::decode(bytes.as_slice()).map_err(io::Error::other));
+        bytes.and_then(|bytes| v1::ConfigurationFiles::decode(bytes.as_slice()).map_err(io::Error::other));
     configuration.map_err(Error::io("read the repository's configuration"))
 }
 
 /// Parses a sequence of `path NUL length NUL bytes`.
-fn parse(mut output: &[u8]) -> Option<ConfigurationFiles> {
-    let mut configuration = ConfigurationFiles::default();
+fn parse(mut output: &[u8]) -> Option<v1::ConfigurationFiles> {
+    let mut configuration = v1::ConfigurationFiles::default();
     while !output.is_empty() {
         let (path, rest) = split(output)?;
         let (length, rest) = split(rest)?;

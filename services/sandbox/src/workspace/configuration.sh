@@ -10,6 +10,8 @@ print() {
 while read -r -d '' mode kind object path; do
   case $path in
   opencode.json | opencode.jsonc | .opencode/opencode.json | .opencode/opencode.jsonc) ;;
+  .flotilla/config.yaml | .devcontainer.json | .devcontainer/devcontainer.json) ;;
+  .github/workflows/copilot-setup-steps.yml) ;;
   .opencode/agent/*.md | .opencode/agents/*.md | .opencode/command/*.md | .opencode/commands/*.md) ;;
   *) continue ;;
   esac
@@ -31,4 +33,5 @@ while read -r -d '' mode kind object path; do
   left=$((left - size))
   print "$path" "$size"
   git cat-file blob "$object" || exit 1
-done < <(git ls-tree -r -z "$1" -- opencode.json opencode.jsonc .opencode)
+done < <(git ls-tree -r -z "$1" -- opencode.json opencode.jsonc .opencode .flotilla/config.yaml \
+  .devcontainer.json .devcontainer/devcontainer.json .github/workflows/copilot-setup-steps.yml)

@@ -208,6 +208,20 @@ impl Session {
         client.open_workspace(tokio_stream::iter(parts)).await.map(tonic::Response::into_inner)
     }
 
+    /// Clones a source ahead.
+    pub async fn clone_source(
+        &self,
+        header: WorkspaceHeader,
+        data: Vec<u8>,
+    ) -> Result<v1::CloneSourceResponse, Status> {
+        let header = WorkspaceHeader { fence: self.fence(), ..header };
+        let parts = [Part::Header(header), Part::Data(data)].map(|part| v1::CloneSourceRequest {
+            workspace: Some(OpenWorkspaceRequest { part: Some(part) }),
+        });
+        let mut client = self.client.clone();
+        client.clone_source(tokio_stream::iter(parts)).await.map(tonic::Response::into_inner)
+    }
+
     pub async fn open_url(&self, url: &str) -> Result<v1::OpenWorkspaceResponse, Status> {
         self.open(WorkspaceHeader { git_url: url.to_owned(), ..Default::default() }, Vec::new()).await
     }

@@ -7,7 +7,7 @@ use crate::process::{
     deps::Deps,
     sandbox::Identity,
 };
-use domain::{egress::git::GitPrefix, ids::ProjectId, secret::SecretName};
+use domain::{egress::git::GitPrefix, ids::ProjectId, policy::level::Level, secret::SecretName};
 use rpc::v1::{self, AllowList, GitCredential};
 use settings::{LevelHosts, Settings};
 use std::{
@@ -144,10 +144,11 @@ impl Egress {
 }
 
 fn allow_list(setting: &str, hosts: &LevelHosts) -> AllowList {
-    AllowList {
-        setting: format!("{setting} in the settings of the {}", hosts.level.as_str()),
-        entries: hosts.allow.clone(),
-    }
+    let place = match hosts.level {
+        Level::Environment => "the environment that the repository proposes".to_owned(),
+        level => format!("the settings of the {}", level.as_str()),
+    };
+    AllowList { setting: format!("{setting} in {place}"), entries: hosts.allow.clone() }
 }
 
 fn git_credentials(git: &BTreeMap<GitPrefix, SecretName>) -> Vec<GitCredential> {

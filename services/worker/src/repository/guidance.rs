@@ -1,20 +1,16 @@
 //! The repository's guidance for the agent of a session: instructions, skills, and the configuration in the commit at which
 //! the workspace was opened. The loop reads it at the start of each turn, because people and agents edit it between turns.
 
-use super::workspace::Workspace;
+use super::{above::SettingsAbove, proposal::ChosenEnvironment, workspace::Workspace};
 use crate::process::{deps::Deps, sandbox::Identity};
 use domain::conversation::message::Error;
 use rpc::v1;
 use settings::{
     LostWorkspace, Settings,
     document::Document,
-    merge::merge,
-    problem::Problems,
     repository::{RepositorySettings, UnclearRestriction},
-    standing,
 };
 use std::sync::Arc;
-use store::people::settings::StoredSettings;
 use tonic::Status;
 
 /// The guidance of a turn.
@@ -35,24 +31,8 @@ pub(crate) struct Guidance {
     pub(crate) settings: Arc<Settings>,
     /// The problems of the configuration, for people.
     pub(crate) problems: Option<String>,
-}
-
-/// The settings above a repository: those of the platform, the tenant and the project.
-#[derive(Debug, Clone)]
-pub(crate) struct SettingsAbove {
-    documents: Arc<[Document]>,
-    /// The merged settings, used while no repository is read.
-    pub(crate) settings: Arc<Settings>,
-}
-
-impl SettingsAbove {
-    /// Merges the platform's settings with the stored ones of the tenant and the project.
-    pub(crate) fn of(platform: &[Document], stored: &[StoredSettings]) -> Result<Self, Problems> {
-        let stored = stored.iter().map(|stored| standing::stored(stored.level, &stored.document));
-        let documents: Vec<_> = platform.iter().cloned().map(Ok).chain(stored).collect::<Result<_, _>>()?;
-        let settings = Arc::new(merge(&documents)?.settings);
-        Ok(Self { documents: documents.into(), settings })
-    }
+    /// Why the environment of the repository is not used, for people.
+    pub(crate) environment_notice: Option<String>,
 }
 
 /// Why the guidance of a turn cannot be read.
@@ -92,7 +72,7 @@ impl Guidance {
             }
             let found = deps.sandbox.client().read_guidance(request(identity, known)).await;
             let found = found.map(tonic::Response::into_inner).unwrap_or_default();
-            return Self::of(above, found, known);
+            return Self::of(&above.documents, found, known);
         }
         workspace.ready().await?;
         let ask = async |known: &Self| {
@@ -103,19 +83,20 @@ impl Guidance {
                 })
                 .await
         };
-        let guidance = Self::of(above, ask(known).await?, known)?;
+        let found = ask(known).await?;
+        let project = workspace.project();
+        let chosen = ChosenEnvironment::of(deps, identity, project, &found.configuration).await?;
+        let documents: Vec<_> = above.documents.iter().cloned().chain(chosen.document).collect();
+        let guidance = Self::of(&documents, found, known)?;
+        let guidance = Self { environment_notice: chosen.notice.or(guidance.environment_notice), ..guidance };
         if guidance.settings.instructions == known.settings.instructions {
             return Ok(guidance);
         }
         // Only now does the loop know which files the configuration names.
-        Self::of(above, ask(&guidance).await?, &guidance)
+        Self::of(&documents, ask(&guidance).await?, &guidance)
     }
 
-    fn of(
-        above: &SettingsAbove,
-        found: v1::ReadGuidanceResponse,
-        known: &Self,
-    ) -> Result<Self, GuidanceError> {
+    fn of(above: &[Document], found: v1::ReadGuidanceResponse, known: &Self) -> Result<Self, GuidanceError> {
         for sentence in &found.left_out {
             tracing::debug!("guidance is incomplete: {sentence}");
         }
@@ -136,13 +117,23 @@ impl Guidance {
         } else {
             let files: Vec<(&str, &str)> =
                 found.configuration.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-            let configured = settings::repository::configure(&above.documents, &files);
+            let configured = settings::repository::configure(above, &files);
             let RepositorySettings { merged, problems } =
                 configured.map_err(|UnclearRestriction(text)| GuidanceError::Unsafe(text))?;
             (Arc::new(merged.settings), problems)
         };
         let v1::ReadGuidanceResponse { base_commit, instructions, skills, missing_content, .. } = found;
-        Ok(Self { base_commit, instructions, skills, missing_content, too_large, settings, problems })
+        let environment_notice = known.environment_notice.clone().filter(|_| is_known);
+        Ok(Self {
+            base_commit,
+            instructions,
+            skills,
+            missing_content,
+            too_large,
+            settings,
+            problems,
+            environment_notice,
+        })
     }
 
     /// The instructions as blocks of the system prompt.
@@ -155,6 +146,11 @@ impl Guidance {
 /// The error that a session shows for an invalid configuration.
 pub(crate) fn configuration_error(problems: &str) -> Error {
     Error::coded("config_invalid", format!("The configuration of the repository is invalid:\n{problems}"))
+}
+
+/// The error that a session shows when it does not use the environment of its repository.
+pub(crate) fn environment_error(notice: &str) -> Error {
+    Error::coded("environment_not_allowed", notice)
 }
 
 /// The error that a session shows for instructions and configuration that are too large to be read.

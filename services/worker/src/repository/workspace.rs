@@ -1,9 +1,11 @@
 //! The workspace of a session: opened once, while the model already generates.
 
 use super::{
+    above::SettingsAbove,
     egress::Egress,
     environment::{WorkspaceEnvironment, entries, with_interruptions},
     image::WorkspaceImage,
+    proposal::ChosenEnvironment,
     stored::from_store,
 };
 use crate::process::{
@@ -12,14 +14,13 @@ use crate::process::{
 };
 use domain::{
     conversation::message,
-    egress::git::{GitPrefix, find_address},
+    egress::git::find_address,
     ids::ProjectId,
-    secret::SecretName,
     session::{Origin, Source, environment::merged_variables},
     text::is_sha256,
 };
 use rpc::v1::{self, open_workspace_request::Part};
-use settings::{ImageSetting, LevelHosts};
+use settings::Settings;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
@@ -27,7 +28,7 @@ use tonic::Status;
 
 /// The stable code of files that existed and are gone.
 const LOST: &str = "workspace_lost";
-/// Builds of an environment that vanishes before the workspace uses it.
+/// Builds of an environment that vanishes before the workspace uses it, and clones of a source that moves on meanwhile.
 const ENVIRONMENT_BUILDS_MAX: u32 = 3;
 /// Pieces of a bundle that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
@@ -49,26 +50,18 @@ pub(crate) struct WorkspaceOrigin {
     pub(crate) source: Source,
     /// Whether the files were opened before this loop began.
     pub(crate) was_opened: bool,
-    /// The image that the settings above the repository choose.
-    pub(crate) image: Option<ImageSetting>,
-    /// The script that installs what its repository needs.
-    pub(crate) install: Option<String>,
-    /// The script that runs at each start of a sandbox.
-    pub(crate) start: Option<String>,
-    /// The variables of its commands.
-    pub(crate) variables: BTreeMap<String, String>,
-    /// The hosts that the setup of the image and the install may reach.
-    pub(crate) setup_network: Vec<LevelHosts>,
-    /// The secrets that these settings name for git repositories.
-    pub(crate) git: BTreeMap<GitPrefix, SecretName>,
+    /// The settings above its repository.
+    pub(crate) above: SettingsAbove,
 }
 
-/// What the sandboxes of a workspace see at `/`.
-#[derive(Debug, Clone)]
-struct WorkspaceRoot {
+/// What a workspace needs besides its source.
+struct WorkspacePlan {
+    /// The settings above the repository, with its environment if that was allowed.
+    settings: Arc<Settings>,
+    /// The commit of the source; empty: it was not cloned ahead.
+    base_commit: String,
+    /// What its sandboxes see at `/`, with their variables.
     image: Option<v1::Image>,
-    /// Empty: the image alone.
-    environment_key: String,
 }
 
 /// A workspace that is open.
@@ -88,6 +81,11 @@ impl Workspace {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, origin: WorkspaceOrigin) -> Self {
         let egress = Egress::new(Arc::clone(&deps), identity.clone(), origin.project.clone());
         Self { deps, identity, origin, open: Arc::default(), egress }
+    }
+
+    /// The project of its session.
+    pub(super) fn project(&self) -> &ProjectId {
+        &self.origin.project
     }
 
     /// Its door to the network.
@@ -132,30 +130,35 @@ impl Workspace {
                 || rpc::status::precondition(LOST, "the sandbox machine lost the files of this session");
             return self.find().await?.ok_or_else(lost);
         }
-        let image = WorkspaceImage {
-            deps: &self.deps,
-            identity: &self.identity,
-            project: &self.origin.project,
-            setting: self.origin.image.as_ref(),
-        };
-        let image = self.with_variables(image.bring().await?);
-        let (mut builds, mut installs) = (0, 0);
+        let (mut builds, mut installs, mut clones) = (0, 0, 0);
+        let mut plan = Box::pin(self.plan()).await?;
         let opened = loop {
-            let environment_key = self.set_up(image.as_ref()).await?;
-            let root = WorkspaceRoot { image: image.clone(), environment_key };
-            let git_prefixes = self.open_door().await?;
+            let environment_key = self.set_up(&plan).await?;
+            let header = v1::WorkspaceHeader {
+                environment_key,
+                image: plan.image.clone(),
+                install: self.install_spec(&plan.settings),
+                start: plan.settings.start.clone().unwrap_or_default(),
+                base_commit: plan.base_commit.clone(),
+                ..self.source_header().await?
+            };
             let open = self.deps.sandbox.call(|mut client| {
-                let messages = self.messages(root.clone(), git_prefixes.clone());
+                let messages = self.messages(header.clone());
                 async move { client.open_workspace(messages).await }
             });
             match open.await {
+                // Its branch moved, and the sandbox service started again.
+                Err(status) if is_source_changed(&status) && clones < ENVIRONMENT_BUILDS_MAX => {
+                    clones += 1;
+                    plan = Box::pin(self.plan()).await?;
+                }
                 // The environment made room for layers in this moment.
                 Err(status) if is_environment_missing(&status) && builds < ENVIRONMENT_BUILDS_MAX => {
                     builds += 1
                 }
                 Err(status) if is_install_missing(&status) && installs < ENVIRONMENT_BUILDS_MAX => {
                     installs += 1;
-                    Box::pin(self.install(&root, &git_prefixes)).await?;
+                    Box::pin(self.install(&plan.settings, header)).await?;
                 }
                 opened => break opened?,
             }
@@ -164,16 +167,49 @@ impl Workspace {
         Ok(OpenWorkspace::on(opened.branch))
     }
 
-    /// Adds the variables of the settings to those of the image.
-    fn with_variables(&self, image: Option<v1::Image>) -> Option<v1::Image> {
-        let variables = &self.origin.variables;
-        if variables.is_empty() {
-            return image;
+    /// Finds what the workspace needs, and brings its image.
+    ///
+    /// # Errors
+    /// Those of the clone, of the store, of the broker and of the sandbox.
+    async fn plan(&self) -> Result<WorkspacePlan, Status> {
+        let (settings, base_commit) = if self.has_source() {
+            self.look_at_source().await?
+        } else {
+            (Arc::clone(&self.origin.above.settings), String::new())
+        };
+        if self.has_source() && base_commit.is_empty() {
+            // Another loop of the same tree has opened the workspace.
+            return Ok(WorkspacePlan { settings, base_commit, image: None });
         }
-        // Without layers, the machine's own programs get the variables.
-        let mut image = image.unwrap_or_default();
-        image.env = merged_variables(&image.env, variables);
-        Some(image)
+        let image = WorkspaceImage {
+            deps: &self.deps,
+            identity: &self.identity,
+            project: &self.origin.project,
+            setting: settings.image.as_ref(),
+        };
+        let image = with_variables(image.bring().await?, &settings.variables);
+        Ok(WorkspacePlan { settings, base_commit, image })
+    }
+
+    /// Has the machine clone the source, and gives the settings with the environment that it proposes, if that was allowed, and the commit.
+    ///
+    /// # Errors
+    /// Those of the clone and of the store.
+    async fn look_at_source(&self) -> Result<(Arc<Settings>, String), Status> {
+        let header = self.source_header().await?;
+        let cloned = self.deps.sandbox.call(|mut client| {
+            let parts = self.messages(header.clone());
+            let parts = parts.map(|part| v1::CloneSourceRequest { workspace: Some(part) });
+            async move { client.clone_source(parts).await }
+        });
+        let v1::CloneSourceResponse { base_commit, configuration } = cloned.await?;
+        let files = configuration.unwrap_or_default().files;
+        let chosen = ChosenEnvironment::of(&self.deps, &self.identity, &self.origin.project, &files).await?;
+        let settings = self.origin.above.with(chosen.document).unwrap_or_else(|problems| {
+            tracing::warn!("an environment that was allowed does not fit the settings: {problems}");
+            Arc::clone(&self.origin.above.settings)
+        });
+        Ok((settings, base_commit))
     }
 
     /// Brings what the setup of the settings makes on top of the image, and gives its key; empty without a setup. The door of the session leads to no
@@ -181,9 +217,10 @@ impl Workspace {
     ///
     /// # Errors
     /// Those of the setup, of the broker and of the sandbox.
-    async fn set_up(&self, image: Option<&v1::Image>) -> Result<String, Status> {
+    async fn set_up(&self, plan: &WorkspacePlan) -> Result<String, Status> {
+        let WorkspacePlan { settings, image, .. } = plan;
         // A session without an image never had a setup, so its door never leads to the hosts of one.
-        let (Some(image), Some(setting)) = (image, &self.origin.image) else { return Ok(String::new()) };
+        let (Some(image), Some(setting)) = (image, &settings.image) else { return Ok(String::new()) };
         let key = async {
             if let Some(script) = &setting.setup {
                 let environment = WorkspaceEnvironment {
@@ -192,7 +229,7 @@ impl Workspace {
                     project: &self.origin.project,
                     egress: &self.egress,
                     script,
-                    network: &self.origin.setup_network,
+                    network: &settings.setup_network,
                 };
                 return Box::pin(environment.bring(image)).await;
             }
@@ -216,13 +253,14 @@ impl Workspace {
     ///
     /// # Errors
     /// Those of the install, of the broker and of the sandbox.
-    async fn install(&self, root: &WorkspaceRoot, git_prefixes: &[String]) -> Result<(), Status> {
+    async fn install(&self, settings: &Settings, header: v1::WorkspaceHeader) -> Result<(), Status> {
         let installed = async {
-            let git = if git_prefixes.is_empty() { BTreeMap::new() } else { self.origin.git.clone() };
-            self.egress.open_for_setup(&self.origin.setup_network, &git).await?;
+            let has_door = !header.git_prefixes.is_empty();
+            let git = if has_door { settings.git_credentials.clone() } else { BTreeMap::new() };
+            self.egress.open_for_setup(&settings.setup_network, &git).await?;
             with_interruptions(|| {
                 let items = self.deps.sandbox.call(|mut client| {
-                    let parts = self.messages(root.clone(), git_prefixes.to_vec());
+                    let parts = self.messages(header.clone());
                     let parts = parts.map(|part| v1::InstallWorkspaceRequest { workspace: Some(part) });
                     async move { client.install_workspace(parts).await }
                 });
@@ -235,11 +273,11 @@ impl Workspace {
     }
 
     /// What the workspace has beside the files of its repository. A session without a repository needs nothing.
-    fn install_spec(&self) -> Option<v1::WorkspaceInstall> {
-        let script = self.origin.install.as_ref().filter(|_| self.has_source())?;
+    fn install_spec(&self, settings: &Settings) -> Option<v1::WorkspaceInstall> {
+        let script = settings.install.as_ref().filter(|_| self.has_source())?;
         Some(v1::WorkspaceInstall {
             script: script.clone(),
-            hosts: self.origin.setup_network.iter().map(entries).collect(),
+            hosts: settings.setup_network.iter().map(entries).collect(),
         })
     }
 
@@ -249,7 +287,7 @@ impl Workspace {
     /// # Errors
     /// Those of the broker, for a repository below a prefix.
     async fn open_door(&self) -> Result<Vec<String>, Status> {
-        let git = &self.origin.git;
+        let git = &self.origin.above.settings.git_credentials;
         let Origin::GitUrl(url) = &self.origin.source.origin else { return Ok(vec![]) };
         if git.is_empty() {
             return Ok(vec![]);
@@ -288,34 +326,39 @@ impl Workspace {
         Ok(root.await?.has_workspace)
     }
 
+    /// The header that names the source, and opens the door to its server.
+    ///
+    /// # Errors
+    /// As [`Workspace::open_door`].
+    async fn source_header(&self) -> Result<v1::WorkspaceHeader, Status> {
+        let source = &self.origin.source;
+        let (git_url, bundle) = match &source.origin {
+            Origin::Empty => (String::new(), None),
+            Origin::GitUrl(url) => (url.clone(), None),
+            Origin::Bundle(id) => (String::new(), Some(id.as_str())),
+        };
+        Ok(v1::WorkspaceHeader {
+            fence: self.identity.fence(),
+            git_url,
+            bundle: bundle.is_some(),
+            revision: source.revision.clone().unwrap_or_default(),
+            uncommitted: source.uncommitted,
+            // Forks of earlier versions have bundles with other names.
+            bundle_sha256: bundle.filter(|id| is_sha256(id)).unwrap_or_default().to_owned(),
+            git_prefixes: self.open_door().await?,
+            project_id: self.origin.project.to_string(),
+            ..v1::WorkspaceHeader::default()
+        })
+    }
+
     /// The header and, for a bundle, its pieces from Postgres.
-    fn messages(
-        &self,
-        root: WorkspaceRoot,
-        git_prefixes: Vec<String>,
-    ) -> ReceiverStream<v1::OpenWorkspaceRequest> {
+    fn messages(&self, header: v1::WorkspaceHeader) -> ReceiverStream<v1::OpenWorkspaceRequest> {
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         let this = self.clone();
         self.deps.tasks.spawn("workspace source", async move {
-            let (git_url, bundle) = match &this.origin.source.origin {
-                Origin::Empty => (String::new(), None),
-                Origin::GitUrl(url) => (url.clone(), None),
-                Origin::Bundle(id) => (String::new(), Some(id.as_str())),
-            };
-            let header = v1::WorkspaceHeader {
-                fence: this.identity.fence(),
-                git_url,
-                bundle: bundle.is_some(),
-                revision: this.origin.source.revision.clone().unwrap_or_default(),
-                uncommitted: this.origin.source.uncommitted,
-                // Forks of earlier versions have bundles with other names.
-                bundle_sha256: bundle.filter(|id| is_sha256(id)).unwrap_or_default().to_owned(),
-                image: root.image,
-                git_prefixes,
-                environment_key: root.environment_key,
-                install: this.install_spec(),
-                start: this.origin.start.clone().unwrap_or_default(),
-                project_id: this.origin.project.to_string(),
+            let bundle = match &this.origin.source.origin {
+                Origin::Bundle(id) => Some(id.as_str()),
+                Origin::Empty | Origin::GitUrl(_) => None,
             };
             let mut next = Some(Part::Header(header));
             let mut piece = 0;
@@ -334,6 +377,21 @@ impl Workspace {
         });
         ReceiverStream::new(receiver)
     }
+}
+
+/// Adds the variables of the settings to those of the image.
+fn with_variables(image: Option<v1::Image>, variables: &BTreeMap<String, String>) -> Option<v1::Image> {
+    if variables.is_empty() {
+        return image;
+    }
+    // Without layers, the machine's own programs get the variables.
+    let mut image = image.unwrap_or_default();
+    image.env = merged_variables(&image.env, variables);
+    Some(image)
+}
+
+fn is_source_changed(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some("source_changed")
 }
 
 fn is_install_missing(status: &Status) -> bool {

@@ -26,7 +26,8 @@ use crate::{
     process::{control::Control, deps::Deps},
     record::{ParkResult, Record, WriteError},
     repository::{
-        guidance::{GuidanceError, SettingsAbove, configuration_error, too_large_error},
+        above::SettingsAbove,
+        guidance::{GuidanceError, configuration_error, environment_error, too_large_error},
         workspace,
     },
     tools::{
@@ -113,7 +114,7 @@ impl Concerns {
         let budget = Budget::new(stored.budget.is_some());
         let record = Record::new(Arc::clone(deps), taken, conversation, control.suspect_slot.take());
         let take_over = Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
-        let mut session = Session::new(record, inputs, stored, &above.settings, take_over);
+        let mut session = Session::new(record, inputs, stored, &above, take_over);
         session.configure(&above.settings);
         let mut tool_calls = ToolCalls::new(&session);
         tool_calls.running.configure(&above.settings);
@@ -253,7 +254,8 @@ impl Concerns {
         let branch = found.and_then(|found| self.snapshots.opened(found));
         let problems = guidance.problems.as_deref().map(configuration_error).map(Event::SessionError);
         let too_large = too_large_error(&guidance.too_large).map(Event::SessionError);
-        let events: Vec<Event> = branch.into_iter().chain(problems).chain(too_large).collect();
+        let unused = guidance.environment_notice.as_deref().map(environment_error).map(Event::SessionError);
+        let events: Vec<Event> = branch.into_iter().chain(problems).chain(too_large).chain(unused).collect();
         if !events.is_empty() {
             self.session.write(events, Progress::None).await?;
         }

@@ -2,7 +2,10 @@
 //! guidance wait here; an abort or a drain does not.
 
 use super::session::Session;
-use crate::repository::guidance::{Guidance, GuidanceError, SettingsAbove};
+use crate::repository::{
+    above::SettingsAbove,
+    guidance::{Guidance, GuidanceError},
+};
 use chassis::tasks;
 use domain::{
     conversation::message::{Assistant, User},

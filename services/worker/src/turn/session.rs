@@ -6,7 +6,10 @@ use crate::{
     conversation::memory::Conversation,
     process::{clock::now, deps::Deps, sandbox::Identity, store_timeout::with_store_timeout},
     record::{Record, WriteError},
-    repository::workspace::{Workspace, WorkspaceOrigin},
+    repository::{
+        above::SettingsAbove,
+        workspace::{Workspace, WorkspaceOrigin},
+    },
 };
 use convert_client::converter::TenantConverter;
 use domain::{
@@ -73,7 +76,7 @@ impl Session {
         record: Record,
         inputs: Vec<MailboxInput>,
         stored: row::Session,
-        above: &Settings,
+        above: &SettingsAbove,
         take_over: Event,
     ) -> Self {
         let deps = record.deps();
@@ -88,12 +91,7 @@ impl Session {
             project: stored.info.project_id,
             source: stored.source,
             was_opened: stored.has_workspace,
-            image: above.image.clone(),
-            install: above.install.clone(),
-            start: above.start.clone(),
-            variables: above.variables.clone(),
-            setup_network: above.setup_network.clone(),
-            git: above.git_credentials.clone(),
+            above: above.clone(),
         };
         let model = ModelRef { provider_id: stored.info.model.provider_id, model_id: stored.info.model.id };
         Self {

@@ -1,4 +1,5 @@
-//! A relay between the services and Postgres that counts what passes.
+//! A relay between the services and Postgres that counts what they ask for the sessions of a tenant. What they do beside, such as removing what nobody
+//! needs, has connections of another role, and passes by: how much of it falls into a count depends on how fast the machine is.
 
 mod wire;
 
@@ -27,10 +28,10 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay before the server of these URLs, and returns it with the URLs behind it.
+    /// Starts a relay for the role that sees one tenant, and returns it with the URLs for the services.
     pub(super) async fn before(urls: &DatabaseUrls) -> (Self, DatabaseUrls) {
         let relay = Self::start(authority(&urls.app).to_owned()).await;
-        let urls = DatabaseUrls { app: relay.url(&urls.app), system: relay.url(&urls.system) };
+        let urls = DatabaseUrls { app: relay.url(&urls.app), system: urls.system.clone() };
         (relay, urls)
     }
 

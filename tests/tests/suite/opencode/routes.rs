@@ -90,6 +90,10 @@ async fn methods(client: &Client, listed: &[(String, String)]) {
 async fn catalogue(client: &Client) {
     assert_eq!(client.get("/global/health").await["healthy"], true);
     client.called.lock().unwrap().insert(("GET".to_owned(), "/doc".to_owned()));
+    // Ours: OpenCode has no such route.
+    let schema = client.request(Method::GET, "/doc/config").send().await.unwrap();
+    assert_eq!(schema.json::<Value>().await.unwrap()["title"], ".flotilla/config.yaml");
+    client.called.lock().unwrap().insert(("GET".to_owned(), "/doc/config".to_owned()));
     for path in ["/global/config", "/config"] {
         let config = client.get(path).await;
         assert_eq!((&config["model"], &config["share"]), (&json!("chat/demo"), &json!("disabled")), "{path}");

@@ -194,19 +194,26 @@ pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) ->
 
 /// Runs a command in the files of a session, without its agent, and shows the result.
 pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs) -> Result<Exit> {
-    let mut prompt = prompt(String::new())?;
-    let shell = ShellPart { command: arguments.command };
-    prompt.parts.push(Kind::Shell(shell).into());
     let show = watch::ShowArgs { outputs: true, ..arguments.show };
-    hand_in(client, output, Handing { id: &arguments.id, prompt, show: &show }).await
+    run_command(client, output, &arguments.id, &arguments.command, &show).await
+}
+
+/// Runs a command in the files of a session, without its agent, and shows the turn.
+pub(crate) async fn run_command(
+    client: &Client,
+    output: &Output,
+    id: &str,
+    command: &str,
+    show: &watch::ShowArgs,
+) -> Result<Exit> {
+    let mut prompt = prompt(String::new())?;
+    prompt.parts.push(Kind::Shell(ShellPart { command: command.to_owned() }).into());
+    hand_in(client, output, Handing { id, prompt, show }).await
 }
 
 /// Opens the files of a session without its agent: its first command does nothing. Shows the turn.
 pub(crate) async fn open_files(client: &Client, output: &Output, id: &str) -> Result<Exit> {
-    let mut prompt = prompt(String::new())?;
-    prompt.parts.push(Kind::Shell(ShellPart { command: ":".to_owned() }).into());
-    hand_in(client, output, Handing { id, prompt, show: &watch::ShowArgs { outputs: false, timeout: None } })
-        .await
+    run_command(client, output, id, ":", &watch::ShowArgs { outputs: false, timeout: None }).await
 }
 
 /// A prompt for an existing session.

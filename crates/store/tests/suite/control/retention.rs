@@ -16,6 +16,7 @@ use store::{
         tenants::TenantPatch,
     },
     log::record::Progress,
+    people::environments::{NewDecision, NewProposal},
 };
 use testkit::sample::NOW;
 
@@ -93,15 +94,22 @@ async fn empty_projects_and_revoked_keys_are_forgotten_after_a_while() {
         id
     };
     let sourced = Source { origin: Origin::GitUrl("https://a.example/b".to_owned()), ..Source::default() };
-    let [empty, with_source, with_settings, recent] = [
+    let [empty, with_source, with_settings, with_environment, recent] = [
         project("empty", &Source::default()).await,
         project("source", &sourced).await,
         project("settings", &Source::default()).await,
+        project("environment", &Source::default()).await,
         project("recent", &Source::default()).await,
     ];
     store.put_settings(tenant, Some(&with_settings), "{}", "ann").await.unwrap();
     // The world's own project has a session.
-    world.session().await;
+    let session = world.session().await;
+    for project in [&with_environment, &empty] {
+        let new = NewProposal { project, session: &session, file: "f", document: "{}", unused: &[] };
+        let digest = &store.propose_environment(tenant, new).await.unwrap().digest;
+        let decision = NewDecision { project, digest, is_allowed: *project != empty, by: "ann" };
+        store.decide_environment(tenant, decision).await.unwrap();
+    }
     let old = "now() - interval '91 days'";
     world
         .sql(&format!("update project set created_at = {old}, updated_at = {old} where id <> '{recent}'"))

@@ -1,19 +1,22 @@
 //! Opens the workspace of a session that has not had a prompt yet, as its first prompt would.
 
-use crate::ground::{
-    error::Error,
-    services::sandbox::{Reason, Refusal, fence},
-    state::{State, now},
+use crate::{
+    app::settings,
+    ground::{
+        error::Error,
+        services::sandbox::{Reason, Refusal, fence},
+        state::{State, now},
+    },
 };
+use ::settings::merge::merge;
 use domain::{
     egress::git::find_address,
     ids::{EventId, SessionId, TenantId},
-    session::Origin,
+    session::{Origin, Source},
     text::is_sha256,
 };
-use futures::{StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
-use settings::merge::merge;
 use store::{log::edits::Edit, session::row::Session};
 use tonic::Status;
 
@@ -54,33 +57,73 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
 /// # Errors
 /// `missing`; refusals of the sandbox; `sandbox_unavailable`.
 async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refusal) -> Result<(), Error> {
-    let (source, session_id) = (session.source.clone(), &session.info.id);
+    let session_id = &session.info.id;
     if needs_loop(state, tenant, session).await? {
         return Err(Error::Sandbox(missing));
     }
-    let (git_url, bundle) = match source.origin {
+    let mut header = header(tenant, session);
+    let mut sandbox = state.sandbox.files();
+    if session.source.origin != Origin::Empty {
+        let parts = messages(state, tenant, &session.source, header.clone());
+        let parts = parts.map(|part| v1::CloneSourceRequest { workspace: Some(part) });
+        // Boxed because the future is large and rarely needed.
+        let cloned = Box::pin(sandbox.clone_source(parts)).await.map_err(Refusal::from);
+        let cloned = cloned.map_err(|refusal| explain(refusal, &missing))?.into_inner();
+        let files = cloned.configuration.unwrap_or_default().files;
+        let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+        let project = &session.info.project_id;
+        // What it describes, only a loop brings.
+        if settings::allowed_environment(state, tenant, project, &files).await?.is_some() {
+            return Err(Error::Sandbox(missing));
+        }
+        header.base_commit = cloned.base_commit;
+    }
+    let parts = messages(state, tenant, &session.source, header);
+    let opened = Box::pin(sandbox.open_workspace(parts)).await.map_err(Refusal::from);
+    let opened = opened.map_err(|refusal| explain(refusal, &missing))?.into_inner();
+    state.store.note_workspace(tenant, session_id).await?;
+    announce_branch(state, tenant, session_id, opened.branch).await;
+    Ok(())
+}
+
+/// A loop that has begun knows more about the files.
+fn explain(refusal: Refusal, missing: &Refusal) -> Error {
+    Error::Sandbox(if refusal.reason == Reason::EpochStale { missing.clone() } else { refusal })
+}
+
+fn header(tenant: TenantId, session: &Session) -> v1::WorkspaceHeader {
+    let (git_url, bundle) = match &session.source.origin {
         Origin::Empty => (String::new(), None),
-        Origin::GitUrl(url) => (url, None),
+        Origin::GitUrl(url) => (url.clone(), None),
         Origin::Bundle(id) => (String::new(), Some(id)),
     };
-    let header = v1::WorkspaceHeader {
+    v1::WorkspaceHeader {
         fence: Some(fence(tenant, session)),
         git_url,
         bundle: bundle.is_some(),
-        revision: source.revision.unwrap_or_default(),
-        uncommitted: source.uncommitted,
+        revision: session.source.revision.clone().unwrap_or_default(),
+        uncommitted: session.source.uncommitted,
         // Forks of earlier versions have bundles with other names.
-        bundle_sha256: bundle.clone().filter(|id| is_sha256(id)).unwrap_or_default(),
-        image: None,
-        environment_key: String::new(),
-        install: None,
-        start: String::new(),
+        bundle_sha256: bundle.filter(|id| is_sha256(id)).cloned().unwrap_or_default(),
         // The gateway opens no door. The submodules that need one stay empty.
         git_prefixes: vec![],
         project_id: session.info.project_id.to_string(),
+        ..v1::WorkspaceHeader::default()
+    }
+}
+
+/// The header and, for a bundle, its pieces from Postgres.
+fn messages(
+    state: &State,
+    tenant: TenantId,
+    source: &Source,
+    header: v1::WorkspaceHeader,
+) -> impl Stream<Item = v1::OpenWorkspaceRequest> + Send + use<> {
+    let bundle = match &source.origin {
+        Origin::Bundle(id) => Some(id.clone()),
+        Origin::Empty | Origin::GitUrl(_) => None,
     };
-    let store = state.store.clone();
-    let pieces = stream::unfold((store, bundle, 0), move |(store, bundle, piece)| async move {
+    let pieces = stream::unfold((state.store.clone(), bundle, 0), move |(store, bundle, piece)| async move {
         match store.find_bundle_piece(tenant, bundle.as_deref()?, piece).await {
             Ok(data) => Some((Part::Data(data?), (store, bundle, piece + 1))),
             // The stream ends early, and the sandbox refuses the incomplete bundle.
@@ -91,18 +134,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         }
     });
     let parts = stream::once(async { Part::Header(header) }).chain(pieces);
-    let messages = parts.map(|part| v1::OpenWorkspaceRequest { part: Some(part) });
-    let mut sandbox = state.sandbox.files();
-    // Boxed because the future is large and rarely needed.
-    match Box::pin(sandbox.open_workspace(messages)).await.map_err(Refusal::from) {
-        Ok(opened) => {
-            state.store.note_workspace(tenant, session_id).await?;
-            announce_branch(state, tenant, session_id, opened.into_inner().branch).await;
-            Ok(())
-        }
-        Err(refusal) if refusal.reason == Reason::EpochStale => Err(Error::Sandbox(missing)),
-        Err(refusal) => Err(Error::Sandbox(refusal)),
-    }
+    parts.map(|part| v1::OpenWorkspaceRequest { part: Some(part) })
 }
 
 /// Whether only a loop can open the files: the settings name a credential for their repository, an image, variables, or a script. Only a loop brings

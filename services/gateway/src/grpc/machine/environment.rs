@@ -1,15 +1,37 @@
-//! `EnvironmentService`: what the setups of projects made.
+//! `EnvironmentService`: what the setups of projects made, and the environments that repositories propose.
 
 use crate::{
     app::environments,
     ground::entity::Entity,
     grpc::{
         service::Service,
-        status::{optional_id, respond},
+        status::{id, optional_id, respond},
     },
 };
 use rpc::v1::{self, environment_service_server::EnvironmentService};
+use store::people::environments::ProposedEnvironment;
 use tonic::{Request, Response, Status};
+
+fn proposed(environment: ProposedEnvironment) -> v1::ProposedEnvironment {
+    let ProposedEnvironment { digest, file, document, unused, session, proposed_at, decision } = environment;
+    let verdict = match &decision {
+        None => v1::EnvironmentVerdict::Unspecified,
+        Some(decision) if decision.is_allowed => v1::EnvironmentVerdict::Allowed,
+        Some(_) => v1::EnvironmentVerdict::Denied,
+    };
+    let (decided_by, decided_at_ms) = decision.map(|it| (it.by, it.at.0)).unwrap_or_default();
+    v1::ProposedEnvironment {
+        digest,
+        file,
+        document,
+        unused,
+        session_id: session.to_string(),
+        proposed_at_ms: proposed_at.0,
+        verdict: verdict.into(),
+        decided_by,
+        decided_at_ms,
+    }
+}
 
 #[tonic::async_trait]
 impl EnvironmentService for Service {
@@ -43,5 +65,31 @@ impl EnvironmentService for Service {
         let principal = self.principal(&request).await?;
         let key = request.into_inner().key;
         respond(environments::remove(&self.0, &principal, key).await, |()| v1::RemoveEnvironmentResponse {})
+    }
+
+    async fn list_proposed_environments(
+        &self,
+        request: Request<v1::ListProposedEnvironmentsRequest>,
+    ) -> Result<Response<v1::ListProposedEnvironmentsResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let project = id(&request.into_inner().project_id, Entity::Project)?;
+        respond(environments::list_proposed(&self.0, &principal, &project).await, |environments| {
+            let environments = environments.into_iter().map(proposed).collect();
+            v1::ListProposedEnvironmentsResponse { environments }
+        })
+    }
+
+    async fn decide_environment(
+        &self,
+        request: Request<v1::DecideEnvironmentRequest>,
+    ) -> Result<Response<v1::DecideEnvironmentResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let request = request.into_inner();
+        let project = id(&request.project_id, Entity::Project)?;
+        let decided =
+            environments::decide(&self.0, &principal, &project, &request.digest, request.verdict()).await;
+        respond(decided, |environment| v1::DecideEnvironmentResponse {
+            environment: Some(proposed(environment)),
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! The description of the API: OpenAPI 3.1, generated from the served operations. The tests check every response against it.
+//! The description of the API: OpenAPI 3.1, generated from the served operations. The tests check every response against it. Beside it, the schema of
+//! `.flotilla/config.yaml`.
 
 use super::{
     notation::schema,
@@ -27,6 +28,8 @@ pub(in crate::http) fn with_document(mut operations: Vec<Operation>) -> Vec<Oper
     let served = Arc::clone(&text);
     let handler = async move |_: Caller| serve(served.get().map_or("{}", String::as_str));
     operations.insert(0, get("/doc", handler, "This description").gives("{}"));
+    let schema = async |_: Caller| serve(settings::proposal::SCHEMA);
+    operations.insert(1, get("/doc/config", schema, "The JSON schema of .flotilla/config.yaml").gives("{}"));
     // Described once, together with itself.
     text.get_or_init(|| document(&operations).to_string());
     operations

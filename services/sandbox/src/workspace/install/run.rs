@@ -21,10 +21,7 @@ use crate::{
     isolation::{launch::Mount, walls::Wall},
     sandbox::{Sandbox, SandboxSpec},
     session::{slots::Slot, state::Session},
-    workspace::{
-        open::{self, OpenSpec},
-        scratch::Scratch,
-    },
+    workspace::{open::spec::OpenSpec, scratch::Scratch},
 };
 use sandbox_wire::v1::Exec;
 use shares::Share;
@@ -94,7 +91,7 @@ async fn clone_and_list(
     uid: u32,
     left: &CancellationToken,
 ) -> Result<Listing, Error> {
-    open::clone_source(session, spec, clone.path(), uid, left).await?;
+    spec.clone_into(session, clone.path(), uid, left).await?;
     listing::read(clone.path()).await
 }
 

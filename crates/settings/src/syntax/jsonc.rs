@@ -1,9 +1,9 @@
 //! JSON with comments and trailing commas, as nodes. Nothing looser: no bare keys, single quotes or missing commas.
 
 use crate::{
-    builder::{Builder, Object},
     node::{Content, Entry, Node, Origin},
     problem::{Problems, shown_text},
+    syntax::builder::{Builder, Object},
 };
 use domain::limits::SETTINGS_DEPTH_MAX;
 use jsonc_parser::{CollectOptions, ParseOptions, ast::Value, common::Ranged, parse_to_ast};

@@ -1,12 +1,13 @@
-//! The front matter of agents and commands: YAML, as nodes with positions. Aliases and tags are refused, because no
+//! YAML, as nodes with positions: whole files, and the front matter of agents and commands. Aliases and tags are refused, because no
 //! setting needs them.
 
 use crate::{
-    builder::{Builder, Object},
     node::{Content, Entry, Node, Origin},
+    problem::Problems,
+    syntax::builder::{Builder, Object},
 };
 use domain::limits::SETTINGS_DEPTH_MAX;
-use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, StrInput};
 use std::{borrow::Cow, sync::Arc};
 
 /// The position of a character: `line` and `column` from 0, in the file that begins at `start`.
@@ -17,10 +18,24 @@ pub(crate) fn place(start: &Origin, line: usize, column: usize) -> Origin {
 
 /// Reads the `lines` between the fences; the first of them is line 2 of its file. Reports mistakes to `builder` and returns the
 /// members before the first mistake.
-pub(crate) fn parse(builder: &mut Builder, start: &Origin, lines: &[&str]) -> Object {
+pub(crate) fn front_matter(builder: &mut Builder, start: &Origin, lines: &[&str]) -> Object {
     let text = lines.iter().map(|line| with_quotes(line)).collect::<Vec<_>>().join("\n");
     let events = Parser::new_from_str(&text);
-    Document { builder, start, events, is_over: false }.root()
+    // Line 1 is the opening fence.
+    Document { builder, start, events, lines_before: 1, is_over: false }.root()
+}
+
+/// Parses `text`, which begins at `start`. An empty file is an empty object.
+///
+/// # Errors
+/// One syntax error, or all values that exceed a limit.
+pub(crate) fn parse(start: &Origin, text: &str) -> Result<Node, Problems> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut builder = Builder::new();
+    let events = Parser::new_from_str(text);
+    let mut document = Document { builder: &mut builder, start, events, lines_before: 0, is_over: false };
+    let root = document.root().node(start.clone());
+    builder.problems.or(root)
 }
 
 /// Quotes the value of a top-level `key: value` if it contains a colon that YAML would read as another key. People write such
@@ -45,6 +60,8 @@ struct Document<'a, 'text> {
     builder: &'a mut Builder,
     start: &'a Origin,
     events: Parser<'text, StrInput<'text>>,
+    /// The lines of the file before the text.
+    lines_before: usize,
     /// Whether a mistake ended it.
     is_over: bool,
 }
@@ -60,7 +77,7 @@ impl<'text> Document<'_, 'text> {
                     self.end();
                     return object;
                 }
-                // Front matter that contains only comments.
+                // Only comments.
                 Event::Scalar(text, ScalarStyle::Plain, _, None) if is_null(&text) => break,
                 Event::Alias(_)
                 | Event::Scalar(..)
@@ -95,15 +112,19 @@ impl<'text> Document<'_, 'text> {
         if self.is_over {
             return None;
         }
-        // Line 1 is the opening fence.
         match self.events.next()? {
-            Ok((event, span)) => Some((event, place(self.start, span.start.line(), span.start.col()))),
+            Ok((event, span)) => Some((event, self.place(span.start))),
             Err(error) => {
-                let origin = place(self.start, error.marker().line(), error.marker().col());
+                let origin = self.place(*error.marker());
                 self.refuse(&origin, "YAML", &format!("a mistake: {}", error.info()));
                 None
             }
         }
+    }
+
+    /// The position of a mark, whose lines count from 1.
+    fn place(&self, mark: Marker) -> Origin {
+        place(self.start, (mark.line() + self.lines_before).saturating_sub(1), mark.col())
     }
 
     fn refuse(&mut self, origin: &Origin, expected: &str, found: &str) {

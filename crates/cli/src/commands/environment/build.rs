@@ -1,0 +1,195 @@
+//! `flotilla env build` and `flotilla env check`: have an environment built by a session that is deleted afterwards.
+
+use super::layers::{get_log, list_all, stage, state, to_json};
+use crate::{
+    client::{Client, call},
+    commands::session::{
+        opening::{OpenedProject, open_project, open_repository},
+        prompt,
+        watch::ShowArgs,
+    },
+    exit::Exit,
+    repository::source::RepositoryArgs,
+    terminal::{output::Output, paint::harmless},
+};
+use anyhow::{Context as _, Result};
+use rpc::v1::{
+    CreateSessionRequest, DeleteSessionRequest, Environment, ListEnvironmentsRequest, ListMessagesRequest,
+    Page,
+};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Pause between two looks at a build.
+const BUILD_POLL: Duration = Duration::from_millis(500);
+
+/// `flotilla env check`.
+#[derive(Debug, clap::Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    files: RepositoryArgs,
+    /// Try it with the files of this project, by name or id, instead of a repository of yours.
+    #[arg(long, value_name = "PROJECT", conflicts_with_all = ["repo", "base", "dirty"])]
+    project: Option<String>,
+    /// The command, for bash; without one, the environment is only built.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Has the environment of a project built.
+pub(super) async fn run(client: &Client, output: &Output, named: &str) -> Result<Exit> {
+    let opened = open_project(client, output, named).await?;
+    with_session(client, output, opened, async |build| build_in(client, output, build).await).await
+}
+
+/// Has the environment of a repository built, and runs a command in it.
+pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArgs) -> Result<Exit> {
+    let opened = match &arguments.project {
+        Some(named) => open_project(client, output, named).await?,
+        None => open_repository(client, output, &arguments.files).await?,
+    };
+    with_session(client, output, opened, async |build| {
+        let built = build_in(client, output, build).await?;
+        if built != Exit::Done || arguments.command.is_empty() {
+            return Ok(built);
+        }
+        let show = ShowArgs { outputs: true, timeout: None };
+        let command = arguments.command.join(" ");
+        let ran = prompt::run_command(client, output, build.session, &command, &show).await?;
+        if ran != Exit::Done {
+            return Ok(ran);
+        }
+        exit_of(client, build.session).await
+    })
+    .await
+}
+
+/// Does something with a new session, and deletes the session.
+async fn with_session(
+    client: &Client,
+    output: &Output,
+    opened: OpenedProject,
+    work: impl AsyncFnOnce(PendingBuild<'_>) -> Result<Exit>,
+) -> Result<Exit> {
+    let OpenedProject { project_id, source } = opened;
+    let request = ListEnvironmentsRequest { project_id: project_id.clone() };
+    let before = list_all(client, &request).await?;
+    let session = CreateSessionRequest {
+        project_id,
+        source,
+        title: "flotilla env".to_owned(),
+        idempotency_key: prompt::random_key()?,
+        ..CreateSessionRequest::default()
+    };
+    let create = async || client.sessions().create_session(session.clone()).await;
+    let id = call("create the session", create).await?.session.unwrap_or_default().id;
+    let done = work(PendingBuild { session: &id, request: &request, before: &before }).await;
+    let delete =
+        async || client.sessions().delete_session(DeleteSessionRequest { session_id: id.clone() }).await;
+    if let Err(error) = call("delete the session", delete).await {
+        output.note(&format!("session {id} stays: {error:#}"));
+    }
+    done
+}
+
+/// Opens the files of a session, which needs the environment, and shows the log of the build meanwhile.
+async fn build_in(client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<Exit> {
+    let mut shown = BuildLog::default();
+    let opened = shown.follow(client, output, build).await;
+    match &shown.environment {
+        Some(environment) if output.is_json() => output.json(&to_json(environment))?,
+        Some(environment) => {
+            let seconds = environment.ended_at_ms.saturating_sub(environment.started_at_ms) / 1_000;
+            let (stage, state) = (stage(environment), state(environment));
+            output.note(&format!("{stage} {}: {state} after {seconds} s", environment.key));
+        }
+        None if matches!(opened, Ok(Exit::Done)) => {
+            output.note("nothing was built: the environment is there, or no script makes one");
+        }
+        // The turn says what is missing, such as the image.
+        None => {}
+    }
+    opened
+}
+
+/// How the newest command of a session ended.
+async fn exit_of(client: &Client, session: &str) -> Result<Exit> {
+    let page = Some(Page { limit: 1, ..Page::default() });
+    let request = ListMessagesRequest { session_id: session.to_owned(), page };
+    let list = async || client.messages().list_messages(request.clone()).await;
+    let messages = call("list messages", list).await?.messages;
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    let parts = parts.map(|part| serde_json::from_str::<Value>(&part.json).context("read a message"));
+    let parts = parts.collect::<Result<Vec<_>>>()?;
+    let exit = parts.iter().rev().find_map(|part| part["state"]["metadata"]["exit"].as_u64());
+    Ok(match exit {
+        Some(0) => Exit::Done,
+        Some(code) => Exit::Program(u8::try_from(code).unwrap_or(u8::MAX)),
+        None => Exit::Failed,
+    })
+}
+
+/// A build that a new session needs.
+#[derive(Clone, Copy)]
+struct PendingBuild<'a> {
+    session: &'a str,
+    /// Lists the environments of its project.
+    request: &'a ListEnvironmentsRequest,
+    /// Those that there were before.
+    before: &'a [Environment],
+}
+
+/// What is shown of a build.
+#[derive(Default)]
+struct BuildLog {
+    /// The build.
+    environment: Option<Environment>,
+    /// Its log so far.
+    log: Vec<u8>,
+}
+
+impl BuildLog {
+    /// Opens the files of the session, and writes the log until they are open.
+    async fn follow(&mut self, client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<Exit> {
+        let opening = prompt::open_files(client, output, build.session);
+        tokio::pin!(opening);
+        let opened = loop {
+            tokio::select! {
+                opened = &mut opening => break opened,
+                () = tokio::time::sleep(BUILD_POLL) => {}
+            }
+            self.go_on(client, output, build).await?;
+        };
+        self.go_on(client, output, build).await?;
+        opened
+    }
+
+    /// Looks for the build, which did not exist or had not ended before, and writes what is new in its log.
+    async fn go_on(&mut self, client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<()> {
+        let PendingBuild { request, before, .. } = build;
+        let key = match &self.environment {
+            Some(environment) => environment.key.clone(),
+            None => {
+                let environments = list_all(client, request).await?;
+                let is_old = |new: &Environment| {
+                    before.iter().any(|old| {
+                        old.key == new.key && old.started_at_ms == new.started_at_ms && old.ended_at_ms != 0
+                    })
+                };
+                match environments.into_iter().find(|environment| !is_old(environment)) {
+                    Some(environment) => environment.key,
+                    None => return Ok(()),
+                }
+            }
+        };
+        let answer = get_log(client, key).await?;
+        self.environment = answer.environment;
+        // Of a long log, only the end is kept.
+        let new = answer.log.strip_prefix(self.log.as_slice()).unwrap_or(&answer.log);
+        if !output.is_json() {
+            output.write(&harmless(&String::from_utf8_lossy(new)))?;
+        }
+        self.log = answer.log;
+        Ok(())
+    }
+}

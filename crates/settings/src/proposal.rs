@@ -1,0 +1,136 @@
+//! The environment that a repository proposes: an image, scripts, variables and hosts. It has no effect before an admin allows it, because
+//! people who may push to the repository must not choose what its sessions run in. Hosts alone narrow what others allow at once.
+//!
+//! The first of these files that describes an environment counts: `.flotilla/config.yaml`, `.devcontainer/devcontainer.json`,
+//! `.devcontainer.json`, `.github/workflows/copilot-setup-steps.yml`.
+
+mod copilot;
+mod devcontainer;
+mod draft;
+
+use crate::{
+    document::Document,
+    merge::merge,
+    node::{Content, Entry, KeyPath, Node, Step},
+    problem::{Problem, Problems},
+    substitute::Refusal,
+};
+use domain::policy::level::Level;
+use draft::Draft;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// The file that is written for Flotilla.
+pub const FILE: &str = ".flotilla/config.yaml";
+/// The JSON schema of this file, for editors.
+pub const SCHEMA: &str = include_str!("proposal/config.schema.json");
+/// All files that can describe an environment, the one that counts first.
+pub const FILES: [&str; 4] = [
+    FILE,
+    ".devcontainer/devcontainer.json",
+    ".devcontainer.json",
+    ".github/workflows/copilot-setup-steps.yml",
+];
+
+const ENVIRONMENT: &str = "environment";
+
+/// An environment that a repository proposes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// Its file.
+    pub file: String,
+    /// `{"environment":{…}}` with sorted keys. Two files that mean the same have the same document.
+    pub document: String,
+    /// Sentences about what the file has and Flotilla does not use.
+    pub unused: Vec<String>,
+}
+
+/// Finds the environment that `files`, each with its path, propose.
+///
+/// # Errors
+/// All mistakes of the file that counts.
+pub fn find(files: &[(&str, &str)]) -> Result<Option<Proposal>, Problems> {
+    for path in FILES {
+        let Some((_, text)) = files.iter().find(|(other, _)| *other == path) else { continue };
+        let draft = match path {
+            FILE => Draft::of_config(&parse(Level::Environment, text)?)?,
+            _ if path.ends_with(".json") => {
+                devcontainer::read(&Document::json(Level::Environment, path, text)?.root)
+            }
+            _ => copilot::read(&Document::yaml(Level::Environment, path, text)?.root),
+        };
+        if !draft.is_empty() {
+            return propose(path, text.len(), draft).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// What `.flotilla/config.yaml` restricts, whether or not an admin has allowed the rest: the hosts of sessions.
+///
+/// # Errors
+/// One syntax error, or the mistakes in the restrictions.
+pub(crate) fn restrictions(text: &str) -> Result<Document, Problems> {
+    let mut document = parse(Level::Repository, text)?;
+    keep(&mut document.root, &[ENVIRONMENT, "network", "allow"]);
+    merge(std::slice::from_ref(&document))?;
+    Ok(document)
+}
+
+fn parse(level: Level, text: &str) -> Result<Document, Problems> {
+    Document::yaml(level, FILE, text)
+}
+
+/// Keeps the value at `path`, and removes everything beside it.
+fn keep(node: &mut Node, path: &[&str]) {
+    let (Some((first, rest)), Content::Map(entries)) = (path.split_first(), &mut node.value) else { return };
+    entries.retain(|entry| &*entry.key == *first);
+    entries.iter_mut().for_each(|entry| keep(&mut entry.node, rest));
+}
+
+/// Checks a draft as settings.
+fn propose(file: &str, bytes: usize, draft: Draft) -> Result<Proposal, Problems> {
+    let Draft { environment, unused } = draft;
+    let origin = environment.origin.clone();
+    let entry = Entry { key: Arc::from(ENVIRONMENT), origin: origin.clone(), node: environment };
+    let root = Node { origin, value: Content::Map(vec![entry]) };
+    let mut document = Document { level: Level::Environment, file: Arc::from(file), bytes, root };
+    let refuse = || Refusal("the environment of a repository cannot refer to variables and files".to_owned());
+    document.substitute(&mut |_| Err(refuse()))?;
+    merge(std::slice::from_ref(&document))?;
+    let document = sorted(document.root.to_json()).to_string();
+    Ok(Proposal { file: file.to_owned(), document, unused })
+}
+
+/// The same value with the keys of all objects sorted.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            members.sort_by(|(a, _), (b, _)| a.cmp(b));
+            Value::Object(Map::from_iter(members))
+        }
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        other => other,
+    }
+}
+
+impl Draft {
+    /// Takes `environment` from a file that is written for Flotilla.
+    fn of_config(document: &Document) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        let mut draft = Self::new(document.root.origin.clone());
+        for entry in draft::members(&document.root) {
+            match &*entry.key {
+                ENVIRONMENT => draft.environment = entry.node.clone(),
+                _ => problems.push(Problem {
+                    origin: entry.origin.clone(),
+                    path: KeyPath(vec![Step::Key(Arc::clone(&entry.key))]),
+                    expected: ENVIRONMENT.to_owned(),
+                    found: "an unknown key".to_owned(),
+                }),
+            }
+        }
+        problems.or(draft)
+    }
+}

@@ -1,0 +1,76 @@
+//! Reads `devcontainer.json`: its image, its variables and its commands. Flotilla builds no images, so a Dockerfile and Features have no effect.
+
+use super::draft::{Draft, items, members, quoted, scalar};
+use crate::node::{Content, Node};
+
+/// The checkout of the repository, for the variables of the format.
+const FOLDERS: [(&str, &str); 2] =
+    [("${containerWorkspaceFolder}", "/workspace"), ("${containerWorkspaceFolderBasename}", "workspace")];
+/// What says how an image is built.
+const BUILDS: [&str; 5] = ["build", "dockerFile", "dockerComposeFile", "features", "context"];
+/// Keys that are not about sandboxes.
+const SILENT: [&str; 3] = ["$schema", "name", "customizations"];
+
+/// Reads the root of the file.
+pub(super) fn read(root: &Node) -> Draft {
+    let mut draft = Draft::new(root.origin.clone());
+    let has_image = members(root).iter().any(|entry| &*entry.key == "image");
+    for entry in members(root) {
+        let (key, node) = (&*entry.key, &entry.node);
+        match key {
+            "image" => draft.set("image", node.clone()),
+            "containerEnv" | "remoteEnv" => read_variables(&mut draft, key, node),
+            "onCreateCommand" if !has_image => draft.unused.push(format!("{key}: a setup needs an image")),
+            "onCreateCommand" => add_command(&mut draft, key, "setup", node),
+            "updateContentCommand" => add_command(&mut draft, key, "install", node),
+            "postCreateCommand" | "postStartCommand" => add_command(&mut draft, key, "start", node),
+            _ if SILENT.contains(&key) => {}
+            _ if BUILDS.contains(&key) => {
+                draft
+                    .unused
+                    .push(format!("{key}: Flotilla builds no images; build one in CI, and name it as image"));
+            }
+            _ => draft.unused.push(format!("{key}: it has no effect")),
+        }
+    }
+    draft
+}
+
+fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
+    for entry in members(node) {
+        let name = &*entry.key;
+        match scalar(&entry.node).map(|text| expand(&text)) {
+            Some(text) if !text.contains("${") => {
+                draft.set_variable(key, name, Node::text(entry.node.origin.clone(), text));
+            }
+            _ => draft.unused.push(format!("{key}.{name}: its value depends on a machine")),
+        }
+    }
+}
+
+fn add_command(draft: &mut Draft, key: &str, script: &str, node: &Node) {
+    match command(node).map(|text| expand(&text)) {
+        Some(text) if !text.trim().is_empty() => draft.add_script(script, &node.origin, &text),
+        _ => draft.unused.push(format!("{key}: it is no command")),
+    }
+}
+
+/// A command is a text for a shell, a list of words, or an object of such commands.
+fn command(node: &Node) -> Option<String> {
+    match &node.value {
+        Content::Text { text, .. } => Some(text.clone()),
+        Content::List(_) => {
+            let words: Option<Vec<_>> = items(node).iter().map(|word| word.as_text().map(quoted)).collect();
+            words.map(|words| words.join(" "))
+        }
+        Content::Map(_) => {
+            let commands: Option<Vec<_>> = members(node).iter().map(|entry| command(&entry.node)).collect();
+            commands.map(|commands| commands.join("\n"))
+        }
+        Content::Null | Content::Bool(_) | Content::Number(_) => None,
+    }
+}
+
+fn expand(text: &str) -> String {
+    FOLDERS.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+}

@@ -1,0 +1,81 @@
+//! An environment while it is read from a file of another tool.
+
+use crate::node::{Content, Entry, Node, Origin};
+use domain::session::environment::{is_own_variable, is_variable_name};
+use std::sync::Arc;
+
+/// An environment, and what its file has besides.
+pub(super) struct Draft {
+    /// The value of `environment` in settings.
+    pub(super) environment: Node,
+    /// Sentences about what has no effect.
+    pub(super) unused: Vec<String>,
+}
+
+impl Draft {
+    pub(super) fn new(origin: Origin) -> Self {
+        Self { environment: Node { origin, value: Content::Map(vec![]) }, unused: vec![] }
+    }
+
+    /// Whether it describes nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(&self.environment.value, Content::Map(entries) if entries.is_empty())
+            || matches!(self.environment.value, Content::Null)
+    }
+
+    /// Sets a value, which keeps its position.
+    pub(super) fn set(&mut self, key: &str, node: Node) {
+        let entry = Entry { key: Arc::from(key), origin: node.origin.clone(), node };
+        if let Content::Map(entries) = &mut self.environment.value {
+            entries.retain(|other| &*other.key != key);
+            entries.push(entry);
+        }
+    }
+
+    /// Appends lines to a script.
+    pub(super) fn add_script(&mut self, key: &str, origin: &Origin, text: &str) {
+        let earlier = members(&self.environment).iter().find(|entry| &*entry.key == key);
+        let script = match earlier.and_then(|entry| entry.node.as_text()) {
+            Some(earlier) => format!("{earlier}\n{text}"),
+            None => text.to_owned(),
+        };
+        self.set(key, Node::text(origin.clone(), script));
+    }
+
+    /// Sets a variable. One that the sandbox sets itself has no effect.
+    pub(super) fn set_variable(&mut self, place: &str, name: &str, value: Node) {
+        if !is_variable_name(name) || is_own_variable(name) {
+            return self.unused.push(format!("{place}.{name}: the sandbox sets this variable itself"));
+        }
+        let env = members(&self.environment).iter().find(|entry| &*entry.key == "env");
+        let mut variables = env.map(|entry| members(&entry.node).to_vec()).unwrap_or_default();
+        variables.retain(|entry| &*entry.key != name);
+        let origin = value.origin.clone();
+        variables.push(Entry { key: Arc::from(name), origin: origin.clone(), node: value });
+        self.set("env", Node { origin, value: Content::Map(variables) });
+    }
+}
+
+/// The members of an object; none of another value.
+pub(super) fn members(node: &Node) -> &[Entry] {
+    if let Content::Map(entries) = &node.value { entries } else { &[] }
+}
+
+/// The items of a list; none of another value.
+pub(super) fn items(node: &Node) -> &[Node] {
+    if let Content::List(items) = &node.value { items } else { &[] }
+}
+
+/// A text, a number or a truth value as the text of a variable.
+pub(super) fn scalar(node: &Node) -> Option<String> {
+    match &node.value {
+        Content::Text { text, .. } => Some(text.clone()),
+        Content::Bool(_) | Content::Number(_) => Some(node.to_json().to_string()),
+        Content::Null | Content::List(_) | Content::Map(_) => None,
+    }
+}
+
+/// A text as one word of bash.
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

@@ -1,0 +1,216 @@
+//! The environments that repositories propose.
+
+use crate::{
+    merge::merge,
+    proposal::{self, Proposal},
+    repository::configure,
+    standing,
+};
+use domain::policy::level::Level;
+use serde_json::{Value, json};
+
+const DEVCONTAINER: &str = ".devcontainer/devcontainer.json";
+const STEPS: &str = ".github/workflows/copilot-setup-steps.yml";
+
+fn found(path: &str, text: &str) -> Proposal {
+    proposal::find(&[(path, text)]).unwrap_or_else(|problems| panic!("{problems}")).unwrap()
+}
+
+fn environment(proposal: &Proposal) -> Value {
+    serde_json::from_str::<Value>(&proposal.document).unwrap()["environment"].take()
+}
+
+#[test]
+fn a_file_for_flotilla_is_read_as_it_is_written() {
+    let text = "# ours\nenvironment:\n  setup: |\n    apt-get update\n    apt-get install -y jq\n  image: debian:12\n  network: {setup: ['preset:debian']}\n";
+    let proposal = found(proposal::FILE, text);
+    let want = json!({"image": "debian:12", "network": {"setup": ["preset:debian"]}, "setup": "apt-get update\napt-get install -y jq\n"});
+    assert_eq!(environment(&proposal), want);
+    assert!(proposal.unused.is_empty());
+    // What means the same has the same document, whoever wrote it in which order.
+    let other = "environment:\n  image: 'debian:12'\n  network:\n    setup:\n    - preset:debian\n  setup: \"apt-get update\\napt-get install -y jq\\n\"\n";
+    assert_eq!(found(proposal::FILE, other).document, proposal.document);
+    for empty in ["", "# nothing\n", "environment:\n", "environment: {}\n"] {
+        assert_eq!(proposal::find(&[(proposal::FILE, empty)]).unwrap(), None, "{empty:?}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_file_for_flotilla_have_their_place() {
+    for (text, want) in [
+        ("environment:\n  image: 5\n", ".flotilla/config.yaml:2:10: environment.image: expected a text"),
+        (
+            "enviroment: {}\n",
+            ".flotilla/config.yaml:1:1: enviroment: expected environment, found an unknown key",
+        ),
+        ("environment:\n  setup: x\n", "an image beside setup"),
+        (
+            "environment:\n  git: {}\n",
+            ".flotilla/config.yaml:2:3: environment.git: expected one of env, image,",
+        ),
+        ("environment:\n  network: {allow: ['*']}\n", "environment.network.allow[0]"),
+        ("environment:\n  env: {A: '{env:HOME}'}\n", "cannot refer to variables"),
+        ("environment: [\n", ".flotilla/config.yaml:2:1: expected YAML"),
+        ("environment: 5\n", "expected an object"),
+        ("a: &x 1\nenvironment: *x\n", "a value, found an alias"),
+        ("---\n{}\n---\n{}\n", "one document"),
+    ] {
+        let problems = proposal::find(&[(proposal::FILE, text)]).unwrap_err().to_string();
+        assert!(problems.contains(want), "{text:?}: {problems}");
+    }
+}
+
+#[test]
+fn a_devcontainer_gives_its_image_its_variables_and_its_commands() {
+    let text = r#"{
+      // The image of the team.
+      "name": "shop", "image": "mcr.example/node:22", "customizations": {"vscode": {}},
+      "containerEnv": {"CI": "1", "ROOT": "${containerWorkspaceFolder}/x", "HOME": "/root", "KEY": "${localEnv:KEY}"},
+      "onCreateCommand": ["apt-get", "install", "-y", "it's"],
+      "updateContentCommand": "npm ci",
+      "postCreateCommand": {"db": "make db", "web": ["npm", "run", "web"]},
+      "postStartCommand": "echo ${containerWorkspaceFolderBasename}",
+      "features": {"ghcr.io/x": {}}, "forwardPorts": [3000],
+    }"#;
+    let proposal = found(DEVCONTAINER, text);
+    let want = json!({
+        "env": {"CI": "1", "ROOT": "/workspace/x"}, "image": "mcr.example/node:22", "install": "npm ci",
+        "setup": "'apt-get' 'install' '-y' 'it'\\''s'", "start": "make db\n'npm' 'run' 'web'\necho workspace",
+    });
+    assert_eq!(environment(&proposal), want);
+    let unused = proposal.unused.join("\n");
+    for part in [
+        "containerEnv.HOME",
+        "containerEnv.KEY: its value depends",
+        "features: Flotilla builds no images",
+        "forwardPorts",
+    ] {
+        assert!(unused.contains(part), "{part}: {unused}");
+    }
+    assert!(!unused.contains("customizations"), "{unused}");
+    let built = found(
+        DEVCONTAINER,
+        r#"{"build": {"dockerfile": "Dockerfile"}, "onCreateCommand": "x", "postCreateCommand": "y"}"#,
+    );
+    assert_eq!(environment(&built), json!({"start": "y"}));
+    assert_eq!(built.unused.len(), 2, "{:?}", built.unused);
+    assert_eq!(proposal::find(&[(DEVCONTAINER, r#"{"dockerFile": "Dockerfile"}"#)]).unwrap(), None);
+    assert!(proposal::find(&[(DEVCONTAINER, "{")]).is_err());
+}
+
+#[test]
+fn setup_steps_become_an_install_without_actions_and_expressions() {
+    let text = "
+on: push
+env: {CI: true}
+jobs:
+  copilot-setup-steps:
+    runs-on: ubuntu-latest
+    container: node:22
+    env: {LEVEL: 3, TOKEN: '${{ secrets.TOKEN }}'}
+    steps:
+    - uses: actions/checkout@v4
+    - uses: actions/setup-node@v4
+      with: {node-version: 22}
+    - name: packages
+      run: |
+        npm ci
+        npm run build
+    - run: make it
+      working-directory: sub dir
+      env: {A: \"it's\"}
+    - run: echo ${{ github.sha }}
+    - run: never
+      if: failure()
+    - run: dir
+      shell: pwsh
+";
+    let proposal = found(STEPS, text);
+    let install = "npm ci\nnpm run build\n(\ncd 'sub dir'\nexport A='it'\\''s'\nmake it\n)";
+    let want = json!({"env": {"CI": "true", "LEVEL": "3"}, "image": "node:22", "install": install});
+    assert_eq!(environment(&proposal), want);
+    let unused = [
+        "env.TOKEN",
+        "steps[1]: the action actions/setup-node@v4",
+        "steps[4]",
+        "steps[5]: steps with if",
+        "steps[6]: steps with shell",
+    ];
+    assert_eq!(proposal.unused.len(), unused.len(), "{:?}", proposal.unused);
+    unused.iter().zip(&proposal.unused).for_each(|(want, found)| assert!(found.starts_with(want), "{found}"));
+    assert_eq!(proposal::find(&[(STEPS, "jobs: {test: {steps: []}}")]).unwrap(), None);
+}
+
+#[test]
+fn the_first_file_that_describes_an_environment_counts() {
+    let (ours, theirs) = ("environment: {image: ours}", r#"{"image": "theirs"}"#);
+    let find =
+        |files: &[(&str, &str)]| proposal::find(files).unwrap().map(|it| environment(&it)["image"].clone());
+    assert_eq!(find(&[(DEVCONTAINER, theirs), (proposal::FILE, ours)]), Some(json!("ours")));
+    assert_eq!(find(&[(DEVCONTAINER, theirs), (proposal::FILE, "environment: {}")]), Some(json!("theirs")));
+    assert_eq!(find(&[("opencode.json", theirs)]), None);
+    assert_eq!(find(&[(DEVCONTAINER, "{}")]), None);
+}
+
+#[test]
+fn an_environment_counts_between_tenant_and_project_and_only_if_it_was_allowed() {
+    let text = "environment:\n  image: ours\n  setup: x\n  env: {A: env, B: env}\n  network: {allow: [a.example, b.example], setup: [c.example]}\n";
+    let document = found(proposal::FILE, text).document;
+    let tenant = standing::stored(
+        Level::Tenant,
+        r#"{"environment": {"image": "tenants", "env": {"A": "tenant", "C": "tenant"}}}"#,
+    )
+    .unwrap();
+    let project = standing::stored(
+        Level::Project,
+        r#"{"environment": {"env": {"B": "project"}, "network": {"allow": ["b.example"]}}}"#,
+    )
+    .unwrap();
+    let files = [(proposal::FILE, text)];
+    // Without an admin's word, its hosts narrow, and nothing else of it counts.
+    let waiting = configure(&[tenant.clone(), project.clone()], &files).unwrap();
+    assert_eq!(waiting.problems, None);
+    assert!(waiting.merged.ignored.is_empty());
+    let settings = waiting.merged.settings;
+    assert_eq!(settings.image.as_ref().unwrap().reference, "tenants");
+    assert_eq!(settings.variables.keys().collect::<Vec<_>>(), ["A", "B", "C"]);
+    assert_eq!(settings.variables["A"], "tenant");
+    assert!(settings.setup_network.is_empty());
+    let levels = |lists: &[crate::LevelHosts]| lists.iter().map(|list| list.level).collect::<Vec<_>>();
+    assert_eq!(levels(settings.network()), [Level::Project, Level::Repository]);
+    assert_eq!(levels(configure(&[], &files).unwrap().merged.settings.network()), [], "it opens nothing");
+
+    let allowed = standing::allowed(proposal::FILE, &document).unwrap();
+    let settings = configure(std::slice::from_ref(&allowed), &files).unwrap().merged.settings;
+    assert_eq!(levels(settings.network()), [Level::Environment, Level::Repository]);
+    let settings = configure(&[tenant, allowed, project], &files).unwrap().merged.settings;
+    let image = settings.image.clone().unwrap();
+    assert_eq!((image.reference.as_str(), image.setup.as_deref()), ("ours", Some("x")));
+    assert_eq!(levels(&settings.setup_network), [Level::Environment]);
+    assert_eq!(levels(settings.network()), [Level::Environment, Level::Project, Level::Repository]);
+    let variables: Vec<_> =
+        settings.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(variables, [("A", "env"), ("B", "project"), ("C", "tenant")]);
+    // A project that names an image replaces both.
+    let project = standing::stored(Level::Project, r#"{"environment": {"image": "projects"}}"#).unwrap();
+    let allowed = standing::allowed(proposal::FILE, &document).unwrap();
+    let image = merge(&[allowed, project]).unwrap().settings.image.unwrap();
+    assert_eq!((image.reference.as_str(), image.setup), ("projects", None));
+    assert!(standing::allowed("f", r#"{"environment": {"git": {}}}"#).is_err());
+}
+
+#[test]
+fn a_mistake_elsewhere_leaves_what_the_file_restricts() {
+    let text = "environment:\n  image: 5\n  network: {allow: [a.example]}\n";
+    let project =
+        standing::stored(Level::Project, r#"{"environment": {"network": {"allow": ["b.example"]}}}"#)
+            .unwrap();
+    let configured = configure(&[project], &[(proposal::FILE, text)]).unwrap();
+    assert!(configured.problems.unwrap().contains(".flotilla/config.yaml:2:10"));
+    assert_eq!(configured.merged.settings.network().len(), 2);
+    for unclear in ["environment: [\n", "environment: {network: {allow: 5}}\n"] {
+        assert!(configure(&[], &[(proposal::FILE, unclear)]).is_err(), "{unclear}");
+    }
+    // Files of other tools are not settings.
+    assert!(configure(&[], &[(DEVCONTAINER, "{"), (STEPS, "[")]).is_ok());
+}

@@ -1,0 +1,71 @@
+//! What a caller asks to open.
+
+use super::clone::GitClone;
+use crate::{
+    code::Code,
+    error::Error,
+    image::manifest::Manifest,
+    session::{draft::DraftKey, state::Session},
+    workspace::{
+        install::key::InstallSpec,
+        source::{self, Source},
+    },
+};
+use domain::ids::ProjectId;
+use std::path::Path;
+use tokio_util::sync::CancellationToken;
+
+/// The workspace that a caller asks for.
+#[derive(Debug)]
+pub struct OpenSpec {
+    /// What the workspace starts from; `None`: no files.
+    pub source: Option<Source>,
+    /// Names the source, its revision and the opening.
+    pub key: DraftKey,
+    /// What its sandboxes see at `/`.
+    pub image: Manifest,
+    /// The variables of the image.
+    pub env: Vec<String>,
+    /// The install whose files it gets besides those of its source.
+    pub install: Option<InstallSpec>,
+    /// The script that runs at each start of a sandbox; empty: none.
+    pub start: String,
+    /// The project whose mirror of the repository it may use; `None`: no mirror.
+    pub project: Option<ProjectId>,
+    /// The commit that the caller saw; empty: it saw none.
+    pub base_commit: String,
+}
+
+impl OpenSpec {
+    /// The clone of its source into a directory of a user.
+    pub(super) fn clone_of<'a>(
+        &'a self,
+        source: &'a Source,
+        session: &'a Session,
+        build: &'a Path,
+        uid: u32,
+    ) -> GitClone<'a> {
+        let Self { key: DraftKey { revision, uncommitted, has_door, .. }, project, .. } = self;
+        let (uncommitted, has_door, project) = (*uncommitted, *has_door, project.as_ref());
+        GitClone { session, source, revision, uncommitted, has_door, project, build, uid }
+    }
+
+    /// Clones its source into a directory of the user `uid`, for an install.
+    ///
+    /// # Errors
+    /// Those of a clone; `argument_invalid` without a source.
+    ///
+    /// It ends early when the caller has `left`.
+    pub(in crate::workspace) async fn clone_into(
+        &self,
+        session: &Session,
+        build: &Path,
+        uid: u32,
+        left: &CancellationToken,
+    ) -> Result<(), Error> {
+        source::check_revision(&self.key.revision)?;
+        let missing = || Error::refused(Code::ArgumentInvalid, "an install needs the files of a repository");
+        let source = self.source.as_ref().ok_or_else(missing)?;
+        self.clone_of(source, session, build, uid).run(left).await.map(drop)
+    }
+}
