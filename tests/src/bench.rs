@@ -12,7 +12,7 @@ pub mod model;
 mod past;
 pub mod process;
 pub mod profile;
-pub mod repositories;
 pub mod samples;
+pub mod sandbox;
 pub mod testbed;
 pub mod week;

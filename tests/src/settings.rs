@@ -17,7 +17,7 @@ pub(crate) const SANDBOX_USERS: u32 = 1_000;
 /// The broker token of every test stack.
 pub const BROKER_TOKEN: &str = "broker-token-of-a-test";
 /// The sandbox token of every test stack.
-const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
+pub(crate) const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
 
 /// The gateway's command line.
 #[derive(Debug, clap::Parser)]

@@ -7,7 +7,8 @@ use e2e::{
         durability::{self, Measure, measure},
         events, hostile, loops, main_job,
         model::Model,
-        profile, repositories,
+        profile,
+        sandbox::{environments, repositories},
         testbed::Servers,
         week,
     },
@@ -180,6 +181,19 @@ async fn a_week_is_lived_through() {
     let measured = Box::pin(week::measure(&Servers::Shared, &week::Sizes::smoke())).await;
     assert_eq!(measured.len(), 9, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.is_met()), "{measured:?}");
+}
+
+#[tokio::test]
+async fn environments_are_measured() {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let measured = Box::pin(environments::measure(&environments::Sizes::smoke())).await;
+    if measured.is_empty() {
+        return e2e::left_out::skip("this machine cannot join the layers of images");
+    }
+    assert_eq!(measured.len(), 6, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
 
 #[tokio::test]

@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub is_elsewhere: bool,
     /// The projects that exist.
     pub projects: Vec<Project>,
+    /// What repositories propose besides.
+    pub proposed: Vec<ProposedEnvironment>,
     pub session: CreateSessionRequest,
     pub prompt: AcceptPromptRequest,
     /// The calls in order: "prompt", "subscribe", "subscribe to the tail".

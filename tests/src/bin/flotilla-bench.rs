@@ -1,7 +1,8 @@
 //! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside
 //! the raw round trips of the same run. `flotilla-bench durability` prints the cost of durability, `flotilla-bench loop` the
 //! cost of long conversations and many files, `flotilla-bench events` the cost of event delivery, and `flotilla-bench hostile` what a
-//! hostile tenant does to another one, `flotilla-bench week` what a week of use leaves behind, and `flotilla-bench repositories` what mirrors save, each figure beside its target.
+//! hostile tenant does to another one, `flotilla-bench week` what a week of use leaves behind, `flotilla-bench repositories` what mirrors save, and `flotilla-bench env` what environments
+//! cost, each figure beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
@@ -14,8 +15,9 @@ use e2e::{
         hostile, loops,
         main_job::{self, raw},
         model::Model,
-        profile, repositories,
+        profile,
         samples::Samples,
+        sandbox::{environments, repositories},
         testbed::Servers,
         week,
     },
@@ -93,6 +95,12 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
+    /// Sandboxes in an image, layers that arrive, environments that are there already.
+    Env {
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
     /// Event delivery: latency, fan-out, catching up, idle clients, stored text.
     Events {
         /// Run only these, separated by commas.
@@ -161,6 +169,10 @@ async fn main() -> anyhow::Result<()> {
         Some(Group::Repositories { small }) => {
             let sizes = if *small { repositories::Sizes::smoke() } else { repositories::Sizes::full() };
             return print(&Box::pin(repositories::measure(&sizes)).await);
+        }
+        Some(Group::Env { small }) => {
+            let sizes = if *small { environments::Sizes::smoke() } else { environments::Sizes::full() };
+            return print(&Box::pin(environments::measure(&sizes)).await);
         }
         Some(Group::Hostile { without, small }) => {
             return attack(directory.path(), &hostile::sizes::Sizes::of(*small, without)).await;

@@ -89,6 +89,8 @@ async fn an_environment_of_a_repository_counts_when_an_admin_has_allowed_it() {
     let first = stack.session_on(&repository).await;
     let before = output(api, &first, look).await.unwrap();
     assert!(before.starts_with("[]\n") && before.contains("No such file"), "{before}");
+    let also = stack.session_on(&repository).await;
+    assert!(output(api, &also, look).await.unwrap().starts_with("[]\n"), "it waits, and is known");
     let waiting = proposals(&stack).await;
     let digest = waiting[0].digest.clone();
     assert_eq!(

@@ -79,7 +79,8 @@ impl EnvironmentService for Fake {
     ) -> Answer<ListProposedEnvironmentsResponse> {
         let environments = [["a"; 64], ["b"; 64]].map(|digits| proposed(&digits.concat())).to_vec();
         let longer = proposed(&format!("{}c", "b".repeat(63)));
-        let environments = environments.into_iter().chain([longer]).collect();
+        let more = self.0.lock().unwrap().proposed.clone();
+        let environments = environments.into_iter().chain([longer]).chain(more).collect();
         Ok(Response::new(ListProposedEnvironmentsResponse { environments }))
     }
 

@@ -57,6 +57,17 @@ impl RepositoryArgs {
         Ok(name)
     }
 
+    /// The files at `paths` that a local repository has in the commit that a session starts from, each with its text. None of a URL.
+    ///
+    /// # Errors
+    /// A sentence for people: there is no such directory.
+    pub(crate) fn read(&self, paths: &[&'static str]) -> Result<Vec<(&'static str, String)>> {
+        let Location::Directory { dir, .. } = self.location()? else { return Ok(vec![]) };
+        let (git, base) = (Git::at(&dir), self.base.as_deref().unwrap_or("HEAD"));
+        let read = |path: &'static str| Some((path, git.run(&["show", &format!("{base}:{path}")]).ok()?));
+        Ok(paths.iter().filter_map(|path| read(path)).collect())
+    }
+
     fn location(&self) -> Result<Location> {
         location(self.repo.as_deref().unwrap_or("."))
     }

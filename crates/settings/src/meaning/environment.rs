@@ -26,6 +26,8 @@ use domain::{
 };
 use std::collections::BTreeMap;
 
+/// What an environment has.
+const KEYS: [&str; 8] = ["env", "git", "image", "image_credential", "install", "network", "setup", "start"];
 /// What an environment has that a repository proposes: all but the secrets of git.
 const PROPOSED: [&str; 7] = ["env", "image", "image_credential", "install", "network", "setup", "start"];
 
@@ -51,10 +53,8 @@ impl Reader {
             "install" => settings.install = reader.script(&entry.node),
             "setup" => setup = reader.script(&entry.node),
             "start" => settings.start = reader.script(&entry.node),
-            _ => reader.unknown(
-                entry,
-                &["env", "git", "image", "image_credential", "install", "network", "setup", "start"],
-            ),
+            _ if entry.origin.level == Level::Environment => reader.unknown(entry, &PROPOSED),
+            _ => reader.unknown(entry, &KEYS),
         });
         match (image, credential, setup) {
             (Some(reference), credential, setup) => {

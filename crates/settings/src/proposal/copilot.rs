@@ -23,7 +23,7 @@ pub(super) fn read(root: &Node) -> Draft {
     if let Some(container) = member(job, "container") {
         match member(container, "image").or(Some(container)).filter(|image| image.as_text().is_some()) {
             Some(image) => draft.set("image", image.clone()),
-            None => draft.unused.push("container: it names no image".to_owned()),
+            None => draft.leave_out("container: it names no image"),
         }
     }
     let steps = member(job, "steps").map(items).unwrap_or_default();
@@ -31,7 +31,7 @@ pub(super) fn read(root: &Node) -> Draft {
         match read_step(step) {
             Ok(Some(script)) => draft.add_script("install", &step.origin, &script),
             Ok(None) => {}
-            Err(reason) => draft.unused.push(format!("steps[{at}]: {reason}")),
+            Err(reason) => draft.leave_out(&format!("steps[{at}]: {reason}")),
         }
     }
     draft
@@ -43,7 +43,7 @@ fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
             Some(text) => {
                 draft.set_variable(key, &entry.key, Node::text(entry.node.origin.clone(), text));
             }
-            None => draft.unused.push(format!("{key}.{}: its value is an expression", entry.key)),
+            None => draft.leave_out(&format!("{key}.{}: its value is an expression", entry.key)),
         }
     }
 }

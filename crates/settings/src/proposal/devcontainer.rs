@@ -20,7 +20,7 @@ pub(super) fn read(root: &Node) -> Draft {
         match key {
             "image" => draft.set("image", node.clone()),
             "containerEnv" | "remoteEnv" => read_variables(&mut draft, key, node),
-            "onCreateCommand" if !has_image => draft.unused.push(format!("{key}: a setup needs an image")),
+            "onCreateCommand" if !has_image => draft.leave_out(&format!("{key}: a setup needs an image")),
             "onCreateCommand" => add_command(&mut draft, key, "setup", node),
             "updateContentCommand" => add_command(&mut draft, key, "install", node),
             "postCreateCommand" | "postStartCommand" => add_command(&mut draft, key, "start", node),
@@ -30,7 +30,7 @@ pub(super) fn read(root: &Node) -> Draft {
                     .unused
                     .push(format!("{key}: Flotilla builds no images; build one in CI, and name it as image"));
             }
-            _ => draft.unused.push(format!("{key}: it has no effect")),
+            _ => draft.leave_out(&format!("{key}: it has no effect")),
         }
     }
     draft
@@ -43,7 +43,7 @@ fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
             Some(text) if !text.contains("${") => {
                 draft.set_variable(key, name, Node::text(entry.node.origin.clone(), text));
             }
-            _ => draft.unused.push(format!("{key}.{name}: its value depends on a machine")),
+            _ => draft.leave_out(&format!("{key}.{name}: its value depends on a machine")),
         }
     }
 }
@@ -51,7 +51,7 @@ fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
 fn add_command(draft: &mut Draft, key: &str, script: &str, node: &Node) {
     match command(node).map(|text| expand(&text)) {
         Some(text) if !text.trim().is_empty() => draft.add_script(script, &node.origin, &text),
-        _ => draft.unused.push(format!("{key}: it is no command")),
+        _ => draft.leave_out(&format!("{key}: it is no command")),
     }
 }
 

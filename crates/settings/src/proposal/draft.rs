@@ -1,8 +1,16 @@
 //! An environment while it is read from a file of another tool.
 
 use crate::node::{Content, Entry, Node, Origin};
-use domain::session::environment::{is_own_variable, is_variable_name};
+use domain::{
+    session::environment::{is_own_variable, is_variable_name},
+    text,
+};
 use std::sync::Arc;
+
+/// Sentences about what has no effect. Further ones are left out.
+const UNUSED_MAX: usize = 50;
+/// Bytes of one of them. The rest is cut.
+const UNUSED_BYTES_MAX: usize = 200;
 
 /// An environment, and what its file has besides.
 pub(super) struct Draft {
@@ -21,6 +29,15 @@ impl Draft {
     pub(super) fn is_empty(&self) -> bool {
         matches!(&self.environment.value, Content::Map(entries) if entries.is_empty())
             || matches!(self.environment.value, Content::Null)
+    }
+
+    /// Notes that something has no effect.
+    pub(super) fn leave_out(&mut self, sentence: &str) {
+        if self.unused.len() < UNUSED_MAX {
+            self.unused.push(text::head(sentence, UNUSED_BYTES_MAX).to_owned());
+        } else if self.unused.len() == UNUSED_MAX {
+            self.unused.push("and more".to_owned());
+        }
     }
 
     /// Sets a value, which keeps its position.
@@ -45,7 +62,7 @@ impl Draft {
     /// Sets a variable. One that the sandbox sets itself has no effect.
     pub(super) fn set_variable(&mut self, place: &str, name: &str, value: Node) {
         if !is_variable_name(name) || is_own_variable(name) {
-            return self.unused.push(format!("{place}.{name}: the sandbox sets this variable itself"));
+            return self.leave_out(&format!("{place}.{name}: the sandbox sets this variable itself"));
         }
         let env = members(&self.environment).iter().find(|entry| &*entry.key == "env");
         let mut variables = env.map(|entry| members(&entry.node).to_vec()).unwrap_or_default();

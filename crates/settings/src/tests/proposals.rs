@@ -43,6 +43,7 @@ fn mistakes_in_a_file_for_flotilla_have_their_place() {
             "enviroment: {}\n",
             ".flotilla/config.yaml:1:1: enviroment: expected environment, found an unknown key",
         ),
+        ("environment:\n  instal: x\n", "2:3: environment.instal: expected one of env, image,"),
         ("environment:\n  setup: x\n", "an image beside setup"),
         (
             "environment:\n  git: {}\n",
@@ -213,4 +214,15 @@ fn a_mistake_elsewhere_leaves_what_the_file_restricts() {
     }
     // Files of other tools are not settings.
     assert!(configure(&[], &[(DEVCONTAINER, "{"), (STEPS, "[")]).is_ok());
+}
+
+#[test]
+fn what_has_no_effect_is_listed_within_bounds() {
+    let keys: serde_json::Map<String, Value> = (0..60)
+        .map(|number| (format!("{}{number}", "k".repeat(300)), json!(1)))
+        .chain([("image".to_owned(), json!("x"))])
+        .collect();
+    let proposal = found(DEVCONTAINER, &Value::Object(keys).to_string());
+    assert_eq!((proposal.unused.len(), proposal.unused.last().unwrap().as_str()), (51, "and more"));
+    assert!(proposal.unused.iter().all(|sentence| sentence.len() <= 200));
 }

@@ -1,6 +1,9 @@
 //! `flotilla env build` and `flotilla env check`: have an environment built by a session that is deleted afterwards.
 
-use super::layers::{get_log, list_all, stage, state, to_json};
+use super::{
+    layers::{get_log, list_all, stage, state, to_json},
+    proposals,
+};
 use crate::{
     client::{Client, call},
     commands::session::{
@@ -13,11 +16,14 @@ use crate::{
     terminal::{output::Output, paint::harmless},
 };
 use anyhow::{Context as _, Result};
+use domain::text;
 use rpc::v1::{
-    CreateSessionRequest, DeleteSessionRequest, Environment, ListEnvironmentsRequest, ListMessagesRequest,
-    Page,
+    CreateSessionRequest, DeleteSessionRequest, Environment, EnvironmentVerdict, ListEnvironmentsRequest,
+    ListMessagesRequest, Page,
 };
 use serde_json::Value;
+use settings::proposal::{self, Proposal};
+use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 
 /// Pause between two looks at a build.
@@ -31,9 +37,19 @@ pub(super) struct CheckArgs {
     /// Try it with the files of this project, by name or id, instead of a repository of yours.
     #[arg(long, value_name = "PROJECT", conflicts_with_all = ["repo", "base", "dirty"])]
     project: Option<String>,
+    /// Allow the environment that the repository proposes, if it waits for an admin. Needs a key of one.
+    #[arg(long)]
+    allow: bool,
     /// The command, for bash; without one, the environment is only built.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// The environment that a person tries.
+struct Trial {
+    proposal: Proposal,
+    /// Whether the person allows it.
+    is_allowed: bool,
 }
 
 /// Has the environment of a project built.
@@ -46,14 +62,25 @@ pub(super) async fn run(client: &Client, output: &Output, named: &str) -> Result
 pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArgs) -> Result<Exit> {
     let opened = match &arguments.project {
         Some(named) => open_project(client, output, named).await?,
-        None => open_repository(client, output, &arguments.files).await?,
+        None => {
+            let files = arguments.files.read(&proposal::FILES)?;
+            let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+            let proposal = proposal::find(&files)?;
+            let opened = open_repository(client, output, &arguments.files).await?;
+            match proposal.map(|proposal| Trial { proposal, is_allowed: arguments.allow }) {
+                Some(trial) if !allow(client, output, &opened, &trial).await? => return Ok(Exit::Failed),
+                Some(_) => {}
+                None => output.note("the commit proposes no environment; this tries the one of the settings"),
+            }
+            opened
+        }
     };
     with_session(client, output, opened, async |build| {
         let built = build_in(client, output, build).await?;
         if built != Exit::Done || arguments.command.is_empty() {
             return Ok(built);
         }
-        let show = ShowArgs { outputs: true, timeout: None };
+        let show = ShowArgs { outputs: true, timeout: None, is_temporary: true };
         let command = arguments.command.join(" ");
         let ran = prompt::run_command(client, output, build.session, &command, &show).await?;
         if ran != Exit::Done {
@@ -62,6 +89,34 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
         exit_of(client, build.session).await
     })
     .await
+}
+
+/// Finds out whether sessions use the environment of a repository, and allows it if the person wants that.
+async fn allow(client: &Client, output: &Output, opened: &OpenedProject, trial: &Trial) -> Result<bool> {
+    let Trial { proposal, is_allowed } = trial;
+    let digest = text::hex(&Sha256::digest(&proposal.document));
+    let mut known = proposals::find_digest(client, &opened.project_id, &digest).await?;
+    if known.is_none() {
+        // A session proposes it when it opens its files.
+        with_session(client, output, opened.clone(), async |build| build_in(client, output, build).await)
+            .await?;
+        known = proposals::find_digest(client, &opened.project_id, &digest).await?;
+    }
+    match known.map(|known| known.verdict()) {
+        Some(EnvironmentVerdict::Allowed) => Ok(true),
+        Some(_) if *is_allowed => {
+            proposals::decide_digest(client, &opened.project_id, digest, EnvironmentVerdict::Allowed).await?;
+            output.note(&format!("the environment in {} is allowed", proposal.file));
+            Ok(true)
+        }
+        _ => {
+            output.note(&format!(
+                "sessions do not use the environment in {}; allow it with `flotilla env allow {digest} --project {}`, or with --allow",
+                proposal.file, opened.project_id
+            ));
+            Ok(false)
+        }
+    }
 }
 
 /// Does something with a new session, and deletes the session.
@@ -191,5 +246,50 @@ impl BuildLog {
         }
         self.log = answer.log;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use crate::{fake::Fake, repository::git::Git};
+    use rpc::v1::ProposedEnvironment;
+    use serde_json::json;
+    use std::fs;
+
+    #[tokio::test]
+    async fn an_environment_is_tried_when_an_admin_has_allowed_it() {
+        let (fake, output) = (Fake::default(), Output::kept(false));
+        fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_str().unwrap();
+        let commit = |text: &str| {
+            let git = Git::at(directory.path());
+            fs::create_dir_all(directory.path().join(".flotilla")).unwrap();
+            fs::write(directory.path().join(proposal::FILE), text).unwrap();
+            git.run(&["init", "--quiet"]).unwrap();
+            git.run(&["add", "--all"]).unwrap();
+            git.run(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "x"]).unwrap();
+        };
+        commit("environment:\n  instal: x\n");
+        let refused = fake.run(&output, &["env", "check", "--repo", root]).await.unwrap_err();
+        assert!(refused.to_string().contains(".flotilla/config.yaml:2:3"), "{refused}");
+        commit("environment:\n  install: npm ci\n");
+        assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Failed);
+        assert!(output.take_notes().contains("sessions do not use the environment"));
+        let digest = text::hex(&Sha256::digest(r#"{"environment":{"install":"npm ci"}}"#));
+        let proposed = ProposedEnvironment { digest: digest.clone(), ..ProposedEnvironment::default() };
+        fake.0.lock().unwrap().proposed = vec![proposed.clone()];
+        assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Failed);
+        fake.0.lock().unwrap().orders.clear();
+        assert_eq!(
+            fake.run(&output, &["env", "check", "--repo", root, "--allow"]).await.unwrap(),
+            Exit::Done
+        );
+        assert!(fake.0.lock().unwrap().orders.contains(&format!("decide Allowed {digest}")));
+        let verdict = EnvironmentVerdict::Allowed.into();
+        fake.0.lock().unwrap().proposed = vec![ProposedEnvironment { verdict, ..proposed }];
+        assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Done);
     }
 }

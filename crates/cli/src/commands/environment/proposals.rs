@@ -61,15 +61,35 @@ pub(super) async fn decide(
 ) -> Result<()> {
     let (project_id, proposal) = find(client, arguments).await?;
     let verdict = if is_allowed { EnvironmentVerdict::Allowed } else { EnvironmentVerdict::Denied };
-    let request = DecideEnvironmentRequest { project_id, digest: proposal.digest, verdict: verdict.into() };
-    let decide = async || client.environments().decide_environment(request.clone()).await;
-    let decided = call("decide about the environment", decide).await?.environment.unwrap_or_default();
+    let decided = decide_digest(client, &project_id, proposal.digest, verdict).await?;
     let word = if is_allowed { "allowed" } else { "denied" };
     let sentence = format!(
         "the environment in {} is {word}; it counts for new sessions",
         one_line(&decided.file, NAME_CHARS)
     );
     output.result(&sentence, &to_json(&decided))
+}
+
+/// Finds what a repository of the project has proposed, by the whole digest.
+pub(super) async fn find_digest(
+    client: &Client,
+    project_id: &str,
+    digest: &str,
+) -> Result<Option<ProposedEnvironment>> {
+    let proposals = list_all(client, project_id.to_owned()).await?;
+    Ok(proposals.into_iter().find(|proposal| proposal.digest == digest))
+}
+
+pub(super) async fn decide_digest(
+    client: &Client,
+    project_id: &str,
+    digest: String,
+    verdict: EnvironmentVerdict,
+) -> Result<ProposedEnvironment> {
+    let project_id = project_id.to_owned();
+    let request = DecideEnvironmentRequest { project_id, digest, verdict: verdict.into() };
+    let decide = async || client.environments().decide_environment(request.clone()).await;
+    Ok(call("decide about the environment", decide).await?.environment.unwrap_or_default())
 }
 
 async fn list_all(client: &Client, project_id: String) -> Result<Vec<ProposedEnvironment>> {

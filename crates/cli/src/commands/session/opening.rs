@@ -10,6 +10,7 @@ use anyhow::Result;
 use rpc::v1::{CreateProjectRequest, Source};
 
 /// What a new session opens.
+#[derive(Clone)]
 pub(crate) struct OpenedProject {
     pub(crate) project_id: String,
     /// None: the source of the project.

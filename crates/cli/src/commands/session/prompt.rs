@@ -211,9 +211,10 @@ pub(crate) async fn run_command(
     hand_in(client, output, Handing { id, prompt, show }).await
 }
 
-/// Opens the files of a session without its agent: its first command does nothing. Shows the turn.
+/// Opens the files of a session without its agent: its first command does nothing. Shows what goes wrong.
 pub(crate) async fn open_files(client: &Client, output: &Output, id: &str) -> Result<Exit> {
-    run_command(client, output, id, ":", &watch::ShowArgs { outputs: false, timeout: None }).await
+    let show = watch::ShowArgs { outputs: false, timeout: None, is_temporary: true };
+    run_command(client, output, id, ":", &show).await
 }
 
 /// A prompt for an existing session.
@@ -281,7 +282,9 @@ async fn show(
     if output.is_json() {
         output.json(&accepted_json(reading.session_id(), answer))?;
     } else {
-        output.note(&format!("session {}", reading.session_id()));
+        if !arguments.is_temporary {
+            output.note(&format!("session {}", reading.session_id()));
+        }
         if answer.queue_position > 1 {
             output.note(&format!("position {} in the queue", answer.queue_position));
         }

@@ -51,6 +51,9 @@ pub(crate) struct ShowArgs {
     /// Stop watching after this many seconds (exit code 5); the turn continues.
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
+    /// The command deletes the session afterwards, so nobody is told about it.
+    #[arg(skip)]
+    pub is_temporary: bool,
 }
 
 /// `flotilla watch`.
@@ -137,11 +140,15 @@ async fn show_stream(
         StreamEnd::Seen => held_by(&session).unwrap_or_else(|| show::outcome(session.last_outcome())),
     };
     if !output.is_json() {
-        output.write(&summary(client, &session, outcome, output.paint()).await)?;
+        if !arguments.is_temporary {
+            output.write(&summary(client, &session, outcome, output.paint()).await)?;
+        }
         if outcome == "failed" && !view.renderer.told(&session.last_error) {
             output.line(&output.paint().red(&harmless(&session.last_error)))?;
         }
-        output.line(&way_on(&session, outcome))?;
+        if !arguments.is_temporary {
+            output.line(&way_on(&session, outcome))?;
+        }
     }
     let has_error = outcome == "failed" || outcome == "aborted";
     let exit = match (outcome, view.error.as_deref()) {

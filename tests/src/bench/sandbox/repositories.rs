@@ -1,11 +1,15 @@
 //! The cost of the first turn of a session on a private repository: with mirrors, and with a sandbox service that keeps none.
 
-use super::{
-    figure::{Figure, Target},
-    samples::Samples,
-    testbed::{Servers, Testbed},
+use crate::{
+    Options,
+    bench::{
+        figure::{Figure, Target},
+        samples::Samples,
+        testbed::{Servers, Testbed},
+    },
+    settings::Outside,
+    turn::run,
 };
-use crate::{Options, settings::Outside, turn::run};
 use rpc::v1;
 use serde_json::json;
 use std::{fs::File, io::Read as _, path::Path, time::Instant};

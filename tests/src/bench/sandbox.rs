@@ -1,0 +1,4 @@
+//! What a sandbox machine costs, and what it saves.
+
+pub mod environments;
+pub mod repositories;
