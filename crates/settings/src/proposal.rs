@@ -13,7 +13,7 @@ use crate::{
     merge::merge,
     node::{Content, Entry, KeyPath, Node, Step},
     problem::{Problem, Problems},
-    substitute::Refusal,
+    substitute::{Reference, Refusal},
 };
 use domain::policy::level::Level;
 use draft::Draft;
@@ -95,11 +95,15 @@ fn propose(file: &str, bytes: usize, draft: Draft) -> Result<Proposal, Problems>
     let entry = Entry { key: Arc::from(ENVIRONMENT), origin: origin.clone(), node: environment };
     let root = Node { origin, value: Content::Map(vec![entry]) };
     let mut document = Document { level: Level::Environment, file: Arc::from(file), bytes, root };
-    let refuse = || Refusal("the environment of a repository cannot refer to variables and files".to_owned());
-    document.substitute(&mut |_| Err(refuse()))?;
+    document.substitute(&mut refuse_reference)?;
     merge(std::slice::from_ref(&document))?;
     let document = sorted(document.root.to_json()).to_string();
     Ok(Proposal { file: file.to_owned(), document, unused })
+}
+
+/// Refuses every reference: people who may push to the repository must not read variables and files of a service.
+pub(crate) fn refuse_reference(_: Reference<'_>) -> Result<String, Refusal> {
+    Err(Refusal("the environment of a repository cannot refer to variables and files".to_owned()))
 }
 
 /// The same value with the keys of all objects sorted.

@@ -5,6 +5,7 @@ use crate::{
     document::Document,
     merge::merge,
     problem::Problems,
+    proposal,
     substitute::{Reference, Refusal},
 };
 use domain::policy::level::Level;
@@ -36,9 +37,7 @@ pub fn stored(level: Level, text: &str) -> Result<Document, Problems> {
 /// # Errors
 /// All mistakes.
 pub fn allowed(file: &str, text: &str) -> Result<Document, Problems> {
-    checked(Level::Environment, file, text, &mut |_| {
-        Err(Refusal("the environment of a repository cannot refer to variables and files".to_owned()))
-    })
+    checked(Level::Environment, file, text, &mut proposal::refuse_reference)
 }
 
 fn checked(

@@ -14,3 +14,4 @@ mod file_diff;
 mod prompt_part;
 mod secret_value;
 mod settings;
+mod workspace_header;

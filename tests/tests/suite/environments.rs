@@ -150,6 +150,15 @@ async fn a_devcontainer_is_proposed_and_a_mistake_is_told_with_its_line() {
     assert_eq!(rpc::status::code_of(&refused).as_deref(), Some("workspace_missing"));
     assert_eq!(output(api, &second, "echo [$TEAM]").await.unwrap(), "[shop]\n");
 
+    let wrong = testkit::git::repository(&[(".devcontainer.json", "{\n\"image\": 5}")]);
+    let session = stack.session_on(&wrong).await;
+    assert_eq!(output(api, &session, "echo works").await.unwrap(), "works\n");
+    let told = notices(&stack, &session).await;
+    assert!(
+        told[0].contains("environment_invalid") && told[0].contains(".devcontainer.json:2:10"),
+        "{told:?}"
+    );
+
     let wrong = testkit::git::repository(&[(".flotilla/config.yaml", "environment:\n  imagee: x\n")]);
     let session = stack.session_on(&wrong).await;
     assert_eq!(output(api, &session, "echo works").await.unwrap(), "works\n");

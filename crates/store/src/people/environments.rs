@@ -74,7 +74,7 @@ pub struct NewDecision<'a> {
 pub struct EnvironmentChoice {
     /// SHA-256 of its document.
     pub digest: String,
-    /// `None`: nobody has proposed it to the project before.
+    /// `None`: it is new to the project.
     pub own: Option<ProposedEnvironment>,
     /// The one that sessions use: it, if it is allowed, else the one that was allowed last in the project.
     pub allowed: Option<ProposedEnvironment>,
@@ -154,7 +154,7 @@ impl Store {
     /// Notes the decision of an admin. A later decision replaces it, and counts for sessions that have not opened their files.
     ///
     /// # Errors
-    /// `NotFound` if nobody has proposed it; `Unreadable`; `Db`.
+    /// `NotFound` if no session has proposed it; `Unreadable`; `Db`.
     pub async fn decide_environment(
         &self,
         tenant: TenantId,

@@ -85,7 +85,7 @@ async fn opening_takes_the_files_that_were_cloned_ahead() {
     assert_eq!(files(&cloned), want);
     let request = v1::GetWorkspaceRequest { fence: session.fence() };
     assert!(!session.client.clone().get_workspace(request).await.unwrap().into_inner().exists);
-    // A commit that comes meanwhile does not count, because nobody clones again.
+    // A commit that comes meanwhile does not count, because no call clones again.
     let newer = site.commit("newer", "");
     assert_eq!(session.clone_source(site.header(), vec![]).await.unwrap(), cloned);
     let opened = session.open(at(site.header(), &cloned), vec![]).await.unwrap();
@@ -133,7 +133,7 @@ async fn files_that_vanish_with_the_service_are_cloned_again_and_a_new_commit_is
 }
 
 #[tokio::test]
-async fn files_that_nobody_opens_expire() {
+async fn files_that_no_session_opens_expire() {
     let site = Site::start_with(&["--draft-ms", "100"]).await;
     let session = site.machine.session();
     session.clone_source(site.header(), vec![]).await.unwrap();

@@ -32,7 +32,7 @@ pub(crate) struct Guidance {
     /// The problems of the configuration, for people.
     pub(crate) problems: Option<String>,
     /// Why the environment of the repository is not used, for people.
-    pub(crate) environment_notice: Option<String>,
+    pub(crate) environment_notice: Option<Error>,
 }
 
 /// Why the guidance of a turn cannot be read.
@@ -146,11 +146,6 @@ impl Guidance {
 /// The error that a session shows for an invalid configuration.
 pub(crate) fn configuration_error(problems: &str) -> Error {
     Error::coded("config_invalid", format!("The configuration of the repository is invalid:\n{problems}"))
-}
-
-/// The error that a session shows when it does not use the environment of its repository.
-pub(crate) fn environment_error(notice: &str) -> Error {
-    Error::coded("environment_not_allowed", notice)
 }
 
 /// The error that a session shows for instructions and configuration that are too large to be read.

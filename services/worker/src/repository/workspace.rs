@@ -17,7 +17,6 @@ use domain::{
     egress::git::find_address,
     ids::ProjectId,
     session::{Origin, Source, environment::merged_variables},
-    text::is_sha256,
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use settings::Settings;
@@ -28,8 +27,8 @@ use tonic::Status;
 
 /// The stable code of files that existed and are gone.
 const LOST: &str = "workspace_lost";
-/// Builds of an environment that vanishes before the workspace uses it, and clones of a source that moves on meanwhile.
-const ENVIRONMENT_BUILDS_MAX: u32 = 3;
+/// Repetitions of a step of an opening whose result vanishes before the workspace uses it: a clone, a setup, an install.
+const REPETITIONS_MAX: u32 = 3;
 /// Pieces of a bundle that are read ahead of the sandbox.
 const PIECES_AHEAD: usize = 4;
 
@@ -148,15 +147,13 @@ impl Workspace {
             });
             match open.await {
                 // Its branch moved, and the sandbox service started again.
-                Err(status) if is_source_changed(&status) && clones < ENVIRONMENT_BUILDS_MAX => {
+                Err(status) if is_source_changed(&status) && clones < REPETITIONS_MAX => {
                     clones += 1;
                     plan = Box::pin(self.plan()).await?;
                 }
                 // The environment made room for layers in this moment.
-                Err(status) if is_environment_missing(&status) && builds < ENVIRONMENT_BUILDS_MAX => {
-                    builds += 1
-                }
-                Err(status) if is_install_missing(&status) && installs < ENVIRONMENT_BUILDS_MAX => {
+                Err(status) if is_environment_missing(&status) && builds < REPETITIONS_MAX => builds += 1,
+                Err(status) if is_install_missing(&status) && installs < REPETITIONS_MAX => {
                     installs += 1;
                     Box::pin(self.install(&plan.settings, header)).await?;
                 }
@@ -331,23 +328,11 @@ impl Workspace {
     /// # Errors
     /// As [`Workspace::open_door`].
     async fn source_header(&self) -> Result<v1::WorkspaceHeader, Status> {
-        let source = &self.origin.source;
-        let (git_url, bundle) = match &source.origin {
-            Origin::Empty => (String::new(), None),
-            Origin::GitUrl(url) => (url.clone(), None),
-            Origin::Bundle(id) => (String::new(), Some(id.as_str())),
-        };
         Ok(v1::WorkspaceHeader {
             fence: self.identity.fence(),
-            git_url,
-            bundle: bundle.is_some(),
-            revision: source.revision.clone().unwrap_or_default(),
-            uncommitted: source.uncommitted,
-            // Forks of earlier versions have bundles with other names.
-            bundle_sha256: bundle.filter(|id| is_sha256(id)).unwrap_or_default().to_owned(),
             git_prefixes: self.open_door().await?,
             project_id: self.origin.project.to_string(),
-            ..v1::WorkspaceHeader::default()
+            ..v1::WorkspaceHeader::from(&self.origin.source)
         })
     }
 

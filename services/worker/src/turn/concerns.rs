@@ -27,7 +27,7 @@ use crate::{
     record::{ParkResult, Record, WriteError},
     repository::{
         above::SettingsAbove,
-        guidance::{GuidanceError, configuration_error, environment_error, too_large_error},
+        guidance::{GuidanceError, configuration_error, too_large_error},
         workspace,
     },
     tools::{
@@ -254,7 +254,7 @@ impl Concerns {
         let branch = found.and_then(|found| self.snapshots.opened(found));
         let problems = guidance.problems.as_deref().map(configuration_error).map(Event::SessionError);
         let too_large = too_large_error(&guidance.too_large).map(Event::SessionError);
-        let unused = guidance.environment_notice.as_deref().map(environment_error).map(Event::SessionError);
+        let unused = guidance.environment_notice.clone().map(Event::SessionError);
         let events: Vec<Event> = branch.into_iter().chain(problems).chain(too_large).chain(unused).collect();
         if !events.is_empty() {
             self.session.write(events, Progress::None).await?;

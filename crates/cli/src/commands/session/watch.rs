@@ -51,7 +51,7 @@ pub(crate) struct ShowArgs {
     /// Stop watching after this many seconds (exit code 5); the turn continues.
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
-    /// The command deletes the session afterwards, so nobody is told about it.
+    /// The command deletes the session afterwards, so its output does not name the session.
     #[arg(skip)]
     pub is_temporary: bool,
 }

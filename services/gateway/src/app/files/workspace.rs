@@ -13,7 +13,6 @@ use domain::{
     egress::git::find_address,
     ids::{EventId, SessionId, TenantId},
     session::{Origin, Source},
-    text::is_sha256,
 };
 use futures::{Stream, StreamExt as _, stream};
 use rpc::v1::{self, open_workspace_request::Part};
@@ -61,7 +60,13 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
     if needs_loop(state, tenant, session).await? {
         return Err(Error::Sandbox(missing));
     }
-    let mut header = header(tenant, session);
+    let mut header = v1::WorkspaceHeader {
+        fence: Some(fence(tenant, session)),
+        // The gateway opens no door. The submodules that need one stay empty.
+        git_prefixes: vec![],
+        project_id: session.info.project_id.to_string(),
+        ..v1::WorkspaceHeader::from(&session.source)
+    };
     let mut sandbox = state.sandbox.files();
     if session.source.origin != Origin::Empty {
         let parts = messages(state, tenant, &session.source, header.clone());
@@ -89,27 +94,6 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
 /// A loop that has begun knows more about the files.
 fn explain(refusal: Refusal, missing: &Refusal) -> Error {
     Error::Sandbox(if refusal.reason == Reason::EpochStale { missing.clone() } else { refusal })
-}
-
-fn header(tenant: TenantId, session: &Session) -> v1::WorkspaceHeader {
-    let (git_url, bundle) = match &session.source.origin {
-        Origin::Empty => (String::new(), None),
-        Origin::GitUrl(url) => (url.clone(), None),
-        Origin::Bundle(id) => (String::new(), Some(id)),
-    };
-    v1::WorkspaceHeader {
-        fence: Some(fence(tenant, session)),
-        git_url,
-        bundle: bundle.is_some(),
-        revision: session.source.revision.clone().unwrap_or_default(),
-        uncommitted: session.source.uncommitted,
-        // Forks of earlier versions have bundles with other names.
-        bundle_sha256: bundle.filter(|id| is_sha256(id)).cloned().unwrap_or_default(),
-        // The gateway opens no door. The submodules that need one stay empty.
-        git_prefixes: vec![],
-        project_id: session.info.project_id.to_string(),
-        ..v1::WorkspaceHeader::default()
-    }
 }
 
 /// The header and, for a bundle, its pieces from Postgres.

@@ -55,7 +55,7 @@ pub async fn run(
     Ok(Some(v1::CloneSourceResponse { base_commit, configuration }))
 }
 
-/// Removes the files when nobody has opened the workspace for long.
+/// Removes the files if no call opens the workspace in time.
 fn expire(session: &Arc<Session>) {
     let session = Arc::clone(session);
     let kept = Duration::from_millis(session.shared.config.draft_ms);
@@ -73,7 +73,7 @@ fn expire(session: &Arc<Session>) {
         let removed = blocking("remove cloned files", move || layout::remove_directory(&build)).await;
         match removed {
             Ok(()) => files.draft = None,
-            Err(error) => tracing::warn!("cloned files that nobody opened are not removed: {error}"),
+            Err(error) => tracing::warn!("cloned files that no session opened are not removed: {error}"),
         }
     });
 }

@@ -1,0 +1,27 @@
+//! The source of a session, as the sandbox opens it.
+
+use crate::v1;
+use domain::{
+    session::{Origin, Source},
+    text::is_sha256,
+};
+
+impl From<&Source> for v1::WorkspaceHeader {
+    /// Names the source, and nothing else.
+    fn from(source: &Source) -> Self {
+        let (git_url, bundle) = match &source.origin {
+            Origin::Empty => (String::new(), None),
+            Origin::GitUrl(url) => (url.clone(), None),
+            Origin::Bundle(id) => (String::new(), Some(id)),
+        };
+        Self {
+            git_url,
+            bundle: bundle.is_some(),
+            revision: source.revision.clone().unwrap_or_default(),
+            uncommitted: source.uncommitted,
+            // Forks of earlier versions have bundles with other names.
+            bundle_sha256: bundle.filter(|id| is_sha256(id)).cloned().unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+}
