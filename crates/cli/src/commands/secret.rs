@@ -195,8 +195,7 @@ fn table(secrets: &[Secret], projects: &[Project], paint: Paint) -> String {
     for secret in secrets {
         let project = projects.iter().find(|project| project.id == secret.project_id);
         let project = project.map_or(secret.project_id.as_str(), |project| project.name.as_str());
-        let age =
-            |at_ms: i64| if at_ms == 0 { "–".to_owned() } else { show::age(now_ms.saturating_sub(at_ms)) };
+        let age = |at_ms| show::age_at(now_ms, at_ms);
         table.push([
             secret.name.clone(),
             if project.is_empty() { "–".to_owned() } else { one_line(project, NAME_CHARS) },

@@ -53,6 +53,11 @@ pub(crate) fn age(ms: i64) -> String {
     }
 }
 
+/// Formats the age of a time at `now_ms`; a dash for 0, which stands for a time that has not come.
+pub(crate) fn age_at(now_ms: i64, at_ms: i64) -> String {
+    if at_ms == 0 { "–".to_owned() } else { age(now_ms.saturating_sub(at_ms)) }
+}
+
 /// Formats a duration in its largest unit: "3 h".
 pub(crate) fn span(ms: i64) -> String {
     match ms / 1_000 {

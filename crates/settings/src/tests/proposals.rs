@@ -27,7 +27,7 @@ fn a_file_for_flotilla_is_read_as_it_is_written() {
     let want = json!({"image": "debian:12", "network": {"setup": ["preset:debian"]}, "setup": "apt-get update\napt-get install -y jq\n"});
     assert_eq!(environment(&proposal), want);
     assert!(proposal.unused.is_empty());
-    // What means the same has the same document, whoever wrote it in which order.
+    // Files that mean the same have the same document, in whatever order they have their keys.
     let other = "environment:\n  image: 'debian:12'\n  network:\n    setup:\n    - preset:debian\n  setup: \"apt-get update\\napt-get install -y jq\\n\"\n";
     assert_eq!(found(proposal::FILE, other).document, proposal.document);
     for empty in ["", "# nothing\n", "environment:\n", "environment: {}\n"] {

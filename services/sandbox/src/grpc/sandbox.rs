@@ -48,6 +48,14 @@ impl Server {
     }
 }
 
+/// The stream of a call that names a workspace as an opening does.
+fn workspace_parts<M: Send + 'static>(
+    request: Request<Streaming<M>>,
+    part: fn(M) -> v1::OpenWorkspaceRequest,
+) -> Request<WorkspaceParts> {
+    request.map(|messages| Box::pin(messages.map(move |message| message.map(part))) as WorkspaceParts)
+}
+
 #[tonic::async_trait]
 impl SandboxService for Server {
     type AttachExecStream = ResponseStream<v1::AttachExecResponse>;
@@ -77,9 +85,7 @@ impl SandboxService for Server {
         &self,
         request: Request<Streaming<v1::CloneSourceRequest>>,
     ) -> Result<Response<v1::CloneSourceResponse>, Status> {
-        let workspace = |part: v1::CloneSourceRequest| part.workspace.unwrap_or_default();
-        let request =
-            request.map(|parts| Box::pin(parts.map(move |part| part.map(workspace))) as WorkspaceParts);
+        let request = workspace_parts(request, |part| part.workspace.unwrap_or_default());
         let (call, spec) = self.begin_opening("clone_source", request, true).await?;
         let root = Arc::clone(&call.caller.root);
         call.perform(|left| async move {
@@ -96,7 +102,7 @@ impl SandboxService for Server {
         &self,
         request: Request<Streaming<v1::OpenWorkspaceRequest>>,
     ) -> Result<Response<v1::OpenWorkspaceResponse>, Status> {
-        let request = request.map(|parts| Box::pin(parts) as WorkspaceParts);
+        let request = workspace_parts(request, |part| part);
         let (call, spec) = self.begin_opening("open_workspace", request, true).await?;
         let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
         call.perform(|left| async move {
@@ -117,9 +123,7 @@ impl SandboxService for Server {
         &self,
         request: Request<Streaming<v1::InstallWorkspaceRequest>>,
     ) -> Result<Response<Self::InstallWorkspaceStream>, Status> {
-        let workspace = |part: v1::InstallWorkspaceRequest| part.workspace.unwrap_or_default();
-        let request =
-            request.map(|parts| Box::pin(parts.map(move |part| part.map(workspace))) as WorkspaceParts);
+        let request = workspace_parts(request, |part| part.workspace.unwrap_or_default());
         let (call, spec) = self.begin_opening("install_workspace", request, false).await?;
         let root = Arc::clone(&call.caller.root);
         call.perform(|left| async move { Box::pin(environments::install(&root, spec, &left)).await }).await

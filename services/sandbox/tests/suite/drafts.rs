@@ -138,7 +138,7 @@ async fn files_that_no_session_opens_expire() {
     let session = site.machine.session();
     session.clone_source(site.header(), vec![]).await.unwrap();
     let build = site.build(&session);
-    // Nothing tells a client that the service has removed them.
+    // The service tells no client that it has removed them.
     while build.exists() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

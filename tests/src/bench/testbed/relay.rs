@@ -1,5 +1,5 @@
-//! A relay between the services and Postgres that counts what they ask for the sessions of a tenant. What they do beside, such as removing what nobody
-//! needs, has connections of another role, and passes by: how much of it falls into a count depends on how fast the machine is.
+//! A relay between the services and Postgres. It counts what the services ask for the sessions of a tenant. Their upkeep uses connections of another role,
+//! which the relay does not carry: the speed of the machine decides how much upkeep falls into a count.
 
 mod wire;
 

@@ -68,8 +68,7 @@ pub(super) async fn log(client: &Client, output: &Output, key: String) -> Result
 
 fn table(environments: &[Environment], projects: &[Project], paint: Paint) -> String {
     let now_ms = show::now_ms();
-    let age =
-        |at_ms: i64| if at_ms == 0 { "–".to_owned() } else { show::age(now_ms.saturating_sub(at_ms)) };
+    let age = |at_ms| show::age_at(now_ms, at_ms);
     let mut table = Table::new([
         ("PROJECT", Side::Left),
         ("STAGE", Side::Left),

@@ -118,8 +118,7 @@ async fn find(client: &Client, arguments: &ProposalArgs) -> Result<(String, Prop
 
 fn table(proposals: &[ProposedEnvironment], paint: Paint) -> String {
     let now_ms = show::now_ms();
-    let age =
-        |at_ms: i64| if at_ms == 0 { "–".to_owned() } else { show::age(now_ms.saturating_sub(at_ms)) };
+    let age = |at_ms| show::age_at(now_ms, at_ms);
     let mut table = Table::new([
         ("FILE", Side::Left),
         ("PROPOSED", Side::Right),

@@ -77,7 +77,7 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         let files = cloned.configuration.unwrap_or_default().files;
         let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
         let project = &session.info.project_id;
-        // What it describes, only a loop brings.
+        // Only a loop brings what the environment describes.
         if settings::allowed_environment(state, tenant, project, &files).await?.is_some() {
             return Err(Error::Sandbox(missing));
         }

@@ -1,5 +1,5 @@
-//! The description of the API: OpenAPI 3.1, generated from the served operations. The tests check every response against it. Beside it, the schema of
-//! `.flotilla/config.yaml`.
+//! The description of the API: OpenAPI 3.1, generated from the served operations. The tests check every response against it.
+//! This file also serves the schema of `.flotilla/config.yaml`.
 
 use super::{
     notation::schema,

@@ -1,4 +1,4 @@
-//! Makes a workspace. It is built beside its final place and then renamed, so there is a whole workspace or none.
+//! Makes a workspace. The service builds it beside its final place and then renames it, so a workspace is there as a whole or not at all.
 
 use super::{
     ahead::{begin, build_directory, source_changed, take_draft},
