@@ -10,11 +10,14 @@
 
 pub mod api;
 pub mod bench;
+pub mod demo;
 pub mod faults;
-pub mod left_out;
+pub mod packages;
 pub mod settings;
 pub mod sim;
 pub mod turn;
+
+pub use testkit::left_out;
 
 use api::Api;
 use clap::Parser as _;

@@ -42,6 +42,8 @@ struct Settings {
     memory_bytes: u64,
     /// The nice value of each session of processes. 0: the kernel does not share the processors between sessions.
     session_nice: u64,
+    /// Whether programs may mount in namespaces that they make.
+    may_mount: bool,
     /// The lists of tasks of the control groups that it enters.
     groups: Vec<RawFd>,
 }
@@ -69,12 +71,13 @@ fn settings() -> io::Result<Settings> {
         return Err(wrong());
     }
     let numbers: Vec<u64> = std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
-    let [socket, processes, memory_bytes, session_nice, ref groups @ ..] = numbers[..] else {
+    let [socket, processes, memory_bytes, session_nice, may_mount, ref groups @ ..] = numbers[..] else {
         return Err(wrong());
     };
     let descriptor = |number: u64| RawFd::try_from(number).map_err(|_| wrong());
     let groups = groups.iter().map(|group| descriptor(*group)).collect::<io::Result<_>>()?;
-    Ok(Settings { socket: descriptor(socket)?, processes, memory_bytes, session_nice, groups })
+    let (socket, may_mount) = (descriptor(socket)?, may_mount != 0);
+    Ok(Settings { socket, processes, memory_bytes, session_nice, may_mount, groups })
 }
 
 /// Enters control groups before there is another thread: a list of tasks takes one thread at a time.
@@ -106,7 +109,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
         memory::spawn(pump.clone(), settings.memory_bytes)?;
     }
     forward::spawn()?;
-    let (starter, landlock) = starter::spawn(service.clone(), pump.clone(), priority)?;
+    let (starter, landlock) = starter::spawn(service.clone(), pump.clone(), priority, settings.may_mount)?;
     let (operations, waiting) = mpsc::sync_channel(FILE_OPERATIONS_QUEUE_MAX);
     files::spawn(&service, waiting)?;
     let stops = Operations::default();

@@ -46,13 +46,14 @@ pub(super) fn spawn(
     service: Service,
     pump: Pump,
     priority: SessionPriority,
+    may_mount: bool,
 ) -> io::Result<(Starter, String)> {
     let roots = Roots::open()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let (sender, waiting) = channel();
     let (landlock, raised) = channel();
     thread::spawn("starter", move || {
-        drop(landlock.send(walls::raise()));
+        drop(landlock.send(walls::raise(may_mount)));
         run(&service, &Means { pump, roots, null, priority }, &waiting);
     })?;
     let landlock = raised.recv().map_err(|_| io::Error::other("the starter ended"))?;

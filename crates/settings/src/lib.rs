@@ -65,6 +65,10 @@ pub struct Settings {
     pub install: Option<String>,
     /// A script that runs at each start of a sandbox.
     pub start: Option<String>,
+    /// Whether programs may trace each other.
+    pub allow_ptrace: Option<bool>,
+    /// Whether programs may make user namespaces.
+    pub allow_user_namespaces: Option<bool>,
     /// Variables of the scripts, of all commands and of terminals.
     pub variables: BTreeMap<String, String>,
     /// The hosts that sessions may reach: one list for each level that defines any. All lists bind.

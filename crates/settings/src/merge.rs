@@ -81,6 +81,8 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         settings.image = level.image.or(settings.image);
         settings.install = level.install.or(settings.install);
         settings.start = level.start.or(settings.start);
+        settings.allow_ptrace = level.allow_ptrace.or(settings.allow_ptrace);
+        settings.allow_user_namespaces = level.allow_user_namespaces.or(settings.allow_user_namespaces);
         for (prefix, secret) in level.git_credentials {
             settings.git_credentials.retain(|other, _| !other.is_same_place(&prefix));
             settings.git_credentials.insert(prefix, secret);

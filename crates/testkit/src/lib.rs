@@ -6,6 +6,7 @@ pub mod database;
 pub mod dump;
 pub mod git;
 pub mod git_server;
+pub mod left_out;
 pub mod model;
 pub mod proxy;
 pub mod ready_queue;

@@ -94,6 +94,8 @@ pub enum Code {
     PatchRefused,
     /// The machine cannot run images.
     ImagesUnsupported,
+    /// The operator does not offer an option that the settings ask for.
+    OptionsUnsupported,
     /// The layers that workspaces use leave no space for another one.
     ImagesFull,
     /// The machine lacks layers of an image.
@@ -243,6 +245,7 @@ const CODES: [(Code, &str, Grpc); Code::EnvironmentInUse as usize + 1] = [
     (Code::TerminalInputFull, "terminal_input_full", Grpc::ResourceExhausted),
     (Code::PatchRefused, "patch_refused", Grpc::FailedPrecondition),
     (Code::ImagesUnsupported, "images_unsupported", Grpc::FailedPrecondition),
+    (Code::OptionsUnsupported, "options_unsupported", Grpc::FailedPrecondition),
     (Code::ImagesFull, "images_full", Grpc::ResourceExhausted),
     (Code::LayersMissing, "layers_missing", Grpc::FailedPrecondition),
     (Code::LayerTooSlow, "layer_too_slow", Grpc::Unavailable),

@@ -8,7 +8,7 @@ use chassis::{
     },
     secret::Secret,
 };
-use domain::limits;
+use domain::{limits, session::environment::SandboxOptions};
 use std::{net::SocketAddr, path::PathBuf};
 
 /// The default number of sandboxes alive at once in one service; each may use its whole memory limit. Beyond it: `sandbox_unavailable`.
@@ -33,6 +33,17 @@ pub enum ControlGroups {
     Auto,
     /// Never: another program manages the groups of this machine.
     Off,
+}
+
+/// What programs of sandboxes may do besides, where the settings of a session ask for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum OptionOffer {
+    /// Nothing.
+    None,
+    /// Trace each other.
+    Ptrace,
+    /// Make user namespaces. More of the kernel is then within reach of every tenant.
+    UserNamespaces,
 }
 
 /// The settings of the sandbox service.
@@ -82,6 +93,16 @@ pub struct Config {
     /// Whether the service makes control groups for memory, processes and CPU.
     #[arg(long, env = "FLOTILLA_SANDBOX_CONTROL_GROUPS", default_value = "auto", value_enum)]
     pub control_groups: ControlGroups,
+    /// What sandboxes may do besides if the settings of a session ask for it, separated by commas.
+    #[arg(
+        long,
+        env = "FLOTILLA_SANDBOX_OPTIONS",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "ptrace",
+        value_name = "OPTIONS"
+    )]
+    pub options: Vec<OptionOffer>,
     /// The `flotilla-init` program; default: beside this program or in a directory above it.
     #[arg(long, env = "FLOTILLA_SANDBOX_INIT", value_name = "FILE")]
     pub init: Option<PathBuf>,
@@ -176,6 +197,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// What sandboxes may do besides.
+    pub fn offer(&self) -> SandboxOptions {
+        SandboxOptions {
+            allow_ptrace: self.options.contains(&OptionOffer::Ptrace),
+            allow_user_namespaces: self.options.contains(&OptionOffer::UserNamespaces),
+        }
+    }
+
     /// The port.
     pub fn port(&self) -> InternalPort {
         InternalPort {

@@ -14,7 +14,7 @@ use crate::{
 };
 use bytes::Bytes;
 use chassis::{lock, tasks::Tasks};
-use domain::ids::TenantId;
+use domain::{ids::TenantId, session::environment::SandboxOptions};
 use prost::Message as _;
 use sandbox_wire::{
     frame,
@@ -87,6 +87,8 @@ pub struct SandboxSpec {
     pub root: Root,
     /// What it sees besides; /workspace among it.
     pub mounts: Vec<Mount>,
+    /// What its programs may do besides.
+    pub options: SandboxOptions,
     /// The right to run it, given back when it is gone.
     pub share: Option<Share>,
 }
@@ -132,6 +134,7 @@ impl Sandbox {
             root: plan.root,
             mounts: plan.mounts,
             network: crate::isolation::policy::Network::None,
+            options: plan.options,
             share: plan.share,
         };
         let started = launcher.launch(start).await.map_err(Error::io("start a sandbox"))?;

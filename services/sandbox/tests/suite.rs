@@ -36,6 +36,8 @@ mod layers;
 mod lifecycle;
 #[path = "suite/memory.rs"]
 mod memory;
+#[path = "suite/options.rs"]
+mod options;
 #[path = "suite/outputs.rs"]
 mod outputs;
 #[path = "suite/shared.rs"]
@@ -50,5 +52,7 @@ mod starts;
 mod terminals;
 #[path = "suite/tls.rs"]
 mod tls;
+#[path = "suite/toolchains.rs"]
+mod toolchains;
 #[path = "suite/workspaces.rs"]
 mod workspaces;

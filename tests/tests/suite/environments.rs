@@ -182,6 +182,8 @@ fn the_schema_says_what_a_file_may_have() {
         (true, json!({"install": "npm ci", "start": "make", "env": {"CI": "1", "_x9": ""}})),
         (true, json!({"network": {"setup": ["preset:npm", "*.acme.dev"], "allow": ["a-b.example.com"]}})),
         (true, json!({"network": {}})),
+        (true, json!({"allow_ptrace": true, "allow_user_namespaces": false})),
+        (false, json!({"allow_ptrace": "yes"})),
         (false, json!(5)),
         (false, json!({"imagee": "x"})),
         (false, json!({"git": {}})),

@@ -1,11 +1,28 @@
 //! What a team adds to the sandboxes of its sessions: variables, and scripts that prepare them.
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of one script of an environment. Beyond it: `settings_invalid`, `config_invalid` or `argument_invalid`.
 pub const ENVIRONMENT_SCRIPT_BYTES_MAX: usize = 32 * 1024;
 /// Variables that the settings of one level give to sandboxes. Beyond it: `settings_invalid` or `config_invalid`.
 pub const ENVIRONMENT_VARIABLES_MAX: usize = 64;
 /// Bytes of the name and the value of one of them. Beyond it: `settings_invalid` or `config_invalid`.
 pub const ENVIRONMENT_VARIABLE_BYTES_MAX: usize = 4 * 1024;
+
+/// What the programs of a sandbox may do beyond what every sandbox may. Each makes the wall between a session and its machine thinner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxOptions {
+    /// They may trace each other: debuggers, `strace`, LeakSanitizer.
+    pub allow_ptrace: bool,
+    /// They may make user namespaces, and mounts and other namespaces in them: browsers, rootless builders.
+    pub allow_user_namespaces: bool,
+}
+
+impl SandboxOptions {
+    /// None of them.
+    pub const NONE: Self = Self { allow_ptrace: false, allow_user_namespaces: false };
+}
 
 /// What names the certificates of CAs: each ecosystem has a variable of its own.
 pub const CA_VARIABLES: [&str; 8] = [

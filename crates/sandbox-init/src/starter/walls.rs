@@ -11,8 +11,10 @@ use landlock::{
 ///
 /// One domain for all commands of a sandbox: in domains of their own, a later command could not see the open files
 /// of a server that an earlier one had started (`lsof`, `fuser`). Signals are not scoped for the same reason.
-pub(super) fn raise() -> String {
-    match restrict() {
+///
+/// `may_mount`: the files get no such wall, because the kernel lets no program mount that is behind it.
+pub(super) fn raise(may_mount: bool) -> String {
+    match restrict(may_mount) {
         Ok(RulesetStatus::FullyEnforced) => "fully enforced".to_owned(),
         Ok(RulesetStatus::PartiallyEnforced) => "partially enforced".to_owned(),
         Ok(RulesetStatus::NotEnforced) => "not enforced".to_owned(),
@@ -20,8 +22,12 @@ pub(super) fn raise() -> String {
     }
 }
 
-fn restrict() -> Result<RulesetStatus, RulesetError> {
+fn restrict(may_mount: bool) -> Result<RulesetStatus, RulesetError> {
     let abi = ABI::V6;
+    if may_mount {
+        let status = Ruleset::default().scope(Scope::AbstractUnixSocket)?.create()?.restrict_self()?;
+        return Ok(status.ruleset);
+    }
     // Only a build is root: it makes a layer of an image, and the mounts alone say where it may write.
     let is_build = nix::unistd::getuid().is_root();
     let writable = if is_build { &["/"][..] } else { &[WORKSPACE, "/tmp", "/home/agent", "/dev", "/proc"] };

@@ -27,9 +27,30 @@ use domain::{
 use std::collections::BTreeMap;
 
 /// What an environment has.
-const KEYS: [&str; 8] = ["env", "git", "image", "image_credential", "install", "network", "setup", "start"];
+const KEYS: [&str; 10] = [
+    "allow_ptrace",
+    "allow_user_namespaces",
+    "env",
+    "git",
+    "image",
+    "image_credential",
+    "install",
+    "network",
+    "setup",
+    "start",
+];
 /// What an environment has that a repository proposes: all but the secrets of git.
-const PROPOSED: [&str; 7] = ["env", "image", "image_credential", "install", "network", "setup", "start"];
+const PROPOSED: [&str; 9] = [
+    "allow_ptrace",
+    "allow_user_namespaces",
+    "env",
+    "image",
+    "image_credential",
+    "install",
+    "network",
+    "setup",
+    "start",
+];
 
 impl Reader {
     /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "install": "npm ci", "start": "make services",
@@ -42,11 +63,20 @@ impl Reader {
             "git" if entry.origin.level == Level::Environment => reader.unknown(entry, &PROPOSED),
             "git" => reader.git(&entry.node, settings),
             // Whoever may push to a repository must not choose what its sessions run in.
-            "env" | "image" | "image_credential" | "install" | "setup" | "start"
+            "allow_ptrace"
+            | "allow_user_namespaces"
+            | "env"
+            | "image"
+            | "image_credential"
+            | "install"
+            | "setup"
+            | "start"
                 if entry.origin.level == Level::Repository =>
             {
                 reader.ignore(entry);
             }
+            "allow_ptrace" => settings.allow_ptrace = reader.flag(&entry.node),
+            "allow_user_namespaces" => settings.allow_user_namespaces = reader.flag(&entry.node),
             "env" => settings.variables = reader.variables(&entry.node),
             "image" => image = reader.image(&entry.node),
             "image_credential" => credential = reader.credential(entry).map(|name| name.to_string()),

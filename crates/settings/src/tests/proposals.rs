@@ -1,6 +1,8 @@
 //! The environments that repositories propose.
 
+use super::{at, merged};
 use crate::{
+    document::Document,
     merge::merge,
     proposal::{self, Proposal},
     repository::configure,
@@ -43,11 +45,11 @@ fn mistakes_in_a_file_for_flotilla_have_their_place() {
             "enviroment: {}\n",
             ".flotilla/config.yaml:1:1: enviroment: expected environment, found an unknown key",
         ),
-        ("environment:\n  instal: x\n", "2:3: environment.instal: expected one of env, image,"),
+        ("environment:\n  instal: x\n", "2:3: environment.instal: expected one of allow_ptrace,"),
         ("environment:\n  setup: x\n", "an image beside setup"),
         (
             "environment:\n  git: {}\n",
-            ".flotilla/config.yaml:2:3: environment.git: expected one of env, image,",
+            ".flotilla/config.yaml:2:3: environment.git: expected one of allow_ptrace,",
         ),
         ("environment:\n  network: {allow: ['*']}\n", "environment.network.allow[0]"),
         ("environment:\n  env: {A: '{env:HOME}'}\n", "cannot refer to variables"),
@@ -225,4 +227,31 @@ fn what_has_no_effect_is_listed_within_bounds() {
     let proposal = found(DEVCONTAINER, &Value::Object(keys).to_string());
     assert_eq!((proposal.unused.len(), proposal.unused.last().unwrap().as_str()), (51, "and more"));
     assert!(proposal.unused.iter().all(|sentence| sentence.len() <= 200));
+}
+
+#[test]
+fn a_repository_gives_its_programs_no_more_rights_and_the_newest_level_wins() {
+    let setting = |ptrace: bool| {
+        format!(r#"{{"environment": {{"allow_ptrace": {ptrace}, "allow_user_namespaces": {ptrace}}}}}"#)
+    };
+    let options = |files: &[Document]| {
+        let settings = merged(files).settings;
+        (settings.allow_ptrace, settings.allow_user_namespaces)
+    };
+    let repository = at(Level::Repository, &setting(true));
+    assert_eq!(options(std::slice::from_ref(&repository)), (None, None));
+    let ignored = merged(std::slice::from_ref(&repository))
+        .ignored
+        .iter()
+        .map(|it| it.path.to_string())
+        .collect::<Vec<_>>();
+    assert_eq!(ignored, ["environment.allow_ptrace", "environment.allow_user_namespaces"]);
+    let tenant = at(Level::Tenant, &setting(true));
+    assert_eq!(options(&[repository.clone(), tenant.clone()]), (Some(true), Some(true)));
+    let project = at(Level::Project, r#"{"environment": {"allow_ptrace": false}}"#);
+    assert_eq!(options(&[repository, tenant.clone(), project]), (Some(false), Some(true)));
+    // What an admin has allowed of a repository counts like the settings.
+    let allowed = at(Level::Environment, r#"{"environment": {"allow_ptrace": true}}"#);
+    assert_eq!(options(&[allowed]), (Some(true), None));
+    assert!(merge(&[at(Level::Project, r#"{"environment": {"allow_ptrace": "yes"}}"#)]).is_err());
 }

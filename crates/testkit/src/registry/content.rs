@@ -13,6 +13,9 @@ pub const CONFIGURATION: &str = "application/vnd.oci.image.config.v1+json";
 /// The media type of the layers.
 pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
+/// The variable of every image.
+pub const PATH: &str = "PATH=/usr/local/bin:/usr/bin:/bin";
+
 /// A manifest or an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
@@ -57,7 +60,7 @@ pub fn configuration(layers: &[&[u8]]) -> Vec<u8> {
     let document = json!({
         "os": "linux",
         "architecture": architecture(),
-        "config": {"Env": ["PATH=/bin"], "WorkingDir": "/app", "User": "agent"},
+        "config": {"Env": [PATH], "WorkingDir": "/app", "User": "agent"},
         "rootfs": {"type": "layers", "diff_ids": diff_ids},
     });
     document.to_string().into_bytes()

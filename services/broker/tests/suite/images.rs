@@ -29,7 +29,7 @@ async fn an_image_is_resolved_by_tag_and_digest_and_pulled() {
         reference: image.reference.clone(),
         layers: vec![layer(&image.layers[0], 5), layer(&image.layers[1], large.len())],
         config: Some(v1::ImageConfig {
-            env: vec!["PATH=/bin".to_owned()],
+            env: vec![content::PATH.to_owned()],
             working_dir: "/app".to_owned(),
             user: "agent".to_owned(),
         }),

@@ -5,7 +5,7 @@ use crate::{
     code::Code,
     error::Error,
     image::{layer::EnvironmentName, manifest::Manifest},
-    session::{draft::DraftKey, state::Session},
+    session::{draft::DraftKey, shared::Shared, state::Session},
     workspace::{
         install::key::InstallSpec,
         open::{run::upload, spec::OpenSpec},
@@ -16,7 +16,7 @@ use domain::{
     egress::git::{GIT_CREDENTIALS_MAX, GitPrefix},
     ids::ProjectId,
     limits,
-    session::environment::is_script,
+    session::environment::{SandboxOptions, is_script},
     text,
 };
 use rpc::v1::{self, open_workspace_request::Part};
@@ -66,6 +66,7 @@ pub(super) async fn read(
     let project = Some(header.project_id).filter(|text| !text.is_empty());
     let project = project.map(|text| id("project_id", &text)).transpose()?;
     let start = read_start(header.start)?;
+    let options = read_options(header.options.unwrap_or_default(), &session.shared)?;
     let install = header.install.map(|install| read_install(install, project.clone())).transpose()?;
     if header.bundle && !header.git_url.is_empty() {
         return Err(Error::refused(
@@ -95,7 +96,8 @@ pub(super) async fn read(
     };
     let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
     let key = DraftKey { has_door, ..key };
-    Ok(Some(OpenSpec { source, key, image, env, install, start, project, base_commit: header.base_commit }))
+    let base_commit = header.base_commit;
+    Ok(Some(OpenSpec { source, key, image, env, install, start, options, project, base_commit }))
 }
 
 /// The script that starts a sandbox; empty: none.
@@ -105,6 +107,23 @@ fn read_start(script: String) -> Result<String, Error> {
         return Err(Error::refused(Code::ArgumentInvalid, text));
     }
     Ok(script)
+}
+
+/// What the programs of its sandboxes may do besides, if the machine offers it.
+fn read_options(asked: v1::SandboxOptions, shared: &Shared) -> Result<SandboxOptions, Error> {
+    let v1::SandboxOptions { allow_ptrace, allow_user_namespaces } = asked;
+    let offer = shared.config.offer();
+    let refusal = if allow_ptrace && !offer.allow_ptrace {
+        "does not offer allow_ptrace: its operator has to add ptrace to FLOTILLA_SANDBOX_OPTIONS"
+    } else if allow_user_namespaces && !offer.allow_user_namespaces {
+        "does not offer allow_user_namespaces: its operator has to add user-namespaces to FLOTILLA_SANDBOX_OPTIONS"
+    } else if allow_user_namespaces && !shared.launcher.facts().cgroup.limits_memory() {
+        // The watchdog inside does not see what programs mount.
+        "cannot offer allow_user_namespaces: it has no control groups that limit memory"
+    } else {
+        return Ok(SandboxOptions { allow_ptrace, allow_user_namespaces });
+    };
+    Err(Error::refused(Code::OptionsUnsupported, format!("the sandbox machine {refusal}")))
 }
 
 fn read_install(install: v1::WorkspaceInstall, project: Option<ProjectId>) -> Result<InstallSpec, Error> {

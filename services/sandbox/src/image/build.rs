@@ -16,6 +16,7 @@ use crate::{
     sandbox::{Sandbox, SandboxSpec},
 };
 use chassis::tasks::Tasks;
+use domain::session::environment::SandboxOptions;
 use sandbox_wire::v1::Exec;
 use shares::Share;
 use std::{path::Path, sync::Arc, time::Duration};
@@ -119,6 +120,7 @@ impl Build<'_> {
             uid: store.owner().unwrap_or_default(),
             root,
             mounts: self.order.mounts.clone(),
+            options: SandboxOptions::NONE,
             share: Some(share),
         };
         let sandbox = Sandbox::start(launcher, tasks, spec).await?;

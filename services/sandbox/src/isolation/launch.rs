@@ -14,11 +14,11 @@ use super::{
         image::{self, Overlay, Root},
         loader::{self, Loader},
     },
-    seccomp,
+    seccomp::{self, Filters},
     stage::{Stage, keep},
 };
 use chassis::tasks::Tasks;
-use domain::ids::TenantId;
+use domain::{ids::TenantId, session::environment::SandboxOptions};
 use shares::Share;
 use std::{
     ffi::OsString,
@@ -90,6 +90,8 @@ pub struct LaunchSpec {
     pub mounts: Vec<Mount>,
     /// What it can reach.
     pub network: Network,
+    /// What its programs may do besides.
+    pub options: SandboxOptions,
     /// The right to run it, given back when it is gone.
     pub share: Option<Share>,
 }
@@ -112,7 +114,7 @@ pub struct Launcher {
     etc: Arc<PathBuf>,
     loader: Arc<Option<Loader>>,
     copies: Arc<Copies>,
-    filters: Arc<[Vec<u8>; 3]>,
+    filters: Arc<Filters>,
     /// The further filters of a build.
     fake_root: Arc<[Vec<u8>; 2]>,
     starts: mpsc::Sender<SpawnJob>,
@@ -134,7 +136,7 @@ impl Launcher {
             None
         });
         let loader = Arc::new(loader);
-        let (filters, fake_root) = (seccomp::programs()?, Arc::new(seccomp::fake_root()?));
+        let (filters, fake_root) = (Filters::compile()?, Arc::new(seccomp::fake_root()?));
         let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX);
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("launcher".to_owned()).spawn(move || {
@@ -206,7 +208,10 @@ impl Launcher {
         let (mut fds, mut args) = (Vec::new(), Vec::new());
         let late = entrances.late.into_iter().map(keep).collect::<io::Result<Vec<_>>>()?;
         let is_build = start.root.is_writable();
-        namespaces(&mut args, start.network, if is_build { "0" } else { "1000" });
+        let user = if is_build { "0" } else { "1000" };
+        args.extend(
+            namespaces(start.network, start.options).chain(["--uid", user, "--gid", user]).map(Into::into),
+        );
         let is_init = matches!(start.program, Program::Init(_));
         let mounts = self.mounts(start.mounts, &start.root, is_init);
         let mut stage = self.facts.can_stage.then(Stage::default);
@@ -222,7 +227,7 @@ impl Launcher {
             args.extend(["--remount-ro", "/"].map(Into::into));
         }
         let fake_root = is_build.then_some(self.fake_root.iter()).into_iter().flatten();
-        for filter in self.filters.iter().chain(fake_root) {
+        for filter in self.filters.of(start.options).chain(fake_root) {
             let fd = keep(memory_file(filter)?)?;
             args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
             fds.push(fd);
@@ -230,7 +235,9 @@ impl Launcher {
         match start.program {
             Program::Init(socket) => {
                 let fd = keep(socket)?;
-                args.extend(self.init_arguments(&start.root, &fd, &late));
+                let mut init = self.init_arguments(&start.root, &fd, start.options);
+                init.extend(late.iter().map(|entrance| entrance.as_raw_fd().to_string().into()));
+                args.extend(init);
                 fds.push(fd);
             }
             Program::Script(script, arguments) => {
@@ -275,7 +282,8 @@ impl Launcher {
     }
 
     /// The arguments that start the init, which talks over `socket` and enters the groups of `late`.
-    fn init_arguments(&self, root: &Root, socket: &OwnedFd, late: &[OwnedFd]) -> Vec<OsString> {
+    /// The init with its numbers. Those of the control groups that it enters follow.
+    fn init_arguments(&self, root: &Root, socket: &OwnedFd, options: SandboxOptions) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["--as-pid-1", "--"].map(Into::into).into();
         if let Some(loader) = self.loader.as_ref().as_ref().filter(|_| root.is_image()) {
             args.push(loader.program.clone().into());
@@ -285,9 +293,10 @@ impl Launcher {
         let watched = self.watched_memory_bytes().unwrap_or(0);
         let nice = self.session_nice().unwrap_or(0);
         let processes = self.facts.limits.processes;
-        let numbers = [socket.as_raw_fd().to_string(), processes.to_string(), watched.to_string()];
-        args.extend(numbers.into_iter().chain([nice.to_string()]).map(Into::into));
-        args.extend(late.iter().map(|entrance| entrance.as_raw_fd().to_string().into()));
+        let may_mount = u8::from(options.allow_user_namespaces);
+        let descriptor = socket.as_raw_fd();
+        let numbers = format!("{descriptor} {processes} {watched} {nice} {may_mount}");
+        args.extend(numbers.split(' ').map(Into::into));
         args
     }
 
@@ -381,15 +390,14 @@ fn on_stage(path: &Path, stage: Option<&mut Stage>) -> io::Result<PathBuf> {
     stage.map_or_else(|| Ok(path.to_owned()), |stage| stage.add(path))
 }
 
-/// `user` is the id of its user and its group inside.
-fn namespaces(args: &mut Vec<OsString>, network: Network, user: &str) {
+/// The arguments that give a sandbox namespaces of its own, and an end with its launcher.
+fn namespaces(network: Network, options: SandboxOptions) -> impl Iterator<Item = &'static str> {
     // --unshare-all alone continues without a user namespace; --disable-userns needs an explicit one.
-    args.extend(["--unshare-user", "--unshare-all", "--disable-userns"].map(Into::into));
-    if network == Network::Host {
-        args.push("--share-net".into());
-    }
-    args.extend(["--die-with-parent", "--new-session", "--hostname", "sandbox"].map(Into::into));
-    args.extend(["--uid", user, "--gid", user, "--clearenv"].map(Into::into));
+    let always = ["--unshare-user", "--unshare-all"];
+    let further = (!options.allow_user_namespaces).then_some("--disable-userns");
+    let network = (network == Network::Host).then_some("--share-net");
+    let end = ["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"];
+    always.into_iter().chain(further).chain(network).chain(end)
 }
 
 fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {

@@ -2,7 +2,8 @@
 //! calls that match and one for the rest, so three are needed; the kernel takes the strictest action.
 //!
 //! A: the allowlist, everything else is EPERM; another architecture's calls are killed.
-//! B: `clone3` is ENOSYS: its flags are behind a pointer that a filter cannot read; C libraries fall back to `clone`.
+//! B: `clone3` is ENOSYS: its flags are behind a pointer that a filter cannot read; C libraries fall back to `clone`. So are the newer calls that
+//!    mount, for which programs fall back to `mount`.
 //! C: the ioctls that type into a terminal are EPERM.
 //!
 //! A build has two more: its programs believe that they are root, so calls that only root may make give 0 and do nothing. Package managers give files to
@@ -10,6 +11,7 @@
 
 mod syscalls;
 
+use domain::session::environment::SandboxOptions;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -18,34 +20,58 @@ use std::collections::BTreeMap;
 
 /// Every CLONE_NEW* flag that `clone` takes.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
-/// Personalities of ordinary programs: Linux, 32-bit uname, no address randomization, both, and "what is it now?".
-const PERSONALITIES: [u64; 5] = [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
+/// Personalities of ordinary programs: Linux, 32 bits, an old version of Linux, both, addresses that are not random (for sanitizers and
+/// debuggers), and "what is it now?".
+const PERSONALITIES: [u64; 6] = [0, 0x0008, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
 
 /// The filters could not be compiled: a bug of this program, or an architecture that it does not support.
 #[derive(Debug, thiserror::Error)]
 #[error("compile the seccomp filters")]
 pub struct FilterError(#[from] BackendError);
 
+/// The programs of the sandboxes with each set of options.
+#[derive(Debug)]
+pub struct Filters(BTreeMap<SandboxOptions, [Vec<u8>; 3]>);
+
+impl Filters {
+    /// Compiles them.
+    ///
+    /// # Errors
+    /// `FilterError` on an architecture other than x86-64, AArch64 and RISC-V 64.
+    pub fn compile() -> Result<Self, FilterError> {
+        let choices = [false, true];
+        let all = choices.iter().flat_map(|&allow_ptrace| {
+            choices.map(|allow_user_namespaces| SandboxOptions { allow_ptrace, allow_user_namespaces })
+        });
+        let compiled: Result<_, _> = all.map(|options| Ok((options, programs(options)?))).collect();
+        compiled.map(Self)
+    }
+
+    /// The three programs of a sandbox.
+    pub fn of(&self, options: SandboxOptions) -> impl Iterator<Item = &Vec<u8>> {
+        self.0.get(&options).into_iter().flatten()
+    }
+}
+
 /// Gives the three programs as the bytes that the kernel takes (`struct sock_filter[]`).
-///
-/// # Errors
-/// `FilterError` on an architecture other than x86-64, AArch64 and RISC-V 64.
-pub fn programs() -> Result<[Vec<u8>; 3], FilterError> {
+fn programs(options: SandboxOptions) -> Result<[Vec<u8>; 3], FilterError> {
     let deny = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let allowlist = compile(allowed()?, deny.clone(), SeccompAction::Allow)?;
+    let allowlist = compile(allowed(options)?, deny.clone(), SeccompAction::Allow)?;
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    let clone3 = compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), SeccompAction::Allow, absent)?;
+    let calls = std::iter::once(&libc::SYS_clone3).chain(syscalls::NEWER_MOUNTING);
+    let newer = calls.map(|number| (*number, Vec::new())).collect();
+    let newer = compile(newer, SeccompAction::Allow, absent)?;
     let typing =
         vec![argument(1, SeccompCmpOp::Eq, libc::TIOCSTI)?, argument(1, SeccompCmpOp::Eq, libc::TIOCLINUX)?];
     let ioctls = compile(BTreeMap::from([(libc::SYS_ioctl, typing)]), SeccompAction::Allow, deny)?;
-    Ok([bytes(&allowlist), bytes(&clone3), bytes(&ioctls)])
+    Ok([bytes(&allowlist), bytes(&newer), bytes(&ioctls)])
 }
 
 /// Gives the further programs of a build, which must come last: of filters that refuse the same call, the error of the last one counts. Calls that
 /// change users, owners and capabilities, or make devices, give 0 and do nothing; the socket of audits is EPROTONOSUPPORT.
 ///
 /// # Errors
-/// Those of [`programs`].
+/// Those of [`Filters::compile`].
 pub fn fake_root() -> Result<[Vec<u8>; 2], FilterError> {
     let always = syscalls::OF_ROOT.iter().chain(syscalls::OLDER_OF_ROOT);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.map(|number| (*number, Vec::new())).collect();
@@ -65,10 +91,14 @@ pub fn fake_root() -> Result<[Vec<u8>; 2], FilterError> {
     Ok([bytes(&silent), bytes(&compile(audits, SeccompAction::Allow, absent)?)])
 }
 
-fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
-    let always = syscalls::COMMON.iter().chain(syscalls::OLDER).chain(syscalls::UNNAMED);
+fn allowed(options: SandboxOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let tracing = if options.allow_ptrace { syscalls::TRACING } else { &[] };
+    let namespaces = if options.allow_user_namespaces { syscalls::NAMESPACES } else { &[] };
+    let always =
+        [syscalls::COMMON, syscalls::OLDER, syscalls::UNNAMED, tracing, namespaces].into_iter().flatten();
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.map(|number| (*number, Vec::new())).collect();
-    rules.insert(libc::SYS_clone, vec![argument(0, SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0)?]);
+    let plain = vec![argument(0, SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0)?];
+    rules.insert(libc::SYS_clone, if options.allow_user_namespaces { Vec::new() } else { plain });
     let family = |family: i32| argument(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()));
     let route = SeccompRule::new(vec![
         condition(0, SeccompCmpOp::Eq, u64::from(libc::AF_NETLINK.unsigned_abs()))?,
@@ -117,7 +147,8 @@ mod tests {
 
     #[test]
     fn programs_fit_the_kernel() {
-        for program in programs().unwrap().into_iter().chain(fake_root().unwrap()) {
+        let all = SandboxOptions { allow_ptrace: true, allow_user_namespaces: true };
+        for program in programs(all).unwrap().into_iter().chain(fake_root().unwrap()) {
             assert_eq!(program.len() % 8, 0);
             assert!((1..=4096).contains(&(program.len() / 8)), "BPF_MAXINSNS");
         }
@@ -125,20 +156,31 @@ mod tests {
 
     #[test]
     fn calls_that_break_out_are_not_allowed() {
-        let rules = allowed().unwrap();
+        let allows = |options: SandboxOptions, number: i64| allowed(options).unwrap().contains_key(&number);
+        let none = SandboxOptions::NONE;
+        let ptrace = SandboxOptions { allow_ptrace: true, ..none };
+        let namespaces = SandboxOptions { allow_user_namespaces: true, ..none };
+        for number in [libc::SYS_ptrace, libc::SYS_process_vm_readv] {
+            assert_eq!(
+                [none, namespaces, ptrace].map(|options| allows(options, number)),
+                [false, false, true]
+            );
+        }
+        for number in [libc::SYS_unshare, libc::SYS_setns, libc::SYS_mount] {
+            assert_eq!(
+                [none, ptrace, namespaces].map(|options| allows(options, number)),
+                [false, false, true]
+            );
+        }
+        let all = SandboxOptions { allow_ptrace: true, allow_user_namespaces: true };
         for number in [
-            libc::SYS_ptrace,
-            libc::SYS_process_vm_readv,
-            libc::SYS_unshare,
-            libc::SYS_setns,
-            libc::SYS_mount,
             libc::SYS_io_uring_setup,
             libc::SYS_keyctl,
             libc::SYS_bpf,
             libc::SYS_userfaultfd,
             libc::SYS_open_by_handle_at,
         ] {
-            assert!(!rules.contains_key(&number), "{number}");
+            assert!(!allows(all, number), "{number}");
         }
     }
 }

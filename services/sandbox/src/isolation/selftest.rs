@@ -18,7 +18,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use chassis::tasks::Tasks;
-use domain::ids::TenantId;
+use domain::{ids::TenantId, session::environment::SandboxOptions};
 use std::{
     collections::BTreeMap, fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, time::Duration,
 };
@@ -138,7 +138,8 @@ async fn probe_image(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> an
     launch::give_to(facts, uid, &tree).context("give the self-test its workspace")?;
     let root = Root::Image(ImageRoot { layers: vec![empty, skeleton] });
     let mounts = vec![Mount::write(&tree, "/workspace")];
-    let plan = SandboxSpec { tenant: NO_TENANT, uid, root, mounts, share: None };
+    let plan =
+        SandboxSpec { tenant: NO_TENANT, uid, root, mounts, options: SandboxOptions::NONE, share: None };
     Sandbox::start(launcher, tasks, plan).await?.stop().await;
     Ok(())
 }
@@ -155,7 +156,14 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
     let port = listener.local_addr().context("listen for the self-test")?.port();
 
     let mounts = vec![Mount::write(&tree, "/workspace")];
-    let plan = SandboxSpec { tenant: NO_TENANT, uid, root: Root::Host, mounts, share: None };
+    let plan = SandboxSpec {
+        options: SandboxOptions::NONE,
+        tenant: NO_TENANT,
+        uid,
+        root: Root::Host,
+        mounts,
+        share: None,
+    };
     let sandbox = match Sandbox::start(launcher, tasks, plan).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Err(anyhow::Error::new(error).context(advice(launcher.facts()))),

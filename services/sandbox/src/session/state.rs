@@ -286,6 +286,7 @@ impl Session {
             uid: shared.uid(meta.slot),
             root: shared.images.root(&meta.image).await?,
             mounts: mounts.into_iter().chain(network).collect(),
+            options: meta.options,
             share: Some(share),
         };
         let started = Instant::now();

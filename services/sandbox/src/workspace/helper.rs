@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use chassis::tasks;
-use domain::ids::TenantId;
+use domain::{ids::TenantId, session::environment::SandboxOptions};
 use shares::{Busy, Share, Shares};
 use std::{
     io,
@@ -186,6 +186,7 @@ impl Helpers {
             root: Root::Host,
             mounts: task.mounts,
             network: task.network,
+            options: SandboxOptions::NONE,
             share: Some(share),
         };
         let mut process = self.launcher.launch(start).await.map_err(Error::io("start a helper"))?;

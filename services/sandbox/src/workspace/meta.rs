@@ -6,6 +6,7 @@ use crate::{
     image::manifest::Manifest,
     layout,
 };
+use domain::session::environment::SandboxOptions;
 use serde::{Deserialize, Serialize};
 use std::{io, path::Path};
 
@@ -39,6 +40,9 @@ pub struct Meta {
     /// The script that runs at each start of a sandbox.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub start: String,
+    /// What the programs of its sandboxes may do besides.
+    #[serde(default)]
+    pub options: SandboxOptions,
     /// The boot of the machine in which the workspace was made. Earlier versions did not record it.
     #[serde(default)]
     pub boot: String,

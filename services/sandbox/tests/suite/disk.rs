@@ -134,11 +134,10 @@ fn small_disk(directory: &Path) -> Option<()> {
 }
 
 #[tokio::test]
-#[allow(clippy::print_stderr)] // The only way to say that the machine cannot run this test.
 async fn the_host_keeps_its_reserve() {
     let directory = directory();
     if small_disk(directory.path()).is_none() {
-        return eprintln!("skipped: this test must be able to mount");
+        return testkit::left_out::skip("it must be able to mount");
     }
     let machine = Machine::start_with(directory.path(), &["--reserve-bytes", "33554432"]).await;
     let (session, other) = (machine.empty_session().await, machine.empty_session().await);

@@ -202,6 +202,7 @@ async fn reaches(target: &Path) -> bool {
         root: Root::Image(ImageRoot { layers: vec![empty, layer] }),
         mounts: vec![Mount::write(&tree, "/workspace"), Mount::read(&out, "/run/sbx/out")],
         network: Network::None,
+        options: domain::session::environment::SandboxOptions::NONE,
         share: None,
     };
     launcher.launch(spec).await.unwrap().wait().await;

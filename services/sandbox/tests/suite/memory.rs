@@ -70,8 +70,9 @@ async fn help(script: &'static str) -> (Option<i32>, String) {
     let program = Program::Script(script, Vec::new());
     let mounts = vec![Mount::write(&tree, "/workspace")];
     let tenant = domain::ids::TenantId(uuid::Uuid::now_v7());
-    let root = Root::Host;
-    let spec = LaunchSpec { program, tenant, uid, root, mounts, network: Network::None, share: None };
+    let (root, options) = (Root::Host, domain::session::environment::SandboxOptions::NONE);
+    let spec =
+        LaunchSpec { program, tenant, uid, root, mounts, network: Network::None, options, share: None };
     let mut process = launcher.launch(spec).await.unwrap();
     let mut output = String::new();
     process.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();

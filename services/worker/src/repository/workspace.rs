@@ -138,6 +138,10 @@ impl Workspace {
                 image: plan.image.clone(),
                 install: self.install_spec(&plan.settings),
                 start: plan.settings.start.clone().unwrap_or_default(),
+                options: Some(v1::SandboxOptions {
+                    allow_ptrace: plan.settings.allow_ptrace == Some(true),
+                    allow_user_namespaces: plan.settings.allow_user_namespaces == Some(true),
+                }),
                 base_commit: plan.base_commit.clone(),
                 ..self.source_header().await?
             };

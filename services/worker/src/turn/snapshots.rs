@@ -31,7 +31,7 @@ use domain::{
     turn::call::CallId,
 };
 use settings::Settings;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use store::log::record::Progress;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -56,12 +56,10 @@ pub(super) struct Snapshots {
     tracking: Option<AbortOnDropHandle<Tracked>>,
     /// The earlier step that it settles.
     settling: Option<MessageId>,
-    /// The step that stays unsettled, because the sandbox did not give a snapshot after it.
-    given_up: Option<MessageId>,
     /// Calls that wait for the snapshot.
     delayed: Option<Vec<CallId>>,
-    /// Whether the sandbox did not give the snapshot before the newest step's calls.
-    is_start_missing: bool,
+    /// The steps of this loop for which the sandbox did not give a snapshot. The loop does not ask again, and an event tells it once.
+    missed: BTreeSet<MessageId>,
 }
 
 /// The result of looking at the files; `None`: the session has no files yet.
@@ -82,7 +80,7 @@ pub(super) struct StepFiles {
 /// What calls need before they begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BeforeCalls {
-    /// Nothing: no call may change files, or the snapshot before them is stored or can no longer be taken.
+    /// Nothing: no call may change files, or the snapshot before them is stored or was not given.
     Begin,
     /// A snapshot that is being taken.
     Wait,
@@ -97,13 +95,15 @@ struct CallFacts {
     may_change_files: bool,
     is_enabled: bool,
     is_tracking: bool,
+    /// Whether the sandbox did not give the snapshot to this loop.
+    is_missed: bool,
     /// Whether no worker has started any of the calls. Otherwise the state before them is lost.
     are_fresh: bool,
 }
 
 impl CallFacts {
     fn decide(self) -> BeforeCalls {
-        if self.is_recorded || !self.may_change_files || !self.is_enabled {
+        if self.is_recorded || !self.may_change_files || !self.is_enabled || self.is_missed {
             BeforeCalls::Begin
         } else if self.is_tracking {
             BeforeCalls::Wait
@@ -174,7 +174,7 @@ impl Snapshots {
     /// The step that a look at the files must end.
     fn unsettled<'a>(&self, session: &'a Session) -> Option<UnsettledStep<'a>> {
         let unsettled = changes::unsettled(session.conversation().entries(), may_change_files);
-        unsettled.filter(|step| self.given_up.as_ref() != Some(step.id))
+        unsettled.filter(|step| !self.missed.contains(step.id))
     }
 
     /// Returns `calls` if they need no snapshot. Otherwise keeps them until it is taken.
@@ -185,12 +185,13 @@ impl Snapshots {
         tool_calls: &ToolCalls,
         calls: Vec<CallId>,
     ) -> Option<Vec<CallId>> {
-        let Some((_, parts)) = session.conversation().last_step() else { return Some(calls) };
+        let Some((step, parts)) = session.conversation().last_step() else { return Some(calls) };
         let facts = CallFacts {
             is_recorded: changes::start_snapshot(parts).is_some(),
             may_change_files: may_change_files(parts),
             is_enabled: is_enabled(settings),
             is_tracking: self.tracking.is_some(),
+            is_missed: self.missed.contains(&step.id),
             are_fresh: tool_calls.are_fresh(&calls),
         };
         match facts.decide() {
@@ -217,13 +218,14 @@ impl Snapshots {
 
     /// The events that store a look: the end of an unsettled step, and the beginning of the step that is open.
     fn settle(&mut self, session: &Session, tracked: Tracked) -> Vec<Event> {
-        self.is_start_missing = tracked.is_err();
         self.known = None;
         let (mut events, settling) = (vec![], self.settling.take());
         match tracked {
             Err(SnapshotMissing) => {
-                events.extend(settling.clone().map(Event::SnapshotMissed));
-                self.given_up = settling;
+                let opened = open_step(session).filter(|(_, parts)| may_change_files(parts));
+                for step in settling.into_iter().chain(opened.map(|(step, _)| step.id.clone())) {
+                    events.extend(self.miss(step));
+                }
             }
             Ok(None) => {}
             Ok(Some(look)) => {
@@ -235,6 +237,11 @@ impl Snapshots {
             }
         }
         events
+    }
+
+    /// The event that a step has no snapshot, the first time.
+    fn miss(&mut self, step: MessageId) -> Option<Event> {
+        self.missed.insert(step.clone()).then_some(Event::SnapshotMissed(step))
     }
 
     /// Waits for the look that is under way. Begins one if a step is unsettled. Returns what to store before the step or the turn ends.
@@ -309,7 +316,6 @@ impl Snapshots {
             late: self.settle_rest(session, settings, leave, patience).await,
             ..StepFiles::default()
         };
-        let mut is_missing = std::mem::take(&mut self.is_start_missing);
         let Some((step, parts)) = open_step(session) else { return files };
         let before = changes::start_snapshot(parts).map(ToOwned::to_owned);
         let before = before.or_else(|| self.known.clone().filter(|_| !files.late.is_empty()));
@@ -319,11 +325,11 @@ impl Snapshots {
             return files;
         }
         let looked = look(&session.deps, &session.identity, before, patience).await;
-        is_missing |= looked.is_err();
+        let mut is_missing = looked.is_err();
         self.known = None;
         if let Ok(Some(look)) = looked {
             files.notices.extend(self.branch_event(&look.state.branch));
-            is_missing |= look.is_diff_missing();
+            is_missing = look.is_diff_missing();
             let StepChanges { patch, event } = look.changes();
             files.patch = patch;
             files.notices.extend(event);
@@ -331,7 +337,7 @@ impl Snapshots {
             files.snapshot = Some(look.state.snapshot);
         }
         if is_missing {
-            files.notices.push(Event::SnapshotMissed(step.id.clone()));
+            files.notices.extend(self.miss(step.id.clone()));
         }
         files
     }
@@ -441,6 +447,7 @@ mod tests {
             may_change_files: true,
             is_enabled: true,
             is_tracking: false,
+            is_missed: false,
             are_fresh: true,
         };
         for (what, facts, want) in [
@@ -449,6 +456,7 @@ mod tests {
             ("after it is stored", CallFacts { is_recorded: true, ..facts }, BeforeCalls::Begin),
             ("a call that only reads", CallFacts { may_change_files: false, ..facts }, BeforeCalls::Begin),
             ("switched off", CallFacts { is_enabled: false, ..facts }, BeforeCalls::Begin),
+            ("after the sandbox did not give it", CallFacts { is_missed: true, ..facts }, BeforeCalls::Begin),
             ("a call of a dead worker", CallFacts { are_fresh: false, ..facts }, BeforeCalls::Begin),
         ] {
             assert_eq!(facts.decide(), want, "{what}");

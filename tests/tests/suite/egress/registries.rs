@@ -2,28 +2,19 @@
 
 use super::{allow, store};
 use e2e::{
-    Options, Stack, left_out,
+    Options, Stack, left_out, packages,
     settings::Outside,
     turn::{bash, run},
 };
-use std::{net::IpAddr, path::Path};
+use std::path::Path;
 
 /// What a machine's own programs trust.
 const CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// The network of a registry whose address is private here; `None`: this machine does not reach it.
-async fn network(host: &str) -> Option<Option<String>> {
-    let address = tokio::net::lookup_host((host, 443)).await.ok()?.next()?;
-    let connect = tokio::net::TcpStream::connect(address);
-    tokio::time::timeout(std::time::Duration::from_secs(5), connect).await.ok()?.ok()?;
-    let bits = if matches!(address.ip(), IpAddr::V4(_)) { 32 } else { 128 };
-    Some((!chassis::web::is_public(address.ip())).then(|| format!("{}/{bits}", address.ip())))
-}
-
 /// Runs a command in a session that may reach `hosts`, and returns its output. Skipped where the machine has no `program` or does not reach
 /// `registry`.
 async fn output(program: &str, registry: &str, hosts: &[&str], command: &str) -> Option<String> {
-    let found = network(registry).await;
+    let found = packages::network(registry).await;
     let (Some(private), true) = (found, Path::new(program).exists()) else {
         left_out::skip(&format!("this machine has no {program} or does not reach {registry}"));
         return None;

@@ -7,6 +7,7 @@ use e2e::{
 };
 use rpc::v1::{self, prompt_part::Kind};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// Returns the snapshots that a step recorded, at its start and at its end.
 fn snapshots(parts: &[Value]) -> (Option<String>, Option<String>) {
@@ -58,6 +59,12 @@ async fn each_step_records_snapshots_before_and_after_it() {
     assert_unchanged(&steps[3], snapshots(&steps[3]).0.as_deref());
 }
 
+/// The directory of a session on the sandbox machine.
+fn workspace(stack: &Stack, session: &str) -> PathBuf {
+    let tenant = std::fs::read_dir(stack.sandbox_data().join("ws")).unwrap().next().unwrap().unwrap().path();
+    tenant.join(session)
+}
+
 #[tokio::test]
 async fn an_event_reports_a_step_without_a_snapshot_and_the_turn_continues() {
     let stack = Stack::start().await;
@@ -66,9 +73,7 @@ async fn an_event_reports_a_step_without_a_snapshot_and_the_turn_continues() {
     let prompt = format!("{}\n@text over", write("b.txt", "two\n"));
     assert!(!run_to_end(&stack, &session, &prompt).await.kinds().contains(&kind));
     // A file where the directory of snapshots was: no helper can write there.
-    let workspaces = stack.repositories.parent().unwrap().join("sandbox/ws");
-    let tenant = std::fs::read_dir(workspaces).unwrap().next().unwrap().unwrap().path();
-    let snapshots = tenant.join(&session).join("snapshots");
+    let snapshots = workspace(&stack, &session).join("snapshots");
     std::fs::remove_dir_all(&snapshots).unwrap();
     std::fs::write(&snapshots, "").unwrap();
     let transcript = run_to_end(&stack, &session, &prompt).await;
@@ -76,6 +81,31 @@ async fn an_event_reports_a_step_without_a_snapshot_and_the_turn_continues() {
     let missed: Vec<_> = transcript.events.iter().filter(|event| event.kind == kind).collect();
     assert_eq!(missed.len(), 1, "{:?}", transcript.kinds());
     assert_eq!(missed[0].properties["messageID"], step);
+}
+
+#[tokio::test]
+async fn an_event_reports_a_step_without_a_first_snapshot_also_if_the_next_step_has_one() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    run_to_end(&stack, &session, &format!("{}\n@text over", write("b.txt", "two\n"))).await;
+    let workspace = workspace(&stack, &session);
+    let (snapshots, kept) = (workspace.join("snapshots"), workspace.join("kept"));
+    std::fs::rename(&snapshots, &kept).unwrap();
+    std::fs::write(&snapshots, "").unwrap();
+    // Otherwise the sandbox knows that the files have not changed since the last snapshot.
+    std::fs::write(workspace.join("tree/other"), "").unwrap();
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let wait = bash("echo begun; until test -e go; do sleep 0.02; done; echo x > made");
+    stack.api.prompt(&session, &format!("{wait}\n@text over")).await.unwrap();
+    watch.until(|event| event.properties["part"]["state"]["metadata"]["output"] == "begun\n").await;
+    std::fs::remove_file(&snapshots).unwrap();
+    std::fs::rename(&kept, &snapshots).unwrap();
+    std::fs::write(workspace.join("tree/go"), "").unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    let step = stack.api.conversation(&session).await[4].0["id"].clone();
+    let events = watch.transcript.events.iter().filter(|event| event.kind == "flotilla.snapshot.missed");
+    let missed: Vec<_> = events.map(|event| &event.properties["messageID"]).collect();
+    assert_eq!(missed, [&step]);
 }
 
 #[tokio::test]

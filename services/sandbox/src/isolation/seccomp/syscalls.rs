@@ -89,6 +89,24 @@ pub(super) const UNNAMED: &[libc::c_long] = &[
     463, 464, 465, 466, // setxattrat, getxattrat, listxattrat, removexattrat
 ];
 
+/// Calls of debuggers.
+pub(super) const TRACING: &[libc::c_long] =
+    &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+
+/// Calls that make namespaces, and that programs make inside a user namespace of their own.
+#[rustfmt::skip]
+pub(super) const NAMESPACES: &[libc::c_long] = &[
+    libc::SYS_chroot, libc::SYS_mount, libc::SYS_pivot_root, libc::SYS_setdomainname, libc::SYS_sethostname, libc::SYS_setns,
+    libc::SYS_umount2, libc::SYS_unshare,
+];
+
+/// The newer calls that mount. Programs that get ENOSYS use `mount`; after EPERM they fail.
+#[rustfmt::skip]
+pub(super) const NEWER_MOUNTING: &[libc::c_long] = &[
+    libc::SYS_fsconfig, libc::SYS_fsmount, libc::SYS_fsopen, libc::SYS_fspick, libc::SYS_mount_setattr, libc::SYS_move_mount,
+    libc::SYS_open_tree,
+];
+
 /// Calls that a build answers with 0: only root may make them, and the build is root without rights.
 #[rustfmt::skip]
 pub(super) const OF_ROOT: &[libc::c_long] = &[

@@ -23,6 +23,7 @@ use crate::{
     session::{slots::Slot, state::Session},
     workspace::{open::spec::OpenSpec, scratch::Scratch},
 };
+use domain::session::environment::SandboxOptions;
 use sandbox_wire::v1::Exec;
 use shares::Share;
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
@@ -128,6 +129,7 @@ impl InstallRun {
             uid: self.uid,
             root: shared.images.root(&self.spec.image).await?,
             mounts: [clone].into_iter().chain(shared.doors.mounts(&self.session.key)).collect(),
+            options: SandboxOptions::NONE,
             share: Some(share),
         };
         let sandbox = Sandbox::start(&shared.launcher, &shared.tasks, sandbox).await?;

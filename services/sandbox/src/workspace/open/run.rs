@@ -84,6 +84,7 @@ pub async fn run(
         image: spec.image.clone(),
         env: spec.env.clone(),
         start: spec.start.clone(),
+        options: spec.options,
         boot: shared.boot.clone(),
     };
     if !base_is_ours {

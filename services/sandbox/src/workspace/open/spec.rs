@@ -11,7 +11,7 @@ use crate::{
         source::{self, Source},
     },
 };
-use domain::ids::ProjectId;
+use domain::{ids::ProjectId, session::environment::SandboxOptions};
 use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,8 @@ pub struct OpenSpec {
     pub install: Option<InstallSpec>,
     /// The script that runs at each start of a sandbox; empty: none.
     pub start: String,
+    /// What the programs of its sandboxes may do besides.
+    pub options: SandboxOptions,
     /// The project whose mirror of the repository it may use; `None`: no mirror.
     pub project: Option<ProjectId>,
     /// The commit that the caller saw; empty: it saw none.

@@ -1,5 +1,6 @@
 //! Records tests and checks that are skipped because the machine lacks something. `./dev test` counts them as skipped, not
 //! as passed.
+#![allow(clippy::print_stderr, reason = "a person who runs one test sees why it is skipped")]
 
 use std::{env, fs::OpenOptions, io::Write as _};
 
