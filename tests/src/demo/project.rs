@@ -12,7 +12,7 @@ use testkit::git::{self, Repository};
 /// A project to show.
 #[derive(Debug)]
 pub(super) struct Project {
-    name: &'static str,
+    pub(super) name: &'static str,
     /// The files of its repository.
     files: &'static [(&'static str, &'static str)],
     runs_in: Root,
@@ -23,6 +23,13 @@ pub(super) struct Project {
     /// What the tests print when all of them pass.
     passed: &'static str,
     repair: Repair,
+}
+
+impl Project {
+    /// Whether its sessions run in an image.
+    pub(super) fn needs_image(&self) -> bool {
+        self.runs_in == Root::RustImage
+    }
 }
 
 /// The programs that the sessions of a project have.

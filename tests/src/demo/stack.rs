@@ -1,6 +1,6 @@
 //! A stack of real processes, and the command line of a person who uses it.
 
-use super::report::ok;
+use super::report::{note, ok};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::{
@@ -16,6 +16,8 @@ use tokio::{
 
 /// Time for the stack to start.
 const START_WAIT: Duration = Duration::from_secs(90);
+/// Lines of each log that a person reads after a failure.
+const LOG_LINES: usize = 10;
 /// Time for one command of a person.
 const COMMAND_WAIT: Duration = Duration::from_secs(600);
 
@@ -80,6 +82,17 @@ impl RunningStack {
             .lines()
             .map(|line| serde_json::from_str(line).context("read what a command printed"))
             .collect()
+    }
+
+    /// Reports the ends of the logs of its services.
+    pub(super) fn report_logs(&self) {
+        for service in ["broker", "gateway", "sandbox", "worker-1"] {
+            let file = self.directory.join(format!("data/logs/{service}.log"));
+            let log = std::fs::read_to_string(file).unwrap_or_default();
+            for line in log.lines().rev().take(LOG_LINES).collect::<Vec<_>>().into_iter().rev() {
+                note(&format!("{service}: {line}"));
+            }
+        }
     }
 
     /// Ends the stack.

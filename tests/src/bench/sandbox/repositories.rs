@@ -42,7 +42,7 @@ pub struct Sizes {
 impl Sizes {
     /// Returns the sizes for the report: 1 GB in 1,000 commits.
     pub fn full() -> Self {
-        Self { commits: 1_000, file_bytes: 1_000_000, rounds: 20 }
+        Self { commits: 1_000, file_bytes: 1_000_000, rounds: 6 }
     }
 
     /// Returns small sizes, to check that it runs.
