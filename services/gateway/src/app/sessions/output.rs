@@ -92,6 +92,7 @@ pub(in crate::app) async fn diff_workspace(
         bytes_max: u32::try_from(limits::DIFF_BYTES_MAX).unwrap_or(u32::MAX),
         workspace_session_id: session.root_id.to_string(),
         workspace_opening: Some(session.workspace_opening),
+        from_commit: String::new(),
     };
     let _share = state.heavy_request(tenant).await?;
     let diff = state.sandbox.files().diff_workspace(request).await;
