@@ -84,7 +84,7 @@ impl Session {
             tenant: record.tenant(),
             session: record.session().clone(),
             epoch: record.fence().epoch,
-            workspace: stored.root_id.clone(),
+            workspace: stored.workspace_id.clone(),
             opening: Arc::new(stored.workspace_opening.into()),
         };
         let origin = WorkspaceOrigin {
