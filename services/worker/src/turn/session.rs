@@ -182,7 +182,8 @@ impl Session {
         Ok(())
     }
 
-    async fn list_inputs(&self) -> Result<Vec<MailboxInput>, WriteError> {
+    /// Reads the mailbox without taking its inputs.
+    pub(super) async fn list_inputs(&self) -> Result<Vec<MailboxInput>, WriteError> {
         let (tenant, session) = (self.record.tenant(), self.record.session());
         let inputs = self.deps.store.list_inputs(tenant, session, self.record.input_ack());
         with_store_timeout(inputs).await.map_err(WriteError::Store)

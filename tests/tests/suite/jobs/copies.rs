@@ -193,6 +193,25 @@ async fn a_worker_that_dies_after_the_copy_leaves_one_subtask() {
 }
 
 #[tokio::test]
+async fn an_abort_ends_a_copy_that_takes_long() {
+    let stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    let mut sql = testkit::database::connect(&stack.database.migrator_url).await;
+    sqlx::raw_sql("begin; lock table bundle in exclusive mode").execute(&mut sql).await.unwrap();
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = format!("{}\n@text never", task_for("loner", "@text never"));
+    let accepted = stack.api.prompt(&session, &prompt).await.unwrap();
+    let copying = "select count(*) from pg_locks l join pg_database d on d.oid = l.database join pg_class c on c.oid = l.relation
+        where c.relname = 'bundle' and not l.granted and d.datname = current_database()";
+    testkit::eventually("the copy is about to be stored", async || count(&stack, copying).await == 1).await;
+    assert!(stack.api.abort(&session).await.unwrap());
+    let idle = watch.until(|event| event.kind == "session.idle" && event.seq > accepted.event_seq).await;
+    assert_eq!(idle.properties["outcome"], "aborted");
+    sqlx::raw_sql("rollback").execute(&mut sql).await.unwrap();
+    assert_eq!(stack.api.children(&session).await.len(), 0);
+}
+
+#[tokio::test]
 async fn lost_copies_are_decided_for_themselves() {
     let mut stack = start(Options::default()).await;
     let session = session_with_changes(&stack).await;

@@ -1,6 +1,9 @@
 //! Child sessions, from both sides: a parent dispatches children and takes their answers; a child reports and answers.
 
-use super::{copies, quotas};
+use super::{
+    copies::{self, NoCopy},
+    quotas,
+};
 use crate::{
     conversation::entries,
     process::{clock::now, store_timeout::with_store_timeout},
@@ -118,7 +121,9 @@ pub(in crate::turn) async fn dispatch(
     let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else { return Ok(None) };
     let own_source = match copies::source_of(session, task).await {
         Ok(source) => source,
-        Err(text) => return call.end(session, Err(text)).await.map(Some),
+        Err(NoCopy::Refused(text)) => return call.end(session, Err(text)).await.map(Some),
+        // The loop reads the abort next.
+        Err(NoCopy::Aborted) => return Ok(None),
     };
     let child =
         NewChild { own_source, ..new_child(session, &Origin { call, message_id, user: &user }, task) };

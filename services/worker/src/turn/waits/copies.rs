@@ -15,10 +15,10 @@ use domain::{ids::SessionId, limits, session::Source, text};
 use rpc::v1;
 use serde_json::Value;
 use settings::SubtaskFiles;
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 use store::{
     error::{Entity, Error},
-    session::{row, tree::children::Dispatch},
+    session::{mailbox::Kind, row, tree::children::Dispatch},
 };
 use tonic::Status;
 
@@ -29,24 +29,52 @@ const LISTED_PATH_BYTES_MAX: usize = 200;
 /// Longest wait for the patch: the parent's model then reads the answer without it.
 const PATCH_WAIT: Duration = Duration::from_secs(5 * 60);
 
+/// Pause between two looks for an abort while the files are copied or compared.
+const ABORT_LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why there is no copy.
+pub(super) enum NoCopy {
+    /// The session was aborted meanwhile.
+    Aborted,
+    /// The reason, for the model.
+    Refused(String),
+}
+
 /// What a workspace of the subtask's own starts from; `None`: the subtask works in the files of this session, or continues with those that it has.
 ///
 /// # Errors
-/// The reason why the files cannot be copied, for the model.
-pub(super) async fn source_of(session: &Session, task: &Task) -> Result<Option<Source>, String> {
+/// As [`NoCopy`] says.
+pub(super) async fn source_of(session: &Session, task: &Task) -> Result<Option<Source>, NoCopy> {
     match session.permissions.subtask_files(&task.agent) {
         SubtaskFiles::Fork if task.resumes.is_none() => {}
         SubtaskFiles::Fork | SubtaskFiles::Share => return Ok(None),
     }
-    let copied = copy_files(&session.deps, &session.identity, &session.workspace).await;
+    let copying = copy_files(&session.deps, &session.identity, &session.workspace);
+    let copied = unless_aborted(session, copying).await.ok_or(NoCopy::Aborted)?;
     copied.map(Some).map_err(|status| {
         let (agent, message) = (&task.agent, status.message());
         let code = rpc::status::code_of(&status).unwrap_or_else(|| "sandbox_unavailable".to_owned());
-        format!(
+        NoCopy::Refused(format!(
             "The agent {agent} works on its own copy of the files, and they cannot be copied: {message} ({code}). Do this yourself, or \
              give the task to an agent that works in the same files."
-        )
+        ))
     })
+}
+
+/// Waits for work that may take minutes; `None`: the session was aborted meanwhile. The loop reads no input before the work ends.
+async fn unless_aborted<T>(session: &Session, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return Some(done),
+            () = tokio::time::sleep(ABORT_LOOK_PAUSE) => {}
+        }
+        // The loop finds out by itself why its inputs cannot be read.
+        if session.list_inputs().await.is_ok_and(|inputs| inputs.iter().any(|it| it.kind == Kind::Abort)) {
+            return None;
+        }
+    }
 }
 
 /// Keeps the changes of a subtask that worked on a copy as a patch where the tools of this session find it, and describes them for the model. `None`:
@@ -71,8 +99,10 @@ pub(super) async fn describe(
     if !stored.has_workspace {
         return Ok(Some(description(&v1::KeepPatchResponse::default(), dispatch_of(call))));
     }
-    let kept = tokio::time::timeout(PATCH_WAIT, keep_patch(session, call, &stored)).await;
+    let keeping = tokio::time::timeout(PATCH_WAIT, keep_patch(session, call, &stored));
     let late = || rpc::status::unavailable("patch_timeout", "reading its changes took too long");
+    let aborted = || rpc::status::unavailable("aborted", "the turn was aborted");
+    let kept = unless_aborted(session, keeping).await.unwrap_or_else(|| Ok(Err(aborted())));
     match kept.unwrap_or_else(|_| Err(late())) {
         Ok(patch) => Ok(Some(description(&patch, dispatch_of(call)))),
         Err(status) => match sandbox_error(&status) {
