@@ -127,12 +127,13 @@ async fn the_copy_of_a_subtask_is_pushed_to_the_repository_of_its_root() {
     let told = api.tool_calls(&session).await.pop().unwrap().result;
     assert!(told.contains("fetched"), "the copy has the same door: {told}");
     let child = api.children(&session).await.remove(0).id;
-    let log = v1::ListEgressRequest { session_id: child.clone(), page: None };
-    let is_logged = async || {
-        let accesses = api.sessions().list_egress(log.clone()).await.unwrap().into_inner().accesses;
-        accesses.iter().any(|access| access.host.contains(HOST))
+    let log = async |session_id: &str| {
+        let request = v1::ListEgressRequest { session_id: session_id.to_owned(), page: None };
+        api.sessions().list_egress(request).await.unwrap().into_inner().accesses
     };
+    let is_logged = async || log(&child).await.iter().any(|access| access.host.contains(HOST));
     testkit::eventually("the fetch is in the log of the copy", is_logged).await;
+    assert_ne!(log(&child).await, log(&session).await, "each has its own");
     let pushed = push(api, &child, "").await.unwrap();
     assert_eq!(pushed.branch, format!("agent/{child}"));
     assert_eq!(remote(&testbed, &["show", &format!("{}:copy", pushed.commit)]), "copy");
