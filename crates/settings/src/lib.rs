@@ -134,6 +134,29 @@ impl LostWorkspace {
     }
 }
 
+/// The files in which the subtasks of an agent work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SubtaskFiles {
+    /// Those of the session that gave the task.
+    #[default]
+    Share,
+    /// A copy of those, for each subtask.
+    Fork,
+}
+
+impl SubtaskFiles {
+    /// All values.
+    pub const ALL: [Self; 2] = [Self::Share, Self::Fork];
+
+    /// The value in a file of settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Fork => "fork",
+        }
+    }
+}
+
 impl Settings {
     /// The lists of rules that bind `agent`, one for each level that defines any; the strictest verdict counts
     /// ([`domain::policy::permission::strictest`]). Inside a level the agent's own rules come after those for every agent.
@@ -192,6 +215,8 @@ pub struct Agent {
     pub description: Option<String>,
     /// Where it may be used.
     pub mode: Option<Mode>,
+    /// The files in which its subtasks work; `None`: [`SubtaskFiles::Share`].
+    pub files: Option<SubtaskFiles>,
     /// Whether it is hidden from people and models.
     pub hidden: Option<bool>,
     /// Model steps in one turn; the platform's own limit still applies.

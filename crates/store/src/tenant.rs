@@ -1,6 +1,7 @@
 //! The rows of a tenant besides its sessions: the tenant itself, its keys, projects, secrets and bundles, and what all of it takes.
 
 pub mod accesses;
+pub mod bundle_writer;
 pub mod bundles;
 pub mod images;
 pub mod keys;

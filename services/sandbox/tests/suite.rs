@@ -6,6 +6,8 @@
 mod attacks;
 #[path = "suite/changes.rs"]
 mod changes;
+#[path = "suite/copies.rs"]
+mod copies;
 #[path = "suite/disk.rs"]
 mod disk;
 #[path = "suite/drafts.rs"]

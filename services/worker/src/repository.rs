@@ -1,7 +1,8 @@
 //! The loop's questions to the sandbox about the files of its session: opening the workspace with its environment and its door to the network,
-//! reading the repository's guidance, and taking snapshots.
+//! reading the repository's guidance, taking snapshots, and copying the files for a subtask.
 
 pub(crate) mod above;
+pub(crate) mod copy;
 mod egress;
 mod environment;
 pub(crate) mod guidance;

@@ -349,6 +349,7 @@ impl Pair {
             model: sample::model(),
             is_model_chosen: true,
             permissions: vec![],
+            own_source: None,
             prompt: self.prompt_of(child, 0),
             event_ids: [self.sample.event(), self.sample.event()],
         }

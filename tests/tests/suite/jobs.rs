@@ -1,5 +1,7 @@
 //! Subtasks: child sessions that run as separate jobs, while their parent holds no slot.
 
+mod copies;
+
 use e2e::{
     Options, Stack,
     turn::{Watch, bash, run, task, task_for},

@@ -56,7 +56,7 @@ impl Agent {
         match self {
             Self::Build => "does everything",
             Self::Plan => "makes a plan and changes nothing",
-            Self::General => "works on a task of several steps, in the same files",
+            Self::General => "works on a task of several steps",
             Self::Explore => "finds out facts about the code and changes nothing",
         }
     }

@@ -1,7 +1,7 @@
 //! Reads a whole tree of settings: agents, commands, instructions and the rest.
 
 use crate::{
-    Agent, Compaction, LostWorkspace, Settings, ToolOutput,
+    Agent, Compaction, LostWorkspace, Settings, SubtaskFiles, ToolOutput,
     meaning::reader::{Reader, TextList},
     models::Models,
     node::{Content, Node},
@@ -122,6 +122,7 @@ impl Reader {
                 "prompt" => agent.prompt = reader.text(node),
                 "description" => agent.description = reader.text(node),
                 "mode" => agent.mode = reader.mode(node),
+                "files" => agent.files = reader.subtask_files(node),
                 "hidden" => agent.hidden = reader.flag(node),
                 "steps" => agent.steps = reader.steps(node),
                 // OpenCode's older name for it.
@@ -244,6 +245,15 @@ impl Reader {
             self.expected(node, "\"subagent\", \"primary\" or \"all\"");
         }
         mode
+    }
+
+    fn subtask_files(&mut self, node: &Node) -> Option<SubtaskFiles> {
+        let text = self.text(node)?;
+        let files = SubtaskFiles::ALL.into_iter().find(|files| files.as_str() == text);
+        if files.is_none() {
+            self.expected(node, "\"share\" or \"fork\"");
+        }
+        files
     }
 
     fn model(&mut self, node: &Node) -> Option<ModelRef> {

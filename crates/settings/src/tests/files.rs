@@ -2,7 +2,7 @@
 
 use super::{agent, json, merged, problems, settings};
 use crate::{
-    Agent, Compaction, LevelHosts, LostWorkspace, Settings, ToolOutput,
+    Agent, Compaction, LevelHosts, LostWorkspace, Settings, SubtaskFiles, ToolOutput,
     document::Document,
     markdown::{Kind, Subject, subject_of},
     models::{Limit, Models, ProviderModels},
@@ -48,7 +48,7 @@ fn everything_that_has_an_effect_is_read() {
         "model": "anthropic/claude", "small_model": "router/vendor/tiny", "default_agent": "plan",
         "agent": {"plan": {
             "model": "a/b", "variant": "high", "prompt": "Plan.", "description": "plans", "mode": "all",
-            "hidden": true, "steps": 7, "maxSteps": 9, "temperature": 0.5, "top_p": 1, "disable": false,
+            "hidden": true, "files": "fork", "steps": 7, "maxSteps": 9, "temperature": 0.5, "top_p": 1, "disable": false,
             "color": "red", "options": {"a": 1}, "reasoningEffort": "high",
         }},
         "command": {"go": {"template": "Go $1", "description": "goes", "agent": "plan", "model": "a/b", "variant": "x", "subtask": true}},
@@ -64,6 +64,7 @@ fn everything_that_has_an_effect_is_read() {
         prompt: Some("Plan.".into()),
         description: Some("plans".into()),
         mode: Some(Mode::All),
+        files: Some(SubtaskFiles::Fork),
         hidden: Some(true),
         steps: Some(7),
         temperature: Some(0.5),
@@ -173,7 +174,7 @@ fn every_mistake_is_told_with_its_place() {
   "modle": "a/b",
   "model": "claude",
   "small_model": null,
-  "agent": {"é": {"steps": 0, "mode": "main", "temperature": "hot", "permission": {"bash": {"rm *": "never"}}}},
+  "agent": {"é": {"steps": 0, "mode": "main", "temperature": "hot", "permission": {"bash": {"rm *": "never"}}, "files": "own"}},
   "command": {"c": {"description": "no template"}, "": {}},
   "permission": ["deny"],
   "instructions": "one",
@@ -189,6 +190,7 @@ opencode.json:5:28: agent.é.steps: expected a whole number from 1 to 4294967295
 opencode.json:5:39: agent.é.mode: expected "subagent", "primary" or "all", found "main"
 opencode.json:5:62: agent.é.temperature: expected a number, found "hot"
 opencode.json:5:101: agent.é.permission.bash."rm *": expected "allow", "ask" or "deny", found "never"
+opencode.json:5:121: agent.é.files: expected "share" or "fork", found "own"
 opencode.json:6:20: command.c: expected a template, found none
 opencode.json:6:52: command."": expected a name of 1 to 200 bytes, found ""
 opencode.json:7:17: permission: expected an object, found a list
@@ -276,11 +278,11 @@ fn paths_say_what_a_markdown_file_describes() {
 #[test]
 fn an_agent_in_markdown_says_the_same_as_in_json() {
     let text = "---\r\n# who\r\ndescription: >-\r\n  Use it when:\r\n  - asked\r\n\r\n  or not\r\nmodel: a/b # fast\r\n\
-        mode: subagent\r\nhidden: true\r\nsteps: 12\r\ntemperature: 0.5\r\nvariant: 'it''s \"x\"'\r\n\
+        mode: subagent\r\nfiles: fork\r\nhidden: true\r\nsteps: 12\r\ntemperature: 0.5\r\nvariant: 'it''s \"x\"'\r\n\
         permission:\r\n  edit: deny\r\n  bash:\r\n    \"*\": ask\r\n    git log *: allow\r\n    \r\n    'rm: *': deny\r\n  \"r\\u0065ad\": allow\r\n\
         top_p: 1\r\n---\r\n\r\nYou review.\r\n\r\n---\r\nIn detail.\r\n";
     let json = r#"{"agent": {"a": {"description": "Use it when: - asked\nor not", "model": "a/b", "mode": "subagent",
-        "hidden": true, "steps": 12, "temperature": 0.5, "variant": "it's \"x\"", "top_p": 1,
+        "files": "fork", "hidden": true, "steps": 12, "temperature": 0.5, "variant": "it's \"x\"", "top_p": 1,
         "permission": {"edit": "deny", "bash": {"*": "ask", "git log *": "allow", "rm: *": "deny"}, "read": "allow"},
         "prompt": "You review.\n\n---\nIn detail."}}}"#;
     assert_eq!(agent(text), Ok(settings(json)));
@@ -320,6 +322,7 @@ fn mistakes_in_front_matter_are_told_with_their_place() {
         ),
         ("---\nmodel: &x a\nvariant: *x\n---", "a.md:3:10: expected a value, found an alias"),
         ("---\nmodel: !m a/b\n---", "a.md:2:8: expected a value without a tag, found !m"),
+        ("---\nfiles: mine\n---", "a.md:2:8: agent.a.files: expected \"share\" or \"fork\", found \"mine\""),
         ("---\n? [a]\n: b\n---", "a.md:2:3: expected a text as key, found another value"),
         ("---\nmodel: a/b\n...\nsteps: 1\n---", "a.md:4:1: expected one document, found another one"),
         ("---\nmodel: a/b\nmodel: c/d\n---", "a.md:3:1: expected each key once, found \"model\""),

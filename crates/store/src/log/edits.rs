@@ -34,7 +34,7 @@ pub enum Edit {
     Branch(String),
     /// Removes the reverted messages now instead of with the next prompt.
     CommitRevert,
-    /// Forgets the lost workspace of a root session, so that the next turn opens its source again, and adds a note for the model.
+    /// Forgets the lost workspace of a session that has one of its own, so that the next turn opens its source again, and adds a note for the model.
     RestartWorkspace(Note),
 }
 

@@ -12,7 +12,7 @@ use crate::{
     session::{
         control_row::EXISTS,
         creation::{self, NewSession},
-        row::{self, Session},
+        row::{self, Session, WORKSPACE_ID},
     },
 };
 use domain::{
@@ -72,11 +72,11 @@ impl Store {
             let session = creation::get_existing(&mut tx, tenant, new).await?;
             return Ok(Fork { session, created: None });
         }
-        sqlx::query(
-            "update session set rights = o.rights, variant = o.variant, image = w.image from session o
-               join session w on w.tenant_id = o.tenant_id and w.id = case when o.root_id is null then o.id else o.root_id end
-              where session.tenant_id = $1 and session.id = $2 and o.tenant_id = $1 and o.id = $3",
-        )
+        sqlx::query(AssertSqlSafe(format!(
+            "update session set rights = s.rights, variant = s.variant, image = w.image from session s
+               join session w on w.tenant_id = s.tenant_id and w.id = {WORKSPACE_ID}
+              where session.tenant_id = $1 and session.id = $2 and s.tenant_id = $1 and s.id = $3"
+        )))
         .bind(tenant.0)
         .bind(new.id.as_str())
         .bind(origin.as_str())

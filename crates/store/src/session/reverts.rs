@@ -13,7 +13,7 @@ use crate::{
     phase::{IDLE, QUARANTINED},
     session::{
         control_row::{self, RevertState},
-        row::{self, Session},
+        row::{self, Session, WORKSPACE_ID},
         tree::family,
     },
 };
@@ -34,8 +34,10 @@ pub struct Hold {
     pub tenant: TenantId,
     /// The session.
     pub session: SessionId,
-    /// The session whose files it uses.
+    /// Its root session: the hold covers the whole tree.
     pub root: SessionId,
+    /// The session whose workspace it uses.
+    pub workspace: SessionId,
     /// How often these files started from their source again after they were lost.
     pub workspace_opening: u32,
     /// The epoch for the sandbox: higher than that of every earlier loop.
@@ -93,14 +95,14 @@ impl Store {
         .bind(held_by)
         .execute(&mut *tx)
         .await?;
-        let row = sqlx::query(
-            "select r.epoch, r.revert_state, s.revert, w.workspace_opening
-               from session w, session_run r join session s on s.tenant_id = r.tenant_id and s.id = r.session_id
-              where r.tenant_id = $1 and r.session_id = $2 and w.tenant_id = $1 and w.id = $3",
-        )
+        let row = sqlx::query(AssertSqlSafe(format!(
+            "select r.epoch, r.revert_state, s.revert, w.id as workspace, w.workspace_opening
+               from session_run r join session s on s.tenant_id = r.tenant_id and s.id = r.session_id
+               join session w on w.tenant_id = s.tenant_id and w.id = {WORKSPACE_ID}
+              where r.tenant_id = $1 and r.session_id = $2"
+        )))
         .bind(tenant.0)
         .bind(session.as_str())
-        .bind(root.as_str())
         .fetch_optional(&mut *tx)
         .await?
         .ok_or(Error::NotFound(Entity::Session))?;
@@ -110,6 +112,7 @@ impl Store {
             tenant,
             session: session.clone(),
             root,
+            workspace: parse_id("session", row.try_get("workspace")?)?,
             workspace_opening: u32::try_from(row.try_get::<i32, _>("workspace_opening")?).unwrap_or_default(),
             epoch: unsigned(row.try_get("epoch")?),
             revert: revert.map_err(|error| Error::unreadable("revert", error))?.map(|json| json.0),
@@ -238,7 +241,7 @@ async fn find_root(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result
     parse_id("session", row.try_get("root")?)
 }
 
-/// Refuses a revert while any session of the tree has work, because they all work in the same files. The caller holds their
+/// Refuses a revert while any session of the tree has work, because most of them work in the same files. The caller holds their
 /// control rows.
 async fn refuse_busy(
     tx: &mut Tx,

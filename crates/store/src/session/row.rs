@@ -22,11 +22,13 @@ pub struct Session {
     pub info: Info,
     /// The source of its files.
     pub source: Source,
-    /// The session whose files it uses: its root session, or itself.
+    /// Its root session, or itself.
     pub root_id: SessionId,
-    /// Whether the files of its root were opened on a sandbox machine.
+    /// The session whose workspace it uses: itself or one above it, mostly the root.
+    pub workspace_id: SessionId,
+    /// Whether the files of that workspace were opened on a sandbox machine.
     pub has_workspace: bool,
-    /// How often the files of its root started from their source again after they were lost.
+    /// How often these files started from their source again after they were lost.
     pub workspace_opening: u32,
     /// Generations below its root.
     pub depth: i16,
@@ -92,15 +94,28 @@ pub struct ParentCall {
     pub part_id: PartId,
 }
 
-/// The columns of [`from_row`], except the position in the queue.
-///
-/// The root is found by `case`: under row-level security, Postgres uses no index for a comparison with `coalesce`.
+impl Session {
+    /// Whether its files are a copy that was made for it or for a subtask above it.
+    pub fn is_forked(&self) -> bool {
+        self.workspace_id != self.root_id
+    }
+
+    /// The commit with the files that its copy began with. `None`: it has no copy, or the copy began with the source of the session above.
+    pub fn forked_commit(&self) -> Option<&str> {
+        self.source.revision.as_deref().filter(|_| self.is_forked() && self.source.uncommitted)
+    }
+}
+
+/// The session whose workspace the session `s` uses. By `case`: under row-level security, Postgres uses no index for a comparison with `coalesce`.
+pub(crate) const WORKSPACE_ID: &str = "case when s.workspace_id is not null then s.workspace_id when s.root_id is null then s.id else s.root_id end";
+
+/// The columns of [`from_row`], except the position in the queue. The root is found by `case` as well.
 fn columns() -> String {
     format!(
         "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
-    s.summary, s.revert, s.root_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
+    s.summary, s.revert, s.root_id, s.workspace_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
     s.model_chosen, s.variant, s.branch, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
@@ -108,10 +123,8 @@ fn columns() -> String {
     case when r.waiting_reason = 'children' then (select count(*) from session c
       join session_run x on x.tenant_id = c.tenant_id and x.session_id = c.id and x.phase = {IDLE}
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children_over,
-    (select w.has_workspace from session w
-      where w.tenant_id = s.tenant_id and w.id = case when s.root_id is null then s.id else s.root_id end) as has_workspace,
-    (select w.workspace_opening from session w
-      where w.tenant_id = s.tenant_id and w.id = case when s.root_id is null then s.id else s.root_id end) as workspace_opening,
+    (select w.has_workspace from session w where w.tenant_id = s.tenant_id and w.id = {WORKSPACE_ID}) as has_workspace,
+    (select w.workspace_opening from session w where w.tenant_id = s.tenant_id and w.id = {WORKSPACE_ID}) as workspace_opening,
     (select b.budget_usd_picos from session b
       where b.tenant_id = s.tenant_id and b.id = case when s.root_id is null then s.id else s.root_id end) as budget,
     case when r.waiting_reason = 'budget' then (select coalesce(sum(l.cost_usd_picos), 0)::bigint from ledger l
@@ -172,9 +185,14 @@ pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
     let permissions =
         row.try_get::<Json<Vec<_>>, _>("rights").map_err(|error| Error::unreadable("session", error))?.0;
     let info = info(row, &permissions)?;
-    let root: Option<String> = row.try_get("root_id")?;
+    let (root, workspace): (Option<String>, Option<String>) =
+        (row.try_get("root_id")?, row.try_get("workspace_id")?);
+    let root_id = root.as_deref().map_or_else(|| Ok(info.id.clone()), |id| parse_id("session", id))?;
     Ok(Session {
-        root_id: root.as_deref().map_or_else(|| Ok(info.id.clone()), |id| parse_id("session", id))?,
+        workspace_id: workspace
+            .as_deref()
+            .map_or_else(|| Ok(root_id.clone()), |id| parse_id("session", id))?,
+        root_id,
         has_workspace: row.try_get("has_workspace")?,
         workspace_opening: u32::try_from(row.try_get::<i32, _>("workspace_opening")?).unwrap_or_default(),
         depth: row.try_get("depth")?,

@@ -89,15 +89,15 @@ impl Store {
         row::read(&mut self.begin(tenant).await?, tenant, id).await
     }
 
-    /// Records that the files of a root session were opened on a sandbox machine.
+    /// Records that the files of a session with a workspace of its own were opened on a sandbox machine.
     ///
     /// # Errors
     /// `Db`: recorded or not.
-    pub async fn note_workspace(&self, tenant: TenantId, root: &SessionId) -> Result<(), Error> {
+    pub async fn note_workspace(&self, tenant: TenantId, owner: &SessionId) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
         sqlx::query("update session set has_workspace = true where tenant_id = $1 and id = $2")
             .bind(tenant.0)
-            .bind(root.as_str())
+            .bind(owner.as_str())
             .execute(&mut *tx)
             .await?;
         Ok(tx.commit().await?)

@@ -11,16 +11,16 @@ use domain::{
 use sqlx::types::Json;
 
 impl Store {
-    /// The image of the workspace of a root session; `None`: none was recorded.
+    /// The image of the workspace of a session that has one of its own; `None`: none was recorded.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn find_image(&self, tenant: TenantId, root: &SessionId) -> Result<Option<Image>, Error> {
+    pub async fn find_image(&self, tenant: TenantId, owner: &SessionId) -> Result<Option<Image>, Error> {
         let mut tx = self.begin(tenant).await?;
         let image: Option<Option<Json<Image>>> =
             sqlx::query_scalar("select image from session where tenant_id = $1 and id = $2")
                 .bind(tenant.0)
-                .bind(root.as_str())
+                .bind(owner.as_str())
                 .fetch_optional(&mut *tx)
                 .await?;
         Ok(image.flatten().map(|image| image.0))
@@ -33,7 +33,7 @@ impl Store {
     pub async fn record_image(
         &self,
         tenant: TenantId,
-        root: &SessionId,
+        owner: &SessionId,
         image: &Image,
     ) -> Result<Image, Error> {
         let mut tx = self.begin(tenant).await?;
@@ -41,7 +41,7 @@ impl Store {
             "update session set image = coalesce(image, $3) where tenant_id = $1 and id = $2 returning image",
         )
         .bind(tenant.0)
-        .bind(root.as_str())
+        .bind(owner.as_str())
         .bind(Json(image))
         .fetch_optional(&mut *tx)
         .await?;

@@ -137,6 +137,7 @@ impl World {
             model: sample::model(),
             is_model_chosen: false,
             permissions: vec![Rules(vec![Rule::of("edit", Verdict::Deny)]), Rules::default()],
+            own_source: None,
             prompt,
             event_ids: [self.sample.event(), self.sample.event()],
         }

@@ -1,7 +1,6 @@
 //! Common parts of the use cases: the handle, pages of lists, checks, quotas, notes, and waking a session.
 
 pub(crate) mod admission;
-pub(crate) mod bundle_writer;
 pub(crate) mod checks;
 pub(crate) mod gateway;
 pub(in crate::app) mod note;

@@ -11,6 +11,7 @@ use crate::{
         variables::{NO_TERMINAL, environment},
     },
     session::{caller::Caller, state::Session},
+    workspace::changes,
 };
 use domain::limits;
 use rpc::v1;
@@ -107,9 +108,7 @@ pub(super) async fn keep(
     caller: &Caller,
     message: v1::KeepOutputRequest,
 ) -> Result<v1::KeepOutputResponse, Error> {
-    if message.output_id.is_empty() || message.output_id.len() > limits::EXEC_ID_BYTES_MAX {
-        return Err(Error::refused(Code::ArgumentInvalid, "output_id must have between 1 and 128 bytes"));
-    }
+    check_output_id(&message.output_id)?;
     if message.data.len() as u64 > limits::EXEC_OUTPUT_BYTES_MAX {
         let text = format!("the output is too large; the limit is {} bytes", limits::EXEC_OUTPUT_BYTES_MAX);
         return Err(Error::refused(Code::FileTooLarge, text));
@@ -118,6 +117,22 @@ pub(super) async fn keep(
     let _right = caller.hold().await?;
     let path = caller.session.execs.keep(&message.output_id, message.data).await?;
     Ok(v1::KeepOutputResponse { path })
+}
+
+/// Keeps the changes of a workspace as a patch of `caller`.
+pub(super) async fn keep_patch(
+    caller: &Caller,
+    message: v1::KeepPatchRequest,
+) -> Result<v1::KeepPatchResponse, Error> {
+    check_output_id(&message.output_id)?;
+    changes::keep_patch(caller, &message.from_commit, &message.output_id).await
+}
+
+fn check_output_id(id: &str) -> Result<(), Error> {
+    if id.is_empty() || id.len() > limits::EXEC_ID_BYTES_MAX {
+        return Err(Error::refused(Code::ArgumentInvalid, "output_id must have between 1 and 128 bytes"));
+    }
+    Ok(())
 }
 
 /// Gives an output that `session` kept.

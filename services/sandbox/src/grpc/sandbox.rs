@@ -217,6 +217,15 @@ impl SandboxService for Server {
         call.run(async move { exec::keep(&caller, message).await }).await
     }
 
+    async fn keep_patch(
+        &self,
+        request: Request<v1::KeepPatchRequest>,
+    ) -> Result<Response<v1::KeepPatchResponse>, Status> {
+        let (call, message) = self.begin("keep_patch", request)?;
+        let caller = call.caller.clone();
+        call.run(async move { exec::keep_patch(&caller, message).await }).await
+    }
+
     async fn get_output(
         &self,
         request: Request<v1::GetOutputRequest>,
@@ -294,7 +303,7 @@ impl SandboxService for Server {
             0 => limits::DIFF_BYTES_MAX,
             requested => requested.min(limits::DIFF_BYTES_MAX),
         };
-        call.read(async move { changes::diff(&root, bytes_max).await }).await
+        call.read(async move { changes::diff(&root, &message.from_commit, bytes_max).await }).await
     }
 
     async fn apply_patch(

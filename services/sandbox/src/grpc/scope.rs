@@ -58,7 +58,7 @@ scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), Stri
     GetWorkspaceRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest
     BuildEnvironmentRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), String::new()),
-    TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest);
+    TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest KeepPatchRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), call.exec_id.clone()), StartExecRequest);
 scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), call.exec_id.clone()),
     AttachExecRequest KillExecRequest);

@@ -8,13 +8,25 @@ use super::{
     scratch::Scratch,
     snapshots::track::{DIRECTORY, EXCLUDED},
 };
-use crate::{code::Code, error::Error, isolation::launch::Mount, session::state::Session};
-use domain::limits;
-use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse};
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::launch::Mount,
+    session::{caller::Caller, state::Session},
+};
+use domain::{limits, text::is_object_id};
+use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse, KeepPatchResponse};
 use std::{io, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("diff.sh"));
+/// Compares with a commit that holds files byte for byte, as snapshots do.
+const DIFF_BYTES_SCRIPT: &str = concat!(
+    include_str!("git.sh"),
+    "attributes='* -text -ident !eol !crlf !filter !diff !merge !working-tree-encoding'\n",
+    include_str!("shadow.sh"),
+    include_str!("diff.sh")
+);
 const EXPORT_SCRIPT: &str =
     concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("export.sh"));
 const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
@@ -22,32 +34,99 @@ const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
 const DIFF_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Such files that a diff names. The others are only counted.
 const DIFF_LEFT_OUT_NAMED_MAX: usize = 20;
+/// Changed files that the answer about a patch lists. The others are only counted.
+const PATCH_FILES_LISTED_MAX: usize = 1_000;
 /// Longest first line of an output: a commit or lengths. Our own scripts never print a longer one.
 const LINE_BYTES_MAX: usize = 128;
 
 /// The stream of an export.
 pub type Sender = mpsc::Sender<Result<ExportWorkspaceResponse, tonic::Status>>;
 
-/// Gives the difference between the workspace and its base commit; at most `bytes_max` bytes of patch.
+/// What is compared, and how it is told.
+#[derive(Debug, Clone, Copy)]
+struct Comparison<'a> {
+    /// A commit that the files are compared with byte for byte; empty: the base commit.
+    from_commit: &'a str,
+    /// Bytes of the patch.
+    bytes_max: usize,
+    /// Git's option for the form of the patch.
+    form: &'static str,
+}
+
+/// The changes of a workspace.
+struct Changes {
+    /// Incomplete if it has more bytes than the comparison allows.
+    patch: Vec<u8>,
+    files: Vec<DiffStat>,
+    /// The files that are not in the patch, because they are too large.
+    left_out: Vec<String>,
+    base_commit: String,
+}
+
+/// Gives the difference between the workspace and a commit with the files that it began with, or its base commit if `from_commit` is empty; at
+/// most `bytes_max` bytes of patch.
 ///
 /// # Errors
-/// `workspace_missing`, `base_commit_missing`, `diff_too_large`.
-pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorkspaceResponse, Error> {
+/// `workspace_missing`, `base_commit_missing`, `diff_too_large`, `argument_invalid`.
+pub async fn diff(
+    session: &Arc<Session>,
+    from_commit: &str,
+    bytes_max: usize,
+) -> Result<DiffWorkspaceResponse, Error> {
+    let comparison = Comparison { from_commit, bytes_max, form: "--patch" };
+    let Changes { patch, files, left_out, base_commit } = compare(session, comparison).await?;
+    let truncated = patch.len() > bytes_max;
+    let patch = if truncated { whole_lines(&patch[..bytes_max]) } else { &patch };
+    let patch = String::from_utf8_lossy(patch).into_owned();
+    Ok(DiffWorkspaceResponse { patch, truncated, files, base_commit, left_out })
+}
+
+/// Keeps what [`diff`] compares as a patch of `caller`, which `git apply` takes: with the bytes of binary files. The workspace may belong to
+/// another session.
+///
+/// # Errors
+/// Those of [`diff`]; `epoch_stale`, `disk_full`.
+pub async fn keep_patch(
+    caller: &Caller,
+    from_commit: &str,
+    output_id: &str,
+) -> Result<KeepPatchResponse, Error> {
+    let bytes_max = usize::try_from(limits::EXEC_OUTPUT_BYTES_MAX).unwrap_or(usize::MAX);
+    let comparison = Comparison { from_commit, bytes_max, form: "--binary" };
+    let Changes { patch, mut files, left_out, .. } = compare(&caller.root, comparison).await?;
+    let files_total = u32::try_from(files.len()).unwrap_or(u32::MAX);
+    files.truncate(PATCH_FILES_LISTED_MAX);
+    let mut response = KeepPatchResponse { path: String::new(), files, files_total, left_out };
+    if !patch.is_empty() && patch.len() <= bytes_max {
+        caller.session.disk.check_host()?;
+        let _right = caller.hold().await?;
+        response.path = caller.session.execs.keep(output_id, patch).await?;
+    }
+    Ok(response)
+}
+
+async fn compare(session: &Arc<Session>, comparison: Comparison<'_>) -> Result<Changes, Error> {
+    let Comparison { from_commit, bytes_max, form } = comparison;
     let meta = session.workspace().await?;
+    let (script, commit) = match from_commit {
+        "" => (DIFF_SCRIPT, meta.base_commit.clone()),
+        commit if is_object_id(commit) => (DIFF_BYTES_SCRIPT, commit.to_owned()),
+        _ => return Err(Error::refused(Code::ArgumentInvalid, "from_commit must be the id of a commit")),
+    };
     let scratch = scratch(session, &meta)?;
     let arguments = vec![
-        meta.base_commit.clone(),
+        commit,
         DIFF_FILE_BYTES_MAX.to_string(),
         "leave".to_owned(),
         // One byte more than the limit shows that the patch is truncated.
         (bytes_max + 1).to_string(),
         DIFF_LEFT_OUT_NAMED_MAX.to_string(),
         limits::DIFF_STATS_BYTES_MAX.to_string(),
+        form.to_owned(),
     ];
     let names = DIFF_LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + LINE_BYTES_MAX);
     let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + names + LINE_BYTES_MAX;
-    let output =
-        session.shared.helpers.run(task(session, &meta, &scratch, DIFF_SCRIPT, arguments), limit).await;
+    let output = session.shared.helpers.run(task(session, &meta, &scratch, script, arguments), limit).await;
     scratch.remove().await;
     let output = output?;
     if output.code != 0 {
@@ -55,15 +134,8 @@ pub async fn diff(session: &Arc<Session>, bytes_max: usize) -> Result<DiffWorksp
     }
     let broken = || refused(Code::Internal, "the changes could not be read", &output.stderr);
     let DiffOutput { stats, left_out, patch } = DiffOutput::parse(&output.stdout).ok_or_else(broken)?;
-    let truncated = patch.len() > bytes_max;
-    let patch = if truncated { whole_lines(&patch[..bytes_max]) } else { patch };
-    Ok(DiffWorkspaceResponse {
-        patch: String::from_utf8_lossy(patch).into_owned(),
-        truncated,
-        files: parse_stats(stats),
-        base_commit: meta.base_commit,
-        left_out,
-    })
+    let (patch, files) = (patch.to_vec(), parse_stats(stats));
+    Ok(Changes { patch, files, left_out, base_commit: meta.base_commit })
 }
 
 /// Streams the workspace as one commit on top of its base commit. A workspace without changes gives its base commit and

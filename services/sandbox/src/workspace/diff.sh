@@ -1,4 +1,4 @@
-# $4: bytes of the patch at most  $5: files to be named that are too large  $6: bytes of the statistics at most
+# $4: bytes of the patch at most  $5: files to be named that are too large  $6: bytes of the statistics at most  $7: the form of the patch
 # Prints the length of the statistics, of the names and the number of files that are too large; the statistics, these names with their sizes,
 # and the patch.
 changes() { git diff-index --cached --no-color --no-ext-diff --no-textconv --no-renames --ignore-submodules=all "$@" "$base" --; }
@@ -7,4 +7,4 @@ changes --numstat -z >/run/sbx/scratch/stats || exit 1
 head -z -n "$5" /tmp/large >/tmp/named
 echo "$(stat -c %s /run/sbx/scratch/stats /tmp/named | paste -sd ' ') $(tr -cd '\0' </tmp/large | wc -c)"
 cat /run/sbx/scratch/stats /tmp/named
-changes --patch --full-index | head -c "$4"
+changes "$7" --full-index | head -c "$4"

@@ -1,6 +1,6 @@
 # A separate git directory beside the workspace, so that neither its index nor its configuration is used.
 # $1: base commit  $2: bytes of a file at most  $3: "refuse" larger files, or "leave" them as the base has them
-# The workspace's objects are read where they are; new ones go to the scratch directory.
+# The workspace's objects are read where they are; new ones go to the scratch directory. $attributes, if set, replaces how git reads files.
 base=$1
 shadow=/run/sbx/scratch/git
 format=sha1
@@ -9,7 +9,7 @@ git init --quiet --bare --template= --object-format=$format $shadow || exit 1
 mkdir -p $shadow/info
 echo /workspace/.git/objects >$shadow/objects/info/alternates
 # Drivers are programs. Line ends stay as the repository sets them; otherwise a checkout with CRLF would be all changes.
-echo '* !filter !diff !merge' >$shadow/info/attributes
+echo "${attributes:-* !filter !diff !merge}" >$shadow/info/attributes
 [ ! -e /run/sbx/scratch/excluded ] || cp /run/sbx/scratch/excluded $shadow/info/exclude
 git -C $shadow config core.bare false
 export GIT_DIR=$shadow GIT_WORK_TREE=/workspace GIT_INDEX_FILE=$shadow/index

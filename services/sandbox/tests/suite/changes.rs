@@ -14,6 +14,7 @@ pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspace
         bytes_max,
         workspace_session_id,
         workspace_opening: session.opening,
+        ..Default::default()
     };
     session.client.clone().diff_workspace(request).await.map(tonic::Response::into_inner)
 }

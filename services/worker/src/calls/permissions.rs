@@ -7,11 +7,14 @@ use domain::policy::{
     agent::{self, Agent, Mode},
     permission::{Rule, Rules, Verdict, strictest},
 };
-use settings::{self, Settings};
+use settings::{self, Settings, SubtaskFiles};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+/// What a model reads of an agent whose subtasks fork the files.
+const COPY_NOTE: &str = "works on its own copy of the files";
 
 /// The permissions of a session: its own lists of rules and those of its ancestors, the settings of each agent, and the
 /// tools that a prompt switches off.
@@ -35,6 +38,11 @@ impl Permissions {
     /// The settings of an agent, if they name it.
     pub(crate) fn agent(&self, agent: &str) -> Option<&settings::Agent> {
         self.settings.agents.get(agent)
+    }
+
+    /// The files in which the subtasks of an agent work.
+    pub(crate) fn subtask_files(&self, agent: &str) -> SubtaskFiles {
+        self.agent(agent).and_then(|agent| agent.files).unwrap_or_default()
     }
 
     /// Whether an agent exists and may answer prompts.
@@ -67,6 +75,19 @@ impl Permissions {
             }
         }
         agents.retain(|(name, _)| self.knows(name));
+        agents
+    }
+
+    /// The subagents for the model that gives tasks: their descriptions say which of them work on a copy of the files.
+    pub(crate) fn described_subagents(&self) -> Vec<(String, String)> {
+        let mut agents = self.agents(Mode::Subagent);
+        for (name, description) in &mut agents {
+            match self.subtask_files(name) {
+                SubtaskFiles::Fork if description.is_empty() => COPY_NOTE.clone_into(description),
+                SubtaskFiles::Fork => description.push_str(&format!(" ({COPY_NOTE})")),
+                SubtaskFiles::Share => {}
+            }
+        }
         agents
     }
 

@@ -9,13 +9,10 @@ use crate::{
     },
     tools::{bash, registry},
 };
-use domain::{
-    conversation::{
-        context::Window,
-        message::{Assistant, Message, ModelRef, User},
-        part::{Body, Part, Reasoning, ToolState},
-    },
-    policy::agent::Mode,
+use domain::conversation::{
+    context::Window,
+    message::{Assistant, Message, ModelRef, User},
+    part::{Body, Part, Reasoning, ToolState},
 };
 use llm::{
     model::Effort,
@@ -81,7 +78,7 @@ pub(crate) fn request(
     }
     let mut offered = registry::offered(
         &guidance.skills,
-        &permissions.agents(Mode::Subagent),
+        &permissions.described_subagents(),
         permissions.hides(&user.agent),
     );
     if let Some(structured) = structured {

@@ -110,7 +110,7 @@ fn patience(status: &Status) -> Option<Duration> {
 pub(crate) struct Identity {
     pub(crate) tenant: TenantId,
     pub(crate) session: SessionId,
-    /// The session that owns the workspace: the loop's own, or its root.
+    /// The session that owns the workspace: the loop's own, or one above it.
     pub(crate) workspace: SessionId,
     /// The opening of that workspace, which all clones share: the loop itself may open the files again.
     pub(crate) opening: Arc<AtomicU32>,

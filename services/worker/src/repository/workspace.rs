@@ -87,6 +87,11 @@ impl Workspace {
         &self.origin.project
     }
 
+    /// What its files start from.
+    pub(super) fn source(&self) -> &Source {
+        &self.origin.source
+    }
+
     /// Its door to the network.
     pub(crate) fn egress(&self) -> &Egress {
         &self.egress
@@ -125,8 +130,6 @@ impl Workspace {
         }
         if self.is_recorded().await? {
             // Another loop of the same tree may have opened them since the answer of the sandbox. If not, they are lost.
-            let lost =
-                || rpc::status::precondition(LOST, "the sandbox machine lost the files of this session");
             return self.find().await?.ok_or_else(lost);
         }
         let (mut builds, mut installs, mut clones) = (0, 0, 0);
@@ -321,10 +324,10 @@ impl Workspace {
     }
 
     /// Whether a loop recorded that the files exist. Another loop of the same tree may have done so since this loop began.
-    async fn is_recorded(&self) -> Result<bool, Status> {
+    pub(super) async fn is_recorded(&self) -> Result<bool, Status> {
         let store = &self.deps.store;
-        let root = from_store(|| store.get_session(self.identity.tenant, &self.identity.workspace));
-        Ok(root.await?.has_workspace)
+        let owner = from_store(|| store.get_session(self.identity.tenant, &self.identity.workspace));
+        Ok(owner.await?.has_workspace)
     }
 
     /// The header that names the source, and opens the door to its server.
@@ -389,6 +392,16 @@ fn is_install_missing(status: &Status) -> bool {
 
 fn is_environment_missing(status: &Status) -> bool {
     rpc::status::code_of(status).as_deref() == Some("environment_missing")
+}
+
+/// Whether the sandbox machine has no files of the session: it lost them, or they were never opened.
+pub(super) fn is_missing(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some("workspace_missing")
+}
+
+/// The error for files that were opened and are gone.
+pub(super) fn lost() -> Status {
+    rpc::status::precondition(LOST, "the sandbox machine lost the files of this session")
 }
 
 /// Whether the sandbox machine lost the files.

@@ -273,8 +273,8 @@ impl Concerns {
         }
     }
 
-    /// Whether the settings let the session continue with the files of its source. Only the turn of a root session decides: its subtasks
-    /// use the same files.
+    /// Whether the settings let the session continue with the files of its source. Only the turn of the session that owns the workspace
+    /// decides: subtasks below it may use the same files.
     fn continues_without_files(&self, status: &tonic::Status) -> bool {
         workspace::is_lost(status)
             && self.session.identity.workspace == self.session.identity.session

@@ -84,7 +84,7 @@ impl Session {
             tenant: record.tenant(),
             session: record.session().clone(),
             epoch: record.fence().epoch,
-            workspace: stored.root_id.clone(),
+            workspace: stored.workspace_id.clone(),
             opening: Arc::new(stored.workspace_opening.into()),
         };
         let origin = WorkspaceOrigin {
@@ -182,7 +182,8 @@ impl Session {
         Ok(())
     }
 
-    async fn list_inputs(&self) -> Result<Vec<MailboxInput>, WriteError> {
+    /// Reads the mailbox without taking its inputs.
+    pub(super) async fn list_inputs(&self) -> Result<Vec<MailboxInput>, WriteError> {
         let (tenant, session) = (self.record.tenant(), self.record.session());
         let inputs = self.deps.store.list_inputs(tenant, session, self.record.input_ack());
         with_store_timeout(inputs).await.map_err(WriteError::Store)

@@ -2,6 +2,7 @@
 
 pub(super) mod calls;
 pub(super) mod children;
+mod copies;
 pub(super) mod doubt;
 mod quotas;
 pub(super) mod requests;

@@ -174,7 +174,10 @@ async fn the_agents_commands_and_skills_of_a_repository_are_listed_once_it_is_op
     let stack = Stack::start().await;
     let client = Client::new(&stack, "project");
     let repository = testkit::git::repository(&[
-        (".opencode/agent/reviewer.md", "---\ndescription: reads changes\nmode: subagent\n---\n\nRead.\n"),
+        (
+            ".opencode/agent/reviewer.md",
+            "---\ndescription: reads changes\nmode: subagent\nfiles: fork\n---\n\nRead.\n",
+        ),
         (".opencode/command/greet.md", "---\ndescription: greets\n---\n\nSay hello to $1.\n"),
         (".opencode/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: reads PDF\n---\n\nDo it.\n"),
     ]);
@@ -196,6 +199,7 @@ async fn the_agents_commands_and_skills_of_a_repository_are_listed_once_it_is_op
     let agents = client.get("/agent").await;
     let reviewer = agents.as_array().unwrap().iter().find(|agent| agent["name"] == "reviewer").unwrap();
     assert_eq!((&reviewer["mode"], &reviewer["description"]), (&json!("subagent"), &json!("reads changes")));
+    assert_eq!(reviewer["options"], json!({"files": "fork"}));
     assert_eq!(client.get("/vcs").await, json!({"branch": "main"}));
     // A newer session without files hides nothing.
     client.session(json!({})).await;

@@ -2,7 +2,7 @@
 
 use super::{HOST, Testbed, URL, set_secret};
 use e2e::api::Api;
-use e2e::turn::output;
+use e2e::turn::{bash, output, run, task_for};
 use rpc::v1;
 use serde_json::json;
 use std::process::Command;
@@ -109,6 +109,38 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
     assert_eq!(remote(&testbed, &["rev-parse", &branch]), person);
     assert_eq!(push(api, &session, "agent/second").await.unwrap().commits, 1);
     assert_eq!(remote(&testbed, &["for-each-ref", "--format=%(refname)"]).lines().count(), 3);
+}
+
+#[tokio::test]
+async fn the_copy_of_a_subtask_is_pushed_to_the_repository_of_its_root() {
+    let testbed = Testbed::start().await;
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    allow(api, &json!({"credential": "TOKEN"})).await;
+    let (project_id, agent) = (api.project_id.clone(), json!({"mode": "subagent", "files": "fork"}));
+    let document = json!({"agent": {"loner": agent}}).to_string();
+    api.settings().set_settings(v1::SetSettingsRequest { project_id, document }).await.unwrap();
+    output(api, &session, "echo above > above").await.unwrap();
+    let work = bash(&format!("echo copy > copy; git fetch -q {URL} && echo fetched"));
+    let prompt =
+        format!("{}\n@text over", task_for("loner", &format!("{work}\n@text {{{{last_tool_result}}}}")));
+    assert_eq!(run(api, &session, &prompt).await.0, "done");
+    let told = api.tool_calls(&session).await.pop().unwrap().result;
+    assert!(told.contains("fetched"), "the copy has the same door: {told}");
+    let child = api.children(&session).await.remove(0).id;
+    let log = async |session_id: &str| {
+        let request = v1::ListEgressRequest { session_id: session_id.to_owned(), page: None };
+        api.sessions().list_egress(request).await.unwrap().into_inner().accesses
+    };
+    let is_logged = async || log(&child).await.iter().any(|access| access.host.contains(HOST));
+    testkit::eventually("the fetch is in the log of the copy", is_logged).await;
+    assert_ne!(log(&child).await, log(&session).await, "each has its own");
+    let pushed = push(api, &child, "").await.unwrap();
+    assert_eq!(pushed.branch, format!("agent/{child}"));
+    assert_eq!(remote(&testbed, &["show", &format!("{}:copy", pushed.commit)]), "copy");
+    assert_eq!(remote(&testbed, &["show", &format!("{}:above", pushed.commit)]), "above");
+    assert_eq!(remote(&testbed, &["rev-parse", &format!("{}^", pushed.commit)]), testbed.app.commit);
+    let of_root = push(api, &session, "").await.unwrap();
+    assert_eq!((of_root.branch, of_root.files), (format!("agent/{session}"), 1));
 }
 
 #[tokio::test]

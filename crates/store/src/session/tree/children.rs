@@ -26,6 +26,7 @@ use domain::{
     ids::{EventId, TenantId, Timestamp},
     limits,
     policy::permission::Rules,
+    session::Source,
 };
 use serde_json::{Map, Value};
 use sqlx::{Row as _, types::Json};
@@ -45,6 +46,8 @@ pub struct NewChild {
     pub is_model_chosen: bool,
     /// The rules of its ancestors, as separate lists.
     pub permissions: Vec<Rules>,
+    /// What a workspace of its own starts from; `None`: it uses the workspace of its parent. A child that is resumed keeps its workspace.
+    pub own_source: Option<Source>,
     /// Its task; the session id in it is the child's.
     pub prompt: Prompt,
     /// The ids of the two events that announce it.
@@ -169,15 +172,19 @@ impl Store {
     }
 }
 
-/// Inserts the rows of a new child, unless its tree is full.
+/// Inserts the rows of a new child, unless its tree is full. A copy of a workspace has the same image.
 async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) -> Result<ChildRows, Error> {
     let id = &child.prompt.user.session_id;
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, parent_id, root_id, depth, parent_message_id, parent_part_id,
-                              title, agent, provider_id, model_id, source, rights, on_ask, dedupe, model_chosen, updated_at)
+                              title, agent, provider_id, model_id, source, rights, on_ask, dedupe, model_chosen, updated_at,
+                              workspace_id, image)
          select $1, $2, p.project_id, p.id, coalesce(p.root_id, p.id), p.depth + 1, $4, $5,
-                $6, $7, $8, $9, p.source, $10, p.on_ask, 'task:' || $5, $12, date_trunc('milliseconds', now())
-           from session p where p.tenant_id = $1 and p.id = $3
+                $6, $7, $8, $9, coalesce($13::json, p.source), $10, p.on_ask, 'task:' || $5, $12, date_trunc('milliseconds', now()),
+                case when $13 is null then p.workspace_id else $2 end, case when $13 is null then null else w.image end
+           from session p
+           join session w on w.tenant_id = p.tenant_id and w.id = coalesce(p.workspace_id, p.root_id, p.id)
+          where p.tenant_id = $1 and p.id = $3
             and (select count(*) from session s
                   where s.tenant_id = $1 and s.root_id = case when p.root_id is null then p.id else p.root_id end) < $11",
     )
@@ -193,6 +200,7 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
     .bind(Json(&child.permissions))
     .bind(limits::SUBTASKS_PER_TREE_MAX)
     .bind(child.is_model_chosen)
+    .bind(child.own_source.as_ref().map(Json))
     .execute(&mut **tx)
     .await?;
     if result.rows_affected() == 0 {

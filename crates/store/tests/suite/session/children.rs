@@ -11,7 +11,7 @@ use domain::{
     },
     limits::SUBTASKS_PER_TREE_MAX,
     policy::permission::{Rule, Rules, Verdict},
-    session::{Class, Outcome, Phase},
+    session::{Class, Origin, Outcome, Phase, Source, image::Image},
     wait::Reason,
 };
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ use store::{
         row::ParentCall,
         tree::{
             answers::ChildAnswer,
-            children::{Dispatch, DispatchOutcome},
+            children::{Dispatch, DispatchOutcome, NewChild},
             family::Descendant,
         },
     },
@@ -382,4 +382,48 @@ async fn descendants_are_listed_nearest_first() {
     assert_eq!(list(&leaf).await, []);
     let depth = world.store.get_session(world.tenant, &leaf).await.unwrap();
     assert_eq!((depth.depth, &depth.root_id), (2, root.session()));
+}
+
+#[tokio::test]
+async fn a_forked_child_and_those_below_have_a_workspace_of_their_own() {
+    let mut world = World::new().await;
+    let mut root = world.actor().await;
+    world.store.note_workspace(world.tenant, root.session()).await.unwrap();
+    let (reference, layers, env) = ("app@sha256:1".to_owned(), vec![], vec![]);
+    let image = Image { reference, credential: None, layers, env };
+    world.store.record_image(world.tenant, root.session(), &image).await.unwrap();
+    let own = Source {
+        origin: Origin::Bundle("b1".to_owned()),
+        revision: Some("c1".to_owned()),
+        uncommitted: true,
+    };
+    let (call, changes) = world.call(root.session());
+    let forked = NewChild { own_source: Some(own.clone()), ..world.new_child(&call) };
+    let outcome =
+        world.store.dispatch_child(&root.next(), &changes, &forked, Dispatch::New, NOW).await.unwrap();
+    assert!(matches!(outcome, DispatchOutcome::Dispatched { .. }), "{outcome:?}");
+    let (_, shared) = world.child(&mut root).await;
+    let mut child = world.take_as_actor(&forked.prompt.user.session_id).await;
+    let (_, below) = world.child(&mut child).await;
+
+    let get = async |id| world.store.get_session(world.tenant, id).await.unwrap();
+    let of_child = get(child.session()).await;
+    assert_eq!((&of_child.root_id, &of_child.workspace_id), (root.session(), child.session()));
+    assert_eq!((of_child.source.clone(), of_child.has_workspace), (own.clone(), false));
+    assert_eq!((of_child.is_forked(), of_child.forked_commit()), (true, Some("c1")));
+    let kept = world.store.find_image(world.tenant, child.session()).await.unwrap();
+    assert_eq!(kept, Some(image), "a copy has the image of what it was copied from");
+    let of_shared = get(shared.session()).await;
+    assert_eq!((&of_shared.workspace_id, of_shared.has_workspace), (root.session(), true));
+    assert_eq!((of_shared.is_forked(), of_shared.forked_commit()), (false, None));
+    world.store.note_workspace(world.tenant, child.session()).await.unwrap();
+    let of_below = get(below.session()).await;
+    assert_eq!((&of_below.root_id, &of_below.workspace_id), (root.session(), child.session()));
+    assert_eq!((of_below.source, of_below.has_workspace), (own, true));
+
+    let listed = world.store.list_opened(None, 10).await.unwrap();
+    let listed: Vec<_> = listed.into_iter().map(|opened| opened.session).collect();
+    let mut want = vec![root.session().clone(), child.session().clone()];
+    want.sort();
+    assert_eq!(listed, want, "the sandbox must have both");
 }

@@ -6,7 +6,7 @@ use domain::{
     conversation::message::{FileDiff, Message},
     event::Event,
     ids::{MessageId, SessionId},
-    session::{Changes, Outcome, Revert},
+    session::{Changes, Outcome, Revert, Source},
 };
 use store::{
     error::{Entity, Error},
@@ -14,6 +14,7 @@ use store::{
     session::{
         inputs::Reply,
         reverts::{Hold, HoldRelease, RevertResult},
+        tree::children::{Dispatch, NewChild},
     },
 };
 use testkit::sample::NOW;
@@ -181,7 +182,7 @@ async fn a_busy_tree_cannot_be_reverted_and_a_held_tree_cannot_start() {
     );
     world.park_as(&mut parent, 2, &idle(Outcome::Done, None)).await;
     let hold = world.held(child.session()).await.unwrap();
-    assert_eq!(&hold.root, parent.session());
+    assert_eq!((&hold.root, &hold.workspace), (parent.session(), parent.session()));
     for session in [parent.session().clone(), child.session().clone()] {
         assert_eq!(world.refusal(&session).await, Error::Busy.to_string());
     }
@@ -248,4 +249,22 @@ async fn a_session_shows_the_size_of_its_changes() {
     assert!(written.events[0].properties.contains(r#""summary":{"additions":3,"deletions":2,"files":1}"#));
     let session = world.store.get_session(world.tenant, &running.session).await.unwrap();
     assert_eq!(session.info.summary, Some(changes));
+}
+
+#[tokio::test]
+async fn a_hold_of_a_forked_child_is_about_its_own_files() {
+    let mut world = World::new().await;
+    let mut parent = world.actor().await;
+    let (call, changes) = world.call(parent.session());
+    let forked = NewChild { own_source: Some(Source::default()), ..world.new_child(&call) };
+    world.store.dispatch_child(&parent.next(), &changes, &forked, Dispatch::New, NOW).await.unwrap();
+    let mut child = world.take_as_actor(&forked.prompt.user.session_id).await;
+    world.sql(&format!("update session set workspace_opening = 3 where id = '{}'", child.session())).await;
+    let end = crate::family::finished(child.session(), &call, "x");
+    world.park_as(&mut child, 1, &end).await;
+    world.park_as(&mut parent, 2, &idle(Outcome::Done, None)).await;
+    let hold = world.held(child.session()).await.unwrap();
+    assert_eq!((&hold.root, &hold.workspace), (parent.session(), child.session()));
+    assert_eq!(hold.workspace_opening, 3);
+    assert_eq!(world.refusal(parent.session()).await, Error::Busy.to_string(), "it holds the whole tree");
 }

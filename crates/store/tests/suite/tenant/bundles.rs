@@ -9,7 +9,10 @@ use store::{
     control::bundles::BundlePass,
     error::{Entity, Error},
     session::creation::NewSession,
-    tenant::bundles::{Upload, UploadContent},
+    tenant::{
+        bundle_writer::BundleWriter,
+        bundles::{Upload, UploadContent},
+    },
 };
 use testkit::sample::NOW;
 
@@ -134,4 +137,26 @@ async fn a_bundle_that_nobody_needs_is_removed_after_a_week() {
     world.sql("update bundle set used_at = now() - interval '8 days'").await;
     assert_eq!(world.store.forget_bundles(10).await.unwrap(), BundlePass { seen: 4, removed: 3 });
     assert!(world.store.has_bundle(tenant, "project").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_bundle_is_written_as_its_bytes_arrive() {
+    let world = World::new().await;
+    let mut writer = BundleWriter::begin(&world.store, world.tenant).await.unwrap();
+    let (first, rest) = (vec![7; BUNDLE_PIECE_BYTES - 1], [8, 9, 10]);
+    writer.add(&first).await.unwrap();
+    writer.add(&rest).await.unwrap();
+    assert_eq!(writer.size_bytes(), BUNDLE_PIECE_BYTES as u64 + 2);
+    let whole = writer.close().await.unwrap();
+    let (sha256, size_bytes) = (whole.sha256.clone(), whole.size_bytes);
+    assert!(!world.store.has_bundle(world.tenant, &sha256).await.unwrap());
+    let id = whole.publish().await.unwrap();
+    assert_eq!((&id, size_bytes), (&sha256, BUNDLE_PIECE_BYTES as u64 + 2));
+    assert_eq!(piece(&world, &id, 0).await, Some([&first[..], &[8]].concat()));
+    assert_eq!(piece(&world, &id, 1).await, Some(vec![9, 10]));
+
+    let mut discarded = BundleWriter::begin(&world.store, world.tenant).await.unwrap();
+    discarded.add(b"x").await.unwrap();
+    discarded.close().await.unwrap().discard().await.unwrap();
+    assert_eq!(world.number("select count(*) from bundle").await, 1);
 }

@@ -203,8 +203,8 @@ impl DirectoryFiles {
             let (mut files, request) = (self.state.sandbox.files(), request.clone());
             async move { files.apply_patch(request).await }
         };
-        let root = &self.session.root_id;
-        let applied = workspace::with_files(&self.state, self.tenant, root, apply).await;
+        let owner = &self.session.workspace_id;
+        let applied = workspace::with_files(&self.state, self.tenant, owner, apply).await;
         applied.map(drop).map_err(|error| match error {
             Error::Sandbox(Refusal { reason: Reason::WorkspaceMissing, message, .. }) => {
                 Invalid::WorkspaceMissing.because(message)

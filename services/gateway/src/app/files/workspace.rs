@@ -19,7 +19,7 @@ use rpc::v1::{self, open_workspace_request::Part};
 use store::{log::edits::Edit, session::row::Session};
 use tonic::Status;
 
-/// Makes a call that needs the files of a root session. If they were never opened, opens the workspace and repeats the
+/// Makes a call that needs the files of a session with a workspace of its own. If they were never opened, opens the workspace and repeats the
 /// call.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ pub(in crate::app) async fn with_files<T, C: Future<Output = Result<T, Status>>>
     }
 }
 
-/// Opens the workspace of a root session. With epoch 0 the sandbox opens only a workspace that no loop ever had. Otherwise a loop
+/// Opens the workspace of a session. With epoch 0 the sandbox opens only a workspace that no loop ever had. Otherwise a loop
 /// knows more about the workspace, so the result is `missing`; so it is for files that only a loop can open.
 ///
 /// # Errors

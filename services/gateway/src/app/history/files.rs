@@ -27,7 +27,7 @@ impl Files {
             tenant_id: hold.tenant.to_string(),
             session_id: hold.session.to_string(),
             epoch: hold.epoch,
-            workspace_session_id: hold.root.to_string(),
+            workspace_session_id: hold.workspace.to_string(),
             workspace_opening: Some(hold.workspace_opening),
         };
         Self { sandbox, fence }

@@ -6,7 +6,7 @@ use super::{
     point,
 };
 use crate::{
-    app::ground::{admission, bundle_writer::BundleWriter, checks, gateway::Gateway},
+    app::ground::{admission, checks, gateway::Gateway},
     auth::principal::Principal,
     ground::{
         entity::Entity,
@@ -39,6 +39,7 @@ use store::{
         forks::{Fork, NewFork},
         row::Session,
     },
+    tenant::bundle_writer::BundleWriter,
 };
 
 /// A client's request for a fork.
@@ -204,7 +205,7 @@ async fn bundle_files(
         }
         Err(refusal) => return Err(Error::Sandbox(refusal).about_files(origin.has_workspace)),
     };
-    let mut bundle = BundleWriter::begin(state, tenant).await?;
+    let mut bundle = BundleWriter::begin(&state.store, tenant).await?;
     let mut commit = String::new();
     while let Some(piece) = next {
         if commit.is_empty() {

@@ -38,15 +38,15 @@ pub(crate) async fn restart_workspace(
     session: &SessionId,
 ) -> Result<(), Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
-    let root = state.store.get_session(tenant, session).await?.root_id;
-    let root = state.store.get_session(tenant, &root).await?;
-    if !root.has_workspace {
+    let owner = state.store.get_session(tenant, session).await?.workspace_id;
+    let owner = state.store.get_session(tenant, &owner).await?;
+    if !owner.has_workspace {
         let message = "the files of this session were never opened; its next prompt opens them";
         return Err(Invalid::WorkspaceNotLost.because(message));
     }
     // Any call for the files tells whether they exist.
     let request = v1::ReadLinesRequest {
-        fence: Some(fence(tenant, &root)),
+        fence: Some(fence(tenant, &owner)),
         path: WORKSPACE.to_owned(),
         lines_max: 1,
         bytes_max: LISTING_BYTES_MAX,
@@ -57,9 +57,9 @@ pub(crate) async fn restart_workspace(
         Err(refusal) => return Err(Error::Sandbox(refusal)),
         Ok(_) => return Err(Invalid::WorkspaceNotLost.because("the session has its files")),
     }
-    let id = root.info.id;
-    let model = ModelRef { provider_id: root.info.model.provider_id, model_id: root.info.model.id };
-    let context = NoteContext { session: &id, agent: &root.info.agent, model };
+    let id = owner.info.id;
+    let model = ModelRef { provider_id: owner.info.model.provider_id, model_id: owner.info.model.id };
+    let context = NoteContext { session: &id, agent: &owner.info.agent, model };
     let note = note(state, context, Text::synthetic(restart_note(DECISION)));
     edits::edit(gateway, principal, &id, &Edit::RestartWorkspace(note)).await
 }

@@ -1,11 +1,12 @@
 //! Uploads of git bundles. A bundle is named by its SHA-256, and only a bundle with the correct hash is ever used.
 
 use crate::{
-    app::ground::{admission, bundle_writer::BundleWriter, gateway::Gateway},
+    app::ground::{admission, gateway::Gateway},
     auth::principal::Principal,
     ground::{error::Error, invalid::Invalid, quotas::Growth, scope::Scope},
 };
 use domain::{limits, text::is_sha256};
+use store::tenant::bundle_writer::BundleWriter;
 
 /// The client's declaration of a bundle, before its bytes.
 #[derive(Debug, Clone)]
@@ -47,7 +48,7 @@ impl BundleUpload {
             return Ok(None);
         }
         admission::admit(state, account, &[Growth::bytes(header.size_bytes)]).await?;
-        Ok(Some(Self { header, writer: BundleWriter::begin(state, tenant).await? }))
+        Ok(Some(Self { header, writer: BundleWriter::begin(&state.store, tenant).await? }))
     }
 
     /// Adds the next bytes.
@@ -58,7 +59,7 @@ impl BundleUpload {
         if self.writer.size_bytes() + data.len() as u64 > self.header.size_bytes {
             return Err(Invalid::Bundle.because("the bundle is longer than its header says"));
         }
-        self.writer.add(data).await
+        Ok(self.writer.add(data).await?)
     }
 
     /// Completes the upload.
@@ -71,6 +72,6 @@ impl BundleUpload {
             bundle.discard().await?;
             return Err(Invalid::Bundle.because("the bundle does not match its header; upload it again"));
         }
-        bundle.publish().await.map(drop)
+        Ok(bundle.publish().await.map(drop)?)
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 use domain::ids::SessionId;
 use store::tenant::accesses::EgressEntry;
 
-/// Lists what a session reached, newest first. Subtasks work with the files of their root session, and go through its door.
+/// Lists what a session reached, newest first. The sessions that use one workspace go through one door.
 ///
 /// # Errors
 /// `scope_missing`, `session_not_found`, `page_too_large`, `cursor_invalid`, `store_unavailable`.
@@ -23,7 +23,7 @@ pub(crate) async fn list(
 ) -> Result<List<EgressEntry>, Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
     let page = page.check(|cursor| cursor.parse::<i64>().is_ok())?;
-    let root = store.get_session(tenant, session).await?.root_id;
-    let entries = store.list_egress(tenant, &root, &page).await?;
+    let owner = store.get_session(tenant, session).await?.workspace_id;
+    let entries = store.list_egress(tenant, &owner, &page).await?;
     Ok(List::of(&page, entries, |entry| entry.cursor.clone()))
 }

@@ -90,8 +90,10 @@ pub(in crate::app) async fn diff_workspace(
         tenant_id: tenant.to_string(),
         session_id: session.info.id.to_string(),
         bytes_max: u32::try_from(limits::DIFF_BYTES_MAX).unwrap_or(u32::MAX),
-        workspace_session_id: session.root_id.to_string(),
+        workspace_session_id: session.workspace_id.to_string(),
         workspace_opening: Some(session.workspace_opening),
+        // What the copy of a subtask began with is no change of the subtask.
+        from_commit: session.forked_commit().unwrap_or_default().to_owned(),
     };
     let _share = state.heavy_request(tenant).await?;
     let diff = state.sandbox.files().diff_workspace(request).await;

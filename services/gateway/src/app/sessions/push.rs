@@ -17,7 +17,7 @@ use domain::{
         },
     },
     ids::{SessionId, TenantId},
-    session::Origin,
+    session::{Origin, Source},
 };
 use futures::{Stream, StreamExt as _, stream};
 use rpc::v1::{self, push_request::Part};
@@ -44,7 +44,7 @@ struct Destination {
     branch: BranchName,
 }
 
-/// Pushes a session. Subtasks work with the files of their root session, so they are pushed as that one.
+/// Pushes a session. A subtask is pushed as the session whose workspace it uses; a copy goes to the repository of its root session.
 ///
 /// # Errors
 /// `scope_missing`, `session_not_found`, `text_too_long`, `push_source_missing`, `push_not_configured`, `push_branch_invalid`, `settings_unreadable`,
@@ -59,21 +59,18 @@ pub(crate) async fn push(
 ) -> Result<v1::PushResponse, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     let named = state.store.get_session(tenant, &request.session).await?;
-    let root = if named.root_id == named.info.id {
-        named
-    } else {
-        state.store.get_session(tenant, &named.root_id).await?
-    };
+    let root = find_other(state, tenant, &named, &named.root_id).await?;
+    let owner = find_other(state, tenant, &named, &named.workspace_id).await?;
     check_message(&request.message)?;
     state.broker.check_push()?;
-    let destination = find_destination(state, tenant, &root, &request.branch).await?;
+    let destination = find_destination(state, tenant, &root.source, &owner.info.id, &request.branch).await?;
     let _share = state.heavy_request(tenant).await?;
-    let result = transfer(state, tenant, &root, &destination, &request.message).await;
+    let result = transfer(state, tenant, &owner, &destination, &request.message).await;
     tracing::info!(
         target: AUDIT,
         {
             tenant.id = %tenant,
-            session.id = %root.info.id,
+            session.id = %owner.info.id,
             git.url = destination.url,
             git.branch = %destination.branch,
             git.commit = result.as_ref().ok().map(|pushed| pushed.commit.as_str()),
@@ -83,6 +80,19 @@ pub(crate) async fn push(
         "a push of a session ended"
     );
     result
+}
+
+/// Reads the session `id`, unless it is the one that was read already.
+async fn find_other(
+    state: &State,
+    tenant: TenantId,
+    known: &Session,
+    id: &SessionId,
+) -> Result<Session, Error> {
+    if known.info.id == *id {
+        return Ok(known.clone());
+    }
+    Ok(state.store.get_session(tenant, id).await?)
 }
 
 fn check_message(message: &str) -> Result<(), Error> {
@@ -96,11 +106,12 @@ fn check_message(message: &str) -> Result<(), Error> {
 async fn find_destination(
     state: &State,
     tenant: TenantId,
-    root: &Session,
+    source: &Source,
+    session: &SessionId,
     branch: &str,
 ) -> Result<Destination, Error> {
-    let Origin::GitUrl(url) = &root.source.origin else { return Err(Error::PushSourceMissing) };
-    let stored = state.store.list_settings_of(tenant, &root.info.id).await?;
+    let Origin::GitUrl(url) = &source.origin else { return Err(Error::PushSourceMissing) };
+    let stored = state.store.list_settings_of(tenant, session).await?;
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
     let rules = merged.map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?.settings.git_push;
     // A URL may have a password, so only an address is shown.
@@ -111,7 +122,7 @@ async fn find_destination(
         Some((address.to_string(), prefix, rule))
     });
     let (url, prefix, rule) = found.ok_or_else(|| Error::PushNotConfigured(without_user(url)))?;
-    let (session, prefixes) = (&root.info.id, &rule.branches);
+    let prefixes = &rule.branches;
     let branch =
         if branch.is_empty() { Ok(prefixes.branch_of(session)) } else { prefixes.branch(branch, session) };
     let branch = branch.map_err(|error: BranchError| {
@@ -132,18 +143,18 @@ fn without_user(url: &str) -> String {
 async fn transfer(
     state: &State,
     tenant: TenantId,
-    root: &Session,
+    owner: &Session,
     destination: &Destination,
     message: &str,
 ) -> Result<v1::PushResponse, Error> {
     let Destination { url, prefix, rule, branch } = destination;
-    let session = &root.info.id;
-    let message = if message.trim().is_empty() { &root.info.title } else { message };
+    let session = &owner.info.id;
+    let message = if message.trim().is_empty() { &owner.info.title } else { message };
     let request = v1::ExportWorkspaceRequest {
         commit_message: format!("{}\n\n{SESSION_TRAILER}{session}", message.trim_end()),
-        ..sandbox::export(tenant, root)
+        ..sandbox::export(tenant, owner)
     };
-    let has_workspace = root.has_workspace;
+    let has_workspace = owner.has_workspace;
     let failure = move |status| Error::from(status).about_files(has_workspace);
     let mut pieces = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
     let first = pieces.message().await.map_err(failure)?.unwrap_or_default();
@@ -152,7 +163,7 @@ async fn transfer(
     }
     let header = v1::PushHeader {
         tenant_id: tenant.to_string(),
-        project_id: root.info.project_id.to_string(),
+        project_id: owner.info.project_id.to_string(),
         session_id: session.to_string(),
         url: url.clone(),
         rule: Some(v1::PushRule {

@@ -113,7 +113,8 @@ impl TerminalHost {
             let (mut terminals, request) = (self.state.sandbox.terminals(), request.clone());
             async move { terminals.create_terminal(request).await }
         };
-        let response = workspace::with_files(&self.state, self.tenant, &self.session.root_id, create).await;
+        let response =
+            workspace::with_files(&self.state, self.tenant, &self.session.workspace_id, create).await;
         let terminal =
             Terminal::from(response.map_err(of_refusal)?.into_inner().terminal.unwrap_or_default());
         self.notify("pty.created", &json!({"info": self.to_json(&terminal)}));

@@ -52,7 +52,7 @@ impl Sandbox {
 /// The reference to a session's files for the sandbox. With epoch 0, because a gateway owns no session.
 pub(crate) fn fence(tenant: TenantId, session: &Session) -> v1::Fence {
     v1::Fence {
-        workspace_session_id: session.root_id.to_string(),
+        workspace_session_id: session.workspace_id.to_string(),
         workspace_opening: Some(session.workspace_opening),
         ..own_fence(tenant, &session.info.id, 0)
     }
@@ -74,7 +74,7 @@ pub(crate) fn export(tenant: TenantId, session: &Session) -> v1::ExportWorkspace
     v1::ExportWorkspaceRequest {
         tenant_id: tenant.to_string(),
         session_id: session.info.id.to_string(),
-        workspace_session_id: session.root_id.to_string(),
+        workspace_session_id: session.workspace_id.to_string(),
         workspace_opening: Some(session.workspace_opening),
         ..Default::default()
     }

@@ -170,10 +170,12 @@ fn agent_json(
     let rule =
         |rule: Rule| json!({"permission": rule.permission, "pattern": rule.pattern, "action": rule.action});
     let permission: Vec<Value> = lists.flat_map(|rules| rules.0).map(rule).collect();
+    // OpenCode puts the keys that it does not know among the options.
+    let options = configured.files.map_or_else(|| json!({}), |files| json!({"files": files.as_str()}));
     let mut agent = json!({
         "name": default.name, "description": configured.description.as_deref().unwrap_or(default.description),
         "mode": configured.mode.unwrap_or(default.mode).as_str(), "native": default.native,
-        "hidden": configured.hidden.unwrap_or(false), "permission": permission, "options": {},
+        "hidden": configured.hidden.unwrap_or(false), "permission": permission, "options": options,
     });
     if let (Some(model), Some(agent)) = (&configured.model, agent.as_object_mut()) {
         let model = json!({"providerID": model.provider_id, "modelID": model.model_id});

@@ -1,6 +1,9 @@
 //! Child sessions, from both sides: a parent dispatches children and takes their answers; a child reports and answers.
 
-use super::quotas;
+use super::{
+    copies::{self, NoCopy},
+    quotas,
+};
 use crate::{
     conversation::entries,
     process::{clock::now, store_timeout::with_store_timeout},
@@ -116,7 +119,14 @@ pub(in crate::turn) async fn dispatch(
     }
     let step = session.conversation().last_step().map(|(message, _)| message.id.clone());
     let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else { return Ok(None) };
-    let child = new_child(session, &Origin { call, message_id, user: &user }, task);
+    let own_source = match copies::source_of(session, task).await {
+        Ok(source) => source,
+        Err(NoCopy::Refused(text)) => return call.end(session, Err(text)).await.map(Some),
+        // The loop reads the abort next.
+        Err(NoCopy::Aborted) => return Ok(None),
+    };
+    let child =
+        NewChild { own_source, ..new_child(session, &Origin { call, message_id, user: &user }, task) };
     let ToolState::Running { input, time, .. } = call.tool.state.clone() else { return Ok(None) };
     let mut metadata = Map::new();
     metadata.insert("sessionId".to_owned(), json!(child.prompt.user.session_id));
@@ -182,6 +192,7 @@ fn new_child(session: &Session, origin: &Origin<'_>, task: &Task) -> NewChild {
         model: model.model.clone(),
         is_model_chosen,
         permissions: permissions.of_child(&origin.user.agent, &task.agent),
+        own_source: None,
         prompt: Prompt {
             user: User {
                 id,
@@ -235,7 +246,8 @@ pub(in crate::turn) async fn end(
             *stored = Some(metadata);
         }
     }
-    let text = answer_text(answer);
+    let files = copies::describe(session, &call, &answer.child).await?;
+    let text = answer_text(answer, files.as_deref());
     let answer = match answer.outcome {
         Outcome::Done => Ok(TitledText { title: known_title, text, metadata: Map::new() }),
         Outcome::Failed | Outcome::Aborted | Outcome::NeedsHuman => Err(text),
@@ -243,8 +255,8 @@ pub(in crate::turn) async fn end(
     call.end(session, answer).await
 }
 
-/// The text of a child's answer for the model.
-fn answer_text(answer: &ChildAnswer) -> String {
+/// The text of a child's answer for the model. `files` tells about the copy of the files that it worked on.
+fn answer_text(answer: &ChildAnswer, files: Option<&str>) -> String {
     let text = domain::text::head(&answer.text, SUBTASK_ANSWER_BYTES_MAX);
     let state = match answer.outcome {
         // OpenCode's word.
@@ -254,7 +266,10 @@ fn answer_text(answer: &ChildAnswer) -> String {
     let id = &answer.child;
     let cut =
         if text.len() < answer.text.len() { "\n[cut: the rest is in the subtask's session]" } else { "" };
-    format!("<task id=\"{id}\" state=\"{state}\">\n<task_result>\n{text}{cut}\n</task_result>\n</task>")
+    let files = files.map(|files| format!("<task_files>\n{files}\n</task_files>\n")).unwrap_or_default();
+    format!(
+        "<task id=\"{id}\" state=\"{state}\">\n<task_result>\n{text}{cut}\n</task_result>\n{files}</task>"
+    )
 }
 
 /// The answer of this session to its parent at the end of its turn, if it is a child.
@@ -350,11 +365,13 @@ mod tests {
             text,
             summary: Value::Null,
         };
-        let text = answer_text(&answer("it works".to_owned(), Outcome::Done));
+        let text = answer_text(&answer("it works".to_owned(), Outcome::Done), None);
         let want =
             "<task id=\"ses_2\" state=\"completed\">\n<task_result>\nit works\n</task_result>\n</task>";
         assert_eq!(text, want);
-        let long = answer_text(&answer("x".repeat(SUBTASK_ANSWER_BYTES_MAX + 1), Outcome::Failed));
+        let long =
+            answer_text(&answer("x".repeat(SUBTASK_ANSWER_BYTES_MAX + 1), Outcome::Failed), Some("one"));
+        assert!(long.ends_with("</task_result>\n<task_files>\none\n</task_files>\n</task>"));
         assert!(long.contains("state=\"failed\"") && long.contains("[cut: the rest is"), "{}", long.len());
     }
 }

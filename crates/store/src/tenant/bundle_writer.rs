@@ -1,15 +1,12 @@
 //! Stores a bundle as its bytes arrive. Only when all of them are there is its hash known, by which it is named.
 
-use crate::ground::{error::Error, state::State};
+use super::bundles::{Upload, UploadContent};
+use crate::{Store, error::Error};
 use domain::{ids::TenantId, limits, text};
 use sha2::{Digest as _, Sha256};
-use store::{
-    Store,
-    tenant::bundles::{Upload, UploadContent},
-};
 
 /// A bundle that is not whole yet. If it is dropped, what is stored of it is removed within a day.
-pub(in crate::app) struct BundleWriter {
+pub struct BundleWriter {
     store: Store,
     upload: Upload,
     hash: Sha256,
@@ -21,24 +18,26 @@ pub(in crate::app) struct BundleWriter {
 }
 
 impl BundleWriter {
+    /// Begins a bundle without bytes.
+    ///
     /// # Errors
-    /// `store_unavailable`.
-    pub(in crate::app) async fn begin(state: &State, tenant: TenantId) -> Result<Self, Error> {
-        let upload = state.store.begin_upload(tenant).await?;
-        let (store, hash) = (state.store.clone(), Sha256::new());
+    /// `Db`.
+    pub async fn begin(store: &Store, tenant: TenantId) -> Result<Self, Error> {
+        let upload = store.begin_upload(tenant).await?;
+        let (store, hash) = (store.clone(), Sha256::new());
         Ok(Self { store, upload, hash, gathered: vec![], piece: 0, size_bytes: 0 })
     }
 
     /// The number of bytes so far.
-    pub(in crate::app) fn size_bytes(&self) -> u64 {
+    pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
     /// Adds the next bytes. The caller bounds their sum.
     ///
     /// # Errors
-    /// `store_unavailable`.
-    pub(in crate::app) async fn add(&mut self, data: &[u8]) -> Result<(), Error> {
+    /// `Db`.
+    pub async fn add(&mut self, data: &[u8]) -> Result<(), Error> {
         self.size_bytes += data.len() as u64;
         self.hash.update(data);
         self.gathered.extend_from_slice(data);
@@ -53,8 +52,8 @@ impl BundleWriter {
     /// Stores the rest of the bytes.
     ///
     /// # Errors
-    /// `store_unavailable`.
-    pub(in crate::app) async fn close(mut self) -> Result<WholeBundle, Error> {
+    /// `Db`.
+    pub async fn close(mut self) -> Result<WholeBundle, Error> {
         if !self.gathered.is_empty() {
             self.put_piece().await?;
         }
@@ -70,19 +69,21 @@ impl BundleWriter {
 }
 
 /// A bundle whose bytes are all stored, before it has its name.
-pub(in crate::app) struct WholeBundle {
+pub struct WholeBundle {
     store: Store,
     upload: Upload,
-    pub(in crate::app) sha256: String,
-    pub(in crate::app) size_bytes: u64,
+    /// The SHA-256 of all bytes, as lowercase hexadecimal digits.
+    pub sha256: String,
+    /// The number of bytes.
+    pub size_bytes: u64,
 }
 
 impl WholeBundle {
     /// Gives the bundle its name, under which sessions can start from it, and returns the name.
     ///
     /// # Errors
-    /// `bundle_not_found`: it took so long that its bytes were removed. `store_unavailable`.
-    pub(in crate::app) async fn publish(self) -> Result<String, Error> {
+    /// `NotFound`: it took so long that its bytes were removed. `Db`: done or not.
+    pub async fn publish(self) -> Result<String, Error> {
         let content = UploadContent { sha256: &self.sha256, size_bytes: self.size_bytes };
         self.store.finish_upload(&self.upload, content).await?;
         Ok(self.sha256)
@@ -91,8 +92,8 @@ impl WholeBundle {
     /// Removes the bytes.
     ///
     /// # Errors
-    /// `store_unavailable`: then they are removed within a day.
-    pub(in crate::app) async fn discard(self) -> Result<(), Error> {
-        Ok(self.store.discard_upload(&self.upload).await?)
+    /// `Db`: then they are removed within a day.
+    pub async fn discard(self) -> Result<(), Error> {
+        self.store.discard_upload(&self.upload).await
     }
 }

@@ -1,0 +1,279 @@
+//! Subtasks of an agent that forks: each works on its own copy of the files, and its parent may take the changes.
+
+use super::only_child;
+use e2e::{
+    Options, Stack,
+    turn::{Watch, bash, output, run, task_for},
+};
+use rpc::v1;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// The settings of an agent that forks the files.
+const FORKS: &str =
+    r#"{"agent": {"loner": {"description": "works alone", "mode": "subagent", "files": "fork"}}}"#;
+
+/// Starts the services, with an agent that forks.
+async fn start(options: Options) -> Stack {
+    let stack = Stack::with(options).await;
+    set(&stack, FORKS).await;
+    stack
+}
+
+async fn set(stack: &Stack, document: &str) {
+    let (project_id, document) = (stack.api.project_id.clone(), document.to_owned());
+    stack.api.settings().set_settings(v1::SetSettingsRequest { project_id, document }).await.unwrap();
+}
+
+/// A session with a commit, a change and an untracked file.
+async fn session_with_changes(stack: &Stack) -> String {
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    let work = "echo mine >> a.txt; echo untracked > b.txt; echo ignored > c.txt; echo c.txt > .gitignore; cat a.txt";
+    assert_eq!(output(&stack.api, &session, work).await.unwrap(), "one\nmine\n");
+    session
+}
+
+async fn diff(stack: &Stack, session: &str) -> String {
+    let request = v1::GetSessionDiffRequest { session_id: session.to_owned(), ..Default::default() };
+    stack.api.sessions().get_session_diff(request).await.unwrap().into_inner().patch
+}
+
+/// The command that the answer of a subtask names for its patch.
+fn apply_command(result: &str) -> String {
+    let line = result
+        .lines()
+        .find(|line| line.starts_with("The patch is in "))
+        .unwrap_or_else(|| panic!("{result}"));
+    line.rsplit_once("run: ").unwrap().1.to_owned()
+}
+
+/// The directory of a session's own files on the machine.
+fn workspace(stack: &Stack, session: &str) -> PathBuf {
+    stack.sandbox_data().join("ws").join(stack.api.tenant_id.replace('-', "")).join(session)
+}
+
+#[tokio::test]
+async fn subtasks_with_copies_change_the_same_file_and_the_parent_takes_one_patch() {
+    let stack = start(Options { workers: 2, ..Options::default() }).await;
+    let session = session_with_changes(&stack).await;
+    let work = |name: &str| {
+        let command = format!(
+            "cat a.txt b.txt; ls c.txt; git status --short; echo {name} >> a.txt; echo {name} > {name}"
+        );
+        task_for("loner", &format!("{}\n@text {{{{last_tool_result}}}}", bash(&command)))
+    };
+    let prompt = format!("@tools\n{}\n{}\n@text both are done", work("first"), work("second"));
+    assert_eq!(run(&stack.api, &session, &prompt).await.0, "done");
+
+    let mut calls = stack.api.tool_calls(&session).await.split_off(1);
+    calls.sort_by_key(|call| !call.result.contains("- first (+1 -0)"));
+    for (call, name) in calls.iter().zip(["first", "second"]) {
+        let result = &call.result;
+        assert!(result.contains("one\nmine\nuntracked\n"), "uncommitted and untracked files: {result}");
+        assert!(result.contains("No such file") && result.contains(" M a.txt\n"), "{result}");
+        let listed = format!("It changed 2 files:\n- a.txt (+1 -0)\n- {name} (+1 -0)\n");
+        assert!(result.contains(&listed), "{result}");
+    }
+    let files = output(&stack.api, &session, "cat a.txt; ls").await.unwrap();
+    assert_eq!(files, "one\nmine\na.txt\nb.txt\nc.txt\n", "the files of the parent are unchanged");
+    let children = stack.api.children(&session).await;
+    assert_eq!(children.len(), 2);
+    for child in &children {
+        let own = diff(&stack, &child.id).await;
+        let [first, second] = ["+first", "+second"].map(|line| own.contains(line));
+        assert!(first != second && !own.contains("+mine"), "only its own change: {own}");
+    }
+
+    let take = format!("{} && cat a.txt first && ls", apply_command(&calls[0].result));
+    let files = output(&stack.api, &session, &take).await.unwrap();
+    assert_eq!(files, "one\nmine\nfirst\nfirst\na.txt\nb.txt\nc.txt\nfirst\n");
+    let offered = stack.model.journal.requests()[0].body["tools"].to_string();
+    assert!(offered.contains("loner: works alone (works on its own copy of the files)"), "{offered}");
+}
+
+#[tokio::test]
+async fn a_copy_is_of_its_session_and_those_below_and_is_kept_when_it_is_continued() {
+    let stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    // A subtask of the subtask shares its copy, because its agent does not fork.
+    let below = task_for("general", &format!("{}\n@text below", bash("echo below >> a.txt")));
+    let prompt =
+        format!("{}\n@text above", task_for("loner", &format!("{below}\n{}\n@text over", bash("cat a.txt"))));
+    assert_eq!(run(&stack.api, &session, &prompt).await.0, "done");
+    let child = only_child(&stack, &session).await;
+    let grandchild = only_child(&stack, &child).await;
+    let calls = stack.api.tool_calls(&child).await;
+    assert!(!calls[0].result.contains("its own copy"), "{}", calls[0].result);
+    assert_eq!(calls[1].result, "one\nmine\nbelow\n");
+    assert!(diff(&stack, &grandchild).await.contains("+below"));
+    assert!(!diff(&stack, &session).await.contains("+below"));
+
+    output(&stack.api, &session, "echo later >> a.txt").await.unwrap();
+    let again = json!({
+        "description": "the same subtask", "prompt": format!("{}\n@text {{{{last_tool_result}}}}", bash("cat a.txt")),
+        "subagent_type": "loner", "task_id": child,
+    });
+    assert_eq!(run(&stack.api, &session, &format!("@tool task {again}\n@text over")).await.0, "done");
+    let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
+    assert!(result.contains("<task_result>\none\nmine\nbelow\n"), "its own files: {result}");
+    assert!(result.contains("git apply -R"), "{result}");
+}
+
+#[tokio::test]
+async fn a_revert_and_a_deletion_concern_the_right_copy() {
+    let stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    let child_work = format!("{}\n@text changed", bash("echo copy >> a.txt"));
+    let prompt = format!("{}\n{}\n@text over", bash("echo more >> a.txt"), task_for("loner", &child_work));
+    assert_eq!(run(&stack.api, &session, &prompt).await.0, "done");
+    let child = only_child(&stack, &session).await;
+    let prompts = async |session: &str| {
+        let talk = stack.api.conversation(session).await;
+        let last = talk.into_iter().map(|(info, _)| info).rfind(|info| info["role"] == "user").unwrap();
+        last["id"].as_str().unwrap().to_owned()
+    };
+    let revert = async |session: &str| {
+        let request = v1::RevertSessionRequest {
+            session_id: session.to_owned(),
+            message_id: prompts(session).await,
+            ..Default::default()
+        };
+        stack.api.sessions().revert_session(request).await.unwrap();
+    };
+    revert(&session).await;
+    assert!(!diff(&stack, &session).await.contains("+more"));
+    assert!(diff(&stack, &child).await.contains("+copy"), "the copy stays as it is");
+    output(&stack.api, &session, "echo kept >> a.txt").await.unwrap();
+    revert(&child).await;
+    assert_eq!(diff(&stack, &child).await, "");
+    assert!(diff(&stack, &session).await.contains("+kept"));
+
+    let directories = [&session, &child].map(|id| workspace(&stack, id));
+    assert!(directories.iter().all(|directory| directory.is_dir()), "{directories:?}");
+    stack.api.sessions().delete_session(v1::DeleteSessionRequest { session_id: session }).await.unwrap();
+    let are_gone = async || !directories.iter().any(|directory| directory.exists());
+    testkit::eventually("no files of the tree are left", are_gone).await;
+}
+
+/// The children that wait for the lock of a test.
+const WAITING: &str = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
+    where l.locktype = 'advisory' and l.objid = 4711 and not l.granted and d.datname = current_database()";
+
+async fn count(stack: &Stack, sql: &'static str) -> i64 {
+    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
+    sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_after_the_copy_leaves_one_subtask() {
+    let mut stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    // The rows of a child wait for this lock, so its copy is stored and it does not exist.
+    let mut sql = testkit::database::connect(&stack.database.migrator_url).await;
+    let hold = "create function hold_child() returns trigger language plpgsql as $$
+                begin perform pg_advisory_xact_lock(4711); return new; end $$;
+                create trigger hold_child before insert on session for each row when (new.parent_id is not null)
+                execute function hold_child(); select pg_advisory_lock(4711);";
+    sqlx::raw_sql(hold).execute(&mut sql).await.unwrap();
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = format!("{}\n@text over", task_for("loner", "@text only one"));
+    let accepted = stack.api.prompt(&session, &prompt).await.unwrap();
+    testkit::eventually("the child is about to be stored", async || count(&stack, WAITING).await == 1).await;
+    stack.add_worker().await;
+    stack.crash_worker(0);
+    sqlx::raw_sql("select pg_advisory_unlock(4711)").execute(&mut sql).await.unwrap();
+    let idle = watch.until(|event| event.kind == "session.idle" && event.seq > accepted.event_seq).await;
+    assert_eq!(idle.properties["outcome"], "done");
+    watch.transcript.assert_gap_free();
+    assert_eq!(stack.api.children(&session).await.len(), 1);
+    let calls = stack.api.tool_calls(&session).await;
+    assert!(calls[1].result.contains("only one"), "{}", calls[1].result);
+    let bundles = count(&stack, "select count(*) from bundle where complete").await;
+    assert_eq!(bundles, 3, "that of the repository, that of the dead worker, and that of the subtask");
+}
+
+#[tokio::test]
+async fn an_abort_ends_a_copy_that_takes_long() {
+    let stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    let mut sql = testkit::database::connect(&stack.database.migrator_url).await;
+    sqlx::raw_sql("begin; lock table bundle in exclusive mode").execute(&mut sql).await.unwrap();
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let prompt = format!("{}\n@text never", task_for("loner", "@text never"));
+    let accepted = stack.api.prompt(&session, &prompt).await.unwrap();
+    let copying = "select count(*) from pg_locks l join pg_database d on d.oid = l.database join pg_class c on c.oid = l.relation
+        where c.relname = 'bundle' and not l.granted and d.datname = current_database()";
+    testkit::eventually("the copy is about to be stored", async || count(&stack, copying).await == 1).await;
+    assert!(stack.api.abort(&session).await.unwrap());
+    let idle = watch.until(|event| event.kind == "session.idle" && event.seq > accepted.event_seq).await;
+    assert_eq!(idle.properties["outcome"], "aborted");
+    sqlx::raw_sql("rollback").execute(&mut sql).await.unwrap();
+    assert_eq!(stack.api.children(&session).await.len(), 0);
+}
+
+#[tokio::test]
+async fn lost_copies_are_decided_for_themselves() {
+    let mut stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    let work = format!("{}\n@text over", bash("echo copy >> a.txt"));
+    assert_eq!(
+        run(&stack.api, &session, &format!("{}\n@text over", task_for("loner", &work))).await.0,
+        "done"
+    );
+    let child = only_child(&stack, &session).await;
+    stack.stop_sandbox().await;
+    stack.lose_sandbox_files();
+    stack.start_sandbox().await;
+    for id in [&session, &child] {
+        let error = output(&stack.api, id, "cat a.txt").await.unwrap_err();
+        assert!(error.contains("workspace_lost"), "{error}");
+    }
+    let request = v1::RestartWorkspaceRequest { session_id: child.clone() };
+    stack.api.sessions().restart_workspace(request).await.unwrap();
+    let files = output(&stack.api, &child, "cat a.txt b.txt").await.unwrap();
+    assert_eq!(files, "one\nmine\nuntracked\n", "the files that it began with");
+    let error = output(&stack.api, &session, "cat a.txt").await.unwrap_err();
+    assert!(error.contains("workspace_lost"), "the other files are still lost: {error}");
+}
+
+#[tokio::test]
+async fn a_session_without_files_gives_its_source_and_takes_a_patch() {
+    let stack = start(Options::default()).await;
+    let session = stack.session().await;
+    let idle = task_for("loner", "@text nothing to do");
+    let work = task_for("loner", &format!("{}\n@text over", bash("echo new > new.txt; pwd > here")));
+    assert_eq!(run(&stack.api, &session, &format!("{idle}\n{work}\n@text over")).await.0, "done");
+    let calls = stack.api.tool_calls(&session).await;
+    assert!(calls[0].result.contains("It changed no files."), "{}", calls[0].result);
+    let take = format!("{} && cat new.txt", apply_command(&calls[1].result));
+    assert_eq!(output(&stack.api, &session, &take).await.unwrap(), "new\n");
+}
+
+#[tokio::test]
+async fn a_terminal_of_a_subtask_is_in_its_copy_and_another_word_for_the_files_is_refused() {
+    let stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    let work = format!("{}\n@text over", bash("echo copy > copy.txt"));
+    assert_eq!(
+        run(&stack.api, &session, &format!("{}\n@text over", task_for("loner", &work))).await.0,
+        "done"
+    );
+    let child = only_child(&stack, &session).await;
+    let request = v1::CreatePtyRequest {
+        session_id: child.clone(),
+        command: "/bin/bash".to_owned(),
+        args: vec!["-c".to_owned(), "echo person > person.txt".to_owned()],
+        ..Default::default()
+    };
+    stack.api.ptys().create_pty(request).await.unwrap();
+    testkit::eventually("the terminal writes", async || diff(&stack, &child).await.contains("+person")).await;
+    assert!(!diff(&stack, &session).await.contains("+person"));
+
+    let (project_id, document) = (stack.api.project_id.clone(), FORKS.replace("fork", "own"));
+    let refused = stack.api.settings().set_settings(v1::SetSettingsRequest { project_id, document }).await;
+    let message = e2e::api::assert_refused(refused, tonic::Code::InvalidArgument, "settings_invalid");
+    assert!(
+        message.contains("agent.loner.files: expected \"share\" or \"fork\", found \"own\""),
+        "{message}"
+    );
+}
