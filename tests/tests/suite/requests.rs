@@ -56,6 +56,26 @@ async fn a_permission_holds_no_slot_and_outlives_every_worker() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_allowed_while_another_runs_holds_the_turn() {
+    let stack = Stack::start().await;
+    let rules = [("bash", PermissionVerdict::Allow), ("bash:touch *", PermissionVerdict::Ask)];
+    let session = stack.api.session_with_rules(&rules).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let allowed = bash("touch begun; until test -e go; do sleep 0.02; done; echo allowed is over");
+    let other = bash("until test -e begun; do sleep 0.02; done; echo other is over");
+    stack.api.prompt(&session, &format!("@tools\n{allowed}\n{other}\n@text over")).await.unwrap();
+    let asked = watch.until(|event| event.kind == "permission.asked").await;
+    stack.api.reply(asked.properties["id"].as_str().unwrap(), PermissionAnswer::Once, "").await.unwrap();
+    watch.until_tool("completed").await;
+    let tenant = stack.api.tenant_id.replace('-', "");
+    let tree = stack.sandbox_data().join("ws").join(tenant).join(&session).join("tree");
+    std::fs::write(tree.join("go"), "").unwrap();
+    assert_eq!(watch.until_idle().await, "done");
+    let results: Vec<_> = stack.api.tool_calls(&session).await.into_iter().map(|call| call.result).collect();
+    assert_eq!(results, ["allowed is over\n", "other is over\n"]);
+}
+
+#[tokio::test]
 async fn requests_of_a_grandchild_are_listed_at_the_root() {
     let stack = Stack::start().await;
     let root = stack.api.session_with_rules(&ASK).await;

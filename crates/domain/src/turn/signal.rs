@@ -18,6 +18,8 @@ pub enum Signal {
     PauseEnded,
     /// These calls have begun and wait for a person or a child session.
     CallsWait(Vec<(CallId, Wait)>),
+    /// A call that waited for a person runs now.
+    CallStarted(CallId),
     /// The decision whether a model that repeats itself may continue: the wait for an answer, or `None` once the
     /// decision is stored.
     Doubted(Option<Wait>),

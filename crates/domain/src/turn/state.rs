@@ -91,6 +91,7 @@ impl State {
             | Signal::Failed(_)
             | Signal::PauseEnded
             | Signal::CallsWait(_)
+            | Signal::CallStarted(_)
             | Signal::Doubted(_)
             | Signal::ToolEnded(_)
             | Signal::Broken(_)
@@ -113,6 +114,7 @@ impl State {
             | Signal::Failed(_)
             | Signal::PauseEnded
             | Signal::CallsWait(_)
+            | Signal::CallStarted(_)
             | Signal::Doubted(_)
             | Signal::ToolEnded(_)
             | Signal::Stopped
@@ -133,6 +135,7 @@ impl State {
             | Signal::Prepared
             | Signal::PauseEnded
             | Signal::CallsWait(_)
+            | Signal::CallStarted(_)
             | Signal::Doubted(_)
             | Signal::ToolEnded(_)
             | Signal::Stopped
@@ -153,6 +156,7 @@ impl State {
             | Signal::Answered(_)
             | Signal::Failed(_)
             | Signal::CallsWait(_)
+            | Signal::CallStarted(_)
             | Signal::Doubted(_)
             | Signal::ToolEnded(_)
             | Signal::Stopped
@@ -175,6 +179,11 @@ impl State {
                     waiting.insert(call, wait);
                 }
                 self.go_on_acting()
+            }
+            Signal::CallStarted(call) => {
+                waiting.remove(&call);
+                open.insert(call);
+                vec![]
             }
             Signal::Abort => self.stop(Stop::Abort),
             Signal::Drain => self.stop(Stop::HandOver),
@@ -207,6 +216,7 @@ impl State {
                 | Signal::Failed(_)
                 | Signal::PauseEnded
                 | Signal::CallsWait(_)
+                | Signal::CallStarted(_)
                 | Signal::Doubted(_)
                 | Signal::ToolEnded(_)
                 | Signal::Broken(_)
@@ -231,6 +241,7 @@ impl State {
             | Signal::Failed(_)
             | Signal::PauseEnded
             | Signal::CallsWait(_)
+            | Signal::CallStarted(_)
             | Signal::ToolEnded(_)
             | Signal::Abort
             | Signal::Drain
@@ -251,6 +262,7 @@ impl State {
             | Signal::Failed(_)
             | Signal::PauseEnded
             | Signal::CallsWait(_)
+            | Signal::CallStarted(_)
             | Signal::Doubted(_)
             | Signal::ToolEnded(_)
             | Signal::Broken(_)

@@ -261,6 +261,18 @@ fn what_waits_for_others_is_parked_once_nothing_runs() {
 }
 
 #[test]
+fn a_call_that_a_person_allowed_while_another_runs_is_not_waited_for_any_more() {
+    let mut state = State::Calling { failed: 0 };
+    state.apply(Signal::Answered(vec!["a".into(), "b".into()]), NOW, 0.0);
+    let wait = Wait { reason: Reason::Permission, until: None };
+    assert_eq!(state.apply(Signal::CallsWait(vec![("a".into(), wait)]), NOW, 0.0), vec![]);
+    assert_eq!(state.apply(Signal::CallStarted("a".into()), NOW, 0.0), vec![]);
+    assert_eq!(state.apply(Signal::ToolEnded("b".into()), NOW, 0.0), vec![], "a runs");
+    let finished = state.apply(Signal::ToolEnded("a".into()), NOW, 0.0);
+    assert_eq!(finished, vec![Action::Finish, Action::Look]);
+}
+
+#[test]
 fn the_provider_says_how_long_to_wait_and_whether_at_all() {
     let wait = |signal| match &(State::Calling { failed: 0 }).apply(signal, NOW, 1.0)[..] {
         [Action::BackOff { until, .. }, ..] => Some(until.0 - NOW.0),
@@ -317,6 +329,7 @@ fn any_signal() -> impl Strategy<Value = Signal> {
         prop::collection::vec("[a-c]", 0..3).prop_map(Signal::Answered),
         (any::<bool>(), prop::option::of(0u64..10_000_000)).prop_map(|(r, ms)| failure(r, ms)),
         "[a-c]".prop_map(Signal::ToolEnded),
+        "[a-c]".prop_map(Signal::CallStarted),
         "[a-c]"
             .prop_map(|call| Signal::CallsWait(vec![(call, Wait { reason: Reason::Children, until: None })])),
         prop::sample::select(vec![

@@ -131,7 +131,7 @@ impl Waiting {
         let answers = answers.await.map_err(WriteError::Store)?;
         apply_always(&mut session.permissions, &requests);
         let refusal = refusal(&requests);
-        let (mut signals, mut waits) = (vec![], vec![]);
+        let (mut started, mut signals, mut waits) = (vec![], vec![], vec![]);
         for (call, awaited) in calls {
             // A call before this one may have changed the permissions.
             let settling = Settling {
@@ -152,6 +152,7 @@ impl Waiting {
                 }
                 Settled::Started => {
                     self.calls.remove(&call.call_id);
+                    started.push(Signal::CallStarted(call.call_id));
                 }
                 Settled::Awaits(awaited) => {
                     self.calls.insert(call.call_id, awaited);
@@ -162,7 +163,9 @@ impl Waiting {
         if !waits.is_empty() {
             signals.push(Signal::CallsWait(waits));
         }
-        Ok(signals)
+        // First: the end of another call must not park a session in which a call runs.
+        started.extend(signals);
+        Ok(started)
     }
 }
 
@@ -279,7 +282,9 @@ async fn start_allowed(
     let state = ToolState::Running { input, title: None, metadata, time };
     let events = session.tool_event(&call.call_id, state).into_iter().collect();
     session.write(events, Progress::None).await?;
-    let Some(call) = LoopCall::find(session, &call.call_id) else { return Ok(Settled::Started) };
+    let Some(call) = LoopCall::find(session, &call.call_id) else {
+        return Ok(Settled::Ended(Signal::ToolEnded(call.call_id.clone())));
+    };
     let is_of_loop = registry::find(&call.tool.tool).is_ok_and(|tool| tool.performer() == Performer::Loop);
     if !is_of_loop {
         tool_calls.mark_fresh(&call.call_id);
