@@ -45,6 +45,10 @@ pub enum Event {
     WorkspaceRestarted,
     /// The files are on another branch; `None`: on no branch, or on one that cannot be read.
     BranchUpdated(Option<String>),
+    /// The files were copied for this subtask, which works on the copy.
+    WorktreeReady(SessionId),
+    /// The files could not be copied for a subtask. The text is for people.
+    WorktreeFailed(String),
     /// A part was created or changed. The event carries the whole part.
     PartUpdated {
         /// The part.
@@ -163,6 +167,8 @@ impl Event {
             Self::SnapshotMissed(_) => "flotilla.snapshot.missed",
             Self::WorkspaceRestarted => "flotilla.workspace.restarted",
             Self::BranchUpdated(_) => "vcs.branch.updated",
+            Self::WorktreeReady(_) => "worktree.ready",
+            Self::WorktreeFailed(_) => "worktree.failed",
             Self::PartUpdated { .. } => PART_UPDATED,
             Self::PartRemoved { .. } => "message.part.removed",
             Self::TodoUpdated(_) => "todo.updated",
@@ -206,6 +212,8 @@ impl Event {
             Self::SnapshotMissed(message_id) => json!({"sessionID": session, "messageID": message_id}),
             Self::BranchUpdated(Some(branch)) => json!({"branch": branch}),
             Self::BranchUpdated(None) => json!({}),
+            Self::WorktreeReady(child) => json!({"name": child}),
+            Self::WorktreeFailed(message) => json!({"message": message}),
             Self::PartUpdated { part, at } => json!({"sessionID": session, "part": part, "time": at}),
             Self::PartRemoved { message_id, part_id } => {
                 json!({"sessionID": session, "messageID": message_id, "partID": part_id})

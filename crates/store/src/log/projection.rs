@@ -136,6 +136,8 @@ impl Projection {
             | Event::LoopStarted { .. }
             | Event::LoopHandedOver { .. }
             | Event::SnapshotMissed(_)
+            | Event::WorktreeReady(_)
+            | Event::WorktreeFailed(_)
             | Event::SessionWaiting(_)
             | Event::SessionQuarantined { .. }
             | Event::SessionReleased

@@ -166,6 +166,8 @@ impl Conversation {
             | Event::FileEdited(_)
             | Event::FilesChanged(_)
             | Event::BranchUpdated(_)
+            | Event::WorktreeReady(_)
+            | Event::WorktreeFailed(_)
             | Event::RequestAsked(_)
             | Event::RequestAnswered { .. } => {}
         }

@@ -7,7 +7,7 @@ use e2e::{
 };
 use rpc::v1;
 use serde_json::json;
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 /// The settings of an agent that forks the files.
 const FORKS: &str =
@@ -63,7 +63,8 @@ async fn subtasks_with_copies_change_the_same_file_and_the_parent_takes_one_patc
         task_for("loner", &format!("{}\n@text {{{{last_tool_result}}}}", bash(&command)))
     };
     let prompt = format!("@tools\n{}\n{}\n@text both are done", work("first"), work("second"));
-    assert_eq!(run(&stack.api, &session, &prompt).await.0, "done");
+    let (outcome, transcript) = run(&stack.api, &session, &prompt).await;
+    assert_eq!(outcome, "done");
 
     let mut calls = stack.api.tool_calls(&session).await.split_off(1);
     calls.sort_by_key(|call| !call.result.contains("- first (+1 -0)"));
@@ -78,6 +79,9 @@ async fn subtasks_with_copies_change_the_same_file_and_the_parent_takes_one_patc
     assert_eq!(files, "one\nmine\na.txt\nb.txt\nc.txt\n", "the files of the parent are unchanged");
     let children = stack.api.children(&session).await;
     assert_eq!(children.len(), 2);
+    let copies = transcript.events.iter().filter(|event| event.kind == "worktree.ready");
+    let copies: BTreeSet<_> = copies.map(|event| event.properties["name"].as_str().unwrap()).collect();
+    assert_eq!(copies, children.iter().map(|child| child.id.as_str()).collect());
     for child in &children {
         let own = diff(&stack, &child.id).await;
         let [first, second] = ["+first", "+second"].map(|line| own.contains(line));

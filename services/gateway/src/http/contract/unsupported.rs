@@ -39,7 +39,10 @@ const FEATURES: &[Unsupported] = &[
         path_end: "/permission",
         message: "clients cannot ask for permission; only tool calls do",
     },
-    any("/experimental/worktree", "worktrees are not supported; each session has its own files"),
+    any(
+        "/experimental/worktree",
+        "each session has its own files, so nobody makes worktrees; `files: fork` gives the subtasks of an agent copies",
+    ),
     any("/experimental/workspace", "client workspaces are not supported"),
     any("/experimental/control-plane/", "sessions cannot be moved to another project"),
     any("/experimental/console/", "this server has no console"),

@@ -20,6 +20,7 @@ use domain::{
         message::{MessageTime, ModelRef, User},
         part::{self, Body, Part, Text, ToolState},
     },
+    event::Event,
     ids::{EventId, MessageId, PartId, SessionId},
     limits,
     session::Outcome,
@@ -28,7 +29,7 @@ use domain::{
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use store::{
-    log::messages::MessageWithParts,
+    log::{messages::MessageWithParts, record::Progress},
     session::{
         inputs::{Prompt, Reply, VariantChoice},
         mailbox::Kind,
@@ -121,7 +122,10 @@ pub(in crate::turn) async fn dispatch(
     let Some((message_id, user)) = step.zip(session.newest_user().cloned()) else { return Ok(None) };
     let own_source = match copies::source_of(session, task).await {
         Ok(source) => source,
-        Err(NoCopy::Refused(text)) => return call.end(session, Err(text)).await.map(Some),
+        Err(NoCopy::Refused(text)) => {
+            session.write(vec![Event::WorktreeFailed(text.clone())], Progress::None).await?;
+            return call.end(session, Err(text)).await.map(Some);
+        }
         // The loop reads the abort next.
         Err(NoCopy::Aborted) => return Ok(None),
     };
@@ -134,7 +138,9 @@ pub(in crate::turn) async fn dispatch(
     metadata.insert("model".to_owned(), json!(child.prompt.user.model.model));
     let title = Some(task.description.clone());
     let state = ToolState::Running { input, title, metadata: Some(metadata), time };
-    let events = session.tool_event(&call.call_id, state).into_iter().collect();
+    let copied =
+        child.own_source.is_some().then(|| Event::WorktreeReady(child.prompt.user.session_id.clone()));
+    let events = session.tool_event(&call.call_id, state).into_iter().chain(copied).collect();
     match session.record.dispatch(events, &child, dispatch).await? {
         DispatchOutcome::Dispatched { .. } => {
             let (tenant, class) = (session.record.tenant(), session.profile.class);
