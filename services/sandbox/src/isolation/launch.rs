@@ -227,7 +227,7 @@ impl Launcher {
             args.extend(["--remount-ro", "/"].map(Into::into));
         }
         let fake_root = is_build.then_some(self.fake_root.iter()).into_iter().flatten();
-        for filter in self.filters.of(start.options).chain(fake_root) {
+        for filter in self.filters.of(start.options).iter().chain(fake_root) {
             let fd = keep(memory_file(filter)?)?;
             args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
             fds.push(fd);

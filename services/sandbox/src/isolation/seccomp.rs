@@ -31,7 +31,12 @@ pub struct FilterError(#[from] BackendError);
 
 /// The programs of the sandboxes with each set of options.
 #[derive(Debug)]
-pub struct Filters(BTreeMap<SandboxOptions, [Vec<u8>; 3]>);
+pub struct Filters {
+    plain: [Vec<u8>; 3],
+    ptrace: [Vec<u8>; 3],
+    namespaces: [Vec<u8>; 3],
+    both: [Vec<u8>; 3],
+}
 
 impl Filters {
     /// Compiles them.
@@ -39,17 +44,25 @@ impl Filters {
     /// # Errors
     /// `FilterError` on an architecture other than x86-64, AArch64 and RISC-V 64.
     pub fn compile() -> Result<Self, FilterError> {
-        let choices = [false, true];
-        let all = choices.iter().flat_map(|&allow_ptrace| {
-            choices.map(|allow_user_namespaces| SandboxOptions { allow_ptrace, allow_user_namespaces })
-        });
-        let compiled: Result<_, _> = all.map(|options| Ok((options, programs(options)?))).collect();
-        compiled.map(Self)
+        let of = |allow_ptrace, allow_user_namespaces| {
+            programs(SandboxOptions { allow_ptrace, allow_user_namespaces })
+        };
+        Ok(Self {
+            plain: of(false, false)?,
+            ptrace: of(true, false)?,
+            namespaces: of(false, true)?,
+            both: of(true, true)?,
+        })
     }
 
     /// The three programs of a sandbox.
-    pub fn of(&self, options: SandboxOptions) -> impl Iterator<Item = &Vec<u8>> {
-        self.0.get(&options).into_iter().flatten()
+    pub fn of(&self, options: SandboxOptions) -> &[Vec<u8>; 3] {
+        match (options.allow_ptrace, options.allow_user_namespaces) {
+            (false, false) => &self.plain,
+            (true, false) => &self.ptrace,
+            (false, true) => &self.namespaces,
+            (true, true) => &self.both,
+        }
     }
 }
 
