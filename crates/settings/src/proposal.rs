@@ -81,7 +81,7 @@ fn parse(level: Level, text: &str) -> Result<Document, Problems> {
     Document::yaml(level, FILE, text)
 }
 
-/// Keeps the value at `path`, and removes everything beside it.
+/// Removes every value except the one at `path`.
 fn keep(node: &mut Node, path: &[&str]) {
     let (Some((first, rest)), Content::Map(entries)) = (path.split_first(), &mut node.value) else { return };
     entries.retain(|entry| &*entry.key == *first);

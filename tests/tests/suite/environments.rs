@@ -166,6 +166,25 @@ async fn a_devcontainer_is_proposed_and_a_mistake_is_told_with_its_line() {
     assert!(told[0].contains(".flotilla/config.yaml:2:3"), "{told:?}");
 }
 
+#[tokio::test]
+async fn options_of_the_settings_reach_the_sandbox_and_a_failure_names_the_setting() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let leak = "echo 'int main() { volatile char *p = __builtin_malloc(9); p = 0; }' > l.c; gcc -fsanitize=leak -o l l.c; ./l 2>&1";
+    let closed = output(api, &stack.session().await, leak).await.unwrap();
+    assert!(closed.contains("environment.allow_ptrace"), "{closed}");
+    api.set_environment("", &json!({"allow_ptrace": true})).await;
+    let open = output(api, &stack.session().await, leak).await.unwrap();
+    assert!(open.contains("detected memory leaks") && !open.contains("allow_ptrace"), "{open}");
+    // A machine offers this only where its operator says so.
+    api.set_environment("", &json!({"allow_user_namespaces": true})).await;
+    let refused = output(api, &stack.session().await, "true").await.unwrap_err();
+    assert!(
+        refused.contains("options_unsupported") && refused.contains("FLOTILLA_SANDBOX_OPTIONS"),
+        "{refused}"
+    );
+}
+
 /// Every file that the schema accepts is one that Flotilla accepts, and the other way round.
 #[test]
 fn the_schema_says_what_a_file_may_have() {

@@ -39,29 +39,20 @@ const KEYS: [&str; 10] = [
     "setup",
     "start",
 ];
-/// What an environment has that a repository proposes: all but the secrets of git.
-const PROPOSED: [&str; 9] = [
-    "allow_ptrace",
-    "allow_user_namespaces",
-    "env",
-    "image",
-    "image_credential",
-    "install",
-    "network",
-    "setup",
-    "start",
-];
+/// What an environment of this level has. One that a repository proposes names no secrets of git.
+fn keys(level: Level) -> Vec<&'static str> {
+    KEYS.into_iter().filter(|key| level != Level::Environment || *key != "git").collect()
+}
 
 impl Reader {
     /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "install": "npm ci", "start": "make services",
-    /// "env": {"CI": "1"}, "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
+    /// "env": {"CI": "1"}, "allow_ptrace": true, "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
     /// {"credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}, "push": {"https://github.com/acme/": {"credential": "GITHUB_PUSH_TOKEN"}}}}`.
     pub(crate) fn environment(&mut self, node: &Node, settings: &mut Settings) {
         let (mut image, mut credential, mut setup) = (None, None, None);
         self.fields(node, |reader, entry| match &*entry.key {
             "network" => reader.network(&entry.node, settings),
-            "git" if entry.origin.level == Level::Environment => reader.unknown(entry, &PROPOSED),
-            "git" => reader.git(&entry.node, settings),
+            "git" if entry.origin.level != Level::Environment => reader.git(&entry.node, settings),
             // Whoever may push to a repository must not choose what its sessions run in.
             "allow_ptrace"
             | "allow_user_namespaces"
@@ -83,8 +74,7 @@ impl Reader {
             "install" => settings.install = reader.script(&entry.node),
             "setup" => setup = reader.script(&entry.node),
             "start" => settings.start = reader.script(&entry.node),
-            _ if entry.origin.level == Level::Environment => reader.unknown(entry, &PROPOSED),
-            _ => reader.unknown(entry, &KEYS),
+            _ => reader.unknown(entry, &keys(entry.origin.level)),
         });
         match (image, credential, setup) {
             (Some(reference), credential, setup) => {

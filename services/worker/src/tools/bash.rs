@@ -2,6 +2,7 @@
 // Continues in sandbox::grpc and sandbox::exec.
 
 mod excerpt;
+mod hints;
 
 use self::excerpt::{OutputExcerpt, TOOL_PROGRESS_BYTES};
 use super::{
@@ -70,11 +71,6 @@ pub(crate) fn spec() -> tool::Spec {
     )
 }
 
-/// Bytes at the end of an output in which words about a missing network count although the command succeeded.
-const NETWORK_ERROR_BYTES: usize = 1_024;
-/// The note after a command that failed because it did not reach a host.
-const NO_NETWORK: &str = "The sandbox reaches only the hosts that `environment.network.allow` in the project's settings lists, so \
-                          retrying does not help: tell people which hosts you need. `webfetch` reads public pages.";
 /// The metadata key for what clients show on the screen of a command. OpenCode's name.
 pub(crate) const OUTPUT: &str = "output";
 /// The metadata of the first command after the session lost its sandbox. The note for the model is no part of the output: a call that is
@@ -287,37 +283,6 @@ fn with_notes<'a>(text: &str, notes: impl IntoIterator<Item = &'a str>) -> Strin
     if notes.is_empty() { text.to_owned() } else { format!("{}{notes}", text.trim_end_matches('\n')) }
 }
 
-/// Whether the output of a command says that it found no network or that the proxy refused a host, in the words of libc, curl, git, pip, npm, cargo,
-/// apt, Go and Java. The exit code proves little: in `pip install x | tail` it is that of `tail`. If it is 0, only the end of the output counts, because a
-/// command may also print a file that has such words.
-fn needs_network(exit_code: i32, output: &str) -> bool {
-    const WORDS: [&str; 20] = [
-        "could not resolve host",
-        "couldn't resolve host",
-        "unable to resolve host",
-        "failed to lookup address information",
-        "temporary failure in name resolution",
-        "temporary failure resolving",
-        "name or service not known",
-        "network is unreachable",
-        "no matching distribution found",
-        "no such host",
-        "unknownhostexception",
-        "eai_again",
-        "enotfound",
-        "dial tcp: lookup",
-        "x-flotilla-code: egress_",
-        "connect tunnel failed, response 403",
-        "http code 403 from proxy after connect",
-        "tunnel connection failed: 403",
-        "proxy returns \"http/1.1 403",
-        "proxy response (403) !== 200",
-    ];
-    let output = if exit_code == 0 { text::tail(output, NETWORK_ERROR_BYTES) } else { output };
-    let output = output.to_ascii_lowercase();
-    WORDS.iter().any(|word| output.contains(word))
-}
-
 /// The text for the model: the output, and how the command ended unless it succeeded.
 fn answer(exit: &v1::ExecExit, output: String) -> String {
     let how = match exit.end() {
@@ -341,8 +306,8 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     let message = Some(exit.message.clone()).filter(|message| !message.is_empty());
     let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || message.is_none();
     let how = how.filter(|_| adds);
-    let offline = needs_network(exit.code, &output).then(|| NO_NETWORK.to_owned());
-    let notes: Vec<String> = how.into_iter().chain(message).chain(dropped).chain(offline).collect();
+    let hints = hints::of(exit.code, &output).map(ToOwned::to_owned);
+    let notes: Vec<String> = how.into_iter().chain(message).chain(dropped).chain(hints).collect();
     match (output.is_empty(), notes.is_empty()) {
         (true, true) => "(no output)".to_owned(),
         (false, true) => output,
@@ -391,15 +356,6 @@ mod tests {
         );
         let printed = format!("{pip}\n{}", "more text\n".repeat(200));
         assert_eq!(answer(&exit(ExecEnd::Exited, 0, 0), printed.clone()), printed, "a file with such words");
-        for line in [
-            "Could not resolve host: x",
-            "dial tcp: lookup x: no such host",
-            "E: Temporary failure resolving 'x'",
-            "curl: (56) CONNECT tunnel failed, response 403",
-            "OSError: Tunnel connection failed: 403 Forbidden",
-        ] {
-            assert!(needs_network(1, line), "{line}");
-        }
         let cleaned = v1::ExecExit { in_new_sandbox: true, ..exit(ExecEnd::Exited, 0, 0) };
         let Output { text, metadata, .. } = output_of(&cleaned, &OutputExcerpt::new(Bounds::default()));
         assert_eq!(text, "(no output)");

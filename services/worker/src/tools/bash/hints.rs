@@ -1,0 +1,124 @@
+//! What a model reads below the output of a command that failed at a wall of the sandbox: which setting opens it. Programs say it in many words, and seldom
+//! name the wall.
+
+use domain::text;
+
+/// Bytes at the end of an output that count although the command succeeded.
+const END_BYTES: usize = 1_024;
+
+/// What one wall says.
+struct Hint {
+    /// What programs print at the wall, in lower case.
+    words: &'static [&'static str],
+    text: &'static str,
+}
+
+static HINTS: [Hint; 3] = [
+    Hint {
+        // Of libc, curl, git, pip, npm, cargo, apt, Go and Java.
+        words: &[
+            "could not resolve host",
+            "couldn't resolve host",
+            "unable to resolve host",
+            "failed to lookup address information",
+            "temporary failure in name resolution",
+            "temporary failure resolving",
+            "name or service not known",
+            "network is unreachable",
+            "no matching distribution found",
+            "no such host",
+            "unknownhostexception",
+            "eai_again",
+            "enotfound",
+            "dial tcp: lookup",
+            "x-flotilla-code: egress_",
+            "connect tunnel failed, response 403",
+            "http code 403 from proxy after connect",
+            "tunnel connection failed: 403",
+            "proxy returns \"http/1.1 403",
+            "proxy response (403) !== 200",
+        ],
+        text: "The sandbox reaches only the hosts that `environment.network.allow` in the project's settings lists, so \
+               retrying does not help: tell people which hosts you need. `webfetch` reads public pages.",
+    },
+    Hint {
+        // Of LeakSanitizer, strace and gdb.
+        words: &[
+            "leaksanitizer has encountered a fatal error",
+            "ptrace_traceme: operation not permitted",
+            "ptrace(ptrace_traceme, ...): operation not permitted",
+            "ptrace(ptrace_seize",
+            "warning: ptrace: operation not permitted",
+            "could not trace the inferior process",
+        ],
+        text: "Programs trace each other only where the project's settings have `environment.allow_ptrace`: tell people if you need it. \
+               Programs with AddressSanitizer run without it with ASAN_OPTIONS=detect_leaks=0.",
+    },
+    Hint {
+        // Of unshare, bwrap, Chromium and podman.
+        words: &[
+            "unshare failed: operation not permitted",
+            "no permissions to create new namespace",
+            "no permissions to create a new namespace",
+            "no usable sandbox!",
+            "cannot clone: operation not permitted",
+        ],
+        text: "Programs make user namespaces only where the project's settings have `environment.allow_user_namespaces`: tell people if \
+               you need it. Chromium runs without it with --no-sandbox.",
+    },
+];
+
+/// The hints for an output. The exit code proves little: in `pip install x | tail` it is that of `tail`. If it is 0, only the end of the output counts,
+/// because a command may also print a file that has such words.
+pub(super) fn of(exit_code: i32, output: &str) -> impl Iterator<Item = &'static str> {
+    let output = if exit_code == 0 { text::tail(output, END_BYTES) } else { output };
+    let output = output.to_ascii_lowercase();
+    let fits = move |hint: &Hint| hint.words.iter().any(|word| output.contains(word));
+    HINTS.iter().filter(move |hint| fits(hint)).map(|hint| hint.text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_program_that_fails_at_a_wall_gets_the_hint_of_that_wall() {
+        for (setting, lines) in [
+            (
+                "environment.network.allow",
+                &[
+                    "Could not resolve host: x",
+                    "dial tcp: lookup x: no such host",
+                    "E: Temporary failure resolving 'x'",
+                    "curl: (56) CONNECT tunnel failed, response 403",
+                    "OSError: Tunnel connection failed: 403 Forbidden",
+                ][..],
+            ),
+            (
+                "environment.allow_ptrace",
+                &[
+                    "==7==LeakSanitizer has encountered a fatal error.",
+                    "strace: test_ptrace_get_syscall_info: PTRACE_TRACEME: Operation not permitted",
+                    "strace: attach: ptrace(PTRACE_SEIZE, 7): Operation not permitted",
+                    "warning: ptrace: Operation not permitted",
+                ],
+            ),
+            (
+                "environment.allow_user_namespaces",
+                &[
+                    "unshare: unshare failed: Operation not permitted",
+                    "bwrap: No permissions to create a new namespace, likely because the kernel does not allow it.",
+                    "[7:7:FATAL:zygote_host_impl_linux.cc(128)] No usable sandbox! Update your kernel",
+                ],
+            ),
+        ] {
+            for line in lines {
+                let hints: Vec<_> = of(1, line).collect();
+                assert_eq!(hints.len(), 1, "{line}");
+                assert!(hints.first().unwrap().contains(setting), "{line}");
+            }
+        }
+        assert_eq!(of(1, "error: expected one of `!` or `::`").count(), 0);
+    }
+}
