@@ -21,7 +21,10 @@ files() {
         grep -E '^/(usr|etc)/' |
         grep -vE '^/usr/share/(doc|info|lintian|locale|man)(/|$)' |
         sort -u | while IFS= read -r path; do
-        [[ -e $path || -L $path ]] && printf '%s\n' "${path#/}"
+        # What only root reads is left out.
+        if [[ -r $path || -L $path ]]; then
+            printf '%s\n' "${path#/}"
+        fi
     done
 }
 
@@ -34,7 +37,7 @@ files >"$work/files"
 # What packages make when they are installed.
 (
     cd /
-    find etc/alternatives etc/ssl etc/ld.so.cache usr/lib/ssl
+    find etc/alternatives etc/ssl etc/ld.so.cache usr/lib/ssl -path etc/ssl/private -prune -o -print
     find usr/bin -lname '/etc/alternatives/*'
 ) >>"$work/files"
 tar --create --file "$out/debian.tar" --no-recursion --directory / --verbatim-files-from --files-from "$work/files" \

@@ -53,9 +53,9 @@ async fn show_all(stack: &RunningStack, outside: &Outside, directory: &Path) -> 
     ok("the tenant has a secret for its server of git, and settings that use it to read and to push");
     for project in &PROJECTS {
         match show(stack, outside, project).await {
-            // Without root, an older bubblewrap joins no layers.
             Err(error) if project.needs_image() && format!("{error:#}").contains("images_unsupported") => {
-                report::note(&format!("left out: {}: {error:#}", project.name));
+                let why = "this machine joins the layers of an image only for root, or with bubblewrap 0.11";
+                report::note(&format!("left out: {}: {why}", project.name));
             }
             shown => shown?,
         }
