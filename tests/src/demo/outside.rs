@@ -14,7 +14,7 @@ use testkit::{
 };
 
 /// The host of the private server of git.
-const GIT_HOST: &str = "git.example.com";
+pub(super) const GIT_HOST: &str = "git.example.com";
 /// Where its repositories begin.
 pub(super) const PREFIX: &str = "https://git.example.com/acme/";
 /// The name of the secret with the login.

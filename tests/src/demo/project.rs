@@ -1,13 +1,19 @@
 //! One project: from a private repository with a failing test to a branch with the repair.
 
 use super::{
-    outside::{Outside, PREFIX},
+    outside::{GIT_HOST, Outside, PREFIX},
     report::ok,
     stack::{RunningStack, text},
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
+use std::time::Duration;
 use testkit::git::{self, Repository};
+use tokio::time::{Instant, sleep};
+
+/// Longest wait for a row of the log of the network, and the pause between two looks at it.
+const LOG_WAIT: Duration = Duration::from_secs(30);
+const LOG_PAUSE: Duration = Duration::from_millis(500);
 
 /// A project to show.
 #[derive(Debug)]
@@ -129,13 +135,22 @@ pub(super) async fn show(stack: &RunningStack, outside: &Outside, project: &Proj
     let pushed = outside.read(name, &format!("agent/{session}"), project.repair.file)?;
     ensure!(pushed.contains(project.repair.new), "the branch lacks the repair: {pushed}");
     ok(&format!("{name}: the private repository has a branch with the repair"));
-    let log = stack.objects(&["egress", "log", &session, "--json"]).await?;
-    ensure!(
-        log.iter().any(|row| row.to_string().contains("git.example.com")),
-        "no row tells of the clone: {log:?}"
-    );
+    await_clone_in_log(stack, &session).await?;
     stack.flotilla(&["delete", &session]).await?;
     Ok(())
+}
+
+/// Waits for the row of the clone in the session's log of the network, which comes some seconds later.
+async fn await_clone_in_log(stack: &RunningStack, session: &str) -> Result<()> {
+    let until = Instant::now() + LOG_WAIT;
+    loop {
+        let log = stack.objects(&["egress", "log", session, "--json"]).await?;
+        if log.iter().any(|row| row.to_string().contains(GIT_HOST)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < until, "no row tells of the clone: {log:?}");
+        sleep(LOG_PAUSE).await;
+    }
 }
 
 /// Writes the environment of the repository from its lock file, and commits it.
