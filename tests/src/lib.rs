@@ -293,6 +293,11 @@ impl Stack {
         &self.sandbox_settings.data
     }
 
+    /// The directory of a session of [`Stack::api`] with a workspace of its own, on the sandbox machine.
+    pub fn workspace(&self, session: &str) -> PathBuf {
+        self.sandbox_data().join("ws").join(self.api.tenant_id.replace('-', "")).join(session)
+    }
+
     /// Restarts the sandbox service at the same address with the same data.
     pub async fn start_sandbox(&mut self) {
         self.sandbox = Some(ServiceHandle::sandbox(&self.sandbox_settings).await);

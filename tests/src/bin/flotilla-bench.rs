@@ -2,7 +2,7 @@
 //! the raw round trips of the same run. `flotilla-bench durability` prints the cost of durability, `flotilla-bench loop` the
 //! cost of long conversations and many files, `flotilla-bench events` the cost of event delivery, and `flotilla-bench hostile` what a
 //! hostile tenant does to another one, `flotilla-bench week` what a week of use leaves behind, `flotilla-bench repositories` what mirrors save, and `flotilla-bench env` what environments
-//! cost. Each figure stands beside its target.
+//! cost. The report shows each figure beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;

@@ -67,9 +67,7 @@ async fn a_call_that_was_allowed_while_another_runs_holds_the_turn() {
     let asked = watch.until(|event| event.kind == "permission.asked").await;
     stack.api.reply(asked.properties["id"].as_str().unwrap(), PermissionAnswer::Once, "").await.unwrap();
     watch.until_tool("completed").await;
-    let tenant = stack.api.tenant_id.replace('-', "");
-    let tree = stack.sandbox_data().join("ws").join(tenant).join(&session).join("tree");
-    std::fs::write(tree.join("go"), "").unwrap();
+    std::fs::write(stack.workspace(&session).join("tree/go"), "").unwrap();
     assert_eq!(watch.until_idle().await, "done");
     let results: Vec<_> = stack.api.tool_calls(&session).await.into_iter().map(|call| call.result).collect();
     assert_eq!(results, ["allowed is over\n", "other is over\n"]);

@@ -48,7 +48,7 @@ async fn programs_make_user_namespaces_only_where_the_settings_allow_it() {
     let closed = machine.empty_session().await.run(&format!("{inside} 2>&1")).await;
     assert!(closed.output.contains("Operation not permitted"), "{closed:?}");
     assert_eq!(session.sh(inside).await, "0\n1");
-    // Root there is nobody outside: the mounts of the sandbox stay as they are, and so do its init and the machine.
+    // Root in the namespace has no rights outside: it changes no mount of the sandbox, and reaches neither the init nor the machine.
     for (attack, refusal) in [
         ("mount -o remount,rw,bind / && touch /x", "ermission denied"),
         ("umount /workspace", "not mounted"),

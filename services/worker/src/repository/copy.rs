@@ -1,5 +1,5 @@
 //! A copy of the files of a workspace, from which the workspace of a subtask starts: a bundle in Postgres. If the worker dies before the subtask exists,
-//! its successor makes another copy; upkeep removes the first one like every bundle that nobody needs.
+//! its successor makes another copy. Upkeep removes the first one, as it removes every bundle from which no session starts.
 
 use super::workspace::{Workspace, is_missing, lost};
 use crate::process::{deps::Deps, sandbox::Identity};

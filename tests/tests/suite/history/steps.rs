@@ -7,7 +7,6 @@ use e2e::{
 };
 use rpc::v1::{self, prompt_part::Kind};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 
 /// Returns the snapshots that a step recorded, at its start and at its end.
 fn snapshots(parts: &[Value]) -> (Option<String>, Option<String>) {
@@ -59,12 +58,6 @@ async fn each_step_records_snapshots_before_and_after_it() {
     assert_unchanged(&steps[3], snapshots(&steps[3]).0.as_deref());
 }
 
-/// The directory of a session on the sandbox machine.
-fn workspace(stack: &Stack, session: &str) -> PathBuf {
-    let tenant = std::fs::read_dir(stack.sandbox_data().join("ws")).unwrap().next().unwrap().unwrap().path();
-    tenant.join(session)
-}
-
 #[tokio::test]
 async fn an_event_reports_a_step_without_a_snapshot_and_the_turn_continues() {
     let stack = Stack::start().await;
@@ -73,7 +66,7 @@ async fn an_event_reports_a_step_without_a_snapshot_and_the_turn_continues() {
     let prompt = format!("{}\n@text over", write("b.txt", "two\n"));
     assert!(!run_to_end(&stack, &session, &prompt).await.kinds().contains(&kind));
     // A file where the directory of snapshots was: no helper can write there.
-    let snapshots = workspace(&stack, &session).join("snapshots");
+    let snapshots = stack.workspace(&session).join("snapshots");
     std::fs::remove_dir_all(&snapshots).unwrap();
     std::fs::write(&snapshots, "").unwrap();
     let transcript = run_to_end(&stack, &session, &prompt).await;
@@ -88,7 +81,7 @@ async fn an_event_reports_a_step_without_a_first_snapshot_also_if_the_next_step_
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
     run_to_end(&stack, &session, &format!("{}\n@text over", write("b.txt", "two\n"))).await;
-    let workspace = workspace(&stack, &session);
+    let workspace = stack.workspace(&session);
     let (snapshots, kept) = (workspace.join("snapshots"), workspace.join("kept"));
     std::fs::rename(&snapshots, &kept).unwrap();
     std::fs::write(&snapshots, "").unwrap();

@@ -7,7 +7,7 @@ use e2e::{
 };
 use rpc::v1;
 use serde_json::json;
-use std::{collections::BTreeSet, path::PathBuf};
+use std::collections::BTreeSet;
 
 /// The settings of an agent that forks the files.
 const FORKS: &str =
@@ -45,11 +45,6 @@ fn apply_command(result: &str) -> String {
         .find(|line| line.starts_with("The patch is in "))
         .unwrap_or_else(|| panic!("{result}"));
     line.rsplit_once("run: ").unwrap().1.to_owned()
-}
-
-/// The directory of a session's own files on the machine.
-fn workspace(stack: &Stack, session: &str) -> PathBuf {
-    stack.sandbox_data().join("ws").join(stack.api.tenant_id.replace('-', "")).join(session)
 }
 
 #[tokio::test]
@@ -152,7 +147,7 @@ async fn a_revert_and_a_deletion_concern_the_right_copy() {
     assert_eq!(diff(&stack, &child).await, "");
     assert!(diff(&stack, &session).await.contains("+kept"));
 
-    let directories = [&session, &child].map(|id| workspace(&stack, id));
+    let directories = [&session, &child].map(|id| stack.workspace(id));
     assert!(directories.iter().all(|directory| directory.is_dir()), "{directories:?}");
     stack.api.sessions().delete_session(v1::DeleteSessionRequest { session_id: session }).await.unwrap();
     let are_gone = async || !directories.iter().any(|directory| directory.exists());

@@ -133,8 +133,7 @@ async fn every_session_proves_its_access() {
         let refused = testbed.session().await;
         let error = output(api, &refused, "cat file").await.unwrap_err();
         assert!(error.contains(code), "{code}: {error}");
-        let files =
-            testbed.stack.sandbox_data().join("ws").join(api.tenant_id.replace('-', "")).join(&refused);
+        let files = testbed.stack.workspace(&refused);
         assert!(!files.join("tree").exists(), "{code}");
         testbed.server.heal("app.git/info/refs");
     }
@@ -172,8 +171,7 @@ async fn sessions_that_open_at_once_transfer_a_repository_once_and_wait_for_no_o
     testbed.server.wait_for_request("app.git/git-upload-pack").await;
     for session in &sessions[1..] {
         opened.push(open(session.clone()));
-        let place =
-            testbed.stack.sandbox_data().join("ws").join(api.tenant_id.replace('-', "")).join(session);
+        let place = testbed.stack.workspace(session);
         testkit::eventually("the session waits", async || place.join("build").exists()).await;
     }
     let elsewhere = session(&other, "https://git.example.com/acme/other.git").await;

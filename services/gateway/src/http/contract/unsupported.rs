@@ -41,7 +41,7 @@ const FEATURES: &[Unsupported] = &[
     },
     any(
         "/experimental/worktree",
-        "each session has its own files, so nobody makes worktrees; `files: fork` gives the subtasks of an agent copies",
+        "each session has its own files, and needs no worktree; `files: fork` gives the subtasks of an agent copies",
     ),
     any("/experimental/workspace", "client workspaces are not supported"),
     any("/experimental/control-plane/", "sessions cannot be moved to another project"),

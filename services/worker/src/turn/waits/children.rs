@@ -29,7 +29,7 @@ use domain::{
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use store::{
-    log::{messages::MessageWithParts, record::Progress},
+    log::messages::MessageWithParts,
     session::{
         inputs::{Prompt, Reply, VariantChoice},
         mailbox::Kind,
@@ -123,7 +123,7 @@ pub(in crate::turn) async fn dispatch(
     let own_source = match copies::source_of(session, task).await {
         Ok(source) => source,
         Err(NoCopy::Refused(text)) => {
-            session.write(vec![Event::WorktreeFailed(text.clone())], Progress::None).await?;
+            session.record.write_later(vec![Event::WorktreeFailed(text.clone())]);
             return call.end(session, Err(text)).await.map(Some);
         }
         // The loop reads the abort next.
