@@ -41,6 +41,8 @@ pub const SECRET_NAME_BYTES_MAX: usize = 100;
 pub const SECRET_BYTES_MAX: usize = 64 * 1024;
 /// Secrets of one tenant, those of its projects included: at most 64 MiB of Postgres. Beyond it: `secrets_too_many`.
 pub const SECRETS_MAX: i64 = 1_000;
+/// Secrets that setup and install get. Beyond it: `settings_invalid`, `config_invalid` or `argument_invalid`.
+pub const ENVIRONMENT_SECRETS_MAX: usize = 16;
 /// Bytes of the reference of an image. Beyond it: `settings_invalid`, `config_invalid` or `image_reference_invalid`.
 pub const IMAGE_REFERENCE_BYTES_MAX: usize = 512;
 /// Rows about what one session reached of the network. Beyond it the oldest are removed.

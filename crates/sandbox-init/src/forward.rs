@@ -26,7 +26,7 @@ use std::{
 };
 
 /// The directory that the broker fills.
-const DIRECTORY: &str = "/run/egress";
+pub(super) const DIRECTORY: &str = "/run/egress";
 /// What a program gets while the door is closed.
 const NO_DOOR: &str =
     "the network of this session is closed: its next prompt opens it, if a broker runs on this machine";

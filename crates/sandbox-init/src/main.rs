@@ -10,6 +10,8 @@
 //! start before the first command, so a fork bomb cannot prevent them. When the service closes the socket, the sandbox ends.
 //!
 //! `flotilla-init forward`: carries connections of git to the door beside the script of a helper, and does nothing else.
+//!
+//! `flotilla-init script <tree> <script>`: a command of a sandbox that runs the script of a setup or an install with its secrets.
 
 mod files;
 mod forward;
@@ -17,6 +19,7 @@ mod memory;
 mod paths;
 mod pid1;
 mod pump;
+mod script;
 mod service;
 mod session;
 mod starter;

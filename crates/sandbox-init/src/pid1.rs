@@ -4,6 +4,7 @@ use super::{
     files::{self, Operation},
     forward, memory,
     pump::{self, TerminalRequest},
+    script::Script,
     service::{Failure, Service},
     session::SessionPriority,
     starter,
@@ -32,6 +33,8 @@ const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 
 /// The argument of a program that only carries connections to the door.
 const FORWARD: &str = "forward";
+/// That of a command that runs a script with secrets.
+const SCRIPT: &str = "script";
 
 /// The arguments from the service.
 #[derive(Debug, Clone)]
@@ -50,10 +53,14 @@ struct Settings {
 
 /// Runs the program until the service closes the socket, and returns its exit code.
 pub(super) fn run() -> ExitCode {
-    let result = if std::env::args().nth(1).as_deref() == Some(FORWARD) {
-        forward::serve_script()
-    } else {
-        settings().and_then(|settings| enter(&settings.groups).and_then(|()| serve(&settings)))
+    let mut arguments = std::env::args_os().skip(1);
+    let result = match arguments.next() {
+        Some(word) if word == FORWARD => forward::serve_script(),
+        Some(word) if word == SCRIPT => match Script::of(arguments) {
+            Some(script) => return script.run(),
+            None => Err(unasked()),
+        },
+        _ => settings().and_then(|settings| enter(&settings.groups).and_then(|()| serve(&settings))),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,16 +72,19 @@ pub(super) fn run() -> ExitCode {
     }
 }
 
+fn unasked() -> io::Error {
+    io::Error::other("only the sandbox service starts this program")
+}
+
 fn settings() -> io::Result<Settings> {
-    let wrong = || io::Error::other("only the sandbox service starts this program");
     if std::process::id() != 1 {
-        return Err(wrong());
+        return Err(unasked());
     }
     let numbers: Vec<u64> = std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
     let [socket, processes, memory_bytes, session_nice, may_mount, ref groups @ ..] = numbers[..] else {
-        return Err(wrong());
+        return Err(unasked());
     };
-    let descriptor = |number: u64| RawFd::try_from(number).map_err(|_| wrong());
+    let descriptor = |number: u64| RawFd::try_from(number).map_err(|_| unasked());
     let groups = groups.iter().map(|group| descriptor(*group)).collect::<io::Result<_>>()?;
     let (socket, may_mount) = (descriptor(socket)?, may_mount != 0);
     Ok(Settings { socket, processes, memory_bytes, session_nice, may_mount, groups })

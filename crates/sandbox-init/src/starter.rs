@@ -10,6 +10,8 @@ use super::{
     session::SessionPriority,
     terminal, thread,
 };
+pub(super) use fork::SHELLS;
+
 use fork::{Files, Plan};
 use nix::fcntl::OFlag;
 use sandbox_wire::v1::{Exec, FailureCode};

@@ -71,6 +71,8 @@ pub struct Settings {
     pub allow_user_namespaces: Option<bool>,
     /// Variables of the scripts, of all commands and of terminals.
     pub variables: BTreeMap<String, String>,
+    /// The secrets that setup and install get, by the variable that has the value.
+    pub secrets: BTreeMap<String, SecretName>,
     /// The hosts that sessions may reach: one list for each level that defines any. All lists bind.
     pub network: Vec<LevelHosts>,
     /// The hosts that the setup may reach, likewise.

@@ -12,7 +12,7 @@ use crate::{
 };
 use domain::{
     egress::{git::GIT_CREDENTIALS_MAX, push::PUSH_RULES_MAX},
-    limits::{SETTINGS_BYTES_MAX, SETTINGS_FILES_MAX},
+    limits::{ENVIRONMENT_SECRETS_MAX, SETTINGS_BYTES_MAX, SETTINGS_FILES_MAX},
     policy::level::Level,
 };
 use std::{
@@ -78,6 +78,7 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         settings.network.extend(level.network);
         settings.setup_network.extend(level.setup_network);
         settings.variables.extend(level.variables);
+        settings.secrets.extend(level.secrets);
         settings.image = level.image.or(settings.image);
         settings.install = level.install.or(settings.install);
         settings.start = level.start.or(settings.start);
@@ -96,11 +97,12 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         }
     }
     let mut problems = reader.problems;
-    for (key, count, most) in [
-        ("credentials", settings.git_credentials.len(), GIT_CREDENTIALS_MAX),
-        ("push", settings.git_push.len(), PUSH_RULES_MAX),
+    for (what, count, most) in [
+        ("prefixes in environment.git.credentials", settings.git_credentials.len(), GIT_CREDENTIALS_MAX),
+        ("prefixes in environment.git.push", settings.git_push.len(), PUSH_RULES_MAX),
+        ("variables in environment.secrets", settings.secrets.len(), ENVIRONMENT_SECRETS_MAX),
     ] {
-        problems.extend(check_git(documents, key, count, most));
+        problems.extend(check_count(documents, what, count, most));
     }
     problems.or(MergedSettings { settings, ignored, tree, rules })
 }
@@ -137,10 +139,10 @@ fn check_size(documents: &[Document]) -> Problems {
 }
 
 /// Each level is within the bound, but all of them together may not be.
-fn check_git(documents: &[Document], key: &str, count: usize, most: usize) -> Problems {
+fn check_count(documents: &[Document], what: &str, count: usize, most: usize) -> Problems {
     let mut problems = Problems::default();
     if let Some(last) = documents.last().filter(|_| count > most) {
-        let expected = format!("at most {most} prefixes in environment.git.{key} of all files");
+        let expected = format!("at most {most} {what} of all files");
         let (origin, path) = (last.root.origin.clone(), KeyPath::default());
         problems.push(Problem { origin, path, expected, found: count.to_string() });
     }

@@ -4,7 +4,8 @@
 //! The order of the checks is the wall: the request, the name, the list of names, and only then the look-up, so that nothing about a name that
 //! is not allowed leaves the machine; then the addresses, and the connection goes to exactly these; then the name that TLS asks for.
 //!
-//! A second door, for `git`, reads the repositories for which settings name a credential. It adds the credential itself.
+//! A second door, for `git`, reads the repositories for which settings name a credential. It adds the credential itself. A third one gives the script of a
+//! setup or an install its secrets.
 
 pub mod access;
 pub mod doors;
@@ -14,6 +15,7 @@ pub mod names;
 pub mod proxy;
 pub mod refusal;
 pub mod rules;
+pub mod secrets;
 
 mod door;
 mod head;

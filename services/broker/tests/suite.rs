@@ -19,3 +19,5 @@ mod images_hostile;
 mod images_waits;
 #[path = "suite/push.rs"]
 mod push;
+#[path = "suite/secrets.rs"]
+mod secrets;

@@ -42,6 +42,8 @@ mod memory;
 mod options;
 #[path = "suite/outputs.rs"]
 mod outputs;
+#[path = "suite/secrets.rs"]
+mod secrets;
 #[path = "suite/shared.rs"]
 mod shared;
 #[path = "suite/snapshots.rs"]

@@ -9,6 +9,7 @@ pub(crate) mod guidance;
 mod image;
 mod patience;
 mod proposal;
+mod secrets;
 pub(crate) mod snapshots;
 mod stored;
 pub(crate) mod workspace;

@@ -2,6 +2,7 @@
 
 mod leaks;
 mod process;
+mod scripts;
 mod vault;
 
 use e2e::{

@@ -15,8 +15,9 @@ use domain::{
             branch::BranchPrefix,
             paths::{DENIED_PATTERNS_MAX, is_pattern},
         },
+        secrets::SECRET_VARIABLE_BYTES_MAX,
     },
-    limits::IMAGE_REFERENCE_BYTES_MAX,
+    limits::{ENVIRONMENT_SECRETS_MAX, IMAGE_REFERENCE_BYTES_MAX},
     policy::level::Level,
     secret::SecretName,
     session::environment::{
@@ -27,7 +28,7 @@ use domain::{
 use std::collections::BTreeMap;
 
 /// What an environment has.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "allow_ptrace",
     "allow_user_namespaces",
     "env",
@@ -36,6 +37,7 @@ const KEYS: [&str; 10] = [
     "image_credential",
     "install",
     "network",
+    "secrets",
     "setup",
     "start",
 ];
@@ -46,7 +48,7 @@ fn keys(level: Level) -> Vec<&'static str> {
 
 impl Reader {
     /// Reads `{"image": "ghcr.io/acme/dev:1", "image_credential": "GHCR_LOGIN", "setup": "apt-get install -y ripgrep", "install": "npm ci", "start": "make services",
-    /// "env": {"CI": "1"}, "allow_ptrace": true, "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
+    /// "env": {"CI": "1"}, "secrets": {"NPM_TOKEN": "NPM_TOKEN"}, "allow_ptrace": true, "network": {"allow": ["preset:npm", "*.acme.dev"], "setup": ["preset:debian"]}, "git":
     /// {"credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}, "push": {"https://github.com/acme/": {"credential": "GITHUB_PUSH_TOKEN"}}}}`.
     pub(crate) fn environment(&mut self, node: &Node, settings: &mut Settings) {
         let (mut image, mut credential, mut setup) = (None, None, None);
@@ -60,6 +62,7 @@ impl Reader {
             | "image"
             | "image_credential"
             | "install"
+            | "secrets"
             | "setup"
             | "start"
                 if entry.origin.level == Level::Repository =>
@@ -72,6 +75,7 @@ impl Reader {
             "image" => image = reader.image(&entry.node),
             "image_credential" => credential = reader.credential(entry).map(|name| name.to_string()),
             "install" => settings.install = reader.script(&entry.node),
+            "secrets" => settings.secrets = reader.secrets(&entry.node),
             "setup" => setup = reader.script(&entry.node),
             "start" => settings.start = reader.script(&entry.node),
             _ => reader.unknown(entry, &keys(entry.origin.level)),
@@ -84,6 +88,10 @@ impl Reader {
             // It needs to know what it sets up: the scripts of two images seldom fit both.
             (None, None, Some(_)) => self.problem(&node.origin, "an image beside setup", "none"),
             (None, None, None) => {}
+        }
+        if let Some(name) = settings.secrets.keys().find(|name| settings.variables.contains_key(*name)) {
+            let found = format!("both for {}", shown_text(name));
+            self.problem(&node.origin, "a variable either in env or in secrets", &found);
         }
     }
 
@@ -100,12 +108,7 @@ impl Reader {
         let mut variables = BTreeMap::new();
         self.fields(node, |reader, entry| {
             let (name, value) = (&*entry.key, reader.text(&entry.node));
-            if !is_variable_name(name) {
-                reader.problem(&entry.origin, "the name of a variable, such as \"CI\"", &shown_text(name));
-            } else if is_own_variable(name) {
-                let expected = "a variable that the sandbox does not set itself";
-                reader.problem(&entry.origin, expected, &shown_text(name));
-            }
+            reader.variable_name(entry);
             let Some(value) = value else { return };
             if name.len() + value.len() > ENVIRONMENT_VARIABLE_BYTES_MAX || value.contains('\0') {
                 let expected = format!(
@@ -117,6 +120,32 @@ impl Reader {
         });
         self.at_most(node, variables.len(), ENVIRONMENT_VARIABLES_MAX, "variables");
         variables
+    }
+
+    fn variable_name(&mut self, entry: &Entry) {
+        let name = &*entry.key;
+        if !is_variable_name(name) {
+            self.problem(&entry.origin, "the name of a variable, such as \"CI\"", &shown_text(name));
+        } else if is_own_variable(name) {
+            let expected = "a variable that the sandbox does not set itself";
+            self.problem(&entry.origin, expected, &shown_text(name));
+        }
+    }
+
+    /// Reads `{"NPM_TOKEN": "NPM_TOKEN"}`: the name of a secret for each variable.
+    fn secrets(&mut self, node: &Node) -> BTreeMap<String, SecretName> {
+        let mut secrets = BTreeMap::new();
+        self.fields(node, |reader, entry| {
+            reader.variable_name(entry);
+            if entry.key.len() > SECRET_VARIABLE_BYTES_MAX {
+                let expected = format!("the name of a variable of at most {SECRET_VARIABLE_BYTES_MAX} bytes");
+                reader.problem(&entry.origin, &expected, "a longer one");
+            }
+            let secret = reader.credential(entry);
+            secrets.extend(secret.map(|secret| (entry.key.to_string(), secret)));
+        });
+        self.at_most(node, secrets.len(), ENVIRONMENT_SECRETS_MAX, "secrets");
+        secrets
     }
 
     fn git(&mut self, node: &Node, settings: &mut Settings) {

@@ -1,14 +1,17 @@
-//! Reads `copilot-setup-steps.yml`: the variables and commands of its job become an install. Actions do not run.
+//! Reads `copilot-setup-steps.yml`: the variables and commands of its job become an install, and the secrets of GitHub that it names become secrets of the
+//! same names. Actions do not run.
 
 use super::draft::{Draft, items, members, quoted, scalar};
-use crate::node::Node;
-use domain::session::environment::is_variable_name;
+use crate::node::{Entry, Node};
+use domain::{secret::SecretName, session::environment::is_variable_name};
 
 const JOB: &str = "copilot-setup-steps";
 /// Brings the files of the repository, which a session has.
 const CHECKOUT: &str = "actions/checkout";
 /// Begins an expression of GitHub, which nothing evaluates here.
 const EXPRESSION: &str = "${{";
+/// The secret that GitHub makes for each run. Nothing takes its place here.
+const OF_GITHUB: &str = "GITHUB_TOKEN";
 /// Keys of a step that change nothing.
 const SILENT: [&str; 4] = ["name", "id", "timeout-minutes", "with"];
 
@@ -29,7 +32,13 @@ pub(super) fn read(root: &Node) -> Draft {
     let steps = member(job, "steps").map(items).unwrap_or_default();
     for (at, step) in steps.iter().enumerate() {
         match read_step(step) {
-            Ok(Some(script)) => draft.add_script("install", &step.origin, &script),
+            Ok(Some(Step { script, secrets })) => {
+                draft.add_script("install", &step.origin, &script);
+                for (variable, secret) in secrets {
+                    let secret = Node::text(variable.node.origin.clone(), secret.to_string());
+                    draft.set_secret(&format!("steps[{at}].env"), &variable.key, secret);
+                }
+            }
             Ok(None) => {}
             Err(reason) => draft.leave_out(&format!("steps[{at}]: {reason}")),
         }
@@ -39,18 +48,33 @@ pub(super) fn read(root: &Node) -> Draft {
 
 fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
     for entry in members(node) {
-        match scalar(&entry.node).filter(|text| !text.contains(EXPRESSION)) {
-            Some(text) => {
-                draft.set_variable(key, &entry.key, Node::text(entry.node.origin.clone(), text));
-            }
-            None => draft.leave_out(&format!("{key}.{}: its value is an expression", entry.key)),
+        let (text, origin) = (scalar(&entry.node), entry.node.origin.clone());
+        if let Some(secret) = text.as_deref().and_then(secret) {
+            draft.set_secret(key, &entry.key, Node::text(origin, secret.to_string()));
+        } else if let Some(text) = text.filter(|text| !text.contains(EXPRESSION)) {
+            draft.set_variable(key, &entry.key, Node::text(origin, text));
+        } else {
+            draft.leave_out(&format!("{key}.{}: its value is an expression", entry.key));
         }
     }
 }
 
-/// The lines of a step; `None`: it has none, and needs none. An error says why it is left out.
-fn read_step(step: &Node) -> Result<Option<String>, String> {
-    let (mut run, mut before, mut is_apart) = (None, vec![], false);
+/// The secret that an expression names: `${{ secrets.NPM_TOKEN }}`. GitHub does not tell small letters from capital ones.
+fn secret(text: &str) -> Option<SecretName> {
+    let name = text.trim().strip_prefix(EXPRESSION)?.strip_suffix("}}")?.trim().strip_prefix("secrets.")?;
+    name.to_ascii_uppercase().parse().ok().filter(|name: &SecretName| name.as_str() != OF_GITHUB)
+}
+
+/// A step that runs.
+struct Step<'a> {
+    script: String,
+    /// The variables that are secrets. All steps get them.
+    secrets: Vec<(&'a Entry, SecretName)>,
+}
+
+/// What a step runs; `None`: nothing, because sessions have what it does. An error says why it is left out.
+fn read_step(step: &Node) -> Result<Option<Step<'_>>, String> {
+    let (mut run, mut before, mut secrets, mut is_apart) = (None, vec![], vec![], false);
     for entry in members(step) {
         let text = scalar(&entry.node);
         match (&*entry.key, text) {
@@ -69,6 +93,10 @@ fn read_step(step: &Node) -> Result<Option<String>, String> {
                 for variable in members(&entry.node).iter().filter(|variable| is_variable_name(&variable.key))
                 {
                     let value = scalar(&variable.node).unwrap_or_default();
+                    if let Some(secret) = secret(&value) {
+                        secrets.push((variable, secret));
+                        continue;
+                    }
                     before.push(format!("export {}={}", variable.key, quoted(&value)));
                 }
             }
@@ -81,7 +109,9 @@ fn read_step(step: &Node) -> Result<Option<String>, String> {
     if lines.contains(EXPRESSION) {
         return Err("it has an expression".to_owned());
     }
-    Ok(Some(if is_apart { format!("(\n{}\n)", lines.trim_end()) } else { lines.trim_end().to_owned() }))
+    let lines = lines.trim_end();
+    let script = if is_apart { format!("(\n{lines}\n)") } else { lines.to_owned() };
+    Ok(Some(Step { script, secrets }))
 }
 
 fn member<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {

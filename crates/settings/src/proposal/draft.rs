@@ -12,6 +12,9 @@ const UNUSED_MAX: usize = 50;
 /// Bytes of one of them. The rest is cut.
 const UNUSED_BYTES_MAX: usize = 200;
 
+const ENV: &str = "env";
+const SECRETS: &str = "secrets";
+
 /// An environment, and what its file has besides.
 pub(super) struct Draft {
     /// The value of `environment` in settings.
@@ -64,12 +67,38 @@ impl Draft {
         if !is_variable_name(name) || is_own_variable(name) {
             return self.leave_out(&format!("{place}.{name}: the sandbox sets this variable itself"));
         }
-        let env = members(&self.environment).iter().find(|entry| &*entry.key == "env");
-        let mut variables = env.map(|entry| members(&entry.node).to_vec()).unwrap_or_default();
-        variables.retain(|entry| &*entry.key != name);
+        self.set_member(ENV, name, value);
+        self.remove_member(SECRETS, name);
+    }
+
+    /// Sets a variable of the scripts whose value is a secret: the text of the node is the name of the secret.
+    pub(super) fn set_secret(&mut self, place: &str, name: &str, secret: Node) {
+        if !is_variable_name(name) || is_own_variable(name) {
+            return self.leave_out(&format!("{place}.{name}: the sandbox sets this variable itself"));
+        }
+        self.set_member(SECRETS, name, secret);
+        self.remove_member(ENV, name);
+    }
+
+    fn set_member(&mut self, key: &str, name: &str, value: Node) {
+        let mut entries = self.members_of(key);
+        entries.retain(|entry| &*entry.key != name);
         let origin = value.origin.clone();
-        variables.push(Entry { key: Arc::from(name), origin: origin.clone(), node: value });
-        self.set("env", Node { origin, value: Content::Map(variables) });
+        entries.push(Entry { key: Arc::from(name), origin: origin.clone(), node: value });
+        self.set(key, Node { origin, value: Content::Map(entries) });
+    }
+
+    fn remove_member(&mut self, key: &str, name: &str) {
+        let mut entries = self.members_of(key);
+        if let Some(at) = entries.iter().position(|entry| &*entry.key == name) {
+            let origin = entries.remove(at).origin;
+            self.set(key, Node { origin, value: Content::Map(entries) });
+        }
+    }
+
+    fn members_of(&self, key: &str) -> Vec<Entry> {
+        let object = members(&self.environment).iter().find(|entry| &*entry.key == key);
+        object.map(|entry| members(&entry.node).to_vec()).unwrap_or_default()
     }
 }
 

@@ -201,7 +201,7 @@ opencode.json:10:30: compaction.reserved: expected a whole number from 0, found 
 opencode.json:10:64: tool_output.max_lines: expected a whole number from 1 to 50000, found 1.5
 opencode.json:10:82: tool_output.max_bytes: expected a whole number from 1 to 1048576, found 99999999
 opencode.json:11:15: snapshot: expected true or false, found "yes"
-opencode.json:12:19: environment.imgae: expected one of allow_ptrace, allow_user_namespaces, env, git, image, image_credential, install, network, setup, start, found an unknown key
+opencode.json:12:19: environment.imgae: expected one of allow_ptrace, allow_user_namespaces, env, git, image, image_credential, install, network, secrets, setup, start, found an unknown key
 opencode.json:12:55: environment.network.allow[0]: expected a host, *. and a host, or a preset (preset:crates, preset:debian, preset:github, preset:go, preset:maven, preset:npm, preset:pypi, preset:ubuntu), found "*"
 opencode.json:12:73: environment.network.deny: expected one of allow, setup, found an unknown key"#;
     assert_eq!(problems(text), want);

@@ -110,7 +110,7 @@ jobs:
   copilot-setup-steps:
     runs-on: ubuntu-latest
     container: node:22
-    env: {LEVEL: 3, TOKEN: '${{ secrets.TOKEN }}'}
+    env: {LEVEL: 3, TOKEN: '${{ secrets.TOKEN }}', GH: '${{ secrets.GITHUB_TOKEN }}', SHA: 'x${{ secrets.A }}'}
     steps:
     - uses: actions/checkout@v4
     - uses: actions/setup-node@v4
@@ -121,7 +121,7 @@ jobs:
         npm run build
     - run: make it
       working-directory: sub dir
-      env: {A: \"it's\"}
+      env: {A: \"it's\", NODE_AUTH_TOKEN: '${{secrets.npm_token}}', CI: '${{ secrets.CI }}'}
     - run: echo ${{ github.sha }}
     - run: never
       if: failure()
@@ -130,10 +130,12 @@ jobs:
 ";
     let proposal = found(STEPS, text);
     let install = "npm ci\nnpm run build\n(\ncd 'sub dir'\nexport A='it'\\''s'\nmake it\n)";
-    let want = json!({"env": {"CI": "true", "LEVEL": "3"}, "image": "node:22", "install": install});
+    let secrets = json!({"CI": "CI", "NODE_AUTH_TOKEN": "NPM_TOKEN", "TOKEN": "TOKEN"});
+    let want = json!({"env": {"LEVEL": "3"}, "image": "node:22", "install": install, "secrets": secrets});
     assert_eq!(environment(&proposal), want);
     let unused = [
-        "env.TOKEN",
+        "env.GH: its value is an expression",
+        "env.SHA",
         "steps[1]: the action actions/setup-node@v4",
         "steps[4]",
         "steps[5]: steps with if",

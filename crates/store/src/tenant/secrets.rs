@@ -11,6 +11,7 @@ use domain::{
     secret::{SecretAddress, SecretName},
 };
 use sqlx::{Row as _, postgres::PgRow};
+use std::collections::BTreeMap;
 
 /// A secret without its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +75,35 @@ impl Store {
         .fetch_all(&mut *tx)
         .await?;
         rows.iter().map(from_row).collect()
+    }
+
+    /// Finds the newest versions of secrets of the project, or else of the tenant. Names that neither has are missing in the result.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn find_secret_versions(
+        &self,
+        tenant: TenantId,
+        project: &ProjectId,
+        names: &[SecretName],
+    ) -> Result<BTreeMap<SecretName, u64>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let names: Vec<&str> = names.iter().map(SecretName::as_str).collect();
+        // The scope of the tenant is the empty one, so that of the project comes first.
+        let rows = sqlx::query(
+            "select distinct on (name) name, version from secret
+              where tenant_id = $1 and scope in ('', $2) and name = any($3)
+              order by name, scope desc",
+        )
+        .bind(tenant.0)
+        .bind(project.as_str())
+        .bind(names)
+        .fetch_all(&mut *tx)
+        .await?;
+        let read = |row: &PgRow| -> Result<_, Error> {
+            Ok((parse_id("secret", row.try_get("name")?)?, unsigned(row.try_get("version")?)))
+        };
+        rows.iter().map(read).collect()
     }
 
     /// Deletes a secret, and returns the version that it had.

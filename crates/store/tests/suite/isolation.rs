@@ -211,6 +211,9 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.list_projects(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_keys(stranger, &Page::default()).await.unwrap(), []);
     assert_eq!(store.list_secrets(stranger, None, &Page::default()).await.unwrap(), []);
+    let name = "NPM_TOKEN".parse().unwrap();
+    let versions = store.find_secret_versions(stranger, &world.project, &[name]).await.unwrap();
+    assert!(versions.is_empty(), "{versions:?}");
     assert_eq!(store.list_proposed_environments(stranger, &world.project).await.unwrap(), []);
     let found = store.find_environment(stranger, &world.project, "{}").await.unwrap();
     assert_eq!((found.own, found.allowed), (None, None));

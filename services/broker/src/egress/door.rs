@@ -1,8 +1,8 @@
-//! The door of one session: two sockets, and the tasks that serve their connections.
+//! The door of one session: three sockets, and the tasks that serve their connections.
 
-use super::{git::door::GitDoor, journal::Journal, key::DoorKey, proxy::Proxy};
+use super::{git::door::GitDoor, journal::Journal, key::DoorKey, proxy::Proxy, secrets::SecretDoor};
 use chassis::tasks::Tasks;
-use domain::ids::TenantId;
+use domain::{egress::secrets::SECRETS_SOCKET, ids::TenantId};
 use shares::{Share, Shares};
 use std::{
     fs::{self, Permissions},
@@ -23,6 +23,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const SESSION_CONNECTIONS_MAX: usize = 256;
 /// Connections of one session to servers of git at the same time. Git opens one for each repository; further ones wait in the socket.
 const SESSION_GIT_CONNECTIONS_MAX: usize = 16;
+/// Connections of one session for the secrets of a script at the same time: each script makes one. Further ones wait in the socket.
+const SESSION_SECRET_CONNECTIONS_MAX: usize = 2;
 /// Wait for a place among the connections of all sessions, before the door asks for one again.
 const PLACE_WAIT: Duration = Duration::from_secs(60);
 /// Pause after a connection that could not be accepted: this process has no descriptors left.
@@ -44,6 +46,8 @@ pub(super) struct DoorServices {
     pub(super) proxy: Arc<Proxy>,
     /// Behind `git`.
     pub(super) git: Arc<GitDoor>,
+    /// Behind `secrets`.
+    pub(super) secrets: Arc<SecretDoor>,
 }
 
 /// An open door. Dropped: it is closed, and its connections are cut.
@@ -72,11 +76,13 @@ impl Door {
             fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
         }
         let (proxy, git) = (bind(&directory, "socket")?, bind(&directory, "git")?);
+        let secrets = bind(&directory, SECRETS_SOCKET)?;
         let identity = identity(&directory.join("socket"))?;
         let closing = context.shutdown.child_token();
         for (listener, service, connections_max) in [
             (proxy, Service::Proxy(Arc::clone(&services.proxy)), SESSION_CONNECTIONS_MAX),
             (git, Service::Git(Arc::clone(&services.git)), SESSION_GIT_CONNECTIONS_MAX),
+            (secrets, Service::Secrets(Arc::clone(&services.secrets)), SESSION_SECRET_CONNECTIONS_MAX),
         ] {
             let connections =
                 ConnectionLoop { key: key.clone(), service, connections_max, context: context.clone() };
@@ -138,6 +144,7 @@ fn identity(socket: &Path) -> io::Result<(u64, u64)> {
 enum Service {
     Proxy(Arc<Proxy>),
     Git(Arc<GitDoor>),
+    Secrets(Arc<SecretDoor>),
 }
 
 /// What serves the connections of a socket.
@@ -169,6 +176,7 @@ impl ConnectionLoop {
                         journal.note(&connections.key, &access);
                     }
                     Service::Git(git) => git.serve(stream, journal, &closing).await,
+                    Service::Secrets(secrets) => secrets.serve(stream, &closing).await,
                 }
                 drop((own, place));
             });

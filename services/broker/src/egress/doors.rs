@@ -1,10 +1,11 @@
-//! The doors of sessions to the network: two sockets each, in a directory that only the sandbox of the session sees. Broker and sandbox service of a
+//! The doors of sessions to the network: three sockets each, in a directory that only the sandbox of the session sees. Broker and sandbox service of a
 //! machine share the directory of all doors:
 //!
 //! ```text
 //! <tenant>/<session>/rules.json       what the door allows
 //! <tenant>/<session>/door/socket      the proxy; sandboxes see the directory `door`
 //! <tenant>/<session>/door/git         the door to the servers of git
+//! <tenant>/<session>/door/secrets     the secrets of a setup or an install, while one may run
 //! <tenant>/<session>/door/gitconfig   what leads git there
 //! ```
 //!
@@ -18,6 +19,7 @@ use super::{
     names::Names,
     proxy::{Proxy, QUOTA_BYTES},
     rules::{self, DoorRules},
+    secrets::SecretDoor,
 };
 use crate::error::Error;
 use chassis::tasks::Tasks;
@@ -37,10 +39,12 @@ use std::{
 use store::broker::BrokerStore;
 use tokio_util::sync::CancellationToken;
 
-/// Doors of one broker, each with a socket; one tenant gets three quarters. Beyond it: `egress_doors_too_many`.
+/// Doors of one broker, each with three sockets; one tenant gets three quarters. Beyond it: `egress_doors_too_many`.
 const DOORS_MAX: u32 = 10_000;
 /// Connections of all sessions at the same time, each with two descriptors; one tenant gets three quarters. Further ones wait.
 const CONNECTIONS_MAX: u32 = 4_096;
+/// Sockets of a door.
+const SOCKETS: u32 = 3;
 /// Longest wait for connections to end when the service stops.
 const CLOSING: Duration = Duration::from_secs(2);
 /// Time after which a door closes whose session has not worked: its next turn opens it again.
@@ -77,8 +81,8 @@ impl Doors {
     ) -> io::Result<Arc<Self>> {
         make_passage(directory)?;
         check_writable(directory)?;
-        // A door has its socket, and at times a connection that waits for a place.
-        let wanted = 2 * (DOORS_MAX + CONNECTIONS_MAX) as usize;
+        // Each socket of a door has at times a connection that waits for a place, and a connection has two ends.
+        let wanted = 2 * (SOCKETS * DOORS_MAX + CONNECTIONS_MAX) as usize;
         let afforded = chassis::port::afford(wanted);
         let part = |count: u32| u32::try_from(count as usize * afforded / wanted).unwrap_or(count);
         let context = DoorContext {
@@ -121,7 +125,8 @@ impl Doors {
         rules: &DoorRules,
         record: impl FnOnce(&Path) -> io::Result<()>,
     ) -> Result<(), Error> {
-        let (lists, git, home) = (rules.parse()?, rules.git.parse()?, self.home(key));
+        let (lists, git, secrets) = (rules.parse()?, rules.git.parse()?, rules.secrets.parse()?);
+        let home = self.home(key);
         // Held while the file is written: file and door never differ.
         let mut open = self.lock();
         if !open.contains_key(key) {
@@ -139,6 +144,7 @@ impl Doors {
         let configuration = client_configuration(git.prefixes());
         services.proxy.allow(lists);
         services.git.allow(git);
+        services.secrets.allow(secrets);
         if !known.is_some_and(|door| door.is_reachable(&home)) {
             let door = Door::open(&home, key, services, &self.context).map_err(Error::Door)?;
             open.insert(key.clone(), door);
@@ -153,7 +159,8 @@ impl Doors {
         let nothing = AllowLists::default();
         let proxy = Arc::new(Proxy::new(key.tenant, nothing, Arc::clone(&self.names), QUOTA_BYTES));
         let git = Arc::new(GitDoor::new(key.clone(), Arc::clone(&self.servers), proxy.quota()));
-        DoorServices { proxy, git }
+        let secrets = Arc::new(SecretDoor::new(key.clone(), Arc::clone(&self.servers.vault)));
+        DoorServices { proxy, git, secrets }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<DoorKey, Door>> {

@@ -1,12 +1,12 @@
 //! What the door of a session allows, as its file keeps it: a broker that starts again opens the doors that it had.
 
-use super::git::rules::GitRules;
+use super::{git::rules::GitRules, secrets::SecretRules};
 use domain::egress::allow::{AllowList, AllowListError, AllowLists};
 use serde::{Deserialize, Serialize};
 use std::{fs::Permissions, io, os::unix::fs::PermissionsExt as _, path::Path};
 
-/// The lists of all levels, and the repositories that have a credential. `{"lists": [{"setting": "environment.network.allow of the project", "entries":
-/// ["preset:npm"]}], "git": {"project": "prj_…", "credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}}`
+/// The lists of all levels, the repositories that have a credential, and the secrets of a script. `{"lists": [{"setting": "environment.network.allow of the project", "entries":
+/// ["preset:npm"]}], "git": {"project": "prj_…", "credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}, "secrets": {"project": "prj_…", "variables": {"NPM_TOKEN": "NPM_TOKEN"}}}`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoorRules {
     /// Each must allow a host.
@@ -14,6 +14,9 @@ pub struct DoorRules {
     /// The repositories. Brokers of earlier versions wrote none.
     #[serde(default)]
     pub git: GitRules,
+    /// What the script of a setup or an install gets. Brokers of earlier versions wrote none.
+    #[serde(default)]
+    pub secrets: SecretRules,
 }
 
 /// The list of one level.

@@ -1,4 +1,5 @@
-//! `BrokerService`: puts secrets into the vault, pulls images, opens doors to the network, and pushes. No call returns the value of a secret.
+//! `BrokerService`: puts secrets into the vault, pulls images, opens doors to the network, and pushes. No call returns the value of a secret; a door gives some
+//! to the script of a setup.
 
 use super::{
     ids::{project, tenant},
@@ -10,6 +11,7 @@ use crate::{
         git::rules::{GitRules, GitRulesError},
         key::DoorKey,
         rules::{DoorRules, RuleList},
+        secrets::SecretRules,
     },
     error::Error,
     images::{puller::Puller, stream::LayerStream},
@@ -162,7 +164,9 @@ impl Server {
         let credentials = request.git_credentials.into_iter();
         let credentials = credentials.map(|credential| (credential.url_prefix, credential.secret)).collect();
         let project = Some(request.project_id).filter(|project| !project.is_empty());
-        let rules = DoorRules { lists, git: GitRules { project, credentials } };
+        let variables = request.secrets.into_iter().map(|secret| (secret.variable, secret.secret)).collect();
+        let secrets = SecretRules { project: project.clone(), variables };
+        let rules = DoorRules { lists, git: GitRules { project, credentials }, secrets };
         doors.open(&DoorKey { tenant: tenant(&request.tenant_id)?, session }, &rules)?;
         Ok(v1::OpenEgressResponse {})
     }

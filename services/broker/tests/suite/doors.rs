@@ -7,6 +7,7 @@ use broker::{
         key::DoorKey,
         names::Names,
         rules::{DoorRules, RuleList},
+        secrets::SecretRules,
     },
     error::Error,
     secrets::{deployment_key::DeploymentKey, key_file::KeyFile, vault::Vault},
@@ -84,7 +85,7 @@ fn key(session: &str) -> DoorKey {
 fn rules(hosts: &[&str]) -> DoorRules {
     let entries = hosts.iter().map(|host| (*host).to_owned()).collect();
     let lists = vec![RuleList { setting: "a setting".to_owned(), entries }];
-    DoorRules { lists, git: GitRules::default() }
+    DoorRules { lists, git: GitRules::default(), secrets: SecretRules::default() }
 }
 
 fn home(directory: &Path, session: &str) -> PathBuf {

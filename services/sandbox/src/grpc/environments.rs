@@ -54,12 +54,14 @@ pub(super) async fn build(
     if message.hosts.len() > open::HOSTS_MAX {
         return Err(Error::refused(Code::ArgumentInvalid, "the setup may reach too many hosts"));
     }
+    open::check_secrets(&message.secrets)?;
     let spec = EnvironmentSpec {
         tenant: session.key.tenant,
         project: id("project_id", &message.project_id)?,
         image: Manifest::parse(&diff_ids)?,
         script: message.script,
         hosts: message.hosts,
+        secrets: message.secrets,
         env,
     };
     let apt = Mount::read(shared.layout.etc().join(APT_FILE), APT_INSIDE);

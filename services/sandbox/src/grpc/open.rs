@@ -13,9 +13,12 @@ use crate::{
     },
 };
 use domain::{
-    egress::git::{GIT_CREDENTIALS_MAX, GitPrefix},
+    egress::{
+        git::{GIT_CREDENTIALS_MAX, GitPrefix},
+        secrets::SECRET_VARIABLE_BYTES_MAX,
+    },
     ids::ProjectId,
-    limits,
+    limits::{self, ENVIRONMENT_SECRETS_MAX, SECRET_NAME_BYTES_MAX},
     session::environment::{SandboxOptions, is_script},
     text,
 };
@@ -28,6 +31,8 @@ use tonic::Status;
 
 /// Entries of one list of hosts, for all levels of settings. Beyond it: `argument_invalid`.
 pub(super) const HOSTS_MAX: usize = 1_000;
+/// Bytes of the version of a secret, with what stands between it and the names.
+const VERSION_BYTES: usize = 22;
 /// Bytes of the environment of an image. Beyond it: `argument_invalid`.
 const IMAGE_ENV_BYTES_MAX: usize = 64 * 1024;
 
@@ -128,7 +133,7 @@ fn read_options(asked: v1::SandboxOptions, shared: &Shared) -> Result<SandboxOpt
 
 fn read_install(install: v1::WorkspaceInstall, project: Option<ProjectId>) -> Result<InstallSpec, Error> {
     let invalid = |text: String| Error::refused(Code::ArgumentInvalid, text);
-    let v1::WorkspaceInstall { script, hosts } = install;
+    let v1::WorkspaceInstall { script, hosts, secrets } = install;
     if !is_script(&script) {
         return Err(invalid(
             "the script of an install is empty or too long, or it contains a zero byte".into(),
@@ -137,8 +142,21 @@ fn read_install(install: v1::WorkspaceInstall, project: Option<ProjectId>) -> Re
     if hosts.len() > HOSTS_MAX {
         return Err(invalid("the install may reach too many hosts".into()));
     }
+    check_secrets(&secrets)?;
     let project = project.ok_or_else(|| invalid("an install needs the project_id".into()))?;
-    Ok(InstallSpec { project, script, hosts })
+    Ok(InstallSpec { project, script, hosts, secrets })
+}
+
+/// Checks the names and versions of the secrets of a script. The machine reads none of them; they only name what the script makes.
+pub(super) fn check_secrets(secrets: &[String]) -> Result<(), Error> {
+    let bytes_max = SECRET_VARIABLE_BYTES_MAX + SECRET_NAME_BYTES_MAX + VERSION_BYTES;
+    if secrets.len() > ENVIRONMENT_SECRETS_MAX || secrets.iter().any(|secret| secret.len() > bytes_max) {
+        return Err(Error::refused(
+            Code::ArgumentInvalid,
+            "a script gets too many secrets, or their names are too long",
+        ));
+    }
+    Ok(())
 }
 
 fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {

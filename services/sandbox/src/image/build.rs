@@ -6,7 +6,7 @@ use super::{
     cleaning::{SETUP_ENTRIES_MAX, clean},
     environment::EnvironmentSpec,
     layer::{EnvironmentName, LayerName},
-    script::{BuildStage, Progress, ScriptLimits, ScriptRun},
+    script::{BuildStage, Progress, ScriptLimits, ScriptRun, command},
     store::Store,
 };
 use crate::{
@@ -123,14 +123,12 @@ impl Build<'_> {
             options: SandboxOptions::NONE,
             share: Some(share),
         };
+        let EnvironmentSpec { script, secrets, .. } = &self.order.spec;
+        let exec = command(format!("{PRELUDE}{script}"), secrets, "/", launcher.init(&spec.root));
         let sandbox = Sandbox::start(launcher, tasks, spec).await?;
         let script = ScriptRun {
             stage: BuildStage::Setup,
-            exec: Exec {
-                command: format!("{PRELUDE}{}", self.order.spec.script),
-                env: self.order.env.clone(),
-                ..Exec::default()
-            },
+            exec: Exec { env: self.order.env.clone(), ..exec },
             limits: ScriptLimits {
                 time: limits.time,
                 space: Space { bytes: limits.bytes, inodes: SETUP_ENTRIES_MAX },

@@ -28,6 +28,8 @@ pub struct EnvironmentSpec {
     pub script: String,
     /// What the script may reach of the network.
     pub hosts: Vec<String>,
+    /// The secrets that the door gives it, with their versions.
+    pub secrets: Vec<String>,
 }
 
 /// The content of a key. The order of the fields is a part of it.
@@ -43,6 +45,9 @@ struct KeyContent<'a> {
     env: Vec<&'a str>,
     script: &'a str,
     hosts: Vec<&'a str>,
+    /// Left out if there are none, so that the keys of earlier versions count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    secrets: Vec<&'a str>,
 }
 
 impl EnvironmentSpec {
@@ -77,6 +82,7 @@ impl EnvironmentSpec {
             env: sorted(&self.env),
             script: &self.script,
             hosts: sorted(&self.hosts),
+            secrets: sorted(&self.secrets),
         };
         EnvironmentName::of(self.tenant, &content)
     }
@@ -108,10 +114,12 @@ mod tests {
             env: texts(&["A=1", "B=2"]),
             script: "true".to_owned(),
             hosts: texts(&["a.dev", "b.dev"]),
+            secrets: texts(&["A=A@1", "B=B@2"]),
         };
         let same = EnvironmentSpec {
             env: texts(&["B=2", "A=1"]),
             hosts: texts(&["b.dev", "a.dev", "a.dev"]),
+            secrets: texts(&["B=B@2", "A=A@1"]),
             ..spec.clone()
         };
         assert_eq!(spec.name().unwrap(), same.name().unwrap());
@@ -124,6 +132,8 @@ mod tests {
             EnvironmentSpec { script: "true ".to_owned(), ..spec.clone() },
             EnvironmentSpec { hosts: texts(&["a.dev"]), ..spec.clone() },
             EnvironmentSpec { hosts: texts(&["a.dev b.dev"]), ..spec.clone() },
+            EnvironmentSpec { secrets: texts(&["A=A@1", "B=B@3"]), ..spec.clone() },
+            EnvironmentSpec { secrets: vec![], ..spec.clone() },
             spec.clone(),
         ];
         let names: BTreeSet<_> = others.iter().map(|spec| spec.name().unwrap()).collect();

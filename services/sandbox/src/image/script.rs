@@ -247,6 +247,18 @@ impl ScriptRun<'_> {
     }
 }
 
+/// The command that runs a script. One with secrets runs below our own program, which starts with `init` and gets the secrets from the door of the
+/// session; `tree` is what sessions will see of its files.
+pub fn command(script: String, secrets: &[String], tree: &str, init: Vec<String>) -> Exec {
+    if secrets.is_empty() {
+        return Exec { command: script, ..Exec::default() };
+    }
+    let own = ["script".to_owned(), tree.to_owned(), script];
+    // The first argument is the name of the shell, which only starts the program.
+    let arguments = ["sh".to_owned()].into_iter().chain(init).chain(own);
+    Exec { command: "exec \"$@\"".to_owned(), arguments: arguments.collect(), ..Exec::default() }
+}
+
 /// The error of a script that left too much.
 pub(super) fn too_large(stage: BuildStage, limit: Space) -> Error {
     let (code, setting) = match stage {

@@ -281,15 +281,24 @@ impl Launcher {
         mounts
     }
 
-    /// The arguments that start the init, which talks over `socket` and enters the groups of `late`.
-    /// The init with its numbers. Those of the control groups that it enters follow.
+    /// The program and the first arguments that start the init in a sandbox with this root.
+    pub fn init(&self, root: &Root) -> Vec<String> {
+        let mut args = vec![];
+        if let Some(loader) = self.loader.as_ref().as_ref().filter(|_| root.is_image()) {
+            args.extend([
+                loader.program.display().to_string(),
+                "--library-path".to_owned(),
+                loader::INSIDE.to_owned(),
+            ]);
+        }
+        args.push(INIT_INSIDE.to_owned());
+        args
+    }
+
+    /// The arguments that start the init, which talks over `socket`. The numbers of the control groups that it enters follow.
     fn init_arguments(&self, root: &Root, socket: &OwnedFd, options: SandboxOptions) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["--as-pid-1", "--"].map(Into::into).into();
-        if let Some(loader) = self.loader.as_ref().as_ref().filter(|_| root.is_image()) {
-            args.push(loader.program.clone().into());
-            args.extend(["--library-path", loader::INSIDE].map(Into::into));
-        }
-        args.push(INIT_INSIDE.into());
+        args.extend(self.init(root).into_iter().map(Into::into));
         let watched = self.watched_memory_bytes().unwrap_or(0);
         let nice = self.session_nice().unwrap_or(0);
         let processes = self.facts.limits.processes;

@@ -119,6 +119,7 @@ impl Site {
             image: Some(image(&self.image.iter().collect::<Vec<_>>())),
             script: script.to_owned(),
             hosts: vec![],
+            secrets: vec![],
         }
     }
 

@@ -17,15 +17,15 @@ use tonic::Status;
 /// Waits for a file that a test makes in the door of the session.
 const WAIT: &str = "until [ -e /run/egress/go ]; do sleep 0.05; done";
 
-struct Site {
-    directory: TempDir,
-    machine: Machine,
+pub struct Site {
+    pub directory: TempDir,
+    pub machine: Machine,
     repository: PathBuf,
     arguments: Vec<String>,
 }
 
 impl Site {
-    async fn start(arguments: &[&str]) -> Self {
+    pub async fn start(arguments: &[&str]) -> Self {
         let directory = directory();
         let repository = repository(directory.path());
         for (name, content) in
@@ -56,8 +56,8 @@ impl Site {
         Self { directory, machine, repository, arguments }
     }
 
-    fn header(&self, script: &str) -> v1::WorkspaceHeader {
-        let install = v1::WorkspaceInstall { script: script.to_owned(), hosts: vec![] };
+    pub fn header(&self, script: &str) -> v1::WorkspaceHeader {
+        let install = v1::WorkspaceInstall { script: script.to_owned(), hosts: vec![], secrets: vec![] };
         v1::WorkspaceHeader {
             project_id: project(),
             git_url: format!("file://{}", self.repository.display()),
@@ -70,7 +70,7 @@ impl Site {
         Session { tenant: tenant.to_owned(), ..self.machine.session() }
     }
 
-    async fn begin(&self, session: &Session, header: v1::WorkspaceHeader) -> Result<Running, Status> {
+    pub async fn begin(&self, session: &Session, header: v1::WorkspaceHeader) -> Result<Running, Status> {
         let header = v1::WorkspaceHeader { fence: session.fence(), ..header };
         let workspace = v1::OpenWorkspaceRequest { part: Some(Part::Header(header)) };
         let parts = [v1::InstallWorkspaceRequest { workspace: Some(workspace) }];

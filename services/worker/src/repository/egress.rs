@@ -1,14 +1,14 @@
 //! The door of a workspace to the network and to private repositories. The broker opens it before the first tool of a turn, with what the settings allow,
 //! and before a private repository is cloned.
 
-use super::patience::with_patience;
+use super::{patience::with_patience, secrets::SetupSecrets};
 use crate::process::{
     broker::{Broker, away},
     deps::Deps,
     sandbox::Identity,
 };
 use domain::{egress::git::GitPrefix, ids::ProjectId, policy::level::Level, secret::SecretName};
-use rpc::v1::{self, AllowList, GitCredential};
+use rpc::v1::{self, AllowList, GitCredential, SecretVariable};
 use settings::{LevelHosts, Settings};
 use std::{
     collections::BTreeMap,
@@ -30,10 +30,11 @@ pub(crate) struct Egress {
 }
 
 /// What a door allows.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct DoorRules {
     lists: Vec<AllowList>,
     git: Vec<GitCredential>,
+    secrets: Vec<SecretVariable>,
 }
 
 impl Egress {
@@ -44,7 +45,8 @@ impl Egress {
     /// Notes what the settings allow. Without any list the door is opened too: it then tells programs which setting is missing.
     pub(crate) fn allow(&self, settings: &Settings) {
         let lists = settings.network().iter().map(|hosts| allow_list("environment.network.allow", hosts));
-        let rules = DoorRules { lists: lists.collect(), git: git_credentials(&settings.git_credentials) };
+        let git = git_credentials(&settings.git_credentials);
+        let rules = DoorRules { lists: lists.collect(), git, secrets: vec![] };
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(rules);
     }
 
@@ -54,32 +56,41 @@ impl Egress {
     /// # Errors
     /// Those of the broker; `broker_unavailable`.
     pub(super) async fn open_for_clone(&self, git: &BTreeMap<GitPrefix, SecretName>) -> Result<(), Status> {
-        let Some(broker) = &self.deps.broker else {
-            let text = "the settings name a credential for this repository, and this deployment has no broker that could use it";
-            return Err(rpc::status::precondition("broker_unavailable", text));
-        };
-        let mut opened = self.opened.lock().await;
-        let rules = DoorRules { lists: vec![], git: git_credentials(git) };
-        with_patience(|| async { self.open(broker, &rules).await.map_err(away) }).await?;
-        *opened = Some(rules);
-        Ok(())
+        self.require(DoorRules { git: git_credentials(git), ..DoorRules::default() }).await
     }
 
     /// Opens the door for a setup or an install, before the workspace exists. Without a list it leads to no host of the network.
     ///
     /// # Errors
-    /// As [`Egress::ready`].
+    /// As [`Egress::ready`]; with secrets, also `broker_unavailable`.
     pub(super) async fn open_for_setup(
         &self,
         network: &[LevelHosts],
         git: &BTreeMap<GitPrefix, SecretName>,
+        secrets: &SetupSecrets,
     ) -> Result<(), Status> {
         let setting = "environment.network.setup";
         let mut lists: Vec<_> = network.iter().map(|hosts| allow_list(setting, hosts)).collect();
         if lists.is_empty() {
             lists.push(AllowList { setting: setting.to_owned(), entries: vec![] });
         }
-        self.change(DoorRules { lists, git: git_credentials(git) }).await
+        let rules = DoorRules { lists, git: git_credentials(git), secrets: secrets.variables.clone() };
+        if rules.secrets.is_empty() { self.change(rules).await } else { self.require(rules).await }
+    }
+
+    /// Opens the door for what cannot be done without it.
+    ///
+    /// # Errors
+    /// Those of the broker; `broker_unavailable`.
+    async fn require(&self, rules: DoorRules) -> Result<(), Status> {
+        let Some(broker) = &self.deps.broker else {
+            let text = "the settings name a secret, and this deployment has no broker that could use it";
+            return Err(rpc::status::precondition("broker_unavailable", text));
+        };
+        let mut opened = self.opened.lock().await;
+        with_patience(|| async { self.open(broker, &rules).await.map_err(away) }).await?;
+        *opened = Some(rules);
+        Ok(())
     }
 
     /// Closes the door to all hosts, before the workspace exists: a setup may have left it open.
@@ -87,17 +98,18 @@ impl Egress {
     /// # Errors
     /// As [`Egress::ready`].
     pub(super) async fn close(&self) -> Result<(), Status> {
-        self.change(DoorRules { lists: vec![], git: vec![] }).await
+        self.change(DoorRules::default()).await
     }
 
     async fn open(&self, broker: &Broker, rules: &DoorRules) -> Result<(), Status> {
-        let DoorRules { lists, git } = rules.clone();
+        let DoorRules { lists, git, secrets } = rules.clone();
         let door = v1::OpenEgressRequest {
             tenant_id: self.identity.tenant.to_string(),
             session_id: self.identity.workspace.to_string(),
             lists,
             project_id: self.project.to_string(),
             git_credentials: git,
+            secrets,
         };
         broker.open_egress(door).await
     }

@@ -1,7 +1,7 @@
 //! What the setup of the settings makes on top of the image of a workspace. The sandbox machine builds it once for all sessions that need the same;
 //! while it is built, the door of the session that asked for it leads to the hosts of the setup.
 
-use super::egress::Egress;
+use super::{egress::Egress, secrets::SetupSecrets};
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -27,6 +27,7 @@ pub(super) struct WorkspaceEnvironment<'a> {
     pub(super) script: &'a str,
     /// The hosts that it may reach; all lists bind.
     pub(super) network: &'a [LevelHosts],
+    pub(super) secrets: &'a SetupSecrets,
 }
 
 impl WorkspaceEnvironment<'_> {
@@ -38,13 +39,14 @@ impl WorkspaceEnvironment<'_> {
     ///
     /// Dropped midway: a build that has begun goes on.
     pub(super) async fn bring(&self, image: &v1::Image) -> Result<String, Status> {
-        self.egress.open_for_setup(self.network, &BTreeMap::new()).await?;
+        self.egress.open_for_setup(self.network, &BTreeMap::new(), self.secrets).await?;
         let request = v1::BuildEnvironmentRequest {
             fence: self.identity.fence(),
             project_id: self.project.to_string(),
             image: Some(image.clone()),
             script: self.script.to_owned(),
             hosts: self.network.iter().map(entries).collect(),
+            secrets: self.secrets.versions.clone(),
         };
         with_interruptions(|| {
             self.deps.sandbox.call(|mut client| {

@@ -6,6 +6,7 @@ use super::{
     environment::{WorkspaceEnvironment, entries, with_interruptions},
     image::WorkspaceImage,
     proposal::ChosenEnvironment,
+    secrets::SetupSecrets,
     stored::from_store,
 };
 use crate::process::{
@@ -61,6 +62,7 @@ struct WorkspacePlan {
     base_commit: String,
     /// What its sandboxes see at `/`, with their variables.
     image: Option<v1::Image>,
+    secrets: SetupSecrets,
 }
 
 /// A workspace that is open.
@@ -139,7 +141,7 @@ impl Workspace {
             let header = v1::WorkspaceHeader {
                 environment_key,
                 image: plan.image.clone(),
-                install: self.install_spec(&plan.settings),
+                install: self.install_spec(&plan),
                 start: plan.settings.start.clone().unwrap_or_default(),
                 options: Some(v1::SandboxOptions {
                     allow_ptrace: plan.settings.allow_ptrace == Some(true),
@@ -162,7 +164,7 @@ impl Workspace {
                 Err(status) if is_environment_missing(&status) && builds < REPETITIONS_MAX => builds += 1,
                 Err(status) if is_install_missing(&status) && installs < REPETITIONS_MAX => {
                     installs += 1;
-                    Box::pin(self.install(&plan.settings, header)).await?;
+                    Box::pin(self.install(&plan, header)).await?;
                 }
                 opened => break opened?,
             }
@@ -174,7 +176,7 @@ impl Workspace {
     /// Finds what the workspace needs, and brings its image.
     ///
     /// # Errors
-    /// Those of the clone, of the store, of the broker and of the sandbox.
+    /// Those of the clone, of the store, of the broker and of the sandbox; `secret_not_found`.
     async fn plan(&self) -> Result<WorkspacePlan, Status> {
         let (settings, base_commit) = if self.has_source() {
             self.look_at_source().await?
@@ -183,7 +185,12 @@ impl Workspace {
         };
         if self.has_source() && base_commit.is_empty() {
             // Another loop of the same tree has opened the workspace.
-            return Ok(WorkspacePlan { settings, base_commit, image: None });
+            return Ok(WorkspacePlan {
+                settings,
+                base_commit,
+                image: None,
+                secrets: SetupSecrets::default(),
+            });
         }
         let image = WorkspaceImage {
             deps: &self.deps,
@@ -192,7 +199,8 @@ impl Workspace {
             setting: settings.image.as_ref(),
         };
         let image = with_variables(image.bring().await?, &settings.variables);
-        Ok(WorkspacePlan { settings, base_commit, image })
+        let secrets = SetupSecrets::find(&self.deps, &self.identity, &self.origin.project, &settings).await?;
+        Ok(WorkspacePlan { settings, base_commit, image, secrets })
     }
 
     /// Has the machine clone the source, and gives the settings with the environment that it proposes, if that was allowed, and the commit.
@@ -222,7 +230,7 @@ impl Workspace {
     /// # Errors
     /// Those of the setup, of the broker and of the sandbox.
     async fn set_up(&self, plan: &WorkspacePlan) -> Result<String, Status> {
-        let WorkspacePlan { settings, image, .. } = plan;
+        let WorkspacePlan { settings, image, secrets, .. } = plan;
         // A session without an image never had a setup, so its door never leads to the hosts of one.
         let (Some(image), Some(setting)) = (image, &settings.image) else { return Ok(String::new()) };
         let key = async {
@@ -234,6 +242,7 @@ impl Workspace {
                     egress: &self.egress,
                     script,
                     network: &settings.setup_network,
+                    secrets,
                 };
                 return Box::pin(environment.bring(image)).await;
             }
@@ -257,11 +266,12 @@ impl Workspace {
     ///
     /// # Errors
     /// Those of the install, of the broker and of the sandbox.
-    async fn install(&self, settings: &Settings, header: v1::WorkspaceHeader) -> Result<(), Status> {
+    async fn install(&self, plan: &WorkspacePlan, header: v1::WorkspaceHeader) -> Result<(), Status> {
+        let WorkspacePlan { settings, secrets, .. } = plan;
         let installed = async {
             let has_door = !header.git_prefixes.is_empty();
             let git = if has_door { settings.git_credentials.clone() } else { BTreeMap::new() };
-            self.egress.open_for_setup(&settings.setup_network, &git).await?;
+            self.egress.open_for_setup(&settings.setup_network, &git, secrets).await?;
             with_interruptions(|| {
                 let items = self.deps.sandbox.call(|mut client| {
                     let parts = self.messages(header.clone());
@@ -277,11 +287,12 @@ impl Workspace {
     }
 
     /// What the workspace has beside the files of its repository. A session without a repository needs nothing.
-    fn install_spec(&self, settings: &Settings) -> Option<v1::WorkspaceInstall> {
-        let script = settings.install.as_ref().filter(|_| self.has_source())?;
+    fn install_spec(&self, plan: &WorkspacePlan) -> Option<v1::WorkspaceInstall> {
+        let script = plan.settings.install.as_ref().filter(|_| self.has_source())?;
         Some(v1::WorkspaceInstall {
             script: script.clone(),
-            hosts: settings.setup_network.iter().map(entries).collect(),
+            hosts: plan.settings.setup_network.iter().map(entries).collect(),
+            secrets: plan.secrets.versions.clone(),
         })
     }
 

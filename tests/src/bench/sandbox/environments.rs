@@ -237,6 +237,7 @@ impl<'a> Machine<'a> {
             image: Some(image.clone()),
             script: SETUP.to_owned(),
             hosts: vec![],
+            secrets: vec![],
         };
         let begun = Instant::now();
         let mut items = self.client().build_environment(request).await.expect("a build").into_inner();

@@ -8,6 +8,7 @@ use e2e::{
     turn::{assert_works, bash, run},
 };
 use rpc::v1;
+use serde_json::json;
 use std::{
     io::Write,
     sync::{Arc, Mutex},
@@ -112,19 +113,20 @@ fn encoded(token: &str) -> String {
     login[20..36].to_owned()
 }
 
-/// Clones a private repository with a token, and fails to clone another one with it.
+/// Clones a private repository with a token, and fails to clone another one with it. Its install prints the token too.
 async fn clone_with(stack: &Stack, server: &GitServer, token: &str) {
     server.push("acme/app.git", &testkit::git::repository(&[("file", "private\n")]));
     server.require(&format!("x-access-token:{token}"));
     set(&stack.api, "", "GIT_TOKEN", token.as_bytes()).await.unwrap();
-    let document =
-        format!(r#"{{"environment": {{"git": {{"credentials": {{"https://{GIT_HOST}/": "GIT_TOKEN"}}}}}}}}"#);
-    let request = v1::SetSettingsRequest { project_id: String::new(), document };
-    stack.api.settings().set_settings(request).await.unwrap();
+    let environment = json!({
+        "git": {"credentials": {format!("https://{GIT_HOST}/"): "GIT_TOKEN"}},
+        "install": "echo $TOKEN; env; mkdir kept", "secrets": {"TOKEN": "GIT_TOKEN"},
+    });
+    stack.api.set_environment("", &environment).await;
     for (path, outcome) in [("acme/app.git", "done"), ("acme/missing.git", "failed")] {
         let from = Some(v1::source::From::GitUrl(format!("https://{GIT_HOST}/{path}")));
         let session = stack.api.session(Some(v1::Source { from, revision: String::new() })).await;
-        let fetch = format!("{}\n@text over", bash("git fetch"));
+        let fetch = format!("{}\n@text over", bash("git fetch && ls kept && env"));
         assert_eq!(run(&stack.api, &session, &fetch).await.0, outcome, "{path}");
     }
     let shown = server.requests().into_iter().filter_map(|request| request.authorization);
@@ -170,7 +172,9 @@ async fn the_value_of_a_secret_is_nowhere() {
     assert_eq!(tables_with(&stack, MARKER).await, Vec::<String>::new());
     assert!(!stack.redis_content().await.contains(MARKER));
     remove(&stack.api, &project, "NPM_TOKEN").await.unwrap();
-    for line in ["a secret was set", "a secret was deleted", "PutSecret failed"] {
+    let lines =
+        ["a secret was set", "a secret was deleted", "PutSecret failed", "a setup or an install got secrets"];
+    for line in lines {
         assert!(log.contains(line.as_bytes()), "{line}");
     }
     assert!(messages.contains(b"session.idle"), "the messages of the session are there");

@@ -73,14 +73,20 @@ async fn a_version_only_grows_also_when_a_secret_comes_back() {
     let only = world.store.list_secrets(tenant, Some(&world.project), &Page::default()).await.unwrap();
     assert_eq!(names(&only), [(scope, 3)]);
 
+    let other = put(&broker, tenant, &address(None, "OTHER"), "other").await;
+    let asked = ["OTHER", "TOKEN", "MISSING"].map(|name| name.parse().unwrap());
+    let versions = world.store.find_secret_versions(tenant, &world.project, &asked).await.unwrap();
+    let versions: Vec<_> = versions.iter().map(|(name, version)| (name.as_str(), *version)).collect();
+    assert_eq!(versions, [("OTHER", other.version), ("TOKEN", 3)], "that of the project comes first");
+
     assert_eq!(world.store.delete_secret(tenant, &own).await.unwrap(), 2);
     assert!(matches!(world.store.delete_secret(tenant, &own).await, Err(Error::NotFound(Entity::Secret))));
     assert!(matches!(broker.use_secret(tenant, &own).await, Err(Error::NotFound(Entity::Secret))));
     let back = put(&broker, tenant, &own, "four").await;
-    assert_eq!((back.version, back.last_used_at), (4, None));
+    assert_eq!((back.version, back.last_used_at), (5, None));
     // A change that is given up stores nothing.
     drop(broker.begin_change(tenant, own.clone()).await.unwrap());
-    assert_eq!(broker.use_secret(tenant, &own).await.unwrap().version, 4);
+    assert_eq!(broker.use_secret(tenant, &own).await.unwrap().version, 5);
     broker.close().await;
 }
 

@@ -25,6 +25,8 @@ pub struct InstallSpec {
     pub script: String,
     /// What the script may reach of the network.
     pub hosts: Vec<String>,
+    /// The secrets that the door gives it, with their versions.
+    pub secrets: Vec<String>,
 }
 
 /// The content of a key. The order of the fields is a part of it.
@@ -39,6 +41,9 @@ struct KeyContent<'a> {
     env: Vec<&'a str>,
     script: &'a str,
     hosts: Vec<&'a str>,
+    /// Left out if there are none, so that the keys of earlier versions count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    secrets: Vec<&'a str>,
     locks: &'a BTreeMap<String, String>,
 }
 
@@ -72,6 +77,7 @@ pub(super) fn name(
         env: sorted(env),
         script: &install.script,
         hosts: sorted(&install.hosts),
+        secrets: sorted(&install.secrets),
         locks: &listing.locks,
     };
     EnvironmentName::of(tenant, &content)
@@ -102,6 +108,7 @@ mod tests {
             project: project("a"),
             script: "npm ci".to_owned(),
             hosts: vec!["a.dev".to_owned()],
+            secrets: vec![],
         };
         let listing = |content: &str| Listing {
             locks: [("yarn.lock".to_owned(), content.to_owned())].into(),
@@ -125,8 +132,10 @@ mod tests {
             with(InstallSpec { project: project("b"), ..install.clone() }),
             with(InstallSpec { script: "npm i".to_owned(), ..install.clone() }),
             with(InstallSpec { hosts: vec![], ..install.clone() }),
+            with(InstallSpec { secrets: vec!["A=A@1".to_owned()], ..install.clone() }),
+            with(InstallSpec { secrets: vec!["A=A@2".to_owned()], ..install.clone() }),
         ]
         .into();
-        assert_eq!(names.len(), 10);
+        assert_eq!(names.len(), 12);
     }
 }

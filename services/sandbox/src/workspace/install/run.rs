@@ -3,7 +3,7 @@
 
 use super::{
     copy::TreeCopy,
-    key::name,
+    key::{InstallSpec, name},
     listing::{self, Listing},
 };
 use crate::{
@@ -15,12 +15,12 @@ use crate::{
         arrival::Arrival,
         builds::{BuildStart, Flight, FlightSpec},
         layer::{EnvironmentName, LayerName},
-        script::{BuildStage, ScriptLimits, ScriptRun},
+        script::{BuildStage, ScriptLimits, ScriptRun, command},
         store::{Pin, Record, Store},
     },
-    isolation::{launch::Mount, walls::Wall},
+    isolation::{launch::Mount, root::image::Root, walls::Wall},
     sandbox::{Sandbox, SandboxSpec},
-    session::{slots::Slot, state::Session},
+    session::{shared::Shared, slots::Slot, state::Session},
     workspace::{open::spec::OpenSpec, scratch::Scratch},
 };
 use domain::session::environment::SandboxOptions;
@@ -66,14 +66,10 @@ pub async fn start(
         stage: BuildStage::Install,
         has_files,
     };
-    let install = InstallRun {
+    let run = InstallRun {
         session: Arc::clone(session),
         name,
-        exec: Exec {
-            command: format!("{PRELUDE}{}", install.script),
-            env: environment(HashMap::new(), NO_TERMINAL, &shared.doors.variables(), &spec.env),
-            ..Exec::default()
-        },
+        install,
         spec,
         clone,
         listing,
@@ -81,7 +77,7 @@ pub async fn start(
         _slot: slot,
         _pin: pin,
     };
-    let run = move |_, flight, share| async move { Box::pin(install.run(flight, share)).await };
+    let run = move |_, flight, share| async move { Box::pin(run.run(flight, share)).await };
     shared.builds.begin_flight(flight, run).await
 }
 
@@ -100,7 +96,7 @@ async fn clone_and_list(
 struct InstallRun {
     session: Arc<Session>,
     name: EnvironmentName,
-    exec: Exec,
+    install: InstallSpec,
     spec: OpenSpec,
     clone: Scratch,
     listing: Listing,
@@ -132,10 +128,11 @@ impl InstallRun {
             options: SandboxOptions::NONE,
             share: Some(share),
         };
+        let exec = self.exec(&sandbox.root);
         let sandbox = Sandbox::start(&shared.launcher, &shared.tasks, sandbox).await?;
         let script = ScriptRun {
             stage: BuildStage::Install,
-            exec: self.exec.clone(),
+            exec,
             limits: ScriptLimits {
                 time: Duration::from_millis(shared.config.install_ms),
                 space: Space { bytes: shared.config.disk_bytes, inodes: shared.config.inodes },
@@ -150,6 +147,14 @@ impl InstallRun {
             shutdown: &shared.shutdown,
         };
         script.run(&sandbox).await
+    }
+
+    fn exec(&self, root: &Root) -> Exec {
+        let Shared { launcher, doors, .. } = &*self.session.shared;
+        let InstallSpec { script, secrets, .. } = &self.install;
+        let exec = command(format!("{PRELUDE}{script}"), secrets, "/workspace", launcher.init(root));
+        let env = environment(HashMap::new(), NO_TERMINAL, &doors.variables(), &self.spec.env);
+        Exec { env, ..exec }
     }
 
     /// Copies what the script left. No process of it is left.

@@ -1,0 +1,156 @@
+//! The door of one session to the secrets of its setup or install. The program that runs the script connects, reads the values, and hands them to the script
+//! as variables. So a value goes from this process into the sandbox of that script, and into no other. Rules without secrets give nothing: those under
+//! which programs of the session run.
+
+use super::key::DoorKey;
+use crate::{
+    credential,
+    error::Error,
+    secrets::vault::{OpenedSecret, Vault},
+};
+use chassis::telemetry::AUDIT;
+use domain::{
+    egress::secrets::{SECRET_VARIABLE_BYTES_MAX, encode, encode_refusal},
+    ids::ProjectId,
+    limits::ENVIRONMENT_SECRETS_MAX,
+    secret::SecretName,
+    session::environment::is_variable_name,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt as _},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+/// What settings call it, for the audit.
+const SETTING: &str = "environment.secrets";
+/// Time in which a client must take its answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// The secrets, as the file of a door keeps them: their names, and never their values. `{"project": "prj_…", "variables": {"NPM_TOKEN": "NPM_TOKEN"}}`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretRules {
+    /// The project whose secrets come before those of the tenant.
+    pub project: Option<String>,
+    /// The name of a secret for each variable.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// The rules, read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SecretAccess {
+    project: Option<ProjectId>,
+    variables: BTreeMap<String, SecretName>,
+}
+
+/// Why a script gets no secrets. The text is for the person who reads its log.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum SecretsRefusal {
+    #[error(
+        "this door gives no secrets: only the script of a setup or an install gets some (secrets_refused)"
+    )]
+    Refused,
+    #[error(
+        "there is no secret {0}, which {SETTING} names; set it with `flotilla secret set {0}` (secret_not_found)"
+    )]
+    Missing(SecretName),
+    #[error(
+        "the value of the secret {0} is no text, or it contains a zero byte; set it again with `flotilla secret set {0}` (secret_value_invalid)"
+    )]
+    Invalid(SecretName),
+    #[error("the secret {0} cannot be opened; try again later (secret_unavailable)")]
+    Unavailable(SecretName),
+}
+
+impl SecretRules {
+    /// Reads the names.
+    ///
+    /// # Errors
+    /// `argument_invalid`, `secret_name_invalid`.
+    pub(super) fn parse(&self) -> Result<SecretAccess, Error> {
+        if self.variables.len() > ENVIRONMENT_SECRETS_MAX {
+            return Err(Error::ArgumentInvalid("there are too many secrets for one script"));
+        }
+        let read = |(variable, secret): (&String, &String)| {
+            if !is_variable_name(variable) || variable.len() > SECRET_VARIABLE_BYTES_MAX {
+                return Err(Error::ArgumentInvalid("the name of a variable is none, or too long"));
+            }
+            Ok((variable.clone(), secret.parse()?))
+        };
+        let variables = self.variables.iter().map(read).collect::<Result<_, _>>()?;
+        let project = self.project.as_ref().map(|project| project.parse()).transpose();
+        let project = project.map_err(|_| Error::ArgumentInvalid("the project's id is malformed"))?;
+        Ok(SecretAccess { project, variables })
+    }
+}
+
+/// The door.
+#[derive(Debug)]
+pub(super) struct SecretDoor {
+    key: DoorKey,
+    access: Mutex<Arc<SecretAccess>>,
+    vault: Arc<Vault>,
+}
+
+impl SecretDoor {
+    /// A door that gives nothing yet.
+    pub(super) fn new(key: DoorKey, vault: Arc<Vault>) -> Self {
+        Self { key, access: Mutex::default(), vault }
+    }
+
+    /// Gives these secrets, from the next connection on.
+    pub(super) fn allow(&self, access: SecretAccess) {
+        *self.access.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    /// Answers one connection, or leaves it at `closing`. A client that got no whole answer asks again.
+    pub(super) async fn serve(&self, mut client: impl AsyncWrite + Unpin, closing: &CancellationToken) {
+        let answered = async {
+            let answer = Zeroizing::new(match self.open().await {
+                Ok(opened) => encode(opened.iter().map(|(name, value)| (&**name, &***value))),
+                Err(refusal) => encode_refusal(&refusal.to_string()),
+            });
+            // An error means that the client left.
+            drop(timeout(ANSWER, client.write_all(&answer)).await);
+            drop(client.shutdown().await);
+        };
+        closing.run_until_cancelled(answered).await;
+    }
+
+    /// Opens the secrets. Nothing is kept: one that was changed or deleted counts from the next connection on.
+    async fn open(&self) -> Result<BTreeMap<String, Zeroizing<String>>, SecretsRefusal> {
+        let access = Arc::clone(&self.access.lock().unwrap_or_else(PoisonError::into_inner));
+        let SecretAccess { project, variables } = &*access;
+        if variables.is_empty() {
+            return Err(SecretsRefusal::Refused);
+        }
+        let (mut values, mut versions) = (BTreeMap::new(), vec![]);
+        for (variable, name) in variables {
+            let found = self.vault.find(self.key.tenant, project.as_ref(), name, SETTING).await;
+            let found = found.map_err(|error| {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, secret.name = %name, "a secret of a setup or an install cannot be opened");
+                SecretsRefusal::Unavailable(name.clone())
+            })?;
+            let OpenedSecret { version, value } =
+                found.ok_or_else(|| SecretsRefusal::Missing(name.clone()))?;
+            let text = credential::text(&value).filter(|text| !text.contains('\0'));
+            let text = text.ok_or_else(|| SecretsRefusal::Invalid(name.clone()))?;
+            values.insert(variable.clone(), Zeroizing::new(text.to_owned()));
+            versions.push(format!("{name}@{version}"));
+        }
+        tracing::info!(
+            target: AUDIT,
+            { tenant.id = %self.key.tenant, session.id = %self.key.session, secrets = versions.join(" ") },
+            "a setup or an install got secrets"
+        );
+        Ok(values)
+    }
+}

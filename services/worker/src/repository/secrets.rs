@@ -1,0 +1,54 @@
+//! The secrets of the settings that setup and install get. A worker knows their names and versions; the broker gives the values to the script.
+
+use super::stored::from_store;
+use crate::process::{deps::Deps, sandbox::Identity};
+use domain::{ids::ProjectId, secret::SecretName};
+use rpc::v1;
+use settings::Settings;
+use tonic::{Code, Status};
+
+/// The secrets of setup and install.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SetupSecrets {
+    /// For the broker.
+    pub(super) variables: Vec<v1::SecretVariable>,
+    /// For the sandbox: `NPM_TOKEN=NPM_TOKEN@3`. What a script made with another version is another environment.
+    pub(super) versions: Vec<String>,
+}
+
+impl SetupSecrets {
+    /// Finds the newest versions of the secrets that the settings name: those of the project, or else of the tenant. Settings without a setup and
+    /// an install need none.
+    ///
+    /// # Errors
+    /// `secret_not_found`; `store_unavailable`.
+    pub(super) async fn find(
+        deps: &Deps,
+        identity: &Identity,
+        project: &ProjectId,
+        settings: &Settings,
+    ) -> Result<Self, Status> {
+        let has_setup = settings.image.as_ref().is_some_and(|image| image.setup.is_some());
+        if settings.secrets.is_empty() || !has_setup && settings.install.is_none() {
+            return Ok(Self::default());
+        }
+        let (store, tenant) = (&deps.store, identity.tenant);
+        let names: Vec<SecretName> = settings.secrets.values().cloned().collect();
+        let versions = from_store(|| store.find_secret_versions(tenant, project, &names)).await?;
+        let mut secrets = Self::default();
+        for (variable, name) in &settings.secrets {
+            let version = versions.get(name).ok_or_else(|| missing(name))?;
+            secrets.versions.push(format!("{variable}={name}@{version}"));
+            let (variable, secret) = (variable.clone(), name.to_string());
+            secrets.variables.push(v1::SecretVariable { variable, secret });
+        }
+        Ok(secrets)
+    }
+}
+
+fn missing(name: &SecretName) -> Status {
+    let text = format!(
+        "there is no secret {name}, which environment.secrets names; set it with `flotilla secret set {name}`"
+    );
+    rpc::status::error(Code::FailedPrecondition, "secret_not_found", text)
+}
