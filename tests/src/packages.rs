@@ -11,5 +11,5 @@ pub async fn network(host: &str) -> Option<Option<String>> {
     let address = lookup_host((host, 443)).await.ok()?.next()?;
     tokio::time::timeout(CONNECT_WAIT, TcpStream::connect(address)).await.ok()?.ok()?;
     let bits = if matches!(address.ip(), IpAddr::V4(_)) { 32 } else { 128 };
-    Some((!chassis::web::is_public(address.ip())).then(|| format!("{}/{bits}", address.ip())))
+    Some((!chassis::network::is_public(address.ip())).then(|| format!("{}/{bits}", address.ip())))
 }

@@ -165,8 +165,6 @@ impl Settings {
         arguments.extend(["--slots".to_owned(), self.slots.to_string()]);
         arguments.extend(["--request-wait-ms".to_owned(), self.request_wait_ms.to_string()]);
         arguments.extend(["--name".to_owned(), format!("worker-{number}")]);
-        // The web pages of the tests are served on this machine.
-        arguments.extend(["--web-allow", "127.0.0.0/8"].map(ToOwned::to_owned));
         if self.egress {
             arguments.extend(self.broker());
         }

@@ -6,6 +6,7 @@ pub mod backends;
 pub mod error;
 pub mod grpc;
 pub mod http;
+pub mod network;
 pub mod port;
 pub mod programs;
 pub mod quotas;
@@ -14,7 +15,6 @@ pub mod secret;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;
-pub mod web;
 
 use std::{
     future::Future,

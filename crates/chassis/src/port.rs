@@ -4,7 +4,7 @@
 pub mod admission;
 mod opening;
 
-use crate::{tasks, web::Network};
+use crate::{network::Network, tasks};
 use admission::{Admission, AdmissionLimits, Admissions};
 use axum::{
     Router,

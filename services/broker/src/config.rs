@@ -7,8 +7,8 @@ use chassis::{
         internal_port::{InternalPort, Plaintext},
         tokens::Tokens,
     },
+    network::Network,
     secret::Secret,
-    web::Network,
 };
 use domain::egress::host::HostName;
 use reqwest::Certificate;

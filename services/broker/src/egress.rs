@@ -5,13 +5,14 @@
 //! is not allowed leaves the machine; then the addresses, and the connection goes to exactly these; then the name that TLS asks for.
 //!
 //! A second door, for `git`, reads the repositories for which settings name a credential. It adds the credential itself. A third one gives the script of a
-//! setup or an install its secrets.
+//! setup or an install its secrets. And the broker itself reads pages of the web for the models of sessions, under the rules of their doors.
 
 pub mod access;
 pub mod doors;
 pub mod git;
 pub mod key;
 pub mod names;
+pub mod pages;
 pub mod proxy;
 pub mod refusal;
 pub mod rules;

@@ -1,7 +1,9 @@
 //! The errors of calls, each with a stable code.
 
 use crate::{
-    egress::git::rules::GitRulesError, images::error::ImageError, push::error::PushError,
+    egress::{git::rules::GitRulesError, pages::PageError},
+    images::error::ImageError,
+    push::error::PushError,
     secrets::vault::VaultError,
 };
 use domain::egress::allow::AllowListError;
@@ -30,12 +32,18 @@ pub enum Error {
     /// This broker has no directory for doors.
     #[error("this broker opens no doors to the network: FLOTILLA_BROKER_EGRESS is not set")]
     NoDoors,
+    /// The session has no open door.
+    #[error("the network of this session is closed: its next prompt opens it")]
+    DoorClosed,
     /// There are too many doors.
     #[error("this broker has as many doors to the network as it can have")]
     TooManyDoors,
     /// The socket of a door cannot be made.
     #[error("the door to the network cannot be opened")]
     Door(#[source] io::Error),
+    /// The page cannot be read.
+    #[error(transparent)]
+    Page(#[from] PageError),
     /// The secret cannot be stored or opened.
     #[error(transparent)]
     Vault(#[from] VaultError),
@@ -56,7 +64,8 @@ impl Error {
             Self::Name(_) => "secret_name_invalid",
             Self::AllowList(_) => "egress_list_invalid",
             Self::GitRules(error) => error.code(),
-            Self::NoDoors => "egress_unavailable",
+            Self::NoDoors | Self::DoorClosed => "egress_unavailable",
+            Self::Page(error) => error.code(),
             Self::TooManyDoors => "egress_doors_too_many",
             Self::Door(_) => "internal",
             Self::Image(error) => error.code(),
@@ -89,6 +98,7 @@ impl Error {
             | "egress_list_invalid"
             | "git_prefix_invalid"
             | "push_branch_invalid"
+            | "page_address_invalid"
             | "image_reference_invalid" => Code::InvalidArgument,
             "project_not_found"
             | "tenant_not_found"
@@ -110,9 +120,18 @@ impl Error {
             | "push_content_invalid"
             | "push_refused"
             | "push_secret_missing"
-            | "push_secret_invalid" => Code::FailedPrecondition,
+            | "push_secret_invalid"
+            | "page_redirects"
+            | "page_status"
+            | "page_too_large"
+            | "egress_address_private"
+            | "egress_host_invalid"
+            | "egress_host_not_allowed"
+            | "egress_host_unknown"
+            | "egress_port_refused"
+            | "egress_quota_used_up" => Code::FailedPrecondition,
             "image_digest_wrong" => Code::DataLoss,
-            "secrets_too_many" | "registry_busy" | "egress_doors_too_many" | "push_busy" => {
+            "secrets_too_many" | "registry_busy" | "egress_doors_too_many" | "push_busy" | "page_busy" => {
                 Code::ResourceExhausted
             }
             "store_unavailable"
@@ -121,7 +140,9 @@ impl Error {
             | "pull_interrupted"
             | "push_unreachable"
             | "push_interrupted"
-            | "push_secret_unavailable" => Code::Unavailable,
+            | "push_secret_unavailable"
+            | "page_timeout"
+            | "page_unreachable" => Code::Unavailable,
             _ => Code::Internal,
         };
         rpc::status::error(grpc, code, self.to_string())

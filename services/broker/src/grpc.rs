@@ -5,4 +5,5 @@ pub(crate) mod server;
 
 mod ids;
 mod images;
+mod pages;
 mod push;

@@ -17,6 +17,8 @@ mod images;
 mod images_hostile;
 #[path = "suite/images_waits.rs"]
 mod images_waits;
+#[path = "suite/pages.rs"]
+mod pages;
 #[path = "suite/push.rs"]
 mod push;
 #[path = "suite/secrets.rs"]

@@ -36,7 +36,7 @@ pub struct Config {
     pub unknown_directories: UnknownDirectories,
     /// Networks of trusted proxies, for example `10.0.0.0/8`: their `X-Forwarded-For` names the client.
     #[arg(long, env = "FLOTILLA_TRUSTED_PROXIES", value_delimiter = ',')]
-    pub trusted_proxies: Vec<chassis::web::Network>,
+    pub trusted_proxies: Vec<chassis::network::Network>,
     /// Web pages of other sites that may call from a browser, as `https://console.example.com`. Pages of the gateway's own address and
     /// of the user's machine always may.
     #[arg(long, env = "FLOTILLA_ORIGINS", value_delimiter = ',', value_parser = origin)]

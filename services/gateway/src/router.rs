@@ -19,7 +19,7 @@ use axum::{
     middleware::{Next, from_fn_with_state},
     response::Response,
 };
-use chassis::{port, web::Network};
+use chassis::{network::Network, port};
 use rpc::v1::{
     admin_service_server::AdminServiceServer, environment_service_server::EnvironmentServiceServer,
     event_service_server::EventServiceServer, message_service_server::MessageServiceServer,

@@ -45,13 +45,9 @@ pub struct Config {
     /// What tenants without a quota of their own may store.
     #[command(flatten)]
     pub quota: chassis::quotas::QuotaConfig,
-    /// Disable web access for agents. By default the webfetch tool reads public addresses only.
+    /// Disable the webfetch tool. By default it reads what the settings of a session let it reach, and without any list of hosts the whole public web.
     #[arg(long, env = "FLOTILLA_WEB_OFF")]
     pub web_off: bool,
-    /// Additional networks that webfetch may read, for example 10.1.2.0/24 with an intranet's documentation. May be
-    /// repeated.
-    #[arg(long, env = "FLOTILLA_WEB_ALLOW", value_delimiter = ',', value_name = "NETWORK")]
-    pub web_allow: Vec<chassis::web::Network>,
 }
 
 impl Config {

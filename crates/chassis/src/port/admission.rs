@@ -1,6 +1,6 @@
 //! Admits connections: a number in all, fewer of one address, and few of one address whose clients have not sent a valid key.
 
-use crate::web::Network;
+use crate::network::Network;
 use std::{
     collections::HashMap,
     net::IpAddr,

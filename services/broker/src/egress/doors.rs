@@ -17,6 +17,7 @@ use super::{
     git::{door::GitDoor, servers::GitServers},
     key::DoorKey,
     names::Names,
+    pages::{Page, PageRequest, Pages},
     proxy::{Proxy, QUOTA_BYTES},
     rules::{self, DoorRules},
     secrets::SecretDoor,
@@ -63,6 +64,7 @@ pub struct Doors {
     names: Arc<Names>,
     servers: Arc<GitServers>,
     context: DoorContext,
+    pages: Pages,
     doors_max: u32,
     open: Mutex<HashMap<DoorKey, Door>>,
 }
@@ -91,8 +93,10 @@ impl Doors {
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
         };
-        let (directory, open) = (directory.canonicalize()?, Mutex::default());
-        let doors = Arc::new(Self { directory, names, servers, context, doors_max: part(DOORS_MAX), open });
+        let pages = Pages::new(Arc::clone(&names), Arc::clone(&context.journal)).map_err(io::Error::other)?;
+        let (directory, doors_max) = (directory.canonicalize()?, part(DOORS_MAX));
+        let open = Mutex::default();
+        let doors = Arc::new(Self { directory, names, servers, context, pages, doors_max, open });
         doors.restore()?;
         let own = Arc::clone(&doors);
         tasks.spawn_loop("egress doors", move || Arc::clone(&own).sweep());
@@ -116,6 +120,18 @@ impl Doors {
     /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `egress_doors_too_many`, `internal`.
     pub fn open(&self, key: &DoorKey, rules: &DoorRules) -> Result<(), Error> {
         self.open_after(key, rules, |home| rules.write(&home.join(RULES)))
+    }
+
+    /// Reads a page under the rules of a door.
+    ///
+    /// # Errors
+    /// `egress_unavailable`: the door is closed; those of a page.
+    ///
+    /// Dropped midway: the connection is closed.
+    pub async fn read_page(&self, key: &DoorKey, request: &PageRequest) -> Result<Page, Error> {
+        let proxy = self.lock().get(key).map(|door| Arc::clone(&door.services().proxy));
+        let proxy = proxy.ok_or(Error::DoorClosed)?;
+        Ok(self.pages.read(key, &proxy, request).await?)
     }
 
     /// Opens a door after `record`, which gets the directory of the session.

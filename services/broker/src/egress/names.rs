@@ -1,11 +1,13 @@
 //! The addresses of hosts. Many connections at once ask once.
 
 use super::refusal::Refusal;
-use chassis::web::{Network, is_public};
+use chassis::network::{Network, is_public};
 use domain::{egress::host::HostName, ids::TenantId};
+use reqwest::dns::{Name, Resolve, Resolving};
 use shares::Shares;
 use std::{
     collections::{BTreeMap, HashMap},
+    io,
     net::{IpAddr, SocketAddr, ToSocketAddrs as _},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -141,6 +143,27 @@ impl Names {
             }
         }
         None
+    }
+}
+
+/// Gives an HTTP client the addresses that were checked for its request. Nothing is looked up here, so a connection goes to no other address.
+#[derive(Debug)]
+pub(super) struct CheckedNames(Arc<Names>);
+
+impl CheckedNames {
+    /// Those that [`Names::find`] found.
+    pub(super) fn new(names: Arc<Names>) -> Self {
+        Self(names)
+    }
+}
+
+impl Resolve for CheckedNames {
+    fn resolve(&self, name: Name) -> Resolving {
+        let addresses = HostName::parse(name.as_str()).ok().and_then(|host| self.0.recall(&host));
+        Box::pin(async move {
+            let addresses = addresses.ok_or_else(|| io::Error::other("its address was not checked"))?;
+            Ok(Box::new(addresses.into_iter()) as Box<_>)
+        })
     }
 }
 

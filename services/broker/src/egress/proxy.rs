@@ -69,6 +69,14 @@ impl Proxy {
         })
     }
 
+    /// Whether a page of a host may be read: without any list, every host's.
+    pub(super) fn check_page(&self, host: &HostName) -> Result<(), Refusal> {
+        match self.check(host) {
+            Err(Refusal::NothingAllowed(_)) => Ok(()),
+            checked => checked,
+        }
+    }
+
     /// Serves one connection to its end, or until `closing`.
     pub async fn serve(
         &self,

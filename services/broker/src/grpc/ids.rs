@@ -1,6 +1,6 @@
 //! Ids in requests.
 
-use crate::error::Error;
+use crate::{egress::key::DoorKey, error::Error};
 use domain::ids::{ProjectId, TenantId};
 
 /// Parses the id of a tenant.
@@ -20,4 +20,13 @@ pub(super) fn project(text: &str) -> Result<Option<ProjectId>, Error> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| Error::ArgumentInvalid("the project's id is malformed"))
+}
+
+/// Parses the ids of a session, which name its door.
+///
+/// # Errors
+/// `ArgumentInvalid`.
+pub(super) fn door(tenant_id: &str, session_id: &str) -> Result<DoorKey, Error> {
+    let session = session_id.parse().map_err(|_| Error::ArgumentInvalid("the session's id is malformed"))?;
+    Ok(DoorKey { tenant: tenant(tenant_id)?, session })
 }

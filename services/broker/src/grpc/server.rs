@@ -2,14 +2,13 @@
 //! to the script of a setup.
 
 use super::{
-    ids::{project, tenant},
-    images, push,
+    ids::{door, project, tenant},
+    images, pages, push,
 };
 use crate::{
     egress::{
         doors::Doors,
         git::rules::{GitRules, GitRulesError},
-        key::DoorKey,
         rules::{DoorRules, RuleList},
         secrets::SecretRules,
     },
@@ -62,6 +61,17 @@ impl BrokerService for Server {
         let call = Call { method: "OpenEgress", tenant: request.get_ref().tenant_id.clone() };
         let (metadata, _, request) = request.into_parts();
         call.run(&metadata, async { self.open(request) }).await
+    }
+
+    type ReadPageStream = pages::PageResponses;
+
+    async fn read_page(
+        &self,
+        request: Request<v1::ReadPageRequest>,
+    ) -> Result<Response<Self::ReadPageStream>, Status> {
+        let call = Call { method: "ReadPage", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
+        call.run(&metadata, pages::read(self.doors.as_deref(), request)).await
     }
 
     async fn resolve_image(
@@ -149,10 +159,7 @@ impl Server {
 
     fn open(&self, request: v1::OpenEgressRequest) -> Result<v1::OpenEgressResponse, Error> {
         let doors = self.doors.as_ref().ok_or(Error::NoDoors)?;
-        let session = request
-            .session_id
-            .parse()
-            .map_err(|_| Error::ArgumentInvalid("the session's id is malformed"))?;
+        let key = door(&request.tenant_id, &request.session_id)?;
         if request.lists.len() > LISTS_MAX {
             return Err(Error::ArgumentInvalid("there are more lists than levels of settings"));
         }
@@ -167,7 +174,7 @@ impl Server {
         let variables = request.secrets.into_iter().map(|secret| (secret.variable, secret.secret)).collect();
         let secrets = SecretRules { project: project.clone(), variables };
         let rules = DoorRules { lists, git: GitRules { project, credentials }, secrets };
-        doors.open(&DoorKey { tenant: tenant(&request.tenant_id)?, session }, &rules)?;
+        doors.open(&key, &rules)?;
         Ok(v1::OpenEgressResponse {})
     }
 }

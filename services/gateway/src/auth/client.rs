@@ -4,7 +4,7 @@ use axum::{
     extract::Request,
     http::{Extensions, HeaderMap, HeaderName},
 };
-use chassis::{port::Peer, web::Network};
+use chassis::{network::Network, port::Peer};
 use std::net::IpAddr;
 use tower::util::MapRequestLayer;
 

@@ -273,7 +273,7 @@ async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Ou
     workspace.ready().await.map_err(|status| ToolError::Broken(workspace::failure(&status)))?;
     let network = workspace.egress().ready().await;
     if let Err(status) = network
-        && registry::starts_processes(&ctx.call.tool)
+        && registry::uses_network(&ctx.call.tool)
     {
         let code = rpc::status::code_of(&status).unwrap_or_default();
         let text = format!(

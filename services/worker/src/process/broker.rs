@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use chassis::backends::BrokerConfig;
 use rpc::{
     client::Bearer,
-    v1::{self, broker_service_client::BrokerServiceClient},
+    v1::{self, broker_service_client::BrokerServiceClient, read_page_response::Part},
 };
 use std::time::Duration;
 use tonic::{Request, Status, Streaming, service::interceptor::InterceptedService, transport::Channel};
@@ -13,6 +13,19 @@ use tonic::{Request, Status, Streaming, service::interceptor::InterceptedService
 const RESOLVE: Duration = Duration::from_secs(120);
 /// Longest wait for the broker to open a door: it only writes a small file.
 const OPEN: Duration = Duration::from_secs(5);
+
+/// Longest wait for a page: the longest time in which one must arrive, after the longest wait for its turn.
+const PAGE: Duration = Duration::from_secs(155);
+
+/// A page of the web.
+#[derive(Debug)]
+pub(crate) struct WebPage {
+    /// Its address after all redirects.
+    pub(crate) url: String,
+    /// Empty: the server sent none.
+    pub(crate) media_type: String,
+    pub(crate) body: Vec<u8>,
+}
 
 /// A handle to the broker; clones share its connection.
 #[derive(Clone)]
@@ -42,6 +55,23 @@ impl Broker {
         layer: v1::PullLayerRequest,
     ) -> Result<Streaming<v1::PullLayerResponse>, Status> {
         self.0.clone().pull_layer(layer).await.map(tonic::Response::into_inner).map_err(away)
+    }
+
+    /// Reads a page of the web under the rules of a door. Dropped midway: the connection is closed.
+    pub(crate) async fn read_page(&self, page: v1::ReadPageRequest) -> Result<WebPage, Status> {
+        let mut request = Request::new(page);
+        request.set_timeout(PAGE);
+        let mut parts = self.0.clone().read_page(request).await.map_err(away)?.into_inner();
+        let (mut head, mut body) = (v1::PageHead::default(), Vec::new());
+        while let Some(response) = parts.message().await.map_err(away)? {
+            match response.part {
+                Some(Part::Head(of_page)) => head = of_page,
+                // The broker bounds the page.
+                Some(Part::Data(data)) => body.extend(data),
+                None => {}
+            }
+        }
+        Ok(WebPage { url: head.url, media_type: head.media_type, body })
     }
 
     /// Opens the door of a workspace, or changes what it allows. May be repeated.

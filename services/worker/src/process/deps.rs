@@ -30,8 +30,8 @@ pub(crate) struct Deps {
     pub(crate) converter: Converter,
     /// The platform's settings, which bind every session.
     pub(crate) platform: Vec<Document>,
-    /// The HTTP client of the webfetch tool, unless the operator disabled web access.
-    pub(crate) web: Option<chassis::web::Web>,
+    /// Whether the operator disabled web access.
+    pub(crate) web_off: bool,
     /// The id of this run of the process. A restarted worker has another one.
     pub(crate) incarnation: Uuid,
     pub(crate) name: String,
@@ -68,7 +68,7 @@ impl Deps {
             models: llm::client::Client::new()?,
             providers,
             platform,
-            web: (!config.web_off).then(|| chassis::web::Web::new(config.web_allow.clone())),
+            web_off: config.web_off,
             converter: Converter::new(chassis::programs::find_beside(converter::PROGRAM)?),
             broker: Broker::connect(&config.broker)?,
             sandbox: Sandbox::new(backends.sandbox_channel()?, backends.sandbox_token.expose())?,

@@ -165,6 +165,11 @@ pub(crate) fn starts_processes(tool: &str) -> bool {
     matches!(find(tool), Ok(Tool::Bash | Tool::Batch))
 }
 
+/// Whether a call reaches the network.
+pub(crate) fn uses_network(tool: &str) -> bool {
+    starts_processes(tool) || matches!(find(tool), Ok(Tool::WebFetch))
+}
+
 /// The exec ids of a call's commands.
 pub(crate) fn exec_ids(name: &str, exec_id: &str, input: &Value) -> Vec<String> {
     match find(name) {

@@ -7,6 +7,7 @@ mod expected;
 mod recorded;
 
 use super::{client::Client, events::Events};
+use crate::tools::stack_with_page;
 use compare::{Difference, Row};
 use e2e::Stack;
 use rpc::v1::{self, PermissionVerdict};
@@ -116,7 +117,7 @@ fn differences(name: &str, theirs: &[Vec<Value>], played: &Played) -> BTreeSet<D
 
 #[tokio::test]
 async fn every_call_looks_as_in_opencode_but_for_the_listed_differences() {
-    let stack = Stack::start().await;
+    let stack = stack_with_page("<html><head><title>T</title></head><body><h1>Head</h1></body></html>").await;
     let client = Client::new(&stack, "project");
     let rows = compare::rows();
     let own = expected::differences(&stack, &client).await;

@@ -1,6 +1,6 @@
 //! Content that costs more than it may: its call ends with the name of the bound, and the other sessions of the worker go on.
 
-use super::{check, page};
+use super::{PAGE, check, stack_with_page};
 use e2e::{
     Stack,
     api::Api,
@@ -40,9 +40,9 @@ fn unclosed_page() -> String {
 
 #[tokio::test]
 async fn a_page_of_unclosed_elements_ends_within_a_second() {
-    let stack = Stack::start().await;
+    let stack = stack_with_page(unclosed_page()).await;
     let (api, session, other) = (&stack.api, stack.session().await, stack.session().await);
-    let input = json!({"url": page(unclosed_page()).await});
+    let input = json!({"url": PAGE});
     let attack =
         check(api, &session, ("webfetch", input), ("completed", &["conversion_too_slow", "the end"]));
     assert_bounded(api, &other, attack).await;
@@ -91,9 +91,9 @@ async fn a_schema_cannot_hold_a_worker() {
 
 #[tokio::test]
 async fn an_abort_ends_a_conversion() {
-    let stack = Stack::start().await;
+    let stack = stack_with_page(unclosed_page()).await;
     let (api, session) = (&stack.api, stack.session().await);
-    let input = json!({"url": page(unclosed_page()).await});
+    let input = json!({"url": PAGE});
     let mut watch = Watch::start(api, &session).await;
     api.prompt(&session, &format!("@tool webfetch {input}\n@text over")).await.unwrap();
     watch.until_tool("running").await;

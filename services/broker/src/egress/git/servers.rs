@@ -1,21 +1,18 @@
 //! The servers of git, over TLS and at addresses that were checked.
 
 use super::{refusal::GitRefusal, request::Action};
-use crate::{cause::innermost, egress::names::Names, secrets::vault::Vault};
-use domain::{
-    egress::{git::GitAddress, host::HostName},
-    ids::TenantId,
-    secret::SecretName,
+use crate::{
+    cause::innermost,
+    egress::names::{CheckedNames, Names},
+    secrets::vault::Vault,
 };
+use domain::{egress::git::GitAddress, ids::TenantId, secret::SecretName};
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap,
     HeaderName, HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
 };
-use reqwest::{
-    Body, Certificate, Client, Response, StatusCode, Url,
-    dns::{Name, Resolve, Resolving},
-};
-use std::{io, sync::Arc};
+use reqwest::{Body, Certificate, Client, Response, StatusCode, Url};
+use std::sync::Arc;
 
 /// What of a request reaches the server. Everything else is between git and this door.
 const FORWARDED: [HeaderName; 7] = [
@@ -63,7 +60,7 @@ impl GitServers {
         // opened with the credential of one tenant must not serve another.
         let builder = chassis::http::builder().no_gzip().no_proxy().http1_only().https_only(true);
         let builder =
-            builder.pool_max_idle_per_host(0).dns_resolver(Arc::new(CheckedNames(Arc::clone(&names))));
+            builder.pool_max_idle_per_host(0).dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names))));
         let http = builder.tls_certs_merge(authorities.iter().cloned()).build()?;
         Ok(Self { vault, names, http })
     }
@@ -166,18 +163,4 @@ fn target(response: &Response) -> String {
 fn unreachable(host: &str, error: &reqwest::Error) -> GitRefusal {
     let reason = if error.is_timeout() { "it does not answer in time".to_owned() } else { innermost(error) };
     GitRefusal::Unreachable { host: host.to_owned(), reason }
-}
-
-/// The addresses that were checked for a request. Nothing is looked up here, so a connection goes to no other address.
-#[derive(Debug)]
-struct CheckedNames(Arc<Names>);
-
-impl Resolve for CheckedNames {
-    fn resolve(&self, name: Name) -> Resolving {
-        let addresses = HostName::parse(name.as_str()).ok().and_then(|host| self.0.recall(&host));
-        Box::pin(async move {
-            let addresses = addresses.ok_or_else(|| io::Error::other("its address was not checked"))?;
-            Ok(Box::new(addresses.into_iter()) as Box<_>)
-        })
-    }
 }

@@ -1,7 +1,7 @@
 //! Which hosts the broker connects to for an image. A tenant writes the reference, and a registry says where its tokens and blobs are: both could
 //! name hosts inside the operator's network.
 
-use chassis::web::{Network, is_public};
+use chassis::network::{Network, is_public};
 use reqwest::{
     Certificate, Url,
     dns::{Name, Resolve, Resolving},

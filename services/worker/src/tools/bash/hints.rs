@@ -39,7 +39,7 @@ static HINTS: [Hint; 3] = [
             "proxy response (403) !== 200",
         ],
         text: "The sandbox reaches only the hosts that `environment.network.allow` in the project's settings lists, so \
-               retrying does not help: tell people which hosts you need. `webfetch` reads public pages.",
+               retrying does not help: tell people which hosts you need.",
     },
     Hint {
         // Of LeakSanitizer, strace and gdb.
