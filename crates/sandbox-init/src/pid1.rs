@@ -33,7 +33,7 @@ const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 
 /// The argument of a program that only carries connections to the door.
 const FORWARD: &str = "forward";
-/// That of a command that runs a script with secrets.
+/// The first argument of a program that runs a script with secrets.
 const SCRIPT: &str = "script";
 
 /// The arguments from the service.
@@ -56,9 +56,9 @@ pub(super) fn run() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let result = match arguments.next() {
         Some(word) if word == FORWARD => forward::serve_script(),
-        Some(word) if word == SCRIPT => match Script::of(arguments) {
+        Some(word) if word == SCRIPT => match Script::from_arguments(arguments) {
             Some(script) => return script.run(),
-            None => Err(unasked()),
+            None => Err(wrong_starter()),
         },
         _ => settings().and_then(|settings| enter(&settings.groups).and_then(|()| serve(&settings))),
     };
@@ -72,19 +72,19 @@ pub(super) fn run() -> ExitCode {
     }
 }
 
-fn unasked() -> io::Error {
+fn wrong_starter() -> io::Error {
     io::Error::other("only the sandbox service starts this program")
 }
 
 fn settings() -> io::Result<Settings> {
     if std::process::id() != 1 {
-        return Err(unasked());
+        return Err(wrong_starter());
     }
     let numbers: Vec<u64> = std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
     let [socket, processes, memory_bytes, session_nice, may_mount, ref groups @ ..] = numbers[..] else {
-        return Err(unasked());
+        return Err(wrong_starter());
     };
-    let descriptor = |number: u64| RawFd::try_from(number).map_err(|_| unasked());
+    let descriptor = |number: u64| RawFd::try_from(number).map_err(|_| wrong_starter());
     let groups = groups.iter().map(|group| descriptor(*group)).collect::<io::Result<_>>()?;
     let (socket, may_mount) = (descriptor(socket)?, may_mount != 0);
     Ok(Settings { socket, processes, memory_bytes, session_nice, may_mount, groups })

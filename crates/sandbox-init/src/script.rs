@@ -1,13 +1,14 @@
-//! `flotilla-init script <tree> <script>`: runs the script of a setup or an install with the secrets that the door of its session gives. Nobody outside this
-//! sandbox sees them: what the script prints is shown without their values, and a script that leaves a value in a file of `tree`, where sessions
-//! could read it, fails.
+//! `flotilla-init script <tree> <script> [<NAME=value>…]`: runs the script of a setup or an install with the secrets from the session's door, and with these
+//! variables. The values stay inside this sandbox: the program masks them in the output, and fails a script that leaves one in a file of `tree`.
 
 mod leftovers;
 mod needles;
 mod redactor;
 
-use super::{forward, starter::SHELLS};
-use domain::egress::secrets::{AnswerError, SECRETS_ANSWER_BYTES_MAX, SECRETS_SOCKET, decode};
+use super::{forward, starter};
+use domain::egress::secrets::{
+    AnswerError, SECRETS_ANSWER_BYTES_MAX, SECRETS_PASSING_CODE, SECRETS_SOCKET, decode,
+};
 use needles::Needles;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redactor::Redactor;
@@ -23,8 +24,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// How long the broker may be away, for example while it starts again.
-const BROKER_WAIT: Duration = Duration::from_secs(20);
+/// How long the broker may be away or give no secrets, for example while it starts again. Then the service may try again.
+const BROKER_WAIT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to reach it.
 const BROKER_PAUSE: Duration = Duration::from_millis(200);
 /// How long the broker may take to open the secrets.
@@ -42,75 +43,90 @@ pub(super) struct Script {
     /// Where sessions will see what it leaves.
     tree: PathBuf,
     text: OsString,
+    /// Variables that would change how this program itself starts.
+    variables: Vec<OsString>,
+}
+
+/// Why a script did not run to its end, or left what it must not.
+#[derive(Debug)]
+enum Failure {
+    /// Another attempt may succeed.
+    Passing(String),
+    Final(String),
 }
 
 impl Script {
     /// Reads the arguments after the first one.
-    pub(super) fn of(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
-        Some(Self { tree: arguments.next()?.into(), text: arguments.next()? })
+    pub(super) fn from_arguments(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
+        let (tree, text) = (arguments.next()?.into(), arguments.next()?);
+        Some(Self { tree, text, variables: arguments.collect() })
     }
 
-    /// Runs it, and gives its exit code. What goes wrong beside it is told in the output, and fails it.
+    /// Runs the script and gives its exit code. Any other failure prints one line, and has an exit code of its own.
     pub(super) fn run(&self) -> ExitCode {
         match self.try_run() {
             Ok(status) => {
                 let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
                 ExitCode::from(u8::try_from(code).unwrap_or(1))
             }
-            Err(text) => {
-                // The script ends with an error, whoever reads this.
-                drop(writeln!(io::stdout(), "flotilla: {text}"));
-                ExitCode::FAILURE
-            }
+            Err(Failure::Final(text)) => tell(&text, ExitCode::FAILURE),
+            Err(Failure::Passing(text)) => tell(&text, ExitCode::from(SECRETS_PASSING_CODE)),
         }
     }
 
-    fn try_run(&self) -> Result<ExitStatus, String> {
-        let variables = fetch()?;
-        let needles =
-            Needles::of(&variables).map_err(|error| format!("the secrets are too long: {error}"))?;
+    fn try_run(&self) -> Result<ExitStatus, Failure> {
+        let secrets = fetch()?;
+        let too_long = |error| Failure::Final(format!("the secrets are too long: {error}"));
+        let shown = Needles::of_output(&secrets).map_err(too_long)?;
+        let kept = Needles::of_files(&secrets).map_err(too_long)?;
         let begun_at = SystemTime::now();
-        let failed = |error: io::Error| format!("the script cannot run: {error}");
-        let (output, mut child) = self.start(&variables).map_err(failed)?;
-        let status = show(output, &mut child, Redactor::new(&needles)).map_err(failed)?;
+        let failed = |error: io::Error| Failure::Final(format!("the script cannot run: {error}"));
+        let (output, mut child) = self.start(&secrets).map_err(failed)?;
+        let status = show(output, &mut child, Redactor::new(&shown)).map_err(failed)?;
         if status.success() {
-            leftovers::check(&self.tree, begun_at, &needles)?;
+            let checked = leftovers::check(&self.tree, begun_at, &kept);
+            // A path may have a value.
+            checked.map_err(|text| Failure::Final(Redactor::redacted(&shown, &text)))?;
         }
         Ok(status)
     }
 
-    fn start(&self, variables: &[(String, String)]) -> io::Result<(PipeReader, Child)> {
+    fn start(&self, secrets: &[(String, String)]) -> io::Result<(PipeReader, Child)> {
         let (output, end) = io::pipe()?;
-        let mut shells = SHELLS.iter().map(|shell| Path::new(OsStr::from_bytes(shell.to_bytes())));
+        let shells = starter::shells();
+        let mut shells = shells.iter().map(|shell| Path::new(OsStr::from_bytes(shell.to_bytes())));
         let shell = shells.find(|shell| shell.exists()).ok_or(io::ErrorKind::NotFound)?;
         let mut command = Command::new(shell);
-        command.arg("-c").arg(&self.text).envs(variables.iter().map(|(name, value)| (name, value)));
+        let variables = self.variables.iter().filter_map(|variable| variable.to_str()?.split_once('='));
+        command.arg("-c").arg(&self.text).envs(variables);
+        command.envs(secrets.iter().map(|(name, value)| (name, value)));
         let child = command.stdout(end.try_clone()?).stderr(end).spawn()?;
         Ok((output, child))
     }
 }
 
+fn tell(text: &str, code: ExitCode) -> ExitCode {
+    // The exit code reports the failure even if the output is closed.
+    drop(writeln!(io::stdout(), "flotilla: {text}"));
+    code
+}
+
 /// Gets the secrets from the door.
-///
-/// # Errors
-/// Why there are none, for people.
-fn fetch() -> Result<Vec<(String, String)>, String> {
+fn fetch() -> Result<Vec<(String, String)>, Failure> {
     let socket = Path::new(forward::DIRECTORY).join(SECRETS_SOCKET);
     let until = Instant::now() + BROKER_WAIT;
     loop {
-        match ask(&socket) {
-            Ok(Ok(variables)) => return Ok(variables),
-            Ok(Err(AnswerError::Refused(text))) => return Err(text),
-            Ok(Err(AnswerError::Incomplete)) | Err(_) if Instant::now() < until => {
-                std::thread::sleep(BROKER_PAUSE)
-            }
-            Ok(Err(error)) => return Err(format!("{error} (broker_unavailable)")),
-            Err(error) => {
-                return Err(format!(
-                    "the broker, which has the secrets, does not answer: {error} (broker_unavailable)"
-                ));
-            }
+        let passing = match ask(&socket) {
+            Ok(Ok(secrets)) => return Ok(secrets),
+            Ok(Err(AnswerError::Refused(text))) => return Err(Failure::Final(text)),
+            Ok(Err(AnswerError::Passing(text))) => text,
+            Ok(Err(error @ AnswerError::Incomplete)) => format!("{error} (broker_unavailable)"),
+            Err(error) => format!("the broker does not answer: {error} (broker_unavailable)"),
+        };
+        if Instant::now() >= until {
+            return Err(Failure::Passing(passing));
         }
+        std::thread::sleep(BROKER_PAUSE);
     }
 }
 

@@ -10,12 +10,11 @@ use super::{
     session::SessionPriority,
     terminal, thread,
 };
-pub(super) use fork::SHELLS;
-
 use fork::{Files, Plan};
 use nix::fcntl::OFlag;
 use sandbox_wire::v1::{Exec, FailureCode};
 use std::{
+    ffi::CStr,
     fs::File,
     io,
     os::fd::{AsFd as _, OwnedFd},
@@ -41,6 +40,11 @@ impl Starter {
         // The thread lives as long as the process.
         drop(self.0.send(ExecRequest { id, exec }));
     }
+}
+
+/// The shells that run commands and scripts; the first one that exists.
+pub(super) fn shells() -> [&'static CStr; 4] {
+    fork::SHELLS
 }
 
 /// Starts the thread, and returns what Landlock enforces in it.

@@ -77,6 +77,9 @@ pub fn merge(documents: &[Document]) -> Result<MergedSettings, Problems> {
         settings.models.extend(level.models);
         settings.network.extend(level.network);
         settings.setup_network.extend(level.setup_network);
+        // A variable has one value, whichever of the two gives it.
+        settings.secrets.retain(|name, _| !level.variables.contains_key(name));
+        settings.variables.retain(|name, _| !level.secrets.contains_key(name));
         settings.variables.extend(level.variables);
         settings.secrets.extend(level.secrets);
         settings.image = level.image.or(settings.image);

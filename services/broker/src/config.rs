@@ -57,7 +57,7 @@ pub struct Config {
     #[arg(long, env = "FLOTILLA_BROKER_KEY_FILE", value_name = "FILE")]
     pub key_file: PathBuf,
     /// The directory of the doors through which the sessions of this machine reach the network. The sandbox service of the machine has the same one
-    /// as `FLOTILLA_SANDBOX_EGRESS`. Without it sessions have no network.
+    /// as `FLOTILLA_SANDBOX_EGRESS`. Without it sessions have no network, models read no pages of the web, and setups and installs get no secrets.
     #[arg(long, env = "FLOTILLA_BROKER_EGRESS", value_name = "DIRECTORY")]
     pub egress: Option<PathBuf>,
     /// The directory in which commits that are pushed stay until they are checked. It is this broker's alone, and is emptied when the broker starts. The
@@ -67,7 +67,7 @@ pub struct Config {
     /// Lets the broker start on a machine that cannot run git behind its walls. It then refuses pushes and says why. Default: it does not start.
     #[arg(long, env = "FLOTILLA_BROKER_PUSH_OPTIONAL")]
     pub push_optional: bool,
-    /// Networks outside the public internet that sessions may reach, and in which registries of images with TLS may be, such as 10.1.2.0/24; separated
+    /// Networks outside the public internet that sessions may reach, if their lists have the hosts, and in which registries of images with TLS may be, such as 10.1.2.0/24; separated
     /// by commas. Tenants name the hosts, so everything in these networks that speaks TLS can be asked. Default: none.
     #[arg(long, env = "FLOTILLA_BROKER_NETWORKS", value_delimiter = ',', value_name = "NETWORK")]
     pub networks: Vec<Network>,

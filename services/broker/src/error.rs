@@ -1,7 +1,7 @@
 //! The errors of calls, each with a stable code.
 
 use crate::{
-    egress::{git::rules::GitRulesError, pages::PageError},
+    egress::{git::rules::GitRulesError, pages::error::PageError},
     images::error::ImageError,
     push::error::PushError,
     secrets::vault::VaultError,

@@ -1,7 +1,8 @@
 //! The broker: the one process that holds credentials of the outside, and the one door of sandboxes to it.
 //!
-//! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets, `images` asks registries with them, and `egress` is the proxy
-//! through which sessions reach the hosts that their settings allow, and the door through which they read private repositories. `push` brings what a
+//! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets, `images` asks registries with them, and `egress` has the doors
+//! through which sessions reach the hosts that their settings allow and read private repositories, and through which setups and installs get their secrets;
+//! it also reads pages of the web. `push` brings what a
 //! session has made to such a repository, for a person.
 
 pub mod config;

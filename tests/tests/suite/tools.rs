@@ -200,11 +200,13 @@ async fn a_rule_binds_every_command_of_a_line_and_every_call_of_a_batch() {
     check(api, session, ("bash", json!({"command": "ls"})), ("completed", &["a\nb"])).await;
 }
 
-/// Serves one page on this machine, which the worker of the test may read.
+/// Starts a stack whose broker finds [`PAGE`] on this machine, and whose sessions may read it.
 pub(super) async fn stack_with_page(answer: impl Into<String>) -> Stack {
     let hosts = vec![format!("{PAGE_HOST}={}", serve_page(answer.into()).await)];
     let outside = Outside { hosts, ..Outside::default() };
-    Stack::with(Options { broker: true, outside, ..Options::default() }).await
+    let stack = Stack::with(Options { broker: true, outside, ..Options::default() }).await;
+    stack.api.set_environment("", &json!({"network": {"allow": [PAGE_HOST]}})).await;
+    stack
 }
 
 /// Answers every request with a page.

@@ -1,10 +1,12 @@
-//! What a door says to the program that runs a setup or an install: the secrets of the script, or why there are none. The broker writes it, and the
-//! program reads it in the sandbox of the script.
+//! The answer of a session's door to the program that runs a setup or an install: the secrets of the script, or the reason for refusing them. The broker
+//! writes it; the program reads it in the sandbox of the script.
 
 use crate::limits::{ENVIRONMENT_SECRETS_MAX, SECRET_BYTES_MAX};
 
 /// The name of the socket in the directory of a door.
 pub const SECRETS_SOCKET: &str = "secrets";
+/// The exit code of the program if another attempt may get the secrets.
+pub const SECRETS_PASSING_CODE: u8 = 213;
 /// Bytes of the name of a variable. Beyond it: `settings_invalid` or `config_invalid`.
 pub const SECRET_VARIABLE_BYTES_MAX: usize = 128;
 /// Bytes of the longest answer. A longer one is refused as incomplete.
@@ -15,6 +17,8 @@ pub const SECRETS_ANSWER_BYTES_MAX: usize =
 const VALUES: u8 = b'+';
 /// How a refusal begins.
 const REFUSAL: u8 = b'-';
+/// How a refusal begins that another attempt may not meet.
+const PASSING: u8 = b'~';
 
 /// Why an answer has no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +26,9 @@ pub enum AnswerError {
     /// The broker refuses, with a sentence for people.
     #[error("{0}")]
     Refused(String),
+    /// The same, and another attempt may succeed.
+    #[error("{0}")]
+    Passing(String),
     /// The connection ended too early, or this is no answer.
     #[error("the answer of the broker is incomplete")]
     Incomplete,
@@ -47,6 +54,11 @@ pub fn encode_refusal(text: &str) -> Vec<u8> {
     [&[REFUSAL][..], text.as_bytes()].concat()
 }
 
+/// The same for a refusal that another attempt may not meet.
+pub fn encode_passing_refusal(text: &str) -> Vec<u8> {
+    [&[PASSING][..], text.as_bytes()].concat()
+}
+
 /// Reads an answer: the names of the variables with their values.
 ///
 /// # Errors
@@ -56,6 +68,7 @@ pub fn decode(answer: &[u8]) -> Result<Vec<(String, String)>, AnswerError> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| incomplete());
     match answer {
         [REFUSAL, sentence @ ..] => Err(AnswerError::Refused(text(sentence)?)),
+        [PASSING, sentence @ ..] => Err(AnswerError::Passing(text(sentence)?)),
         [VALUES, 0] => Ok(vec![]),
         [VALUES, variables @ .., 0, 0] => {
             let read = |variable| {
@@ -94,6 +107,7 @@ mod tests {
             decode(&encode_refusal("no such secret")),
             Err(AnswerError::Refused("no such secret".to_owned()))
         );
+        assert_eq!(decode(&encode_passing_refusal("later")), Err(AnswerError::Passing("later".to_owned())));
         for nonsense in [&b""[..], b"+", b"x", b"+A\0\0", b"+A=\xff\0\0", b"-\xff"] {
             assert_eq!(decode(nonsense), Err(AnswerError::Incomplete), "{nonsense:?}");
         }

@@ -1,19 +1,24 @@
-//! Looks for the values of secrets in the files that a script leaves. It finds mistakes, such as a token in `.npmrc`; a script that hides a value on purpose
-//! can do so.
+//! Searches what a script leaves for the values of secrets: the content and the names of files, and the targets of links. The search finds accidents, such
+//! as a token in `.npmrc`. It does not find a value that the script encodes.
 
 use super::needles::Needles;
 use std::{
     fs::{self, File, Permissions},
     io,
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// How much earlier than the clock a kernel may date a change.
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
-/// What nothing is kept of.
+/// The directory of git.
 const GIT: &str = ".git";
+/// The tree of a setup, which keeps directories of git. An install keeps none.
+const ROOT: &str = "/";
 /// The right to read a file, or to enter a directory and list it.
 const READ: u32 = 0o400;
 const ENTER: u32 = 0o500;
@@ -31,7 +36,7 @@ pub(super) fn check(tree: &Path, begun_at: SystemTime, needles: &Needles) -> Res
     let mut todo = vec![tree.to_owned()];
     while let Some(directory) = todo.pop() {
         for path in search.list(&directory).map_err(unreadable(&directory))? {
-            if path != tree.join(GIT) {
+            if path.file_name() != Some(GIT.as_ref()) || tree == Path::new(ROOT) {
                 todo.extend(search.look_at(path)?);
             }
         }
@@ -52,9 +57,12 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// What a directory has; nothing, if a process that the script left removes it at this moment.
     fn list(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
-        let entries = with_right(directory, ENTER, || fs::read_dir(directory))?;
-        entries.map(|entry| Ok(entry?.path())).collect()
+        match open_readable(directory, ENTER, || fs::read_dir(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+            entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+        }
     }
 
     /// Checks a file; gives a directory back that must be searched.
@@ -65,19 +73,33 @@ impl Search<'_> {
             found => found.map_err(unreadable(&path))?,
         };
         if found.is_dir() {
+            self.refuse(&path, self.needles.find_in(path.as_os_str().as_bytes()))?;
             return Ok((found.dev() == self.device).then_some(path));
         }
-        if !found.is_file() || u64::try_from(found.ctime()).unwrap_or(0) < self.since {
+        if u64::try_from(found.ctime()).unwrap_or(0) < self.since {
+            return Ok(None);
+        }
+        self.refuse(&path, self.needles.find_in(path.as_os_str().as_bytes()))?;
+        if found.is_symlink() {
+            let target = fs::read_link(&path).map_err(unreadable(&path))?;
+            return self.refuse(&path, self.needles.find_in(target.as_os_str().as_bytes())).map(|()| None);
+        }
+        if !found.is_file() {
             return Ok(None);
         }
         let open =
             || File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
-        let file = match with_right(&path, READ, open) {
+        let file = match open_readable(&path, READ, open) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file.map_err(unreadable(&path))?,
         };
-        match self.needles.find_in(file).map_err(unreadable(&path))? {
-            None => Ok(None),
+        self.refuse(&path, self.needles.find_in(file)).map(|()| None)
+    }
+
+    /// Fails if a value was found at a path.
+    fn refuse(&self, path: &Path, found: io::Result<Option<&str>>) -> Result<(), String> {
+        match found.map_err(unreadable(path))? {
+            None => Ok(()),
             Some(variable) => Err(format!(
                 "the script left the value of {variable} in {}, where sessions could read it; remove it at the end of the script, or let the \
                  file refer to the variable (secret_left)",
@@ -88,7 +110,7 @@ impl Search<'_> {
 }
 
 /// Opens a path. One that its owner may not open gets this right and keeps it: in what is kept, the owner may read everything.
-fn with_right<T>(path: &Path, right: u32, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+fn open_readable<T>(path: &Path, right: u32, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match open() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let mode = fs::symlink_metadata(path)?.permissions().mode();
@@ -107,7 +129,7 @@ mod tests {
     const VALUE: &str = "npm_s3cr3t_value";
 
     fn needles() -> Needles {
-        Needles::of(&[("NPM_TOKEN".to_owned(), VALUE.to_owned())]).unwrap()
+        Needles::of_files(&[("NPM_TOKEN".to_owned(), VALUE.to_owned())]).unwrap()
     }
 
     #[test]
@@ -128,18 +150,24 @@ mod tests {
             assert!(!found.contains(VALUE));
             fs::remove_file(&file).unwrap();
         }
+        fs::write(deep.join(format!("of-{VALUE}")), "").unwrap();
+        assert!(check(tree.path(), begun_at, &needles).unwrap_err().contains("NPM_TOKEN"), "in a name");
+        fs::remove_file(deep.join(format!("of-{VALUE}"))).unwrap();
+        std::os::unix::fs::symlink(format!("https://{VALUE}@npm.dev"), deep.join("link")).unwrap();
+        assert!(check(tree.path(), begun_at, &needles).unwrap_err().contains("a/b/link"), "in a target");
+        fs::remove_file(deep.join("link")).unwrap();
         check(tree.path(), begun_at, &needles).unwrap();
     }
 
     #[test]
     fn what_no_session_sees_may_have_it() {
         let tree = tempfile::tempdir().unwrap();
-        fs::create_dir(tree.path().join(GIT)).unwrap();
-        fs::write(tree.path().join(".git/config"), VALUE).unwrap();
+        fs::create_dir_all(tree.path().join("dep/.git")).unwrap();
+        fs::write(tree.path().join("dep/.git/config"), VALUE).unwrap();
         std::os::unix::fs::symlink("/proc/self/environ", tree.path().join("link")).unwrap();
         nix::unistd::mkfifo(&tree.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         check(tree.path(), SystemTime::now(), &needles()).unwrap();
-        // A file that was there before the script is none of its business.
+        // The script did not write this file, so the search skips it.
         fs::write(tree.path().join("old"), VALUE).unwrap();
         check(tree.path(), SystemTime::now() + Duration::from_secs(10), &needles()).unwrap();
     }

@@ -2,10 +2,12 @@
 
 use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 
-/// Bytes of the shortest text that is looked for. A shorter value would be found in places where it stands by chance.
+/// Bytes of the shortest text that is looked for. Shorter ones match unrelated text.
 const NEEDLE_BYTES_MIN: usize = 8;
+/// How lines around a key or a certificate begin, which stand in many other files.
+const ARMOUR: &str = "-----";
 
-/// What is looked for: each line of a value that is long enough. Tools print values with several lines, such as keys, line by line.
+/// Texts that are looked for.
 pub(super) struct Needles {
     /// In order, each once.
     texts: Vec<Box<[u8]>>,
@@ -15,13 +17,29 @@ pub(super) struct Needles {
 }
 
 impl Needles {
-    /// Those of the variables.
+    /// Each line of the values: tools print a value with several lines, such as a key, line by line.
     ///
     /// # Errors
     /// If the values together are too long for the search.
-    pub(super) fn of(variables: &[(String, String)]) -> Result<Self, BuildError> {
-        let lines =
-            variables.iter().flat_map(|(name, value)| value.lines().map(move |line| (line.trim(), name)));
+    pub(super) fn of_output(variables: &[(String, String)]) -> Result<Self, BuildError> {
+        Self::new(variables.iter().flat_map(|(name, value)| value.lines().map(move |line| (name, line))))
+    }
+
+    /// The longest line of each value: other lines of a certificate or of a configuration stand in files without it.
+    ///
+    /// # Errors
+    /// As [`Needles::of_output`].
+    pub(super) fn of_files(variables: &[(String, String)]) -> Result<Self, BuildError> {
+        let longest = |(name, value): &'_ (String, String)| {
+            let lines = value.lines().filter(|line| !line.starts_with(ARMOUR));
+            lines.max_by_key(|line| line.trim().len()).map(|line| (name.clone(), line.to_owned()))
+        };
+        let longest: Vec<_> = variables.iter().filter_map(longest).collect();
+        Self::new(longest.iter().map(|(name, line)| (name, line.as_str())))
+    }
+
+    fn new<'a>(lines: impl Iterator<Item = (&'a String, &'a str)>) -> Result<Self, BuildError> {
+        let lines = lines.map(|(name, line)| (line.trim(), name));
         let mut lines: Vec<_> = lines.filter(|(line, _)| line.len() >= NEEDLE_BYTES_MIN).collect();
         lines.sort();
         lines.dedup_by_key(|(line, _)| *line);
@@ -67,20 +85,36 @@ mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
 
+    fn variables() -> Vec<(String, String)> {
+        let key = "-----BEGIN OPENSSH PRIVATE KEY-----\n  abcdefgh\nabcdefghij\nxyz\n";
+        [("KEY", key), ("PIN", "1234567"), ("TOKEN", "ghp_12345")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    }
+
     #[test]
-    fn each_long_line_of_a_value_is_looked_for() {
-        let variables =
-            [("KEY", "-----BEGIN\n  abcdefgh\nxyz\n"), ("PIN", "1234567"), ("TOKEN", "ghp_12345")];
-        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let needles = Needles::of(&variables).unwrap();
+    fn output_has_no_long_line_of_a_value() {
+        let needles = Needles::of_output(&variables()).unwrap();
         for (text, variable) in [
             (" abcdefgh ", Some("KEY")),
             ("a ghp_12345", Some("TOKEN")),
-            ("-----BEGIN", Some("KEY")),
+            ("-----BEGIN OPENSSH PRIVATE KEY-----", Some("KEY")),
             ("xyz 1234567 ghp_1234 abcdefg", None),
         ] {
             assert_eq!(needles.find_in(text.as_bytes()).unwrap(), variable, "{text}");
         }
-        assert_eq!(Needles::of(&[]).unwrap().find_in(&b"anything"[..]).unwrap(), None);
+        assert_eq!(Needles::of_output(&[]).unwrap().find_in(&b"anything"[..]).unwrap(), None);
+    }
+
+    #[test]
+    fn files_may_have_the_lines_that_other_files_have_too() {
+        let needles = Needles::of_files(&variables()).unwrap();
+        for (text, variable) in [
+            ("x abcdefghij", Some("KEY")),
+            ("ghp_12345", Some("TOKEN")),
+            ("-----BEGIN OPENSSH PRIVATE KEY-----\nabcdefgh", None),
+        ] {
+            assert_eq!(needles.find_in(text.as_bytes()).unwrap(), variable, "{text}");
+        }
     }
 }

@@ -26,6 +26,14 @@ impl<'a> Redactor<'a> {
         self.release(self.held.len() - self.needles.open_end(&self.held))
     }
 
+    /// A text without values.
+    pub(super) fn redacted(needles: &'a Needles, text: &str) -> String {
+        let mut redactor = Self::new(needles);
+        let mut shown = redactor.push(text.as_bytes());
+        shown.extend(redactor.finish());
+        String::from_utf8_lossy(&shown).into_owned()
+    }
+
     /// Gives the rest.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.release(self.held.len())
@@ -59,7 +67,7 @@ mod tests {
 
     fn needles(values: &[String]) -> Needles {
         let variables: Vec<_> = values.iter().map(|value| ("V".to_owned(), value.clone())).collect();
-        Needles::of(&variables).unwrap()
+        Needles::of_output(&variables).unwrap()
     }
 
     fn redacted<'a>(needles: &Needles, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {

@@ -14,8 +14,8 @@ use std::{
     ptr,
 };
 
-/// The shells that run commands and scripts; the first one that exists. The machine's root has the first; an image may have another.
-pub(crate) const SHELLS: [&CStr; 4] = [c"/bin/bash", c"/usr/bin/bash", c"/usr/local/bin/bash", c"/bin/sh"];
+/// The shells that run commands; the first one that exists. The machine's root has the first; an image may have another.
+pub(super) const SHELLS: [&CStr; 4] = [c"/bin/bash", c"/usr/bin/bash", c"/usr/local/bin/bash", c"/bin/sh"];
 const OOM_FILE: &CStr = c"/proc/self/oom_score_adj";
 /// When memory runs out, the kernel kills commands first and this process last.
 const OOM_SCORE: &[u8] = b"1000";

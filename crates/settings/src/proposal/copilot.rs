@@ -2,7 +2,7 @@
 //! same names. Actions do not run.
 
 use super::draft::{Draft, items, members, quoted, scalar};
-use crate::node::{Entry, Node};
+use crate::node::{Entry, Node, Origin};
 use domain::{secret::SecretName, session::environment::is_variable_name};
 
 const JOB: &str = "copilot-setup-steps";
@@ -11,7 +11,7 @@ const CHECKOUT: &str = "actions/checkout";
 /// Begins an expression of GitHub, which nothing evaluates here.
 const EXPRESSION: &str = "${{";
 /// The secret that GitHub makes for each run. Nothing takes its place here.
-const OF_GITHUB: &str = "GITHUB_TOKEN";
+const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
 /// Keys of a step that change nothing.
 const SILENT: [&str; 4] = ["name", "id", "timeout-minutes", "with"];
 
@@ -32,13 +32,7 @@ pub(super) fn read(root: &Node) -> Draft {
     let steps = member(job, "steps").map(items).unwrap_or_default();
     for (at, step) in steps.iter().enumerate() {
         match read_step(step) {
-            Ok(Some(Step { script, secrets })) => {
-                draft.add_script("install", &step.origin, &script);
-                for (variable, secret) in secrets {
-                    let secret = Node::text(variable.node.origin.clone(), secret.to_string());
-                    draft.set_secret(&format!("steps[{at}].env"), &variable.key, secret);
-                }
-            }
+            Ok(Some(step)) => step.add_to(&mut draft, at),
             Ok(None) => {}
             Err(reason) => draft.leave_out(&format!("steps[{at}]: {reason}")),
         }
@@ -62,14 +56,34 @@ fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
 /// The secret that an expression names: `${{ secrets.NPM_TOKEN }}`. GitHub does not tell small letters from capital ones.
 fn secret(text: &str) -> Option<SecretName> {
     let name = text.trim().strip_prefix(EXPRESSION)?.strip_suffix("}}")?.trim().strip_prefix("secrets.")?;
-    name.to_ascii_uppercase().parse().ok().filter(|name: &SecretName| name.as_str() != OF_GITHUB)
+    name.to_ascii_uppercase().parse().ok().filter(|name: &SecretName| name.as_str() != GITHUB_TOKEN)
 }
 
 /// A step that runs.
 struct Step<'a> {
+    origin: &'a Origin,
     script: String,
     /// The variables that are secrets. All steps get them.
     secrets: Vec<(&'a Entry, SecretName)>,
+}
+
+impl Step<'_> {
+    /// Adds the step, which is number `at`, unless one of its secrets is a variable that already has another value.
+    fn add_to(self, draft: &mut Draft, at: usize) {
+        let Self { origin, script, secrets } = self;
+        let clash = secrets.iter().find(|(variable, secret)| {
+            draft.value(&variable.key).is_some_and(|value| value != secret.as_str())
+        });
+        if let Some((variable, _)) = clash {
+            let reason = format!("{} has another value in the job or in an earlier step", variable.key);
+            return draft.leave_out(&format!("steps[{at}]: {reason}"));
+        }
+        draft.add_script("install", origin, &script);
+        for (variable, secret) in secrets {
+            let secret = Node::text(variable.node.origin.clone(), secret.to_string());
+            draft.set_secret(&format!("steps[{at}].env"), &variable.key, secret);
+        }
+    }
 }
 
 /// What a step runs; `None`: nothing, because sessions have what it does. An error says why it is left out.
@@ -111,7 +125,7 @@ fn read_step(step: &Node) -> Result<Option<Step<'_>>, String> {
     }
     let lines = lines.trim_end();
     let script = if is_apart { format!("(\n{lines}\n)") } else { lines.to_owned() };
-    Ok(Some(Step { script, secrets }))
+    Ok(Some(Step { origin: &step.origin, script, secrets }))
 }
 
 fn member<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {

@@ -71,6 +71,12 @@ impl Draft {
         self.remove_member(SECRETS, name);
     }
 
+    /// The value of a variable, or the name of the secret that is its value.
+    pub(super) fn value(&self, name: &str) -> Option<String> {
+        let entries = [self.members_of(ENV), self.members_of(SECRETS)].concat();
+        entries.iter().find(|entry| &*entry.key == name).and_then(|entry| scalar(&entry.node))
+    }
+
     /// Sets a variable of the scripts whose value is a secret: the text of the node is the name of the secret.
     pub(super) fn set_secret(&mut self, place: &str, name: &str, secret: Node) {
         if !is_variable_name(name) || is_own_variable(name) {

@@ -132,6 +132,14 @@ fn secrets_of_scripts_are_merged_by_variable_and_a_repository_has_none() {
         all.settings.secrets.iter().map(|(name, secret)| format!("{name}={secret}")).collect();
     assert_eq!(secrets, ["NPM_TOKEN=NPM_PROJECT", "PIP_TOKEN=PIP", "npm_config__auth=NPM_AUTH"]);
     assert_eq!(all.ignored[0].path.to_string(), "environment.secrets");
+    // A later level gives a variable another kind of value.
+    let plain = r#"{"environment": {"env": {"NPM_TOKEN": "none"}}}"#;
+    let secret = r#"{"environment": {"secrets": {"NPM_TOKEN": "NPM"}}}"#;
+    let kinds = |tenant: &str, project: &str| {
+        let settings = merged(&[at(Level::Tenant, tenant), at(Level::Project, project)]).settings;
+        (settings.variables.len(), settings.secrets.len())
+    };
+    assert_eq!((kinds(secret, plain), kinds(plain, secret)), ((1, 0), (0, 1)));
     let long = format!("\"{}\": \"A\"", "V".repeat(129));
     for (wrong, found) in [
         (r#""A B": "X""#, "the name of a variable"),

@@ -121,7 +121,11 @@ jobs:
         npm run build
     - run: make it
       working-directory: sub dir
-      env: {A: \"it's\", NODE_AUTH_TOKEN: '${{secrets.npm_token}}', CI: '${{ secrets.CI }}'}
+      env: {A: \"it's\", NODE_AUTH_TOKEN: '${{secrets.npm_token}}'}
+    - run: npm publish
+      env: {NODE_AUTH_TOKEN: '${{ secrets.PUBLISH }}'}
+    - run: clash
+      env: {LEVEL: '${{ secrets.LEVEL }}'}
     - run: echo ${{ github.sha }}
     - run: never
       if: failure()
@@ -130,16 +134,19 @@ jobs:
 ";
     let proposal = found(STEPS, text);
     let install = "npm ci\nnpm run build\n(\ncd 'sub dir'\nexport A='it'\\''s'\nmake it\n)";
-    let secrets = json!({"CI": "CI", "NODE_AUTH_TOKEN": "NPM_TOKEN", "TOKEN": "TOKEN"});
-    let want = json!({"env": {"LEVEL": "3"}, "image": "node:22", "install": install, "secrets": secrets});
+    let secrets = json!({"NODE_AUTH_TOKEN": "NPM_TOKEN", "TOKEN": "TOKEN"});
+    let env = json!({"CI": "true", "LEVEL": "3"});
+    let want = json!({"env": env, "image": "node:22", "install": install, "secrets": secrets});
     assert_eq!(environment(&proposal), want);
     let unused = [
         "env.GH: its value is an expression",
         "env.SHA",
         "steps[1]: the action actions/setup-node@v4",
-        "steps[4]",
-        "steps[5]: steps with if",
-        "steps[6]: steps with shell",
+        "steps[4]: NODE_AUTH_TOKEN has another value",
+        "steps[5]: LEVEL has another value",
+        "steps[6]",
+        "steps[7]: steps with if",
+        "steps[8]: steps with shell",
     ];
     assert_eq!(proposal.unused.len(), unused.len(), "{:?}", proposal.unused);
     unused.iter().zip(&proposal.unused).for_each(|(want, found)| assert!(found.starts_with(want), "{found}"));

@@ -4,12 +4,14 @@ use crate::{
     Store,
     column::{parse_id, signed, timestamp, unsigned},
     error::{Entity, Error},
+    phase,
     session::control_row::EXISTS,
 };
 use domain::{
     event::{SUPERSEDED, StoredEvent},
     ids::{SessionId, TenantId},
     limits,
+    session::Phase,
 };
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -32,6 +34,8 @@ pub struct Head {
     pub seq: u64,
     /// The epoch: the number of the newest takeover.
     pub epoch: u64,
+    /// Whether no turn runs or waits: then no part of the session is open.
+    pub is_idle: bool,
 }
 
 /// Consecutive events of a log, oldest first.
@@ -210,14 +214,15 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn get_head(&self, tenant: TenantId, session: &SessionId) -> Result<Head, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row =
-            sqlx::query("select event_seq, epoch from session_run where tenant_id = $1 and session_id = $2")
-                .bind(tenant.0)
-                .bind(session.as_str())
-                .fetch_optional(&mut *tx)
-                .await?
-                .ok_or(Error::NotFound(Entity::Session))?;
-        Ok(head(&row)?)
+        let row = sqlx::query(
+            "select event_seq, epoch, phase from session_run where tenant_id = $1 and session_id = $2",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .fetch_optional(&mut *tx)
+        .await?
+        .ok_or(Error::NotFound(Entity::Session))?;
+        head(&row)
     }
 
     /// Returns the heads of these sessions, unordered. Omits sessions that do not exist.
@@ -232,7 +237,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let ids: Vec<&str> = sessions.iter().map(|session| session.as_str()).collect();
         let rows = sqlx::query(
-            "select session_id, event_seq, epoch from session_run where tenant_id = $1 and session_id = any($2)",
+            "select session_id, event_seq, epoch, phase from session_run where tenant_id = $1 and session_id = any($2)",
         )
         .bind(tenant.0)
         .bind(&ids)
@@ -242,6 +247,7 @@ impl Store {
     }
 }
 
-fn head(row: &sqlx::postgres::PgRow) -> sqlx::Result<Head> {
-    Ok(Head { seq: unsigned(row.try_get("event_seq")?), epoch: unsigned(row.try_get("epoch")?) })
+fn head(row: &sqlx::postgres::PgRow) -> Result<Head, Error> {
+    let (seq, epoch) = (unsigned(row.try_get("event_seq")?), unsigned(row.try_get("epoch")?));
+    Ok(Head { seq, epoch, is_idle: phase::from_column(row.try_get("phase")?)? == Phase::Idle })
 }

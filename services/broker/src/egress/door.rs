@@ -56,7 +56,8 @@ pub(super) struct Door {
     services: DoorServices,
     /// The socket, by device and inode: the directory may have been replaced.
     identity: (u64, u64),
-    _closing: DropGuard,
+    closing: CancellationToken,
+    _closes: DropGuard,
 }
 
 impl Door {
@@ -88,12 +89,17 @@ impl Door {
                 ConnectionLoop { key: key.clone(), service, connections_max, context: context.clone() };
             context.tasks.spawn_apart("egress door", connections.serve(listener, closing.clone()));
         }
-        Ok(Self { services, identity, _closing: closing.drop_guard() })
+        Ok(Self { services, identity, closing: closing.clone(), _closes: closing.drop_guard() })
     }
 
     /// What stands behind it.
     pub(super) fn services(&self) -> &DoorServices {
         &self.services
+    }
+
+    /// Cancelled when it closes.
+    pub(super) fn closing(&self) -> CancellationToken {
+        self.closing.clone()
     }
 
     /// Whether its socket is still the one below `home`.

@@ -17,7 +17,7 @@ use super::{
     git::{door::GitDoor, servers::GitServers},
     key::DoorKey,
     names::Names,
-    pages::{Page, PageRequest, Pages},
+    pages::reader::{Page, PageDoor, PageRequest, Pages},
     proxy::{Proxy, QUOTA_BYTES},
     rules::{self, DoorRules},
     secrets::SecretDoor,
@@ -105,7 +105,8 @@ impl Doors {
 
     /// Waits until the connections have ended, and stores the rest of what sessions reached. Call it when the service stops.
     pub async fn close(&self, store: &BrokerStore) {
-        drop(tokio::time::timeout(CLOSING, self.context.places.all_free()).await);
+        let ended = async { tokio::join!(self.context.places.all_free(), self.pages.all_ended()) };
+        drop(tokio::time::timeout(CLOSING, ended).await);
         self.context.journal.flush(store).await;
     }
 
@@ -129,9 +130,12 @@ impl Doors {
     ///
     /// Dropped midway: the connection is closed.
     pub async fn read_page(&self, key: &DoorKey, request: &PageRequest) -> Result<Page, Error> {
-        let proxy = self.lock().get(key).map(|door| Arc::clone(&door.services().proxy));
-        let proxy = proxy.ok_or(Error::DoorClosed)?;
-        Ok(self.pages.read(key, &proxy, request).await?)
+        let door = self.lock().get(key).map(|door| PageDoor {
+            key: key.clone(),
+            proxy: Arc::clone(&door.services().proxy),
+            closing: door.closing(),
+        });
+        Ok(self.pages.read(door.ok_or(Error::DoorClosed)?, request).await?)
     }
 
     /// Opens a door after `record`, which gets the directory of the session.

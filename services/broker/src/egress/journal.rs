@@ -1,15 +1,20 @@
 //! Notes what sessions reached: a line of audit for each connection, and rows that people read later. Connections of some seconds to one host with
 //! one result share a row.
 
-use super::{access::Access, key::DoorKey};
+use super::{access::Access, key::DoorKey, relay::Relay};
 use chassis::telemetry::AUDIT;
-use domain::{egress::EgressAccess, ids::Timestamp, secret::SecretName};
+use domain::{
+    egress::EgressAccess,
+    ids::{TenantId, Timestamp},
+    secret::SecretName,
+};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use store::{broker::BrokerStore, error::Error};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Time for which connections gather in a row.
@@ -26,16 +31,16 @@ type Destination = (String, String);
 
 /// What a session did, for its row and its line of audit.
 #[derive(Debug)]
-pub(super) struct JournalEntry<'a> {
+struct JournalEntry<'a> {
     /// Empty: the request named none.
-    pub(super) host: &'a str,
+    host: &'a str,
     /// Bytes to the host and from it.
-    pub(super) bytes: u64,
-    pub(super) duration: Duration,
+    bytes: u64,
+    duration: Duration,
     /// The code of the refusal; empty: it went through and ended.
-    pub(super) code: &'static str,
+    code: &'static str,
     /// What opened the host, if it was a server of git.
-    pub(super) credential: Option<&'a CredentialUse>,
+    credential: Option<&'a CredentialUse>,
 }
 
 /// A secret that was shown to a server of git.
@@ -45,6 +50,57 @@ pub(super) struct CredentialUse {
     pub(super) prefix: String,
     pub(super) secret: SecretName,
     pub(super) version: u64,
+}
+
+/// Something that a session does now. It is noted when it is dropped.
+pub(super) struct JournalRecord {
+    key: DoorKey,
+    journal: Arc<Journal>,
+    pub(super) relay: Arc<Relay>,
+    begun_at: Instant,
+    /// Bytes of the relay before.
+    bytes_before: u64,
+    pub(super) host: String,
+    pub(super) credential: Option<CredentialUse>,
+    pub(super) code: &'static str,
+}
+
+impl JournalRecord {
+    /// Begins a record. Dropped now, it has this code.
+    pub(super) fn begin(
+        key: &DoorKey,
+        journal: &Arc<Journal>,
+        relay: &Arc<Relay>,
+        code: &'static str,
+    ) -> Self {
+        Self {
+            key: key.clone(),
+            journal: Arc::clone(journal),
+            relay: Arc::clone(relay),
+            begun_at: Instant::now(),
+            bytes_before: relay.bytes(),
+            host: String::new(),
+            credential: None,
+            code,
+        }
+    }
+
+    pub(super) fn tenant(&self) -> TenantId {
+        self.key.tenant
+    }
+}
+
+impl Drop for JournalRecord {
+    fn drop(&mut self) {
+        let entry = JournalEntry {
+            host: &self.host,
+            bytes: self.relay.bytes().saturating_sub(self.bytes_before),
+            duration: self.begun_at.elapsed(),
+            code: self.code,
+            credential: self.credential.as_ref(),
+        };
+        self.journal.add(&self.key, &entry);
+    }
 }
 
 /// What waits to be stored.
@@ -61,7 +117,7 @@ impl Journal {
     }
 
     /// Notes what a session did.
-    pub(super) fn add(&self, key: &DoorKey, entry: &JournalEntry<'_>) {
+    fn add(&self, key: &DoorKey, entry: &JournalEntry<'_>) {
         let JournalEntry { host, bytes, duration, code, credential } = *entry;
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(

@@ -32,6 +32,15 @@ const TRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait of one connection for the answer. Beyond it: `egress_host_unknown`.
 const FIND_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Which addresses a session may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Those of the public internet, and what the operator opened.
+    Opened,
+    /// Only those of the public internet.
+    Public,
+}
+
 /// The look-ups of this process.
 #[derive(Debug)]
 pub struct Names {
@@ -74,14 +83,30 @@ impl Names {
         host: &HostName,
         port: u16,
     ) -> Result<Vec<SocketAddr>, Refusal> {
-        if let Some(fixed) = self.fixed.get(host) {
-            return Ok(vec![*fixed]);
+        self.find_within(tenant, host, port, Reach::Opened).await
+    }
+
+    /// The same within a reach.
+    ///
+    /// # Errors
+    /// `Unresolved`, `Private`.
+    pub(super) async fn find_within(
+        &self,
+        tenant: TenantId,
+        host: &HostName,
+        port: u16,
+        reach: Reach,
+    ) -> Result<Vec<SocketAddr>, Refusal> {
+        match self.fixed.get(host) {
+            Some(fixed) if reach == Reach::Opened => return Ok(vec![*fixed]),
+            Some(_) => return Err(Refusal::Private(host.clone())),
+            None => {}
         }
         let answer = self.answer(host);
         let asked = answer.addresses.get_or_init(|| self.look_up(tenant, host));
         let addresses = timeout(FIND_TIMEOUT, asked).await.ok().and_then(Option::as_ref);
         let addresses = addresses.ok_or_else(|| Refusal::Unresolved(host.clone()))?;
-        if !addresses.iter().all(|address| self.is_open(*address)) {
+        if !addresses.iter().all(|address| self.is_within(*address, reach)) {
             return Err(Refusal::Private(host.clone()));
         }
         Ok(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
@@ -89,14 +114,14 @@ impl Names {
 
     /// The addresses of a host that [`Names::find`] found a moment ago, without a port; `None`: it found none, or they are not open. A host to which the operator gives an
     /// address has its port too.
-    pub(super) fn recall(&self, host: &HostName) -> Option<Vec<SocketAddr>> {
+    fn recall(&self, host: &HostName, reach: Reach) -> Option<Vec<SocketAddr>> {
         if let Some(fixed) = self.fixed.get(host) {
-            return Some(vec![*fixed]);
+            return (reach == Reach::Opened).then(|| vec![*fixed]);
         }
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let addresses = answers.get(host)?.addresses.get()?.clone()?;
-        let is_open = addresses.iter().all(|address| self.is_open(*address));
-        is_open.then(|| addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect())
+        let are_within = addresses.iter().all(|address| self.is_within(*address, reach));
+        are_within.then(|| addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect())
     }
 
     /// Whether the operator gives an address and a port to a host.
@@ -105,8 +130,9 @@ impl Names {
     }
 
     /// Whether sessions may reach an address.
-    fn is_open(&self, address: IpAddr) -> bool {
-        is_public(address) || self.opened.iter().any(|network| network.contains(&address))
+    fn is_within(&self, address: IpAddr, reach: Reach) -> bool {
+        let is_opened = || self.opened.iter().any(|network| network.contains(&address));
+        is_public(address) || reach == Reach::Opened && is_opened()
     }
 
     fn answer(&self, host: &HostName) -> Answer {
@@ -123,6 +149,14 @@ impl Names {
         let answer = Answer { asked_at: Instant::now(), addresses: Arc::default() };
         answers.insert(host.clone(), answer.clone());
         answer
+    }
+
+    /// Keeps an answer as if it had been looked up now.
+    #[cfg(test)]
+    pub(super) fn remember(&self, host: &HostName, addresses: Option<Vec<IpAddr>>) {
+        let addresses = Arc::new(OnceCell::new_with(Some(addresses)));
+        let answer = Answer { asked_at: Instant::now(), addresses };
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(host.clone(), answer);
     }
 
     /// Asks the servers of names; `None`: they do not know the host.
@@ -148,18 +182,22 @@ impl Names {
 
 /// Gives an HTTP client the addresses that were checked for its request. Nothing is looked up here, so a connection goes to no other address.
 #[derive(Debug)]
-pub(super) struct CheckedNames(Arc<Names>);
+pub(super) struct CheckedNames {
+    names: Arc<Names>,
+    reach: Reach,
+}
 
 impl CheckedNames {
-    /// Those that [`Names::find`] found.
-    pub(super) fn new(names: Arc<Names>) -> Self {
-        Self(names)
+    /// Those that [`Names::find_within`] found.
+    pub(super) fn new(names: Arc<Names>, reach: Reach) -> Self {
+        Self { names, reach }
     }
 }
 
 impl Resolve for CheckedNames {
     fn resolve(&self, name: Name) -> Resolving {
-        let addresses = HostName::parse(name.as_str()).ok().and_then(|host| self.0.recall(&host));
+        let addresses =
+            HostName::parse(name.as_str()).ok().and_then(|host| self.names.recall(&host, self.reach));
         Box::pin(async move {
             let addresses = addresses.ok_or_else(|| io::Error::other("its address was not checked"))?;
             Ok(Box::new(addresses.into_iter()) as Box<_>)
@@ -175,9 +213,11 @@ mod tests {
     #[test]
     fn only_public_and_opened_addresses_are_open() {
         let names = Names::new(vec!["10.1.0.0/16".parse().unwrap()], BTreeMap::new());
-        let is_open = |address: &str| names.is_open(address.parse().unwrap());
+        let is_open = |address: &str| names.is_within(address.parse().unwrap(), Reach::Opened);
         for open in ["1.1.1.1", "10.1.2.3", "2606:4700::1111"] {
             assert!(is_open(open), "{open}");
+            let is_public = names.is_within(open.parse().unwrap(), Reach::Public);
+            assert_eq!(is_public, open != "10.1.2.3", "{open}");
         }
         for closed in
             ["127.0.0.1", "10.2.0.1", "169.254.169.254", "168.63.129.16", "::1", "::ffff:10.2.0.1", "fd00::1"]
@@ -192,9 +232,7 @@ mod tests {
         let names = Names::new(vec![], BTreeMap::new());
         let keep = |host: &str, addresses: Option<Vec<IpAddr>>| {
             let host = HostName::parse(host).unwrap();
-            let addresses = Arc::new(OnceCell::new_with(Some(addresses)));
-            let answer = Answer { asked_at: Instant::now(), addresses };
-            names.answers.lock().unwrap().insert(host.clone(), answer);
+            names.remember(&host, addresses);
             host
         };
         let home = keep("home.example.com", Some(vec!["127.0.0.1".parse().unwrap()]));
@@ -205,9 +243,9 @@ mod tests {
         let public = keep("public.example.com", Some(vec!["1.1.1.1".parse().unwrap()]));
         assert_eq!(names.find(tenant, &public, 443).await, Ok(vec!["1.1.1.1:443".parse().unwrap()]));
         // A connection goes only to what was found and is open.
-        assert_eq!(names.recall(&public), Some(vec!["1.1.1.1:0".parse().unwrap()]));
+        assert_eq!(names.recall(&public, Reach::Opened), Some(vec!["1.1.1.1:0".parse().unwrap()]));
         for closed in [&home, &mixed, &HostName::parse("other.example.com").unwrap()] {
-            assert_eq!(names.recall(closed), None, "{closed}");
+            assert_eq!(names.recall(closed, Reach::Opened), None, "{closed}");
         }
         let unknown = keep("unknown.example.com", None);
         assert!(matches!(names.find(tenant, &unknown, 443).await, Err(Refusal::Unresolved(_))));

@@ -4,7 +4,7 @@ use super::{
     access::Access,
     head::{self, Protocol, Target},
     hello,
-    names::Names,
+    names::{Names, Reach},
     refusal::Refusal,
     relay::{Cut, IDLE, Quota, Relay},
 };
@@ -69,12 +69,21 @@ impl Proxy {
         })
     }
 
-    /// Whether a page of a host may be read: without any list, every host's.
-    pub(super) fn check_page(&self, host: &HostName) -> Result<(), Refusal> {
+    /// How far pages of a host may be read: without any list, those of the public internet.
+    ///
+    /// # Errors
+    /// `NotAllowed`.
+    pub(super) fn check_for_page(&self, host: &HostName) -> Result<Reach, Refusal> {
         match self.check(host) {
-            Err(Refusal::NothingAllowed(_)) => Ok(()),
-            checked => checked,
+            Ok(()) => Ok(Reach::Opened),
+            Err(Refusal::NothingAllowed(_)) => Ok(Reach::Public),
+            Err(refusal) => Err(refusal),
         }
+    }
+
+    /// The refusal of a session that has transferred all that it may.
+    pub(super) fn quota_refusal(&self) -> Refusal {
+        Refusal::Quota(self.quota_bytes)
     }
 
     /// Serves one connection to its end, or until `closing`.
@@ -118,7 +127,7 @@ impl Proxy {
     ) -> Result<(), Ending> {
         self.check(&target.host)?;
         if self.quota.is_used_up() {
-            return Err(Refusal::Quota(self.quota_bytes).into());
+            return Err(self.quota_refusal().into());
         }
         let addresses = self.names.find(self.tenant, &target.host, target.port).await?;
         let mut server = dial(&addresses).await.ok_or_else(|| Refusal::Unreachable(target.host.clone()))?;
@@ -137,7 +146,7 @@ impl Proxy {
         };
         let cut = |cut| {
             Ending::Cut(match cut {
-                Cut::Quota => Refusal::Quota(self.quota_bytes),
+                Cut::Quota => self.quota_refusal(),
                 Cut::Idle => Refusal::Idle(IDLE),
             })
         };

@@ -5,8 +5,8 @@ use domain::egress::allow::{AllowList, AllowListError, AllowLists};
 use serde::{Deserialize, Serialize};
 use std::{fs::Permissions, io, os::unix::fs::PermissionsExt as _, path::Path};
 
-/// The lists of all levels, the repositories that have a credential, and the secrets of a script. `{"lists": [{"setting": "environment.network.allow of the project", "entries":
-/// ["preset:npm"]}], "git": {"project": "prj_…", "credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}, "secrets": {"project": "prj_…", "variables": {"NPM_TOKEN": "NPM_TOKEN"}}}`
+/// The lists of all levels, and the repositories that have a credential. `{"lists": [{"setting": "environment.network.allow of the project", "entries":
+/// ["preset:npm"]}], "git": {"project": "prj_…", "credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}}`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoorRules {
     /// Each must allow a host.
@@ -14,8 +14,8 @@ pub struct DoorRules {
     /// The repositories. Brokers of earlier versions wrote none.
     #[serde(default)]
     pub git: GitRules,
-    /// What the script of a setup or an install gets. Brokers of earlier versions wrote none.
-    #[serde(default)]
+    /// What the script of a setup or an install gets. The file has none: a broker that starts again knows of no script that waits for them.
+    #[serde(skip)]
     pub secrets: SecretRules,
 }
 

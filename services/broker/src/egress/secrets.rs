@@ -10,13 +10,12 @@ use crate::{
 };
 use chassis::telemetry::AUDIT;
 use domain::{
-    egress::secrets::{SECRET_VARIABLE_BYTES_MAX, encode, encode_refusal},
+    egress::secrets::{SECRET_VARIABLE_BYTES_MAX, encode, encode_passing_refusal, encode_refusal},
     ids::ProjectId,
     limits::ENVIRONMENT_SECRETS_MAX,
     secret::SecretName,
     session::environment::is_variable_name,
 };
-use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -34,8 +33,8 @@ const SETTING: &str = "environment.secrets";
 /// Time in which a client must take its answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// The secrets, as the file of a door keeps them: their names, and never their values. `{"project": "prj_…", "variables": {"NPM_TOKEN": "NPM_TOKEN"}}`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The names of the secrets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecretRules {
     /// The project whose secrets come before those of the tenant.
     pub project: Option<String>,
@@ -52,9 +51,9 @@ pub(super) struct SecretAccess {
 
 /// Why a script gets no secrets. The text is for the person who reads its log.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum SecretsRefusal {
+enum SecretRefusal {
     #[error(
-        "this door gives no secrets: only the script of a setup or an install gets some (secrets_refused)"
+        "the door of this session gives no secrets now: only a setup or an install that has just begun gets some (secrets_refused)"
     )]
     Refused,
     #[error(
@@ -62,7 +61,7 @@ enum SecretsRefusal {
     )]
     Missing(SecretName),
     #[error(
-        "the value of the secret {0} is no text, or it contains a zero byte; set it again with `flotilla secret set {0}` (secret_value_invalid)"
+        "the value of the secret {0} is not valid UTF-8, or it contains a zero byte; set it again with `flotilla secret set {0}` (secret_value_invalid)"
     )]
     Invalid(SecretName),
     #[error("the secret {0} cannot be opened; try again later (secret_unavailable)")]
@@ -76,11 +75,13 @@ impl SecretRules {
     /// `argument_invalid`, `secret_name_invalid`.
     pub(super) fn parse(&self) -> Result<SecretAccess, Error> {
         if self.variables.len() > ENVIRONMENT_SECRETS_MAX {
-            return Err(Error::ArgumentInvalid("there are too many secrets for one script"));
+            return Err(Error::ArgumentInvalid("a script gets at most 16 secrets"));
         }
         let read = |(variable, secret): (&String, &String)| {
             if !is_variable_name(variable) || variable.len() > SECRET_VARIABLE_BYTES_MAX {
-                return Err(Error::ArgumentInvalid("the name of a variable is none, or too long"));
+                return Err(Error::ArgumentInvalid(
+                    "the name of a variable is invalid, or it is longer than 128 bytes",
+                ));
             }
             Ok((variable.clone(), secret.parse()?))
         };
@@ -115,6 +116,9 @@ impl SecretDoor {
         let answered = async {
             let answer = Zeroizing::new(match self.open().await {
                 Ok(opened) => encode(opened.iter().map(|(name, value)| (&**name, &***value))),
+                Err(refusal @ (SecretRefusal::Refused | SecretRefusal::Unavailable(_))) => {
+                    encode_passing_refusal(&refusal.to_string())
+                }
                 Err(refusal) => encode_refusal(&refusal.to_string()),
             });
             // An error means that the client left.
@@ -125,11 +129,11 @@ impl SecretDoor {
     }
 
     /// Opens the secrets. Nothing is kept: one that was changed or deleted counts from the next connection on.
-    async fn open(&self) -> Result<BTreeMap<String, Zeroizing<String>>, SecretsRefusal> {
+    async fn open(&self) -> Result<BTreeMap<String, Zeroizing<String>>, SecretRefusal> {
         let access = Arc::clone(&self.access.lock().unwrap_or_else(PoisonError::into_inner));
         let SecretAccess { project, variables } = &*access;
         if variables.is_empty() {
-            return Err(SecretsRefusal::Refused);
+            return Err(SecretRefusal::Refused);
         }
         let (mut values, mut versions) = (BTreeMap::new(), vec![]);
         for (variable, name) in variables {
@@ -137,12 +141,12 @@ impl SecretDoor {
             let found = found.map_err(|error| {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, secret.name = %name, "a secret of a setup or an install cannot be opened");
-                SecretsRefusal::Unavailable(name.clone())
+                SecretRefusal::Unavailable(name.clone())
             })?;
             let OpenedSecret { version, value } =
-                found.ok_or_else(|| SecretsRefusal::Missing(name.clone()))?;
+                found.ok_or_else(|| SecretRefusal::Missing(name.clone()))?;
             let text = credential::text(&value).filter(|text| !text.contains('\0'));
-            let text = text.ok_or_else(|| SecretsRefusal::Invalid(name.clone()))?;
+            let text = text.ok_or_else(|| SecretRefusal::Invalid(name.clone()))?;
             values.insert(variable.clone(), Zeroizing::new(text.to_owned()));
             versions.push(format!("{name}@{version}"));
         }

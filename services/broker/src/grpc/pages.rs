@@ -4,43 +4,58 @@ use super::ids::door;
 use crate::{
     egress::{
         doors::Doors,
-        pages::{PageError, PageRequest},
+        key::DoorKey,
+        pages::reader::{Page, PageRequest},
     },
     error::Error,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use rpc::v1::{self, read_page_response::Part};
-use std::{pin::Pin, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 use tonic::Status;
 
 /// The head of a page, and then its bytes.
 pub(super) type PageResponses = Pin<Box<dyn Stream<Item = Result<v1::ReadPageResponse, Status>> + Send>>;
 
+/// Begins the response at once: while a call has none, it takes one of the calls of its connection, and a page may take minutes.
 pub(super) async fn read(
-    doors: Option<&Doors>,
+    doors: Option<Arc<Doors>>,
     request: v1::ReadPageRequest,
 ) -> Result<PageResponses, Error> {
     let v1::ReadPageRequest { tenant_id, session_id, url, timeout_ms } = request;
     let (doors, key) = (doors.ok_or(Error::NoDoors)?, door(&tenant_id, &session_id)?);
     let request = PageRequest { url, time: Duration::from_millis(timeout_ms.into()) };
-    let page = doors.read_page(&key, &request).await?;
+    let page = stream::once(find(doors, key, request));
+    Ok(Box::pin(page.flat_map(parts).map(to_response)))
+}
+
+async fn find(doors: Arc<Doors>, key: DoorKey, request: PageRequest) -> Result<Page, Error> {
+    doors.read_page(&key, &request).await
+}
+
+/// The parts of a page that was found.
+fn parts(found: Result<Page, Error>) -> Pin<Box<dyn Stream<Item = Result<Part, Error>> + Send>> {
+    let page = match found {
+        Ok(page) => page,
+        Err(error) => return Box::pin(stream::iter([Err(error)])),
+    };
     let head = v1::PageHead { url: page.url.clone(), media_type: page.media_type.clone() };
-    let pieces = page.into_bytes().flat_map(|piece| stream::iter(cut(piece)));
-    Ok(Box::pin(stream::iter([Ok(Part::Head(head))]).chain(pieces).map(to_response)))
+    let pieces = page.into_bytes().flat_map(|read| stream::iter(cut(read.map_err(Error::from))));
+    Box::pin(stream::iter([Ok(Part::Head(head))]).chain(pieces))
 }
 
 /// The pieces of what was read at once.
-fn cut(read: Result<Bytes, PageError>) -> Vec<Result<Part, PageError>> {
+fn cut(read: Result<Bytes, Error>) -> Vec<Result<Part, Error>> {
     match read {
         Ok(bytes) => bytes.chunks(rpc::CHUNK_BYTES).map(|piece| Ok(Part::Data(piece.to_vec()))).collect(),
         Err(error) => vec![Err(error)],
     }
 }
 
-fn to_response(part: Result<Part, PageError>) -> Result<v1::ReadPageResponse, Status> {
+fn to_response(part: Result<Part, Error>) -> Result<v1::ReadPageResponse, Status> {
     part.map(|part| v1::ReadPageResponse { part: Some(part) }).map_err(|error| {
-        tracing::debug!(error.code = error.code(), "ReadPage ended early: {error}");
-        Error::from(error).to_status()
+        tracing::debug!(error.code = error.code(), "ReadPage ended early");
+        error.to_status()
     })
 }

@@ -1,5 +1,5 @@
-//! `BrokerService`: puts secrets into the vault, pulls images, opens doors to the network, and pushes. No call returns the value of a secret; a door gives some
-//! to the script of a setup.
+//! `BrokerService`: puts secrets into the vault, pulls images, opens doors to the network, and pushes. No call returns the value of a secret; a door gives
+//! some to the script of a setup or an install.
 
 use super::{
     ids::{door, project, tenant},
@@ -71,7 +71,7 @@ impl BrokerService for Server {
     ) -> Result<Response<Self::ReadPageStream>, Status> {
         let call = Call { method: "ReadPage", tenant: request.get_ref().tenant_id.clone() };
         let (metadata, _, request) = request.into_parts();
-        call.run(&metadata, pages::read(self.doors.as_deref(), request)).await
+        call.run(&metadata, pages::read(self.doors.clone(), request)).await
     }
 
     async fn resolve_image(

@@ -58,7 +58,7 @@ fn given(answer: &Answer) -> Vec<(&str, &str)> {
 
 fn refused(answer: Answer) -> String {
     match answer {
-        Err(AnswerError::Refused(text)) => text,
+        Err(AnswerError::Refused(text) | AnswerError::Passing(text)) => text,
         other => panic!("{other:?}"),
     }
 }
@@ -77,7 +77,7 @@ async fn a_door_gives_the_newest_values_while_its_rules_name_them() {
     assert_eq!(given(&testbed.ask(0).await)[0], ("NPM_TOKEN", "v4711-newest"));
 
     let rules = fs::read_to_string(testbed.home(0).join("rules.json")).unwrap();
-    assert!(rules.contains("NPM_TOKEN") && !rules.contains("v4711-newest"), "{rules}");
+    assert!(!rules.contains("NPM_TOKEN"), "a broker that starts again gives none: {rules}");
     let log = broker.log();
     for line in ["a setup or an install got secrets", "NPM@4 KEY@3", "environment.secrets"] {
         assert!(log.contains(line), "{line}");

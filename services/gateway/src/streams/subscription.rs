@@ -1,4 +1,4 @@
-//! The event stream of one subscriber to a session: join the line first, then read the stored events, then go live. Gaps are
+//! The event stream of one subscriber to a session: join the line first, then read what is stored and the subscriber lacks, then go live. Gaps are
 //! repaired from Postgres, so the subscriber gets each event once and in order.
 
 use super::{
@@ -71,6 +71,8 @@ pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscripti
         }
         Start::After(seq) => seq,
     };
+    // Everything later arrives over the line.
+    let has_everything = start == head.seq && head.is_idle;
     let (items, receiver) = queue::channel();
     let stream = Stream {
         state: state.clone(),
@@ -82,7 +84,7 @@ pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscripti
         open: OpenParts::default(),
         _line: line,
     };
-    tokio::spawn(stream.run(events));
+    tokio::spawn(stream.run(events, has_everything));
     Ok(receiver)
 }
 
@@ -116,8 +118,8 @@ impl<E: Into<Error>> From<E> for StreamEnd {
 }
 
 impl Stream {
-    async fn run(mut self, events: ring::Receiver<LineEvent>) {
-        let Err(end) = self.follow(events).await;
+    async fn run(mut self, events: ring::Receiver<LineEvent>, has_everything: bool) {
+        let Err(end) = self.follow(events, has_everything).await;
         if let StreamEnd::Failed(error) = end
             && self.items.send(Err(error), 0).await.is_err()
         {
@@ -128,8 +130,11 @@ impl Stream {
     async fn follow(
         &mut self,
         mut events: ring::Receiver<LineEvent>,
+        has_everything: bool,
     ) -> Result<std::convert::Infallible, StreamEnd> {
-        self.read().await?;
+        if !has_everything {
+            self.read().await?;
+        }
         let (shutdown, items) = (self.state.shutdown.clone(), self.items.clone());
         // Pinned across all rounds: registering and cancelling a wait costs as much as delivering an event.
         let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(items.closed()));

@@ -153,7 +153,7 @@ pub(super) fn check_secrets(secrets: &[String]) -> Result<(), Error> {
     if secrets.len() > ENVIRONMENT_SECRETS_MAX || secrets.iter().any(|secret| secret.len() > bytes_max) {
         return Err(Error::refused(
             Code::ArgumentInvalid,
-            "a script gets too many secrets, or their names are too long",
+            "a script gets at most 16 secrets, and their names have at most 100 bytes",
         ));
     }
     Ok(())

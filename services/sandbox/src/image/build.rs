@@ -6,7 +6,7 @@ use super::{
     cleaning::{SETUP_ENTRIES_MAX, clean},
     environment::EnvironmentSpec,
     layer::{EnvironmentName, LayerName},
-    script::{BuildStage, Progress, ScriptLimits, ScriptRun, command},
+    script::{BuildStage, Progress, ScriptLimits, ScriptRun, ScriptSource, command},
     store::Store,
 };
 use crate::{
@@ -17,7 +17,6 @@ use crate::{
 };
 use chassis::tasks::Tasks;
 use domain::session::environment::SandboxOptions;
-use sandbox_wire::v1::Exec;
 use shares::Share;
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -124,11 +123,14 @@ impl Build<'_> {
             share: Some(share),
         };
         let EnvironmentSpec { script, secrets, .. } = &self.order.spec;
-        let exec = command(format!("{PRELUDE}{script}"), secrets, "/", launcher.init(&spec.root));
+        let source =
+            ScriptSource { text: format!("{PRELUDE}{script}"), secrets, env: self.order.env.clone() };
+        let exec = command(source, "/", launcher.init(&spec.root));
         let sandbox = Sandbox::start(launcher, tasks, spec).await?;
         let script = ScriptRun {
             stage: BuildStage::Setup,
-            exec: Exec { env: self.order.env.clone(), ..exec },
+            exec,
+            has_secrets: !secrets.is_empty(),
             limits: ScriptLimits {
                 time: limits.time,
                 space: Space { bytes: limits.bytes, inodes: SETUP_ENTRIES_MAX },

@@ -9,6 +9,7 @@ use crate::{
     exec::tail::Tail,
     sandbox::{Event, Sandbox},
 };
+use domain::egress::secrets::SECRETS_PASSING_CODE;
 use rpc::v1::ExecEnd;
 use sandbox_wire::v1::{Exec, Exit};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 const DISK_PAUSE: Duration = Duration::from_millis(250);
 /// How long after its time limit a script may take to end before its sandbox is ended.
 const BACKSTOP: Duration = Duration::from_secs(10);
+/// How variables begin that change how the loader starts a program.
+const LOADER_VARIABLES: [&str; 2] = ["LD_", "GLIBC_TUNABLES"];
 /// What a person sees of the output of a script that failed.
 const LINES_SHOWN: usize = 40;
 const LINES_SHOWN_BYTES: usize = 4 * 1024;
@@ -97,6 +100,17 @@ pub struct BuildEnd {
     pub message: String,
 }
 
+/// A script, and what it gets.
+#[derive(Debug)]
+pub struct ScriptSource<'a> {
+    /// For bash.
+    pub text: String,
+    /// The secrets that the door gives it, with their versions.
+    pub secrets: &'a [String],
+    /// Its other variables: `NAME=value`.
+    pub env: Vec<String>,
+}
+
 /// What a script may take.
 #[derive(Debug, Clone, Copy)]
 pub struct ScriptLimits {
@@ -116,6 +130,8 @@ pub struct ScriptRun<'a> {
     pub stage: BuildStage,
     /// The command; the time limit and the bound of the output are filled in.
     pub exec: Exec,
+    /// Whether it gets secrets.
+    pub has_secrets: bool,
     /// What it may take.
     pub limits: ScriptLimits,
     /// Where its files are on this machine.
@@ -212,6 +228,10 @@ impl ScriptRun<'_> {
             ExecEnd::Timeout => Err(self.too_slow()),
             ExecEnd::MemoryLimit => failed(format!("the {stage} used more than {memory} MiB of memory")),
             ExecEnd::Exited if exit.code == 0 && exit.signal == 0 => Ok(()),
+            ExecEnd::Exited if self.has_secrets && exit.code == i32::from(SECRETS_PASSING_CODE) => {
+                let text = format!("the {stage} got no secrets; try again");
+                Err(self.with_output(Error::refused(self.stage.interrupted(), text)))
+            }
             ExecEnd::Exited if is_out_of_memory => {
                 failed(format!("the {stage} failed; its processes used more than {memory} MiB of memory"))
             }
@@ -249,14 +269,19 @@ impl ScriptRun<'_> {
 
 /// The command that runs a script. One with secrets runs below our own program, which starts with `init` and gets the secrets from the door of the
 /// session; `tree` is what sessions will see of its files.
-pub fn command(script: String, secrets: &[String], tree: &str, init: Vec<String>) -> Exec {
+pub fn command(script: ScriptSource<'_>, tree: &str, init: Vec<String>) -> Exec {
+    let ScriptSource { text, secrets, env } = script;
     if secrets.is_empty() {
-        return Exec { command: script, ..Exec::default() };
+        return Exec { command: text, env, ..Exec::default() };
     }
-    let own = ["script".to_owned(), tree.to_owned(), script];
+    // What an image tells its own loader must not reach the one that starts our program.
+    let is_of_loader =
+        |variable: &String| LOADER_VARIABLES.iter().any(|beginning| variable.starts_with(beginning));
+    let (of_loader, env): (Vec<_>, Vec<_>) = env.into_iter().partition(is_of_loader);
+    let own = ["script".to_owned(), tree.to_owned(), text];
     // The first argument is the name of the shell, which only starts the program.
-    let arguments = ["sh".to_owned()].into_iter().chain(init).chain(own);
-    Exec { command: "exec \"$@\"".to_owned(), arguments: arguments.collect(), ..Exec::default() }
+    let arguments = ["sh".to_owned()].into_iter().chain(init).chain(own).chain(of_loader);
+    Exec { command: "exec \"$@\"".to_owned(), arguments: arguments.collect(), env, ..Exec::default() }
 }
 
 /// The error of a script that left too much.

@@ -5,7 +5,7 @@ use crate::{
     harness::{Session, code},
     installs,
 };
-use domain::egress::secrets::{encode, encode_refusal};
+use domain::egress::secrets::{encode, encode_passing_refusal, encode_refusal};
 use rpc::v1;
 use std::{
     fs::{self, Permissions},
@@ -71,7 +71,7 @@ async fn a_setup_gets_its_secrets_and_neither_its_log_nor_its_layer_has_a_value(
     let session = site.machine.session();
     // A broker that ends in the middle of its first answer.
     serve(site.directory.path(), &session, vec![values()[..9].to_vec(), values()]);
-    let script = "echo \"token: $NPM_TOKEN, ${#EMPTY}\"; printf npm_4711; sleep 0.1; echo _s3cr3t >&2
+    let script = "echo \"token: $NPM_TOKEN, ${#EMPTY}\"; printf npm_4711; echo _s3cr3t >&2
         [ $NPM_TOKEN = npm_4711_s3cr3t ] && echo right; printf '%s' \"${NPM_TOKEN:0:4}\" > /srv/part; sleep 1000 &";
     let built = begin(&session, request(&site, &session, script)).await.unwrap().finish().await;
     assert_eq!((built.code.as_str(), built.log.as_str()), ("", "token: ***, 0\n***\nright\n"), "{built:?}");
@@ -104,7 +104,7 @@ async fn a_setup_gets_its_secrets_and_neither_its_log_nor_its_layer_has_a_value(
 
 #[tokio::test]
 async fn a_setup_that_fails_with_secrets_says_why() {
-    let site = Site::start(&["--setup-ms", "3000"]).await;
+    let site = Site::start(&[]).await;
     let refusal = encode_refusal("there is no secret NPM (secret_not_found)");
     for (answer, script, code, message) in [
         (
@@ -115,7 +115,6 @@ async fn a_setup_that_fails_with_secrets_says_why() {
         ),
         (values(), "echo $NPM_TOKEN; exit 7", "setup_failed", "exit code 7; its last lines:\n***"),
         (values(), "echo $NPM_TOKEN; kill -9 $$", "setup_failed", "exit code 137; its last lines:\n***"),
-        (values(), "echo waiting $NPM_TOKEN; sleep 60", "setup_timeout", "its last lines:\nwaiting ***"),
         (values(), "echo $NPM_TOKEN > /srv/.npmrc", "setup_failed", "value of NPM_TOKEN in /srv/.npmrc"),
         (
             values(),
@@ -132,6 +131,11 @@ async fn a_setup_that_fails_with_secrets_says_why() {
         assert!(!built.message.contains(TOKEN) && !built.log.contains(TOKEN), "{built:?}");
         assert!(!site.layer(&session.tenant, &built.key).exists());
     }
+    // The service may try again after a refusal that passes.
+    let session = site.machine.session();
+    serve(site.directory.path(), &session, vec![encode_passing_refusal("later (secret_unavailable)")]);
+    let built = begin(&session, request(&site, &session, "true")).await.unwrap().finish().await;
+    assert!(built.code == "setup_interrupted" && built.message.contains("secret_unavailable"), "{built:?}");
     assert_eq!(site.arrivals(), 0);
     // What no session sees may have the value.
     let session = site.machine.session();
@@ -144,6 +148,31 @@ async fn a_setup_that_fails_with_secrets_says_why() {
         ..site.request(&session, "true")
     };
     assert_eq!(code(begin(&session, many).await.map(|_| ())), "argument_invalid");
+    site.machine.stop().await;
+}
+
+#[tokio::test]
+async fn a_setup_with_secrets_that_never_ends_is_ended() {
+    let site = Site::start(&["--setup-ms", "1000"]).await;
+    let session = site.machine.session();
+    serve(site.directory.path(), &session, vec![values()]);
+    let script = "echo waiting $NPM_TOKEN; sleep 60";
+    let built = begin(&session, request(&site, &session, script)).await.unwrap().finish().await;
+    assert_eq!(built.code, "setup_timeout", "{built:?}");
+    assert!(!built.message.contains(TOKEN), "{built:?}");
+    site.machine.stop().await;
+}
+
+/// The variables of an image for its own loader must not reach the one that starts our program.
+#[tokio::test]
+async fn a_setup_with_secrets_runs_in_an_image_that_preloads_a_library() {
+    let site = Site::start(&[]).await;
+    let session = site.machine.session();
+    serve(site.directory.path(), &session, vec![values()]);
+    let mut request = request(&site, &session, "echo \"$LD_LIBRARY_PATH\" ${#NPM_TOKEN}");
+    request.image.as_mut().unwrap().env = vec!["LD_LIBRARY_PATH=/srv/of-the-image".to_owned()];
+    let built = begin(&session, request).await.unwrap().finish().await;
+    assert_eq!((built.code.as_str(), built.log.as_str()), ("", "/srv/of-the-image 15\n"), "{built:?}");
     site.machine.stop().await;
 }
 

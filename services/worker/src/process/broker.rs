@@ -17,6 +17,9 @@ const OPEN: Duration = Duration::from_secs(5);
 /// Longest wait for a page: the longest time in which one must arrive, after the longest wait for its turn.
 const PAGE: Duration = Duration::from_secs(155);
 
+/// Bytes of one page. The broker refuses a longer one; without this bound, a broken broker could fill the memory of a worker.
+const PAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
+
 /// A page of the web.
 #[derive(Debug)]
 pub(crate) struct WebPage {
@@ -59,19 +62,24 @@ impl Broker {
 
     /// Reads a page of the web under the rules of a door. Dropped midway: the connection is closed.
     pub(crate) async fn read_page(&self, page: v1::ReadPageRequest) -> Result<WebPage, Status> {
-        let mut request = Request::new(page);
-        request.set_timeout(PAGE);
-        let mut parts = self.0.clone().read_page(request).await.map_err(away)?.into_inner();
-        let (mut head, mut body) = (v1::PageHead::default(), Vec::new());
+        let late = |_| rpc::status::unavailable("broker_unavailable", "the broker does not send the page");
+        tokio::time::timeout(PAGE, self.receive_page(page)).await.map_err(late)?
+    }
+
+    async fn receive_page(&self, page: v1::ReadPageRequest) -> Result<WebPage, Status> {
+        let broken = |text: &str| rpc::status::unavailable("broker_unavailable", text);
+        let mut parts = self.0.clone().read_page(page).await.map_err(away)?.into_inner();
+        let (mut head, mut body) = (None, Vec::new());
         while let Some(response) = parts.message().await.map_err(away)? {
             match response.part {
-                Some(Part::Head(of_page)) => head = of_page,
-                // The broker bounds the page.
-                Some(Part::Data(data)) => body.extend(data),
+                Some(Part::Head(of_page)) => head = Some(of_page),
+                Some(Part::Data(data)) if body.len() + data.len() <= PAGE_BYTES_MAX => body.extend(data),
+                Some(Part::Data(_)) => return Err(broken("the broker sent a page that is too long")),
                 None => {}
             }
         }
-        Ok(WebPage { url: head.url, media_type: head.media_type, body })
+        let v1::PageHead { url, media_type } = head.ok_or_else(|| broken("the broker sent no page"))?;
+        Ok(WebPage { url, media_type, body })
     }
 
     /// Opens the door of a workspace, or changes what it allows. May be repeated.

@@ -17,6 +17,13 @@ use std::{
 use tokio::sync::Mutex;
 use tonic::Status;
 
+/// The setting with the hosts of a session.
+const ALLOW: &str = "environment.network.allow";
+/// The same, while it does not count yet.
+const ALLOW_LATER: &str = "environment.network.allow (which counts from the first tool call of a turn)";
+/// That with the hosts of a setup and an install.
+const SETUP: &str = "environment.network.setup";
+
 /// The door. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Egress {
@@ -25,26 +32,51 @@ pub(crate) struct Egress {
     project: ProjectId,
     /// What the newest settings allow.
     wanted: Arc<StdMutex<Option<DoorRules>>>,
-    /// What this loop last opened it for. Held during a call, so that calls arrive in their order.
-    opened: Arc<Mutex<Option<DoorRules>>>,
+    /// Held during a call, so that calls arrive in their order.
+    state: Arc<Mutex<DoorState>>,
+}
+
+/// What this loop knows of the door.
+#[derive(Debug, PartialEq)]
+enum DoorState {
+    /// No loop has opened it.
+    Untouched,
+    /// An earlier loop may have opened it, or a call has ended without an answer.
+    Unknown,
+    /// The broker has confirmed these rules.
+    Confirmed(DoorRules),
 }
 
 /// What a door allows.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct DoorRules {
     lists: Vec<AllowList>,
     git: Vec<GitCredential>,
     secrets: Vec<SecretVariable>,
 }
 
+impl DoorRules {
+    /// No host and no secret; git may read these repositories.
+    fn closed(git: Vec<GitCredential>) -> Self {
+        // Without any list, pages of all hosts could be read.
+        Self { lists: vec![empty_list(ALLOW_LATER)], git, secrets: vec![] }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.secrets.is_empty() && self.lists.iter().any(|list| list.entries.is_empty())
+    }
+}
+
 impl Egress {
     pub(super) fn new(deps: Arc<Deps>, identity: Identity, project: ProjectId) -> Self {
-        Self { deps, identity, project, wanted: Arc::default(), opened: Arc::default() }
+        let is_first = identity.epoch == 1 && identity.workspace == identity.session;
+        let state = if is_first { DoorState::Untouched } else { DoorState::Unknown };
+        Self { deps, identity, project, wanted: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
 
     /// Notes what the settings allow. Without any list the door is opened too: it then tells programs which setting is missing.
     pub(crate) fn allow(&self, settings: &Settings) {
-        let lists = settings.network().iter().map(|hosts| allow_list("environment.network.allow", hosts));
+        let lists = settings.network().iter().map(|hosts| allow_list(ALLOW, hosts));
         let git = git_credentials(&settings.git_credentials);
         let rules = DoorRules { lists: lists.collect(), git, secrets: vec![] };
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(rules);
@@ -56,52 +88,82 @@ impl Egress {
     /// # Errors
     /// Those of the broker; `broker_unavailable`.
     pub(super) async fn open_for_clone(&self, git: &BTreeMap<GitPrefix, SecretName>) -> Result<(), Status> {
-        self.require(DoorRules { git: git_credentials(git), ..DoorRules::default() }).await
+        self.open_or_fail(DoorRules::closed(git_credentials(git))).await
     }
 
-    /// Opens the door for a setup or an install, before the workspace exists. Without a list it leads to no host of the network.
+    /// Opens the door for a setup or an install, before the workspace exists. Without a list it leads to no host of the network. A setup without
+    /// secrets also runs where there are no doors.
     ///
     /// # Errors
-    /// As [`Egress::ready`]; with secrets, also `broker_unavailable`.
+    /// Those of the broker; `broker_unavailable`.
     pub(super) async fn open_for_setup(
         &self,
         network: &[LevelHosts],
         git: &BTreeMap<GitPrefix, SecretName>,
         secrets: &SetupSecrets,
     ) -> Result<(), Status> {
-        let setting = "environment.network.setup";
-        let mut lists: Vec<_> = network.iter().map(|hosts| allow_list(setting, hosts)).collect();
+        let mut lists: Vec<_> = network.iter().map(|hosts| allow_list(SETUP, hosts)).collect();
         if lists.is_empty() {
-            lists.push(AllowList { setting: setting.to_owned(), entries: vec![] });
+            lists.push(empty_list(SETUP));
         }
         let rules = DoorRules { lists, git: git_credentials(git), secrets: secrets.variables.clone() };
-        if rules.secrets.is_empty() { self.change(rules).await } else { self.require(rules).await }
+        let needs_door = !rules.secrets.is_empty();
+        if !needs_door && self.deps.broker.is_none() {
+            return Ok(());
+        }
+        match self.open_or_fail(rules).await {
+            Err(status) if !needs_door && has_no_doors(&status) => Ok(()),
+            opened => opened,
+        }
     }
 
-    /// Opens the door for what cannot be done without it.
+    /// Opens the door, and fails if no broker confirms it. It asks also if the door is known to be open: a broker that started again has forgotten the
+    /// secrets.
     ///
     /// # Errors
     /// Those of the broker; `broker_unavailable`.
-    async fn require(&self, rules: DoorRules) -> Result<(), Status> {
+    async fn open_or_fail(&self, rules: DoorRules) -> Result<(), Status> {
         let Some(broker) = &self.deps.broker else {
             let text = "the settings name a secret, and this deployment has no broker that could use it";
             return Err(rpc::status::precondition("broker_unavailable", text));
         };
-        let mut opened = self.opened.lock().await;
-        with_patience(|| async { self.open(broker, &rules).await.map_err(away) }).await?;
-        *opened = Some(rules);
+        let state = &mut *self.state.lock().await;
+        self.set_patiently(broker, state, rules).await
+    }
+
+    /// Closes the door to all hosts and secrets, before the workspace exists: a clone, a setup or an install may have left it open, also one of
+    /// an earlier loop.
+    ///
+    /// # Errors
+    /// Those of the broker; `broker_unavailable`: the door may still be open.
+    pub(super) async fn close(&self) -> Result<(), Status> {
+        let Some(broker) = &self.deps.broker else { return Ok(()) };
+        let state = &mut *self.state.lock().await;
+        match state {
+            DoorState::Untouched => return Ok(()),
+            DoorState::Confirmed(rules) if rules.is_closed() => return Ok(()),
+            DoorState::Confirmed(_) | DoorState::Unknown => {}
+        }
+        match self.set_patiently(broker, state, DoorRules::closed(vec![])).await {
+            Err(status) if has_no_doors(&status) => Ok(()),
+            closed => closed,
+        }
+    }
+
+    async fn set_patiently(
+        &self,
+        broker: &Broker,
+        state: &mut DoorState,
+        rules: DoorRules,
+    ) -> Result<(), Status> {
+        // The broker may have the rules although no answer comes.
+        *state = DoorState::Unknown;
+        with_patience(|| async { self.set(broker, &rules).await.map_err(away) }).await?;
+        *state = DoorState::Confirmed(rules);
         Ok(())
     }
 
-    /// Closes the door to all hosts, before the workspace exists: a setup may have left it open.
-    ///
-    /// # Errors
-    /// As [`Egress::ready`].
-    pub(super) async fn close(&self) -> Result<(), Status> {
-        self.change(DoorRules::default()).await
-    }
-
-    async fn open(&self, broker: &Broker, rules: &DoorRules) -> Result<(), Status> {
+    async fn set(&self, broker: &Broker, rules: &DoorRules) -> Result<(), Status> {
         let DoorRules { lists, git, secrets } = rules.clone();
         let door = v1::OpenEgressRequest {
             tenant_id: self.identity.tenant.to_string(),
@@ -122,27 +184,19 @@ impl Egress {
     /// network.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match wanted {
-            Some(rules) => self.change(rules).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn change(&self, rules: DoorRules) -> Result<(), Status> {
-        let Some(broker) = &self.deps.broker else { return Ok(()) };
-        let mut opened = self.opened.lock().await;
-        if opened.as_ref() == Some(&rules) {
+        let Some((rules, broker)) = wanted.zip(self.deps.broker.as_ref()) else { return Ok(()) };
+        let state = &mut *self.state.lock().await;
+        if matches!(state, DoorState::Confirmed(confirmed) if *confirmed == rules) {
             return Ok(());
         }
-        match self.open(broker, &rules).await {
+        *state = DoorState::Unknown;
+        match self.set(broker, &rules).await {
             Ok(()) => {
-                *opened = Some(rules);
+                *state = DoorState::Confirmed(rules);
                 Ok(())
             }
-            // This machine has no doors, now or at all.
-            Err(status)
-                if matches!(rpc::status::code_of(&status).as_deref(), None | Some("egress_unavailable")) =>
-            {
+            // There are no doors, now or at all. The files are open, so the rules that the door had are those of a turn.
+            Err(status) if rpc::status::code_of(&status).is_none() || has_no_doors(&status) => {
                 tracing::debug!("no door to the network: {}", status.message());
                 Ok(())
             }
@@ -153,6 +207,16 @@ impl Egress {
             }
         }
     }
+}
+
+/// Whether the broker says that its machine has no doors.
+fn has_no_doors(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some("egress_unavailable")
+}
+
+/// The list of a setting that allows nothing.
+fn empty_list(setting: &str) -> AllowList {
+    AllowList { setting: setting.to_owned(), entries: vec![] }
 }
 
 fn allow_list(setting: &str, hosts: &LevelHosts) -> AllowList {

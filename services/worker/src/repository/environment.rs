@@ -39,7 +39,6 @@ impl WorkspaceEnvironment<'_> {
     ///
     /// Dropped midway: a build that has begun goes on.
     pub(super) async fn bring(&self, image: &v1::Image) -> Result<String, Status> {
-        self.egress.open_for_setup(self.network, &BTreeMap::new(), self.secrets).await?;
         let request = v1::BuildEnvironmentRequest {
             fence: self.identity.fence(),
             project_id: self.project.to_string(),
@@ -48,11 +47,13 @@ impl WorkspaceEnvironment<'_> {
             hosts: self.network.iter().map(entries).collect(),
             secrets: self.secrets.versions.clone(),
         };
-        with_interruptions(|| {
-            self.deps.sandbox.call(|mut client| {
+        with_interruptions(|| async {
+            self.egress.open_for_setup(self.network, &BTreeMap::new(), self.secrets).await?;
+            let build = self.deps.sandbox.call(|mut client| {
                 let request = request.clone();
                 async move { client.build_environment(request).await }
-            })
+            });
+            build.await
         })
         .await
     }

@@ -4,7 +4,7 @@ use super::stored::from_store;
 use crate::process::{deps::Deps, sandbox::Identity};
 use domain::{ids::ProjectId, secret::SecretName};
 use rpc::v1;
-use settings::Settings;
+use std::collections::BTreeMap;
 use tonic::{Code, Status};
 
 /// The secrets of setup and install.
@@ -17,8 +17,7 @@ pub(super) struct SetupSecrets {
 }
 
 impl SetupSecrets {
-    /// Finds the newest versions of the secrets that the settings name: those of the project, or else of the tenant. Settings without a setup and
-    /// an install need none.
+    /// Finds the newest versions of `named`: the secrets of the project, or else of the tenant, by their variable.
     ///
     /// # Errors
     /// `secret_not_found`; `store_unavailable`.
@@ -26,17 +25,16 @@ impl SetupSecrets {
         deps: &Deps,
         identity: &Identity,
         project: &ProjectId,
-        settings: &Settings,
+        named: &BTreeMap<String, SecretName>,
     ) -> Result<Self, Status> {
-        let has_setup = settings.image.as_ref().is_some_and(|image| image.setup.is_some());
-        if settings.secrets.is_empty() || !has_setup && settings.install.is_none() {
+        if named.is_empty() {
             return Ok(Self::default());
         }
         let (store, tenant) = (&deps.store, identity.tenant);
-        let names: Vec<SecretName> = settings.secrets.values().cloned().collect();
+        let names: Vec<SecretName> = named.values().cloned().collect();
         let versions = from_store(|| store.find_secret_versions(tenant, project, &names)).await?;
         let mut secrets = Self::default();
-        for (variable, name) in &settings.secrets {
+        for (variable, name) in named {
             let version = versions.get(name).ok_or_else(|| missing(name))?;
             secrets.versions.push(format!("{variable}={name}@{version}"));
             let (variable, secret) = (variable.clone(), name.to_string());

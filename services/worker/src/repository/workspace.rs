@@ -150,6 +150,8 @@ impl Workspace {
                 base_commit: plan.base_commit.clone(),
                 ..self.source_header().await?
             };
+            // From the opening on, programs of the session can run.
+            self.egress.close().await?;
             let open = self.deps.sandbox.call(|mut client| {
                 let messages = self.messages(header.clone());
                 async move { client.open_workspace(messages).await }
@@ -199,7 +201,13 @@ impl Workspace {
             setting: settings.image.as_ref(),
         };
         let image = with_variables(image.bring().await?, &settings.variables);
-        let secrets = SetupSecrets::find(&self.deps, &self.identity, &self.origin.project, &settings).await?;
+        let has_setup = settings.image.as_ref().is_some_and(|image| image.setup.is_some());
+        let has_script = has_setup || settings.install.is_some() && self.has_source();
+        let secrets = if has_script {
+            SetupSecrets::find(&self.deps, &self.identity, &self.origin.project, &settings.secrets).await?
+        } else {
+            SetupSecrets::default()
+        };
         Ok(WorkspacePlan { settings, base_commit, image, secrets })
     }
 
@@ -231,7 +239,6 @@ impl Workspace {
     /// Those of the setup, of the broker and of the sandbox.
     async fn set_up(&self, plan: &WorkspacePlan) -> Result<String, Status> {
         let WorkspacePlan { settings, image, secrets, .. } = plan;
-        // A session without an image never had a setup, so its door never leads to the hosts of one.
         let (Some(image), Some(setting)) = (image, &settings.image) else { return Ok(String::new()) };
         let key = async {
             if let Some(script) = &setting.setup {
@@ -271,15 +278,15 @@ impl Workspace {
         let installed = async {
             let has_door = !header.git_prefixes.is_empty();
             let git = if has_door { settings.git_credentials.clone() } else { BTreeMap::new() };
-            self.egress.open_for_setup(&settings.setup_network, &git, secrets).await?;
-            with_interruptions(|| {
+            with_interruptions(|| async {
+                self.egress.open_for_setup(&settings.setup_network, &git, secrets).await?;
                 let items = self.deps.sandbox.call(|mut client| {
                     let parts = self.messages(header.clone());
                     let parts = parts.map(|part| v1::InstallWorkspaceRequest { workspace: Some(part) });
                     async move { client.install_workspace(parts).await }
                 });
                 let progress = |item: v1::InstallWorkspaceResponse| item.progress.unwrap_or_default();
-                async move { items.await.map(|items| items.map(move |item| item.map(progress))) }
+                items.await.map(|items| items.map(move |item| item.map(progress)))
             })
             .await
         };

@@ -158,11 +158,21 @@ async fn the_door_of_a_session_is_closed_when_its_setup_is_over() {
     assert_ne!(outcome, "done");
     assert!(transcript.error().unwrap().to_string().contains("200 OK"), "the setup reached it");
     let closed = ask_door(&site.stack, &session).await;
-    assert!(closed.contains("environment.network.allow is not set"), "{closed}");
+    assert!(
+        closed.contains(
+            "environment.network.allow (which counts from the first tool call of a turn) does not list it"
+        ),
+        "{closed}"
+    );
     site.choose(json!({"setup": fetch(""), "network": {"setup": [HOST]}})).await;
     assert_eq!(run(&site.stack.api, &session, "@text nothing to do").await.0, "done");
     let closed = ask_door(&site.stack, &session).await;
-    assert!(closed.contains("environment.network.allow is not set"), "{closed}");
+    assert!(
+        closed.contains(
+            "environment.network.allow (which counts from the first tool call of a turn) does not list it"
+        ),
+        "{closed}"
+    );
 }
 
 #[tokio::test]

@@ -1,10 +1,17 @@
 //! Secrets of installs: a script brings what only a token opens, and sessions have what it brought without the token.
 
 use super::{list, set};
-use e2e::{Options, Stack, settings::Outside, turn::output};
+use domain::egress::secrets::{AnswerError, decode};
+use e2e::{
+    Options, Stack,
+    settings::Outside,
+    turn::{Watch, bash, output, run},
+};
 use rpc::v1;
 use serde_json::json;
+use std::{os::fd::AsRawFd as _, path::PathBuf};
 use testkit::git_server::GitServer;
+use tokio::{io::AsyncReadExt as _, net::UnixStream};
 
 const HOST: &str = "git.example.com";
 const TOKEN: &str = "dep-4711-token";
@@ -21,6 +28,54 @@ async fn log(stack: &Stack) -> String {
     let request = v1::GetEnvironmentLogRequest { key: built.environments[0].key.clone() };
     let log = stack.api.environments().get_environment_log(request).await.unwrap().into_inner().log;
     String::from_utf8(log).unwrap()
+}
+
+/// The directory of the door of a session.
+fn door(stack: &Stack, session: &str) -> PathBuf {
+    let tenants = std::fs::read_dir(&stack.broker_settings().egress).unwrap();
+    let mut doors = tenants.map(|tenant| tenant.unwrap().path().join(session).join("door"));
+    doors.find(|door| door.exists()).unwrap()
+}
+
+/// What a program of a session gets at its door.
+async fn ask_door(stack: &Stack, session: &str) -> Result<Vec<(String, String)>, AnswerError> {
+    // The address of a socket has at most 107 bytes, fewer than the path may have.
+    let opened = std::fs::File::open(door(stack, session)).unwrap();
+    let address = format!("/proc/self/fd/{}/secrets", opened.as_raw_fd());
+    let mut answer = vec![];
+    UnixStream::connect(address).await.unwrap().read_to_end(&mut answer).await.unwrap();
+    decode(&answer)
+}
+
+async fn state(stack: &Stack) -> v1::EnvironmentState {
+    let request = v1::ListEnvironmentsRequest { project_id: String::new() };
+    let built = stack.api.environments().list_environments(request).await.unwrap().into_inner();
+    built.environments.first().map_or(v1::EnvironmentState::Unspecified, v1::Environment::state)
+}
+
+/// The worker that opened the door for an install no longer runs when the files are opened.
+#[tokio::test]
+async fn an_aborted_install_leaves_no_secrets_at_the_door() {
+    let stack = Stack::with(Options { broker: true, ..Options::default() }).await;
+    let api = &stack.api;
+    set(api, "", "PRIVATE", TOKEN.as_bytes()).await.unwrap();
+    let install = "until [ -e /run/egress/go ]; do sleep 0.05; done; mkdir kept";
+    api.set_environment("", &json!({"install": install, "secrets": {"DEP_TOKEN": "PRIVATE"}})).await;
+    let repository = testkit::git::repository(&[("package-lock.json", "{}")]);
+    let session = stack.session_on(&repository).await;
+    let mut watch = Watch::start(api, &session).await;
+    api.prompt(&session, &format!("{}\n@text over", bash("true"))).await.unwrap();
+    testkit::eventually("the install runs", async || state(&stack).await == v1::EnvironmentState::Building)
+        .await;
+    assert!(api.abort(&session).await.unwrap());
+    assert_eq!(watch.until_idle().await, "aborted");
+    assert!(ask_door(&stack, &session).await.is_ok(), "until the next turn, no program of the session runs");
+    std::fs::write(door(&stack, &session).join("go"), "").unwrap();
+    testkit::eventually("the install ends", async || state(&stack).await == v1::EnvironmentState::Ready)
+        .await;
+    assert_eq!(run(api, &session, "@text hello").await.0, "done");
+    assert!(stack.workspace(&session).join("tree/package-lock.json").is_file(), "the files are open");
+    assert!(matches!(ask_door(&stack, &session).await, Err(AnswerError::Passing(_))));
 }
 
 #[tokio::test]
@@ -47,7 +102,9 @@ async fn an_install_brings_private_packages_and_sessions_have_no_token() {
 
     set(api, "", "PRIVATE", b"of another project").await.unwrap();
     set(api, project, "PRIVATE", TOKEN.as_bytes()).await.unwrap();
-    assert_eq!(output(api, &stack.session_on(&repository).await, look).await.unwrap(), "private\nnone\n0\n");
+    let session = stack.session_on(&repository).await;
+    assert_eq!(output(api, &session, look).await.unwrap(), "private\nnone\n0\n");
+    assert!(matches!(ask_door(&stack, &session).await, Err(AnswerError::Passing(_))));
     assert_eq!(log(&stack).await, "login with ***\n");
     let request = v1::ListSecretsRequest { project_id: project.to_owned(), page: None };
     let used = api.secrets().list_secrets(request).await.unwrap().into_inner().secrets;

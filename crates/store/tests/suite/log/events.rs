@@ -44,7 +44,7 @@ async fn events_are_read_after_a_position_up_to_the_head() {
     assert!(page.has_more);
     let kinds: Vec<_> = page.events.into_iter().map(|event| event.kind).collect();
     assert_eq!(kinds, ["session.created", "message.updated", "message.part.updated"]);
-    assert_eq!(store.get_head(tenant, session).await.unwrap(), Head { seq: 4, epoch: 1 });
+    assert_eq!(store.get_head(tenant, session).await.unwrap(), Head { seq: 4, epoch: 1, is_idle: false });
     let mut pages = store.event_pages(tenant, session.clone(), 2);
     assert_eq!(pages.next().await.unwrap().map(|page| seqs(&page)), Some(vec![3, 4]));
     assert_eq!(pages.next().await.unwrap(), None);
@@ -54,7 +54,7 @@ async fn events_are_read_after_a_position_up_to_the_head() {
     let unknown = world.sample.session();
     assert!(matches!(world.store.get_head(tenant, &unknown).await, Err(Error::NotFound(Entity::Session))));
     let heads = store.list_heads(tenant, &[&unknown, session]).await.unwrap();
-    assert_eq!(heads, [(session.clone(), Head { seq: 4, epoch: 1 })], "those that exist");
+    assert_eq!(heads, [(session.clone(), Head { seq: 4, epoch: 1, is_idle: false })], "those that exist");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use super::{
     servers::{GitQuestion, GitServers},
 };
 use crate::egress::{
-    journal::{CredentialUse, Journal, JournalEntry},
+    journal::{CredentialUse, Journal, JournalRecord},
     key::DoorKey,
     relay::Relay,
 };
@@ -26,7 +26,6 @@ use std::{
     pin::Pin,
     sync::{Arc, OnceLock},
 };
-use tokio::time::Instant;
 
 /// Bytes of a request: what git has and wants of a repository with some hundred thousand branches. Beyond it: `git_request_too_large`.
 const REQUEST_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -46,7 +45,8 @@ pub(super) struct ExchangeContext {
 
 /// Answers one request. The rest of a long answer follows while git reads it.
 pub(super) async fn answer(context: ExchangeContext, request: Request<Incoming>) -> Response<Body> {
-    let mut record = Record::begin(&context);
+    let ExchangeContext { key, relay, journal, .. } = &context;
+    let mut record = JournalRecord::begin(key, journal, relay, GitRefusal::Interrupted.code());
     match forward(&context, request, &mut record).await {
         Ok(answer) => {
             let mut response = Response::new(Body::default());
@@ -66,7 +66,7 @@ pub(super) async fn answer(context: ExchangeContext, request: Request<Incoming>)
 async fn forward(
     context: &ExchangeContext,
     request: Request<Incoming>,
-    record: &mut Record,
+    record: &mut JournalRecord,
 ) -> Result<reqwest::Response, GitRefusal> {
     let (head, body) = request.into_parts();
     let GitRequest { repository, action } = request::parse(&head.method, &head.uri)?;
@@ -115,7 +115,7 @@ fn upload(body: Incoming, relay: Arc<Relay>, cause: Arc<OnceLock<GitRefusal>>) -
 }
 
 /// The body of an answer. A piece beyond the quota, and an answer that breaks off, break the connection: git must not take the part for the whole.
-fn download(answer: reqwest::Response, record: Record) -> Body {
+fn download(answer: reqwest::Response, record: JournalRecord) -> Body {
     Body::wrap_stream(stream::unfold(Some((answer, record)), |state| async move {
         let (mut answer, mut record) = state?;
         let piece: Result<Bytes, GitRefusal> = match answer.chunk().await {
@@ -138,48 +138,6 @@ fn download(answer: reqwest::Response, record: Record) -> Body {
     }))
 }
 
-/// The record of an exchange. It is noted when it is dropped.
-struct Record {
-    key: DoorKey,
-    journal: Arc<Journal>,
-    relay: Arc<Relay>,
-    begun_at: Instant,
-    /// Bytes of the connection before.
-    bytes_before: u64,
-    host: String,
-    credential: Option<CredentialUse>,
-    code: &'static str,
-}
-
-impl Record {
-    /// Begins the record. Dropped now, it says that the exchange was interrupted.
-    fn begin(context: &ExchangeContext) -> Self {
-        Self {
-            key: context.key.clone(),
-            journal: Arc::clone(&context.journal),
-            relay: Arc::clone(&context.relay),
-            begun_at: Instant::now(),
-            bytes_before: context.relay.bytes(),
-            host: String::new(),
-            credential: None,
-            code: GitRefusal::Interrupted.code(),
-        }
-    }
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        let entry = JournalEntry {
-            host: &self.host,
-            bytes: self.relay.bytes().saturating_sub(self.bytes_before),
-            duration: self.begun_at.elapsed(),
-            code: self.code,
-            credential: self.credential.as_ref(),
-        };
-        self.journal.add(&self.key, &entry);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -191,16 +149,8 @@ mod tests {
         let relay = Arc::new(Relay::new(Arc::new(Quota::new(quota))));
         let tenant = "00000000-0000-0000-0000-000000000001".parse().unwrap();
         let journal = Arc::new(Journal::default());
-        let record = Record {
-            key: DoorKey { tenant, session: "ses_a".parse().unwrap() },
-            journal: Arc::clone(&journal),
-            relay: Arc::clone(&relay),
-            begun_at: Instant::now(),
-            bytes_before: 0,
-            host: "h.org".to_owned(),
-            credential: None,
-            code: GitRefusal::Interrupted.code(),
-        };
+        let key = DoorKey { tenant, session: "ses_a".parse().unwrap() };
+        let record = JournalRecord::begin(&key, &journal, &relay, GitRefusal::Interrupted.code());
         let pieces = stream::iter([Ok::<_, io::Error>("01234"), Ok("56789")]);
         let answer = hyper::Response::new(Body::wrap_stream(pieces));
         let mut body = download(answer.into(), record);

@@ -3,7 +3,7 @@
 use super::{refusal::GitRefusal, request::Action};
 use crate::{
     cause::innermost,
-    egress::names::{CheckedNames, Names},
+    egress::names::{CheckedNames, Names, Reach},
     secrets::vault::Vault,
 };
 use domain::{egress::git::GitAddress, ids::TenantId, secret::SecretName};
@@ -59,8 +59,9 @@ impl GitServers {
         // A pack must arrive as the server sends it. A proxy of the environment would resolve names without our check. No connection is kept: one that was
         // opened with the credential of one tenant must not serve another.
         let builder = chassis::http::builder().no_gzip().no_proxy().http1_only().https_only(true);
-        let builder =
-            builder.pool_max_idle_per_host(0).dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names))));
+        let builder = builder
+            .pool_max_idle_per_host(0)
+            .dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), Reach::Opened)));
         let http = builder.tls_certs_merge(authorities.iter().cloned()).build()?;
         Ok(Self { vault, names, http })
     }

@@ -15,7 +15,7 @@ use crate::{
         arrival::Arrival,
         builds::{BuildStart, Flight, FlightSpec},
         layer::{EnvironmentName, LayerName},
-        script::{BuildStage, ScriptLimits, ScriptRun, command},
+        script::{BuildStage, ScriptLimits, ScriptRun, ScriptSource, command},
         store::{Pin, Record, Store},
     },
     isolation::{launch::Mount, root::image::Root, walls::Wall},
@@ -133,6 +133,7 @@ impl InstallRun {
         let script = ScriptRun {
             stage: BuildStage::Install,
             exec,
+            has_secrets: !self.install.secrets.is_empty(),
             limits: ScriptLimits {
                 time: Duration::from_millis(shared.config.install_ms),
                 space: Space { bytes: shared.config.disk_bytes, inodes: shared.config.inodes },
@@ -152,9 +153,9 @@ impl InstallRun {
     fn exec(&self, root: &Root) -> Exec {
         let Shared { launcher, doors, .. } = &*self.session.shared;
         let InstallSpec { script, secrets, .. } = &self.install;
-        let exec = command(format!("{PRELUDE}{script}"), secrets, "/workspace", launcher.init(root));
         let env = environment(HashMap::new(), NO_TERMINAL, &doors.variables(), &self.spec.env);
-        Exec { env, ..exec }
+        let source = ScriptSource { text: format!("{PRELUDE}{script}"), secrets, env };
+        command(source, "/workspace", launcher.init(root))
     }
 
     /// Copies what the script left. No process of it is left.
