@@ -1,10 +1,15 @@
-//! Cleans text from outside of characters that Postgres cannot hold, cuts text at character boundaries, and writes bytes as text.
+//! Cleans text from outside of characters that Postgres cannot hold, cuts text at character boundaries, and writes bytes and words of a shell as text.
 
 use std::borrow::Cow;
 
 /// Replaces NUL by U+FFFD: Postgres' text cannot hold it.
 pub fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
+}
+
+/// Returns a text as one word of a shell, whatever it contains.
+pub fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Returns the longest beginning of `text` that has at most `bytes_max` bytes and ends with a whole character.

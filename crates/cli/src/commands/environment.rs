@@ -6,14 +6,8 @@ mod init;
 mod layers;
 mod proposals;
 
-use crate::{
-    client::{Client, call},
-    exit::Exit,
-    terminal::output::Output,
-};
+use crate::{client::Client, exit::Exit, terminal::output::Output};
 use anyhow::Result;
-use rpc::v1::RemoveEnvironmentRequest;
-use serde_json::json;
 
 /// `flotilla env`.
 #[derive(Debug, clap::Args)]
@@ -56,12 +50,12 @@ enum EnvironmentCommand {
     Deny(proposals::ProposalArgs),
     /// Show what the newest build of an environment printed; of a long output, the end.
     Log {
-        /// The key of the environment.
+        /// The key of the environment, or its first digits.
         key: String,
     },
     /// Remove an environment that no session uses, with its log. The next session that needs it builds it again.
     Rm {
-        /// The key of the environment.
+        /// The key of the environment, or its first digits.
         key: String,
     },
 }
@@ -107,14 +101,8 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: Environment
         EnvironmentCommand::Show(arguments) => proposals::show(client, output, &arguments).await?,
         EnvironmentCommand::Allow(arguments) => proposals::decide(client, output, &arguments, true).await?,
         EnvironmentCommand::Deny(arguments) => proposals::decide(client, output, &arguments, false).await?,
-        EnvironmentCommand::Log { key } => layers::log(client, output, key).await?,
-        EnvironmentCommand::Rm { key } => {
-            let request = RemoveEnvironmentRequest { key: key.clone() };
-            let remove = async || client.environments().remove_environment(request.clone()).await;
-            call("remove the environment", remove).await?;
-            let object = json!({"type": "environment_removal", "key": key, "is_removed": true});
-            output.result(&format!("{key} is removed"), &object)?;
-        }
+        EnvironmentCommand::Log { key } => layers::log(client, output, &key).await?,
+        EnvironmentCommand::Rm { key } => layers::remove(client, output, &key).await?,
     }
     Ok(Exit::Done)
 }
@@ -125,6 +113,7 @@ mod tests {
     use super::*;
     use crate::fake::Fake;
     use rpc::v1::Project;
+    use serde_json::json;
 
     #[tokio::test]
     async fn environments_are_listed_with_their_projects_and_their_logs_are_shown() {
@@ -140,8 +129,10 @@ mod tests {
         // Nothing in a log moves the cursor.
         assert_eq!(output.take(), "one\n\u{fffd}[2Jtwo\n");
         assert!(output.take_notes().contains("exit code 3 (setup_failed)"));
-        fake.run(&output, &["env", "rm", "a"]).await.unwrap();
+        fake.run(&output, &["env", "rm", "a…"]).await.unwrap();
         assert_eq!(output.take(), "a is removed\n");
+        let unknown = fake.run(&output, &["env", "log", "c"]).await.unwrap_err().to_string();
+        assert!(unknown.contains("no environment has a key that begins with \"c\""), "{unknown}");
         {
             let mut state = fake.0.lock().unwrap();
             state.events = vec![("session.idle", json!({"outcome": "done"}))];
@@ -152,6 +143,7 @@ mod tests {
         assert!(output.take().contains("one\n"));
         assert!(output.take_notes().contains("setup b: failed"));
         let orders = fake.0.lock().unwrap().orders.clone();
-        assert_eq!(orders[..2], ["list environments of \"prj_1\"", "remove environment a"]);
+        let removed = orders.iter().position(|order| order == "remove environment a");
+        assert_eq!((orders[0].as_str(), removed.is_some()), ("list environments of \"prj_1\"", true));
     }
 }

@@ -1,9 +1,9 @@
 //! Reads `copilot-setup-steps.yml`: the variables and commands of its job become an install, and the secrets of GitHub that it names become secrets of the
 //! same names. Actions do not run.
 
-use super::draft::{Draft, items, members, quoted, scalar};
+use super::draft::{Draft, items, members, scalar};
 use crate::node::{Entry, Node, Origin};
-use domain::{secret::SecretName, session::environment::is_variable_name};
+use domain::{secret::SecretName, session::environment::is_variable_name, text::shell_word};
 
 const JOB: &str = "copilot-setup-steps";
 /// Brings the files of the repository, which a session has.
@@ -100,7 +100,7 @@ fn read_step(step: &Node) -> Result<Option<Step<'_>>, String> {
             ("shell", Some(shell)) if shell == "bash" || shell == "sh" => {}
             ("working-directory", Some(path)) => {
                 is_apart = true;
-                before.push(format!("cd {}", quoted(&path)));
+                before.push(format!("cd {}", shell_word(&path)));
             }
             ("env", None) => {
                 is_apart = true;
@@ -111,7 +111,7 @@ fn read_step(step: &Node) -> Result<Option<Step<'_>>, String> {
                         secrets.push((variable, secret));
                         continue;
                     }
-                    before.push(format!("export {}={}", variable.key, quoted(&value)));
+                    before.push(format!("export {}={}", variable.key, shell_word(&value)));
                 }
             }
             (key, _) if SILENT.contains(&key) => {}

@@ -1,7 +1,8 @@
 //! Reads `devcontainer.json`: its image, its variables and its commands. Flotilla builds no images, so a Dockerfile and Features have no effect.
 
-use super::draft::{Draft, items, members, quoted, scalar};
+use super::draft::{Draft, items, members, scalar};
 use crate::node::{Content, Node};
+use domain::text::shell_word;
 
 /// The checkout of the repository, for the variables of the format.
 const FOLDERS: [(&str, &str); 2] =
@@ -60,7 +61,8 @@ fn command(node: &Node) -> Option<String> {
     match &node.value {
         Content::Text { text, .. } => Some(text.clone()),
         Content::List(_) => {
-            let words: Option<Vec<_>> = items(node).iter().map(|word| word.as_text().map(quoted)).collect();
+            let words: Option<Vec<_>> =
+                items(node).iter().map(|word| word.as_text().map(shell_word)).collect();
             words.map(|words| words.join(" "))
         }
         Content::Map(_) => {

@@ -126,8 +126,3 @@ pub(super) fn scalar(node: &Node) -> Option<String> {
         Content::Null | Content::List(_) | Content::Map(_) => None,
     }
 }
-
-/// A text as one word of bash.
-pub(super) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}

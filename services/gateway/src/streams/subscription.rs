@@ -72,7 +72,7 @@ pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscripti
         Start::After(seq) => seq,
     };
     // Everything later arrives over the line.
-    let has_everything = start == head.seq && head.is_idle;
+    let gap = Gap { events: start < head.seq, open_parts: !head.is_idle };
     let (items, receiver) = queue::channel();
     let stream = Stream {
         state: state.clone(),
@@ -84,7 +84,7 @@ pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscripti
         open: OpenParts::default(),
         _line: line,
     };
-    tokio::spawn(stream.run(events, has_everything));
+    tokio::spawn(stream.run(events, gap));
     Ok(receiver)
 }
 
@@ -103,6 +103,14 @@ struct Stream {
     _line: Arc<Line>,
 }
 
+/// What of the stored a subscriber may lack.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    events: bool,
+    /// The text of parts that are not complete.
+    open_parts: bool,
+}
+
 /// Why a stream ends.
 enum StreamEnd {
     /// The request is fulfilled, or the subscriber disconnected.
@@ -118,8 +126,8 @@ impl<E: Into<Error>> From<E> for StreamEnd {
 }
 
 impl Stream {
-    async fn run(mut self, events: ring::Receiver<LineEvent>, has_everything: bool) {
-        let Err(end) = self.follow(events, has_everything).await;
+    async fn run(mut self, events: ring::Receiver<LineEvent>, gap: Gap) {
+        let Err(end) = self.follow(events, gap).await;
         if let StreamEnd::Failed(error) = end
             && self.items.send(Err(error), 0).await.is_err()
         {
@@ -130,11 +138,9 @@ impl Stream {
     async fn follow(
         &mut self,
         mut events: ring::Receiver<LineEvent>,
-        has_everything: bool,
+        gap: Gap,
     ) -> Result<std::convert::Infallible, StreamEnd> {
-        if !has_everything {
-            self.read().await?;
-        }
+        self.read(gap).await?;
         let (shutdown, items) = (self.state.shutdown.clone(), self.items.clone());
         // Pinned across all rounds: registering and cancelling a wait costs as much as delivering an event.
         let (mut stopping, mut left) = (pin!(shutdown.cancelled()), pin!(items.closed()));
@@ -148,7 +154,7 @@ impl Stream {
                 next = events.recv() => match next {
                     Ok(event) => self.take(&event).await?,
                     // Too slow for the line: read the rest from Postgres.
-                    Err(RecvError::Lagged(_)) => self.read().await?,
+                    Err(RecvError::Lagged(_)) => self.read(Gap { events: true, open_parts: true }).await?,
                     Err(RecvError::Closed) => return Err(StreamEnd::Failed(Error::BusUnavailable)),
                 },
                 () = &mut beat => {
@@ -183,12 +189,17 @@ impl Stream {
         }
     }
 
-    /// Sends everything stored that was not sent yet. Reading takes far more memory than waiting, and nearly all streams wait:
+    /// Sends what is stored and the subscriber lacks. Reading takes far more memory than waiting, and nearly all streams wait:
     /// the future is on the heap and freed at once.
-    async fn read(&mut self) -> Result<(), StreamEnd> {
+    async fn read(&mut self, gap: Gap) -> Result<(), StreamEnd> {
         Box::pin(async {
-            self.catch_up().await?;
-            self.send_open_parts().await
+            if gap.events {
+                self.catch_up().await?;
+            }
+            if gap.open_parts {
+                self.send_open_parts().await?;
+            }
+            Ok(())
         })
         .await
     }

@@ -40,7 +40,7 @@ pub(super) struct CheckArgs {
     /// Allow the environment that the repository proposes, if it waits for an admin. Needs a key of one.
     #[arg(long)]
     allow: bool,
-    /// The command, for bash; without one, the environment is only built.
+    /// The command: a program with its arguments, or one text for bash. Without one, the environment is only built.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -81,7 +81,7 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
             return Ok(built);
         }
         let show = ShowArgs { outputs: true, timeout: None, is_temporary: true };
-        let command = arguments.command.join(" ");
+        let command = command_line(&arguments.command);
         let ran = prompt::run_command(client, output, build.session, &command, &show).await?;
         if ran != Exit::Done {
             return Ok(ran);
@@ -89,6 +89,19 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
         exit_of(client, build.session).await
     })
     .await
+}
+
+/// The line for bash that runs these words. A single word may be a line of its own.
+fn command_line(words: &[String]) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:@%+,".contains(&byte);
+    let word = |word: &String| {
+        let is_plain = !word.is_empty() && word.bytes().all(is_plain);
+        if is_plain { word.clone() } else { text::shell_word(word) }
+    };
+    match words {
+        [line] => line.clone(),
+        words => words.iter().map(word).collect::<Vec<_>>().join(" "),
+    }
 }
 
 /// Finds out whether sessions use the environment of a repository, and allows it if the person wants that.
@@ -291,5 +304,17 @@ mod tests {
         let verdict = EnvironmentVerdict::Allowed.into();
         fake.0.lock().unwrap().proposed = vec![ProposedEnvironment { verdict, ..proposed }];
         assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Done);
+    }
+    #[test]
+    fn words_keep_their_borders_and_a_single_word_is_a_line() {
+        for (words, line) in [
+            (&["npm", "test", "--", "--grep=a,b"][..], "npm test -- --grep=a,b"),
+            (&["npm ci && npm test"], "npm ci && npm test"),
+            (&["sh", "-c", "echo it's $HOME"], r"sh -c 'echo it'\''s $HOME'"),
+            (&["printf", ""], "printf ''"),
+        ] {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            assert_eq!(command_line(&words), line);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `flotilla env ls` and `flotilla env log`: what the setups and installs of projects made on the sandbox machine.
+//! `flotilla env ls`, `flotilla env log` and `flotilla env rm`: what the setups and installs of projects made on the sandbox machine.
 
 use crate::{
     client::{Client, call},
@@ -10,13 +10,15 @@ use crate::{
         table::{Side, Table},
     },
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rpc::v1::{
     Environment, EnvironmentStage, EnvironmentState, GetEnvironmentLogRequest, GetEnvironmentLogResponse,
-    ListEnvironmentsRequest, Project,
+    ListEnvironmentsRequest, Project, RemoveEnvironmentRequest,
 };
 use serde_json::{Value, json};
 
+/// Characters of a whole key.
+const KEY_CHARS: usize = 64;
 /// Characters of the name of a project in the table.
 const NAME_CHARS: usize = 40;
 
@@ -41,14 +43,44 @@ pub(super) async fn list_all(client: &Client, request: &ListEnvironmentsRequest)
     Ok(call("list the environments", list).await?.environments)
 }
 
+/// Finds the key of an environment by its first digits, as the table shows them.
+async fn find_key(client: &Client, beginning: &str) -> Result<String> {
+    let beginning = beginning.trim_end_matches('…');
+    if beginning.len() == KEY_CHARS {
+        return Ok(beginning.to_owned());
+    }
+    let mut keys: Vec<String> = list_all(client, &ListEnvironmentsRequest::default())
+        .await?
+        .into_iter()
+        .map(|environment| environment.key)
+        .filter(|key| !beginning.is_empty() && key.starts_with(beginning))
+        .collect();
+    match keys.pop() {
+        Some(key) if keys.is_empty() => Ok(key),
+        Some(_) => bail!("several environments have a key that begins with {beginning}; name more digits"),
+        None => {
+            bail!("no environment has a key that begins with {beginning:?}; `flotilla env ls` lists them")
+        }
+    }
+}
+
+pub(super) async fn remove(client: &Client, output: &Output, beginning: &str) -> Result<()> {
+    let key = find_key(client, beginning).await?;
+    let request = RemoveEnvironmentRequest { key: key.clone() };
+    let remove = async || client.environments().remove_environment(request.clone()).await;
+    call("remove the environment", remove).await?;
+    let object = json!({"type": "environment_removal", "key": key, "is_removed": true});
+    output.result(&format!("{key} is removed"), &object)
+}
+
 pub(super) async fn get_log(client: &Client, key: String) -> Result<GetEnvironmentLogResponse> {
     let request = GetEnvironmentLogRequest { key };
     let get = async || client.environments().get_environment_log(request.clone()).await;
     call("read the log", get).await
 }
 
-pub(super) async fn log(client: &Client, output: &Output, key: String) -> Result<()> {
-    let answer = get_log(client, key).await?;
+pub(super) async fn log(client: &Client, output: &Output, beginning: &str) -> Result<()> {
+    let answer = get_log(client, find_key(client, beginning).await?).await?;
     let environment = answer.environment.unwrap_or_default();
     let text = String::from_utf8_lossy(&answer.log);
     if output.is_json() {

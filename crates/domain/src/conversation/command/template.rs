@@ -1,6 +1,8 @@
 //! The template of a command: placeholders for the arguments, shell commands whose output replaces them, and names of files and
 //! agents.
 
+use crate::text::shell_word;
+
 /// A piece of an expanded template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
@@ -115,19 +117,14 @@ impl<'a> Added<'a> {
         if done > 0 {
             let count = self.highest.unwrap_or(0).min(self.words.len());
             let words: String =
-                (1..=count).map(|number| format!(" {}", quoted(&self.value(number)))).collect();
+                (1..=count).map(|number| format!(" {}", shell_word(&self.value(number)))).collect();
             values = format!("set --{words}\n");
         }
         if template.contains(ALL) {
-            values.push_str(&format!("ARGUMENTS={}\n", quoted(self.all)));
+            values.push_str(&format!("ARGUMENTS={}\n", shell_word(self.all)));
         }
         ShellCommand { values, command, shown: self.fill(template) }
     }
-}
-
-/// A text as one word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// The numbered placeholders of a template: start, number from 1, and end.
