@@ -53,24 +53,52 @@ async fn state(stack: &Stack) -> v1::EnvironmentState {
     built.environments.first().map_or(v1::EnvironmentState::Unspecified, v1::Environment::state)
 }
 
-/// The worker that opened the door for an install no longer runs when the files are opened.
-#[tokio::test]
-async fn an_aborted_install_leaves_no_secrets_at_the_door() {
-    let stack = Stack::with(Options { broker: true, ..Options::default() }).await;
+/// Starts a session whose install has its secrets, and waits until [`let_go`].
+async fn begin_install(stack: &Stack) -> (String, Watch) {
     let api = &stack.api;
     set(api, "", "PRIVATE", TOKEN.as_bytes()).await.unwrap();
     let install = "until [ -e /run/egress/go ]; do sleep 0.05; done; mkdir kept";
     api.set_environment("", &json!({"install": install, "secrets": {"DEP_TOKEN": "PRIVATE"}})).await;
     let repository = testkit::git::repository(&[("package-lock.json", "{}")]);
     let session = stack.session_on(&repository).await;
-    let mut watch = Watch::start(api, &session).await;
+    let watch = Watch::start(api, &session).await;
     api.prompt(&session, &format!("{}\n@text over", bash("true"))).await.unwrap();
-    testkit::eventually("the install runs", async || state(&stack).await == v1::EnvironmentState::Building)
-        .await;
+    // The secret is used when the script begins.
+    testkit::eventually("the install has its secrets", async || {
+        let request = v1::ListSecretsRequest { project_id: String::new(), page: None };
+        let secrets = api.secrets().list_secrets(request).await.unwrap().into_inner().secrets;
+        secrets[0].last_used_at_ms > 0
+    })
+    .await;
+    (session, watch)
+}
+
+fn let_go(stack: &Stack, session: &str) {
+    std::fs::write(door(stack, session).join("go"), "").unwrap();
+}
+
+#[tokio::test]
+async fn a_broker_that_is_killed_during_an_install_gives_no_secrets_afterwards() {
+    let mut stack = Stack::with(Options { broker: true, ..Options::default() }).await;
+    let (session, mut watch) = begin_install(&stack).await;
+    stack.crash_broker();
+    stack.start_broker().await;
+    assert!(matches!(ask_door(&stack, &session).await, Err(AnswerError::Passing(_))));
+    let_go(&stack, &session);
+    assert_eq!(watch.until_idle().await, "done");
+    assert!(matches!(ask_door(&stack, &session).await, Err(AnswerError::Passing(_))));
+}
+
+/// The task that opened the door for an install no longer runs when the files are opened.
+#[tokio::test]
+async fn an_aborted_install_leaves_no_secrets_at_the_door() {
+    let stack = Stack::with(Options { broker: true, ..Options::default() }).await;
+    let (session, mut watch) = begin_install(&stack).await;
+    let api = &stack.api;
     assert!(api.abort(&session).await.unwrap());
     assert_eq!(watch.until_idle().await, "aborted");
     assert!(ask_door(&stack, &session).await.is_ok(), "until the next turn, no program of the session runs");
-    std::fs::write(door(&stack, &session).join("go"), "").unwrap();
+    let_go(&stack, &session);
     testkit::eventually("the install ends", async || state(&stack).await == v1::EnvironmentState::Ready)
         .await;
     assert_eq!(run(api, &session, "@text hello").await.0, "done");
