@@ -26,8 +26,9 @@ use std::{
 
 /// How long the broker may be away or give no secrets, for example while it starts again. Then the service may try again.
 const BROKER_WAIT: Duration = Duration::from_secs(10);
-/// Pause between two attempts to reach it.
+/// Pause before the second attempt to get the secrets. It doubles up to the longest one.
 const BROKER_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_BROKER_PAUSE: Duration = Duration::from_secs(2);
 /// How long the broker may take to open the secrets.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Pause between two looks whether the script has ended, while a process that it left holds its output open.
@@ -67,7 +68,9 @@ impl Script {
         match self.try_run() {
             Ok(status) => {
                 let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
-                ExitCode::from(u8::try_from(code).unwrap_or(1))
+                // The script's own code of this number is a failure like any other.
+                let code = u8::try_from(code).ok().filter(|code| *code != SECRETS_PASSING_CODE).unwrap_or(1);
+                ExitCode::from(code)
             }
             Err(Failure::Final(text)) => tell(&text, ExitCode::FAILURE),
             Err(Failure::Passing(text)) => tell(&text, ExitCode::from(SECRETS_PASSING_CODE)),
@@ -114,7 +117,7 @@ fn tell(text: &str, code: ExitCode) -> ExitCode {
 /// Gets the secrets from the door.
 fn fetch() -> Result<Vec<(String, String)>, Failure> {
     let socket = Path::new(forward::DIRECTORY).join(SECRETS_SOCKET);
-    let until = Instant::now() + BROKER_WAIT;
+    let (until, mut pause) = (Instant::now() + BROKER_WAIT, BROKER_PAUSE);
     loop {
         let passing = match ask(&socket) {
             Ok(Ok(secrets)) => return Ok(secrets),
@@ -126,7 +129,8 @@ fn fetch() -> Result<Vec<(String, String)>, Failure> {
         if Instant::now() >= until {
             return Err(Failure::Passing(passing));
         }
-        std::thread::sleep(BROKER_PAUSE);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_BROKER_PAUSE);
     }
 }
 

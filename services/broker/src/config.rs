@@ -67,8 +67,8 @@ pub struct Config {
     /// Lets the broker start on a machine that cannot run git behind its walls. It then refuses pushes and says why. Default: it does not start.
     #[arg(long, env = "FLOTILLA_BROKER_PUSH_OPTIONAL")]
     pub push_optional: bool,
-    /// Networks outside the public internet that sessions may reach, if their lists have the hosts, and in which registries of images with TLS may be, such as 10.1.2.0/24; separated
-    /// by commas. Tenants name the hosts, so everything in these networks that speaks TLS can be asked. Default: none.
+    /// Networks outside the public internet, such as 10.1.2.0/24; separated by commas. Sessions reach the hosts in them that their lists have, and
+    /// registries of images with TLS may stand in them. Tenants name the hosts, so everything in these networks that speaks TLS can be asked. Default: none.
     #[arg(long, env = "FLOTILLA_BROKER_NETWORKS", value_delimiter = ',', value_name = "NETWORK")]
     pub networks: Vec<Network>,
     /// Addresses of hosts that no server of names knows: `registry.acme.dev=10.1.2.3:8443`. The port replaces that of the request. May be repeated.

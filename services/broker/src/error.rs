@@ -35,6 +35,11 @@ pub enum Error {
     /// The session has no open door.
     #[error("the network of this session is closed: its next prompt opens it")]
     DoorClosed,
+    /// Programs of the session may run already.
+    #[error(
+        "the files of this session are open, so its door takes no rules for a clone, a setup or an install"
+    )]
+    DoorSealed,
     /// There are too many doors.
     #[error("this broker has as many doors to the network as it can have")]
     TooManyDoors,
@@ -65,6 +70,7 @@ impl Error {
             Self::AllowList(_) => "egress_list_invalid",
             Self::GitRules(error) => error.code(),
             Self::NoDoors | Self::DoorClosed => "egress_unavailable",
+            Self::DoorSealed => "egress_sealed",
             Self::Page(error) => error.code(),
             Self::TooManyDoors => "egress_doors_too_many",
             Self::Door(_) => "internal",
@@ -129,7 +135,8 @@ impl Error {
             | "egress_host_not_allowed"
             | "egress_host_unknown"
             | "egress_port_refused"
-            | "egress_quota_used_up" => Code::FailedPrecondition,
+            | "egress_quota_used_up"
+            | "egress_sealed" => Code::FailedPrecondition,
             "image_digest_wrong" => Code::DataLoss,
             "secrets_too_many" | "registry_busy" | "egress_doors_too_many" | "push_busy" | "page_busy" => {
                 Code::ResourceExhausted
@@ -141,6 +148,7 @@ impl Error {
             | "push_unreachable"
             | "push_interrupted"
             | "push_secret_unavailable"
+            | "egress_closed"
             | "page_timeout"
             | "page_unreachable" => Code::Unavailable,
             _ => Code::Internal,

@@ -13,11 +13,11 @@ pub const SECRET_VARIABLE_BYTES_MAX: usize = 128;
 pub const SECRETS_ANSWER_BYTES_MAX: usize =
     ENVIRONMENT_SECRETS_MAX * (SECRET_VARIABLE_BYTES_MAX + SECRET_BYTES_MAX + 2) + 2;
 
-/// How an answer with values begins.
+/// The first byte of an answer with values.
 const VALUES: u8 = b'+';
-/// How a refusal begins.
+/// The first byte of a refusal.
 const REFUSAL: u8 = b'-';
-/// How a refusal begins that another attempt may not meet.
+/// The first byte of a refusal after which another attempt may succeed.
 const PASSING: u8 = b'~';
 
 /// Why an answer has no secrets.
@@ -54,7 +54,7 @@ pub fn encode_refusal(text: &str) -> Vec<u8> {
     [&[REFUSAL][..], text.as_bytes()].concat()
 }
 
-/// The same for a refusal that another attempt may not meet.
+/// The answer that refuses, after which another attempt may succeed.
 pub fn encode_passing_refusal(text: &str) -> Vec<u8> {
     [&[PASSING][..], text.as_bytes()].concat()
 }

@@ -72,14 +72,17 @@ impl Search<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found.map_err(unreadable(&path))?,
         };
+        let is_changed = u64::try_from(found.ctime()).unwrap_or(0) >= self.since;
         if found.is_dir() {
-            self.refuse(&path, self.needles.find_in(path.as_os_str().as_bytes()))?;
+            if is_changed {
+                self.refuse_name(&path)?;
+            }
             return Ok((found.dev() == self.device).then_some(path));
         }
-        if u64::try_from(found.ctime()).unwrap_or(0) < self.since {
+        if !is_changed {
             return Ok(None);
         }
-        self.refuse(&path, self.needles.find_in(path.as_os_str().as_bytes()))?;
+        self.refuse_name(&path)?;
         if found.is_symlink() {
             let target = fs::read_link(&path).map_err(unreadable(&path))?;
             return self.refuse(&path, self.needles.find_in(target.as_os_str().as_bytes())).map(|()| None);
@@ -94,6 +97,11 @@ impl Search<'_> {
             file => file.map_err(unreadable(&path))?,
         };
         self.refuse(&path, self.needles.find_in(file)).map(|()| None)
+    }
+
+    fn refuse_name(&self, path: &Path) -> Result<(), String> {
+        let name = path.file_name().unwrap_or_default();
+        self.refuse(path, self.needles.find_in(name.as_bytes()))
     }
 
     /// Fails if a value was found at a path.
@@ -167,8 +175,9 @@ mod tests {
         std::os::unix::fs::symlink("/proc/self/environ", tree.path().join("link")).unwrap();
         nix::unistd::mkfifo(&tree.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         check(tree.path(), SystemTime::now(), &needles()).unwrap();
-        // The script did not write this file, so the search skips it.
+        // The script made none of these, so the search skips them.
         fs::write(tree.path().join("old"), VALUE).unwrap();
+        fs::create_dir(tree.path().join(VALUE)).unwrap();
         check(tree.path(), SystemTime::now() + Duration::from_secs(10), &needles()).unwrap();
     }
 }

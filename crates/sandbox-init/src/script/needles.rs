@@ -31,7 +31,8 @@ impl Needles {
     /// As [`Needles::of_output`].
     pub(super) fn of_files(variables: &[(String, String)]) -> Result<Self, BuildError> {
         let longest = |(name, value): &'_ (String, String)| {
-            let lines = value.lines().filter(|line| !line.starts_with(ARMOUR));
+            let is_single = value.trim().lines().count() <= 1;
+            let lines = value.lines().filter(|line| is_single || !line.starts_with(ARMOUR));
             lines.max_by_key(|line| line.trim().len()).map(|line| (name.clone(), line.to_owned()))
         };
         let longest: Vec<_> = variables.iter().filter_map(longest).collect();

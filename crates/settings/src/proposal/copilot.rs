@@ -71,9 +71,7 @@ impl Step<'_> {
     /// Adds the step, which is number `at`, unless one of its secrets is a variable that already has another value.
     fn add_to(self, draft: &mut Draft, at: usize) {
         let Self { origin, script, secrets } = self;
-        let clash = secrets.iter().find(|(variable, secret)| {
-            draft.value(&variable.key).is_some_and(|value| value != secret.as_str())
-        });
+        let clash = secrets.iter().find(|(variable, secret)| draft.has_other(&variable.key, secret.as_str()));
         if let Some((variable, _)) = clash {
             let reason = format!("{} has another value in the job or in an earlier step", variable.key);
             return draft.leave_out(&format!("steps[{at}]: {reason}"));

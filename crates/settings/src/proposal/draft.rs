@@ -71,10 +71,11 @@ impl Draft {
         self.remove_member(SECRETS, name);
     }
 
-    /// The value of a variable, or the name of the secret that is its value.
-    pub(super) fn value(&self, name: &str) -> Option<String> {
-        let entries = [self.members_of(ENV), self.members_of(SECRETS)].concat();
-        entries.iter().find(|entry| &*entry.key == name).and_then(|entry| scalar(&entry.node))
+    /// Whether a variable has another value than this secret.
+    pub(super) fn has_other(&self, name: &str, secret: &str) -> bool {
+        let secrets = self.members_of(SECRETS);
+        let other = |entry: &Entry| &*entry.key == name && entry.node.as_text() != Some(secret);
+        self.members_of(ENV).iter().any(|entry| &*entry.key == name) || secrets.iter().any(other)
     }
 
     /// Sets a variable of the scripts whose value is a secret: the text of the node is the name of the secret.

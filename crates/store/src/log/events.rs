@@ -11,7 +11,6 @@ use domain::{
     event::{SUPERSEDED, StoredEvent},
     ids::{SessionId, TenantId},
     limits,
-    session::Phase,
 };
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -249,5 +248,6 @@ impl Store {
 
 fn head(row: &sqlx::postgres::PgRow) -> Result<Head, Error> {
     let (seq, epoch) = (unsigned(row.try_get("event_seq")?), unsigned(row.try_get("epoch")?));
-    Ok(Head { seq, epoch, is_idle: phase::from_column(row.try_get("phase")?)? == Phase::Idle })
+    // A phase of a newer version is not the idle one.
+    Ok(Head { seq, epoch, is_idle: row.try_get::<i16, _>("phase")? == phase::IDLE })
 }

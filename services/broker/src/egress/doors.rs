@@ -57,6 +57,17 @@ const RULES: &str = "rules.json";
 /// The file that leads git to the door, beside the sockets.
 const GIT_CONFIGURATION: &str = "gitconfig";
 
+/// For what a door is opened, with the opening of the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DoorStage {
+    /// A worker of an earlier version does not say.
+    Unknown,
+    /// For a clone, a setup or an install: no program of the session runs.
+    Before(u32),
+    /// The files are open.
+    Open(u32),
+}
+
 /// All doors of a machine.
 #[derive(Debug)]
 pub struct Doors {
@@ -115,12 +126,25 @@ impl Doors {
         self.context.journal.store(store, &self.context.shutdown).await;
     }
 
-    /// Opens the door of a session, or changes what it allows from the next connection on.
+    /// Opens the door of a session, or changes what it allows from the next connection on. `stage` says for what.
     ///
     /// # Errors
-    /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `egress_doors_too_many`, `internal`.
-    pub fn open(&self, key: &DoorKey, rules: &DoorRules) -> Result<(), Error> {
-        self.open_after(key, rules, |home| rules.write(&home.join(RULES)))
+    /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `egress_sealed`, `egress_doors_too_many`, `internal`.
+    pub fn open(&self, key: &DoorKey, rules: &DoorRules, stage: DoorStage) -> Result<(), Error> {
+        self.open_after(key, rules, |home| {
+            let file = home.join(RULES);
+            // A door that never had rules is not sealed.
+            let sealed = DoorRules::read(&file).ok().and_then(|rules| rules.sealed);
+            let opened = match stage {
+                DoorStage::Before(opening) if sealed.is_some_and(|sealed| opening <= sealed) => {
+                    return Err(Error::DoorSealed);
+                }
+                DoorStage::Open(opening) => Some(opening),
+                DoorStage::Before(_) | DoorStage::Unknown => None,
+            };
+            let rules = DoorRules { sealed: sealed.max(opened), ..rules.clone() };
+            rules.write(&file).map_err(Error::Door)
+        })
     }
 
     /// Reads a page under the rules of a door.
@@ -143,7 +167,7 @@ impl Doors {
         &self,
         key: &DoorKey,
         rules: &DoorRules,
-        record: impl FnOnce(&Path) -> io::Result<()>,
+        record: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (lists, git, secrets) = (rules.parse()?, rules.git.parse()?, rules.secrets.parse()?);
         let home = self.home(key);
@@ -157,7 +181,7 @@ impl Doors {
             }
         }
         make_passage(&home).map_err(Error::Door)?;
-        record(&home).map_err(Error::Door)?;
+        record(&home)?;
         let known = open.get(key);
         // A door whose directory was replaced keeps its quota.
         let services = known.map_or_else(|| self.services(key), |door| door.services().clone());

@@ -52,7 +52,7 @@ pub(super) struct CredentialUse {
     pub(super) version: u64,
 }
 
-/// Something that a session does now. It is noted when it is dropped.
+/// One access of a session. The journal notes it when the record is dropped.
 pub(super) struct JournalRecord {
     key: DoorKey,
     journal: Arc<Journal>,

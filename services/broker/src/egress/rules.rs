@@ -17,6 +17,9 @@ pub struct DoorRules {
     /// What the script of a setup or an install gets. The file has none: a broker that starts again knows of no script that waits for them.
     #[serde(skip)]
     pub secrets: SecretRules,
+    /// The newest opening of the workspace whose files are open. Brokers of earlier versions wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<u32>,
 }
 
 /// The list of one level.

@@ -6,7 +6,7 @@ use super::key::DoorKey;
 use crate::{
     credential,
     error::Error,
-    secrets::vault::{OpenedSecret, Vault},
+    secrets::vault::{OpenedSecret, Vault, VaultError},
 };
 use chassis::telemetry::AUDIT;
 use domain::{
@@ -64,6 +64,10 @@ enum SecretRefusal {
         "the value of the secret {0} is not valid UTF-8, or it contains a zero byte; set it again with `flotilla secret set {0}` (secret_value_invalid)"
     )]
     Invalid(SecretName),
+    #[error(
+        "the stored secret {0} does not open; set it again with `flotilla secret set {0}` (secret_damaged)"
+    )]
+    Damaged(SecretName),
     #[error("the secret {0} cannot be opened; try again later (secret_unavailable)")]
     Unavailable(SecretName),
 }
@@ -139,9 +143,11 @@ impl SecretDoor {
         for (variable, name) in variables {
             let found = self.vault.find(self.key.tenant, project.as_ref(), name, SETTING).await;
             let found = found.map_err(|error| {
+                let is_damaged = matches!(error, VaultError::Envelope(_));
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, secret.name = %name, "a secret of a setup or an install cannot be opened");
-                SecretRefusal::Unavailable(name.clone())
+                let refusal = if is_damaged { SecretRefusal::Damaged } else { SecretRefusal::Unavailable };
+                refusal(name.clone())
             })?;
             let OpenedSecret { version, value } =
                 found.ok_or_else(|| SecretRefusal::Missing(name.clone()))?;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     egress::{
-        doors::Doors,
+        doors::{DoorStage, Doors},
         git::rules::{GitRules, GitRulesError},
         rules::{DoorRules, RuleList},
         secrets::SecretRules,
@@ -173,8 +173,13 @@ impl Server {
         let project = Some(request.project_id).filter(|project| !project.is_empty());
         let variables = request.secrets.into_iter().map(|secret| (secret.variable, secret.secret)).collect();
         let secrets = SecretRules { project: project.clone(), variables };
-        let rules = DoorRules { lists, git: GitRules { project, credentials }, secrets };
-        doors.open(&key, &rules)?;
+        let rules = DoorRules { lists, git: GitRules { project, credentials }, secrets, sealed: None };
+        let stage = match request.workspace_opening {
+            None => DoorStage::Unknown,
+            Some(opening) if request.has_files => DoorStage::Open(opening),
+            Some(opening) => DoorStage::Before(opening),
+        };
+        doors.open(&key, &rules, stage)?;
         Ok(v1::OpenEgressResponse {})
     }
 }

@@ -2,7 +2,7 @@
 
 use broker::{
     egress::{
-        doors::Doors,
+        doors::{DoorStage, Doors},
         git::{rules::GitRules, servers::GitServers},
         key::DoorKey,
         names::Names,
@@ -85,7 +85,7 @@ fn key(session: &str) -> DoorKey {
 fn rules(hosts: &[&str]) -> DoorRules {
     let entries = hosts.iter().map(|host| (*host).to_owned()).collect();
     let lists = vec![RuleList { setting: "a setting".to_owned(), entries }];
-    DoorRules { lists, git: GitRules::default(), secrets: SecretRules::default() }
+    DoorRules { lists, git: GitRules::default(), secrets: SecretRules::default(), sealed: None }
 }
 
 fn home(directory: &Path, session: &str) -> PathBuf {
@@ -110,28 +110,28 @@ async fn a_door_follows_its_rules_and_is_found_again() {
     let (directory, host) = (tempfile::tempdir().unwrap(), host().await);
     let path = directory.path();
     let broker = start(path, host);
-    broker.doors.open(&key("ses_a"), &rules(&[HOST])).unwrap();
-    broker.doors.open(&key("ses_b"), &rules(&["example.com"])).unwrap();
+    broker.doors.open(&key("ses_a"), &rules(&[HOST]), DoorStage::Unknown).unwrap();
+    broker.doors.open(&key("ses_b"), &rules(&["example.com"]), DoorStage::Unknown).unwrap();
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
     assert!(ask(path, "ses_b").await.unwrap().contains("a setting does not list it"));
-    broker.doors.open(&key("ses_a"), &rules(&[])).unwrap();
+    broker.doors.open(&key("ses_a"), &rules(&[]), DoorStage::Unknown).unwrap();
     assert!(
         ask(path, "ses_a").await.unwrap().contains("a setting does not list it"),
         "the same door, other rules"
     );
-    broker.doors.open(&key("ses_a"), &rules(&[HOST])).unwrap();
+    broker.doors.open(&key("ses_a"), &rules(&[HOST]), DoorStage::Unknown).unwrap();
 
     // The files of the session are removed and made anew, with the directory of its door.
     fs::remove_dir_all(home(path, "ses_a")).unwrap();
     fs::create_dir_all(home(path, "ses_a").join("door")).unwrap();
     assert_eq!(ask(path, "ses_a").await, None);
-    broker.doors.open(&key("ses_a"), &rules(&[HOST])).unwrap();
+    broker.doors.open(&key("ses_a"), &rules(&[HOST]), DoorStage::Unknown).unwrap();
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
 
     // A killed broker leaves sockets behind that no process serves.
     let credentials = [("https://h.org/acme/".to_owned(), "TOKEN".to_owned())].into();
     let git = GitRules { project: None, credentials };
-    broker.doors.open(&key("ses_a"), &DoorRules { git, ..rules(&[HOST]) }).unwrap();
+    broker.doors.open(&key("ses_a"), &DoorRules { git, ..rules(&[HOST]) }, DoorStage::Unknown).unwrap();
     drop(broker);
     let configuration = home(path, "ses_a").join("door/gitconfig");
     fs::remove_file(&configuration).unwrap();
@@ -152,9 +152,9 @@ async fn wrong_and_old_doors_stay_closed_and_keep_no_other_door_closed() {
     let path = directory.path();
     let broker = start(path, host);
     for session in ["ses_broken", "ses_old", "ses_good"] {
-        broker.doors.open(&key(session), &rules(&[HOST])).unwrap();
+        broker.doors.open(&key(session), &rules(&[HOST]), DoorStage::Unknown).unwrap();
     }
-    let wrong = broker.doors.open(&key("ses_wrong"), &rules(&["http://x"])).unwrap_err();
+    let wrong = broker.doors.open(&key("ses_wrong"), &rules(&["http://x"]), DoorStage::Unknown).unwrap_err();
     assert_eq!(wrong.code(), "egress_list_invalid");
     assert!(!home(path, "ses_wrong").exists(), "a refused door leaves nothing behind");
     drop(broker);
@@ -182,4 +182,27 @@ async fn a_directory_of_somebody_else_is_refused_at_the_start() {
     assert!(started.is_err());
     // What a caller would get later says nothing about directories.
     assert_eq!(Error::Door(std::io::Error::other("x")).code(), "internal");
+}
+
+#[tokio::test]
+async fn a_door_is_sealed_when_the_files_of_its_session_are_open() {
+    let (directory, host) = (tempfile::tempdir().unwrap(), host().await);
+    let path = directory.path();
+    let broker = start(path, host);
+    let open = |broker: &Broker, stage| broker.doors.open(&key("ses_a"), &rules(&[HOST]), stage);
+    open(&broker, DoorStage::Before(0)).unwrap();
+    open(&broker, DoorStage::Open(0)).unwrap();
+    broker.doors.open(&key("ses_a"), &rules(&[]), DoorStage::Open(0)).unwrap();
+    let sealed = open(&broker, DoorStage::Before(0)).unwrap_err();
+    assert_eq!(sealed.code(), "egress_sealed");
+    assert!(ask(path, "ses_a").await.unwrap().contains("does not list it"), "its rules are as they were");
+    // A broker that starts again knows it, and a worker of an earlier version changes nothing of it.
+    drop(broker);
+    let broker = start(path, host);
+    open(&broker, DoorStage::Unknown).unwrap();
+    assert_eq!(open(&broker, DoorStage::Before(0)).unwrap_err().code(), "egress_sealed");
+    // The files start again from their source.
+    open(&broker, DoorStage::Before(1)).unwrap();
+    open(&broker, DoorStage::Open(1)).unwrap();
+    assert_eq!(open(&broker, DoorStage::Before(1)).unwrap_err().code(), "egress_sealed");
 }

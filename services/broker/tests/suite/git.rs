@@ -70,7 +70,7 @@ impl Testbed {
             lists: vec![],
             project_id: self.broker.project.to_string(),
             git_credentials: credentials.collect(),
-            secrets: vec![],
+            ..Default::default()
         };
         self.broker.client.clone().open_egress(request).await.map(drop)
     }

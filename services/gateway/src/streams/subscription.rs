@@ -103,7 +103,7 @@ struct Stream {
     _line: Arc<Line>,
 }
 
-/// What of the stored a subscriber may lack.
+/// Stored data that a subscriber may lack.
 #[derive(Debug, Clone, Copy)]
 struct Gap {
     events: bool,
@@ -189,7 +189,7 @@ impl Stream {
         }
     }
 
-    /// Sends what is stored and the subscriber lacks. Reading takes far more memory than waiting, and nearly all streams wait:
+    /// Sends the stored events and text that the subscriber lacks. Reading takes far more memory than waiting, and nearly all streams wait:
     /// the future is on the heap and freed at once.
     async fn read(&mut self, gap: Gap) -> Result<(), StreamEnd> {
         Box::pin(async {

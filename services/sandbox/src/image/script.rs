@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 const DISK_PAUSE: Duration = Duration::from_millis(250);
 /// How long after its time limit a script may take to end before its sandbox is ended.
 const BACKSTOP: Duration = Duration::from_secs(10);
-/// How variables begin that change how the loader starts a program.
+/// Prefixes of variables that change how the loader starts a program.
 const LOADER_VARIABLES: [&str; 2] = ["LD_", "GLIBC_TUNABLES"];
 /// What a person sees of the output of a script that failed.
 const LINES_SHOWN: usize = 40;
@@ -274,7 +274,7 @@ pub fn command(script: ScriptSource<'_>, tree: &str, init: Vec<String>) -> Exec 
     if secrets.is_empty() {
         return Exec { command: text, env, ..Exec::default() };
     }
-    // What an image tells its own loader must not reach the one that starts our program.
+    // The image's loader variables must not reach the loader of our program.
     let is_of_loader =
         |variable: &String| LOADER_VARIABLES.iter().any(|beginning| variable.starts_with(beginning));
     let (of_loader, env): (Vec<_>, Vec<_>) = env.into_iter().partition(is_of_loader);

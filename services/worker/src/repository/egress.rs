@@ -12,7 +12,7 @@ use rpc::v1::{self, AllowList, GitCredential, SecretVariable};
 use settings::{LevelHosts, Settings};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex as StdMutex, PoisonError},
+    sync::{Arc, Mutex as StdMutex, PoisonError, atomic::Ordering},
 };
 use tokio::sync::Mutex;
 use tonic::Status;
@@ -21,7 +21,7 @@ use tonic::Status;
 const ALLOW: &str = "environment.network.allow";
 /// The same, while it does not count yet.
 const ALLOW_LATER: &str = "environment.network.allow (which counts from the first tool call of a turn)";
-/// That with the hosts of a setup and an install.
+/// The setting with the hosts of a setup and an install.
 const SETUP: &str = "environment.network.setup";
 
 /// The door. Clones share it.
@@ -47,6 +47,13 @@ enum DoorState {
     Confirmed(DoorRules),
 }
 
+/// Whether the files of a workspace are open, so that programs of the session may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Files {
+    Closed,
+    Open,
+}
+
 /// What a door allows.
 #[derive(Debug, Clone, PartialEq)]
 struct DoorRules {
@@ -63,7 +70,7 @@ impl DoorRules {
     }
 
     fn is_closed(&self) -> bool {
-        self.secrets.is_empty() && self.lists.iter().any(|list| list.entries.is_empty())
+        self.secrets.is_empty() && self.lists.iter().any(|list| list.setting == ALLOW_LATER)
     }
 }
 
@@ -117,8 +124,7 @@ impl Egress {
         }
     }
 
-    /// Opens the door, and fails if no broker confirms it. It asks also if the door is known to be open: a broker that started again has forgotten the
-    /// secrets.
+    /// Opens the door, and fails if no broker confirms it. It asks even if this loop knows the rules: a restarted broker has forgotten the secrets.
     ///
     /// # Errors
     /// Those of the broker; `broker_unavailable`.
@@ -131,22 +137,44 @@ impl Egress {
         self.set_patiently(broker, state, rules).await
     }
 
-    /// Closes the door to all hosts and secrets, before the workspace exists: a clone, a setup or an install may have left it open, also one of
-    /// an earlier loop.
+    /// Closes the door to all hosts and secrets, before the workspace exists. A clone, a setup or an install, also of another loop, may have left it open.
+    /// A workspace without a script is opened also if the broker is away: its door leads nowhere that its settings do not name.
     ///
     /// # Errors
-    /// Those of the broker; `broker_unavailable`: the door may still be open.
-    pub(super) async fn close(&self) -> Result<(), Status> {
+    /// `egress_sealed`: another loop has opened the files. With a script also the others of the broker: the door may still be open.
+    pub(super) async fn close(&self, has_script: bool) -> Result<(), Status> {
         let Some(broker) = &self.deps.broker else { return Ok(()) };
         let state = &mut *self.state.lock().await;
         match state {
-            DoorState::Untouched => return Ok(()),
+            DoorState::Untouched if !has_script => return Ok(()),
             DoorState::Confirmed(rules) if rules.is_closed() => return Ok(()),
-            DoorState::Confirmed(_) | DoorState::Unknown => {}
+            DoorState::Untouched | DoorState::Confirmed(_) | DoorState::Unknown => {}
         }
-        match self.set_patiently(broker, state, DoorRules::closed(vec![])).await {
-            Err(status) if has_no_doors(&status) => Ok(()),
-            closed => closed,
+        let closed = DoorRules::closed(vec![]);
+        if has_script {
+            return match self.set_patiently(broker, state, closed).await {
+                Err(status) if has_no_doors(&status) => Ok(()),
+                result => result,
+            };
+        }
+        *state = DoorState::Unknown;
+        match self.set(broker, &closed, Files::Closed).await {
+            Ok(()) => *state = DoorState::Confirmed(closed),
+            Err(status) if is_sealed(&status) => return Err(status),
+            Err(status) => tracing::debug!("the door was not closed: {}", status.message()),
+        }
+        Ok(())
+    }
+
+    /// Tells the broker that the files are open: the door then takes no rules of another loop that would still set them up.
+    pub(super) async fn seal(&self) {
+        let Some(broker) = &self.deps.broker else { return };
+        let state = &mut *self.state.lock().await;
+        let closed = DoorRules::closed(vec![]);
+        // The first rules of a turn seal it too.
+        match self.set(broker, &closed, Files::Open).await {
+            Ok(()) => *state = DoorState::Confirmed(closed),
+            Err(status) => tracing::debug!("the door was not sealed: {}", status.message()),
         }
     }
 
@@ -158,12 +186,12 @@ impl Egress {
     ) -> Result<(), Status> {
         // The broker may have the rules although no answer comes.
         *state = DoorState::Unknown;
-        with_patience(|| async { self.set(broker, &rules).await.map_err(away) }).await?;
+        with_patience(|| async { self.set(broker, &rules, Files::Closed).await.map_err(away) }).await?;
         *state = DoorState::Confirmed(rules);
         Ok(())
     }
 
-    async fn set(&self, broker: &Broker, rules: &DoorRules) -> Result<(), Status> {
+    async fn set(&self, broker: &Broker, rules: &DoorRules, files: Files) -> Result<(), Status> {
         let DoorRules { lists, git, secrets } = rules.clone();
         let door = v1::OpenEgressRequest {
             tenant_id: self.identity.tenant.to_string(),
@@ -172,6 +200,8 @@ impl Egress {
             project_id: self.project.to_string(),
             git_credentials: git,
             secrets,
+            workspace_opening: Some(self.identity.opening.load(Ordering::Relaxed)),
+            has_files: files == Files::Open,
         };
         broker.open_egress(door).await
     }
@@ -190,7 +220,7 @@ impl Egress {
             return Ok(());
         }
         *state = DoorState::Unknown;
-        match self.set(broker, &rules).await {
+        match self.set(broker, &rules, Files::Open).await {
             Ok(()) => {
                 *state = DoorState::Confirmed(rules);
                 Ok(())
@@ -207,6 +237,11 @@ impl Egress {
             }
         }
     }
+}
+
+/// Whether another loop has opened the files.
+pub(super) fn is_sealed(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some("egress_sealed")
 }
 
 /// Whether the broker says that its machine has no doors.

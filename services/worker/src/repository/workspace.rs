@@ -2,7 +2,7 @@
 
 use super::{
     above::SettingsAbove,
-    egress::Egress,
+    egress::{Egress, is_sealed},
     environment::{WorkspaceEnvironment, entries, with_interruptions},
     image::WorkspaceImage,
     proposal::ChosenEnvironment,
@@ -63,6 +63,8 @@ struct WorkspacePlan {
     /// What its sandboxes see at `/`, with their variables.
     image: Option<v1::Image>,
     secrets: SetupSecrets,
+    /// Whether a setup or an install belongs to it.
+    has_script: bool,
 }
 
 /// A workspace that is open.
@@ -124,6 +126,14 @@ impl Workspace {
     }
 
     async fn open(&self) -> Result<OpenWorkspace, Status> {
+        match Box::pin(self.try_open()).await {
+            // Another loop of the same tree has opened the files meanwhile.
+            Err(status) if is_sealed(&status) => self.find().await?.ok_or_else(lost),
+            opened => opened,
+        }
+    }
+
+    async fn try_open(&self) -> Result<OpenWorkspace, Status> {
         if let Some(found) = self.find().await? {
             if !self.origin.was_opened {
                 self.note_opened().await?;
@@ -151,7 +161,7 @@ impl Workspace {
                 ..self.source_header().await?
             };
             // From the opening on, programs of the session can run.
-            self.egress.close().await?;
+            self.egress.close(plan.has_script).await?;
             let open = self.deps.sandbox.call(|mut client| {
                 let messages = self.messages(header.clone());
                 async move { client.open_workspace(messages).await }
@@ -171,6 +181,9 @@ impl Workspace {
                 opened => break opened?,
             }
         };
+        if plan.has_script {
+            self.egress.seal().await;
+        }
         self.note_opened().await?;
         Ok(OpenWorkspace::on(opened.branch))
     }
@@ -187,12 +200,8 @@ impl Workspace {
         };
         if self.has_source() && base_commit.is_empty() {
             // Another loop of the same tree has opened the workspace.
-            return Ok(WorkspacePlan {
-                settings,
-                base_commit,
-                image: None,
-                secrets: SetupSecrets::default(),
-            });
+            let secrets = SetupSecrets::default();
+            return Ok(WorkspacePlan { settings, base_commit, image: None, secrets, has_script: false });
         }
         let image = WorkspaceImage {
             deps: &self.deps,
@@ -208,7 +217,7 @@ impl Workspace {
         } else {
             SetupSecrets::default()
         };
-        Ok(WorkspacePlan { settings, base_commit, image, secrets })
+        Ok(WorkspacePlan { settings, base_commit, image, secrets, has_script })
     }
 
     /// Has the machine clone the source, and gives the settings with the environment that it proposes, if that was allowed, and the commit.
@@ -239,23 +248,18 @@ impl Workspace {
     /// Those of the setup, of the broker and of the sandbox.
     async fn set_up(&self, plan: &WorkspacePlan) -> Result<String, Status> {
         let WorkspacePlan { settings, image, secrets, .. } = plan;
-        let (Some(image), Some(setting)) = (image, &settings.image) else { return Ok(String::new()) };
-        let key = async {
-            if let Some(script) = &setting.setup {
-                let environment = WorkspaceEnvironment {
-                    deps: &self.deps,
-                    identity: &self.identity,
-                    project: &self.origin.project,
-                    egress: &self.egress,
-                    script,
-                    network: &settings.setup_network,
-                    secrets,
-                };
-                return Box::pin(environment.bring(image)).await;
-            }
-            Ok(String::new())
+        let script = settings.image.as_ref().and_then(|image| image.setup.as_ref());
+        let Some((image, script)) = image.as_ref().zip(script) else { return Ok(String::new()) };
+        let environment = WorkspaceEnvironment {
+            deps: &self.deps,
+            identity: &self.identity,
+            project: &self.origin.project,
+            egress: &self.egress,
+            script,
+            network: &settings.setup_network,
+            secrets,
         };
-        self.close_door_after(key).await
+        Box::pin(self.close_door_after(environment.bring(image))).await
     }
 
     /// Does work for which the door of the session leads to hosts, and closes the door, also after an error.
@@ -264,7 +268,7 @@ impl Workspace {
     /// Those of the work, else those of the broker.
     async fn close_door_after<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let done = work.await;
-        let closed = self.egress.close().await;
+        let closed = self.egress.close(true).await;
         let value = done?;
         closed.map(|()| value)
     }
