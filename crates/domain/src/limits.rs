@@ -33,6 +33,11 @@ pub const BUNDLE_PIECE_BYTES: usize = 1024 * 1024;
 /// Shell commands whose output one command puts into its prompt: each may run for two minutes. Beyond it: `command_invalid`.
 pub const COMMAND_SHELLS_MAX: usize = 16;
 
+// Pages of the web.
+
+/// Bytes of one page that a model asks for, decoded. Beyond it: `page_too_large`.
+pub const WEB_PAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
+
 // Secrets.
 
 /// Bytes of the name of a secret: as long as names of variables get. Beyond it: `secret_name_invalid`.

@@ -20,7 +20,7 @@ use super::{
     pages::reader::{Page, PageDoor, PageRequest, Pages},
     proxy::{Proxy, QUOTA_BYTES},
     rules::{self, DoorRules},
-    secrets::SecretDoor,
+    secrets::{SecretAccess, SecretDoor},
 };
 use crate::error::Error;
 use chassis::tasks::Tasks;
@@ -169,7 +169,8 @@ impl Doors {
         rules: &DoorRules,
         record: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (lists, git, secrets) = (rules.parse()?, rules.git.parse()?, rules.secrets.parse()?);
+        let (lists, git) = (rules.parse()?, rules.git.parse()?);
+        let secrets = SecretAccess::parse(git.project().cloned(), &rules.secrets)?;
         let home = self.home(key);
         // Held while the file is written: file and door never differ.
         let mut open = self.lock();

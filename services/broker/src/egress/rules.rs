@@ -1,9 +1,9 @@
 //! What the door of a session allows, as its file keeps it: a broker that starts again opens the doors that it had.
 
-use super::{git::rules::GitRules, secrets::SecretRules};
+use super::git::rules::GitRules;
 use domain::egress::allow::{AllowList, AllowListError, AllowLists};
 use serde::{Deserialize, Serialize};
-use std::{fs::Permissions, io, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{collections::BTreeMap, fs::Permissions, io, os::unix::fs::PermissionsExt as _, path::Path};
 
 /// The lists of all levels, and the repositories that have a credential. `{"lists": [{"setting": "environment.network.allow of the project", "entries":
 /// ["preset:npm"]}], "git": {"project": "prj_…", "credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}}`
@@ -14,9 +14,9 @@ pub struct DoorRules {
     /// The repositories. Brokers of earlier versions wrote none.
     #[serde(default)]
     pub git: GitRules,
-    /// What the script of a setup or an install gets. The file has none: a broker that starts again knows of no script that waits for them.
+    /// The name of a secret for each variable of the script of a setup or an install. The project is that of `git`. The file has none: a broker that starts again knows of no script that waits for them.
     #[serde(skip)]
-    pub secrets: SecretRules,
+    pub secrets: BTreeMap<String, String>,
     /// The newest opening of the workspace whose files are open. Brokers of earlier versions wrote none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<u32>,

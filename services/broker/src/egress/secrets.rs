@@ -33,16 +33,7 @@ const SETTING: &str = "environment.secrets";
 /// Time in which a client must take its answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// The names of the secrets.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SecretRules {
-    /// The project whose secrets come before those of the tenant.
-    pub project: Option<String>,
-    /// The name of a secret for each variable.
-    pub variables: BTreeMap<String, String>,
-}
-
-/// The rules, read.
+/// The secrets that a script gets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SecretAccess {
     project: Option<ProjectId>,
@@ -72,13 +63,16 @@ enum SecretRefusal {
     Unavailable(SecretName),
 }
 
-impl SecretRules {
-    /// Reads the names.
+impl SecretAccess {
+    /// Reads the name of the secret of each variable. Secrets of the project come before those of the tenant.
     ///
     /// # Errors
     /// `argument_invalid`, `secret_name_invalid`.
-    pub(super) fn parse(&self) -> Result<SecretAccess, Error> {
-        if self.variables.len() > ENVIRONMENT_SECRETS_MAX {
+    pub(super) fn parse(
+        project: Option<ProjectId>,
+        variables: &BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        if variables.len() > ENVIRONMENT_SECRETS_MAX {
             return Err(Error::ArgumentInvalid("a script gets at most 16 secrets"));
         }
         let read = |(variable, secret): (&String, &String)| {
@@ -89,10 +83,7 @@ impl SecretRules {
             }
             Ok((variable.clone(), secret.parse()?))
         };
-        let variables = self.variables.iter().map(read).collect::<Result<_, _>>()?;
-        let project = self.project.as_ref().map(|project| project.parse()).transpose();
-        let project = project.map_err(|_| Error::ArgumentInvalid("the project's id is malformed"))?;
-        Ok(SecretAccess { project, variables })
+        Ok(Self { project, variables: variables.iter().map(read).collect::<Result<_, _>>()? })
     }
 }
 

@@ -4,7 +4,6 @@ use super::ids::door;
 use crate::{
     egress::{
         doors::Doors,
-        key::DoorKey,
         pages::reader::{Page, PageRequest},
     },
     error::Error,
@@ -26,12 +25,8 @@ pub(super) async fn read(
     let v1::ReadPageRequest { tenant_id, session_id, url, timeout_ms } = request;
     let (doors, key) = (doors.ok_or(Error::NoDoors)?, door(&tenant_id, &session_id)?);
     let request = PageRequest { url, time: Duration::from_millis(timeout_ms.into()) };
-    let page = stream::once(find(doors, key, request));
+    let page = stream::once(async move { doors.read_page(&key, &request).await });
     Ok(Box::pin(page.flat_map(parts).map(to_response)))
-}
-
-async fn find(doors: Arc<Doors>, key: DoorKey, request: PageRequest) -> Result<Page, Error> {
-    doors.read_page(&key, &request).await
 }
 
 /// The parts of a page that was found.

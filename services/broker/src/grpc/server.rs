@@ -10,7 +10,6 @@ use crate::{
         doors::{DoorStage, Doors},
         git::rules::{GitRules, GitRulesError},
         rules::{DoorRules, RuleList},
-        secrets::SecretRules,
     },
     error::Error,
     images::{puller::Puller, stream::LayerStream},
@@ -171,8 +170,7 @@ impl Server {
         let credentials = request.git_credentials.into_iter();
         let credentials = credentials.map(|credential| (credential.url_prefix, credential.secret)).collect();
         let project = Some(request.project_id).filter(|project| !project.is_empty());
-        let variables = request.secrets.into_iter().map(|secret| (secret.variable, secret.secret)).collect();
-        let secrets = SecretRules { project: project.clone(), variables };
+        let secrets = request.secrets.into_iter().map(|secret| (secret.variable, secret.secret)).collect();
         let rules = DoorRules { lists, git: GitRules { project, credentials }, secrets, sealed: None };
         let stage = match request.workspace_opening {
             None => DoorStage::Unknown,

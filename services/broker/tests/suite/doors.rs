@@ -7,7 +7,6 @@ use broker::{
         key::DoorKey,
         names::Names,
         rules::{DoorRules, RuleList},
-        secrets::SecretRules,
     },
     error::Error,
     secrets::{deployment_key::DeploymentKey, key_file::KeyFile, vault::Vault},
@@ -85,7 +84,7 @@ fn key(session: &str) -> DoorKey {
 fn rules(hosts: &[&str]) -> DoorRules {
     let entries = hosts.iter().map(|host| (*host).to_owned()).collect();
     let lists = vec![RuleList { setting: "a setting".to_owned(), entries }];
-    DoorRules { lists, git: GitRules::default(), secrets: SecretRules::default(), sealed: None }
+    DoorRules { lists, git: GitRules::default(), secrets: BTreeMap::new(), sealed: None }
 }
 
 fn home(directory: &Path, session: &str) -> PathBuf {

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use chassis::backends::BrokerConfig;
+use domain::limits::WEB_PAGE_BYTES_MAX;
 use rpc::{
     client::Bearer,
     v1::{self, broker_service_client::BrokerServiceClient, read_page_response::Part},
@@ -16,9 +17,6 @@ const OPEN: Duration = Duration::from_secs(5);
 
 /// Longest wait for a page: the longest time in which one must arrive, after the longest wait for its turn.
 const PAGE: Duration = Duration::from_secs(155);
-
-/// Bytes of one page. The broker refuses a longer one; without this bound, a broken broker could fill the memory of a worker.
-const PAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 
 /// A page of the web.
 #[derive(Debug)]
@@ -73,7 +71,8 @@ impl Broker {
         while let Some(response) = parts.message().await.map_err(away)? {
             match response.part {
                 Some(Part::Head(of_page)) => head = Some(of_page),
-                Some(Part::Data(data)) if body.len() + data.len() <= PAGE_BYTES_MAX => body.extend(data),
+                Some(Part::Data(data)) if body.len() + data.len() <= WEB_PAGE_BYTES_MAX => body.extend(data),
+                // A broken broker must not fill the memory of a worker.
                 Some(Part::Data(_)) => return Err(broken("the broker sent a page that is too long")),
                 None => {}
             }

@@ -47,6 +47,21 @@ enum DoorState {
     Confirmed(DoorRules),
 }
 
+impl DoorState {
+    /// Notes what becomes of a call that sets rules.
+    async fn confirm(
+        &mut self,
+        rules: &DoorRules,
+        call: impl Future<Output = Result<(), Status>>,
+    ) -> Result<(), Status> {
+        // The broker may have the rules although no answer comes.
+        *self = Self::Unknown;
+        call.await?;
+        *self = Self::Confirmed(rules.clone());
+        Ok(())
+    }
+}
+
 /// Whether the files of a workspace are open, so that programs of the session may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Files {
@@ -134,7 +149,7 @@ impl Egress {
             return Err(rpc::status::precondition("broker_unavailable", text));
         };
         let state = &mut *self.state.lock().await;
-        self.set_patiently(broker, state, rules).await
+        state.confirm(&rules, self.set_patiently(broker, &rules)).await
     }
 
     /// Closes the door to all hosts and secrets, before the workspace exists. A clone, a setup or an install, also of another loop, may have left it open.
@@ -151,19 +166,19 @@ impl Egress {
             DoorState::Untouched | DoorState::Confirmed(_) | DoorState::Unknown => {}
         }
         let closed = DoorRules::closed(vec![]);
-        if has_script {
-            return match self.set_patiently(broker, state, closed).await {
-                Err(status) if has_no_doors(&status) => Ok(()),
-                result => result,
-            };
+        let result = if has_script {
+            state.confirm(&closed, self.set_patiently(broker, &closed)).await
+        } else {
+            state.confirm(&closed, self.set(broker, &closed, Files::Closed)).await
+        };
+        match result {
+            Err(status) if is_sealed(&status) || has_script && !has_no_doors(&status) => Err(status),
+            Err(status) => {
+                tracing::debug!("the door was not closed: {}", status.message());
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
-        *state = DoorState::Unknown;
-        match self.set(broker, &closed, Files::Closed).await {
-            Ok(()) => *state = DoorState::Confirmed(closed),
-            Err(status) if is_sealed(&status) => return Err(status),
-            Err(status) => tracing::debug!("the door was not closed: {}", status.message()),
-        }
-        Ok(())
     }
 
     /// Tells the broker that the files are open: the door then takes no rules of another loop that would still set them up.
@@ -172,23 +187,14 @@ impl Egress {
         let state = &mut *self.state.lock().await;
         let closed = DoorRules::closed(vec![]);
         // The first rules of a turn seal it too.
-        match self.set(broker, &closed, Files::Open).await {
-            Ok(()) => *state = DoorState::Confirmed(closed),
-            Err(status) => tracing::debug!("the door was not sealed: {}", status.message()),
+        if let Err(status) = state.confirm(&closed, self.set(broker, &closed, Files::Open)).await {
+            tracing::debug!("the door was not sealed: {}", status.message());
         }
     }
 
-    async fn set_patiently(
-        &self,
-        broker: &Broker,
-        state: &mut DoorState,
-        rules: DoorRules,
-    ) -> Result<(), Status> {
-        // The broker may have the rules although no answer comes.
-        *state = DoorState::Unknown;
-        with_patience(|| async { self.set(broker, &rules, Files::Closed).await.map_err(away) }).await?;
-        *state = DoorState::Confirmed(rules);
-        Ok(())
+    /// Sets rules for what comes before the files are open.
+    async fn set_patiently(&self, broker: &Broker, rules: &DoorRules) -> Result<(), Status> {
+        with_patience(|| async { self.set(broker, rules, Files::Closed).await.map_err(away) }).await
     }
 
     async fn set(&self, broker: &Broker, rules: &DoorRules, files: Files) -> Result<(), Status> {
@@ -219,12 +225,8 @@ impl Egress {
         if matches!(state, DoorState::Confirmed(confirmed) if *confirmed == rules) {
             return Ok(());
         }
-        *state = DoorState::Unknown;
-        match self.set(broker, &rules, Files::Open).await {
-            Ok(()) => {
-                *state = DoorState::Confirmed(rules);
-                Ok(())
-            }
+        match state.confirm(&rules, self.set(broker, &rules, Files::Open)).await {
+            Ok(()) => Ok(()),
             // There are no doors, now or at all. The files are open, so the rules that the door had are those of a turn.
             Err(status) if rpc::status::code_of(&status).is_none() || has_no_doors(&status) => {
                 tracing::debug!("no door to the network: {}", status.message());

@@ -1,6 +1,7 @@
 //! Private repositories that cannot be had: the turn fails and says why.
 
 use super::{HOST, Testbed, URL, session, set_secret, store};
+use crate::egress::door;
 use e2e::{
     Options, Stack,
     turn::{output, run},
@@ -96,9 +97,7 @@ async fn while_a_repository_is_cloned_its_door_leads_to_no_host() {
     api.set_environment("", &environment).await;
     let session = testbed.session().await;
     let rules = || {
-        let tenants = std::fs::read_dir(&testbed.stack.broker_settings().egress).unwrap();
-        let mut files = tenants.map(|tenant| tenant.unwrap().path().join(&session).join("rules.json"));
-        let file = files.find(|file| file.exists()).unwrap();
+        let file = door(&testbed.stack, &session).with_file_name("rules.json");
         serde_json::from_slice::<serde_json::Value>(&std::fs::read(file).unwrap()).unwrap()
     };
     testbed.server.fail("app.git/git-upload-pack", GitFault::Hold(40));

@@ -1,6 +1,7 @@
 //! Secrets of installs: a script brings what only a token opens, and sessions have what it brought without the token.
 
 use super::{list, set};
+use crate::egress::{connect, door};
 use domain::egress::secrets::{AnswerError, decode};
 use e2e::{
     Options, Stack,
@@ -9,9 +10,8 @@ use e2e::{
 };
 use rpc::v1;
 use serde_json::json;
-use std::{os::fd::AsRawFd as _, path::PathBuf};
 use testkit::git_server::GitServer;
-use tokio::{io::AsyncReadExt as _, net::UnixStream};
+use tokio::io::AsyncReadExt as _;
 
 const HOST: &str = "git.example.com";
 const TOKEN: &str = "dep-4711-token";
@@ -22,35 +22,24 @@ const INSTALL: &str = "echo login with $DEP_TOKEN
     git -c http.sslVerify=false -c http.extraHeader=\"Authorization: Basic $login\" clone -q https://git.example.com/acme/dep.git dep
     rm -rf dep/.git";
 
-async fn log(stack: &Stack) -> String {
+/// The environment with the newest build.
+async fn newest(stack: &Stack) -> Option<v1::Environment> {
     let request = v1::ListEnvironmentsRequest { project_id: String::new() };
     let built = stack.api.environments().list_environments(request).await.unwrap().into_inner();
-    let request = v1::GetEnvironmentLogRequest { key: built.environments[0].key.clone() };
+    built.environments.into_iter().next()
+}
+
+async fn log(stack: &Stack) -> String {
+    let request = v1::GetEnvironmentLogRequest { key: newest(stack).await.unwrap().key };
     let log = stack.api.environments().get_environment_log(request).await.unwrap().into_inner().log;
     String::from_utf8(log).unwrap()
 }
 
-/// The directory of the door of a session.
-fn door(stack: &Stack, session: &str) -> PathBuf {
-    let tenants = std::fs::read_dir(&stack.broker_settings().egress).unwrap();
-    let mut doors = tenants.map(|tenant| tenant.unwrap().path().join(session).join("door"));
-    doors.find(|door| door.exists()).unwrap()
-}
-
 /// What a program of a session gets at its door.
 async fn ask_door(stack: &Stack, session: &str) -> Result<Vec<(String, String)>, AnswerError> {
-    // The address of a socket has at most 107 bytes, fewer than the path may have.
-    let opened = std::fs::File::open(door(stack, session)).unwrap();
-    let address = format!("/proc/self/fd/{}/secrets", opened.as_raw_fd());
     let mut answer = vec![];
-    UnixStream::connect(address).await.unwrap().read_to_end(&mut answer).await.unwrap();
+    connect(stack, session, "secrets").await.read_to_end(&mut answer).await.unwrap();
     decode(&answer)
-}
-
-async fn state(stack: &Stack) -> v1::EnvironmentState {
-    let request = v1::ListEnvironmentsRequest { project_id: String::new() };
-    let built = stack.api.environments().list_environments(request).await.unwrap().into_inner();
-    built.environments.first().map_or(v1::EnvironmentState::Unspecified, v1::Environment::state)
 }
 
 /// Starts a session whose install has its secrets, and waits until [`let_go`].
@@ -99,8 +88,10 @@ async fn an_aborted_install_leaves_no_secrets_at_the_door() {
     assert_eq!(watch.until_idle().await, "aborted");
     assert!(ask_door(&stack, &session).await.is_ok(), "until the next turn, no program of the session runs");
     let_go(&stack, &session);
-    testkit::eventually("the install ends", async || state(&stack).await == v1::EnvironmentState::Ready)
-        .await;
+    testkit::eventually("the install ends", async || {
+        newest(&stack).await.unwrap().state() == v1::EnvironmentState::Ready
+    })
+    .await;
     assert_eq!(run(api, &session, "@text hello").await.0, "done");
     assert!(stack.workspace(&session).join("tree/package-lock.json").is_file(), "the files are open");
     assert!(matches!(ask_door(&stack, &session).await, Err(AnswerError::Passing(_))));

@@ -81,8 +81,7 @@ async fn forward(
     if announced.is_some_and(|length: u64| length > REQUEST_BYTES_MAX) {
         return Err(GitRefusal::TooLarge(REQUEST_BYTES_MAX));
     }
-    let credential =
-        credential::open(&servers.vault, key.tenant, access.project.as_ref(), secret, SETTING).await?;
+    let credential = credential::open(&servers.vault, key.tenant, access.project(), secret, SETTING).await?;
     let (prefix, version) = (prefix.to_string(), credential.version);
     record.credential = Some(CredentialUse { prefix, secret: secret.clone(), version });
     let cause = Arc::new(OnceLock::new());

@@ -40,7 +40,7 @@ pub enum GitRulesError {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct GitAccess {
     /// The project whose secrets come before those of the tenant.
-    pub(super) project: Option<ProjectId>,
+    project: Option<ProjectId>,
     secrets: BTreeMap<GitPrefix, SecretName>,
 }
 
@@ -78,6 +78,11 @@ impl GitAccess {
     pub(super) fn find(&self, address: &GitAddress) -> Option<(&GitPrefix, &SecretName)> {
         let prefix = find_longest(self.secrets.keys(), address)?;
         self.secrets.get_key_value(prefix)
+    }
+
+    /// The project whose secrets come before those of the tenant.
+    pub(in crate::egress) fn project(&self) -> Option<&ProjectId> {
+        self.project.as_ref()
     }
 
     /// The prefixes.

@@ -1,6 +1,7 @@
 //! Why a page is not read. The text is for the model that asked for it, and is in no log: a model chose what it says.
 
 use crate::egress::refusal::Refusal;
+use domain::limits::WEB_PAGE_BYTES_MAX;
 use reqwest::StatusCode;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub enum PageError {
     #[error("the server answered {0}")]
     Status(StatusCode),
     /// The page is too long.
-    #[error("the page is longer than 5 MiB")]
+    #[error("the page is longer than {WEB_PAGE_BYTES_MAX} bytes")]
     TooLarge,
     /// The page took too long.
     #[error("the page did not arrive within {} s", .0.as_secs_f64())]

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 use bytes::Bytes;
-use domain::{egress::host::HostName, ids::TenantId};
+use domain::{egress::host::HostName, ids::TenantId, limits::WEB_PAGE_BYTES_MAX};
 use futures::{Stream, stream};
 use reqwest::{
     Client, Response, Url,
@@ -28,8 +28,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Redirects of one page. Beyond it: `page_redirects`.
 const REDIRECTS_MAX: usize = 5;
-/// Bytes of one page, decoded. Beyond it: `page_too_large`.
-const PAGE_BYTES_MAX: u64 = 5 * 1024 * 1024;
 /// Longest time for a whole page. A caller may ask for less. Beyond it: `page_timeout`.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(120);
 /// Pages that are read at the same time; one tenant gets three quarters. Further ones wait.
@@ -217,7 +215,7 @@ impl Page {
         let read = async { answer.chunk().await.map_err(|error| PageError::Transport(innermost(&error))) };
         let Some(bytes) = visit.bounded(read).await? else { return Ok(None) };
         record.relay.note(bytes.len() as u64).map_err(|_| visit.door.proxy.quota_refusal())?;
-        if record.relay.bytes() > PAGE_BYTES_MAX {
+        if record.relay.bytes() > WEB_PAGE_BYTES_MAX as u64 {
             return Err(PageError::TooLarge);
         }
         Ok(Some(bytes))
