@@ -22,13 +22,20 @@ mod tests;
 
 use domain::{
     conversation::{command::Command, message::ModelRef},
-    egress::{git::GitPrefix, push::branch::BranchPrefix},
+    egress::{
+        allow::{AllowList, AllowLists},
+        git::GitPrefix,
+        push::branch::BranchPrefix,
+    },
     policy::{agent::Mode, level::Level, permission::Rules},
     secret::SecretName,
 };
 use models::{Limit, Models};
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// The merged settings of all files. A field that no file sets is `None` or empty; the caller has the default.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -112,6 +119,23 @@ pub struct LevelHosts {
     pub level: Level,
     /// Hosts, `*.` and a host, and presets ([`domain::egress::allow`]).
     pub allow: Vec<String>,
+    /// Hosts that people may allow besides, in a session that asks. A setup asks nobody.
+    pub ask: Vec<String>,
+}
+
+impl LevelHosts {
+    /// No host of a level.
+    pub(crate) fn none(level: Level) -> Self {
+        Self { level, allow: vec![], ask: vec![] }
+    }
+
+    /// The place of these hosts, for people: `environment.network.allow in the settings of the project`.
+    pub fn setting(&self, name: &str) -> String {
+        match self.level {
+            Level::Environment => format!("{name} in the environment that the repository proposes"),
+            level => format!("{name} in the settings of the {}", level.as_str()),
+        }
+    }
 }
 
 /// What happens to a session whose files a sandbox machine lost.
@@ -178,6 +202,22 @@ impl Settings {
     pub fn network(&self) -> &[LevelHosts] {
         let is_trusted = |hosts: &LevelHosts| hosts.level != Level::Repository;
         if self.network.iter().any(is_trusted) { &self.network } else { &[] }
+    }
+
+    /// The hosts that people may allow in a session that asks: the entries of all levels. A host must be in the list of each level.
+    pub fn askable_hosts(&self) -> BTreeSet<&str> {
+        self.network().iter().flat_map(|hosts| &hosts.ask).map(String::as_str).collect()
+    }
+
+    /// The lists of hosts as they decide about one. No host was allowed by people yet.
+    pub fn allow_lists(&self) -> AllowLists {
+        // The entries were checked when they were read; a list that cannot be read allows nothing.
+        let list = |hosts: &LevelHosts| {
+            let setting = hosts.setting("environment.network");
+            let nothing = |_| AllowList::nothing(&setting);
+            AllowList::parse(&setting, &hosts.allow, &hosts.ask).unwrap_or_else(nothing)
+        };
+        AllowLists::new(self.network().iter().map(list).collect())
     }
 
     /// Whether every level permits calls of `model`.

@@ -72,7 +72,7 @@ pub fn find(files: &[(&str, &str)]) -> Result<Option<Proposal>, Problems> {
 /// One syntax error, or the mistakes in the restrictions.
 pub(crate) fn restrictions(text: &str) -> Result<Document, Problems> {
     let mut document = parse(Level::Repository, text)?;
-    keep(&mut document.root, &[ENVIRONMENT, "network", "allow"]);
+    keep(&mut document.root, &[&[ENVIRONMENT], &["network"], &["allow", "ask"]]);
     merge(std::slice::from_ref(&document))?;
     Ok(document)
 }
@@ -81,10 +81,10 @@ fn parse(level: Level, text: &str) -> Result<Document, Problems> {
     Document::yaml(level, FILE, text)
 }
 
-/// Removes every value except the one at `path`.
-fn keep(node: &mut Node, path: &[&str]) {
+/// Removes every value except those at `path`, which has the keys of each depth.
+fn keep(node: &mut Node, path: &[&[&str]]) {
     let (Some((first, rest)), Content::Map(entries)) = (path.split_first(), &mut node.value) else { return };
-    entries.retain(|entry| &*entry.key == *first);
+    entries.retain(|entry| first.contains(&&*entry.key));
     entries.iter_mut().for_each(|entry| keep(&mut entry.node, rest));
 }
 

@@ -40,6 +40,9 @@ pub enum Error {
         "the files of this session are open, so its door takes no rules for a clone, a setup or an install"
     )]
     DoorSealed,
+    /// Another worker has taken the session over.
+    #[error("a later loop of this session has set what its door allows")]
+    EpochStale,
     /// There are too many doors.
     #[error("this broker has as many doors to the network as it can have")]
     TooManyDoors,
@@ -71,6 +74,7 @@ impl Error {
             Self::GitRules(error) => error.code(),
             Self::NoDoors | Self::DoorClosed => "egress_unavailable",
             Self::DoorSealed => "egress_sealed",
+            Self::EpochStale => "epoch_stale",
             Self::Page(error) => error.code(),
             Self::TooManyDoors => "egress_doors_too_many",
             Self::Door(_) => "internal",
@@ -134,9 +138,11 @@ impl Error {
             | "egress_host_invalid"
             | "egress_host_not_allowed"
             | "egress_host_unknown"
+            | "egress_permission_needed"
             | "egress_port_refused"
             | "egress_quota_used_up"
-            | "egress_sealed" => Code::FailedPrecondition,
+            | "egress_sealed"
+            | "epoch_stale" => Code::FailedPrecondition,
             "image_digest_wrong" => Code::DataLoss,
             "secrets_too_many" | "registry_busy" | "egress_doors_too_many" | "push_busy" | "page_busy" => {
                 Code::ResourceExhausted

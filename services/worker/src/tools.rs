@@ -4,6 +4,7 @@
 pub(crate) mod bash;
 pub(crate) mod batch;
 pub(crate) mod context;
+pub(crate) mod egress;
 pub(crate) mod files;
 pub(crate) mod invalid;
 pub(crate) mod media;
@@ -15,4 +16,3 @@ pub(crate) mod spec;
 pub(crate) mod task;
 pub(crate) mod todos;
 pub(crate) mod tool;
-pub(crate) mod webfetch;

@@ -1,5 +1,6 @@
 //! What sessions reach of the network: only what the settings of all levels allow, through the door of their own session.
 
+mod permissions;
 mod registries;
 
 use e2e::{

@@ -1,7 +1,10 @@
 //! The lists of hosts that settings allow.
 
 use super::host::HostName;
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 /// The hosts of each preset, as data. A preset allows whatever its hosts offer: it is no list of methods, because the proxy does not look into TLS.
 static PRESETS: LazyLock<BTreeMap<String, Vec<String>>> =
@@ -16,7 +19,9 @@ pub const EGRESS_ENTRIES_MAX: usize = 200;
 pub struct AllowList {
     /// For people: `environment.network.allow of the project's settings`.
     pub setting: String,
-    patterns: Vec<Pattern>,
+    allow: Vec<Pattern>,
+    /// What people may allow besides.
+    ask: Vec<Pattern>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +33,22 @@ enum Pattern {
 
 /// The lists of all levels. Each must allow a host, so a lower level only narrows; no list allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AllowLists(Vec<AllowList>);
+pub struct AllowLists {
+    lists: Vec<AllowList>,
+    /// What people have allowed. It counts as far as the lists let people decide.
+    granted: BTreeSet<HostName>,
+}
+
+/// Why the lists do not allow a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostRefusal<'a> {
+    /// There is no list.
+    NoList,
+    /// This setting does not list it.
+    NotListed(&'a str),
+    /// People may allow it, and nobody has.
+    NeedsPermission,
+}
 
 /// Why a list is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,30 +90,31 @@ fn patterns(entry: &str) -> Option<Vec<Pattern>> {
 }
 
 impl AllowList {
-    /// Reads the entries of a setting.
+    /// The list of a setting that allows no host.
+    pub fn nothing(setting: &str) -> Self {
+        Self { setting: setting.to_owned(), allow: vec![], ask: vec![] }
+    }
+
+    /// Reads the entries of a setting, and those that people may allow besides.
     ///
     /// # Errors
     /// By the first wrong entry.
-    pub fn parse(setting: &str, entries: &[String]) -> Result<Self, AllowListError> {
-        if entries.len() > EGRESS_ENTRIES_MAX {
-            return Err(AllowListError::TooMany(setting.to_owned()));
-        }
-        let mut list = Self { setting: setting.to_owned(), patterns: vec![] };
-        for entry in entries {
-            let unknown = || AllowListError::Entry {
-                setting: setting.to_owned(),
-                entry: entry.chars().take(100).collect(),
-            };
-            list.patterns.extend(patterns(entry).ok_or_else(unknown)?);
-        }
-        Ok(list)
-    }
-
-    fn allows(&self, host: &HostName) -> bool {
-        self.patterns.iter().any(|pattern| match pattern {
-            Pattern::Host(allowed) => host == allowed,
-            Pattern::Below(parent) => host.is_below(parent),
-        })
+    pub fn parse(setting: &str, allow: &[String], ask: &[String]) -> Result<Self, AllowListError> {
+        let read = |entries: &[String]| {
+            if entries.len() > EGRESS_ENTRIES_MAX {
+                return Err(AllowListError::TooMany(setting.to_owned()));
+            }
+            let mut read = vec![];
+            for entry in entries {
+                let unknown = || AllowListError::Entry {
+                    setting: setting.to_owned(),
+                    entry: entry.chars().take(100).collect(),
+                };
+                read.extend(patterns(entry).ok_or_else(unknown)?);
+            }
+            Ok(read)
+        };
+        Ok(Self { setting: setting.to_owned(), allow: read(allow)?, ask: read(ask)? })
     }
 }
 
@@ -104,23 +125,46 @@ impl Pattern {
             None => HostName::parse(entry).ok().map(Self::Host),
         }
     }
+
+    fn fits(&self, host: &HostName) -> bool {
+        match self {
+            Self::Host(own) => host == own,
+            Self::Below(parent) => host.is_below(parent),
+        }
+    }
 }
 
 impl AllowLists {
     /// Puts the lists of all levels together.
     pub fn new(lists: Vec<AllowList>) -> Self {
-        Self(lists)
+        Self { lists, granted: BTreeSet::new() }
+    }
+
+    /// The same lists for a session in which people have allowed these hosts.
+    pub fn granting(self, hosts: impl IntoIterator<Item = HostName>) -> Self {
+        Self { granted: hosts.into_iter().collect(), ..self }
     }
 
     /// Whether every list allows a host.
     ///
     /// # Errors
-    /// The first setting that does not list it; `None`: there is no list.
-    pub fn check(&self, host: &HostName) -> Result<(), Option<&str>> {
-        if self.0.is_empty() {
-            return Err(None);
+    /// The reason why not; the first list that refuses the host counts before the question for people.
+    pub fn check(&self, host: &HostName) -> Result<(), HostRefusal<'_>> {
+        if self.lists.is_empty() {
+            return Err(HostRefusal::NoList);
         }
-        self.0.iter().find(|list| !list.allows(host)).map_or(Ok(()), |list| Err(Some(list.setting.as_str())))
+        let lists = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.fits(host));
+        let mut needs_permission = false;
+        for list in self.lists.iter().filter(|list| !lists(&list.allow)) {
+            if !lists(&list.ask) {
+                return Err(HostRefusal::NotListed(&list.setting));
+            }
+            needs_permission = true;
+        }
+        if needs_permission && !self.granted.contains(host) {
+            return Err(HostRefusal::NeedsPermission);
+        }
+        Ok(())
     }
 }
 
@@ -131,7 +175,12 @@ mod tests {
 
     fn list(setting: &str, entries: &[&str]) -> AllowList {
         let entries: Vec<String> = entries.iter().map(|entry| (*entry).to_owned()).collect();
-        AllowList::parse(setting, &entries).unwrap()
+        AllowList::parse(setting, &entries, &[]).unwrap()
+    }
+
+    fn asking(setting: &str, allow: &[&str], ask: &[&str]) -> AllowList {
+        let AllowList { allow: ask, .. } = list(setting, ask);
+        AllowList { ask, ..list(setting, allow) }
     }
 
     #[test]
@@ -145,11 +194,44 @@ mod tests {
         }
         for (refused, by) in [("evil.com", "project"), ("b.acme.dev", "repository"), ("acme.dev", "project")]
         {
-            assert_eq!(lists.check(&host(refused)), Err(Some(by)));
+            assert_eq!(lists.check(&host(refused)), Err(HostRefusal::NotListed(by)));
         }
-        assert_eq!(AllowLists::default().check(&host("pypi.org")), Err(None), "no list allows nothing");
+        assert_eq!(
+            AllowLists::default().check(&host("pypi.org")),
+            Err(HostRefusal::NoList),
+            "no list allows nothing"
+        );
         let nothing = AllowLists::new(vec![list("tenant", &[]), list("project", &["pypi.org"])]);
-        assert_eq!(nothing.check(&host("pypi.org")), Err(Some("tenant")), "an empty list forbids everything");
+        let refused = Err(HostRefusal::NotListed("tenant"));
+        assert_eq!(nothing.check(&host("pypi.org")), refused, "an empty list forbids everything");
+    }
+
+    #[test]
+    fn people_allow_what_every_level_lets_them() {
+        let host = |name| HostName::parse(name).unwrap();
+        let lists = AllowLists::new(vec![
+            asking("project", &["pypi.org"], &["*.acme.dev", "preset:npm"]),
+            asking("repository", &["pypi.org", "a.acme.dev"], &["b.acme.dev", "evil.com"]),
+        ]);
+        let hosts = ["a.acme.dev", "b.acme.dev", "c.acme.dev", "evil.com", "registry.npmjs.org"].map(host);
+        let granted = lists.clone().granting(hosts);
+        for (name, before, after) in [
+            ("pypi.org", Ok(()), Ok(())),
+            ("a.acme.dev", Err(HostRefusal::NeedsPermission), Ok(())),
+            ("b.acme.dev", Err(HostRefusal::NeedsPermission), Ok(())),
+            (
+                "c.acme.dev",
+                Err(HostRefusal::NotListed("repository")),
+                Err(HostRefusal::NotListed("repository")),
+            ),
+            ("evil.com", Err(HostRefusal::NotListed("project")), Err(HostRefusal::NotListed("project"))),
+        ] {
+            assert_eq!((lists.check(&host(name)), granted.check(&host(name))), (before, after), "{name}");
+        }
+        let other = lists.granting([host("b.acme.dev")]);
+        assert_eq!(other.check(&host("a.acme.dev")), Err(HostRefusal::NeedsPermission), "a host alone");
+        let none = AllowLists::default().granting([host("a.acme.dev")]);
+        assert_eq!(none.check(&host("a.acme.dev")), Err(HostRefusal::NoList));
     }
 
     #[test]
@@ -157,10 +239,10 @@ mod tests {
         let names: Vec<&str> = presets().keys().map(String::as_str).collect();
         assert_eq!(names, ["crates", "debian", "github", "go", "maven", "npm", "pypi", "ubuntu"]);
         for name in names {
-            assert!(!list("x", &[&format!("preset:{name}")]).patterns.is_empty(), "{name}");
+            assert!(!list("x", &[&format!("preset:{name}")]).allow.is_empty(), "{name}");
         }
         for wrong in ["preset:cobol", "*", "*.com", "http://a.b", "127.0.0.1", "a.*.b"] {
-            let error = AllowList::parse("network.allow", &[wrong.to_owned()]).unwrap_err().to_string();
+            let error = AllowList::parse("network.allow", &[wrong.to_owned()], &[]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("network.allow: {wrong:?} is not a host")), "{error}");
             assert!(!is_entry(wrong), "{wrong}");
         }

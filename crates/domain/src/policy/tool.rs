@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The names of all tools, sorted.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 18] = [
     "apply_patch",
     "bash",
     "batch",
@@ -13,6 +13,7 @@ pub const NAMES: [&str; 17] = [
     "grep",
     "list",
     "multiedit",
+    "network",
     "plan_exit",
     "question",
     "read",

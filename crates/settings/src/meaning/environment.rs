@@ -259,13 +259,26 @@ impl Reader {
 
     fn network(&mut self, node: &Node, settings: &mut Settings) {
         let level = node.origin.level;
+        let mut session: Option<LevelHosts> = None;
         self.fields(node, |reader, entry| match &*entry.key {
-            "allow" => settings.network = vec![LevelHosts { level, allow: reader.hosts(&entry.node) }],
+            "allow" => {
+                let hosts = reader.hosts(&entry.node);
+                session.get_or_insert_with(|| LevelHosts::none(level)).allow = hosts;
+            }
+            // A list of the level too: it allows nothing by itself.
+            "ask" => {
+                let hosts = reader.hosts(&entry.node);
+                session.get_or_insert_with(|| LevelHosts::none(level)).ask = hosts;
+            }
             // The setup is none of the repository's.
             "setup" if level == Level::Repository => reader.ignore(entry),
-            "setup" => settings.setup_network = vec![LevelHosts { level, allow: reader.hosts(&entry.node) }],
-            _ => reader.unknown(entry, &["allow", "setup"]),
+            "setup" => {
+                let allow = reader.hosts(&entry.node);
+                settings.setup_network = vec![LevelHosts { allow, ..LevelHosts::none(level) }];
+            }
+            _ => reader.unknown(entry, &["allow", "ask", "setup"]),
         });
+        settings.network = session.into_iter().collect();
     }
 
     fn hosts(&mut self, node: &Node) -> Vec<String> {

@@ -119,6 +119,45 @@ fn a_setup_goes_with_its_image_and_a_repository_has_none() {
 }
 
 #[test]
+fn every_level_says_what_people_may_allow() {
+    let network = |level: Level, network: &str| {
+        at(level, &format!(r#"{{"environment": {{"network": {{{network}}}}}}}"#))
+    };
+    let all = merged(&[
+        network(Level::Tenant, r#""ask": ["*.acme.dev"]"#),
+        network(
+            Level::Project,
+            r#""allow": ["preset:npm"], "ask": ["a.acme.dev", "*.acme.dev"], "setup": ["b.org"]"#,
+        ),
+    ]);
+    let lists: Vec<_> =
+        all.settings.network().iter().map(|list| (list.allow.len(), list.ask.len())).collect();
+    assert_eq!(lists, [(0, 1), (1, 2)]);
+    assert_eq!(all.settings.askable_hosts().into_iter().collect::<Vec<_>>(), ["*.acme.dev", "a.acme.dev"]);
+    assert_eq!(all.settings.setup_network.first().unwrap().ask.len(), 0);
+    let check = |settings: &crate::Settings, host: &str| {
+        let lists = settings.allow_lists();
+        lists
+            .check(&domain::egress::host::HostName::parse(host).unwrap())
+            .err()
+            .map(|refusal| format!("{refusal:?}"))
+    };
+    let refused = r#"NotListed("environment.network in the settings of the tenant")"#;
+    assert_eq!(
+        check(&all.settings, "registry.npmjs.org").as_deref(),
+        Some(refused),
+        "its own list of hosts binds"
+    );
+    assert_eq!(check(&all.settings, "a.acme.dev").as_deref(), Some("NeedsPermission"));
+    // A repository opens nothing, and lets people open nothing.
+    let alone = merged(&[network(Level::Repository, r#""ask": ["evil.com"]"#)]);
+    assert!(alone.settings.askable_hosts().is_empty());
+    assert_eq!(check(&alone.settings, "evil.com").as_deref(), Some("NoList"));
+    let wrong = merge(&[network(Level::Project, r#""ask": ["*"]"#)]).unwrap_err().to_string();
+    assert!(wrong.contains("environment.network.ask[0]: expected a host"), "{wrong}");
+}
+
+#[test]
 fn secrets_of_scripts_are_merged_by_variable_and_a_repository_has_none() {
     let setting = |level: Level, secrets: &str| {
         at(level, &format!(r#"{{"environment": {{"secrets": {{{secrets}}}}}}}"#))

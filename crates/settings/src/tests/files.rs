@@ -104,7 +104,7 @@ fn everything_that_has_an_effect_is_read() {
         snapshot: Some(false),
         subagent_depth: Some(2),
         lost_workspace: Some(LostWorkspace::Restart),
-        network: vec![LevelHosts { level: Level::Repository, allow: vec!["preset:npm".into()] }],
+        network: vec![LevelHosts { level: Level::Repository, allow: vec!["preset:npm".into()], ask: vec![] }],
         // `environment` has tests of its own.
         ..Settings::default()
     };
@@ -203,7 +203,7 @@ opencode.json:10:82: tool_output.max_bytes: expected a whole number from 1 to 10
 opencode.json:11:15: snapshot: expected true or false, found "yes"
 opencode.json:12:19: environment.imgae: expected one of allow_ptrace, allow_user_namespaces, env, git, image, image_credential, install, network, secrets, setup, start, found an unknown key
 opencode.json:12:55: environment.network.allow[0]: expected a host, *. and a host, or a preset (preset:crates, preset:debian, preset:github, preset:go, preset:maven, preset:npm, preset:pypi, preset:ubuntu), found "*"
-opencode.json:12:73: environment.network.deny: expected one of allow, setup, found an unknown key"#;
+opencode.json:12:73: environment.network.deny: expected one of allow, ask, setup, found an unknown key"#;
     assert_eq!(problems(text), want);
 }
 

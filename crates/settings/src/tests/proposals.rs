@@ -220,6 +220,11 @@ fn a_mistake_elsewhere_leaves_what_the_file_restricts() {
     let configured = configure(&[project], &[(proposal::FILE, text)]).unwrap();
     assert!(configured.problems.unwrap().contains(".flotilla/config.yaml:2:10"));
     assert_eq!(configured.merged.settings.network().len(), 2);
+    let ask = "environment:\n  network: {allow: [a.example], ask: [b.example], setup: [c.example]}\n";
+    let project = standing::stored(Level::Project, r#"{"environment": {"network": {"ask": ["b.example"]}}}"#);
+    let configured = configure(&[project.unwrap()], &[(proposal::FILE, ask)]).unwrap().merged;
+    let lists: Vec<_> = configured.settings.network().iter().map(|list| list.ask.concat()).collect();
+    assert_eq!((lists, configured.ignored.len()), (vec!["b.example".into(), "b.example".into()], 0));
     for unclear in ["environment: [\n", "environment: {network: {allow: 5}}\n"] {
         assert!(configure(&[], &[(proposal::FILE, unclear)]).is_err(), "{unclear}");
     }

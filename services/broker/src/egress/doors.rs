@@ -14,12 +14,12 @@
 
 use super::{
     door::{self, Door, DoorContext, DoorServices, make_passage},
-    git::{door::GitDoor, servers::GitServers},
+    git::{door::GitDoor, rules::GitAccess, servers::GitServers},
     key::DoorKey,
     names::Names,
     pages::reader::{Page, PageDoor, PageRequest, Pages},
     proxy::{Proxy, QUOTA_BYTES},
-    rules::{self, DoorRules},
+    rules::{self, DoorRules, DoorStage},
     secrets::{SecretAccess, SecretDoor},
 };
 use crate::error::Error;
@@ -56,17 +56,6 @@ const SWEEP: Duration = Duration::from_secs(600);
 const RULES: &str = "rules.json";
 /// The file that leads git to the door, beside the sockets.
 const GIT_CONFIGURATION: &str = "gitconfig";
-
-/// For what a door is opened, with the opening of the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DoorStage {
-    /// A worker of an earlier version does not say.
-    Unknown,
-    /// For a clone, a setup or an install: no program of the session runs.
-    Before(u32),
-    /// The files are open.
-    Open(u32),
-}
 
 /// All doors of a machine.
 #[derive(Debug)]
@@ -129,22 +118,20 @@ impl Doors {
     /// Opens the door of a session, or changes what it allows from the next connection on. `stage` says for what.
     ///
     /// # Errors
-    /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `egress_sealed`, `egress_doors_too_many`, `internal`.
+    /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `argument_invalid`, `egress_sealed`, `epoch_stale`, `egress_doors_too_many`,
+    /// `internal`.
     pub fn open(&self, key: &DoorKey, rules: &DoorRules, stage: DoorStage) -> Result<(), Error> {
-        self.open_after(key, rules, |home| {
-            let file = home.join(RULES);
-            // A door that never had rules is not sealed.
-            let sealed = DoorRules::read(&file).ok().and_then(|rules| rules.sealed);
-            let opened = match stage {
-                DoorStage::Before(opening) if sealed.is_some_and(|sealed| opening <= sealed) => {
-                    return Err(Error::DoorSealed);
-                }
-                DoorStage::Open(opening) => Some(opening),
-                DoorStage::Before(_) | DoorStage::Unknown => None,
-            };
-            let rules = DoorRules { sealed: sealed.max(opened), ..rules.clone() };
-            rules.write(&file).map_err(Error::Door)
-        })
+        let home = self.home(key);
+        let file = home.join(RULES);
+        // Held while the file is written: file and door never differ.
+        let mut open = self.lock();
+        // A door that never had rules has no file.
+        let rules = rules.clone().after(DoorRules::read(&file).ok(), stage)?;
+        let access = DoorAccess::parse(&rules)?;
+        self.check_room(&open, key)?;
+        make_passage(&home).map_err(Error::Door)?;
+        rules.write(&file).map_err(Error::Door)?;
+        self.apply(&mut open, key, access)
     }
 
     /// Reads a page under the rules of a door.
@@ -162,28 +149,28 @@ impl Doors {
         Ok(self.pages.read(door.ok_or(Error::DoorClosed)?, request).await?)
     }
 
-    /// Opens a door after `record`, which gets the directory of the session.
-    fn open_after(
-        &self,
-        key: &DoorKey,
-        rules: &DoorRules,
-        record: impl FnOnce(&Path) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let (lists, git) = (rules.parse()?, rules.git.parse()?);
-        let secrets = SecretAccess::parse(git.project().cloned(), &rules.secrets)?;
-        let home = self.home(key);
-        // Held while the file is written: file and door never differ.
-        let mut open = self.lock();
-        if !open.contains_key(key) {
-            let own = open.keys().filter(|other| other.tenant == key.tenant).count();
-            let each_max = shares::three_quarters(self.doors_max);
-            if open.len() >= self.doors_max as usize || own >= each_max as usize {
-                return Err(Error::TooManyDoors);
-            }
+    /// Refuses another door than those that are open, if there are too many.
+    fn check_room(&self, open: &HashMap<DoorKey, Door>, key: &DoorKey) -> Result<(), Error> {
+        if open.contains_key(key) {
+            return Ok(());
         }
-        make_passage(&home).map_err(Error::Door)?;
-        record(&home)?;
-        let known = open.get(key);
+        let own = open.keys().filter(|other| other.tenant == key.tenant).count();
+        let each_max = shares::three_quarters(self.doors_max);
+        if open.len() >= self.doors_max as usize || own >= each_max as usize {
+            return Err(Error::TooManyDoors);
+        }
+        Ok(())
+    }
+
+    /// Makes a door allow what its rules say, and opens it if it is closed.
+    fn apply(
+        &self,
+        open: &mut HashMap<DoorKey, Door>,
+        key: &DoorKey,
+        access: DoorAccess,
+    ) -> Result<(), Error> {
+        let DoorAccess { lists, git, secrets } = access;
+        let (home, known) = (self.home(key), open.get(key));
         // A door whose directory was replaced keeps its quota.
         let services = known.map_or_else(|| self.services(key), |door| door.services().clone());
         let configuration = client_configuration(git.prefixes());
@@ -224,8 +211,7 @@ impl Doors {
                 drop(fs::remove_dir_all(&home));
                 continue;
             }
-            let rules = DoorRules::read(&home.join(RULES)).map_err(Error::Door);
-            match rules.and_then(|rules| self.open_after(&key, &rules, |_| Ok(()))) {
+            match self.reopen(&key, &home) {
                 Ok(()) => opened += 1,
                 // The sandbox service made the directory, and nobody has opened the door yet.
                 Err(Error::Door(error)) if error.kind() == io::ErrorKind::NotFound => {}
@@ -239,6 +225,14 @@ impl Doors {
             tracing::info!(opened, "opened the doors to the network that were open before");
         }
         Ok(())
+    }
+
+    /// Opens a door with the rules of its file.
+    fn reopen(&self, key: &DoorKey, home: &Path) -> Result<(), Error> {
+        let rules = DoorRules::read(&home.join(RULES)).map_err(Error::Door)?;
+        let (access, mut open) = (DoorAccess::parse(&rules)?, self.lock());
+        self.check_room(&open, key)?;
+        self.apply(&mut open, key, access)
     }
 
     /// The sessions that have a directory.
@@ -270,6 +264,25 @@ impl Doors {
             metrics::gauge!("flotilla_broker_egress_doors")
                 .set(u32::try_from(open.len()).unwrap_or(u32::MAX));
         }
+    }
+}
+
+/// What the services of a door allow.
+struct DoorAccess {
+    lists: AllowLists,
+    git: GitAccess,
+    secrets: SecretAccess,
+}
+
+impl DoorAccess {
+    /// Reads rules.
+    ///
+    /// # Errors
+    /// By the first wrong one.
+    fn parse(rules: &DoorRules) -> Result<Self, Error> {
+        let (lists, git) = (rules.parse()?, rules.git.parse()?);
+        let secrets = SecretAccess::parse(git.project().cloned(), &rules.secrets)?;
+        Ok(Self { lists, git, secrets })
     }
 }
 

@@ -9,7 +9,10 @@ use super::{
     relay::{Cut, IDLE, Quota, Relay},
 };
 use domain::{
-    egress::{allow::AllowLists, host::HostName},
+    egress::{
+        allow::{AllowLists, HostRefusal},
+        host::HostName,
+    },
     ids::TenantId,
 };
 use std::{
@@ -63,9 +66,12 @@ impl Proxy {
     /// Whether the lists allow a host.
     fn check(&self, host: &HostName) -> Result<(), Refusal> {
         let lists = Arc::clone(&self.allow.lock().unwrap_or_else(PoisonError::into_inner));
-        lists.check(host).map_err(|setting| match setting {
-            Some(setting) => Refusal::NotAllowed { host: host.clone(), setting: setting.to_owned() },
-            None => Refusal::NothingAllowed(host.clone()),
+        lists.check(host).map_err(|refusal| match refusal {
+            HostRefusal::NotListed(setting) => {
+                Refusal::NotAllowed { host: host.clone(), setting: setting.to_owned() }
+            }
+            HostRefusal::NeedsPermission => Refusal::NeedsPermission(host.clone()),
+            HostRefusal::NoList => Refusal::NothingAllowed(host.clone()),
         })
     }
 

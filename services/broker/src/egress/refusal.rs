@@ -31,6 +31,9 @@ pub enum Refusal {
         "{0} is not allowed: environment.network.allow is not set in any settings; add the host to those of the project"
     )]
     NothingAllowed(HostName),
+    /// People may allow the host, and nobody has.
+    #[error("{0} needs a person's permission, for which the agent asks with its tool network")]
+    NeedsPermission(HostName),
     /// No server of names knows the host.
     #[error("{0} cannot be resolved")]
     Unresolved(HostName),
@@ -68,6 +71,7 @@ impl Refusal {
             Self::Host(_) => "egress_host_invalid",
             Self::Port(_) => "egress_port_refused",
             Self::NotAllowed { .. } | Self::NothingAllowed(_) => "egress_host_not_allowed",
+            Self::NeedsPermission(_) => "egress_permission_needed",
             Self::Unresolved(_) => "egress_host_unknown",
             Self::Private(_) => "egress_address_private",
             Self::Unreachable(_) => "egress_unreachable",
@@ -86,6 +90,7 @@ impl Refusal {
             Self::Port(_)
             | Self::NotAllowed { .. }
             | Self::NothingAllowed(_)
+            | Self::NeedsPermission(_)
             | Self::Private(_)
             | Self::Tls { .. } => "403 Forbidden",
             Self::Unresolved(_) | Self::Unreachable(_) => "502 Bad Gateway",

@@ -1,7 +1,7 @@
 //! Ids in requests.
 
 use crate::{egress::key::DoorKey, error::Error};
-use domain::ids::{ProjectId, TenantId};
+use domain::ids::{ProjectId, SessionId, TenantId};
 
 /// Parses the id of a tenant.
 ///
@@ -27,6 +27,13 @@ pub(super) fn project(text: &str) -> Result<Option<ProjectId>, Error> {
 /// # Errors
 /// `ArgumentInvalid`.
 pub(super) fn door(tenant_id: &str, session_id: &str) -> Result<DoorKey, Error> {
-    let session = session_id.parse().map_err(|_| Error::ArgumentInvalid("the session's id is malformed"))?;
-    Ok(DoorKey { tenant: tenant(tenant_id)?, session })
+    Ok(DoorKey { tenant: tenant(tenant_id)?, session: session(session_id)? })
+}
+
+/// Parses the id of a session.
+///
+/// # Errors
+/// `ArgumentInvalid`.
+pub(super) fn session(text: &str) -> Result<SessionId, Error> {
+    text.parse().map_err(|_| Error::ArgumentInvalid("the session's id is malformed"))
 }

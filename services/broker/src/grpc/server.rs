@@ -2,14 +2,14 @@
 //! some to the script of a setup or an install.
 
 use super::{
-    ids::{door, project, tenant},
+    ids::{door, project, session, tenant},
     images, pages, push,
 };
 use crate::{
     egress::{
-        doors::{DoorStage, Doors},
+        doors::Doors,
         git::rules::{GitRules, GitRulesError},
-        rules::{DoorRules, RuleList},
+        rules::{DoorRules, DoorStage, Grant, RuleList},
     },
     error::Error,
     images::{puller::Puller, stream::LayerStream},
@@ -18,7 +18,8 @@ use crate::{
 };
 use chassis::secret::SecretBytes;
 use domain::{
-    egress::git::GIT_CREDENTIALS_MAX,
+    egress::{git::GIT_CREDENTIALS_MAX, host::HostName},
+    ids::SessionId,
     limits,
     secret::{SecretAddress, SecretName},
 };
@@ -109,6 +110,15 @@ impl BrokerService for Server {
     }
 }
 
+/// What people have allowed in a session.
+fn grant(grant: v1::HostGrant) -> Result<(SessionId, Grant), Error> {
+    let v1::HostGrant { session_id, epoch, hosts } = grant;
+    let host = |text: String| HostName::parse(&text).map(|host| host.as_str().to_owned());
+    let hosts = hosts.into_iter().map(host).collect::<Result<_, _>>();
+    let hosts = hosts.map_err(|_| Error::ArgumentInvalid("what people have allowed is not a host"))?;
+    Ok((session(&session_id)?, Grant { epoch, hosts }))
+}
+
 /// A call that runs: its span, its metric and the line of its failure.
 struct Call {
     method: &'static str,
@@ -166,12 +176,15 @@ impl Server {
             return Err(GitRulesError::TooMany.into());
         }
         let lists = request.lists.into_iter();
-        let lists = lists.map(|list| RuleList { setting: list.setting, entries: list.entries }).collect();
+        let lists =
+            lists.map(|v1::AllowList { setting, entries, ask }| RuleList { setting, entries, ask }).collect();
         let credentials = request.git_credentials.into_iter();
         let credentials = credentials.map(|credential| (credential.url_prefix, credential.secret)).collect();
         let project = Some(request.project_id).filter(|project| !project.is_empty());
         let secrets = request.secrets.into_iter().map(|secret| (secret.variable, secret.secret)).collect();
-        let rules = DoorRules { lists, git: GitRules { project, credentials }, secrets, sealed: None };
+        let grants = request.grant.map(grant).transpose()?.into_iter().collect();
+        let rules =
+            DoorRules { lists, git: GitRules { project, credentials }, secrets, sealed: None, grants };
         let stage = match request.workspace_opening {
             None => DoorStage::Unknown,
             Some(opening) if request.has_files => DoorStage::Open(opening),

@@ -2,11 +2,11 @@
 
 use broker::{
     egress::{
-        doors::{DoorStage, Doors},
+        doors::Doors,
         git::{rules::GitRules, servers::GitServers},
         key::DoorKey,
         names::Names,
-        rules::{DoorRules, RuleList},
+        rules::{DoorRules, DoorStage, Grant, RuleList},
     },
     error::Error,
     secrets::{deployment_key::DeploymentKey, key_file::KeyFile, vault::Vault},
@@ -83,8 +83,14 @@ fn key(session: &str) -> DoorKey {
 
 fn rules(hosts: &[&str]) -> DoorRules {
     let entries = hosts.iter().map(|host| (*host).to_owned()).collect();
-    let lists = vec![RuleList { setting: "a setting".to_owned(), entries }];
-    DoorRules { lists, git: GitRules::default(), secrets: BTreeMap::new(), sealed: None }
+    let lists = vec![RuleList { setting: "a setting".to_owned(), entries, ask: vec![] }];
+    DoorRules {
+        lists,
+        git: GitRules::default(),
+        secrets: BTreeMap::new(),
+        sealed: None,
+        grants: BTreeMap::new(),
+    }
 }
 
 fn home(directory: &Path, session: &str) -> PathBuf {
@@ -204,4 +210,48 @@ async fn a_door_is_sealed_when_the_files_of_its_session_are_open() {
     open(&broker, DoorStage::Before(1)).unwrap();
     open(&broker, DoorStage::Open(1)).unwrap();
     assert_eq!(open(&broker, DoorStage::Before(1)).unwrap_err().code(), "egress_sealed");
+}
+
+#[tokio::test]
+async fn what_people_allow_counts_for_each_session_until_it_says_otherwise() {
+    let (directory, host) = (tempfile::tempdir().unwrap(), host().await);
+    let path = directory.path();
+    let broker = start(path, host);
+    let ask_for = |session: &str, epoch: u64, hosts: &[&str]| {
+        let mut rules = rules(&[]);
+        rules.lists[0].ask = vec![HOST.to_owned()];
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        rules.grants = BTreeMap::from([(session.parse().unwrap(), Grant { epoch, hosts })]);
+        rules
+    };
+    let open =
+        |broker: &Broker, rules: &DoorRules| broker.doors.open(&key("ses_a"), rules, DoorStage::Open(0));
+    let needed = "egress_permission_needed";
+    open(&broker, &ask_for("ses_a", 1, &["other.example.com"])).unwrap();
+    assert!(ask(path, "ses_a").await.unwrap().contains(needed));
+    open(&broker, &ask_for("ses_child", 2, &[HOST])).unwrap();
+    open(&broker, &ask_for("ses_a", 1, &[])).unwrap();
+    assert_eq!(ask(path, "ses_a").await.unwrap(), "reached", "another session takes nothing away");
+    assert_eq!(open(&broker, &ask_for("ses_child", 1, &[])).unwrap_err().code(), "epoch_stale");
+    drop(broker);
+    let broker = start(path, host);
+    assert_eq!(ask(path, "ses_a").await.unwrap(), "reached", "a broker that starts again knows it");
+
+    open(&broker, &ask_for("ses_child", 3, &[])).unwrap();
+    assert!(ask(path, "ses_a").await.unwrap().contains(needed));
+    assert_eq!(open(&broker, &ask_for("ses_child", 2, &[HOST])).unwrap_err().code(), "epoch_stale");
+    assert!(ask(path, "ses_a").await.unwrap().contains(needed), "a late worker opens nothing");
+    open(&broker, &ask_for("ses_child", 3, &[HOST])).unwrap();
+    // Nothing counts that the settings do not let people decide.
+    let unasked = DoorRules { grants: ask_for("ses_child", 3, &[HOST]).grants, ..rules(&[]) };
+    open(&broker, &unasked).unwrap();
+    assert!(ask(path, "ses_a").await.unwrap().contains("does not list it"));
+    // A setup of files that start again has nothing of it.
+    let setup = DoorRules { grants: BTreeMap::new(), ..ask_for("ses_a", 4, &[]) };
+    broker.doors.open(&key("ses_a"), &setup, DoorStage::Before(1)).unwrap();
+    assert!(ask(path, "ses_a").await.unwrap().contains(needed));
+    let many = (0..201).map(|number| format!("ses_{number}").parse().unwrap());
+    let grant = || Grant { epoch: 1, hosts: [HOST.to_owned()].into() };
+    let many = DoorRules { grants: many.map(|session| (session, grant())).collect(), ..rules(&[]) };
+    assert_eq!(open(&broker, &many).unwrap_err().code(), "argument_invalid");
 }

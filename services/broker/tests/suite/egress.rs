@@ -34,7 +34,7 @@ async fn echo() -> SocketAddr {
 
 fn proxy(server: SocketAddr, quota: u64) -> Arc<Proxy> {
     let entries = ["pypi.org", "localtest.example.com", "unknown.invalid"].map(ToOwned::to_owned);
-    let list = AllowList::parse("network.allow", &entries).unwrap();
+    let list = AllowList::parse("network.allow", &entries, &[]).unwrap();
     let fixed = BTreeMap::from([(HostName::parse("pypi.org").unwrap(), server)]);
     let tenant = "00000000-0000-0000-0000-000000000001".parse().unwrap();
     Arc::new(Proxy::new(tenant, AllowLists::new(vec![list]), Arc::new(Names::new(vec![], fixed)), quota))

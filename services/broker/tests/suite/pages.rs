@@ -80,6 +80,7 @@ impl Testbed {
         let list = hosts.map(|hosts| v1::AllowList {
             setting: "a setting".to_owned(),
             entries: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            ask: vec![],
         });
         let request = v1::OpenEgressRequest {
             tenant_id: self.broker.tenants[0].to_string(),

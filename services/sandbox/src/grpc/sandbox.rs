@@ -72,6 +72,7 @@ impl SandboxService for Server {
         call.read(async move {
             let found = root.find_workspace().await?;
             let Some(meta) = found.filter(|meta| meta.is_of(opening)) else {
+                close::end_leftovers(&root, opening).await?;
                 return Ok(v1::GetWorkspaceResponse::default());
             };
             let branch = branch::find(root.tree()).await.unwrap_or_default();

@@ -62,6 +62,35 @@ async fn a_workspace_is_opened_once_by_any_session() {
     assert!(!first.place(&directory, "ws").exists());
 }
 
+/// What begins next may open the door of the session to hosts and secrets of a setup.
+#[tokio::test]
+async fn programs_in_lost_files_end_before_the_files_are_opened_again() {
+    programs_end_when_their_files_are_asked_for(true, None).await;
+}
+
+#[tokio::test]
+async fn programs_in_an_old_copy_end_before_the_files_are_opened_again() {
+    programs_end_when_their_files_are_asked_for(false, Some(1)).await;
+}
+
+async fn programs_end_when_their_files_are_asked_for(are_lost: bool, opening: Option<u32>) {
+    let (directory, _machine, root) = fresh(&[]).await;
+    let child = root.child();
+    root.sh(&hold("root")).await;
+    child.sh(&hold("child")).await;
+    let place = root.place(&directory, "ws");
+    let files = ["root", "child"].map(|name| File::open(place.join("tree").join(name)).unwrap());
+    if are_lost {
+        std::fs::rename(place, directory.path().join("lost")).unwrap();
+    }
+    let next = Session { opening, ..child };
+    let request = v1::GetWorkspaceRequest { fence: next.fence() };
+    assert!(!next.client.clone().get_workspace(request).await.unwrap().into_inner().exists);
+    for file in files {
+        file.try_lock().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn fences_are_independent() {
     let (_directory, _machine, root) = fresh(&[]).await;

@@ -3,9 +3,15 @@
 
 use super::uses::{Subject, Use};
 use crate::{conversation::marks, tools::tool::Tool};
-use domain::policy::{
-    agent::{self, Agent, Mode},
-    permission::{Rule, Rules, Verdict, strictest},
+use domain::{
+    egress::{
+        allow::{AllowLists, HostRefusal},
+        host::HostName,
+    },
+    policy::{
+        agent::{self, Agent, Mode},
+        permission::{Rule, Rules, Verdict, strictest},
+    },
 };
 use settings::{self, Settings, SubtaskFiles};
 use std::{
@@ -22,6 +28,8 @@ const COPY_NOTE: &str = "works on its own copy of the files";
 pub(crate) struct Permissions {
     lists: Vec<Rules>,
     settings: Arc<Settings>,
+    /// What the settings let the session reach.
+    hosts: Arc<AllowLists>,
     switches: Rules,
 }
 
@@ -32,6 +40,7 @@ impl Permissions {
 
     /// Applies the settings of the platform and the repository.
     pub(crate) fn configure(&mut self, settings: Arc<Settings>) {
+        self.hosts = Arc::new(settings.allow_lists());
         self.settings = settings;
     }
 
@@ -111,7 +120,9 @@ impl Permissions {
         if agent != Agent::Plan.as_str() {
             own.0.push(Rule::of(Tool::PlanExit.permission(), Verdict::Deny));
         }
-        std::iter::once(own).chain(self.settings.rules(agent)).collect()
+        // Only people and `environment.network` open hosts: no rule allows one.
+        let hosts = Rules(vec![Rule::of(Tool::Network.permission(), Verdict::Ask)]);
+        [own, hosts].into_iter().chain(self.settings.rules(agent)).collect()
     }
 
     /// The permissions of a turn whose prompt switches tools on or off.
@@ -133,7 +144,7 @@ impl Permissions {
             return Verdict::Deny;
         }
         let all = self.all(agent);
-        subject.uses.iter().map(|used| Self::of_use(&all, used)).max().unwrap_or(Verdict::Allow)
+        subject.uses.iter().map(|used| self.of_use(&all, used)).max().unwrap_or(Verdict::Allow)
     }
 
     /// Whether the model may keep making the same call of `tool` with the same answer. Rules of the session and of settings
@@ -157,7 +168,7 @@ impl Permissions {
     /// permission use.
     pub(crate) fn use_to_ask(&self, agent: &str, subject: &Subject) -> Option<Use> {
         let all = self.all(agent);
-        let mut uses = subject.uses.iter().filter(|used| Self::of_use(&all, used) == Verdict::Ask);
+        let mut uses = subject.uses.iter().filter(|used| self.of_use(&all, used) == Verdict::Ask);
         let Some(mut asked) = uses.next().cloned() else { return subject.uses.first().cloned() };
         for other in uses.filter(|used| used.permission == asked.permission) {
             asked.patterns.extend(other.patterns.iter().cloned());
@@ -169,14 +180,40 @@ impl Permissions {
         Some(asked)
     }
 
-    fn of_use(all: &[Rules], used: &Use) -> Verdict {
+    fn of_use(&self, all: &[Rules], used: &Use) -> Verdict {
         let lists: Vec<&Rules> = all.iter().collect();
         if used.is_unclear {
             let any = lists.iter().map(|rules| rules.strictest_of(used.permission)).max();
             return any.unwrap_or(Verdict::Allow);
         }
         let of = |pattern: &String| strictest(&lists, used.permission, pattern);
-        used.patterns.iter().map(of).max().unwrap_or(Verdict::Allow)
+        match used.patterns.iter().map(of).max().unwrap_or(Verdict::Allow) {
+            // There is nothing to ask: the call opens no host, and says why.
+            Verdict::Ask
+                if used.permission == Tool::Network.permission() && !self.may_open(&used.patterns) =>
+            {
+                Verdict::Allow
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// Whether people may let the session reach these hosts, some of which it does not reach yet.
+    fn may_open(&self, hosts: &[String]) -> bool {
+        let checks = hosts.iter().map(|host| HostName::parse(host).map(|host| self.hosts.check(&host).err()));
+        let Ok(refusals) = checks.collect::<Result<Vec<_>, _>>() else { return false };
+        let needs_permission =
+            |refusal: &Option<HostRefusal<'_>>| *refusal == Some(HostRefusal::NeedsPermission);
+        refusals.iter().any(needs_permission)
+            && refusals.iter().all(|refusal| refusal.is_none() || needs_permission(refusal))
+    }
+
+    /// The hosts that people have allowed with an answer "always" in this session.
+    pub(crate) fn approved_hosts(&self) -> BTreeSet<HostName> {
+        let rules = self.lists.iter().flat_map(|rules| &rules.0);
+        let approvals =
+            rules.filter(|rule| rule.is_approval && rule.permission == Tool::Network.permission());
+        approvals.filter_map(|rule| HostName::parse(&rule.pattern).ok()).collect()
     }
 
     /// Tells for each tool whether the rules forbid every use, so that the model does not see it.
@@ -234,253 +271,4 @@ fn distinct(texts: Vec<String>) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-    use super::*;
-    use crate::calls::uses::tests::subject;
-    use serde_json::json;
-
-    fn permissions(list: &[(&str, &str, Verdict)]) -> Permissions {
-        let rule = |(permission, pattern, action): &(&str, &str, Verdict)| Rule {
-            permission: (*permission).to_owned(),
-            pattern: (*pattern).to_owned(),
-            action: *action,
-            is_approval: false,
-        };
-        Permissions::new(vec![Rules(list.iter().map(rule).collect())])
-    }
-
-    #[test]
-    fn a_person_is_asked_about_repetition_unless_a_rule_decides() {
-        let rule = |permission, pattern, action| vec![(permission, pattern, action)];
-        for (list, tool, want) in [
-            (vec![], "bash", Verdict::Ask),
-            (rule("bash", "*", Verdict::Allow), "bash", Verdict::Ask),
-            (rule("doom_loop", "*", Verdict::Allow), "bash", Verdict::Allow),
-            (rule("doom_loop", "read", Verdict::Allow), "bash", Verdict::Ask),
-            (rule("doom_loop", "bash", Verdict::Deny), "bash", Verdict::Deny),
-            (rule("*", "*", Verdict::Allow), "bash", Verdict::Allow),
-        ] {
-            assert_eq!(permissions(&list).repetition_verdict("build", tool), want, "{list:?}");
-        }
-        let mut with_answer = permissions(&[]);
-        with_answer.allow(marks::REPETITION, &["bash".to_owned()]);
-        assert_eq!(
-            (
-                with_answer.repetition_verdict("build", "bash"),
-                with_answer.repetition_verdict("build", "read")
-            ),
-            (Verdict::Allow, Verdict::Ask)
-        );
-        let denied = configured("opencode.json", r#"{"permission": {"doom_loop": "deny"}}"#);
-        assert_eq!(denied.repetition_verdict("explore", "bash"), Verdict::Deny);
-        let allowed = configured("opencode.json", r#"{"permission": {"doom_loop": "allow"}}"#);
-        assert_eq!(allowed.repetition_verdict("explore", "bash"), Verdict::Allow);
-    }
-
-    #[test]
-    fn each_command_of_a_line_must_be_allowed() {
-        let permissions = permissions(&[
-            ("bash", "*", Verdict::Allow),
-            ("bash", "git push *", Verdict::Ask),
-            ("bash", "rm *", Verdict::Deny),
-            ("external_directory", "*", Verdict::Ask),
-        ]);
-        for (command, want) in [
-            ("git status && ls", Verdict::Allow),
-            ("git push", Verdict::Ask),
-            ("cd a; git push origin main", Verdict::Ask),
-            ("git status; /bin/rm a", Verdict::Deny),
-            ("bash -c 'rm a'", Verdict::Deny),
-            ("rmdir a", Verdict::Allow),
-            // What it runs is unclear: the strictest of all rules about bash counts.
-            ("$TOOL a", Verdict::Deny),
-            ("cat /etc/passwd", Verdict::Ask),
-        ] {
-            let verdict = permissions.verdict("build", &subject(Tool::Bash, &json!({"command": command})));
-            assert_eq!(verdict, want, "{command}");
-        }
-        let tool_use = permissions
-            .use_to_ask("build", &subject(Tool::Bash, &json!({"command": "cat /etc/passwd"})))
-            .unwrap();
-        assert_eq!(
-            (tool_use.permission, &tool_use.patterns[..]),
-            ("external_directory", &["/etc/*".to_owned()][..])
-        );
-    }
-
-    #[test]
-    fn an_answer_always_covers_what_it_names() {
-        let mut permissions = permissions(&[("bash", "*", Verdict::Ask)]);
-        let tool_use = permissions
-            .use_to_ask("build", &subject(Tool::Bash, &json!({"command": "git commit -m x"})))
-            .unwrap();
-        permissions.allow(tool_use.permission, &tool_use.always);
-        for (command, want) in [
-            ("git commit -m y", Verdict::Allow),
-            ("git commit", Verdict::Allow),
-            ("git commit && git push", Verdict::Ask),
-            ("git push", Verdict::Ask),
-        ] {
-            let verdict = permissions.verdict("build", &subject(Tool::Bash, &json!({"command": command})));
-            assert_eq!(verdict, want, "{command}");
-        }
-    }
-
-    #[test]
-    fn a_person_is_asked_about_all_uses_of_one_permission() {
-        let permissions = permissions(&[("bash", "*", Verdict::Ask), ("bash", "ls *", Verdict::Allow)]);
-        let call = |command: &str| json!({"tool": "bash", "parameters": {"command": command}});
-        let batch = json!({"tool_calls": [call("git status"), call("ls"), call("make"), call("make")]});
-        let asked = permissions.use_to_ask("build", &subject(Tool::Batch, &batch)).unwrap();
-        assert_eq!(asked.patterns, ["git status", "make"]);
-        assert_eq!(asked.always.len(), 2, "{:?}", asked.always);
-    }
-
-    /// The model chooses the words of the first command.
-    #[test]
-    fn an_answer_always_contains_no_wildcard_that_the_model_wrote() {
-        for command in ["*", "ec*o a", "npm run '*'", "$X a"] {
-            let mut permissions =
-                permissions(&[("bash", "*", Verdict::Ask), ("bash", "*secret*", Verdict::Deny)]);
-            let tool_use =
-                permissions.use_to_ask("build", &subject(Tool::Bash, &json!({"command": command}))).unwrap();
-            permissions.allow(tool_use.permission, &tool_use.always);
-            for other in ["touch a", "npm run build", "echo secret"] {
-                let verdict = permissions.verdict("build", &subject(Tool::Bash, &json!({"command": other})));
-                assert_ne!(verdict, Verdict::Allow, "{command:?} allowed {other:?}: {:?}", tool_use.always);
-            }
-        }
-    }
-
-    #[test]
-    fn a_rule_that_forbids_editing_forbids_writing() {
-        let permissions = permissions(&[("edit", "*", Verdict::Deny)]);
-        for tool in [Tool::Edit, Tool::Write] {
-            assert_eq!(
-                permissions.verdict("build", &subject(tool, &json!({"filePath": "/workspace/a"}))),
-                Verdict::Deny
-            );
-        }
-        assert!(permissions.hides("build")(Tool::Edit) && permissions.hides("build")(Tool::Write));
-    }
-
-    #[test]
-    fn only_the_plan_agent_may_end_planning() {
-        let permissions = Permissions::default();
-        for (agent, want) in [("plan", Verdict::Allow), ("build", Verdict::Deny), ("explore", Verdict::Deny)]
-        {
-            assert_eq!(permissions.verdict(agent, &subject(Tool::PlanExit, &json!({}))), want, "{agent}");
-            assert_eq!(permissions.hides(agent)(Tool::PlanExit), want == Verdict::Deny, "{agent}");
-        }
-        assert!(permissions.hides("plan")(Tool::Write) && !permissions.hides("plan")(Tool::Bash));
-        // Its subagents may change nothing either.
-        let child = Permissions::new(permissions.of_child("plan", "explore"));
-        let write = json!({"filePath": "/workspace/a"});
-        assert_eq!(child.verdict("explore", &subject(Tool::Write, &write)), Verdict::Deny);
-    }
-
-    #[test]
-    fn a_prompt_switches_tools_off_by_name_permission_or_pattern() {
-        let inner = json!({"tool_calls": [{"tool": "bash", "parameters": {"command": "true"}}]});
-        for (switches, off, on) in [
-            (vec![("bash", false)], vec![Tool::Bash], vec![Tool::Read]),
-            (vec![("edit", false)], vec![Tool::Edit, Tool::Write, Tool::ApplyPatch], vec![Tool::Bash]),
-            (vec![("*", false), ("write", true)], vec![Tool::Bash, Tool::Edit], vec![Tool::Write]),
-            (vec![("bash", true)], vec![], vec![Tool::Bash]),
-        ] {
-            let tools: BTreeMap<String, bool> =
-                switches.into_iter().map(|(name, on)| (name.to_owned(), on)).collect();
-            let permissions = Permissions::default().of_prompt(Some(&tools));
-            for tool in off {
-                assert!(permissions.hides("build")(tool), "{tool:?} of {tools:?}");
-                assert_eq!(
-                    permissions.verdict("build", &subject(tool, &json!({}))),
-                    Verdict::Deny,
-                    "{tool:?} of {tools:?}"
-                );
-            }
-            for tool in on {
-                assert!(!permissions.hides("build")(tool), "{tool:?} of {tools:?}");
-            }
-        }
-        let no_bash = BTreeMap::from([("bash".to_owned(), false)]);
-        let permissions = Permissions::default().of_prompt(Some(&no_bash));
-        assert_eq!(
-            permissions.verdict("build", &subject(Tool::Batch, &inner)),
-            Verdict::Deny,
-            "not by way of a batch"
-        );
-        let child = Permissions::new(permissions.of_child("build", "general"));
-        assert_eq!(child.verdict("general", &subject(Tool::Bash, &json!({"command": "ls"}))), Verdict::Deny);
-    }
-
-    #[test]
-    fn a_child_has_no_to_do_list_unless_settings_give_it_one() {
-        let settings = r#"{"agent": {
-            "plain": {"mode": "subagent"},
-            "lists": {"mode": "subagent", "permission": {"todowrite": "allow", "todoread": "allow"}}
-        }}"#;
-        let parent = configured("opencode.json", settings);
-        for (child, is_hidden) in [("general", true), ("plain", true), ("lists", false)] {
-            let mut permissions = configured("opencode.json", settings);
-            permissions.lists = parent.of_child("build", child);
-            for tool in [Tool::TodoRead, Tool::TodoWrite] {
-                assert_eq!(permissions.hides(child)(tool), is_hidden, "{child} {tool:?}");
-            }
-        }
-        assert!(!parent.hides("build")(Tool::TodoWrite));
-    }
-
-    fn configured(name: &str, json: &str) -> Permissions {
-        let document =
-            settings::document::Document::json(domain::policy::level::Level::Repository, name, json).unwrap();
-        let mut permissions = Permissions::default();
-        permissions.configure(Arc::new(settings::merge::merge(&[document]).unwrap().settings));
-        permissions
-    }
-
-    #[test]
-    fn agents_of_a_repository_do_what_their_rules_leave_them() {
-        let mut permissions = configured(
-            "opencode.json",
-            r#"{"permission": {"bash": {"*": "ask", "rm *": "deny"}},
-                "agent": {"review": {"permission": {"edit": "deny"}, "mode": "subagent", "description": "reviews"},
-                          "explore": {"disable": true}, "main": {"mode": "primary"},
-                          "title": {"mode": "all", "permission": {"*": "allow"}}}}"#,
-        );
-        let bash = |permissions: &Permissions, agent: &str, command: &str| {
-            permissions.verdict(agent, &subject(Tool::Bash, &json!({"command": command})))
-        };
-        let edit = |permissions: &Permissions, agent: &str| {
-            permissions.verdict(agent, &subject(Tool::Write, &json!({"filePath": "/workspace/a"})))
-        };
-        assert_eq!(
-            (edit(&permissions, "review"), edit(&permissions, "build")),
-            (Verdict::Deny, Verdict::Allow)
-        );
-        assert!(permissions.hides("review")(Tool::Edit) && !permissions.hides("build")(Tool::Edit));
-        for refused in ["nobody", "explore", "title"] {
-            assert_eq!(edit(&permissions, refused), Verdict::Deny, "{refused}");
-        }
-        assert_eq!(
-            (bash(&permissions, "build", "ls"), bash(&permissions, "review", "rm a")),
-            (Verdict::Ask, Verdict::Deny)
-        );
-        let names = |mode| permissions.agents(mode).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names(Mode::Subagent), ["general", "review"]);
-        assert_eq!(names(Mode::Primary), ["build", "plan", "general", "main"]);
-
-        // A child of a reviewer may not edit either, whichever agent answers in it.
-        let child = Permissions::new(permissions.of_child("review", "build"));
-        assert_eq!(edit(&child, "build"), Verdict::Deny);
-
-        let tool_use =
-            permissions.use_to_ask("build", &subject(Tool::Bash, &json!({"command": "ls"}))).unwrap();
-        permissions.allow(tool_use.permission, &tool_use.always);
-        assert_eq!(
-            (bash(&permissions, "build", "ls"), bash(&permissions, "build", "rm a")),
-            (Verdict::Allow, Verdict::Deny)
-        );
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use crate::{
         tool::{Repeat, Tool},
     },
 };
-use domain::limits;
+use domain::{egress::allow::AllowLists, limits};
 use futures::FutureExt as _;
 use rpc::v1;
 use serde_json::{Map, Value};
@@ -61,6 +61,7 @@ pub(crate) struct RunningCalls {
     running: BTreeMap<String, RunningCall>,
     seen_instructions: Arc<Mutex<BTreeSet<String>>>,
     bounds: Bounds,
+    hosts: Arc<AllowLists>,
 }
 
 impl RunningCalls {
@@ -68,6 +69,7 @@ impl RunningCalls {
         let (sender, reports) = mpsc::channel(REPORTS_MAX);
         Self {
             bounds: Bounds::default(),
+            hosts: Arc::default(),
             deps,
             identity,
             workspace,
@@ -87,6 +89,7 @@ impl RunningCalls {
             identity: self.identity.clone(),
             seen_instructions: Arc::clone(&self.seen_instructions),
             bounds: self.bounds,
+            hosts: Arc::clone(&self.hosts),
         }
     }
 
@@ -101,6 +104,7 @@ impl RunningCalls {
     /// Applies the settings to calls that begin from now on.
     pub(crate) fn configure(&mut self, settings: &Settings) {
         self.bounds = Bounds::of(settings);
+        self.hosts = Arc::new(settings.allow_lists());
     }
 
     /// Starts a call, or attaches to it if an earlier worker may have started it.
@@ -189,6 +193,7 @@ pub(crate) struct SilentCalls {
     identity: Identity,
     seen_instructions: Arc<Mutex<BTreeSet<String>>>,
     bounds: Bounds,
+    hosts: Arc<AllowLists>,
 }
 
 impl SilentCalls {
@@ -248,6 +253,7 @@ impl SilentCalls {
             call,
             seen_instructions: Arc::clone(&self.seen_instructions),
             bounds: self.bounds,
+            hosts: Arc::clone(&self.hosts),
             written: Arc::default(),
             reports: None,
             perform_inner,
@@ -276,6 +282,9 @@ async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Ou
         && registry::uses_network(&ctx.call.tool)
     {
         let code = rpc::status::code_of(&status).unwrap_or_default();
+        if code == "epoch_stale" {
+            return Err(ToolError::Fenced);
+        }
         let text = format!(
             "The rules of the network could not be set, so nothing ran: {} ({code}).",
             status.message()

@@ -2,6 +2,7 @@
 
 use crate::tools::{
     batch,
+    egress::network,
     files::{
         apply_patch,
         path::{absolute, normal, relative},
@@ -10,7 +11,10 @@ use crate::tools::{
     tool::Tool,
 };
 use convert_client::{converter::TenantConverter, reply::Commands};
-use domain::session::{OUTPUTS, WORKSPACE};
+use domain::{
+    egress::host::HostName,
+    session::{OUTPUTS, WORKSPACE},
+};
 use serde_json::Value;
 
 /// One action of a call, for permission rules.
@@ -112,6 +116,7 @@ fn of_call(tool: Tool, input: &Value) -> Vec<Use> {
         Tool::Read => of_path(Use::any(name, relative(word(input, "filePath")))),
         Tool::List => of_path(Use::any(name, relative(word(input, "path")))),
         Tool::Glob | Tool::Grep => vec![Use::any(name, word(input, "pattern"))],
+        Tool::Network => vec![of_hosts(name, network::hosts(input))],
         Tool::Skill => vec![Use::of(name, word(input, "name"))],
         Tool::Task => vec![Use::of(name, word(input, "subagent_type"))],
         Tool::PlanExit | Tool::Question | Tool::TodoRead | Tool::TodoWrite => vec![Use::any(name, "*")],
@@ -138,6 +143,12 @@ fn of_commands(found: Option<Commands>, input: &Value) -> Vec<Use> {
     uses.extend(found.paths.iter().chain(&directory).filter_map(|path| outside(path)));
     uses.extend(unread);
     uses
+}
+
+/// The use of hosts; `None`: the call names something else, and fails when it runs.
+fn of_hosts(permission: &'static str, hosts: Option<Vec<HostName>>) -> Use {
+    let patterns: Vec<String> = hosts.into_iter().flatten().map(|host| host.to_string()).collect();
+    Use { permission, always: patterns.clone(), patterns, is_unclear: false }
 }
 
 /// A use of a path and, if it is outside the workspace, of its directory.

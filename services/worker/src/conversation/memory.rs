@@ -225,11 +225,15 @@ impl Conversation {
 
     /// The number of the turn's structured answers that did not match the schema.
     pub(crate) fn misfits(&self) -> u32 {
-        let parts = self.turn().flat_map(|entry| &entry.parts);
         let is_misfit =
             |tool: &&Tool| tool.tool == structured::NAME && matches!(tool.state, ToolState::Error { .. });
-        let misfits = parts.filter_map(|(_, part)| part.body.as_tool()).filter(is_misfit);
-        u32::try_from(misfits.count()).unwrap_or(u32::MAX)
+        u32::try_from(self.turn_calls().filter(is_misfit).count()).unwrap_or(u32::MAX)
+    }
+
+    /// The tool calls of the turn so far.
+    pub(crate) fn turn_calls(&self) -> impl Iterator<Item = &Tool> {
+        let parts = self.turn().flat_map(|entry| &entry.parts);
+        parts.filter_map(|(_, part)| part.body.as_tool())
     }
 
     /// The tokens of the newest complete answer, unless it is a summary.

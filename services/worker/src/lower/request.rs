@@ -7,7 +7,10 @@ use crate::{
         model_view::{answer_files, answer_text},
         structured,
     },
-    tools::{bash, registry},
+    tools::{
+        bash,
+        registry::{self, ToolLists},
+    },
 };
 use domain::conversation::{
     context::Window,
@@ -76,11 +79,12 @@ pub(crate) fn request(
         let text = UserPart::Text(LAST_STEP.to_owned());
         messages.push(llm::request::Message::User(vec![text]));
     }
-    let mut offered = registry::offered(
-        &guidance.skills,
-        &permissions.described_subagents(),
-        permissions.hides(&user.agent),
-    );
+    let lists = ToolLists {
+        skills: &guidance.skills,
+        subagents: &permissions.described_subagents(),
+        askable_hosts: &guidance.settings.askable_hosts(),
+    };
+    let mut offered = registry::offered(&lists, permissions.hides(&user.agent));
     if let Some(structured) = structured {
         offered.push(structured.spec());
         offered.sort_by(|a, b| a.name.cmp(&b.name));

@@ -7,12 +7,16 @@ use crate::process::{
     deps::Deps,
     sandbox::Identity,
 };
-use domain::{egress::git::GitPrefix, ids::ProjectId, policy::level::Level, secret::SecretName};
+use domain::{
+    egress::{git::GitPrefix, host::HostName},
+    ids::ProjectId,
+    secret::SecretName,
+};
 use rpc::v1::{self, AllowList, GitCredential, SecretVariable};
 use settings::{LevelHosts, Settings};
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex as StdMutex, PoisonError, atomic::Ordering},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 use tokio::sync::Mutex;
 use tonic::Status;
@@ -75,13 +79,15 @@ struct DoorRules {
     lists: Vec<AllowList>,
     git: Vec<GitCredential>,
     secrets: Vec<SecretVariable>,
+    /// What people have allowed in this session.
+    granted: BTreeSet<HostName>,
 }
 
 impl DoorRules {
     /// No host and no secret; git may read these repositories.
     fn closed(git: Vec<GitCredential>) -> Self {
         // Without any list, pages of all hosts could be read.
-        Self { lists: vec![empty_list(ALLOW_LATER)], git, secrets: vec![] }
+        Self { lists: vec![empty_list(ALLOW_LATER)], git, secrets: vec![], granted: BTreeSet::new() }
     }
 
     fn is_closed(&self) -> bool {
@@ -96,12 +102,29 @@ impl Egress {
         Self { deps, identity, project, wanted: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Notes what the settings allow. Without any list the door is opened too: it then tells programs which setting is missing.
-    pub(crate) fn allow(&self, settings: &Settings) {
+    /// Notes what the settings allow, and the hosts that people have allowed. Without any list the door is opened too: it then tells programs which setting is
+    /// missing.
+    pub(crate) fn allow(&self, settings: &Settings, granted: BTreeSet<HostName>) {
         let lists = settings.network().iter().map(|hosts| allow_list(ALLOW, hosts));
         let git = git_credentials(&settings.git_credentials);
-        let rules = DoorRules { lists: lists.collect(), git, secrets: vec![] };
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(rules);
+        *self.wanted() = Some(DoorRules { lists: lists.collect(), git, secrets: vec![], granted });
+    }
+
+    /// Ends what people have allowed, except these hosts: the turn is over. The broker is told soon. If it does not learn it, the next turn's first tool tells it.
+    pub(crate) fn withdraw_all_but(&self, kept: BTreeSet<HostName>) {
+        match &mut *self.wanted() {
+            Some(rules) if rules.granted != kept => rules.granted = kept,
+            Some(_) | None => return,
+        }
+        let this = self.clone();
+        self.deps.tasks.spawn("egress withdrawal", async move {
+            // It logs what goes wrong.
+            drop(this.ready().await);
+        });
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Option<DoorRules>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens the door for the clone of a workspace that does not exist yet. Until the settings of its repository are known, it leads to no host of the
@@ -128,7 +151,8 @@ impl Egress {
         if lists.is_empty() {
             lists.push(empty_list(SETUP));
         }
-        let rules = DoorRules { lists, git: git_credentials(git), secrets: secrets.variables.clone() };
+        let (git, secrets) = (git_credentials(git), secrets.variables.clone());
+        let rules = DoorRules { lists, git, secrets, granted: BTreeSet::new() };
         let needs_door = !rules.secrets.is_empty();
         if !needs_door && self.deps.broker.is_none() {
             return Ok(());
@@ -198,7 +222,12 @@ impl Egress {
     }
 
     async fn set(&self, broker: &Broker, rules: &DoorRules, files: Files) -> Result<(), Status> {
-        let DoorRules { lists, git, secrets } = rules.clone();
+        let DoorRules { lists, git, secrets, granted } = rules.clone();
+        let grant = v1::HostGrant {
+            session_id: self.identity.session.to_string(),
+            epoch: self.identity.epoch,
+            hosts: granted.iter().map(ToString::to_string).collect(),
+        };
         let door = v1::OpenEgressRequest {
             tenant_id: self.identity.tenant.to_string(),
             session_id: self.identity.workspace.to_string(),
@@ -208,6 +237,7 @@ impl Egress {
             secrets,
             workspace_opening: Some(self.identity.opening.load(Ordering::Relaxed)),
             has_files: files == Files::Open,
+            grant: (files == Files::Open).then_some(grant),
         };
         broker.open_egress(door).await
     }
@@ -219,7 +249,7 @@ impl Egress {
     /// The broker refuses: the door may still have wider rules, so nothing may run. A broker that is away serves no door, and commands run without a
     /// network.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
-        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wanted = self.wanted().clone();
         let Some((rules, broker)) = wanted.zip(self.deps.broker.as_ref()) else { return Ok(()) };
         let state = &mut *self.state.lock().await;
         if matches!(state, DoorState::Confirmed(confirmed) if *confirmed == rules) {
@@ -253,15 +283,11 @@ fn has_no_doors(status: &Status) -> bool {
 
 /// The list of a setting that allows nothing.
 fn empty_list(setting: &str) -> AllowList {
-    AllowList { setting: setting.to_owned(), entries: vec![] }
+    AllowList { setting: setting.to_owned(), ..AllowList::default() }
 }
 
 fn allow_list(setting: &str, hosts: &LevelHosts) -> AllowList {
-    let place = match hosts.level {
-        Level::Environment => "the environment that the repository proposes".to_owned(),
-        level => format!("the settings of the {}", level.as_str()),
-    };
-    AllowList { setting: format!("{setting} in {place}"), entries: hosts.allow.clone() }
+    AllowList { setting: hosts.setting(setting), entries: hosts.allow.clone(), ask: hosts.ask.clone() }
 }
 
 fn git_credentials(git: &BTreeMap<GitPrefix, SecretName>) -> Vec<GitCredential> {

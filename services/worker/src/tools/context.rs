@@ -6,7 +6,7 @@ use super::{
 };
 use crate::process::{deps::Deps, sandbox::Identity};
 use convert_client::converter::TenantConverter;
-use domain::limits;
+use domain::{egress::allow::AllowLists, limits};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use settings::Settings;
@@ -89,6 +89,8 @@ pub(crate) struct CallContext {
     /// Instruction files that the model has already seen.
     pub(crate) seen_instructions: Arc<Mutex<BTreeSet<String>>>,
     pub(crate) bounds: Bounds,
+    /// What the settings let the session reach.
+    pub(crate) hosts: Arc<AllowLists>,
     /// The files that the call and the calls inside it wrote.
     pub(crate) written: Arc<Mutex<BTreeSet<String>>>,
     /// `None`: clients do not see the progress of this call.
@@ -135,6 +137,7 @@ impl CallContext {
             },
             seen_instructions: Arc::clone(&self.seen_instructions),
             bounds: self.bounds,
+            hosts: Arc::clone(&self.hosts),
             written: Arc::clone(&self.written),
             reports: None,
             perform_inner: self.perform_inner,

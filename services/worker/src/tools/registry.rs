@@ -4,6 +4,7 @@
 use super::{
     bash, batch,
     context::CallContext,
+    egress::{network, webfetch},
     files::{apply_patch, edit, glob, grep, list, multiedit, read, write},
     invalid,
     outcome::{Output, ToolError, conversion_error},
@@ -13,12 +14,11 @@ use super::{
     task,
     todos::{todoread, todowrite},
     tool::{Repeat, Tool},
-    webfetch,
 };
 use convert_client::{converter::TenantConverter, reply::SchemaVerdict, request::SchemaCheck};
 use domain::policy::tool;
 use serde_json::{Map, Value};
-use std::sync::LazyLock;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 struct Registered {
     tool: Tool,
@@ -47,6 +47,7 @@ fn spec(tool: Tool) -> tool::Spec {
         Tool::Grep => grep::spec(),
         Tool::List => list::spec(),
         Tool::MultiEdit => multiedit::spec(),
+        Tool::Network => network::spec(),
         Tool::PlanExit => plan_exit::spec(),
         Tool::Question => question::spec(),
         Tool::Read => read::spec(),
@@ -73,6 +74,7 @@ pub(crate) async fn run(tool: Tool, ctx: &CallContext, input: Value) -> Result<O
         Tool::Grep => grep::run(ctx, parse_arguments(input)?).await,
         Tool::List => list::run(ctx, parse_arguments(input)?).await,
         Tool::MultiEdit => multiedit::run(ctx, parse_arguments(input)?).await,
+        Tool::Network => network::run(ctx, &parse_arguments(input)?),
         Tool::Read => read::run(ctx, parse_arguments(input)?).await,
         Tool::Skill => skill::run(ctx, parse_arguments(input)?).await,
         Tool::PlanExit | Tool::Question | Tool::Task => {
@@ -96,7 +98,7 @@ pub(crate) fn repeat(tool: Tool, input: &Value) -> Repeat {
         // A repeated question is the same question, and a repeated dispatch returns the same child.
         Tool::PlanExit | Tool::Question | Tool::Task => Repeat::Safe,
         Tool::Bash | Tool::Glob | Tool::Grep | Tool::List | Tool::Read | Tool::Skill => Repeat::Safe,
-        Tool::TodoRead | Tool::TodoWrite | Tool::WebFetch => Repeat::Safe,
+        Tool::Network | Tool::TodoRead | Tool::TodoWrite | Tool::WebFetch => Repeat::Safe,
         Tool::ApplyPatch | Tool::Edit | Tool::MultiEdit | Tool::Write => Repeat::Unknown,
         // Each inner call is checked again when it runs. The answers of finished inner calls are lost with the batch.
         Tool::Batch => {
@@ -108,26 +110,30 @@ pub(crate) fn repeat(tool: Tool, input: &Value) -> Repeat {
     }
 }
 
-/// The tools for the model: all but the hidden ones. Without skills the skill tool is omitted.
-pub(crate) fn offered(
-    skills: &[rpc::v1::Skill],
-    subagents: &[(String, String)],
-    is_hidden: impl Fn(Tool) -> bool,
-) -> Vec<tool::Spec> {
-    let is_offered = |registered: &&Registered| {
-        !is_hidden(registered.tool) && (registered.tool != Tool::Skill || !skills.is_empty())
-    };
-    let spec = |registered: &Registered| {
+/// What the descriptions of some tools list.
+pub(crate) struct ToolLists<'a> {
+    pub(crate) skills: &'a [rpc::v1::Skill],
+    /// Names and descriptions.
+    pub(crate) subagents: &'a [(String, String)],
+    /// The hosts that people may allow.
+    pub(crate) askable_hosts: &'a BTreeSet<&'a str>,
+}
+
+/// The tools for the model: all but the hidden ones, and those that have nothing to list.
+pub(crate) fn offered(lists: &ToolLists<'_>, is_hidden: impl Fn(Tool) -> bool) -> Vec<tool::Spec> {
+    let shown = REGISTRY.iter().filter(|registered| !is_hidden(registered.tool));
+    let with_list = |registered: &Registered| {
         let spec = registered.spec.clone();
-        if registered.tool == Tool::Skill {
-            skill::with_list(spec, skills)
-        } else if registered.tool == Tool::Task {
-            task::with_list(spec, subagents)
-        } else {
-            spec
+        match registered.tool {
+            Tool::Skill if lists.skills.is_empty() => None,
+            Tool::Skill => Some(skill::with_list(spec, lists.skills)),
+            Tool::Network if lists.askable_hosts.is_empty() => None,
+            Tool::Network => Some(network::with_list(spec, lists.askable_hosts)),
+            Tool::Task => Some(task::with_list(spec, lists.subagents)),
+            _ => Some(spec),
         }
     };
-    REGISTRY.iter().filter(is_offered).map(spec).collect()
+    shown.filter_map(with_list).collect()
 }
 
 /// Every tool as clients see it, including those that a session is not offered.
@@ -160,14 +166,9 @@ pub(crate) fn inner_tools(tool: Tool, input: &Value) -> Vec<Tool> {
     batch::inner_calls(input).iter().filter_map(|call| find(&call.tool).ok()).collect()
 }
 
-/// Whether a call of this tool may start processes, which use the network.
-pub(crate) fn starts_processes(tool: &str) -> bool {
-    matches!(find(tool), Ok(Tool::Bash | Tool::Batch))
-}
-
-/// Whether a call reaches the network.
+/// Whether a call reaches the network, or changes what it reaches.
 pub(crate) fn uses_network(tool: &str) -> bool {
-    starts_processes(tool) || matches!(find(tool), Ok(Tool::WebFetch))
+    matches!(find(tool), Ok(Tool::Bash | Tool::Batch | Tool::Network | Tool::WebFetch))
 }
 
 /// The exec ids of a call's commands.

@@ -11,6 +11,7 @@ pub(crate) enum Tool {
     Grep,
     List,
     MultiEdit,
+    Network,
     PlanExit,
     Question,
     Read,
@@ -42,7 +43,7 @@ pub(crate) enum Repeat {
 
 impl Tool {
     /// Every tool, sorted by name: a stable list keeps the provider's cache warm.
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::ApplyPatch,
         Self::Bash,
         Self::Batch,
@@ -51,6 +52,7 @@ impl Tool {
         Self::Grep,
         Self::List,
         Self::MultiEdit,
+        Self::Network,
         Self::PlanExit,
         Self::Question,
         Self::Read,
@@ -78,6 +80,7 @@ impl Tool {
             Self::Grep => "grep",
             Self::List => "list",
             Self::MultiEdit => "multiedit",
+            Self::Network => "network",
             Self::PlanExit => "plan_exit",
             Self::Question => "question",
             Self::Read => "read",
@@ -99,6 +102,7 @@ impl Tool {
             | Self::Glob
             | Self::Grep
             | Self::List
+            | Self::Network
             | Self::PlanExit
             | Self::Question
             | Self::Read
@@ -122,6 +126,7 @@ impl Tool {
             | Self::Grep
             | Self::List
             | Self::MultiEdit
+            | Self::Network
             | Self::Read
             | Self::Skill
             | Self::TodoRead
@@ -137,7 +142,7 @@ impl Tool {
             Self::ApplyPatch | Self::Bash | Self::Batch | Self::Edit | Self::MultiEdit => true,
             Self::Task | Self::Write => true,
             Self::Glob | Self::Grep | Self::List | Self::Question | Self::Read | Self::Skill => false,
-            Self::PlanExit | Self::TodoRead | Self::TodoWrite | Self::WebFetch => false,
+            Self::Network | Self::PlanExit | Self::TodoRead | Self::TodoWrite | Self::WebFetch => false,
         }
     }
 }

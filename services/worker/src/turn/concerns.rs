@@ -248,7 +248,7 @@ impl Concerns {
         }
         let guidance = Arc::clone(self.opening.guidance());
         self.session.configure(&guidance.settings);
-        self.session.workspace.egress().allow(&guidance.settings);
+        self.session.allow_hosts(&guidance.settings);
         self.tool_calls.running.configure(&guidance.settings);
         let found = self.session.workspace.found().filter(|_| self.session.workspace.has_source());
         let branch = found.and_then(|found| self.snapshots.opened(found));
@@ -313,7 +313,7 @@ impl Concerns {
             calls
         };
         let settings = self.opening.settings();
-        self.session.workspace.egress().allow(settings);
+        self.session.allow_hosts(settings);
         match self.snapshots.when_tracked(&self.session, settings, &self.tool_calls, calls) {
             Some(calls) => self.begin_all(calls).await,
             None => Ok(()),
@@ -485,9 +485,9 @@ fn need_guidance(session: &Session, calls: &[CallId]) -> bool {
     let is_new_task = |call: LoopCall| {
         registry::find(&call.tool.tool) == Ok(Tool::Task) && child_of(&call.tool.state).is_none()
     };
-    // A repository narrows what its commands reach.
+    // A repository narrows what its sessions reach.
     let is_narrowed =
-        |call: &LoopCall| session.workspace.has_source() && registry::starts_processes(&call.tool.tool);
+        |call: &LoopCall| session.workspace.has_source() && registry::uses_network(&call.tool.tool);
     let needs = |call: LoopCall| is_narrowed(&call) || is_new_task(call);
     let mut calls = calls.iter().filter_map(|call| LoopCall::find(session, call));
     prompt_calls::is_shell_step(session) || calls.any(needs)

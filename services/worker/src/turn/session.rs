@@ -10,6 +10,7 @@ use crate::{
         above::SettingsAbove,
         workspace::{Workspace, WorkspaceOrigin},
     },
+    tools::egress::network,
 };
 use convert_client::converter::TenantConverter;
 use domain::{
@@ -121,6 +122,13 @@ impl Session {
     pub(super) fn configure(&mut self, settings: &Arc<Settings>) {
         self.permissions.configure(Arc::clone(settings));
         self.subtask_depth_max = settings.subagent_depth.unwrap_or(SUBTASK_DEPTH_MAX).min(SUBTASK_DEPTH_MAX);
+    }
+
+    /// Notes what commands may reach from the next tool on: what the settings allow, and what people have allowed.
+    pub(super) fn allow_hosts(&self, settings: &Settings) {
+        let mut granted = self.permissions.approved_hosts();
+        granted.extend(network::opened(self.conversation().turn_calls()));
+        self.workspace.egress().allow(settings, granted);
     }
 
     /// The conversation, with everything that this loop has written.

@@ -251,7 +251,9 @@ mod tests {
     async fn a_network_that_the_operator_opened_takes_a_list() {
         use domain::egress::allow::{AllowList, AllowLists};
         let list = || {
-            AllowLists::new(vec![AllowList::parse("a setting", &["pages.example.com".to_owned()]).unwrap()])
+            AllowLists::new(vec![
+                AllowList::parse("a setting", &["pages.example.com".to_owned()], &[]).unwrap(),
+            ])
         };
         assert_eq!(code(list(), "").await, "egress_address_private");
         assert_eq!(code(AllowLists::default(), "127.0.0.0/8").await, "egress_address_private");

@@ -39,7 +39,7 @@ static HINTS: [Hint; 3] = [
             "proxy response (403) !== 200",
         ],
         text: "The sandbox reaches only the hosts that `environment.network.allow` in the project's settings lists, so \
-               retrying does not help: tell people which hosts you need.",
+               retrying does not help: ask for the hosts with the tool `network` if you have it, or else tell people which you need.",
     },
     Hint {
         // Of LeakSanitizer, strace and gdb.

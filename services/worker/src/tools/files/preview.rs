@@ -31,7 +31,13 @@ pub(crate) fn file_calls(tool: Tool, input: &Value) -> Vec<FileCall> {
                 .collect()
         }
         Tool::Bash | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit | Tool::Question => vec![],
-        Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead | Tool::TodoWrite | Tool::WebFetch => vec![],
+        Tool::Read
+        | Tool::Skill
+        | Tool::Task
+        | Tool::TodoRead
+        | Tool::TodoWrite
+        | Tool::Network
+        | Tool::WebFetch => vec![],
     }
 }
 
@@ -72,7 +78,7 @@ async fn planned(ctx: &CallContext, call: &FileCall) -> Option<Map<String, Value
         Tool::Write => write::preview(ctx, parse_arguments(input).ok()?).await,
         Tool::Bash | Tool::Batch | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit => return None,
         Tool::Question | Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead => return None,
-        Tool::TodoWrite | Tool::WebFetch => return None,
+        Tool::TodoWrite | Tool::Network | Tool::WebFetch => return None,
     };
     change.ok()
 }
@@ -96,6 +102,6 @@ fn versions(call: &FileCall) -> Option<Vec<FileVersions>> {
         Tool::Write => Some(write::written(parse_arguments(input).ok()?)),
         Tool::Bash | Tool::Batch | Tool::Glob | Tool::Grep | Tool::List | Tool::PlanExit => None,
         Tool::Question | Tool::Read | Tool::Skill | Tool::Task | Tool::TodoRead => None,
-        Tool::TodoWrite | Tool::WebFetch => None,
+        Tool::TodoWrite | Tool::Network | Tool::WebFetch => None,
     }
 }

@@ -6,12 +6,19 @@ use serde_json::json;
 #[test]
 fn tools_are_sorted_and_their_schemas_are_valid() {
     let skill = rpc::v1::Skill { name: "pdf".into(), description: "reads PDF".into(), path: "p".into() };
-    let all = offered(std::slice::from_ref(&skill), &[], |_| false);
-    let is_skill = |spec: &tool::Spec| spec.name == "skill" && spec.description.contains("pdf: reads PDF");
-    assert!(
-        all.iter().any(is_skill) && !offered(&[], &[], |_| false).iter().any(|spec| spec.name == "skill")
-    );
-    let names: Vec<String> = all.into_iter().map(|spec| spec.name).collect();
+    let (nothing, hosts) = (BTreeSet::new(), BTreeSet::from(["*.acme.dev", "preset:npm"]));
+    let lists = ToolLists { skills: &[], subagents: &[], askable_hosts: &nothing };
+    let names = |specs: Vec<tool::Spec>| specs.into_iter().map(|spec| spec.name).collect::<Vec<_>>();
+    let few = names(offered(&lists, |_| false));
+    let left_out = |name: &&str| !few.iter().any(|offered| offered == name);
+    let left_out: Vec<&str> = domain::policy::tool::NAMES.into_iter().filter(left_out).collect();
+    assert_eq!(left_out, ["network", "skill"], "they have nothing to list");
+    let lists = ToolLists { skills: std::slice::from_ref(&skill), askable_hosts: &hosts, ..lists };
+    let all = offered(&lists, |_| false);
+    for (name, want) in [("skill", "pdf: reads PDF"), ("network", "allow: *.acme.dev, preset:npm.")] {
+        assert!(all.iter().any(|spec| spec.name == name && spec.description.contains(want)), "{name}");
+    }
+    let names = names(all);
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(names, sorted);

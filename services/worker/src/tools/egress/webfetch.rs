@@ -1,12 +1,14 @@
 //! `webfetch`: reads a page of the web. The broker loads it, under the rules of the session's door to the network.
 
-use super::{
-    context::CallContext,
-    media,
-    outcome::{Output, ToolError},
-    spec::tool_spec,
+use crate::{
+    process::broker::WebPage,
+    tools::{
+        context::CallContext,
+        media,
+        outcome::{Output, ToolError},
+        spec::tool_spec,
+    },
 };
-use crate::process::broker::WebPage;
 use convert_client::request::{Page, PageForm};
 use domain::policy::tool;
 use rpc::v1;
