@@ -1,7 +1,6 @@
 //! Benchmarks, measured from outside. One process is both the model and the client, so one clock measures both ends of
 //! every span.
 
-mod copies;
 pub mod durability;
 pub mod events;
 pub mod figure;
@@ -9,10 +8,11 @@ pub mod hostile;
 pub mod loops;
 pub mod main_job;
 pub mod model;
-mod past;
+pub mod peer;
 pub mod process;
 pub mod profile;
 pub mod samples;
 pub mod sandbox;
+mod stored;
 pub mod testbed;
 pub mod week;

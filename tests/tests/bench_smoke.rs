@@ -7,11 +7,12 @@ use e2e::{
         durability::{self, Measure, measure},
         events, hostile, loops, main_job,
         model::Model,
-        profile,
+        peer, profile,
         sandbox::{environments, repositories},
         testbed::Servers,
         week,
     },
+    opencode::OpenCode,
 };
 
 #[tokio::test]
@@ -116,7 +117,7 @@ async fn check_events(kind: events::Measure, figures: usize) {
 
 #[tokio::test]
 async fn the_latency_of_chunks_is_measured() {
-    check_events(events::Measure::Latency, 3).await;
+    check_events(events::Measure::Latency, 2).await;
 }
 
 #[tokio::test]
@@ -171,6 +172,30 @@ async fn sessions_and_steps_ask_no_more_of_postgres_than_before() {
         // After a change on purpose, `./dev bench profile --json` prints the counts for tests/src/bench/profile/committed.json.
         assert!(!last, "{missed:?}, {:?}", profile.statements);
     }
+}
+
+#[tokio::test]
+async fn opencode_is_measured_beside_flotilla() {
+    let Some(opencode) = OpenCode::find() else {
+        e2e::left_out::skip("opencode-ai is not installed; `./dev test` installs it with npm");
+        return;
+    };
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let model = Model::start().await;
+    let stack =
+        Stack::with(Options { model_url: Some(model.url.clone()), slots: 8, ..Options::default() }).await;
+    let own = peer::Server {
+        url: stack.gateway_url().to_owned(),
+        key: Some(stack.api.key.clone()),
+        directory: "bench".to_owned(),
+        pid: std::process::id(),
+    };
+    let (_running, other) = peer::opencode(&opencode, &model.url).await.unwrap();
+    let measured = Box::pin(peer::measure(&other, &own, &model, &peer::Sizes::smoke())).await;
+    assert_eq!(measured.len(), 46, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
 
 #[tokio::test]

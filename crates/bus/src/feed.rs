@@ -14,14 +14,22 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::{sync::Arc, time::Duration};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 /// Pending news of one process: about a second of busy loops. Further news is dropped, and readers repair the gap from
 /// Postgres.
 const NEWS_QUEUE_MAX: usize = 4_096;
 /// Bytes of such news. Further news is dropped as well.
 const NEWS_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// News that is sent together. Further news follows when these have left.
+const NEWS_TOGETHER_MAX: usize = 256;
 /// Unit in which the bytes of pending news are counted.
 const NEWS_UNIT_BYTES: usize = 1_024;
 /// Bytes of an event that is sent as news. Of a larger one only the position is sent, and readers get the event from Postgres:
@@ -137,14 +145,42 @@ pub struct Delta {
 #[derive(Debug, Clone)]
 pub struct Publisher {
     queue: mpsc::Sender<PendingNews>,
+    /// The number of the newest news.
+    newest: Arc<AtomicU64>,
+    /// The number up to which news has left this process.
+    departed: watch::Receiver<u64>,
     /// Room for further bytes, in units.
     room: Arc<Semaphore>,
     namespace: String,
 }
 
+/// The way of one message out of this process. A writer that waits for its end gathers what it has to say meanwhile.
+#[derive(Debug, Clone)]
+pub struct Departure {
+    number: u64,
+    departed: watch::Receiver<u64>,
+}
+
+impl Departure {
+    /// Whether the message has left. A dropped message counts as gone as soon as a later one has left.
+    pub fn is_over(&self) -> bool {
+        *self.departed.borrow() >= self.number
+    }
+
+    /// Waits until the message has left. It may never do so while NATS is away. Cancel-safe.
+    pub async fn over(&self) {
+        let mut departed = self.departed.clone();
+        if departed.wait_for(|departed| *departed >= self.number).await.is_err() {
+            // Nothing is sent any more.
+            std::future::pending().await
+        }
+    }
+}
+
 /// A message that waits to be sent.
 #[derive(Debug)]
 struct PendingNews {
+    number: u64,
     subject: String,
     payload: Bytes,
     _room: OwnedSemaphorePermit,
@@ -162,14 +198,22 @@ impl Bus {
     /// Starts a sending task. It ends with the last clone of the publisher.
     pub fn publisher(&self) -> Publisher {
         let (queue, mut pending) = mpsc::channel::<PendingNews>(NEWS_QUEUE_MAX);
+        let (gone, departed) = watch::channel(0);
         let nats = self.nats.clone();
         outgoing::spawn(async move {
-            while let Some(PendingNews { subject, payload, .. }) = pending.recv().await {
-                outgoing::send(&nats, subject, payload).await;
+            let mut together = Vec::with_capacity(NEWS_TOGETHER_MAX);
+            while pending.recv_many(&mut together, NEWS_TOGETHER_MAX).await > 0 {
+                // Callers may enqueue in another order than their numbers.
+                let newest = together.iter().map(|news| news.number).max().unwrap_or_default();
+                for PendingNews { subject, payload, .. } in together.drain(..) {
+                    outgoing::send(&nats, subject, payload).await;
+                }
+                outgoing::flush(&nats).await;
+                gone.send_if_modified(|gone| std::mem::replace(gone, newest.max(*gone)) < newest);
             }
         });
         let room = Arc::new(Semaphore::new(NEWS_QUEUE_BYTES_MAX / NEWS_UNIT_BYTES));
-        Publisher { queue, room, namespace: self.namespace.clone() }
+        Publisher { queue, newest: Arc::default(), departed, room, namespace: self.namespace.clone() }
     }
 
     /// Subscribes to a session. Once the reader has joined, the server knows the subscription: a later commit either is read
@@ -239,6 +283,12 @@ impl Publisher {
         self.send(tenant, session.as_str(), news);
     }
 
+    /// Sends a fragment of text, as [`Publisher::publish`] does, and returns its way out.
+    pub fn publish_delta(&self, tenant: TenantId, session: &SessionId, delta: Delta) -> Departure {
+        let number = self.send(tenant, session.as_str(), &News::Delta(delta));
+        Departure { number, departed: self.departed.clone() }
+    }
+
     /// Sends a notice, as [`Publisher::publish`] does.
     pub fn notify(&self, tenant: TenantId, subject: &Subject, notice: &Notice) {
         let id = match subject {
@@ -249,19 +299,27 @@ impl Publisher {
         self.send(tenant, id, &News::Notice(notice.clone()));
     }
 
-    fn send(&self, tenant: TenantId, id: &str, news: &News) {
+    /// Returns the number of the news.
+    fn send(&self, tenant: TenantId, id: &str, news: &News) -> u64 {
+        let number = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
         let payload = match serde_json::to_vec(news) {
             Ok(payload) => Bytes::from(payload),
-            Err(error) => return tracing::error!(%error, "cannot write news as JSON"),
+            Err(error) => {
+                tracing::error!(%error, "cannot write news as JSON");
+                return number;
+            }
         };
         let subject = subjects::news(&self.namespace, tenant, id);
         let units = u32::try_from(payload.len().div_ceil(NEWS_UNIT_BYTES)).unwrap_or(u32::MAX);
-        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(units) else {
-            return tracing::debug!("dropped news of {id}: {NEWS_QUEUE_BYTES_MAX} bytes are pending");
-        };
-        if self.queue.try_send(PendingNews { subject, payload, _room: room }).is_err() {
-            tracing::debug!("dropped news of {id}: {NEWS_QUEUE_MAX} messages are pending");
+        match Arc::clone(&self.room).try_acquire_many_owned(units) {
+            Err(_) => tracing::debug!("dropped news of {id}: {NEWS_QUEUE_BYTES_MAX} bytes are pending"),
+            Ok(room) => {
+                if self.queue.try_send(PendingNews { number, subject, payload, _room: room }).is_err() {
+                    tracing::debug!("dropped news of {id}: {NEWS_QUEUE_MAX} messages are pending");
+                }
+            }
         }
+        number
     }
 }
 

@@ -1,9 +1,13 @@
 //! The connection to a gateway: its address, the API key, and calls that survive a short outage.
 
-use crate::stack::target::{self, Connection, Target};
-use anyhow::{Context as _, Result, bail};
+use crate::{
+    exit::{GatewayLoss, coded},
+    stack::target::{self, Connection, Target},
+};
+use anyhow::{Context as _, Result};
 use chassis::secret::Secret;
 use domain::limits;
+use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use rpc::{
     client::Bearer,
     v1::{
@@ -17,8 +21,19 @@ use rpc::{
         tenant_service_client::TenantServiceClient,
     },
 };
-use std::{future::Future, time::Duration};
-use tonic::{Code, Response, Status, service::interceptor::InterceptedService, transport::Channel};
+use std::{
+    future::Future,
+    sync::Arc,
+    task::{self, Poll},
+    time::Duration,
+};
+use tonic::{
+    Code, Response, Status,
+    body::Body,
+    codegen::{Service, http},
+    service::interceptor::InterceptedService,
+    transport::{Channel, Uri},
+};
 
 /// Further attempts of one call of the command line while the gateway is down: about three seconds, enough for a restart
 /// behind a load balancer. Then the command fails.
@@ -29,12 +44,35 @@ const CLI_BACKOFF_BASE_MS: u64 = 200;
 const CLI_BACKOFF_CAP_MS: u64 = 5_000;
 
 /// A channel that presents the API key with every call.
-pub(crate) type Authorized = InterceptedService<Channel, Bearer>;
+pub(crate) type Authorized = InterceptedService<NamedChannel, Bearer>;
+
+/// A channel whose errors name the address of the gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedChannel {
+    channel: Channel,
+    url: Arc<str>,
+}
+
+impl Service<http::Request<Body>> for NamedChannel {
+    type Response = http::Response<Body>;
+    type Error = GatewayLoss;
+    type Future = BoxFuture<'static, Result<Self::Response, GatewayLoss>>;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), GatewayLoss>> {
+        let Self { channel, url } = self;
+        channel.poll_ready(context).map_err(|source| GatewayLoss { url: Arc::clone(url), source })
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let url = Arc::clone(&self.url);
+        self.channel.call(request).map_err(|source| GatewayLoss { url, source }).boxed()
+    }
+}
 
 /// Clients for one gateway.
 #[derive(Clone)]
 pub(crate) struct Client {
-    channel: Channel,
+    channel: NamedChannel,
     key: Bearer,
 }
 
@@ -42,26 +80,38 @@ impl Client {
     /// Finds the gateway and the key. The connection is made with the first call.
     pub(crate) fn open(connection: &Connection) -> Result<Self> {
         let target = target::choose(connection)?;
-        Self::with_key(&target, &target.api_key, "FLOTILLA_API_KEY")
+        Self::with_key(&target, &target.api_key, "--api-key or FLOTILLA_API_KEY")
     }
 
     /// Like [`Client::open`], with the operator's key: for calls that cross tenants.
     pub(crate) fn open_as_operator(connection: &Connection, key: Option<&Secret<String>>) -> Result<Self> {
         let target = target::choose(connection)?;
-        Self::with_key(&target, key.unwrap_or(&target.operator_key), "FLOTILLA_OPERATOR_KEY")
+        let key = key.unwrap_or(&target.operator_key);
+        Self::with_key(&target, key, "--operator-key or FLOTILLA_OPERATOR_KEY")
     }
 
-    fn with_key(target: &Target, key: &Secret<String>, variable: &str) -> Result<Self> {
+    /// `setting`: how a person gives the key.
+    fn with_key(target: &Target, key: &Secret<String>, setting: &str) -> Result<Self> {
         let (url, source) = (&target.url, &target.source);
+        parse_url(url)?;
         if key.expose().is_empty() {
-            bail!("no key for {url} ({source}); set {variable}");
+            return Err(coded(
+                "key_missing",
+                format!("no key for {url} ({source}); give one with {setting}"),
+            ));
         }
         Self::at(url, key)
     }
 
     /// A client for an address and a key.
+    ///
+    /// # Errors
+    /// `url_invalid`, `key_invalid`.
     pub(crate) fn at(url: &str, key: &Secret<String>) -> Result<Self> {
+        parse_url(url)?;
+        check_key(key)?;
         let channel = chassis::grpc::channel(url).context("open the connection")?;
+        let channel = NamedChannel { channel, url: Arc::from(url) };
         let key = Bearer::new(key.expose()).context("use the key in a header")?;
         Ok(Self { channel, key })
     }
@@ -120,6 +170,37 @@ impl Client {
 
     pub(crate) fn permissions(&self) -> PermissionServiceClient<Authorized> {
         PermissionServiceClient::new(self.authorized())
+    }
+}
+
+/// Reads the address of a gateway.
+///
+/// # Errors
+/// `url_invalid`: it has no host, or its scheme is not one that a gateway speaks.
+pub(crate) fn parse_url(url: &str) -> Result<Uri> {
+    let uri = url.parse::<Uri>().ok().filter(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    uri.ok_or_else(|| {
+        let message = format!(
+            "{url:?} is not the address of a gateway: it needs http:// or https:// and a host, as in https://flotilla.example.com"
+        );
+        coded("url_invalid", message)
+    })
+}
+
+/// Checks that a header can carry the key. The message must not show the key.
+fn check_key(key: &Secret<String>) -> Result<()> {
+    let odd = key.expose().chars().position(|c| !c.is_ascii_graphic() && c != ' ');
+    match odd {
+        None => Ok(()),
+        Some(at) => Err(coded(
+            "key_invalid",
+            format!(
+                "the key cannot be sent: its character {} is no ASCII letter, digit or punctuation; copy the key again",
+                at + 1
+            ),
+        )),
     }
 }
 
@@ -200,5 +281,44 @@ pub(crate) async fn first_pages<T>(
             entries.truncate(most);
             return Ok(Listed { entries, has_more });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use crate::exit;
+
+    #[tokio::test]
+    async fn addresses_and_keys_that_no_call_can_use_are_refused() {
+        let open = |url: &str, key: &str| Client::at(url, &Secret::new(key.to_owned())).err();
+        for url in ["nope", "127.0.0.1:46477", "ftp://x", "http://", "", "http://a b", "/socket"] {
+            let error = open(url, "key").unwrap();
+            assert_eq!(exit::code(&error), "url_invalid", "{url:?}: {error}");
+        }
+        for key in ["é", "a\nb", "a\r"] {
+            let error = open("http://127.0.0.1:1", key).unwrap();
+            assert_eq!(exit::code(&error), "key_invalid", "{key:?}: {error}");
+        }
+        for url in ["http://127.0.0.1:1", "https://flotilla.example.com", "http://[::1]:80/"] {
+            assert!(open(url, "flo_key-1").is_none(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_cannot_be_reached_is_named_with_the_cause() {
+        // The port is free again: nothing listens on it.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let client = Client::at(&url, &Secret::new("key".to_owned())).unwrap();
+        let request = GetSessionRequest { session_id: "ses_1".to_owned() };
+        let error = anyhow::Error::new(client.sessions().get_session(request).await.unwrap_err());
+        let sentence = exit::sentence(&error).unwrap();
+        assert!(sentence.starts_with(&format!("cannot reach the gateway {url}: ")), "{sentence}");
+        assert!(sentence.contains("refused"), "{sentence}");
+        assert_eq!(exit::code(&error), "gateway_unreachable");
+        assert!(!exit::is_answer(&error));
     }
 }

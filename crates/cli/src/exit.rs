@@ -1,7 +1,7 @@
 //! The end of the process: an exit code for scripts, one sentence for people, and an error code for programs.
 
 use serde_json::{Value, json};
-use std::{fmt, io};
+use std::{fmt, io, sync::Arc};
 
 /// The code of an error that arose in this program and has no code of its own.
 const FAILED: &str = "command_failed";
@@ -23,7 +23,7 @@ pub(crate) enum Exit {
     Budget,
     /// `--timeout` expired; the turn continues.
     StillRunning,
-    /// Ctrl-C; the turn continues.
+    /// Ctrl-C; a turn continues.
     Interrupted,
     /// The code of a program in a terminal of a session.
     Program(u8),
@@ -89,6 +89,57 @@ impl fmt::Display for CodedError {
 
 impl std::error::Error for CodedError {}
 
+/// Makes an error with a stable code.
+pub(crate) fn coded(code: &'static str, message: impl Into<String>) -> anyhow::Error {
+    CodedError { code, message: message.into() }.into()
+}
+
+/// Why a call did not reach the gateway or lost it. It is the source of the status of the call.
+#[derive(Debug)]
+pub(crate) struct GatewayLoss {
+    /// The address of the gateway.
+    pub(crate) url: Arc<str>,
+    /// What the connection says.
+    pub(crate) source: tonic::transport::Error,
+}
+
+impl fmt::Display for GatewayLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {}", self.url)
+    }
+}
+
+impl std::error::Error for GatewayLoss {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Whether the gateway itself answered with this error.
+pub(crate) fn is_answer(error: &anyhow::Error) -> bool {
+    let status = error.chain().find_map(|cause| cause.downcast_ref::<tonic::Status>());
+    status.is_some_and(|status| rpc::status::code_of(status).is_some() || !is_unreachable(status))
+}
+
+/// Whether the connection failed, and not the gateway.
+fn is_unreachable(status: &tonic::Status) -> bool {
+    status.code() == tonic::Code::Unavailable || loss(status).is_some()
+}
+
+fn loss(status: &tonic::Status) -> Option<&GatewayLoss> {
+    sources(status).into_iter().find_map(|source| source.downcast_ref::<GatewayLoss>())
+}
+
+/// The sources of a status, the deepest last.
+fn sources(status: &tonic::Status) -> Vec<&(dyn std::error::Error + 'static)> {
+    let (mut found, mut next) = (vec![], std::error::Error::source(status));
+    while let Some(source) = next {
+        found.push(source);
+        next = source.source();
+    }
+    found
+}
+
 /// Returns the stable code of an error: the server's, or one of this program.
 pub(crate) fn code(error: &anyhow::Error) -> String {
     for cause in error.chain() {
@@ -97,7 +148,7 @@ pub(crate) fn code(error: &anyhow::Error) -> String {
         }
         if let Some(status) = cause.downcast_ref::<tonic::Status>() {
             return rpc::status::code_of(status).unwrap_or_else(|| match status.code() {
-                tonic::Code::Unavailable => "gateway_unreachable".to_owned(),
+                _ if is_unreachable(status) => "gateway_unreachable".to_owned(),
                 tonic::Code::Unauthenticated => "key_refused".to_owned(),
                 code => format!("grpc_{}", code as i32),
             });
@@ -116,10 +167,18 @@ fn status_sentence(status: &tonic::Status) -> String {
         return format!("{} ({code})", status.message());
     }
     match status.code() {
-        tonic::Code::Unavailable => "cannot reach the gateway".to_owned(),
+        _ if is_unreachable(status) => unreachable_sentence(status),
         tonic::Code::Unauthenticated => format!("the gateway refused the API key: {}", status.message()),
         code => format!("{} ({code:?})", status.message()),
     }
+}
+
+/// Says which gateway cannot be reached, and why: the deepest cause is that of the operating system.
+fn unreachable_sentence(status: &tonic::Status) -> String {
+    let url = loss(status).map(|loss| format!(" {}", loss.url)).unwrap_or_default();
+    let causes = sources(status);
+    let cause = causes.last().map_or_else(|| status.message().to_owned(), |cause| cause.to_string());
+    format!("cannot reach the gateway{url}: {cause}")
 }
 
 #[cfg(test)]
@@ -137,7 +196,8 @@ mod tests {
             "load the session: there is no session ses_1 (session_not_found)"
         );
         let down = anyhow::Error::new(tonic::Status::unavailable("tcp connect error"));
-        assert_eq!(sentence(&down).unwrap(), "cannot reach the gateway");
+        assert_eq!(sentence(&down).unwrap(), "cannot reach the gateway: tcp connect error");
+        assert!(!is_answer(&down) && is_answer(&error));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod client;
 mod commands;
 mod exit;
+mod input;
 mod repository;
 mod stack;
 mod stream;

@@ -5,7 +5,7 @@ mod json;
 
 use crate::{
     Cli,
-    exit::Exit,
+    exit::{self, Exit},
     fake::{Fake, SESSION},
     parse,
     repository::git::Git,
@@ -214,6 +214,17 @@ async fn an_answer_to_a_session_is_none_to_its_subtasks() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_not_open_is_no_empty_list() {
+    let fake = asking_below(0);
+    assert_eq!(command(&fake, &["answer", "per_1"]).await.unwrap(), Exit::Done);
+    for (id, code) in
+        [("nope", "session_not_found"), ("per_9", "permission_not_found"), ("que_9", "question_not_found")]
+    {
+        assert_eq!(exit::code(&command(&fake, &["answer", id]).await.unwrap_err()), code, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn a_quarantined_session_needs_a_human_when_it_happens_and_afterwards() {
     let fake = Fake::default();
     fake.0.lock().unwrap().events = vec![("flotilla.session.quarantined", json!({"reason": "loops"}))];
@@ -244,6 +255,36 @@ async fn titles_and_the_archive_are_changed_one_at_a_time() {
         format!("archived of {SESSION}: \"\" false"),
     ];
     assert_eq!(fake.0.lock().unwrap().orders, want);
+}
+
+#[tokio::test]
+async fn checkout_in_another_repository_says_which_commit_is_missing() {
+    let (theirs, ours) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let remote = repository(theirs.path());
+    let base = commit(&remote, theirs.path(), "b", "only there");
+    let result = commit(&remote, theirs.path(), "a", "2");
+    remote.run(&["bundle", "create", "--quiet", "c", "HEAD", &format!("^{base}")]).unwrap();
+    repository(ours.path());
+    let fake = Fake::default();
+    fake.0.lock().unwrap().export = (fs::read(theirs.path().join("c")).unwrap(), result, base.clone());
+    let words = ["checkout", SESSION, "--repo", ours.path().to_str().unwrap()];
+    let error = command(&fake, &words).await.unwrap_err();
+    assert_eq!(exit::code(&error), "commit_missing");
+    assert!(error.to_string().starts_with(&format!("this repository lacks the commit {base}")), "{error}");
+
+    let nothing = tempfile::tempdir().unwrap();
+    let words = ["checkout", SESSION, "--repo", nothing.path().to_str().unwrap()];
+    assert_eq!(exit::code(&command(&fake, &words).await.unwrap_err()), "repository_missing");
+}
+
+#[tokio::test]
+async fn a_prompt_that_the_gateway_refuses_sends_nothing() {
+    let (fake, directory) = (Fake::default(), tempfile::tempdir().unwrap());
+    repository(directory.path());
+    let words = ["run", "--repo", directory.path().to_str().unwrap(), ""];
+    assert_eq!(exit::code(&command(&fake, &words).await.unwrap_err()), "prompt_empty");
+    let state = fake.0.lock().unwrap();
+    assert!(state.bundle.is_empty() && state.project.is_empty() && state.calls.is_empty());
 }
 
 #[tokio::test]

@@ -102,9 +102,9 @@ pub const PERMISSION_RULE_BYTES_MAX: usize = 1_024;
 /// Text of one part: a model that streams endlessly is stopped here. Bytes. An answer with a longer one fails the turn. Beyond it:
 /// `answer_too_large`.
 pub const PART_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Least time between two deltas of a part. Text that arrives sooner is collected; text after a pause is sent at once.
+/// Longest time for which streamed text is gathered because earlier text has not left the worker. Otherwise it is sent at once.
 /// Milliseconds.
-pub const DELTA_WINDOW_MS: u64 = 25;
+pub const DELTA_WAIT_MS: u64 = 25;
 /// Streamed text is stored as a chunk beyond this size; bytes.
 pub const CHUNK_BYTES: usize = 2_048;
 /// Blocks (texts, reasonings, tool calls, unknown ones) in one model answer. An answer with more fails the turn. Beyond it:

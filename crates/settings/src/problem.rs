@@ -17,7 +17,7 @@ pub struct Problem {
     pub origin: Origin,
     /// The path of the value; empty for the whole file.
     pub path: KeyPath,
-    /// A description of valid values.
+    /// A description of valid values; empty if `found` says what is wrong.
     pub expected: String,
     /// The found value, shortened, with references as they were written.
     pub found: String,
@@ -26,10 +26,14 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, path, expected, found } = self;
-        if path.0.is_empty() {
-            return write!(f, "{origin}: expected {expected}, found {found}");
+        write!(f, "{origin}: ")?;
+        if !path.0.is_empty() {
+            write!(f, "{path}: ")?;
         }
-        write!(f, "{origin}: {path}: expected {expected}, found {found}")
+        if !expected.is_empty() {
+            write!(f, "expected {expected}, ")?;
+        }
+        write!(f, "found {found}")
     }
 }
 

@@ -55,7 +55,7 @@ pub fn find(files: &[(&str, &str)]) -> Result<Option<Proposal>, Problems> {
         let draft = match path {
             FILE => Draft::of_config(&parse(Level::Environment, text)?)?,
             _ if path.ends_with(".json") => {
-                devcontainer::read(&Document::json(Level::Environment, path, text)?.root)
+                devcontainer::read(&Document::json(Level::Environment, path, text)?.root)?
             }
             _ => copilot::read(&Document::yaml(Level::Environment, path, text)?.root),
         };
@@ -78,7 +78,12 @@ pub(crate) fn restrictions(text: &str) -> Result<Document, Problems> {
 }
 
 fn parse(level: Level, text: &str) -> Result<Document, Problems> {
-    Document::yaml(level, FILE, text)
+    let mut document = Document::yaml(level, FILE, text)?;
+    // If everything below a key is a comment, its value is null.
+    if let Content::Map(entries) = &mut document.root.value {
+        entries.retain(|entry| &*entry.key != ENVIRONMENT || entry.node.value != Content::Null);
+    }
+    Ok(document)
 }
 
 /// Removes every value except those at `path`, which has the keys of each depth.

@@ -10,6 +10,7 @@ use crate::{
         store_timeout::{retry_while_away, with_store_timeout},
     },
 };
+use bus::feed::Departure;
 use domain::{
     conversation::message::Message,
     event::Event,
@@ -341,8 +342,8 @@ impl Record {
         }
     }
 
-    /// Sends a fragment of text to the subscribers.
-    pub(crate) fn delta(&self, message: &MessageId, part: &PartId, offset: u64, text: String) {
+    /// Sends a fragment of text to the subscribers, and returns its way out of this process.
+    pub(crate) fn delta(&self, message: &MessageId, part: &PartId, offset: u64, text: String) -> Departure {
         let delta = bus::feed::Delta {
             epoch: self.fence.epoch,
             message: message.clone(),
@@ -350,7 +351,7 @@ impl Record {
             offset,
             text,
         };
-        self.publish(&bus::feed::News::Delta(delta));
+        self.deps.publisher.publish_delta(self.fence.tenant, &self.fence.session, delta)
     }
 
     /// Tells the subscribers that the loop is alive.

@@ -5,6 +5,7 @@ pub(crate) mod above;
 pub(crate) mod copy;
 mod egress;
 mod environment;
+mod grants;
 pub(crate) mod guidance;
 mod image;
 mod patience;

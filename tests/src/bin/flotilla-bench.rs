@@ -1,8 +1,7 @@
-//! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside
-//! the raw round trips of the same run. `flotilla-bench durability` prints the cost of durability, `flotilla-bench loop` the
-//! cost of long conversations and many files, `flotilla-bench events` the cost of event delivery, and `flotilla-bench hostile` what a
-//! hostile tenant does to another one, `flotilla-bench week` what a week of use leaves behind, `flotilla-bench repositories` what mirrors save, and `flotilla-bench env` what environments
-//! cost. The report shows each figure beside its target.
+//! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside the raw round trips of the
+//! same run. Its groups print other costs: `durability` those of durability, `loop` those of long conversations and many files, `events` those of event
+//! delivery, `hostile` what a hostile tenant does to another one, `peer` what OpenCode's own server needs for the same calls, `week` what a week of use
+//! leaves behind, `repositories` what mirrors save, and `env` what environments cost. The report shows each figure beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
@@ -15,12 +14,13 @@ use e2e::{
         hostile, loops,
         main_job::{self, raw},
         model::Model,
-        profile,
+        peer, profile,
         samples::Samples,
         sandbox::{environments, repositories},
         testbed::Servers,
         week,
     },
+    opencode::OpenCode,
 };
 use serde_json::Value;
 use std::{
@@ -101,6 +101,12 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
+    /// OpenCode's own server beside Flotilla: the same client, the same model, the same calls.
+    Peer {
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
     /// Event delivery: latency, fan-out, catching up, idle clients, stored text.
     Events {
         /// Run only these, separated by commas.
@@ -174,6 +180,10 @@ async fn main() -> anyhow::Result<()> {
             let sizes = if *small { environments::Sizes::smoke() } else { environments::Sizes::full() };
             return print(&Box::pin(environments::measure(&sizes)).await);
         }
+        Some(Group::Peer { small }) => {
+            let sizes = if *small { peer::Sizes::smoke() } else { peer::Sizes::full() };
+            return compare(directory.path(), &sizes).await;
+        }
         Some(Group::Hostile { without, small }) => {
             return attack(directory.path(), &hostile::sizes::Sizes::of(*small, without)).await;
         }
@@ -213,6 +223,24 @@ async fn measure_main_job(directory: &Path, rounds: usize) -> anyhow::Result<()>
         Some(("NATS", raw.nats.percentile(50))),
     );
     row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
+    println!("load at the end: {}", load());
+    Ok(())
+}
+
+/// Prints what OpenCode's own server and a stack of release processes need for the same calls.
+async fn compare(directory: &Path, sizes: &peer::Sizes) -> anyhow::Result<()> {
+    let model = Model::start().await;
+    let stack = start(directory, &model.url).await?;
+    let own = peer::Server {
+        url: text(&stack.ready, "gateway_url")?.to_owned(),
+        key: Some(text(&stack.ready, "api_key")?.to_owned()),
+        directory: "bench".to_owned(),
+        pid: stack.child.id(),
+    };
+    let opencode =
+        OpenCode::find().context("opencode-ai is not installed; `./dev bench peer` installs it")?;
+    let (_running, peer) = peer::opencode(&opencode, &model.url).await?;
+    print(&Box::pin(peer::measure(&peer, &own, &model, sizes)).await)?;
     println!("load at the end: {}", load());
     Ok(())
 }

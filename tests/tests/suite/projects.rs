@@ -67,6 +67,21 @@ async fn new_sessions_open_the_newest_source_of_their_project() {
     };
     let refused = projects.set_project_source(update(url("ftp://example.com/a"))).await;
     assert_refused(refused, Code::InvalidArgument, "url_not_allowed");
+    for leak in [
+        "https://u:hunter2@host.example/x.git",
+        "https://hunter2@host.example/x.git",
+        "ssh://git:hunter2@host.example/x.git",
+    ] {
+        let create =
+            v1::CreateProjectRequest { name: "leak".to_owned(), source: url(leak), ..Default::default() };
+        let created = projects.create_project(create).await.map(|_| ());
+        let changed = projects.set_project_source(update(url(leak))).await.map(|_| ());
+        for refused in [created, changed] {
+            let message = assert_refused(refused, Code::InvalidArgument, "url_not_allowed");
+            assert!(!message.contains("hunter2") && message.contains("flotilla secret set"), "{message}");
+        }
+    }
+    projects.set_project_source(update(url("ssh://git@host.example/x.git"))).await.unwrap();
     let missing = v1::SetProjectSourceRequest { project_id: "prj_0".to_owned(), ..Default::default() };
     assert_refused(projects.set_project_source(missing).await, Code::NotFound, "project_not_found");
 }

@@ -114,7 +114,8 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: AdminArgs) 
         }
         Command::Sessions { state } => {
             let table = |sessions: &[Control], paint: Paint| sessions_table(sessions, show::now_ms(), paint);
-            let text = ListText { to_json: control_json, table: &table, none: "no such session" };
+            let none = if state.is_some() { "no session is in this state" } else { "no session has work" };
+            let text = ListText { to_json: control_json, table: &table, none };
             output.list(&sessions(client, state).await?, &text)?;
         }
         Command::Usage { tenant } => {

@@ -4,6 +4,7 @@
 use crate::{
     client::{Client, call},
     exit::Exit,
+    input,
     terminal::{output::Output, paint::harmless},
 };
 use anyhow::{Context as _, Result};
@@ -18,9 +19,14 @@ use settings::{
 };
 use std::{
     fs,
-    io::Read as _,
     path::{Path, PathBuf},
 };
+use tonic::Status;
+
+/// The gateway's code for a document with mistakes.
+const SETTINGS_INVALID: &str = "settings_invalid";
+/// How the gateway names the documents of a tenant and of a project in the places of mistakes.
+const STORED_NAMES: [&str; 2] = ["tenant.json:", "project.json:"];
 
 /// An action on settings.
 #[derive(Debug, clap::Args)]
@@ -103,7 +109,8 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: ConfigArgs)
                 document: document.clone(),
             };
             let ask = || async { client.settings().set_settings(request()).await };
-            let is_there = call("replace the settings", ask).await?.settings.is_some();
+            let stored = call("replace the settings", ask).await.map_err(|error| in_file(error, &file))?;
+            let is_there = stored.settings.is_some();
             if output.is_json() {
                 let object = json!({"type": "settings_change", "project_id": project, "is_stored": is_there});
                 output.json(&object)?;
@@ -115,13 +122,33 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: ConfigArgs)
     }
 }
 
+/// Reads a document. /dev/null is the usual empty file.
 fn read(file: &Path) -> Result<String> {
-    if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("read standard input")?;
-        return Ok(text);
+    if file == Path::new("/dev/null") {
+        return Ok(String::new());
     }
-    fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+    if file == Path::new("-") {
+        let bytes = input::read_from(std::io::stdin().lock(), limits::SETTINGS_FILE_BYTES_MAX);
+        return bytes.and_then(input::to_text).context("read standard input");
+    }
+    input::read_text(file, limits::SETTINGS_FILE_BYTES_MAX)
+        .with_context(|| format!("read {}", file.display()))
+}
+
+/// Names the person's file instead of the gateway's name of a stored document in the places of mistakes.
+fn in_file(error: anyhow::Error, file: &Path) -> anyhow::Error {
+    let refused = error.downcast_ref::<Status>().and_then(|status| {
+        let code = rpc::status::code_of(status)?;
+        (code == SETTINGS_INVALID).then(|| (status.code(), status.message().to_owned()))
+    });
+    let Some((grpc, message)) = refused else { return error };
+    let name = if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() };
+    let lines = message.lines().map(|line| {
+        let rest = STORED_NAMES.iter().find_map(|stored| line.strip_prefix(*stored));
+        rest.map_or_else(|| line.to_owned(), |rest| format!("{name}:{rest}"))
+    });
+    let message = lines.collect::<Vec<_>>().join("\n");
+    anyhow::Error::new(rpc::status::error(grpc, SETTINGS_INVALID, message)).context("replace the settings")
 }
 
 /// The effective settings of a directory, without tenant and project.
@@ -142,7 +169,9 @@ fn explain(directory: &Path, platform: Option<&Path>) -> Result<ExplainSettingsR
 }
 
 fn show(output: &Output, explained: &ExplainSettingsResponse) -> Result<Exit> {
-    if output.is_json() {
+    if !output.is_json() && lines(explained).is_empty() {
+        output.note("no settings exist, so the defaults apply");
+    } else if output.is_json() {
         objects(explained).iter().try_for_each(|object| output.json(object))?;
     } else {
         let lines = lines(explained).into_iter().map(|line| harmless(&line) + "\n");
@@ -220,6 +249,21 @@ fn files(directory: &Path) -> Result<Vec<(String, String)>> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+
+    #[test]
+    fn mistakes_are_in_the_file_of_the_person() {
+        let refused = |code: &str, message: &str, file: &str| {
+            let status = rpc::status::error(tonic::Code::InvalidArgument, code, message);
+            let error = Err::<(), _>(status).context("replace the settings").unwrap_err();
+            crate::exit::sentence(&in_file(error, Path::new(file))).unwrap()
+        };
+        assert_eq!(
+            refused("settings_invalid", "tenant.json:1:25: x\nproject.json:2:1: y\nand 3 more", "a/b.json"),
+            "replace the settings: a/b.json:1:25: x\na/b.json:2:1: y\nand 3 more (settings_invalid)"
+        );
+        assert!(refused("settings_invalid", "tenant.json:1:1: x", "-").contains(": standard input:1:1: x"));
+        assert!(refused("scope_missing", "tenant.json: x", "f").contains("tenant.json: x"));
+    }
 
     #[test]
     fn every_value_says_where_it_comes_from() {

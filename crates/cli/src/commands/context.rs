@@ -1,11 +1,11 @@
 //! `flotilla context` and `flotilla login`: the gateways that a person works with.
 
 use crate::{
-    client::{Client, call},
+    client::{Client, call, parse_url},
     exit::Exit,
     stack::{
         contexts::{self, Context, Contexts},
-        target::{self, Connection},
+        target::{self, Connection, Target},
     },
     terminal::{
         output::{ListText, Output},
@@ -78,6 +78,7 @@ pub(crate) fn run(connection: &Connection, output: &Output, arguments: ContextAr
         })?,
         ContextCommand::Add { name } => {
             let url = connection.url.clone().context("give the gateway's address with --url")?;
+            parse_url(&url)?;
             let api_key = read_key(connection)?;
             // An address or a key that no call could use must not be kept.
             Client::at(&url, &api_key)?;
@@ -117,7 +118,9 @@ fn list(connection: &Connection, output: &Output, contexts: &Contexts) -> Result
         let url = target::of_context(name, context)?.map(|target| target.url);
         Ok(Entry {
             name,
-            is_used_here: url.is_some() && chosen.as_ref().map(|chosen| &chosen.url) == url.as_ref(),
+            is_used_here: chosen
+                .as_ref()
+                .is_some_and(|chosen| is_used(chosen, name, context, url.as_deref())),
             url,
             data: if let Context::Stack { data } = context { Some(data) } else { None },
             is_current: contexts.current.as_ref() == Some(name),
@@ -126,6 +129,15 @@ fn list(connection: &Connection, output: &Output, contexts: &Contexts) -> Result
     let entries = contexts.contexts.iter().map(entry).collect::<Result<Vec<_>>>()?;
     let none = "no contexts yet; `flotilla up` and `flotilla login URL` make them";
     output.list(&entries, &ListText { to_json: Entry::to_json, table: &table, none })
+}
+
+/// Whether commands use the context. The stack of a directory has no name of its own; it is the context with its address.
+fn is_used(chosen: &Target, name: &str, context: &Context, url: Option<&str>) -> bool {
+    match (&chosen.context, context) {
+        (Some(chosen), _) => chosen == name,
+        (None, Context::Stack { .. }) => url == Some(chosen.url.as_str()),
+        (None, Context::Gateway { .. }) => false,
+    }
 }
 
 fn table(entries: &[Entry<'_>], paint: Paint) -> String {
@@ -143,10 +155,8 @@ fn table(entries: &[Entry<'_>], paint: Paint) -> String {
 /// `flotilla login URL`.
 pub(crate) async fn login(connection: &Connection, output: &Output, arguments: LoginArgs) -> Result<Exit> {
     let LoginArgs { gateway: url, name } = arguments;
-    let uri: tonic::transport::Uri = url.parse().with_context(|| format!("{url} is no address"))?;
-    let host = uri
-        .host()
-        .with_context(|| format!("{url} names no host; an address is like https://flotilla.example.com"))?;
+    let uri = parse_url(&url)?;
+    let host = uri.host().unwrap_or_default();
     let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']).to_owned());
     let directory = contexts::directory()?;
     if uri.scheme_str() == Some("http") && !is_this_machine(host) {
@@ -196,5 +206,35 @@ fn read_key(connection: &Connection) -> Result<Secret<String>> {
     match key.trim() {
         "" => bail!("no API key was given"),
         key => Ok(Secret::new(key.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_context_in_use_has_a_star() {
+        let url = "http://h";
+        let gateway = Context::Gateway {
+            url: url.to_owned(),
+            api_key: Secret::default(),
+            operator_key: Secret::default(),
+        };
+        let stack = Context::Stack { data: "/data".into() };
+        let chosen = |context: Option<&str>| Target {
+            url: url.to_owned(),
+            api_key: Secret::default(),
+            operator_key: Secret::default(),
+            source: String::new(),
+            context: context.map(str::to_owned),
+        };
+        let used = |context: Option<&str>, name: &str, entry: &Context| {
+            is_used(&chosen(context), name, entry, Some(url))
+        };
+        assert!(used(Some("work"), "work", &gateway) && !used(Some("work"), "home", &gateway));
+        // An address is no context. The stack of a directory is one.
+        assert!(!used(None, "work", &gateway) && used(None, "local", &stack));
+        assert!(!is_used(&chosen(None), "local", &stack, None));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, call},
-    exit::{Exit, sentence},
+    exit::{Exit, is_answer, sentence},
     stack::target::{self, Connection},
     terminal::output::Output,
 };
@@ -59,11 +59,13 @@ pub(crate) async fn run(connection: &Connection, output: &Output) -> Result<Exit
         };
         check.print(output)?;
     }
-    let (status, detail) = match target::choose(connection) {
-        Ok(target) => ("found", format!("{} ({})", target.url, target.source)),
-        Err(error) => ("absent", format!("{error:#}")),
-    };
-    Check { status, name: "gateway", detail }.print(output)?;
+    check_gateway(connection, output).await?;
+    Ok(if missing == 0 { Exit::Done } else { Exit::Usage })
+}
+
+/// Shows the gateway, which is found if it answers, and whether it accepts the key.
+async fn check_gateway(connection: &Connection, output: &Output) -> Result<()> {
+    let target = target::choose(connection);
     let probe = async {
         let client = Client::open(connection)?;
         let page = Some(Page { limit: 1, cursor: String::new() });
@@ -73,10 +75,17 @@ pub(crate) async fn run(connection: &Connection, output: &Output) -> Result<Exit
         .await
     };
     let answer = tokio::time::timeout(GATEWAY_WITHIN, probe).await;
-    let (status, detail) = match answer.unwrap_or_else(|_| bail!("it does not answer")) {
-        Ok(_) => ("found", "the gateway answers and accepts the key".to_owned()),
-        Err(error) => ("absent", sentence(&error).unwrap_or_default()),
+    let answer = answer.unwrap_or_else(|_| bail!("it does not answer"));
+    let is_there = answer.as_ref().map_or_else(is_answer, |_| true);
+    let status = |is_there: bool| if is_there { "found" } else { "absent" };
+    let detail = match target {
+        Ok(target) => format!("{} ({})", target.url, target.source),
+        Err(error) => format!("{error:#}"),
     };
-    Check { status, name: "connection", detail }.print(output)?;
-    Ok(if missing == 0 { Exit::Done } else { Exit::Usage })
+    Check { status: status(is_there), name: "gateway", detail }.print(output)?;
+    let detail = match &answer {
+        Ok(_) => "the gateway answers and accepts the key".to_owned(),
+        Err(error) => sentence(error).unwrap_or_default(),
+    };
+    Check { status: status(answer.is_ok()), name: "connection", detail }.print(output)
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, Listed, Paged, all_pages, call, first_pages},
-    exit::Exit,
+    exit::{Exit, coded},
     repository::source::{RepositoryArgs, RepositorySource},
     terminal::{
         output::{ListText, Output},
@@ -224,7 +224,10 @@ pub(crate) async fn find(client: &Client, named: &str) -> Result<Project> {
     let projects = list_all(client).await?;
     let by_id = projects.iter().find(|it| it.id == named);
     let found = by_id.or_else(|| projects.iter().find(|it| it.name == named));
-    let Some(found) = found else { bail!("there is no project {named}; `flotilla project ls` lists them") };
+    let Some(found) = found else {
+        let message = format!("there is no project {named}; `flotilla project ls` lists them");
+        return Err(coded("project_not_found", message));
+    };
     Ok(found.clone())
 }
 

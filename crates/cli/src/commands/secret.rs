@@ -4,7 +4,8 @@
 use super::project;
 use crate::{
     client::{Client, Paged, all_pages, call},
-    exit::{CodedError, Exit},
+    exit::{Exit, coded},
+    input,
     terminal::{
         output::{ListText, Output},
         paint::{Paint, one_line},
@@ -12,7 +13,7 @@ use crate::{
         table::{Side, Table},
     },
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use chassis::secret::SecretBytes;
 use domain::{
     limits::SECRET_BYTES_MAX,
@@ -21,13 +22,14 @@ use domain::{
 use rpc::v1::{DeleteSecretRequest, ListSecretsRequest, Project, Secret, SetSecretRequest};
 use serde_json::{Value, json};
 use std::{
-    fs::File,
     io::{IsTerminal as _, Read},
     path::{Path, PathBuf},
 };
 
 /// Characters of the name of a key or a project in the table.
 const NAME_CHARS: usize = 40;
+/// Follows what is wrong with the name of a new secret: people try NAME=VALUE.
+const VALUE_ELSEWHERE: &str = "; the value does not belong on the command line";
 
 /// `flotilla secret`.
 #[derive(Debug, clap::Args)]
@@ -70,14 +72,11 @@ struct SecretTarget {
 }
 
 impl SecretTarget {
-    /// Checks the name and finds the project's id, which is empty without a project.
-    async fn find(self, client: &Client) -> Result<FoundTarget> {
+    /// Checks the name and finds the project's id, which is empty without a project. `advice` follows what is wrong with a name.
+    async fn find(self, client: &Client, advice: &str) -> Result<FoundTarget> {
         let name: Result<SecretName, SecretNameError> = self.name.parse();
-        let coded = |error: SecretNameError| CodedError {
-            code: "secret_name_invalid",
-            message: format!("{error}; the value does not belong on the command line"),
-        };
-        let name = name.map_err(coded)?.to_string();
+        let refused = |error: SecretNameError| coded("secret_name_invalid", format!("{error}{advice}"));
+        let name = name.map_err(refused)?.to_string();
         let project_id = match &self.project {
             None => String::new(),
             Some(named) => project::find(client, named).await?.id,
@@ -94,7 +93,7 @@ struct FoundTarget {
 pub(crate) async fn run(client: &Client, output: &Output, arguments: SecretArgs) -> Result<Exit> {
     match arguments.command {
         SecretCommand::Set { target, from_file } => {
-            let FoundTarget { name, project_id } = target.find(client).await?;
+            let FoundTarget { name, project_id } = target.find(client, VALUE_ELSEWHERE).await?;
             let value = match &from_file {
                 Some(file) => read_file(file)?,
                 None => read_input(&name)?,
@@ -107,7 +106,8 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: SecretArgs)
         }
         SecretCommand::Ls { project } => list(client, output, project).await?,
         SecretCommand::Rm { target } => {
-            let FoundTarget { name, project_id } = target.find(client).await?;
+            let FoundTarget { name, project_id } =
+                target.find(client, "; `flotilla secret ls` lists the secrets").await?;
             let request = DeleteSecretRequest { name: name.clone(), project_id: project_id.clone() };
             let delete = async || client.secrets().delete_secret(request.clone()).await;
             call("remove the secret", delete).await?;
@@ -121,7 +121,7 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: SecretArgs)
 }
 
 fn read_file(file: &Path) -> Result<SecretBytes> {
-    let reader = File::open(file).with_context(|| format!("read {}", file.display()))?;
+    let reader = input::open(file).with_context(|| format!("read {}", file.display()))?;
     check(read(reader).with_context(|| format!("read {}", file.display()))?)
 }
 
@@ -158,7 +158,7 @@ fn check(value: SecretBytes) -> Result<SecretBytes> {
         }
         _ => return Ok(value),
     };
-    bail!(CodedError { code, message })
+    Err(coded(code, message))
 }
 
 async fn list(client: &Client, output: &Output, named: Option<String>) -> Result<()> {
@@ -270,6 +270,10 @@ mod tests {
             assert_eq!(exit::code(&error), code);
             assert!(!format!("{error:#}").contains("hunter2"), "{error:#}");
         }
+        let error = fake.run(&output, &["secret", "rm", "nope"]).await.unwrap_err().to_string();
+        assert!(error.contains("secret ls") && !error.contains("command line"), "{error}");
+        let device = ["secret", "set", "TOKEN", "--from-file", "/dev/zero"];
+        assert_eq!(exit::code(&fake.run(&output, &device).await.unwrap_err()), "file_not_regular");
         assert_eq!(fake.0.lock().unwrap().orders, Vec::<String>::new());
         std::fs::write(&file, vec![b'v'; SECRET_BYTES_MAX]).unwrap();
         fake.run(&output, &["secret", "set", "TOKEN", "--from-file", path]).await.unwrap();

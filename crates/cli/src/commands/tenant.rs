@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, Paged, all_pages, call},
-    exit::Exit,
+    exit::{Exit, coded},
     stack::target::Connection,
     terminal::{
         output::{ListText, Output},
@@ -10,7 +10,7 @@ use crate::{
         table::{Side, Table},
     },
 };
-use anyhow::{Result, bail};
+use anyhow::Result;
 use chassis::secret::Secret;
 use rpc::v1::{CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, Tenant, UpdateTenantRequest};
 use serde_json::{Value, json};
@@ -143,7 +143,8 @@ async fn delete(client: &Client, output: &Output, named: &str, confirm: String) 
 pub(crate) async fn get(client: &Client, named: &str) -> Result<Tenant> {
     let tenants = list(client).await?;
     let Some(tenant) = tenants.into_iter().find(|tenant| tenant.name == named || tenant.id == named) else {
-        bail!("there is no tenant {named}; `flotilla tenant ls` lists them")
+        let message = format!("there is no tenant {named}; `flotilla tenant ls` lists them");
+        return Err(coded("tenant_not_found", message));
     };
     Ok(tenant)
 }
@@ -229,6 +230,7 @@ mod tests {
         }
         let error = run_on(&Fake::default(), "show elsewhere").await.unwrap_err();
         assert_eq!(error.to_string(), "there is no tenant elsewhere; `flotilla tenant ls` lists them");
+        assert_eq!(crate::exit::code(&error), "tenant_not_found");
         for wrong in ["set a", "set a --weight 0", "set --weight 1", "delete a"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

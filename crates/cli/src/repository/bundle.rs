@@ -1,7 +1,7 @@
 //! A git bundle of the user's repository. It is created in a temporary repository that borrows the user's objects, so
 //! the user's objects, index, refs and files are only read.
 
-use crate::repository::git::Git;
+use crate::{exit::coded, repository::git::Git};
 use anyhow::{Context as _, Result, bail};
 use domain::{limits, text};
 use sha2::{Digest as _, Sha256};
@@ -37,11 +37,7 @@ pub(crate) struct Bundle {
 /// # Errors
 /// An error text for people: no repository, no commit, a shallow repository, too large, or git's own message. Blocks.
 pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
-    let user = Git::at(dir);
-    let root = user
-        .run(&["rev-parse", "--show-toplevel"])
-        .with_context(|| format!("find a git repository at {}", dir.display()))?;
-    let root = PathBuf::from(root);
+    let root = Git::at(dir).root()?;
     let user = Git::at(&root);
     if user.run(&["rev-parse", "--is-shallow-repository"])? == "true" {
         bail!(
@@ -61,10 +57,8 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
                 "--end-of-options",
                 &format!("{revision}^{{commit}}"),
             ]);
-            let commit = commit.with_context(|| match revision.as_str() {
-                "HEAD" => "the repository has no commit yet; commit something, or use --dirty".to_owned(),
-                _ => format!("no commit {revision:?} in {}", root.display()),
-            })?;
+            // Git says nothing more about it.
+            let commit = commit.map_err(|_| no_commit(revision, &root))?;
             Commit { id: commit, made: None }
         }
         Start::Dirty => commit_all(&user, &borrowing, &root, temporary.path())?,
@@ -97,6 +91,18 @@ pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
         );
     }
     Ok(Bundle { file, size_bytes, sha256, commit, _dir: temporary })
+}
+
+/// The error of a revision that names no commit.
+fn no_commit(revision: &str, root: &Path) -> anyhow::Error {
+    let message = match revision {
+        "HEAD" => "the repository has no commit yet; commit something, or use --dirty".to_owned(),
+        _ => format!(
+            "{} has no commit, branch or tag {revision:?}; fetch it, or name another one with --base",
+            root.display()
+        ),
+    };
+    coded("commit_missing", message)
 }
 
 /// Returns the file that keeps a temporary commit of uncommitted changes: `flotilla checkout` needs the commit as a

@@ -1,5 +1,6 @@
 //! Runs the system's git, and prevents it from reading or changing more than the call asks for.
 
+use crate::exit::coded;
 use anyhow::{Context as _, Result, bail};
 use std::{
     ffi::OsStr,
@@ -44,6 +45,23 @@ impl Git {
             bail!("git {verb}: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
+    }
+
+    /// Finds the top of the work tree that contains the directory.
+    ///
+    /// # Errors
+    /// `repository_missing` outside of a repository; git's error message.
+    pub(crate) fn root(&self) -> Result<PathBuf> {
+        let root = self.run(&["rev-parse", "--show-toplevel"]);
+        root.map(PathBuf::from).map_err(|error| {
+            let place = self.dir.display();
+            if error.to_string().contains("not a git repository") {
+                let message =
+                    format!("there is no git repository at {place}; go to one, or name one with --repo");
+                return coded("repository_missing", message);
+            }
+            error.context(format!("find the git repository at {place}"))
+        })
     }
 
     /// Whether git answers yes (exit code 0).

@@ -1,6 +1,6 @@
 //! Contexts: the gateways that a person works with, kept in the user's configuration directory.
 
-use crate::stack::private;
+use crate::{exit::coded, stack::private};
 use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
 use local::lock::Lock;
@@ -60,10 +60,11 @@ impl Contexts {
             return Ok(context);
         }
         let names: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
-        match names.as_slice() {
-            [] => bail!("there is no context {name:?}, and no other; `flotilla login URL` makes one"),
-            names => bail!("there is no context {name:?}; the contexts are: {}", names.join(", ")),
-        }
+        let message = match names.as_slice() {
+            [] => format!("there is no context {name:?}, and no other; `flotilla login URL` makes one"),
+            names => format!("there is no context {name:?}; the contexts are: {}", names.join(", ")),
+        };
+        Err(coded("context_not_found", message))
     }
 
     /// Adds or replaces a context. The first one becomes the current one.

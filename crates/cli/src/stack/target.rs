@@ -1,10 +1,13 @@
 //! The choice of the gateway that a command calls.
 
-use crate::stack::{
-    contexts::{self, Context},
-    running::{self, Stack},
+use crate::{
+    exit::{USAGE, coded},
+    stack::{
+        contexts::{self, Context},
+        running::{self, Stack},
+    },
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use chassis::secret::Secret;
 use std::{
     env,
@@ -31,6 +34,9 @@ pub(crate) struct Connection {
 /// The flags of [`Connection`].
 pub(crate) const FLAGS: [&str; 4] = ["url", "api_key", "context", "data"];
 
+/// The code of an error that says that there is no gateway to call.
+const GATEWAY_MISSING: &str = "gateway_missing";
+
 /// A gateway and the keys for it. An empty key is absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -39,6 +45,8 @@ pub(crate) struct Target {
     pub(crate) operator_key: Secret<String>,
     /// How it was chosen, for people.
     pub(crate) source: String,
+    /// The context that it comes from; none for an address and for the stack of a directory.
+    pub(crate) context: Option<String>,
 }
 
 /// The directories in which commands look for stacks and contexts.
@@ -64,19 +72,25 @@ fn choose_at(connection: &Connection, places: &Places<'_>) -> Result<Target> {
     let Connection { url, api_key, context, data } = connection;
     let mut target = match (url, context, data) {
         (Some(_), Some(_), _) => {
-            bail!("--url and --context (or FLOTILLA_URL and FLOTILLA_CONTEXT) name two gateways; give one")
+            let message =
+                "--url and --context (or FLOTILLA_URL and FLOTILLA_CONTEXT) name two gateways; give one";
+            return Err(coded(USAGE, message));
         }
         // The keys of a context never go to another address.
         (Some(url), None, _) => Target {
             url: url.clone(),
             api_key: Secret::default(),
             operator_key: Secret::default(),
-            source: "FLOTILLA_URL".to_owned(),
+            source: origin_of(url).to_owned(),
+            context: None,
         },
         (None, Some(name), _) => named(name, places)?,
         (None, None, Some(data)) => match running::read(data)? {
             Some(stack) => of_stack(stack, data.display().to_string()),
-            None => bail!("no stack runs in {}; `flotilla up` starts one", data.display()),
+            None => {
+                let message = format!("no stack runs in {}; `flotilla up` starts one", data.display());
+                return Err(coded(GATEWAY_MISSING, message));
+            }
         },
         (None, None, None) => nearest(places)?,
     };
@@ -84,6 +98,11 @@ fn choose_at(connection: &Connection, places: &Places<'_>) -> Result<Target> {
         target.api_key = key.clone();
     }
     Ok(target)
+}
+
+/// Says which of the two gave the address: the flag or the variable.
+fn origin_of(url: &str) -> &'static str {
+    if env::var_os("FLOTILLA_URL").is_some_and(|value| value == url) { "FLOTILLA_URL" } else { "--url" }
 }
 
 fn named(name: &str, places: &Places<'_>) -> Result<Target> {
@@ -94,12 +113,15 @@ fn named(name: &str, places: &Places<'_>) -> Result<Target> {
     match (of_context(name, context)?, context) {
         (Some(target), _) => Ok(target),
         (None, Context::Stack { data }) => {
-            bail!(
+            let message = format!(
                 "the stack of the context {name} does not run; `flotilla up --data {}` starts it",
                 data.display()
-            )
+            );
+            Err(coded(GATEWAY_MISSING, message))
         }
-        (None, Context::Gateway { .. }) => bail!("the context {name} has no address"),
+        (None, Context::Gateway { .. }) => {
+            Err(coded(GATEWAY_MISSING, format!("the context {name} has no address")))
+        }
     }
 }
 
@@ -116,31 +138,39 @@ fn nearest(places: &Places<'_>) -> Result<Target> {
         usable.extend(of_context(name, context)?);
     }
     match usable.len() {
-        0 => bail!(
-            "no gateway found; start one with `flotilla up`, use one with `flotilla login URL`, or set FLOTILLA_URL and FLOTILLA_API_KEY"
-        ),
+        0 => Err(coded(
+            GATEWAY_MISSING,
+            "no gateway found; start one with `flotilla up`, use one with `flotilla login URL`, or set FLOTILLA_URL and FLOTILLA_API_KEY",
+        )),
         1 => Ok(usable.remove(0)),
-        _ => bail!("there are several contexts and none is current; `flotilla context use NAME` chooses one"),
+        _ => Err(coded(
+            GATEWAY_MISSING,
+            "there are several contexts and none is current; `flotilla context use NAME` chooses one",
+        )),
     }
 }
 
 /// The target of a context; none if its stack does not run.
 pub(crate) fn of_context(name: &str, context: &Context) -> Result<Option<Target>> {
-    let source = format!("the context {name}");
+    let (source, name) = (format!("the context {name}"), Some(name.to_owned()));
     Ok(match context {
-        Context::Stack { data } => running::read(data)?.map(|stack| of_stack(stack, source)),
+        Context::Stack { data } => {
+            running::read(data)?.map(|stack| Target { context: name, ..of_stack(stack, source) })
+        }
         Context::Gateway { url, api_key, operator_key } => Some(Target {
             url: url.clone(),
             api_key: api_key.clone(),
             operator_key: operator_key.clone(),
             source,
+            context: name,
         }),
     })
 }
 
 fn of_stack(stack: Stack, source: String) -> Target {
     let Stack { gateway_url: url, api_key, operator_key, .. } = stack;
-    Target { url, api_key: Secret::new(api_key), operator_key: Secret::new(operator_key), source }
+    let (api_key, operator_key) = (Secret::new(api_key), Secret::new(operator_key));
+    Target { url, api_key, operator_key, source, context: None }
 }
 
 #[cfg(test)]
@@ -186,6 +216,7 @@ mod tests {
         let error = |connection: &Connection| url(connection).unwrap_err().to_string();
         let plain = Connection::default();
         assert!(error(&plain).contains("flotilla login"), "{}", error(&plain));
+        assert_eq!(crate::exit::code(&choose_at(&plain, &places).unwrap_err()), GATEWAY_MISSING);
 
         let change = |change: &dyn Fn(&mut contexts::Contexts)| {
             contexts::change(&configuration, |contexts| {
@@ -212,6 +243,8 @@ mod tests {
         let other = Connection { url: Some("http://other".to_owned()), ..Connection::default() };
         let target = choose_at(&other, &places).unwrap();
         assert_eq!(target.api_key.expose(), "", "no key of a context goes to another address");
+        assert_eq!((target.source.as_str(), target.context), ("--url", None));
+        assert_eq!(choose_at(&home, &places).unwrap().context.as_deref(), Some("home"));
         assert!(error(&Connection { context: Some("home".to_owned()), ..other }).contains("two gateways"));
         let named = Connection { data: Some(data.clone()), ..Connection::default() };
         assert_eq!(url(&named).unwrap(), "http://near");

@@ -1,4 +1,4 @@
-//! Terminal colours, and the removal of control characters from text that a model or a repository wrote.
+//! Terminal colours, and the removal of control characters and invisible characters from text that a model or a repository wrote.
 
 use std::ffi::OsStr;
 
@@ -57,9 +57,24 @@ impl Paint {
     }
 }
 
-/// Replaces control characters other than newline and tab: foreign text must not move the cursor or set a title.
+/// Replaces control characters other than newline and tab, and characters that a person cannot see: foreign text must not move the
+/// cursor, set a title, or look like another text.
 pub(crate) fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether a terminal obeys the character, or shows the text in another order or with less than it has. Emoji that are joined from
+/// several fall apart, because a person does not see the joiner.
+fn is_harmful(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\u{61c}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}'
+        | '\u{feff}' => true,
+        other => other.is_control(),
+    }
 }
 
 /// Returns the first line, cut to `chars` characters with an ellipsis.
@@ -75,6 +90,20 @@ pub(crate) fn one_line(text: &str, chars: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn foreign_text_moves_nothing_and_hides_nothing() {
+        let harmful = [
+            '\u{1b}', '\r', '\u{7f}', '\u{9b}', '\u{61c}', '\u{200b}', '\u{200d}', '\u{200f}', '\u{202a}',
+            '\u{202e}', '\u{2060}', '\u{2066}', '\u{2069}', '\u{feff}',
+        ];
+        for c in harmful {
+            assert_eq!(harmless(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
+        }
+        let plain = "a\tb\n– „é“ \u{2028} 漢 🙂 אב";
+        assert_eq!(harmless(plain), plain);
+        assert_eq!(one_line("a\u{202e}b\nc", 9), "a\u{fffd}b");
+    }
 
     #[test]
     fn a_person_and_a_terminal_can_refuse_colours() {

@@ -1,10 +1,7 @@
 //! The lists of hosts that settings allow.
 
 use super::host::HostName;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::LazyLock,
-};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 /// The hosts of each preset, as data. A preset allows whatever its hosts offer: it is no list of methods, because the proxy does not look into TLS.
 static PRESETS: LazyLock<BTreeMap<String, Vec<String>>> =
@@ -33,11 +30,7 @@ enum Pattern {
 
 /// The lists of all levels. Each must allow a host, so a lower level only narrows; no list allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AllowLists {
-    lists: Vec<AllowList>,
-    /// What people have allowed. It counts as far as the lists let people decide.
-    granted: BTreeSet<HostName>,
-}
+pub struct AllowLists(Vec<AllowList>);
 
 /// Why the lists do not allow a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +39,7 @@ pub enum HostRefusal<'a> {
     NoList,
     /// This setting does not list it.
     NotListed(&'a str),
-    /// People may allow it, and nobody has.
+    /// People may allow it.
     NeedsPermission,
 }
 
@@ -137,34 +130,26 @@ impl Pattern {
 impl AllowLists {
     /// Puts the lists of all levels together.
     pub fn new(lists: Vec<AllowList>) -> Self {
-        Self { lists, granted: BTreeSet::new() }
-    }
-
-    /// The same lists for a session in which people have allowed these hosts.
-    pub fn granting(self, hosts: impl IntoIterator<Item = HostName>) -> Self {
-        Self { granted: hosts.into_iter().collect(), ..self }
+        Self(lists)
     }
 
     /// Whether every list allows a host.
     ///
     /// # Errors
-    /// The reason why not; the first list that refuses the host counts before the question for people.
+    /// The reason why not; a list that refuses the host counts before the question for people.
     pub fn check(&self, host: &HostName) -> Result<(), HostRefusal<'_>> {
-        if self.lists.is_empty() {
+        if self.0.is_empty() {
             return Err(HostRefusal::NoList);
         }
         let lists = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.fits(host));
         let mut needs_permission = false;
-        for list in self.lists.iter().filter(|list| !lists(&list.allow)) {
+        for list in self.0.iter().filter(|list| !lists(&list.allow)) {
             if !lists(&list.ask) {
                 return Err(HostRefusal::NotListed(&list.setting));
             }
             needs_permission = true;
         }
-        if needs_permission && !self.granted.contains(host) {
-            return Err(HostRefusal::NeedsPermission);
-        }
-        Ok(())
+        if needs_permission { Err(HostRefusal::NeedsPermission) } else { Ok(()) }
     }
 }
 
@@ -213,25 +198,15 @@ mod tests {
             asking("project", &["pypi.org"], &["*.acme.dev", "preset:npm"]),
             asking("repository", &["pypi.org", "a.acme.dev"], &["b.acme.dev", "evil.com"]),
         ]);
-        let hosts = ["a.acme.dev", "b.acme.dev", "c.acme.dev", "evil.com", "registry.npmjs.org"].map(host);
-        let granted = lists.clone().granting(hosts);
-        for (name, before, after) in [
-            ("pypi.org", Ok(()), Ok(())),
-            ("a.acme.dev", Err(HostRefusal::NeedsPermission), Ok(())),
-            ("b.acme.dev", Err(HostRefusal::NeedsPermission), Ok(())),
-            (
-                "c.acme.dev",
-                Err(HostRefusal::NotListed("repository")),
-                Err(HostRefusal::NotListed("repository")),
-            ),
-            ("evil.com", Err(HostRefusal::NotListed("project")), Err(HostRefusal::NotListed("project"))),
+        for (name, want) in [
+            ("pypi.org", Ok(())),
+            ("a.acme.dev", Err(HostRefusal::NeedsPermission)),
+            ("b.acme.dev", Err(HostRefusal::NeedsPermission)),
+            ("c.acme.dev", Err(HostRefusal::NotListed("repository"))),
+            ("evil.com", Err(HostRefusal::NotListed("project"))),
         ] {
-            assert_eq!((lists.check(&host(name)), granted.check(&host(name))), (before, after), "{name}");
+            assert_eq!(lists.check(&host(name)), want, "{name}");
         }
-        let other = lists.granting([host("b.acme.dev")]);
-        assert_eq!(other.check(&host("a.acme.dev")), Err(HostRefusal::NeedsPermission), "a host alone");
-        let none = AllowLists::default().granting([host("a.acme.dev")]);
-        assert_eq!(none.check(&host("a.acme.dev")), Err(HostRefusal::NoList));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Reads `devcontainer.json`: its image, its variables and its commands. Flotilla builds no images, so a Dockerfile and Features have no effect.
 
 use super::draft::{Draft, items, members, scalar};
-use crate::node::{Content, Node};
+use crate::{
+    node::{Content, KeyPath, Node},
+    problem::{Problem, Problems, shown},
+};
 use domain::text::shell_word;
 
 /// The checkout of the repository, for the variables of the format.
@@ -13,7 +16,15 @@ const BUILDS: [&str; 5] = ["build", "dockerFile", "dockerComposeFile", "features
 const SILENT: [&str; 3] = ["$schema", "name", "customizations"];
 
 /// Reads the root of the file.
-pub(super) fn read(root: &Node) -> Draft {
+///
+/// # Errors
+/// It is no object.
+pub(super) fn read(root: &Node) -> Result<Draft, Problems> {
+    if !matches!(root.value, Content::Map(_)) {
+        let (origin, path) = (root.origin.clone(), KeyPath::default());
+        let (expected, found) = ("an object".to_owned(), shown(root));
+        return Err(Problems::one(Problem { origin, path, expected, found }));
+    }
     let mut draft = Draft::new(root.origin.clone());
     let has_image = members(root).iter().any(|entry| &*entry.key == "image");
     for entry in members(root) {
@@ -34,7 +45,7 @@ pub(super) fn read(root: &Node) -> Draft {
             _ => draft.leave_out(&format!("{key}: it has no effect")),
         }
     }
-    draft
+    Ok(draft)
 }
 
 fn read_variables(draft: &mut Draft, key: &str, node: &Node) {

@@ -31,7 +31,6 @@ impl Draft {
     /// Whether it describes nothing.
     pub(super) fn is_empty(&self) -> bool {
         matches!(&self.environment.value, Content::Map(entries) if entries.is_empty())
-            || matches!(self.environment.value, Content::Null)
     }
 
     /// Notes that something has no effect.

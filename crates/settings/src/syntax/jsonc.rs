@@ -22,7 +22,8 @@ pub(crate) fn parse(start: &Origin, text: &str) -> Result<Node, Problems> {
         Err(error) => {
             let origin = places.origin(error.range().start);
             let reason = error.kind().to_string().to_lowercase();
-            builder.complain(&origin, "JSON with comments".to_owned(), format!("a mistake: {reason}"));
+            // The reason of the library often says itself what it expected.
+            builder.complain(&origin, String::new(), format!("a mistake in the JSON: {reason}"));
             return Err(builder.problems);
         }
     };

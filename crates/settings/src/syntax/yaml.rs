@@ -116,7 +116,7 @@ impl<'text> Document<'_, 'text> {
             Ok((event, span)) => Some((event, self.place(span.start))),
             Err(error) => {
                 let origin = self.place(*error.marker());
-                self.refuse(&origin, "YAML", &format!("a mistake: {}", error.info()));
+                self.refuse(&origin, "", &format!("a mistake in the YAML: {}", error.info()));
                 None
             }
         }

@@ -227,9 +227,9 @@ fn only_json_with_comments_and_trailing_commas_is_read() {
     let abyss = nested(100_000);
     for (text, want) in [
         ("[]", "opencode.json:1:1: expected an object, found a list"),
-        ("{\n  \"a\" 1}", "opencode.json:2:7: expected JSON with comments, found a mistake: expected colon"),
-        ("{'model': 1}", "1:2: expected JSON with comments, found a mistake: single-quoted"),
-        ("{model: 1}", "1:2: expected JSON with comments"),
+        ("{\n  \"a\" 1}", "opencode.json:2:7: found a mistake in the JSON: expected colon"),
+        ("{'model': 1}", "1:2: found a mistake in the JSON: single-quoted"),
+        ("{model: 1}", "1:2: found a mistake in the JSON: "),
         ("{\"a\": 1 \"b\": 2}", "expected comma"),
         ("{\"a\": 0x1}", "hexadecimal"),
         ("{\"a\": \"\\ud800\"}", "surrogate"),
@@ -309,16 +309,16 @@ fn mistakes_in_front_matter_are_told_with_their_place() {
         ("---\n- a\nwords\n---", "a.md:2:1: expected \"key: value\", found another value"),
         (
             "---\nmodel: a/b\n  x: 1\n---",
-            "a.md:3:4: expected YAML, found a mistake: mapping values are not allowed in this context",
+            "a.md:3:4: found a mistake in the YAML: mapping values are not allowed in this context",
         ),
         (
             "---\npermission:\n\tedit: deny\n---",
-            "a.md:3:2: expected YAML, found a mistake: tabs disallowed within this context (block indentation)",
+            "a.md:3:2: found a mistake in the YAML: tabs disallowed within this context (block indentation)",
         ),
         ("---\nmodel: [a]\n---", "a.md:2:8: agent.a.model: expected a text, found a list"),
         (
             "---\nmodel: \"a/b\n---",
-            "a.md:2:8: expected YAML, found a mistake: while scanning a quoted scalar, found unexpected end of stream",
+            "a.md:2:8: found a mistake in the YAML: while scanning a quoted scalar, found unexpected end of stream",
         ),
         ("---\nmodel: &x a\nvariant: *x\n---", "a.md:3:10: expected a value, found an alias"),
         ("---\nmodel: !m a/b\n---", "a.md:2:8: expected a value without a tag, found !m"),

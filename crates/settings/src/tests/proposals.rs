@@ -32,8 +32,20 @@ fn a_file_for_flotilla_is_read_as_it_is_written() {
     // Files that mean the same have the same document, in whatever order they have their keys.
     let other = "environment:\n  image: 'debian:12'\n  network:\n    setup:\n    - preset:debian\n  setup: \"apt-get update\\napt-get install -y jq\\n\"\n";
     assert_eq!(found(proposal::FILE, other).document, proposal.document);
-    for empty in ["", "# nothing\n", "environment:\n", "environment: {}\n"] {
+    for empty in [
+        "",
+        "# nothing\n",
+        "environment:\n",
+        "environment:\n  # image: x\n",
+        "environment: null\n",
+        "environment: {}\n",
+    ] {
         assert_eq!(proposal::find(&[(proposal::FILE, empty)]).unwrap(), None, "{empty:?}");
+        // Settings of other levels stay as they are.
+        let project = standing::stored(Level::Project, r#"{"environment": {"image": "theirs"}}"#).unwrap();
+        let configured = configure(&[project], &[(proposal::FILE, empty)]).unwrap();
+        assert_eq!(configured.problems, None, "{empty:?}");
+        assert_eq!(configured.merged.settings.image.unwrap().reference, "theirs", "{empty:?}");
     }
 }
 
@@ -53,7 +65,7 @@ fn mistakes_in_a_file_for_flotilla_have_their_place() {
         ),
         ("environment:\n  network: {allow: ['*']}\n", "environment.network.allow[0]"),
         ("environment:\n  env: {A: '{env:HOME}'}\n", "cannot refer to variables"),
-        ("environment: [\n", ".flotilla/config.yaml:2:1: expected YAML"),
+        ("environment: [\n", ".flotilla/config.yaml:2:1: found a mistake in the YAML: "),
         ("environment: 5\n", "expected an object"),
         ("a: &x 1\nenvironment: *x\n", "a value, found an alias"),
         ("---\n{}\n---\n{}\n", "one document"),
@@ -98,7 +110,16 @@ fn a_devcontainer_gives_its_image_its_variables_and_its_commands() {
     assert_eq!(environment(&built), json!({"start": "y"}));
     assert_eq!(built.unused.len(), 2, "{:?}", built.unused);
     assert_eq!(proposal::find(&[(DEVCONTAINER, r#"{"dockerFile": "Dockerfile"}"#)]).unwrap(), None);
-    assert!(proposal::find(&[(DEVCONTAINER, "{")]).is_err());
+    for (text, want) in [
+        ("{", "found a mistake in the JSON: "),
+        ("[]", ".devcontainer/devcontainer.json:1:1: expected an object, found a list"),
+        ("// ours\nnull", ".devcontainer/devcontainer.json:2:1: expected an object, found null"),
+        ("\"node:22\"", ".devcontainer/devcontainer.json:1:1: expected an object, found \"node:22\""),
+    ] {
+        let problems = proposal::find(&[(DEVCONTAINER, text)]).unwrap_err().to_string();
+        assert!(problems.contains(want), "{text:?}: {problems}");
+    }
+    assert_eq!(proposal::find(&[(DEVCONTAINER, "// nothing")]).unwrap(), None);
 }
 
 #[test]

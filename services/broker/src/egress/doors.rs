@@ -19,14 +19,14 @@ use super::{
     names::Names,
     pages::reader::{Page, PageDoor, PageRequest, Pages},
     proxy::{Proxy, QUOTA_BYTES},
-    rules::{self, DoorRules, DoorStage},
+    rules::{self, DoorRules, DoorStage, Grant, Grants, now},
     secrets::{SecretAccess, SecretDoor},
 };
 use crate::error::Error;
 use chassis::tasks::Tasks;
 use domain::{
     egress::{allow::AllowLists, git::client_configuration},
-    ids::TenantId,
+    ids::{SessionId, TenantId},
 };
 use shares::Shares;
 use std::{
@@ -134,6 +134,22 @@ impl Doors {
         self.apply(&mut open, key, access)
     }
 
+    /// Opens the hosts that people have allowed in a session, until they expire.
+    ///
+    /// # Errors
+    /// `egress_unavailable`: the door is closed; `epoch_stale`, `argument_invalid`, `internal`.
+    pub fn grant(&self, key: &DoorKey, session: SessionId, grant: Grant) -> Result<(), Error> {
+        let file = self.home(key).join(RULES);
+        // Held while the file is written, as in `open`.
+        let open = self.lock();
+        let door = open.get(key).ok_or(Error::DoorClosed)?;
+        let mut rules = DoorRules::read(&file).map_err(Error::Door)?;
+        rules.grants.set(session, grant, now())?;
+        rules.write(&file).map_err(Error::Door)?;
+        door.services().proxy.grant(rules.grants);
+        Ok(())
+    }
+
     /// Reads a page under the rules of a door.
     ///
     /// # Errors
@@ -169,12 +185,13 @@ impl Doors {
         key: &DoorKey,
         access: DoorAccess,
     ) -> Result<(), Error> {
-        let DoorAccess { lists, git, secrets } = access;
+        let DoorAccess { lists, grants, git, secrets } = access;
         let (home, known) = (self.home(key), open.get(key));
         // A door whose directory was replaced keeps its quota.
         let services = known.map_or_else(|| self.services(key), |door| door.services().clone());
         let configuration = client_configuration(git.prefixes());
         services.proxy.allow(lists);
+        services.proxy.grant(grants);
         services.git.allow(git);
         services.secrets.allow(secrets);
         if !known.is_some_and(|door| door.is_reachable(&home)) {
@@ -270,6 +287,7 @@ impl Doors {
 /// What the services of a door allow.
 struct DoorAccess {
     lists: AllowLists,
+    grants: Grants,
     git: GitAccess,
     secrets: SecretAccess,
 }
@@ -282,7 +300,7 @@ impl DoorAccess {
     fn parse(rules: &DoorRules) -> Result<Self, Error> {
         let (lists, git) = (rules.parse()?, rules.git.parse()?);
         let secrets = SecretAccess::parse(git.project().cloned(), &rules.secrets)?;
-        Ok(Self { lists, git, secrets })
+        Ok(Self { lists, grants: rules.grants.clone(), git, secrets })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Notes what sessions reached: a line of audit for each connection, and rows that people read later. Connections of some seconds to one host with
 //! one result share a row.
 
-use super::{access::Access, key::DoorKey, relay::Relay};
+use super::{access::Access, key::DoorKey, relay::Relay, rules::now};
 use chassis::telemetry::AUDIT;
 use domain::{
     egress::EgressAccess,
@@ -11,7 +11,7 @@ use domain::{
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 use store::{broker::BrokerStore, error::Error};
 use tokio::time::Instant;
@@ -151,7 +151,7 @@ impl Journal {
             OTHERS.clone_into(&mut destination.0);
         }
         let fresh = || EgressAccess {
-            began_at: Timestamp(now_ms().saturating_sub_unsigned(duration_ms)),
+            began_at: Timestamp(now().0.saturating_sub_unsigned(duration_ms)),
             host: destination.0.clone(),
             code: destination.1.clone(),
             connections: 0,
@@ -194,9 +194,4 @@ impl Journal {
             }
         }
     }
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -7,6 +7,7 @@ use super::{
     names::{Names, Reach},
     refusal::Refusal,
     relay::{Cut, IDLE, Quota, Relay},
+    rules::{Grants, now},
 };
 use domain::{
     egress::{
@@ -41,6 +42,7 @@ const ADDRESSES_MAX: usize = 4;
 pub struct Proxy {
     tenant: TenantId,
     allow: Mutex<Arc<AllowLists>>,
+    grants: Mutex<Arc<Grants>>,
     names: Arc<Names>,
     quota: Arc<Quota>,
     quota_bytes: u64,
@@ -50,7 +52,7 @@ impl Proxy {
     /// The proxy of a session of `tenant`, which may transfer this number of bytes.
     pub fn new(tenant: TenantId, allow: AllowLists, names: Arc<Names>, quota_bytes: u64) -> Self {
         let (allow, quota) = (Mutex::new(Arc::new(allow)), Arc::new(Quota::new(quota_bytes)));
-        Self { tenant, allow, names, quota, quota_bytes }
+        Self { tenant, allow, grants: Mutex::default(), names, quota, quota_bytes }
     }
 
     /// The bytes that the session may still transfer, here and elsewhere.
@@ -63,16 +65,28 @@ impl Proxy {
         *self.allow.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(lists);
     }
 
-    /// Whether the lists allow a host.
+    /// Opens the hosts that people have allowed, from the next connection on.
+    pub(super) fn grant(&self, grants: Grants) {
+        *self.grants.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(grants);
+    }
+
+    fn is_granted(&self, host: &HostName) -> bool {
+        let grants = Arc::clone(&self.grants.lock().unwrap_or_else(PoisonError::into_inner));
+        grants.allow(host, now())
+    }
+
+    /// Whether the lists, and people where the lists let them, allow a host.
     fn check(&self, host: &HostName) -> Result<(), Refusal> {
         let lists = Arc::clone(&self.allow.lock().unwrap_or_else(PoisonError::into_inner));
-        lists.check(host).map_err(|refusal| match refusal {
-            HostRefusal::NotListed(setting) => {
-                Refusal::NotAllowed { host: host.clone(), setting: setting.to_owned() }
+        match lists.check(host) {
+            Ok(()) => Ok(()),
+            Err(HostRefusal::NeedsPermission) if self.is_granted(host) => Ok(()),
+            Err(HostRefusal::NeedsPermission) => Err(Refusal::NeedsPermission(host.clone())),
+            Err(HostRefusal::NotListed(setting)) => {
+                Err(Refusal::NotAllowed { host: host.clone(), setting: setting.to_owned() })
             }
-            HostRefusal::NeedsPermission => Refusal::NeedsPermission(host.clone()),
-            HostRefusal::NoList => Refusal::NothingAllowed(host.clone()),
-        })
+            Err(HostRefusal::NoList) => Err(Refusal::NothingAllowed(host.clone())),
+        }
     }
 
     /// How far pages of a host may be read: without any list, those of the public internet.

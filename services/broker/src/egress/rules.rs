@@ -6,7 +6,7 @@ use domain::egress::{
     allow::{AllowList, AllowListError, AllowLists, EGRESS_ENTRIES_MAX},
     host::HostName,
 };
-use domain::ids::SessionId;
+use domain::ids::{SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +14,7 @@ use std::{
     io,
     os::unix::fs::PermissionsExt as _,
     path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// For what a door is opened, with the opening of the workspace.
@@ -27,12 +28,12 @@ pub enum DoorStage {
     Open(u32),
 }
 
-/// Sessions of one workspace with hosts that people have allowed. Beyond it: `argument_invalid`.
-const GRANTS_MAX: usize = 200;
+/// Sessions of one workspace with hosts that people have allowed: all of a tree. Beyond it: `argument_invalid`.
+const GRANTS_MAX: usize = 512;
 
 /// The lists of all levels, and the repositories that have a credential. `{"lists": [{"setting": "environment.network.allow of the project", "entries":
 /// ["preset:npm"]}], "git": {"project": "prj_…", "credentials": {"https://github.com/acme/": "GITHUB_TOKEN"}}}`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoorRules {
     /// Each must allow a host.
     pub lists: Vec<RuleList>,
@@ -46,9 +47,14 @@ pub struct DoorRules {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<u32>,
     /// What people have allowed in each session that uses the workspace. Brokers of earlier versions wrote none.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub grants: BTreeMap<SessionId, Grant>,
+    #[serde(default, skip_serializing_if = "Grants::is_empty")]
+    pub grants: Grants,
 }
+
+/// The hosts that people have allowed in each session that uses a workspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Grants(BTreeMap<SessionId, Grant>);
 
 /// The hosts that people have allowed in one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +63,49 @@ pub struct Grant {
     pub epoch: u64,
     /// The hosts; empty: only the epoch counts.
     pub hosts: BTreeSet<String>,
+    /// When they close.
+    pub expires_at: Timestamp,
+}
+
+impl Grant {
+    /// The hosts that a loop opens from now on.
+    pub fn valid_for(time: Duration, epoch: u64, hosts: BTreeSet<String>) -> Self {
+        let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        Self { epoch, hosts, expires_at: Timestamp(now().0.saturating_add(ms)) }
+    }
+}
+
+impl Grants {
+    /// Replaces the hosts of a session, and forgets those of all sessions that have closed.
+    ///
+    /// # Errors
+    /// `epoch_stale`; `argument_invalid`: too many hosts or sessions.
+    pub(super) fn set(&mut self, session: SessionId, grant: Grant, now: Timestamp) -> Result<(), Error> {
+        if self.0.get(&session).is_some_and(|known| known.epoch > grant.epoch) {
+            return Err(Error::EpochStale);
+        }
+        self.0.retain(|_, grant| grant.expires_at > now);
+        let has_room = self.0.contains_key(&session) || self.0.len() < GRANTS_MAX;
+        if !has_room || grant.hosts.len() > EGRESS_ENTRIES_MAX {
+            return Err(Error::ArgumentInvalid("people have allowed too many hosts"));
+        }
+        self.0.insert(session, grant);
+        Ok(())
+    }
+
+    /// Whether people have allowed a host.
+    pub(super) fn allow(&self, host: &HostName, now: Timestamp) -> bool {
+        self.0.values().any(|grant| grant.expires_at > now && grant.hosts.contains(host.as_str()))
+    }
+
+    /// Closes all hosts. The epochs still keep late workers out.
+    fn close(&mut self) {
+        self.0.values_mut().for_each(|grant| grant.hosts.clear());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// The list of one level.
@@ -78,17 +127,14 @@ impl DoorRules {
     /// By the first wrong one.
     pub(super) fn parse(&self) -> Result<AllowLists, AllowListError> {
         let lists = self.lists.iter().map(|list| AllowList::parse(&list.setting, &list.entries, &list.ask));
-        let granted = self.grants.values().flat_map(|grant| &grant.hosts);
-        // A text that is no host allows none.
-        let granted = granted.filter_map(|host| HostName::parse(host).ok());
-        Ok(AllowLists::new(lists.collect::<Result<_, _>>()?).granting(granted))
+        Ok(AllowLists::new(lists.collect::<Result<_, _>>()?))
     }
 
     /// These rules, with what stays of those that the door has.
     ///
     /// # Errors
-    /// `egress_sealed`, `epoch_stale`; `argument_invalid`: too many grants.
-    pub(super) fn after(mut self, known: Option<Self>, stage: DoorStage) -> Result<Self, Error> {
+    /// `egress_sealed`.
+    pub(super) fn after(self, known: Option<Self>, stage: DoorStage) -> Result<Self, Error> {
         let (sealed, mut grants) = known.map_or_else(Default::default, |known| (known.sealed, known.grants));
         let opened = match stage {
             DoorStage::Before(opening) if sealed.is_some_and(|sealed| opening <= sealed) => {
@@ -98,22 +144,8 @@ impl DoorRules {
             DoorStage::Before(_) | DoorStage::Unknown => None,
         };
         if matches!(stage, DoorStage::Before(_)) {
-            // The sessions say it again when they have files.
-            grants.clear();
-        }
-        for (session, grant) in std::mem::take(&mut self.grants) {
-            if grants.get(&session).is_some_and(|known| known.epoch > grant.epoch) {
-                return Err(Error::EpochStale);
-            }
-            if !grant.hosts.is_empty() || grants.contains_key(&session) {
-                grants.insert(session, grant);
-            }
-        }
-        if grants.len() > GRANTS_MAX {
-            grants.retain(|_, grant| !grant.hosts.is_empty());
-        }
-        if grants.len() > GRANTS_MAX || grants.values().any(|grant| grant.hosts.len() > EGRESS_ENTRIES_MAX) {
-            return Err(Error::ArgumentInvalid("people have allowed too many hosts"));
+            // Each session sends its hosts again when its files are open.
+            grants.close();
         }
         Ok(Self { sealed: sealed.max(opened), grants, ..self })
     }
@@ -127,6 +159,12 @@ impl DoorRules {
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         replace(path, &serde_json::to_vec(self)?, 0o600)
     }
+}
+
+/// The time of this moment.
+pub(super) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Replaces a file that has this mode: a reader sees the old content or the new one.

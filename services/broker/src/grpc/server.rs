@@ -19,18 +19,19 @@ use crate::{
 use chassis::secret::SecretBytes;
 use domain::{
     egress::{git::GIT_CREDENTIALS_MAX, host::HostName},
-    ids::SessionId,
     limits,
     secret::{SecretAddress, SecretName},
 };
 use futures::{StreamExt as _, stream::Map};
 use rpc::v1::{self, broker_service_server::BrokerService};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::Instrument as _;
 
 /// Lists of one door: one for each level of settings. Beyond it: `argument_invalid`.
 const LISTS_MAX: usize = 4;
+/// Longest time for which hosts that people have allowed are open without another call; milliseconds. Beyond it they close after this time.
+const GRANT_MS_MAX: u32 = 3_600_000;
 
 /// The service.
 #[derive(Debug)]
@@ -61,6 +62,15 @@ impl BrokerService for Server {
         let call = Call { method: "OpenEgress", tenant: request.get_ref().tenant_id.clone() };
         let (metadata, _, request) = request.into_parts();
         call.run(&metadata, async { self.open(request) }).await
+    }
+
+    async fn grant_hosts(
+        &self,
+        request: Request<v1::GrantHostsRequest>,
+    ) -> Result<Response<v1::GrantHostsResponse>, Status> {
+        let call = Call { method: "GrantHosts", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
+        call.run(&metadata, async { self.grant(request) }).await
     }
 
     type ReadPageStream = pages::PageResponses;
@@ -110,15 +120,6 @@ impl BrokerService for Server {
     }
 }
 
-/// What people have allowed in a session.
-fn grant(grant: v1::HostGrant) -> Result<(SessionId, Grant), Error> {
-    let v1::HostGrant { session_id, epoch, hosts } = grant;
-    let host = |text: String| HostName::parse(&text).map(|host| host.as_str().to_owned());
-    let hosts = hosts.into_iter().map(host).collect::<Result<_, _>>();
-    let hosts = hosts.map_err(|_| Error::ArgumentInvalid("what people have allowed is not a host"))?;
-    Ok((session(&session_id)?, Grant { epoch, hosts }))
-}
-
 /// A call that runs: its span, its metric and the line of its failure.
 struct Call {
     method: &'static str,
@@ -166,6 +167,19 @@ impl Server {
         Ok(v1::PutSecretResponse { version: secret.version, created_at_ms: secret.created_at.0 })
     }
 
+    fn grant(&self, request: v1::GrantHostsRequest) -> Result<v1::GrantHostsResponse, Error> {
+        let doors = self.doors.as_ref().ok_or(Error::NoDoors)?;
+        let v1::GrantHostsRequest { tenant_id, workspace_session_id, session_id, epoch, hosts, valid_ms } =
+            request;
+        let key = door(&tenant_id, &workspace_session_id)?;
+        let host = |text: String| HostName::parse(&text).map(|host| host.as_str().to_owned());
+        let hosts = hosts.into_iter().map(host).collect::<Result<_, _>>();
+        let hosts = hosts.map_err(|_| Error::ArgumentInvalid("what people have allowed is not a host"))?;
+        let time = Duration::from_millis(valid_ms.min(GRANT_MS_MAX).into());
+        doors.grant(&key, session(&session_id)?, Grant::valid_for(time, epoch, hosts))?;
+        Ok(v1::GrantHostsResponse {})
+    }
+
     fn open(&self, request: v1::OpenEgressRequest) -> Result<v1::OpenEgressResponse, Error> {
         let doors = self.doors.as_ref().ok_or(Error::NoDoors)?;
         let key = door(&request.tenant_id, &request.session_id)?;
@@ -182,9 +196,8 @@ impl Server {
         let credentials = credentials.map(|credential| (credential.url_prefix, credential.secret)).collect();
         let project = Some(request.project_id).filter(|project| !project.is_empty());
         let secrets = request.secrets.into_iter().map(|secret| (secret.variable, secret.secret)).collect();
-        let grants = request.grant.map(grant).transpose()?.into_iter().collect();
         let rules =
-            DoorRules { lists, git: GitRules { project, credentials }, secrets, sealed: None, grants };
+            DoorRules { lists, git: GitRules { project, credentials }, secrets, ..DoorRules::default() };
         let stage = match request.workspace_opening {
             None => DoorStage::Unknown,
             Some(opening) if request.has_files => DoorStage::Open(opening),

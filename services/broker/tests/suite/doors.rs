@@ -12,7 +12,7 @@ use broker::{
     secrets::{deployment_key::DeploymentKey, key_file::KeyFile, vault::Vault},
 };
 use chassis::tasks::Tasks;
-use domain::egress::host::HostName;
+use domain::{egress::host::HostName, ids::Timestamp};
 use std::{
     collections::BTreeMap,
     fs,
@@ -84,13 +84,7 @@ fn key(session: &str) -> DoorKey {
 fn rules(hosts: &[&str]) -> DoorRules {
     let entries = hosts.iter().map(|host| (*host).to_owned()).collect();
     let lists = vec![RuleList { setting: "a setting".to_owned(), entries, ask: vec![] }];
-    DoorRules {
-        lists,
-        git: GitRules::default(),
-        secrets: BTreeMap::new(),
-        sealed: None,
-        grants: BTreeMap::new(),
-    }
+    DoorRules { lists, ..DoorRules::default() }
 }
 
 fn home(directory: &Path, session: &str) -> PathBuf {
@@ -217,41 +211,51 @@ async fn what_people_allow_counts_for_each_session_until_it_says_otherwise() {
     let (directory, host) = (tempfile::tempdir().unwrap(), host().await);
     let path = directory.path();
     let broker = start(path, host);
-    let ask_for = |session: &str, epoch: u64, hosts: &[&str]| {
+    let asking = || {
         let mut rules = rules(&[]);
         rules.lists[0].ask = vec![HOST.to_owned()];
-        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-        rules.grants = BTreeMap::from([(session.parse().unwrap(), Grant { epoch, hosts })]);
         rules
     };
-    let open =
-        |broker: &Broker, rules: &DoorRules| broker.doors.open(&key("ses_a"), rules, DoorStage::Open(0));
+    let grant_until = |broker: &Broker, session: &str, grant: Grant| {
+        broker.doors.grant(&key("ses_a"), session.parse().unwrap(), grant)
+    };
+    let grant = |broker: &Broker, session: &str, epoch: u64, hosts: &[&str]| {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        grant_until(broker, session, Grant { epoch, hosts, expires_at: Timestamp(i64::MAX) })
+    };
     let needed = "egress_permission_needed";
-    open(&broker, &ask_for("ses_a", 1, &["other.example.com"])).unwrap();
+    assert_eq!(grant(&broker, "ses_a", 1, &[HOST]).unwrap_err().code(), "egress_unavailable", "no door");
+    broker.doors.open(&key("ses_a"), &asking(), DoorStage::Open(0)).unwrap();
+    grant(&broker, "ses_a", 1, &["other.example.com"]).unwrap();
     assert!(ask(path, "ses_a").await.unwrap().contains(needed));
-    open(&broker, &ask_for("ses_child", 2, &[HOST])).unwrap();
-    open(&broker, &ask_for("ses_a", 1, &[])).unwrap();
+    grant(&broker, "ses_child", 2, &[HOST]).unwrap();
+    grant(&broker, "ses_a", 1, &[]).unwrap();
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached", "another session takes nothing away");
-    assert_eq!(open(&broker, &ask_for("ses_child", 1, &[])).unwrap_err().code(), "epoch_stale");
+    assert_eq!(grant(&broker, "ses_child", 1, &[]).unwrap_err().code(), "epoch_stale");
+    broker.doors.open(&key("ses_a"), &asking(), DoorStage::Open(0)).unwrap();
     drop(broker);
     let broker = start(path, host);
     assert_eq!(ask(path, "ses_a").await.unwrap(), "reached", "a broker that starts again knows it");
 
-    open(&broker, &ask_for("ses_child", 3, &[])).unwrap();
+    grant(&broker, "ses_child", 3, &[]).unwrap();
     assert!(ask(path, "ses_a").await.unwrap().contains(needed));
-    assert_eq!(open(&broker, &ask_for("ses_child", 2, &[HOST])).unwrap_err().code(), "epoch_stale");
+    assert_eq!(grant(&broker, "ses_child", 2, &[HOST]).unwrap_err().code(), "epoch_stale");
     assert!(ask(path, "ses_a").await.unwrap().contains(needed), "a late worker opens nothing");
-    open(&broker, &ask_for("ses_child", 3, &[HOST])).unwrap();
+    let expired = Grant { epoch: 3, hosts: [HOST.to_owned()].into(), expires_at: Timestamp(1) };
+    grant_until(&broker, "ses_child", expired).unwrap();
+    assert!(ask(path, "ses_a").await.unwrap().contains(needed), "its time is over");
+    grant(&broker, "ses_child", 3, &[HOST]).unwrap();
+    assert_eq!(ask(path, "ses_a").await.unwrap(), "reached");
     // Nothing counts that the settings do not let people decide.
-    let unasked = DoorRules { grants: ask_for("ses_child", 3, &[HOST]).grants, ..rules(&[]) };
-    open(&broker, &unasked).unwrap();
+    broker.doors.open(&key("ses_a"), &rules(&[]), DoorStage::Open(0)).unwrap();
     assert!(ask(path, "ses_a").await.unwrap().contains("does not list it"));
-    // A setup of files that start again has nothing of it.
-    let setup = DoorRules { grants: BTreeMap::new(), ..ask_for("ses_a", 4, &[]) };
-    broker.doors.open(&key("ses_a"), &setup, DoorStage::Before(1)).unwrap();
+    // A setup of files that start again has nothing of it, and late workers stay outside.
+    broker.doors.open(&key("ses_a"), &asking(), DoorStage::Before(1)).unwrap();
     assert!(ask(path, "ses_a").await.unwrap().contains(needed));
-    let many = (0..201).map(|number| format!("ses_{number}").parse().unwrap());
-    let grant = || Grant { epoch: 1, hosts: [HOST.to_owned()].into() };
-    let many = DoorRules { grants: many.map(|session| (session, grant())).collect(), ..rules(&[]) };
-    assert_eq!(open(&broker, &many).unwrap_err().code(), "argument_invalid");
+    assert_eq!(grant(&broker, "ses_child", 2, &[HOST]).unwrap_err().code(), "epoch_stale");
+    // All sessions of a tree fit, and their number is bounded.
+    for number in 0..510 {
+        grant(&broker, &format!("ses_{number}"), 1, &[HOST]).unwrap();
+    }
+    assert_eq!(grant(&broker, "ses_more", 1, &[HOST]).unwrap_err().code(), "argument_invalid");
 }

@@ -11,13 +11,16 @@ use crate::{
 };
 use domain::{
     conversation::request::{Answer, Id},
-    ids::{EventId, PermissionId, ProjectId, QuestionId, SessionId},
+    ids::{EventId, PermissionId, ProjectId, QuestionId, SessionId, TenantId},
     limits,
     text::without_nul,
 };
-use store::people::{
-    approvals::Approval,
-    requests::{AnswerOutcome, NewAnswer, RequestRecord, RequestScope},
+use store::{
+    Page, Store,
+    people::{
+        approvals::Approval,
+        requests::{AnswerOutcome, NewAnswer, RequestRecord, RequestScope},
+    },
 };
 
 /// The two kinds of requests.
@@ -126,10 +129,6 @@ pub(crate) async fn answer(
         .store
         .answer_request(tenant, id, NewAnswer { answer, by: principal.name(), epoch: None }, &event, now())
         .await;
-    let missing = match id {
-        Id::Permission(_) => Entity::Permission,
-        Id::Question(_) => Entity::Question,
-    };
     match answered.map_err(Error::from) {
         Ok(AnswerOutcome::Accepted { session, class, events, .. }) => {
             state.publisher.publish_events(tenant, &session, &events);
@@ -140,8 +139,53 @@ pub(crate) async fn answer(
             let ago_s = (now().0 - at.0).max(0) / 1_000;
             Err(Error::AlreadyResolved { id: id.clone(), by, ago_s })
         }
-        Err(Error::NotFound(_)) => Err(Error::NotFound(missing)),
+        Err(Error::NotFound(_)) => Err(Error::NotFound(entity(id))),
         Err(error) => Err(error),
+    }
+}
+
+/// Refuses a request that is open in another session than this one and its subtasks: a client that shows a session shows the requests of its subtasks
+/// too. A request that is not open passes, because [`answer`] refuses it with a better reason.
+///
+/// # Errors
+/// `permission_not_found`, `question_not_found`, `store_unavailable`.
+pub(crate) async fn check_session(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+    id: &Id,
+) -> Result<(), Error> {
+    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Write)?);
+    let Some(owner) = find_open_session(store, tenant, id).await?.filter(|owner| owner != session) else {
+        return Ok(());
+    };
+    let below = store.list_descendants(tenant, session).await?;
+    let belongs = below.iter().any(|descendant| descendant.session == owner);
+    if belongs { Ok(()) } else { Err(Error::NotFound(entity(id))) }
+}
+
+/// The session of an open request.
+async fn find_open_session(store: &Store, tenant: TenantId, id: &Id) -> Result<Option<SessionId>, Error> {
+    let text = id.as_str();
+    // The page begins just before the id. Fewer ids than a page holds share all characters but the last.
+    let before = text.char_indices().next_back().map(|(start, _)| text[..start].to_owned());
+    let page = Page { limit: limits::PAGE_MAX, cursor: before };
+    let open = store.list_requests(tenant, RequestScope::Tenant, kind(id).prefix(), &page).await?;
+    Ok(open.into_iter().find(|record| record.request.id == *id).map(|record| record.request.session_id))
+}
+
+fn kind(id: &Id) -> RequestKind {
+    match id {
+        Id::Permission(_) => RequestKind::Permission,
+        Id::Question(_) => RequestKind::Question,
+    }
+}
+
+/// The kind of object that a call names with this id.
+pub(crate) fn entity(id: &Id) -> Entity {
+    match kind(id) {
+        RequestKind::Permission => Entity::Permission,
+        RequestKind::Question => Entity::Question,
     }
 }
 

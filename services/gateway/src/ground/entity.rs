@@ -73,23 +73,22 @@ impl From<store::error::Entity> for Entity {
 impl fmt::Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Session => "no such session",
-            Self::Project => "no such project",
+            Self::Session => "there is no session with this id for this key",
+            Self::Project => "there is no project with this id for this key",
             Self::ProposedEnvironment => "no repository of the project has proposed this environment",
-            Self::Secret => "no such secret",
-            Self::Provider => "no worker reports such a provider; GET /api/provider lists them",
-            Self::Message => "no such message",
-            Self::Part => "the message has no such part",
-            Self::Bundle => "no such bundle; upload it first",
-            Self::Tenant => "no such tenant",
-            Self::Key => "no such key",
+            Self::Secret => "there is no secret with this name",
+            Self::Provider => "no worker reports this provider; GET /api/provider lists the providers",
+            Self::Message => "the session has no message with this id",
+            Self::Part | Self::StoredPart => "the message has no part with this id",
+            Self::Bundle => "there is no bundle with this id; upload it first",
+            Self::Tenant => "there is no tenant with this id for this key",
+            Self::Key => "there is no API key with this id",
             Self::Approval => "no \"always\" answer to this request is in force",
-            Self::Permission => "no such permission request",
-            Self::Question => "no such question",
-            Self::Terminal => "no such terminal, or its program has ended",
+            Self::Permission => "there is no permission request with this id for this key",
+            Self::Question => "there is no question with this id for this key",
+            Self::Terminal => "there is no terminal with this id for this key, or its program has ended",
             Self::Worker => "no running worker has this name",
-            Self::StoredPart => "no such part",
-            Self::Other(word) => return write!(f, "no such {word}"),
+            Self::Other(word) => return write!(f, "there is no {word} with this id"),
         })
     }
 }

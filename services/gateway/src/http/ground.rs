@@ -5,6 +5,7 @@ pub(super) mod directory;
 pub(super) mod ids;
 pub(super) mod input;
 pub(super) mod origin;
+pub(super) mod query;
 pub(super) mod read;
 pub(super) mod refusal;
 pub(super) mod sse;

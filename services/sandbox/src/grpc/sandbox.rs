@@ -69,7 +69,7 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::GetWorkspaceResponse>, Status> {
         let (call, _) = self.begin("get_workspace", request)?;
         let (root, opening) = (Arc::clone(&call.caller.root), call.caller.opening);
-        call.read(async move {
+        call.run(async move {
             let found = root.find_workspace().await?;
             let Some(meta) = found.filter(|meta| meta.is_of(opening)) else {
                 close::end_leftovers(&root, opening).await?;

@@ -25,6 +25,10 @@ use tokio_util::sync::CancellationToken;
 const DISK_PAUSE: Duration = Duration::from_millis(250);
 /// How long after its time limit a script may take to end before its sandbox is ended.
 const BACKSTOP: Duration = Duration::from_secs(10);
+/// The signal for a process that writes beyond the largest size of a file: SIGXFSZ.
+const FILE_TOO_LARGE: i32 = 25;
+/// What a shell adds to the signal that ended a program, for its own exit code.
+const SIGNALLED: i32 = 128;
 /// Prefixes of variables that change how the loader starts a program.
 const LOADER_VARIABLES: [&str; 2] = ["LD_", "GLIBC_TUNABLES"];
 /// What a person sees of the output of a script that failed.
@@ -234,6 +238,10 @@ impl ScriptRun<'_> {
             }
             ExecEnd::Exited if is_out_of_memory => {
                 failed(format!("the {stage} failed; its processes used more than {memory} MiB of memory"))
+            }
+            // A single file reached the bound of the whole script, or a program below the shell wrote it.
+            ExecEnd::Exited if exit.signal == FILE_TOO_LARGE || exit.code == SIGNALLED + FILE_TOO_LARGE => {
+                Err(self.with_output(too_large(self.stage, self.limits.space)))
             }
             ExecEnd::Exited if exit.signal != 0 => {
                 failed(format!("signal {} ended the {stage}", exit.signal))

@@ -38,8 +38,6 @@ use tokio::{process::Command, sync::mpsc};
 const STARTS_WAITING_MAX: usize = 64;
 /// Functions that bound a helper.
 const BOUNDS: &str = include_str!("bounds.sh");
-/// The size of /dev/shm; an eighth of the memory, if that is less. Bytes.
-const SHARED_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
 /// The path of the init inside the sandbox.
 pub const INIT_INSIDE: &str = "/opt/flotilla/init";
 
@@ -369,11 +367,10 @@ impl Launcher {
     ) -> io::Result<()> {
         let limits = &self.facts.limits;
         let tmp_bytes = limits.tmp_bytes.to_string();
-        let shared_bytes = SHARED_MEMORY_BYTES.min(limits.memory_bytes / 8).to_string();
         args.extend(host::proc_arguments());
+        // What stands in it counts as memory, as in /tmp. PostgreSQL and browsers share hundreds of MiB there.
         args.extend(
-            ["--dev", "/dev", "--perms", "1777", "--size", &shared_bytes, "--tmpfs", "/dev/shm"]
-                .map(Into::into),
+            ["--dev", "/dev", "--perms", "1777", "--size", &tmp_bytes, "--tmpfs", "/dev/shm"].map(Into::into),
         );
         // The tmpfs of /dev has no size. The devices, /dev/pts and /dev/shm are mounts of their own and stay writable.
         args.extend(["--remount-ro", "/dev"].map(Into::into));

@@ -95,10 +95,9 @@ impl Files {
 
     /// Ends all of them and returns when they are gone.
     pub(crate) async fn end_all(&mut self) {
-        futures::future::join_all(
-            self.sandboxes.drain(..).map(|sandbox| async move { sandbox.stop().await }),
-        )
-        .await;
+        // Forgotten only when they are gone: a caller that leaves in between ends them with its next call.
+        futures::future::join_all(self.sandboxes.iter().map(|sandbox| sandbox.stop())).await;
+        self.sandboxes.clear();
     }
 }
 

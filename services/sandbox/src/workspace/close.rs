@@ -52,18 +52,20 @@ pub(super) async fn remove_older(session: &Session, opening: u32) -> Result<(), 
     remove_if(session, Extent::Files, is_older).await
 }
 
-/// Ends every sandbox that still sees files of the session which are gone, or an old copy of them from before `opening`. A new opening can
+/// Ends every sandbox that still sees files of the session which are gone, and removes an old copy of them from before `opening`. A new opening can
 /// begin afterwards: no program of the earlier one is left to see what the door of the session leads to meanwhile.
 ///
 /// # Errors
-/// Those of the file system.
+/// Those of the file system and of [`run`].
 ///
 /// Dropped midway: some sandboxes go on; the next call ends them.
 pub async fn end_leftovers(session: &Session, opening: Option<u32>) -> Result<(), Error> {
+    if let Some(opening) = opening {
+        remove_older(session, opening).await?;
+    }
     // Held, so that no call makes the workspace and starts a sandbox in it meanwhile.
     let mut files = session.files.lock().await;
-    let meta = session.find_workspace().await?;
-    if meta.is_none_or(|meta| opening.is_some_and(|opening| meta.opening < opening)) {
+    if session.find_workspace().await?.is_none() {
         files.end_all().await;
     }
     Ok(())

@@ -316,6 +316,9 @@ async fn an_install_that_fails_is_too_slow_or_too_large_tells_why_and_runs_again
     assert!(slow.message.contains("FLOTILLA_SANDBOX_INSTALL_MS"), "{slow:?}");
     let large = "for n in {1..9}; do head -c 4194304 /dev/zero > big$n; done; sleep 1";
     assert_eq!(site.install(&session, large).await.code, "install_disk_full");
+    // The kernel stops a single file before anybody looks.
+    let single = site.install(&session, "set -e; head -c 33554432 /dev/zero > big").await;
+    assert_eq!(single.code, "install_disk_full", "{single:?}");
     // Files without blocks have bytes all the same.
     let sparse = site.install(&session, "for n in {1..9}; do truncate -s 4194304 big$n; done").await;
     assert_eq!(sparse.code, "install_disk_full");

@@ -2,7 +2,10 @@
 //! counts.
 
 use super::uses::{Subject, Use};
-use crate::{conversation::marks, tools::tool::Tool};
+use crate::{
+    conversation::marks,
+    tools::{egress::network, tool::Tool},
+};
 use domain::{
     egress::{
         allow::{AllowLists, HostRefusal},
@@ -13,6 +16,7 @@ use domain::{
         permission::{Rule, Rules, Verdict, strictest},
     },
 };
+use serde_json::Value;
 use settings::{self, Settings, SubtaskFiles};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -190,7 +194,8 @@ impl Permissions {
         match used.patterns.iter().map(of).max().unwrap_or(Verdict::Allow) {
             // There is nothing to ask: the call opens no host, and says why.
             Verdict::Ask
-                if used.permission == Tool::Network.permission() && !self.may_open(&used.patterns) =>
+                if used.permission == Tool::Network.permission()
+                    && !self.may_open(&hosts(&used.patterns)) =>
             {
                 Verdict::Allow
             }
@@ -199,13 +204,20 @@ impl Permissions {
     }
 
     /// Whether people may let the session reach these hosts, some of which it does not reach yet.
-    fn may_open(&self, hosts: &[String]) -> bool {
-        let checks = hosts.iter().map(|host| HostName::parse(host).map(|host| self.hosts.check(&host).err()));
-        let Ok(refusals) = checks.collect::<Result<Vec<_>, _>>() else { return false };
-        let needs_permission =
-            |refusal: &Option<HostRefusal<'_>>| *refusal == Some(HostRefusal::NeedsPermission);
-        refusals.iter().any(needs_permission)
-            && refusals.iter().all(|refusal| refusal.is_none() || needs_permission(refusal))
+    fn may_open(&self, hosts: &[HostName]) -> bool {
+        let needs = |host: &HostName| self.hosts.check(host) == Err(HostRefusal::NeedsPermission);
+        let is_open = |host: &HostName| self.hosts.check(host).is_ok();
+        hosts.iter().any(needs) && hosts.iter().all(|host| is_open(host) || needs(host))
+    }
+
+    /// The hosts that a call of `network` opens if people allow it; empty: there is nothing to allow.
+    pub(crate) fn hosts_to_open(&self, input: &Value) -> Vec<HostName> {
+        let mut hosts = network::hosts(input).unwrap_or_default();
+        if !self.may_open(&hosts) {
+            return vec![];
+        }
+        hosts.retain(|host| self.hosts.check(host).is_err());
+        hosts
     }
 
     /// The hosts that people have allowed with an answer "always" in this session.
@@ -262,6 +274,11 @@ impl Permissions {
         }
         Self { lists, ..self.clone() }
     }
+}
+
+/// The hosts that these patterns name.
+fn hosts(patterns: &[String]) -> Vec<HostName> {
+    patterns.iter().filter_map(|pattern| HostName::parse(pattern).ok()).collect()
 }
 
 /// The texts without repetitions, in their order.

@@ -205,6 +205,7 @@ impl SilentCalls {
             tool: tool.name().to_owned(),
             input,
             resumed: false,
+            begun: Map::new(),
         });
         perform(&ctx).await
     }
@@ -282,9 +283,6 @@ async fn run_in_workspace(ctx: &CallContext, workspace: &Workspace) -> Result<Ou
         && registry::uses_network(&ctx.call.tool)
     {
         let code = rpc::status::code_of(&status).unwrap_or_default();
-        if code == "epoch_stale" {
-            return Err(ToolError::Fenced);
-        }
         let text = format!(
             "The rules of the network could not be set, so nothing ran: {} ({code}).",
             status.message()

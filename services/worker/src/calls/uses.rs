@@ -60,7 +60,8 @@ impl Subject {
     /// directory.
     pub(crate) async fn of(converter: TenantConverter<'_>, tool: Tool, input: &Value) -> Self {
         let tools = std::iter::once(tool).chain(registry::inner_tools(tool, input)).collect();
-        let inner = if tool == Tool::Batch { batch::inner_calls(input) } else { vec![] };
+        let is_batch = tool == Tool::Batch;
+        let inner = if is_batch { batch::inner_calls(input) } else { vec![] };
         let known =
             inner.iter().filter_map(|call| Some((registry::find(&call.tool).ok()?, &call.parameters)));
         let calls: Vec<(Tool, &Value)> = std::iter::once((tool, input)).chain(known).collect();
@@ -70,6 +71,8 @@ impl Subject {
         let mut uses = vec![];
         for (tool, input) in calls {
             match tool {
+                // It cannot run in a batch, so people are not asked about it.
+                Tool::Network if is_batch => {}
                 Tool::Bash => uses.extend(of_commands(commands.next(), input)),
                 other => uses.extend(of_call(other, input)),
             }

@@ -51,6 +51,15 @@ pub(crate) struct ModelCall {
     end: Option<AnswerEnd>,
 }
 
+/// What happens to an open call.
+#[derive(Debug)]
+pub(crate) enum ModelEvent {
+    /// The model said something, or the call failed.
+    Answer(Result<StreamEvent, llm::error::Error>),
+    /// The text so far has left this process: more can be sent.
+    Departed,
+}
+
 /// The end of an answer without tool calls. It is stored with the end of its step, which follows at once.
 #[derive(Debug)]
 pub(crate) struct AnswerEnd {
@@ -114,9 +123,13 @@ impl ModelCall {
         self.end
     }
 
-    /// Waits for the next event of the answer. Cancel-safe: an event that was not returned stays in the stream.
-    pub(crate) async fn next(&mut self) -> Result<StreamEvent, llm::error::Error> {
-        self.call.next().await
+    /// Waits for the next event of the answer, or until more of its text can be sent. Cancel-safe: an event that was not returned stays in the stream.
+    pub(crate) async fn next(&mut self) -> ModelEvent {
+        tokio::select! {
+            biased;
+            event = self.call.next() => ModelEvent::Answer(event),
+            () = self.draft.departed() => ModelEvent::Departed,
+        }
     }
 
     /// When collected text must be sent or stored.
@@ -343,6 +356,8 @@ impl ModelCall {
 /// denied.
 fn intent(verdict: Verdict, tool: tool::Tool, input: Value, time: Span) -> ToolState {
     match verdict {
+        // Its start stores what was allowed, and is therefore always one of its own.
+        Verdict::Allow if tool == tool::Tool::Network => ToolState::Pending { input, raw: String::new() },
         Verdict::Allow => {
             ToolState::Running { input, title: None, metadata: registry::begun_metadata(tool), time }
         }

@@ -1,6 +1,7 @@
 //! The parts of an answer while it streams: the received text, and how much of it has been sent and stored.
 
 use crate::record::{Record, WriteError};
+use bus::feed::Departure;
 use domain::{
     conversation::{
         message::Assistant,
@@ -49,8 +50,6 @@ struct DraftBlock {
     sent: usize,
     /// Bytes of `text` that Postgres stores.
     stored: usize,
-    /// When text of it was last sent.
-    sent_at: Option<Instant>,
     /// When the oldest unsaved byte arrived.
     unstored_since: Option<Instant>,
     metadata: Option<Map<String, Value>>,
@@ -70,9 +69,28 @@ struct BlockEnd {
     store_at: Instant,
 }
 
-/// All blocks of one answer, in the order in which they began.
+/// All blocks of one answer.
 #[derive(Debug, Default)]
-pub(super) struct Draft(Vec<DraftBlock>);
+pub(super) struct Draft {
+    /// In the order in which they began.
+    blocks: Vec<DraftBlock>,
+    /// The newest text that was sent.
+    newest: Option<SentText>,
+}
+
+/// Text on its way to subscribers. What the model writes meanwhile is gathered.
+#[derive(Debug)]
+struct SentText {
+    at: Instant,
+    departure: Departure,
+}
+
+impl SentText {
+    /// When the next text is sent although this one has not left.
+    fn patience_ends_at(&self) -> Instant {
+        self.at + Duration::from_millis(limits::DELTA_WAIT_MS)
+    }
+}
 
 impl Draft {
     /// Begins a block and returns its part, which is still empty.
@@ -88,7 +106,7 @@ impl Draft {
             }),
         };
         let begun = part(id.clone(), message, body);
-        self.0.push(DraftBlock {
+        self.blocks.push(DraftBlock {
             index,
             id,
             kind,
@@ -96,7 +114,6 @@ impl Draft {
             trimmed: 0,
             sent: 0,
             stored: 0,
-            sent_at: None,
             unstored_since: None,
             metadata: None,
             start: now,
@@ -131,25 +148,38 @@ impl Draft {
 
     /// Returns the whole parts of the blocks that are over, each once.
     pub(super) fn take_ended(&mut self, message: &Assistant) -> Vec<Part> {
-        self.0.iter_mut().filter_map(|open| open.take_ended(message)).collect()
+        self.blocks.iter_mut().filter_map(|open| open.take_ended(message)).collect()
     }
 
     /// Ends every open block of text or reasoning, and returns the whole parts that were not returned before.
     pub(super) fn end_all(&mut self, message: &Assistant, now: Timestamp) -> Vec<Part> {
-        self.0.iter_mut().for_each(|open| open.end(now));
+        self.blocks.iter_mut().for_each(|open| open.end(now));
         self.take_ended(message)
     }
 
     /// Whether the part of a block that is over must be stored now.
     pub(super) fn has_late_end(&self, now: Instant) -> bool {
-        self.0.iter().filter_map(DraftBlock::end_at).any(|at| at <= now)
+        self.blocks.iter().filter_map(DraftBlock::end_at).any(|at| at <= now)
     }
 
     /// Sends all text that subscribers do not have yet.
     pub(super) fn send_rest(&mut self, record: &Record, message: &MessageId) {
-        for open in &mut self.0 {
-            open.send(record, message);
+        for open in &mut self.blocks {
+            let sent = open.send(record, message);
+            self.newest = sent.or(self.newest.take());
         }
+    }
+
+    /// Waits until the text that was sent has left this process, if there is more to send. Cancel-safe.
+    pub(super) async fn departed(&self) {
+        match &self.newest {
+            Some(sent) if self.has_unsent() => sent.departure.over().await,
+            Some(_) | None => std::future::pending().await,
+        }
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.blocks.iter().any(|open| open.trimmed > open.sent)
     }
 
     /// Sends and stores text that has waited long enough, or that has become long enough.
@@ -159,11 +189,15 @@ impl Draft {
         message: &MessageId,
         now: Instant,
     ) -> Result<(), WriteError> {
-        for open in &mut self.0 {
-            // Text after a pause is sent at once: a person is waiting for it.
-            let has_paused = open.send_at().is_none_or(|at| at <= now);
-            if has_paused || open.trimmed - open.sent >= DELTA_BYTES {
-                open.send(record, message);
+        // A person waits for the text: only while earlier text is under way, more is gathered.
+        let is_free = self
+            .newest
+            .as_ref()
+            .is_none_or(|sent| sent.departure.is_over() || sent.patience_ends_at() <= now);
+        for open in &mut self.blocks {
+            if is_free || open.trimmed - open.sent >= DELTA_BYTES {
+                let sent = open.send(record, message);
+                self.newest = sent.or(self.newest.take());
             }
             let unstored = &open.text[open.stored..open.trimmed];
             let is_due = open.store_at().is_some_and(|at| at <= now);
@@ -178,14 +212,13 @@ impl Draft {
     }
 
     pub(super) fn next_flush(&self) -> Option<Instant> {
-        let unsent = |open: &&DraftBlock| open.trimmed > open.sent;
-        let sends = self.0.iter().filter(unsent).filter_map(DraftBlock::send_at);
-        let stores = self.0.iter().filter_map(DraftBlock::store_at);
-        sends.chain(stores).chain(self.0.iter().filter_map(DraftBlock::end_at)).min()
+        let sends = self.newest.iter().filter(|_| self.has_unsent()).map(SentText::patience_ends_at);
+        let stores = self.blocks.iter().filter_map(DraftBlock::store_at);
+        sends.chain(stores).chain(self.blocks.iter().filter_map(DraftBlock::end_at)).min()
     }
 
     pub(super) fn call_ids(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|open| match &open.kind {
+        self.blocks.iter().filter_map(|open| match &open.kind {
             Kind::Tool { call_id, .. } => Some(call_id.as_str()),
             Kind::Text | Kind::Reasoning => None,
         })
@@ -193,7 +226,7 @@ impl Draft {
 
     /// Whether the answer has any text.
     pub(super) fn has_text(&self) -> bool {
-        self.0.iter().any(|open| open.kind == Kind::Text && !open.text.trim().is_empty())
+        self.blocks.iter().any(|open| open.kind == Kind::Text && !open.text.trim().is_empty())
     }
 
     pub(super) fn has_tools(&self) -> bool {
@@ -201,11 +234,11 @@ impl Draft {
     }
 
     pub(super) fn blocks(&self) -> impl Iterator<Item = (&PartId, &Kind)> {
-        self.0.iter().map(|open| (&open.id, &open.kind))
+        self.blocks.iter().map(|open| (&open.id, &open.kind))
     }
 
     fn find(&mut self, index: u32) -> Option<&mut DraftBlock> {
-        self.0.iter_mut().rev().find(|open| open.index == index)
+        self.blocks.iter_mut().rev().find(|open| open.index == index)
     }
 }
 
@@ -237,17 +270,12 @@ impl DraftBlock {
         Some(part(id, message, body))
     }
 
-    fn send(&mut self, record: &Record, message: &MessageId) {
-        if self.trimmed > self.sent {
-            let text = self.text[self.sent..self.trimmed].to_owned();
-            record.delta(message, &self.id, self.sent as u64, text);
-            (self.sent, self.sent_at) = (self.trimmed, Some(Instant::now()));
-        }
-    }
-
-    /// When the next text may be sent; `None`: at once.
-    fn send_at(&self) -> Option<Instant> {
-        self.sent_at.map(|at| at + Duration::from_millis(limits::DELTA_WINDOW_MS))
+    /// Sends the text that subscribers do not have yet; `None`: they have it all.
+    fn send(&mut self, record: &Record, message: &MessageId) -> Option<SentText> {
+        let text = self.text.get(self.sent..self.trimmed).filter(|text| !text.is_empty())?.to_owned();
+        let departure = record.delta(message, &self.id, self.sent as u64, text);
+        self.sent = self.trimmed;
+        Some(SentText { at: Instant::now(), departure })
     }
 
     fn store_at(&self) -> Option<Instant> {

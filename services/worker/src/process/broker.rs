@@ -87,6 +87,13 @@ impl Broker {
         request.set_timeout(OPEN);
         self.0.clone().open_egress(request).await.map(drop)
     }
+
+    /// Opens hosts that people have allowed. May be repeated.
+    pub(crate) async fn grant_hosts(&self, grant: v1::GrantHostsRequest) -> Result<(), Status> {
+        let mut request = Request::new(grant);
+        request.set_timeout(OPEN);
+        self.0.clone().grant_hosts(request).await.map(drop)
+    }
 }
 
 /// A broker that does not answer has no code of its own.

@@ -1,7 +1,7 @@
 //! The door of a workspace to the network and to private repositories. The broker opens it before the first tool of a turn, with what the settings allow,
 //! and before a private repository is cloned.
 
-use super::{patience::with_patience, secrets::SetupSecrets};
+use super::{grants::HostGrants, patience::with_patience, secrets::SetupSecrets};
 use crate::process::{
     broker::{Broker, away},
     deps::Deps,
@@ -34,8 +34,9 @@ pub(crate) struct Egress {
     deps: Arc<Deps>,
     identity: Identity,
     project: ProjectId,
-    /// What the newest settings allow.
-    wanted: Arc<StdMutex<Option<DoorRules>>>,
+    /// What the newest settings and people allow.
+    wanted: Arc<StdMutex<Option<WantedAccess>>>,
+    grants: HostGrants,
     /// Held during a call, so that calls arrive in their order.
     state: Arc<Mutex<DoorState>>,
 }
@@ -79,15 +80,21 @@ struct DoorRules {
     lists: Vec<AllowList>,
     git: Vec<GitCredential>,
     secrets: Vec<SecretVariable>,
-    /// What people have allowed in this session.
-    granted: BTreeSet<HostName>,
+}
+
+/// What the commands of a turn may reach.
+#[derive(Debug, Clone)]
+struct WantedAccess {
+    rules: DoorRules,
+    /// What people have allowed in this session; `None`: the settings let people allow nothing.
+    granted: Option<BTreeSet<HostName>>,
 }
 
 impl DoorRules {
     /// No host and no secret; git may read these repositories.
     fn closed(git: Vec<GitCredential>) -> Self {
         // Without any list, pages of all hosts could be read.
-        Self { lists: vec![empty_list(ALLOW_LATER)], git, secrets: vec![], granted: BTreeSet::new() }
+        Self { lists: vec![empty_list(ALLOW_LATER)], git, secrets: vec![] }
     }
 
     fn is_closed(&self) -> bool {
@@ -99,7 +106,8 @@ impl Egress {
     pub(super) fn new(deps: Arc<Deps>, identity: Identity, project: ProjectId) -> Self {
         let is_first = identity.epoch == 1 && identity.workspace == identity.session;
         let state = if is_first { DoorState::Untouched } else { DoorState::Unknown };
-        Self { deps, identity, project, wanted: Arc::default(), state: Arc::new(Mutex::new(state)) }
+        let (grants, state) = (HostGrants::new(identity.clone()), Arc::new(Mutex::new(state)));
+        Self { deps, identity, project, wanted: Arc::default(), grants, state }
     }
 
     /// Notes what the settings allow, and the hosts that people have allowed. Without any list the door is opened too: it then tells programs which setting is
@@ -107,23 +115,26 @@ impl Egress {
     pub(crate) fn allow(&self, settings: &Settings, granted: BTreeSet<HostName>) {
         let lists = settings.network().iter().map(|hosts| allow_list(ALLOW, hosts));
         let git = git_credentials(&settings.git_credentials);
-        *self.wanted() = Some(DoorRules { lists: lists.collect(), git, secrets: vec![], granted });
+        let rules = DoorRules { lists: lists.collect(), git, secrets: vec![] };
+        let granted = Some(granted).filter(|_| !settings.askable_hosts().is_empty());
+        *self.wanted() = Some(WantedAccess { rules, granted });
     }
 
-    /// Ends what people have allowed, except these hosts: the turn is over. The broker is told soon. If it does not learn it, the next turn's first tool tells it.
-    pub(crate) fn withdraw_all_but(&self, kept: BTreeSet<HostName>) {
-        match &mut *self.wanted() {
-            Some(rules) if rules.granted != kept => rules.granted = kept,
-            Some(_) | None => return,
+    /// Closes the hosts that people have allowed until the turn ends: all except these. The broker learns it soon. If it does not, they close by
+    /// themselves.
+    pub(crate) fn close_hosts_except(&self, kept: BTreeSet<HostName>) {
+        if let Some(granted) = self.wanted().as_mut().and_then(|wanted| wanted.granted.as_mut()) {
+            granted.clone_from(&kept);
         }
-        let this = self.clone();
-        self.deps.tasks.spawn("egress withdrawal", async move {
-            // It logs what goes wrong.
-            drop(this.ready().await);
+        let (this, deps) = (self.clone(), Arc::clone(&self.deps));
+        self.deps.tasks.spawn("egress hosts", async move {
+            if let Some(broker) = &deps.broker {
+                this.grants.set(broker, kept).await;
+            }
         });
     }
 
-    fn wanted(&self) -> MutexGuard<'_, Option<DoorRules>> {
+    fn wanted(&self) -> MutexGuard<'_, Option<WantedAccess>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,7 +163,7 @@ impl Egress {
             lists.push(empty_list(SETUP));
         }
         let (git, secrets) = (git_credentials(git), secrets.variables.clone());
-        let rules = DoorRules { lists, git, secrets, granted: BTreeSet::new() };
+        let rules = DoorRules { lists, git, secrets };
         let needs_door = !rules.secrets.is_empty();
         if !needs_door && self.deps.broker.is_none() {
             return Ok(());
@@ -222,12 +233,7 @@ impl Egress {
     }
 
     async fn set(&self, broker: &Broker, rules: &DoorRules, files: Files) -> Result<(), Status> {
-        let DoorRules { lists, git, secrets, granted } = rules.clone();
-        let grant = v1::HostGrant {
-            session_id: self.identity.session.to_string(),
-            epoch: self.identity.epoch,
-            hosts: granted.iter().map(ToString::to_string).collect(),
-        };
+        let DoorRules { lists, git, secrets } = rules.clone();
         let door = v1::OpenEgressRequest {
             tenant_id: self.identity.tenant.to_string(),
             session_id: self.identity.workspace.to_string(),
@@ -237,7 +243,6 @@ impl Egress {
             secrets,
             workspace_opening: Some(self.identity.opening.load(Ordering::Relaxed)),
             has_files: files == Files::Open,
-            grant: (files == Files::Open).then_some(grant),
         };
         broker.open_egress(door).await
     }
@@ -250,7 +255,18 @@ impl Egress {
     /// network.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
         let wanted = self.wanted().clone();
-        let Some((rules, broker)) = wanted.zip(self.deps.broker.as_ref()) else { return Ok(()) };
+        let Some((WantedAccess { rules, granted }, broker)) = wanted.zip(self.deps.broker.as_ref()) else {
+            return Ok(());
+        };
+        self.set_rules(broker, rules).await?;
+        if let Some(hosts) = granted {
+            self.grants.set(broker, hosts).await;
+        }
+        Ok(())
+    }
+
+    /// Sets the rules of a turn, unless the broker has confirmed them.
+    async fn set_rules(&self, broker: &Broker, rules: DoorRules) -> Result<(), Status> {
         let state = &mut *self.state.lock().await;
         if matches!(state, DoorState::Confirmed(confirmed) if *confirmed == rules) {
             return Ok(());

@@ -303,7 +303,7 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
     let dropped = (exit.dropped_bytes > 0)
         .then(|| format!("Its last {} bytes of output were not kept.", exit.dropped_bytes));
     // The sandbox's message about a limit is more specific than the limit's name.
-    let message = Some(exit.message.clone()).filter(|message| !message.is_empty());
+    let message = (!exit.message.is_empty()).then(|| with_full_stop(&exit.message));
     let adds = matches!(exit.end(), ExecEnd::Exited | ExecEnd::Lost) || message.is_none();
     let how = how.filter(|_| adds);
     let hints = hints::of(exit.code, &output).map(ToOwned::to_owned);
@@ -314,6 +314,11 @@ fn answer(exit: &v1::ExecExit, output: String) -> String {
         (true, false) => format!("({})", notes.join(" ")),
         (false, false) => format!("{}\n\n({})", output.trim_end_matches('\n'), notes.join(" ")),
     }
+}
+
+/// The message of the sandbox as a sentence that others can follow.
+fn with_full_stop(message: &str) -> String {
+    if message.ends_with(['.', '!', '?']) { message.to_owned() } else { format!("{message}.") }
 }
 
 fn title(input: &Input) -> String {
@@ -347,6 +352,15 @@ mod tests {
         ] {
             assert_eq!(answer(&exit, output.to_owned()), want);
         }
+        let late = v1::ExecExit {
+            message: "stopped after 1 s; start servers with `&`".to_owned(),
+            dropped_bytes: 7,
+            ..exit(ExecEnd::Timeout, 0, 9)
+        };
+        assert_eq!(
+            answer(&late, String::new()),
+            "(stopped after 1 s; start servers with `&`. Its last 7 bytes of output were not kept.)"
+        );
         let pip = "ERROR: No matching distribution found for requests";
         let text = answer(&exit(ExecEnd::Exited, 1, 0), pip.to_owned());
         assert!(text.starts_with(pip) && text.contains("The sandbox reaches only the hosts"), "{text}");

@@ -26,6 +26,8 @@ pub(crate) struct Call {
     pub(crate) input: Value,
     /// Whether an earlier worker already stored the start of the call.
     pub(crate) resumed: bool,
+    /// The metadata that was stored with its start.
+    pub(crate) begun: Map<String, Value>,
 }
 
 /// The progress of a running tool, for clients.

@@ -70,7 +70,7 @@ pub(super) async fn after_park(session: &Session, reason: ParkReason) {
 }
 
 async fn after_turn(session: &Session, outcome: Outcome) {
-    session.workspace.egress().withdraw_all_but(session.permissions.approved_hosts());
+    session.close_hosts();
     metrics::counter!("flotilla_turns_total", "outcome" => outcome.as_str()).increment(1);
     tracing::info!(outcome = outcome.as_str(), "the turn ended");
     let (tenant, id) = (session.record.tenant(), session.record.session());

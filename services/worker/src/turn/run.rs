@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     conversation::memory::Conversation,
+    model::call::ModelEvent,
     process::{clock::now, control::Control, deps::Deps, store_timeout::with_store_timeout},
     record::{Record, WriteError},
     repository::guidance::GuidanceError,
@@ -240,7 +241,10 @@ impl Loop {
             tracked = self.concerns.snapshots.next() => LoopEvent::Tracked(tracked),
             title = self.concerns.titling.next() => LoopEvent::Titled(title),
             report = self.concerns.tool_calls.running.next_report() => LoopEvent::Report(report),
-            event = self.concerns.step.next() => LoopEvent::Model(event),
+            event = self.concerns.step.next() => match event {
+                ModelEvent::Answer(event) => LoopEvent::Model(event),
+                ModelEvent::Departed => LoopEvent::Tick,
+            },
             () = sleep_until(wake_at) => LoopEvent::Tick,
         };
         Box::pin(self.handle(event)).await

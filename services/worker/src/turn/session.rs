@@ -131,6 +131,14 @@ impl Session {
         self.workspace.egress().allow(settings, granted);
     }
 
+    /// Closes the hosts that people have allowed in the turn, which is over.
+    pub(super) fn close_hosts(&self) {
+        let opened = network::opened(self.conversation().turn_calls());
+        if !opened.is_empty() {
+            self.workspace.egress().close_hosts_except(self.permissions.approved_hosts());
+        }
+    }
+
     /// The conversation, with everything that this loop has written.
     pub(super) fn conversation(&self) -> &Conversation {
         self.record.conversation()

@@ -6,7 +6,7 @@ use self::unanswered::{aborted, interrupted};
 use super::{session::Session, snapshots::StepFiles, waits::doubt};
 use crate::{
     conversation::entries,
-    model::call::{AnswerEnd, ModelCall, PartialAnswer},
+    model::call::{AnswerEnd, ModelCall, ModelEvent, PartialAnswer},
     process::clock::now,
     record::WriteError,
     tools::{outcome::Output, tool::Tool},
@@ -73,8 +73,8 @@ impl Step {
         self.call = Some(call);
     }
 
-    /// Waits for the next event of the model's answer, if a call is open. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<StreamEvent, llm::error::Error> {
+    /// Waits for the next event of the model call, if one is open. Cancel-safe.
+    pub(super) async fn next(&mut self) -> ModelEvent {
         match &mut self.call {
             Some(call) => call.next().await,
             None => std::future::pending().await,

@@ -105,6 +105,7 @@ impl LoopCall {
             input: self.tool.state.input().clone(),
             call_id: self.call_id.clone(),
             resumed: false,
+            begun: running_metadata(&self.tool.state),
         }
     }
 

@@ -5,9 +5,9 @@ use crate::{
     Options,
     api::Api,
     bench::{
-        copies::{self, Owners},
         figure::{Figure, Target},
         samples::Samples,
+        stored::copies::{self, Owners},
         testbed::{Servers, Testbed},
     },
     turn::Watch,

@@ -5,9 +5,9 @@ use super::sizes::Sizes;
 use crate::{
     Options,
     bench::{
-        copies::{self, Owners},
         figure::{Figure, Quantity, Target},
         samples::Samples,
+        stored::copies::{self, Owners},
         testbed::{Servers, Testbed},
     },
 };

@@ -4,10 +4,10 @@ use super::sizes::Sizes;
 use crate::{
     Options,
     bench::{
-        copies::{self, Owners},
         figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
         samples::Samples,
+        stored::copies::{self, Owners},
         testbed::{Servers, Testbed},
     },
     turn::Watch,

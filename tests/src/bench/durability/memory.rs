@@ -4,10 +4,10 @@ use super::sizes::Sizes;
 use crate::{
     Options,
     bench::{
-        copies::{self, Owners},
         figure::{Figure, Quantity, Target},
         model::{Model, Plan},
         process::Process,
+        stored::copies::{self, Owners},
         testbed::{Servers, Testbed, until},
     },
     turn::Watch,

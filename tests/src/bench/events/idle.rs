@@ -4,9 +4,9 @@ use super::sizes::Sizes;
 use crate::{
     Options,
     bench::{
-        copies::{self, Owners},
         figure::{Figure, Quantity, Target},
         process::Process,
+        stored::copies::{self, Owners},
         testbed::{Servers, Testbed},
     },
 };

@@ -7,9 +7,9 @@ use crate::{
     bench::{
         figure::{Figure, Target},
         model::Model,
-        past::{self, Past, PastView},
         process::Process,
         samples::Samples,
+        stored::past::{self, Past, PastView},
         testbed::{Servers, Testbed},
     },
 };

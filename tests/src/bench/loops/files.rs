@@ -7,8 +7,8 @@ use crate::{
     bench::{
         figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
-        past,
         samples::Samples,
+        stored::past,
         testbed::{Servers, Testbed},
     },
 };

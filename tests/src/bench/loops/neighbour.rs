@@ -8,9 +8,9 @@ use crate::{
     bench::{
         figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
-        past::{self, Past, PastView},
         process::Process,
         samples::Samples,
+        stored::past::{self, Past, PastView},
         testbed::{Servers, Testbed},
     },
 };

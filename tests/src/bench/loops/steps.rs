@@ -7,8 +7,8 @@ use crate::{
     bench::{
         figure::{Figure, Quantity, Target},
         model::{Call, Model, Plan},
-        past::{self, Past, PastView},
         samples::Samples,
+        stored::past::{self, Past, PastView},
         testbed::{Servers, Testbed},
     },
 };

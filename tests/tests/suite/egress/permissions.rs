@@ -112,3 +112,22 @@ async fn what_people_always_allow_outlives_turns_workers_and_brokers() {
     let other = stack.session().await;
     assert!(fetch(&stack.api, &other, &get(HOST)).await.contains(NEEDED));
 }
+
+/// No tool of the next loop tells the broker.
+#[tokio::test]
+async fn a_host_closes_when_another_worker_ends_the_turn() {
+    let mut stack = asking().await;
+    let session = stack.session().await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let wait = bash("touch begun; until test -e go; do sleep 0.02; done");
+    stack.api.prompt(&session, &format!("{}\n{wait}\n@text over", ask_for(HOST))).await.unwrap();
+    answer(&stack.api, &mut watch, PermissionAnswer::Once).await;
+    let tree = stack.workspace(&session).join("tree");
+    testkit::eventually("the command runs", async || tree.join("begun").exists()).await;
+    assert!(ask_door(&stack, &session).await.contains("200 OK"));
+    stack.crash_worker(0);
+    stack.api.abort(&session).await.unwrap();
+    stack.add_worker().await;
+    testkit::eventually("the host is closed", async || ask_door(&stack, &session).await.contains(NEEDED))
+        .await;
+}

@@ -5,6 +5,7 @@ use e2e::{
     Stack,
     turn::{bash, task},
 };
+use reqwest::Method;
 use rpc::v1;
 use serde_json::{Value, json};
 
@@ -32,6 +33,25 @@ async fn a_child_is_announced_by_an_update_before_it_asks() {
         let parent = &event["properties"]["info"]["parentID"];
         assert_eq!((event["type"].as_str(), parent.as_str()), (Some(kind), Some(session.as_str())));
     }
+}
+
+/// A client that shows a session shows the requests of its subtasks there too.
+#[tokio::test]
+async fn a_request_is_answered_only_below_its_session_and_those_above_it() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let (session, mut events) = asking_session(&client).await;
+    client.prompt_async(&session, &task(&bash("uname -a"))).await;
+    let permission = events.until(|event| event["type"] == "permission.asked").await;
+    let id = permission["properties"]["id"].as_str().unwrap();
+    let other = client.session(json!({})).await;
+    let (once, at) =
+        (json!({"response": "once"}), |session: &str| format!("/session/{session}/permissions/{id}"));
+    let refused = client.expect(404, Method::POST, &at(&other), once.clone()).await;
+    assert_eq!((&refused["_tag"], &refused["requestID"]), (&json!("PermissionNotFoundError"), &json!(id)));
+    assert_eq!(client.get("/permission").await[0]["id"], id, "it is still open");
+    assert_eq!(client.post(&at(&session), once).await, true);
+    events.until_session("session.idle", &session).await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod edits;
 mod files;
 mod operator;
+mod paths;
 mod refusals;
 mod terminals;
 mod v2;
@@ -38,6 +39,7 @@ async fn every_route_answers_as_opencode_specifies() {
     files::check(&client).await;
     v2::check(&client).await;
     refusals::check(&client).await;
+    paths::check(&client).await;
     unknown_sessions(&client, &session).await;
     client.expect(200, Method::DELETE, &format!("/session/{session}"), Value::Null).await;
     client.expect(404, Method::GET, &format!("/session/{session}"), Value::Null).await;
@@ -328,6 +330,12 @@ async fn requests(client: &Client) {
     let old = format!("/session/{session}/permissions");
     refused(client, Method::POST, &format!("{old}/{id}"), r#"{"response":"maybe"}"#).await;
     client.expect(404, Method::POST, &format!("{old}/per_none"), json!({"response": "once"})).await;
+    let other = client.session(json!({})).await;
+    for elsewhere in [other.as_str(), NOBODY, "nonsense"] {
+        let at = format!("/session/{elsewhere}/permissions/{id}");
+        let none = client.expect(404, Method::POST, &at, json!({"response": "once"})).await;
+        assert_eq!(none["requestID"], id.as_str(), "it belongs to another session than {elsewhere}");
+    }
     assert_eq!(client.post(&format!("{old}/{id}"), json!({"response": "reject"})).await, true);
     events.until_session("session.idle", &session).await;
 

@@ -1,7 +1,7 @@
 //! The real `opencode run --attach`.
 
-use super::{client::Client, installed::OpenCode};
-use e2e::{Options, Stack};
+use super::{client::Client, installed::find_opencode};
+use e2e::{Options, Stack, opencode::OpenCode};
 use serde_json::{Value, json};
 use std::process::Stdio;
 
@@ -43,9 +43,9 @@ async fn run(client: &Client, opencode: &OpenCode, prompt: &str) -> Vec<String> 
 
 #[tokio::test]
 async fn opencode_run_prints_what_the_agent_does() {
-    let Some(opencode) = OpenCode::find() else { return };
+    let Some(opencode) = find_opencode() else { return };
     let stack = Stack::with(Options { script: SCRIPT.to_owned(), ..Options::default() }).await;
-    let client = Client::new(&stack, opencode.directory());
+    let client = Client::new(&stack, opencode.directory().to_str().unwrap());
     let printed = run(&client, &opencode, "look").await;
     let want =
         ["step_start", "text Look:", "tool_use hi", "step_finish", "step_start", "text Bye.", "step_finish"];

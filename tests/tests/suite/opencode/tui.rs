@@ -1,8 +1,8 @@
 //! The real `opencode attach` in a terminal whose screen the test reads. The tests run one after the other, because it is a
 //! large program.
 
-use super::{client::Client, events::Events, installed::OpenCode, screen::Screen};
-use e2e::{Options, Stack, bench::process::Process};
+use super::{client::Client, events::Events, installed::find_opencode, screen::Screen};
+use e2e::{Options, Stack, bench::process::Process, opencode::OpenCode};
 use serde_json::{Value, json};
 use testkit::proxy::{
     Proxy,
@@ -65,7 +65,8 @@ async fn stack(workers: usize) -> Stack {
 
 /// Starts a client in the directory of `opencode`.
 async fn attach(opencode: &OpenCode, url: &str, key: &str) -> Screen {
-    let arguments = ["attach", url, "--dir", opencode.directory(), "-p", key, "-u", "anybody"];
+    let arguments =
+        ["attach", url, "--dir", opencode.directory().to_str().unwrap(), "-p", key, "-u", "anybody"];
     let mut screen = Screen::start(opencode.command(&arguments));
     screen.until_output("Ask anything").await;
     screen.until_output("demo").await;
@@ -94,9 +95,9 @@ async fn the_tui_shows_every_part_of_a_turn() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
-    let Some(opencode) = OpenCode::find() else { return };
+    let Some(opencode) = find_opencode() else { return };
     let stack = stack(1).await;
-    let client = Client::new(&stack, opencode.directory());
+    let client = Client::new(&stack, opencode.directory().to_str().unwrap());
     // Without a project, the first session shows a toast, which would cover the one of this test.
     client.post("/project/git/init", Value::Null).await;
     let mut screen = attach(&opencode, stack.gateway_url(), &stack.api.key).await;
@@ -157,7 +158,7 @@ async fn the_tui_shows_a_whole_answer_after_a_cut_stream_and_a_killed_worker() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
-    let Some(opencode) = OpenCode::find() else { return };
+    let Some(opencode) = find_opencode() else { return };
     let stack = stack(0).await;
     let worker = Process::worker(&stack, 1);
     let link =
@@ -166,7 +167,7 @@ async fn the_tui_shows_a_whole_answer_after_a_cut_stream_and_a_killed_worker() {
 
     say(&mut screen, "story").await;
     screen.until_output(STORY.0).await;
-    let client = Client::new(&stack, opencode.directory());
+    let client = Client::new(&stack, opencode.directory().to_str().unwrap());
     let mut beside = Events::of(&client, "/event", "").await;
     link.set(Rules { refuses: true, ..Rules::default() });
     link.cut(ConnectionEnd::Reset);

@@ -37,6 +37,26 @@ async fn calls_that_wait_for_one_turn_get_the_same_answer() {
 }
 
 #[tokio::test]
+async fn a_shell_command_is_answered_with_its_own_result() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let session = client.session(json!({})).await;
+    let command = "echo out; touch begun; until test -e go; do sleep 0.02; done";
+    let shell = json!({"agent": "build", "command": command});
+    let at = format!("/session/{session}/shell");
+    let shell = client.post(&at, shell);
+    let prompt = async {
+        let tree = stack.workspace(&session).join("tree");
+        testkit::eventually("the command runs", async || tree.join("begun").exists()).await;
+        client.prompt_async(&session, "@text later").await;
+        std::fs::write(tree.join("go"), "").unwrap();
+    };
+    let (answer, ()) = futures::future::join(shell, prompt).await;
+    let state = answer["parts"].as_array().unwrap().iter().find_map(|part| part["state"].as_object());
+    assert_eq!(state.map(|state| &state["output"]), Some(&json!("out\n")), "{answer}");
+}
+
+#[tokio::test]
 async fn a_session_that_waits_to_call_the_model_again_has_the_status_retry() {
     let stack = Stack::start().await;
     let client = Client::new(&stack, "/home/me/project");

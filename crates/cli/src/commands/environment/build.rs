@@ -9,11 +9,11 @@ use crate::{
     commands::session::{
         opening::{OpenedProject, open_project, open_repository},
         prompt,
-        watch::ShowArgs,
+        watch::{Purpose, ShowArgs},
     },
     exit::Exit,
     repository::source::RepositoryArgs,
-    terminal::{output::Output, paint::harmless},
+    terminal::{output::Output, paint::harmless, show},
 };
 use anyhow::{Context as _, Result};
 use domain::text;
@@ -68,8 +68,12 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
             let proposal = proposal::find(&files)?;
             let opened = open_repository(client, output, &arguments.files).await?;
             match proposal.map(|proposal| Trial { proposal, is_allowed: arguments.allow }) {
-                Some(trial) if !allow(client, output, &opened, &trial).await? => return Ok(Exit::Failed),
-                Some(_) => {}
+                Some(trial) => {
+                    let allowed = allow(client, output, &opened, &trial).await?;
+                    if allowed != Exit::Done {
+                        return Ok(allowed);
+                    }
+                }
                 None => output.note("the commit proposes no environment; this tries the one of the settings"),
             }
             opened
@@ -80,7 +84,7 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
         if built != Exit::Done || arguments.command.is_empty() {
             return Ok(built);
         }
-        let show = ShowArgs { outputs: true, timeout: None, is_temporary: true };
+        let show = ShowArgs { outputs: true, timeout: None, purpose: Purpose::Trial };
         let command = command_line(&arguments.command);
         let ran = prompt::run_command(client, output, build.session, &command, &show).await?;
         if ran != Exit::Done {
@@ -104,30 +108,42 @@ fn command_line(words: &[String]) -> String {
     }
 }
 
-/// Finds out whether sessions use the environment of a repository, and allows it if the person wants that.
-async fn allow(client: &Client, output: &Output, opened: &OpenedProject, trial: &Trial) -> Result<bool> {
+/// Finds out whether sessions use the environment of a repository, and allows it if the person wants that. Done: they use it.
+async fn allow(client: &Client, output: &Output, opened: &OpenedProject, trial: &Trial) -> Result<Exit> {
     let Trial { proposal, is_allowed } = trial;
     let digest = text::hex(&Sha256::digest(&proposal.document));
     let mut known = proposals::find_digest(client, &opened.project_id, &digest).await?;
     if known.is_none() {
-        // A session proposes it when it opens its files.
-        with_session(client, output, opened.clone(), async |build| build_in(client, output, build).await)
-            .await?;
+        // A session proposes it when it opens its files, and only in an environment that is allowed already.
+        output.note(&format!(
+            "the gateway does not know the environment in {} yet. A first session opens the files to propose it, in the environment that was \
+             allowed before or that of the settings: what follows is about that one",
+            proposal.file
+        ));
+        let built =
+            with_session(client, output, opened.clone(), async |build| build_in(client, output, build).await)
+                .await?;
+        if built == Exit::Interrupted {
+            return Ok(built);
+        }
         known = proposals::find_digest(client, &opened.project_id, &digest).await?;
     }
     match known.map(|known| known.verdict()) {
-        Some(EnvironmentVerdict::Allowed) => Ok(true),
+        Some(EnvironmentVerdict::Allowed) => Ok(Exit::Done),
         Some(_) if *is_allowed => {
             proposals::decide_digest(client, &opened.project_id, digest, EnvironmentVerdict::Allowed).await?;
-            output.note(&format!("the environment in {} is allowed", proposal.file));
-            Ok(true)
+            output.note(&format!(
+                "the environment in {} is allowed; what follows is about this one",
+                proposal.file
+            ));
+            Ok(Exit::Done)
         }
         _ => {
             output.note(&format!(
                 "sessions do not use the environment in {}; allow it with `flotilla env allow {digest} --project {}`, or with --allow",
                 proposal.file, opened.project_id
             ));
-            Ok(false)
+            Ok(Exit::Failed)
         }
     }
 }
@@ -167,7 +183,7 @@ async fn build_in(client: &Client, output: &Output, build: PendingBuild<'_>) -> 
     match &shown.environment {
         Some(environment) if output.is_json() => output.json(&to_json(environment))?,
         Some(environment) => {
-            let seconds = environment.ended_at_ms.saturating_sub(environment.started_at_ms) / 1_000;
+            let seconds = seconds(environment, show::now_ms());
             let (stage, state) = (stage(environment), state(environment));
             output.note(&format!("{stage} {}: {state} after {seconds} s", environment.key));
         }
@@ -178,6 +194,13 @@ async fn build_in(client: &Client, output: &Output, build: PendingBuild<'_>) -> 
         None => {}
     }
     opened
+}
+
+/// For how long it was built, or is being built at `now_ms`.
+fn seconds(environment: &Environment, now_ms: i64) -> i64 {
+    let end_ms = if environment.ended_at_ms == 0 { now_ms } else { environment.ended_at_ms };
+    // The clocks of two machines differ.
+    (end_ms.saturating_sub(environment.started_at_ms) / 1_000).max(0)
 }
 
 /// How the newest command of a session ended.
@@ -214,6 +237,8 @@ struct BuildLog {
     environment: Option<Environment>,
     /// Its log so far.
     log: Vec<u8>,
+    /// The beginning of a line in it, which is shown with its end.
+    line: Vec<u8>,
 }
 
 impl BuildLog {
@@ -229,6 +254,7 @@ impl BuildLog {
             self.go_on(client, output, build).await?;
         };
         self.go_on(client, output, build).await?;
+        self.finish(output)?;
         opened
     }
 
@@ -254,12 +280,25 @@ impl BuildLog {
         self.environment = answer.environment;
         // Of a long log, only the end is kept.
         let new = answer.log.strip_prefix(self.log.as_slice()).unwrap_or(&answer.log);
-        if !output.is_json() {
-            output.write(&harmless(&String::from_utf8_lossy(new)))?;
-        }
+        self.line.extend_from_slice(new);
+        let end = self.line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines: Vec<u8> = self.line.drain(..end).collect();
         self.log = answer.log;
-        Ok(())
+        write_log(output, &lines)
     }
+
+    /// Writes the last line, also if the program did not end it.
+    fn finish(&mut self, output: &Output) -> Result<()> {
+        let mut line = std::mem::take(&mut self.line);
+        if !line.is_empty() {
+            line.push(b'\n');
+        }
+        write_log(output, &line)
+    }
+}
+
+fn write_log(output: &Output, lines: &[u8]) -> Result<()> {
+    if output.is_json() { Ok(()) } else { output.write(&harmless(&String::from_utf8_lossy(lines))) }
 }
 
 #[cfg(test)]
@@ -290,7 +329,9 @@ mod tests {
         assert!(refused.to_string().contains(".flotilla/config.yaml:2:3"), "{refused}");
         commit("environment:\n  install: npm ci\n");
         assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Failed);
-        assert!(output.take_notes().contains("sessions do not use the environment"));
+        let notes = output.take_notes();
+        assert!(notes.contains("sessions do not use the environment"), "{notes}");
+        assert!(notes.contains("what follows is about that one"), "{notes}");
         let digest = text::hex(&Sha256::digest(r#"{"environment":{"install":"npm ci"}}"#));
         let proposed = ProposedEnvironment { digest: digest.clone(), ..ProposedEnvironment::default() };
         fake.0.lock().unwrap().proposed = vec![proposed.clone()];
@@ -305,6 +346,25 @@ mod tests {
         fake.0.lock().unwrap().proposed = vec![ProposedEnvironment { verdict, ..proposed }];
         assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Done);
     }
+
+    #[test]
+    fn a_build_that_runs_has_lasted_until_now() {
+        let environment =
+            |ended_at_ms| Environment { started_at_ms: 10_000, ended_at_ms, ..Environment::default() };
+        assert_eq!(seconds(&environment(0), 14_500), 4);
+        assert_eq!(seconds(&environment(12_000), 99_000), 2);
+        assert_eq!(seconds(&environment(0), 9_000), 0);
+    }
+
+    #[test]
+    fn the_last_line_of_a_log_ends() {
+        let output = Output::kept(false);
+        let mut log = BuildLog { line: b"npm ERR!".to_vec(), ..BuildLog::default() };
+        log.finish(&output).unwrap();
+        log.finish(&output).unwrap();
+        assert_eq!(output.take(), "npm ERR!\n");
+    }
+
     #[test]
     fn words_keep_their_borders_and_a_single_word_is_a_line() {
         for (words, line) in [

@@ -43,8 +43,8 @@ pub(super) struct InitArgs {
 }
 
 pub(super) fn run(output: &Output, arguments: &InitArgs) -> Result<()> {
-    let root = Git::at(&arguments.repo).run(&["rev-parse", "--show-toplevel"])?;
-    let root = Path::new(&root);
+    let root = Git::at(&arguments.repo).root()?;
+    let root = root.as_path();
     if let Some(file) = proposal::FILES.iter().find(|file| root.join(file).exists()) {
         bail!("the repository has {file} already; `flotilla env check` tries it");
     }

@@ -3,6 +3,7 @@
 use crate::{
     client::{Client, call},
     commands::project,
+    exit::coded,
     terminal::{
         output::{ListText, Output},
         paint::{Paint, harmless, one_line},
@@ -10,7 +11,7 @@ use crate::{
         table::{Side, Table},
     },
 };
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rpc::v1::{
     Environment, EnvironmentStage, EnvironmentState, GetEnvironmentLogRequest, GetEnvironmentLogResponse,
     ListEnvironmentsRequest, Project, RemoveEnvironmentRequest,
@@ -57,9 +58,16 @@ async fn find_key(client: &Client, beginning: &str) -> Result<String> {
         .collect();
     match keys.pop() {
         Some(key) if keys.is_empty() => Ok(key),
-        Some(_) => bail!("several environments have a key that begins with {beginning}; name more digits"),
+        Some(_) => {
+            let message =
+                format!("several environments have a key that begins with {beginning}; name more digits");
+            Err(coded("environment_ambiguous", message))
+        }
         None => {
-            bail!("no environment has a key that begins with {beginning:?}; `flotilla env ls` lists them")
+            let message = format!(
+                "no environment has a key that begins with {beginning:?}; `flotilla env ls` lists them"
+            );
+            Err(coded("environment_unknown", message))
         }
     }
 }

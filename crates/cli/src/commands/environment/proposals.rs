@@ -3,6 +3,7 @@
 use crate::{
     client::{Client, call},
     commands::project,
+    exit::{USAGE, coded},
     terminal::{
         output::{ListText, Output},
         paint::{Paint, harmless, one_line},
@@ -10,7 +11,7 @@ use crate::{
         table::{Side, Table},
     },
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use rpc::v1::{
     DecideEnvironmentRequest, EnvironmentVerdict, ListProposedEnvironmentsRequest, ProposedEnvironment,
 };
@@ -102,17 +103,24 @@ async fn list_all(client: &Client, project_id: String) -> Result<Vec<ProposedEnv
 async fn find(client: &Client, arguments: &ProposalArgs) -> Result<(String, ProposedEnvironment)> {
     let ProposalArgs { digest, project } = arguments;
     if digest.len() < DIGEST_CHARS_MIN {
-        bail!("name at least {DIGEST_CHARS_MIN} digits of the digest");
+        return Err(coded(USAGE, format!("name at least {DIGEST_CHARS_MIN} digits of the digest")));
     }
     let project_id = project::find(client, project).await?.id;
     let mut found = list_all(client, project_id.clone()).await?;
     found.retain(|proposal| proposal.digest.starts_with(digest.as_str()));
     match found.pop() {
         Some(proposal) if found.is_empty() => Ok((project_id, proposal)),
-        Some(_) => bail!("several environments have a digest that begins with {digest}; name more digits"),
-        None => bail!(
-            "no repository of the project proposes {digest}; `flotilla env proposals --project {project}` lists them"
-        ),
+        Some(_) => {
+            let message =
+                format!("several environments have a digest that begins with {digest}; name more digits");
+            Err(coded("environment_ambiguous", message))
+        }
+        None => {
+            let message = format!(
+                "no repository of the project proposes {digest}; `flotilla env proposals --project {project}` lists what they propose"
+            );
+            Err(coded("environment_not_proposed", message))
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! `flotilla answer`: lists the requests of sessions to people, and answers them.
 
 use crate::{
-    client::{Client, Paged, all_pages, call},
-    exit::Exit,
+    client::{Client, Paged, all_pages, call, get_session},
+    exit::{Exit, coded},
     terminal::{
         output::{ListText, Output},
         paint::{Paint, harmless, one_line},
@@ -188,8 +188,14 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: AnswerArgs)
     let mut open = list(client, if is_session { id } else { "" }).await?;
     if !is_session {
         open.retain(|open| open.id() == id);
+    } else if open.is_empty() && !id.is_empty() {
+        // The list of a session that does not exist is empty too.
+        get_session(client, id).await?;
     }
     if arguments.answers.is_empty() && !arguments.reject {
+        if !is_session && open.is_empty() {
+            return Err(not_open(&unknown(id)?));
+        }
         print(output, &open)?;
         return Ok(Exit::Done);
     }
@@ -251,8 +257,26 @@ fn unknown(id: &str) -> Result<Open> {
     match id.split_once('_') {
         Some(("per", _)) => Ok(Open::Permission(Permission { id, ..Permission::default() })),
         Some(("que", _)) => Ok(Open::Question(Question { id, ..Question::default() })),
-        _ => bail!("{id} is not a permission (per_…), question (que_…) or session (ses_…)"),
+        _ => Err(coded(
+            "session_not_found",
+            format!("{id} is not a permission (per_…), question (que_…) or session (ses_…)"),
+        )),
     }
+}
+
+/// The error of a list of one request that is not open.
+fn not_open(request: &Open) -> anyhow::Error {
+    let code = match request {
+        Open::Permission(_) => "permission_not_found",
+        Open::Question(_) => "question_not_found",
+    };
+    coded(
+        code,
+        format!(
+            "{} is not open: it has an answer, or does not exist; `flotilla answer` lists what is open",
+            request.id()
+        ),
+    )
 }
 
 async fn reply(client: &Client, open: &Open, arguments: &AnswerArgs) -> Result<()> {

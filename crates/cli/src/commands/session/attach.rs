@@ -1,5 +1,6 @@
 //! The attachments and settings of a prompt on the command line: agent, files, effort, and the format of the answer.
 
+use crate::{exit::coded, input};
 use anyhow::{Context as _, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{
@@ -8,7 +9,11 @@ use domain::{
     session::WORKSPACE,
 };
 use rpc::v1::{AcceptPromptRequest, CommandPart, FilePart, OutputFormat, prompt_part::Kind};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
+
+/// Bytes of a file with a JSON schema: far more than the gateway takes without its white space. Beyond it: `file_too_large`.
+const SCHEMA_FILE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The attachments and settings of a prompt.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -33,10 +38,10 @@ pub(crate) struct AttachArgs {
 }
 
 impl AttachArgs {
-    /// Adds all of it to a prompt.
+    /// Adds all of it to a prompt. What the gateway would refuse is refused here as far as that is simple, because a new session would stay behind.
     ///
     /// # Errors
-    /// If a file cannot be read, or is neither text nor a known media type.
+    /// If a file cannot be read, or is neither text nor a known media type; `prompt_empty`, `schema_invalid`.
     pub(crate) fn add_to(&self, prompt: &mut AcceptPromptRequest) -> Result<()> {
         if let Some(name) = self.command.clone() {
             let command = CommandPart { name, arguments: std::mem::take(&mut prompt.text) };
@@ -49,12 +54,25 @@ impl AttachArgs {
         prompt.agent = self.agent.clone().unwrap_or_default();
         prompt.variant = self.variant.clone().unwrap_or_default();
         if let Some(path) = &self.json_schema {
-            let json_schema =
-                std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+            let json_schema = schema(path).with_context(|| format!("use {}", path.display()))?;
             prompt.format = Some(OutputFormat { json_schema, retry_count: None });
+        }
+        if prompt.text.trim().is_empty() && prompt.parts.is_empty() {
+            return Err(coded("prompt_empty", "the prompt is empty; say what to do"));
         }
         Ok(())
     }
+}
+
+/// Reads the schema of an answer.
+fn schema(path: &Path) -> Result<String> {
+    let text = input::read_text(path, SCHEMA_FILE_BYTES_MAX)?;
+    let schema: Value = serde_json::from_str(&text)
+        .map_err(|error| coded("schema_invalid", format!("the answer schema is not valid JSON: {error}")))?;
+    if schema["type"] != "object" {
+        return Err(coded("schema_invalid", "the answer schema must be of type object"));
+    }
+    Ok(text)
 }
 
 fn file(path: &Path) -> Result<FilePart> {
@@ -63,11 +81,7 @@ fn file(path: &Path) -> Result<FilePart> {
         let (mime, url) = ("text/plain".to_owned(), format!("file://{}", path.display()));
         return Ok(FilePart { mime, filename, url, source_json: String::new() });
     }
-    let size = std::fs::metadata(path).context("find the file")?.len();
-    if size > limits::PROMPT_FILES_BYTES_MAX as u64 {
-        bail!("it is {size} bytes; the limit for all files together is {}", limits::PROMPT_FILES_BYTES_MAX);
-    }
-    let bytes = std::fs::read(path).context("read the file")?;
+    let bytes = input::read(path, limits::PROMPT_FILES_BYTES_MAX)?;
     let mime = match media::of_name(&filename) {
         Some(mime) => mime,
         None if std::str::from_utf8(&bytes).is_ok() => "text/plain",
@@ -81,6 +95,7 @@ fn file(path: &Path) -> Result<FilePart> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use crate::exit;
 
     #[test]
     fn files_of_the_session_are_named_and_ours_are_sent() {
@@ -96,5 +111,28 @@ mod tests {
         }
         assert_eq!(file(Path::new("/workspace/src/a.rs")).unwrap().url, "file:///workspace/src/a.rs");
         assert!(file(Path::new("/nowhere/a")).is_err());
+        assert_eq!(exit::code(&file(Path::new("/dev/zero")).unwrap_err()), "file_not_regular");
+    }
+
+    #[test]
+    fn prompts_and_schemas_that_the_gateway_refuses_are_not_sent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("schema.json");
+        let check = |text: &str, schema: Option<&str>| {
+            let json_schema = schema.map(|schema| {
+                std::fs::write(&path, schema).unwrap();
+                path.clone()
+            });
+            let mut prompt = AcceptPromptRequest { text: text.to_owned(), ..AcceptPromptRequest::default() };
+            let arguments = AttachArgs { json_schema, ..AttachArgs::default() };
+            arguments.add_to(&mut prompt).map_err(|error| exit::code(&error)).err()
+        };
+        assert_eq!(check(" \n", None).as_deref(), Some("prompt_empty"));
+        for wrong in ["{", "[]", "{}", r#"{"type": "string"}"#] {
+            assert_eq!(check("x", Some(wrong)).as_deref(), Some("schema_invalid"), "{wrong}");
+        }
+        assert_eq!(check("x", Some(r#"{"type": "object"}"#)), None);
+        let command = AttachArgs { command: Some("review".to_owned()), ..AttachArgs::default() };
+        command.add_to(&mut AcceptPromptRequest::default()).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     client::Client,
-    exit::Exit,
+    exit::{Exit, coded},
     repository::{bundle, git::Git},
     terminal::{output::Output, progress::Amount, show},
 };
@@ -41,8 +41,7 @@ struct Export {
 
 pub(crate) async fn run(client: &Client, output: &Output, arguments: CheckoutArgs) -> Result<Exit> {
     let git = Git::at(&arguments.repo);
-    let root = git.run(&["rev-parse", "--show-toplevel"]).context("find your git repository (see --repo)")?;
-    let git = Git::at(Path::new(&root));
+    let git = Git::at(&git.root()?);
     let branch = arguments.branch.unwrap_or_else(|| format!("flotilla/{}", show::short_id(&arguments.id)));
     if !git.is(&["check-ref-format", "--branch", &branch]) {
         bail!("{branch:?} is not a valid branch name");
@@ -108,8 +107,16 @@ fn fetch(git: &Git, export: &Export, file: &Path) -> Result<()> {
     if has(&export.commit) {
         return Ok(());
     }
-    unbundle(git, file).with_context(|| {
-        format!("use the result on top of commit {}, which must be in this repository", export.base_commit)
+    unbundle(git, file).map_err(|error| {
+        let base = &export.base_commit;
+        if base.is_empty() || has(base) {
+            return error.context("use the result");
+        }
+        let message = format!(
+            "this repository lacks the commit {base}, which the session started from; name the repository that it came from with --repo, \
+             or fetch the commit first: {error:#}"
+        );
+        coded("commit_missing", message)
     })
 }
 

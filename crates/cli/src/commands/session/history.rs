@@ -1,7 +1,7 @@
 //! `flotilla revert`, `unrevert` and `fork`: return to an earlier point of a session.
 
 use crate::{
-    client::{Client, call},
+    client::{Client, call, get_session},
     commands::session::prompt::random_key,
     exit::Exit,
     terminal::{json, output::Output, paint::Paint, show},
@@ -89,13 +89,23 @@ pub(crate) async fn fork(client: &Client, output: &Output, arguments: ForkArgs) 
     Ok(Exit::Done)
 }
 
-/// Restores the files.
+/// Restores the files. The answer does not tell whether there was a revert; the session before it does.
 pub(crate) async fn unrevert(client: &Client, output: &Output, session_id: &str) -> Result<Exit> {
+    let was_reverted = get_session(client, session_id).await?.revert.is_some();
     let request = || UnrevertSessionRequest { session_id: session_id.to_owned() };
     call("undo the revert", || async { client.sessions().unrevert_session(request()).await }).await?;
-    let text = "the revert is undone; the files are as they were before it";
-    output.result(text, &json!({"type": "unrevert", "session": session_id}))?;
+    let object = json!({"type": "unrevert", "session": session_id, "was_reverted": was_reverted});
+    output.result(unreverted(was_reverted), &object)?;
     Ok(Exit::Done)
+}
+
+/// The result of an unrevert.
+fn unreverted(was_reverted: bool) -> &'static str {
+    if was_reverted {
+        "the revert is undone; the files are as they were before it"
+    } else {
+        "the session has no revert, so nothing changed; after the next prompt, a revert cannot be undone any more"
+    }
 }
 
 /// Lets a session continue whose files the sandbox machine lost.
@@ -111,7 +121,16 @@ pub(crate) async fn restart_workspace(client: &Client, output: &Output, session_
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use crate::fake::Fake;
     use rpc::v1::Revert;
+
+    #[tokio::test]
+    async fn a_session_without_a_revert_says_so() {
+        let output = Output::kept(false);
+        unrevert(&Fake::default().serve().await, &output, "ses_1").await.unwrap();
+        assert!(output.take().starts_with("the session has no revert"));
+        assert!(unreverted(true).starts_with("the revert is undone"));
+    }
 
     #[test]
     fn a_revert_shows_what_it_changed_and_how_to_take_it_back() {

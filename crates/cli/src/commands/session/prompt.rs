@@ -155,6 +155,7 @@ async fn start(
     arguments: &RunArgs,
 ) -> Result<(String, AcceptPromptRequest)> {
     let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
+    // Before anything is sent: a refused prompt must not leave an empty session behind.
     arguments.attach.add_to(&mut prompt)?;
     let OpenedProject { project_id, source } = match &arguments.project {
         Some(named) => open_project(client, output, named).await?,
@@ -194,7 +195,7 @@ pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) ->
 
 /// Runs a command in the files of a session, without its agent, and shows the result.
 pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs) -> Result<Exit> {
-    let show = watch::ShowArgs { outputs: true, ..arguments.show };
+    let show = watch::ShowArgs { outputs: true, purpose: watch::Purpose::Shell, ..arguments.show };
     run_command(client, output, &arguments.id, &arguments.command, &show).await
 }
 
@@ -213,7 +214,7 @@ pub(crate) async fn run_command(
 
 /// Opens the files of a session without its agent: its first command does nothing. Shows what goes wrong.
 pub(crate) async fn open_files(client: &Client, output: &Output, id: &str) -> Result<Exit> {
-    let show = watch::ShowArgs { outputs: false, timeout: None, is_temporary: true };
+    let show = watch::ShowArgs { outputs: false, timeout: None, purpose: watch::Purpose::Trial };
     run_command(client, output, id, ":", &show).await
 }
 
@@ -282,7 +283,7 @@ async fn show(
     if output.is_json() {
         output.json(&accepted_json(reading.session_id(), answer))?;
     } else {
-        if !arguments.is_temporary {
+        if arguments.purpose != watch::Purpose::Trial {
             output.note(&format!("session {}", reading.session_id()));
         }
         if answer.queue_position > 1 {

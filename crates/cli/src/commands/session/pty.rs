@@ -3,7 +3,7 @@
 
 use crate::{
     client::{Client, call},
-    exit::{CodedError, Exit},
+    exit::{self, CodedError, Exit, coded},
     terminal::{
         output::{ListText, Output},
         paint::{Paint, one_line},
@@ -15,8 +15,8 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use futures::stream;
 use rpc::v1::{
-    AttachPtyRequest, AttachPtyResponse, CreatePtyRequest, DeletePtyRequest, ListPtysRequest, Terminal,
-    TerminalSize, UpdatePtyRequest, attach_pty_response::Item,
+    AttachPtyRequest, AttachPtyResponse, CreatePtyRequest, DeletePtyRequest, GetPtyRequest, ListPtysRequest,
+    Terminal, TerminalSize, UpdatePtyRequest, attach_pty_response::Item,
 };
 use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Read as _};
@@ -30,6 +30,8 @@ pub(crate) const HELP: &str = "Ctrl-] q leaves the terminal and lets its program
 Ctrl-] Ctrl-] types Ctrl-]. The exit code is that of the program: 128 plus the number of the signal that ended it. It is 1 if the terminal \
 cannot be opened or the connection is lost; the program then runs on.";
 
+/// The gateway's code for a terminal that does not exist.
+const PTY_NOT_FOUND: &str = "pty_not_found";
 /// Ctrl-], which begins a command to this program.
 const ESCAPE: u8 = 0x1d;
 /// Pieces of input that wait for the gateway. A person types less; a paste waits.
@@ -70,7 +72,10 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: PtyArgs) ->
         bail!("a terminal needs one here too; `flotilla shell` runs a command without one");
     }
     let start = match attach {
-        Some(pty_id) => Start { pty_id, from_offset_bytes: None },
+        Some(pty_id) => {
+            find(client, &id, &pty_id).await?;
+            Start { pty_id, from_offset_bytes: None }
+        }
         None => {
             let opening = output.progress("opening the workspace", Amount::Unknown);
             let pty_id = create(client, &id, command).await?;
@@ -95,8 +100,31 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: PtyArgs) ->
             output.note(&format!("signal {number}; {back}"));
             Ok(Exit::Program(u8::try_from(128 + number).unwrap_or(u8::MAX)))
         }
+        Err(error) if is_gone(&error) => Err(gone(&id, &pty_id)),
         Err(error) => Err(error.context(format!("lost the terminal; {back}"))),
     }
+}
+
+/// Checks that there is such a terminal, before anything is said about it.
+async fn find(client: &Client, session_id: &str, pty_id: &str) -> Result<()> {
+    let request = GetPtyRequest { pty_id: pty_id.to_owned() };
+    let get = async || client.ptys().get_pty(request.clone()).await;
+    match call("find the terminal", get).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_gone(&error) => Err(gone(session_id, pty_id)),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_gone(error: &anyhow::Error) -> bool {
+    exit::code(error) == PTY_NOT_FOUND
+}
+
+fn gone(session_id: &str, pty_id: &str) -> anyhow::Error {
+    let message = format!(
+        "there is no terminal {pty_id}, or its program has ended; `flotilla pty {session_id} --ls` lists the terminals"
+    );
+    coded(PTY_NOT_FOUND, message)
 }
 
 /// A terminal, and the output to begin with.

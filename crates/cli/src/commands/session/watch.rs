@@ -51,9 +51,21 @@ pub(crate) struct ShowArgs {
     /// Stop watching after this many seconds (exit code 5); the turn continues.
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
-    /// The command deletes the session afterwards, so its output does not name the session.
+    /// What the turn is for.
     #[arg(skip)]
-    pub is_temporary: bool,
+    pub purpose: Purpose,
+}
+
+/// What a shown turn is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A prompt for an agent.
+    #[default]
+    Prompt,
+    /// A command of a person. No model runs, so the turn has no usage.
+    Shell,
+    /// The build of an environment, or a command in it. The command deletes the session afterwards, so its output does not name the session.
+    Trial,
 }
 
 /// `flotilla watch`.
@@ -120,7 +132,7 @@ async fn show_stream(
         never = show_silence(&view), if output.shows_progress() => match never {},
         _ = tokio::signal::ctrl_c() => {
             view.borrow_mut().finish()?;
-            output.note(&format!("The turn continues. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."));
+            output.note(&interrupted(session_id, arguments.purpose));
             return Ok(running(Exit::Interrupted));
         }
     };
@@ -140,13 +152,15 @@ async fn show_stream(
         StreamEnd::Seen => held_by(&session).unwrap_or_else(|| show::outcome(session.last_outcome())),
     };
     if !output.is_json() {
-        if !arguments.is_temporary {
-            output.write(&summary(client, &session, outcome, output.paint()).await)?;
+        let is_kept = arguments.purpose != Purpose::Trial;
+        if is_kept {
+            let turn = Turn { session: &session, outcome, purpose: arguments.purpose };
+            output.write(&summary(client, turn, output.paint()).await)?;
         }
         if outcome == "failed" && !view.renderer.told(&session.last_error) {
             output.line(&output.paint().red(&harmless(&session.last_error)))?;
         }
-        if !arguments.is_temporary {
+        if is_kept {
             output.line(&way_on(&session, outcome))?;
         }
     }
@@ -160,6 +174,16 @@ async fn show_stream(
     };
     let message = Some(session.last_error).filter(|message| has_error && !message.is_empty());
     Ok(Outcome { exit, word: outcome.to_owned(), code: view.error.filter(|_| has_error), message })
+}
+
+/// What Ctrl-C does: a turn continues without its watcher; a trial ends with its session.
+fn interrupted(session_id: &str, purpose: Purpose) -> String {
+    match purpose {
+        Purpose::Prompt | Purpose::Shell => format!(
+            "The turn continues. `flotilla watch {session_id}` shows it, `flotilla abort {session_id}` stops it."
+        ),
+        Purpose::Trial => "Stopped: the build or the command ends, and its session is deleted.".to_owned(),
+    }
 }
 
 /// The outcome to report when a person must act before the turn continues.
@@ -319,8 +343,17 @@ async fn ask_below(client: &Client, session_id: &str, view: &RefCell<View<'_>>) 
     }
 }
 
+/// A turn that has ended.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    session: &'a Session,
+    outcome: &'a str,
+    purpose: Purpose,
+}
+
 /// Returns the changes and the cost of the session, and the outcome of its turn.
-async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint) -> String {
+async fn summary(client: &Client, turn: Turn<'_>, paint: Paint) -> String {
+    let Turn { session, outcome, .. } = turn;
     let id = &session.id;
     let request = || GetSessionDiffRequest { session_id: id.clone(), ..Default::default() };
     let diff = call("load the diff", || async { client.sessions().get_session_diff(request()).await }).await;
@@ -339,11 +372,19 @@ async fn summary(client: &Client, session: &Session, outcome: &str, paint: Paint
             paint.red(outcome)
         }
     };
-    text.push_str(&format!("{mark}  {}  session {id}\n", show::usage(session)));
+    text.push_str(&format!("{mark}{}  session {id}\n", usage(turn)));
     if diff.is_ok_and(|diff| !diff.files.is_empty()) {
         text.push_str(&format!("flotilla checkout {id}   puts the result on a branch of your repository\n"));
     }
     text
+}
+
+/// The usage of the session, after a turn that may have changed it.
+fn usage(turn: Turn<'_>) -> String {
+    match turn.purpose {
+        Purpose::Prompt => format!("  {}", show::usage(turn.session)),
+        Purpose::Shell | Purpose::Trial => String::new(),
+    }
 }
 
 /// Whether the server says that there are no files, because the turn ended before it created them.
@@ -376,6 +417,23 @@ mod tests {
         check(SessionState::Quarantined, "quarantined", Some("needs_human"), "an operator");
         check(SessionState::Waiting, "children", None, "flotilla say ses_1");
         check(SessionState::Running, "", None, "flotilla say ses_1");
+    }
+
+    #[test]
+    fn an_interruption_says_what_becomes_of_the_turn() {
+        assert!(
+            interrupted("ses_1", Purpose::Prompt).starts_with("The turn continues. `flotilla watch ses_1`")
+        );
+        let trial = interrupted("ses_1", Purpose::Trial);
+        assert!(trial.contains("its session is deleted") && !trial.contains("continues"), "{trial}");
+    }
+
+    #[test]
+    fn a_command_of_a_person_has_no_usage() {
+        let session = Session { cost_usd_picos: 1_500_000_000_000, ..Session::default() };
+        let usage = |purpose| usage(Turn { session: &session, outcome: "done", purpose });
+        assert_eq!(usage(Purpose::Prompt), "  0 tokens in, 0 out, $1.5000");
+        assert_eq!(usage(Purpose::Shell), "");
     }
 
     #[test]

@@ -107,8 +107,13 @@ fn a_clean_repository_with_dirty_is_its_head() {
 fn what_cannot_be_sent_is_said() {
     let nothing = tempfile::tempdir().unwrap();
     let error = make(nothing.path(), &Start::Dirty).unwrap_err();
-    assert!(error.to_string().starts_with("find a git repository at"), "{error}");
+    assert!(error.to_string().starts_with("there is no git repository at"), "{error}");
+    assert_eq!(crate::exit::code(&error), "repository_missing");
     let empty = Repository::new();
     let error = make(empty.dir.path(), &Start::Revision("HEAD".to_owned())).unwrap_err();
-    assert_eq!(error.to_string(), "the repository has no commit yet; commit something, or use --dirty");
+    assert_eq!(format!("{error:#}"), "the repository has no commit yet; commit something, or use --dirty");
+    empty.commit("a", "1");
+    let error = make(empty.dir.path(), &Start::Revision("nope".to_owned())).unwrap_err();
+    assert!(format!("{error:#}").ends_with("name another one with --base"), "{error:#}");
+    assert_eq!(crate::exit::code(&error), "commit_missing");
 }

@@ -1,14 +1,14 @@
 //! The caller over HTTP, and its directory. A client sends its key as Basic password, as Bearer, or, if it cannot send headers, in the
 //! query as `auth_token`: base64 of `user:key`.
 
-use super::refusal::{Refusal, RequestPart};
+use super::{query, refusal::Refusal};
 use crate::{
     app::ground::gateway::Gateway,
     auth::{client, keys::Credentials, live_keys::RequestKey, principal::Principal},
     ground::{scope::Scope, taken_room::TakenRoom},
 };
 use axum::{
-    extract::{FromRequestParts, Query},
+    extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -74,8 +74,7 @@ impl Caller {
 
 impl CallerQuery {
     fn of(parts: &Parts) -> Result<Self, Refusal> {
-        let unreadable = |error| RequestPart::Query.unreadable(format!("cannot read the query: {error}"));
-        Ok(Query::try_from_uri(&parts.uri).map_err(unreadable)?.0)
+        query::read(&parts.uri)
     }
 
     fn directory(self, parts: &Parts) -> Option<String> {

@@ -1,7 +1,7 @@
-//! Bodies and queries of requests in OpenCode's shape.
+//! Bodies, queries and paths of requests in OpenCode's shape.
 
 use super::{
-    read,
+    ids, query, read,
     refusal::{Refusal, RequestPart},
 };
 use crate::{
@@ -12,7 +12,9 @@ use crate::{
     ground::{bodies::BODY, error::Error, invalid::Invalid},
 };
 use axum::{
-    extract::{self, FromRequest, FromRequestParts, Request},
+    extract::{
+        self, FromRequest, FromRequestParts, MatchedPath, Request, path::ErrorKind, rejection::PathRejection,
+    },
     http::request::Parts,
 };
 use domain::conversation::{
@@ -52,10 +54,33 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        let query = extract::Query::<T>::try_from_uri(&parts.uri);
-        let unreadable = |error| RequestPart::Query.unreadable(format!("cannot read the query: {error}"));
-        query.map(|query| Self(query.0)).map_err(unreadable)
+        query::read(&parts.uri).map(Self)
     }
+}
+
+/// The parameters of the path.
+pub(in crate::http) struct Path<T>(pub(in crate::http) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let path = extract::Path::<T>::from_request_parts(parts, state).await;
+        path.map(|path| Self(path.0)).map_err(|rejection| unreadable_path(parts, rejection))
+    }
+}
+
+/// The only mistake that a client can make in the texts of a path is a text that is not UTF-8.
+fn unreadable_path(parts: &Parts, rejection: PathRejection) -> Refusal {
+    let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let parameter = match rejection {
+        PathRejection::FailedToDeserializePathParams(error) => match error.into_kind() {
+            ErrorKind::InvalidUtf8InPathParam { key } => key,
+            _ => String::new(),
+        },
+        _ => String::new(),
+    };
+    ids::not_utf8(route, &parameter)
 }
 
 /// A model in the form that prompts use.

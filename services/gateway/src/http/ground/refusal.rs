@@ -4,7 +4,7 @@
 use crate::ground::{code_header::CODE, entity::Entity, error::Error, invalid::Invalid, kind::Kind};
 use axum::{
     Json,
-    extract::{MatchedPath, RawPathParams, Request},
+    extract::{MatchedPath, RawPathParams, Request, rejection::RawPathParamsRejection},
     http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
@@ -290,15 +290,15 @@ impl Route {
     }
 }
 
-/// Adds the bodies of refusals.
+/// Adds the bodies of refusals. A body shows no id if one of the path is not UTF-8.
 pub(in crate::http) async fn with_body(
     path: MatchedPath,
-    params: RawPathParams,
+    params: std::result::Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
 ) -> Response {
-    let value = |param: Option<(&str, &str)>| param.map_or("", |(_, value)| value).to_owned();
-    let (first, last) = (value(params.iter().next()), value(params.iter().last()));
+    let ids: Vec<String> = params.iter().flatten().map(|(_, id)| id.to_owned()).collect();
+    let (first, last) = (ids.first().cloned().unwrap_or_default(), ids.last().cloned().unwrap_or_default());
     let route = Route { method: request.method().clone(), path: path.as_str().to_owned(), first, last };
     let mut response = next.run(request).await;
     let refusal = response.extensions_mut().remove::<Arc<Refusal>>();

@@ -9,14 +9,11 @@ use crate::{
     http::ground::{
         caller::Caller,
         ids::{message_id, part_id, session_id},
-        input::Body,
+        input::{Body, Path},
         refusal::{RequestPart, Result},
     },
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use domain::conversation::part::Part;
 use serde::Deserialize;
 use store::log::edits::Edit;

@@ -9,20 +9,20 @@ use crate::{
         prompts::{
             accept::{self, Receipt},
             request::{PromptPart, PromptRequest},
-            turn,
+            turn::{self, TurnAnswers},
         },
     },
     ground::invalid::Invalid,
     http::ground::{
         caller::Caller,
         ids::{message_id, session_id},
-        input::{self, Body, Model, Part, Prompt, Query},
+        input::{self, Body, Model, Part, Path, Prompt, Query},
         refusal::Result,
     },
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
     response::{IntoResponse as _, Response},
 };
@@ -275,15 +275,19 @@ async fn run(
     request: PromptRequest,
 ) -> Result<Json<Value>> {
     let (no_reply, principal) = (request.no_reply, &caller.principal);
-    let Receipt { message_id, event_seq, .. } = accept(gateway, caller, session, request).await?;
+    let is_shell = request.parts.iter().any(|part| part.body.as_text().and_then(command::shell_of).is_some());
+    let receipt = accept(gateway, caller, session, request).await?;
     if no_reply {
-        return Ok(Json(shape::entry(&messages::get(gateway, principal, session, &message_id).await?)));
+        return Ok(Json(shape::entry(
+            &messages::get(gateway, principal, session, &receipt.message_id).await?,
+        )));
     }
-    let answer = turn::wait_for_turn(gateway, principal, session, event_seq).await?;
+    let TurnAnswers { last, own } = turn::wait_for_turn(gateway, principal, session, &receipt).await?;
     if caller.is_opencode {
         tokio::time::sleep(EVENTS_FIRST).await;
     }
-    let entry = match answer {
+    // A caller that runs a shell command reads its result, and not that of a prompt that came later.
+    let entry = match own.filter(|_| is_shell).or(last) {
         Some(answer) => messages::get(gateway, principal, session, &answer).await?,
         None => messages::get_newest_answer(gateway, principal, session).await?,
     };

@@ -9,15 +9,12 @@ use crate::{
     http::ground::{
         caller::Caller,
         ids::project_id,
-        input::Body,
+        input::{Body, Path},
         refusal::{RequestPart, Result},
     },
     streams::notices::project_json,
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use domain::{ids::ProjectId, project::ProjectDisplay};
 use serde_json::{Value, json};
 use store::tenant::projects::Project;

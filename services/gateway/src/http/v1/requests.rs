@@ -8,16 +8,14 @@ use crate::{
     ground::{entity::Entity, error::Error},
     http::ground::{
         caller::Caller,
-        input::Body,
+        input::{Body, Path},
         refusal::{RequestPart, Result},
     },
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use domain::{
     conversation::request::{Answer, Id},
+    ids::SessionId,
     policy::permission::Scope,
 };
 use serde::Deserialize;
@@ -61,7 +59,6 @@ pub(in crate::http) async fn reply_permission(
     Path(permission): Path<String>,
     Body(body): Body<PermissionReply>,
 ) -> Result<Json<bool>> {
-    let missing = |_| Error::NotFound(Entity::Permission);
     let answer = match body.reply.as_str() {
         "once" => Answer::Once,
         "always" => Answer::Always { scope: Scope::Session },
@@ -71,7 +68,7 @@ pub(in crate::http) async fn reply_permission(
             return Err(RequestPart::Body.unreadable(message));
         }
     };
-    let id = Id::Permission(permission.parse().map_err(missing)?);
+    let id = permission_id(&permission)?;
     requests::answer(&gateway, &caller.principal, &id, &answer).await?;
     Ok(Json(true))
 }
@@ -80,9 +77,10 @@ pub(in crate::http) async fn reply_permission(
 pub(in crate::http) async fn respond_permission(
     gateway: State<Gateway>,
     caller: Caller,
-    Path((_, permission)): Path<(String, String)>,
+    Path((session, permission)): Path<(String, String)>,
     body: Body<PermissionReply>,
 ) -> Result<Json<bool>> {
+    check_permission(&gateway, &caller, &session, &permission).await?;
     reply_permission(gateway, caller, Path(permission), body).await
 }
 
@@ -116,7 +114,41 @@ async fn answer_question(
     question: &str,
     answers: &[Vec<String>],
 ) -> Result<Json<bool>> {
-    let id = Id::Question(question.parse().map_err(|_| Error::NotFound(Entity::Question))?);
+    let id = question_id(question)?;
     requests::answer(gateway, &caller.principal, &id, &requests::labels(answers)?).await?;
     Ok(Json(true))
+}
+
+/// Refuses a permission that a path names below a session to which it does not belong.
+pub(in crate::http) async fn check_permission(
+    gateway: &Gateway,
+    caller: &Caller,
+    session: &str,
+    permission: &str,
+) -> Result<()> {
+    check_session(gateway, caller, session, &permission_id(permission)?).await
+}
+
+/// Refuses a question that a path names below a session to which it does not belong.
+pub(in crate::http) async fn check_question(
+    gateway: &Gateway,
+    caller: &Caller,
+    session: &str,
+    question: &str,
+) -> Result<()> {
+    check_session(gateway, caller, session, &question_id(question)?).await
+}
+
+async fn check_session(gateway: &Gateway, caller: &Caller, session: &str, id: &Id) -> Result<()> {
+    // A malformed id is the id of no session.
+    let session = session.parse::<SessionId>().map_err(|_| Error::NotFound(requests::entity(id)))?;
+    Ok(requests::check_session(gateway, &caller.principal, &session, id).await?)
+}
+
+fn permission_id(text: &str) -> Result<Id> {
+    text.parse().map(Id::Permission).map_err(|_| Error::NotFound(Entity::Permission).into())
+}
+
+fn question_id(text: &str) -> Result<Id> {
+    text.parse().map(Id::Question).map_err(|_| Error::NotFound(Entity::Question).into())
 }

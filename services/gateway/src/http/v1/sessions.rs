@@ -21,13 +21,13 @@ use crate::{
         caller::Caller,
         directory::with_note,
         ids::{message_id, session_id},
-        input::{Body, Model, Query},
+        input::{Body, Model, Path, Query},
         refusal::{RequestPart, Result},
     },
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderName, HeaderValue},
     response::{AppendHeaders, IntoResponse as _, Response},
 };

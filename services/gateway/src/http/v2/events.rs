@@ -16,7 +16,7 @@ use crate::{
     http::ground::{
         caller::Caller,
         ids::session_id,
-        input::Query,
+        input::{Path, Query},
         refusal::{Refusal, RequestPart, Result},
         sse::{UNBUFFERED, last_event_id},
     },
@@ -24,7 +24,7 @@ use crate::{
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::HeaderMap,
     response::{
         IntoResponse as _, Response,

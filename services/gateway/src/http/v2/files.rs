@@ -6,7 +6,7 @@ use crate::{
     http::{
         ground::{
             caller::Caller,
-            input::Query,
+            input::{Path, Query},
             refusal::{RequestPart, Result},
         },
         v1::files::read::{self, NameQuery, NodeKind},
@@ -14,7 +14,7 @@ use crate::{
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderName, header},
     response::IntoResponse,
 };

@@ -5,14 +5,11 @@ use crate::{
     app::ground::gateway::Gateway,
     ground::{entity::Entity, error::Error},
     http::{
-        ground::{caller::Caller, refusal::Result},
+        ground::{caller::Caller, input::Path, refusal::Result},
         v1::{catalogue, files::skills as v1_skills, projects::id_of_directory},
     },
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use serde_json::{Map, Value, json};
 
 /// The project of the directory.

@@ -15,16 +15,13 @@ use crate::{
         ground::{
             caller::Caller,
             ids::{message_id, session_id},
-            input::{self, Body, Query},
+            input::{self, Body, Path, Query},
             refusal::Result,
         },
         v1::messages::accept,
     },
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use domain::{
     conversation::{

@@ -8,15 +8,16 @@ use crate::{
     },
     ground::{entity::Entity, error::Error},
     http::{
-        ground::{caller::Caller, ids::session_id, input::Body, refusal::Result},
+        ground::{
+            caller::Caller,
+            ids::session_id,
+            input::{Body, Path},
+            refusal::Result,
+        },
         v1::requests,
     },
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 use serde_json::{Value, json};
 
 async fn list(
@@ -89,16 +90,17 @@ pub(in crate::http) async fn permission(
 ) -> Result<Json<Value>> {
     let open = of_session(&gateway, &caller, RequestKind::Permission, &session).await?;
     let found = open.into_iter().find(|open| open["id"] == request.as_str());
-    Ok(Json(json!({"data": found.ok_or(Error::NotFound(Entity::Other("permission")))?})))
+    Ok(Json(json!({"data": found.ok_or(Error::NotFound(Entity::Other("permission request")))?})))
 }
 
 /// Answers a permission.
 pub(in crate::http) async fn reply_permission(
     gateway: State<Gateway>,
     caller: Caller,
-    Path((_, request)): Path<(String, String)>,
+    Path((session, request)): Path<(String, String)>,
     body: Body<requests::PermissionReply>,
 ) -> Result<StatusCode> {
+    requests::check_permission(&gateway, &caller, &session, &request).await?;
     requests::reply_permission(gateway, caller, Path(request), body).await.map(|_| StatusCode::NO_CONTENT)
 }
 
@@ -106,9 +108,10 @@ pub(in crate::http) async fn reply_permission(
 pub(in crate::http) async fn reply_question(
     gateway: State<Gateway>,
     caller: Caller,
-    Path((_, request)): Path<(String, String)>,
+    Path((session, request)): Path<(String, String)>,
     body: Body<requests::QuestionReply>,
 ) -> Result<StatusCode> {
+    requests::check_question(&gateway, &caller, &session, &request).await?;
     requests::reply_question(gateway, caller, Path(request), body).await.map(|_| StatusCode::NO_CONTENT)
 }
 
@@ -116,8 +119,9 @@ pub(in crate::http) async fn reply_question(
 pub(in crate::http) async fn reject_question(
     gateway: State<Gateway>,
     caller: Caller,
-    Path((_, request)): Path<(String, String)>,
+    Path((session, request)): Path<(String, String)>,
 ) -> Result<StatusCode> {
+    requests::check_question(&gateway, &caller, &session, &request).await?;
     requests::reject_question(gateway, caller, Path(request)).await.map(|_| StatusCode::NO_CONTENT)
 }
 

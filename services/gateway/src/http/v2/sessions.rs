@@ -26,7 +26,7 @@ use crate::{
             caller::Caller,
             directory::with_note,
             ids::{message_id, session_id},
-            input::{Body, Model, Query},
+            input::{Body, Model, Path, Query},
             refusal::Result,
         },
         v1::messages,
@@ -34,7 +34,7 @@ use crate::{
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::StatusCode,
     response::{IntoResponse as _, Response},
 };

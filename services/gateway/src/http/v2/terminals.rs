@@ -4,13 +4,17 @@ use super::location;
 use crate::{
     app::ground::gateway::Gateway,
     http::{
-        ground::{caller::Caller, input::Body, refusal::Result},
+        ground::{
+            caller::Caller,
+            input::{Body, Path},
+            refusal::Result,
+        },
         v1::terminals::pty::{self, CreateBody, UpdateBody},
     },
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderMap, StatusCode},
 };
 use serde_json::Value;

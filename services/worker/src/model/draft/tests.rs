@@ -16,7 +16,7 @@ fn texts(kind: Kind, deltas: &[&str], metadata: Option<Map<String, Value>>) -> (
     draft.open(Opening { index: 0, id, kind, now: Timestamp(1) }, &message);
     deltas.iter().for_each(|delta| draft.push(0, delta));
     draft.set_metadata(0, metadata);
-    let streamed = draft.0[0].text[..draft.0[0].trimmed].to_owned();
+    let streamed = draft.blocks[0].text[..draft.blocks[0].trimmed].to_owned();
     draft.end(0, Timestamp(2));
     let text = match draft.take_ended(&message).pop().expect("an open block").body {
         Body::Text(text) => text.text,
@@ -51,7 +51,7 @@ fn white_space_alone_wakes_nobody() {
     let id: PartId = "prt_1".parse().expect("an id");
     draft.open(Opening { index: 0, id, kind: Kind::Text, now: Timestamp(1) }, &message);
     draft.push(0, "\n");
-    assert_eq!(draft.next_flush(), draft.0[0].store_at(), "it is looked at once, with the next chunk");
+    assert_eq!(draft.next_flush(), draft.blocks[0].store_at(), "it is looked at once, with the next chunk");
 }
 
 #[test]

@@ -29,7 +29,9 @@ static HINTS: [Hint; 3] = [
             "no such host",
             "unknownhostexception",
             "eai_again",
-            "enotfound",
+            "getaddrinfo enotfound",
+            "code enotfound",
+            "errno: 'enotfound'",
             "dial tcp: lookup",
             "x-flotilla-code: egress_",
             "connect tunnel failed, response 403",
@@ -39,7 +41,8 @@ static HINTS: [Hint; 3] = [
             "proxy response (403) !== 200",
         ],
         text: "The sandbox reaches only the hosts that `environment.network.allow` in the project's settings lists, so \
-               retrying does not help: ask for the hosts with the tool `network` if you have it, or else tell people which you need.",
+               retrying does not help: ask for the hosts with the tool `network` if you have it, or else tell people which you need. \
+               A program that ignores the variable https_proxy reaches none of them.",
     },
     Hint {
         // Of LeakSanitizer, strace and gdb.
@@ -52,7 +55,7 @@ static HINTS: [Hint; 3] = [
             "could not trace the inferior process",
         ],
         text: "Programs trace each other only where the project's settings have `environment.allow_ptrace`: tell people if you need it. \
-               Programs with AddressSanitizer run without it with ASAN_OPTIONS=detect_leaks=0.",
+               Programs with AddressSanitizer run without it with ASAN_OPTIONS=detect_leaks=0, and those with -fsanitize=leak with LSAN_OPTIONS=detect_leaks=0.",
     },
     Hint {
         // Of unshare, bwrap, Chromium and podman.
@@ -93,6 +96,8 @@ mod tests {
                     "E: Temporary failure resolving 'x'",
                     "curl: (56) CONNECT tunnel failed, response 403",
                     "OSError: Tunnel connection failed: 403 Forbidden",
+                    "Error: getaddrinfo ENOTFOUND registry.npmjs.org",
+                    "npm error code ENOTFOUND",
                 ][..],
             ),
             (
@@ -119,6 +124,12 @@ mod tests {
                 assert!(hints.first().unwrap().contains(setting), "{line}");
             }
         }
-        assert_eq!(of(1, "error: expected one of `!` or `::`").count(), 0);
+        for line in [
+            "error: expected one of `!` or `::`",
+            "FileNotFoundError: [Errno 2] No such file or directory: 'x'",
+            "ModuleNotFoundError: No module named 'nope'",
+        ] {
+            assert_eq!(of(1, line).count(), 0, "{line}");
+        }
     }
 }

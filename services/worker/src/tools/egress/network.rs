@@ -17,8 +17,15 @@ use domain::{
     policy::tool,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+
+/// Hosts of one call. A call with more does not fit its schema, and fails.
+const HOSTS_MAX: usize = 20;
+/// Characters of a reason. A call with more does not fit its schema, and fails.
+const REASON_CHARS_MAX: usize = 1_000;
+/// The metadata with the hosts that a call opens.
+const OPENS: &str = "opens";
 
 /// The arguments of a call. The reason is for people only.
 #[derive(Debug, Deserialize)]
@@ -35,11 +42,11 @@ pub(crate) fn spec() -> tool::Spec {
             "type": "object",
             "properties": {
                 "hosts": {
-                    "type": "array", "minItems": 1, "maxItems": 20,
+                    "type": "array", "minItems": 1, "maxItems": HOSTS_MAX,
                     "items": {"type": "string", "minLength": 1, "maxLength": 253},
                     "description": "Names of hosts, such as \"registry.acme.dev\": no URLs and no wildcards"
                 },
-                "reason": {"type": "string", "description": "What they are needed for, for the people who decide"}
+                "reason": {"type": "string", "maxLength": REASON_CHARS_MAX, "description": "What they are needed for, for the people who decide"}
             },
             "required": ["hosts", "reason"],
             "additionalProperties": false
@@ -60,41 +67,80 @@ pub(crate) fn hosts(input: &Value) -> Option<Vec<HostName>> {
     names.map(|name| HostName::parse(name.as_str()?).ok()).collect()
 }
 
+/// What is stored with the start of a call that people, or an answer "always", have allowed: the hosts that it opens.
+pub(crate) fn begun_metadata(opens: &[HostName]) -> Map<String, Value> {
+    let opens: Vec<&str> = opens.iter().map(HostName::as_str).collect();
+    Map::from_iter([(OPENS.to_owned(), opens.into())])
+}
+
 /// The hosts that these calls have opened.
 pub(crate) fn opened<'a>(calls: impl Iterator<Item = &'a part::Tool>) -> BTreeSet<HostName> {
-    let inputs = calls.filter_map(|call| match &call.state {
-        ToolState::Completed { input, .. } if call.tool == Tool::Network.name() => Some(input),
+    let opens = calls.filter_map(|call| match &call.state {
+        ToolState::Completed { metadata, .. } if call.tool == Tool::Network.name() => Some(metadata),
         ToolState::Completed { .. }
         | ToolState::Running { .. }
         | ToolState::Pending { .. }
         | ToolState::Error { .. } => None,
     });
-    inputs.filter_map(hosts).flatten().collect()
+    opens.flat_map(opens_of).collect()
 }
 
-/// Checks what the settings let people decide. Whoever calls has the permission.
+fn opens_of(metadata: &Map<String, Value>) -> Vec<HostName> {
+    let names = metadata.get(OPENS).and_then(Value::as_array).into_iter().flatten();
+    names.filter_map(|name| HostName::parse(name.as_str()?).ok()).collect()
+}
+
+/// Notes which hosts the call opens: those that were allowed when it began. The settings may have changed since.
 pub(crate) fn run(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
     let refused = |text: String| ToolError::Model(format!("{text}. Nothing was opened."));
     let parsed = input.hosts.iter().map(|host| HostName::parse(host));
     let hosts: Vec<HostName> =
         parsed.collect::<Result<_, _>>().map_err(|error: HostNameError| refused(error.to_string()))?;
+    let allowed = opens_of(&ctx.call.begun);
     for host in &hosts {
-        match ctx.hosts.check(host) {
-            Ok(()) | Err(HostRefusal::NeedsPermission) => {}
-            Err(HostRefusal::NotListed(setting)) => {
-                let text = format!("People cannot allow {host} in this session: {setting} does not list it");
-                return Err(refused(text));
-            }
-            Err(HostRefusal::NoList) => {
-                let text = format!(
-                    "People cannot allow {host} in this session: no settings have environment.network"
-                );
-                return Err(refused(text));
-            }
-        }
+        let reason = match ctx.hosts.check(host) {
+            Ok(()) => continue,
+            Err(HostRefusal::NeedsPermission) if allowed.contains(host) => continue,
+            Err(HostRefusal::NeedsPermission) => "no person was asked; call the tool again".to_owned(),
+            Err(HostRefusal::NotListed(setting)) => format!("{setting} does not list it"),
+            Err(HostRefusal::NoList) => "no settings have environment.network".to_owned(),
+        };
+        return Err(refused(format!("People cannot allow {host} in this session: {reason}")));
     }
     let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
     let names = names.join(", ");
     let text = format!("Commands and webfetch reach {names} until this turn ends. Run again what needs it.");
-    Ok(Output { title: names, text, ..Output::default() })
+    Ok(Output { title: names, text, metadata: begun_metadata(&allowed), ..Output::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+    use domain::{conversation::part::Ran, ids::Timestamp};
+
+    #[test]
+    fn a_call_opens_what_was_allowed_when_it_began_and_not_what_it_names() {
+        let call = |tool: &str, metadata: Map<String, Value>| part::Tool {
+            call_id: "c".to_owned(),
+            tool: tool.to_owned(),
+            state: ToolState::Completed {
+                input: json!({"hosts": ["a.acme.dev", "pypi.org"], "reason": "x"}),
+                output: String::new().into(),
+                title: String::new(),
+                metadata,
+                time: Ran::new(Timestamp(1), Timestamp(2)),
+                attachments: vec![],
+            },
+        };
+        let allowed = begun_metadata(&[HostName::parse("a.acme.dev").unwrap()]);
+        for (tool, metadata, want) in [
+            ("network", allowed.clone(), 1),
+            ("network", begun_metadata(&[]), 0),
+            ("network", Map::new(), 0),
+            ("bash", allowed, 0),
+        ] {
+            assert_eq!(opened([call(tool, metadata)].iter()).len(), want, "{tool}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::{
     process::{clock::now, store_timeout::with_store_timeout},
     record::WriteError,
     tools::{
+        egress::network,
         outcome::{ToolError, completed_metadata},
         people::{
             plan_exit::{self, PlanAnswer},
@@ -241,6 +242,10 @@ async fn ask(
     call: &LoopCall,
 ) -> Result<Settled, WriteError> {
     if matches!(request_id(call), Id::Permission(_)) {
+        // People are not asked about a call that cannot run.
+        if let Err(ToolError::Model(text)) = checked(session, call).await {
+            return call.end(session, Err(text)).await.map(Settled::Ended);
+        }
         let approvals =
             session.deps.store.list_approvals_of(session.record.tenant(), session.record.session());
         let approvals: Vec<Rule> = with_store_timeout(approvals).await.map_err(WriteError::Store)?;
@@ -278,7 +283,10 @@ async fn start_allowed(
 ) -> Result<Settled, WriteError> {
     let input = call.tool.state.input().clone();
     let time = Span { start: now(), end: None };
-    let metadata = registry::find(&call.tool.tool).ok().and_then(registry::begun_metadata);
+    let metadata = registry::find(&call.tool.tool).ok().and_then(|tool| match tool {
+        Tool::Network => Some(network::begun_metadata(&session.permissions.hosts_to_open(&input))),
+        tool => registry::begun_metadata(tool),
+    });
     let state = ToolState::Running { input, title: None, metadata, time };
     let events = session.tool_event(&call.call_id, state).into_iter().collect();
     session.write(events, Progress::None).await?;

@@ -20,15 +20,13 @@ use crate::{
     http::ground::{
         caller::{self, Caller},
         directory,
-        input::Body,
+        input::{Body, Path, Query},
         refusal::{RequestPart, Result},
     },
 };
 use axum::{
     Json,
-    extract::{
-        FromRequestParts as _, Path, Query, State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection,
-    },
+    extract::{FromRequestParts as _, State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
     http::{HeaderMap, HeaderName, request::Parts},
     response::Response,
 };

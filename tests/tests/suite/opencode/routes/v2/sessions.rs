@@ -244,6 +244,8 @@ async fn requests(client: &Client, at: &str) {
     let one = format!("{own}/permission/{}", permission["id"].as_str().unwrap());
     assert_eq!(client.get(&one).await["data"], permission);
     refused(client, Method::POST, &format!("{one}/reply"), r#"{"reply":"maybe"}"#).await;
+    let elsewhere = format!("{at}/permission/{}/reply", permission["id"].as_str().unwrap());
+    client.expect(404, Method::POST, &elsewhere, json!({"reply": "once"})).await;
     empty(client, &format!("{one}/reply"), json!({"reply": "once"})).await;
     events.until_session("session.idle", &session).await;
     client.expect(404, Method::GET, &one, Value::Null).await;
@@ -259,6 +261,7 @@ async fn requests(client: &Client, at: &str) {
         let question = client.get(&format!("{own}/question")).await["data"][0].clone();
         assert_eq!(client.get("/api/question/request").await["data"], json!([question]));
         let one = format!("{own}/question/{}", question["id"].as_str().unwrap());
+        client.expect(404, Method::POST, &format!("{}/{path}", one.replace(&own, at)), body.clone()).await;
         empty(client, &format!("{one}/{path}"), body.clone()).await;
         events.until_session("session.idle", &session).await;
         client.expect(404, Method::POST, &format!("{one}/{path}"), body).await;
