@@ -6,7 +6,7 @@ use e2e::{
     api::Api,
     turn::{Event, Watch, bash},
 };
-use rpc::v1::{PermissionAnswer, PermissionVerdict};
+use rpc::v1::{self, PermissionAnswer, PermissionVerdict};
 use serde_json::json;
 
 /// What a door says about a host that people may allow.
@@ -49,7 +49,11 @@ async fn people_open_a_host_until_the_turn_ends() {
     let mut watch = Watch::start(api, &session).await;
     let steps = [fetch_call(), ask_for(HOST), fetch_call(), "@text over".to_owned()];
     api.prompt(&session, &steps.join("\n")).await.unwrap();
-    let asked = answer(api, &mut watch, PermissionAnswer::Once).await.properties;
+    let asked = watch.until(|event| event.kind == "permission.asked").await.properties;
+    let open = v1::ListPermissionsRequest { session_id: session.clone(), ..Default::default() };
+    let open = api.permissions().list_permissions(open).await.unwrap().into_inner().permissions;
+    assert_eq!(open[0].reason, "the packages are there");
+    api.reply(asked["id"].as_str().unwrap(), PermissionAnswer::Once, "").await.unwrap();
     assert_eq!((&asked["permission"], &asked["patterns"]), (&json!("network"), &json!([HOST])));
     assert_eq!(asked["metadata"]["reason"], "the packages are there", "people read why");
     assert_eq!(watch.until_idle().await, "done");

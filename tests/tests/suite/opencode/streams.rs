@@ -276,10 +276,20 @@ async fn a_resumed_stream_repeats_few_events() {
     let sessions = [client.session(json!({})).await, client.session(json!({})).await];
     for path in ["/event", "/global/event"] {
         let mut events = Events::of(&client, path, "").await;
+        let rename = async |session: &str, title: &str| {
+            let change = json!({"title": title});
+            client.expect(200, Method::PATCH, &format!("/session/{session}"), change).await;
+        };
+        // Afterwards the stream has sent the state of the sessions, in which only the newest title stands.
+        for session in &sessions {
+            let title = format!("{path} begins");
+            rename(session, &title).await;
+            let is_renamed = |info: &Value| info["id"] == session.as_str() && info["title"] == title.as_str();
+            events.until(|event| is_renamed(&event["properties"]["info"])).await;
+        }
         for title in 0..30 {
             for session in &sessions {
-                let change = json!({"title": format!("{path} {title}")});
-                client.expect(200, Method::PATCH, &format!("/session/{session}"), change).await;
+                rename(session, &format!("{path} {title}")).await;
             }
         }
         events.until(|event| event["properties"]["info"]["title"] == format!("{path} 20")).await;

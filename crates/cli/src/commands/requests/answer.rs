@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 
 /// Characters of a request's text.
 const ASKED_CHARS: usize = 90;
+/// Characters of a reason. `--json` shows all of it.
+const REASON_CHARS: usize = 200;
 /// Lines of a change in a list of requests. The rest is left out, and the list says so.
 const DIFF_LINES_MAX: usize = 40;
 
@@ -103,15 +105,18 @@ impl Open {
         format!("{}  {}", self.id(), one_line(&self.words(), ASKED_CHARS))
     }
 
-    /// Returns the change of files that it asks for, indented; empty for other requests. The terminal obeys nothing that a model wrote.
-    fn diff(&self, paint: Paint) -> String {
+    /// Returns why the agent asks and the change of files that it asks for, indented; empty if the request has neither. The terminal obeys nothing that a
+    /// model wrote.
+    fn details(&self, paint: Paint) -> String {
         let Self::Permission(permission) = self else { return String::new() };
+        let mut text = String::new();
+        if !permission.reason.is_empty() {
+            text.push_str(&format!("    reason: {}\n", one_line(&permission.reason, REASON_CHARS)));
+        }
         let mut lines = permission.diff.lines();
-        let mut text: String = lines
-            .by_ref()
-            .take(DIFF_LINES_MAX)
-            .map(|line| format!("    {}\n", show::diff_line(line, paint)))
-            .collect();
+        text.extend(
+            lines.by_ref().take(DIFF_LINES_MAX).map(|line| format!("    {}\n", show::diff_line(line, paint))),
+        );
         if permission.is_diff_cut || lines.next().is_some() {
             text.push_str("    … the change is longer; `--json` shows up to 16 KiB of it\n");
         }
@@ -135,6 +140,7 @@ impl Open {
                 "type": "permission", "id": permission.id, "session_id": permission.session_id, "permission": permission.permission,
                 "patterns": permission.patterns, "always": permission.always, "asked_at_ms": permission.asked_at_ms,
                 "expires_at_ms": permission.expires_at_ms, "diff": permission.diff, "is_diff_cut": permission.is_diff_cut,
+                "reason": permission.reason,
             }),
             Self::Question(question) => json!({
                 "type": "question", "id": question.id, "session_id": question.session_id, "asked_at_ms": question.asked_at_ms,
@@ -245,7 +251,13 @@ fn answer_json(open: &Open, too_late: Option<&str>) -> Value {
 
 fn print(output: &Output, open: &[Open]) -> Result<()> {
     let text = |open: &Open, paint: Paint| {
-        format!("{}\n{}  {}  session {}\n", open.line(), open.diff(paint), open.command(), open.session_id())
+        format!(
+            "{}\n{}  {}  session {}\n",
+            open.line(),
+            open.details(paint),
+            open.command(),
+            open.session_id()
+        )
     };
     let table = |open: &[Open], paint: Paint| open.iter().map(|open| text(open, paint)).collect();
     output.list(open, &ListText { to_json: Open::to_json, table: &table, none: "no open requests" })

@@ -18,6 +18,8 @@ use store::people::{approvals::Approval, requests::RequestRecord};
 use tonic::{Request, Response, Status};
 
 /// Bytes of a diff in a request. A page of requests fits into the smallest message that clients accept. A longer one is cut, and the
+/// The reason of a request; bytes. The agent's tool takes 1,000 characters, and the rest would be cut.
+const REASON_BYTES_MAX: usize = 4_000;
 /// request says so.
 const DIFF_BYTES_MAX: usize = 16 * 1024;
 
@@ -108,7 +110,8 @@ fn permission(record: RequestRecord) -> Option<v1::Permission> {
     let RequestBody::Permission { permission, patterns, always, metadata } = request.body else {
         return None;
     };
-    let whole_diff = metadata.get("diff").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let text = |key: &str| metadata.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let whole_diff = text("diff");
     let diff = domain::text::head(whole_diff, DIFF_BYTES_MAX).to_owned();
     Some(v1::Permission {
         id: request.id.as_str().to_owned(),
@@ -122,5 +125,6 @@ fn permission(record: RequestRecord) -> Option<v1::Permission> {
         expires_at_ms: request.expires_at.map_or(0, |at| at.0),
         is_diff_cut: diff.len() < whole_diff.len(),
         diff,
+        reason: domain::text::head(text("reason"), REASON_BYTES_MAX).to_owned(),
     })
 }

@@ -102,7 +102,7 @@ async fn who_comes_late_is_told_so() {
 fn a_permission_to_change_files_shows_the_change() {
     let diff = |diff: &str, is_diff_cut| {
         let diff = diff.to_owned();
-        Open::Permission(Permission { diff, is_diff_cut, ..permission("per_1") }).diff(Paint::Plain)
+        Open::Permission(Permission { diff, is_diff_cut, ..permission("per_1") }).details(Paint::Plain)
     };
     assert_eq!(diff("", false), "");
     assert_eq!(diff("-one\n+two\u{1b}[2J\n", false), "    -one\n    +two\u{fffd}[2J\n");
@@ -110,6 +110,15 @@ fn a_permission_to_change_files_shows_the_change() {
     assert_eq!(diff("+one", true), format!("    +one\n{longer}"));
     let many = diff(&"+x\n".repeat(DIFF_LINES_MAX + 1), false);
     assert_eq!((many.lines().count(), many.ends_with(longer)), (DIFF_LINES_MAX + 1, true));
+}
+
+#[test]
+fn a_permission_for_hosts_shows_the_reason() {
+    let reason = "the tests\nneed \u{1b}[2Jit".to_owned();
+    let asked = Open::Permission(Permission { reason, ..permission("per_1") });
+    let shown = asked.details(Paint::Plain);
+    assert!(shown.starts_with("    reason: the tests") && shown.lines().count() == 1, "{shown:?}");
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
 }
 
 #[test]
