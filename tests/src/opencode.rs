@@ -35,7 +35,7 @@ impl OpenCode {
     /// Finds the program for this machine, if it is installed.
     pub fn find() -> Option<Self> {
         let package = find_package("opencode-ai")?;
-        // A script that does not run here would install the program. npm keeps the programs that fit this machine beside it.
+        // `./dev` lets npm run no install script, so the program is not in this package. npm keeps the packages with the programs for this machine beside it.
         let beside = fs::read_dir(package.parent()?).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
         let is_program = |path: &PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("opencode-"))

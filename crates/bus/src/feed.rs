@@ -209,7 +209,11 @@ impl Bus {
                     outgoing::send(&nats, subject, payload).await;
                 }
                 outgoing::flush(&nats).await;
-                gone.send_if_modified(|gone| std::mem::replace(gone, newest.max(*gone)) < newest);
+                gone.send_if_modified(|gone| {
+                    let is_later = newest > *gone;
+                    *gone = newest.max(*gone);
+                    is_later
+                });
             }
         });
         let room = Arc::new(Semaphore::new(NEWS_QUEUE_BYTES_MAX / NEWS_UNIT_BYTES));

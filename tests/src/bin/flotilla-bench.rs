@@ -1,7 +1,8 @@
-//! `flotilla-bench`: starts a whole stack of release processes and prints the cost of the main job on this machine, beside the raw round trips of the
-//! same run. Its groups print other costs: `durability` those of durability, `loop` those of long conversations and many files, `events` those of event
-//! delivery, `hostile` what a hostile tenant does to another one, `peer` what OpenCode's own server needs for the same calls, `week` what a week of use
-//! leaves behind, `repositories` what mirrors save, and `env` what environments cost. The report shows each figure beside its target.
+//! `flotilla-bench` starts a whole stack of release processes. It measures the main job on this machine and prints the cost beside that of the raw
+//! round trips in the same run. Each group measures something else: `durability` takeovers and queues, `loop` long conversations and many files,
+//! `events` the delivery of events, `hostile` what a hostile tenant does to another one, `peer` OpenCode's own server beside Flotilla, `week` what a week of
+//! use leaves behind, `repositories` what mirrors save, `env` environments, and `profile` what the services ask of Postgres. The report shows each figure
+//! beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;

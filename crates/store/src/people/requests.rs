@@ -191,6 +191,15 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
+    /// Returns the session that asks, or asked.
+    ///
+    /// # Errors
+    /// `NotFound`; `Db`.
+    pub async fn get_session_of_request(&self, tenant: TenantId, id: &Id) -> Result<SessionId, Error> {
+        let mut tx = self.begin(tenant).await?;
+        get_session_of(&mut tx, tenant, id).await
+    }
+
     /// Answers a request, unless it has an answer or its deadline has passed.
     ///
     /// # Errors

@@ -118,8 +118,7 @@ impl Doors {
     /// Opens the door of a session, or changes what it allows from the next connection on. `stage` says for what.
     ///
     /// # Errors
-    /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `argument_invalid`, `egress_sealed`, `epoch_stale`, `egress_doors_too_many`,
-    /// `internal`.
+    /// `egress_list_invalid`, `git_prefix_invalid`, `secret_name_invalid`, `egress_sealed`, `egress_doors_too_many`, `internal`.
     pub fn open(&self, key: &DoorKey, rules: &DoorRules, stage: DoorStage) -> Result<(), Error> {
         let home = self.home(key);
         let file = home.join(RULES);

@@ -31,7 +31,7 @@ pub enum Refusal {
         "{0} is not allowed: environment.network.allow is not set in any settings; add the host to those of the project"
     )]
     NothingAllowed(HostName),
-    /// People may allow the host, and nobody has.
+    /// The host needs the permission of a person, and has none.
     #[error("{0} needs a person's permission, for which the agent asks with its tool network")]
     NeedsPermission(HostName),
     /// No server of names knows the host.

@@ -2,11 +2,13 @@
 
 use super::git::rules::GitRules;
 use crate::error::Error;
-use domain::egress::{
-    allow::{AllowList, AllowListError, AllowLists, EGRESS_ENTRIES_MAX},
-    host::HostName,
+use domain::{
+    egress::{
+        allow::{AllowList, AllowListError, AllowLists, EGRESS_ENTRIES_MAX},
+        host::HostName,
+    },
+    ids::{SessionId, Timestamp},
 };
-use domain::ids::{SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},

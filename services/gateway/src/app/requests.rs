@@ -11,16 +11,13 @@ use crate::{
 };
 use domain::{
     conversation::request::{Answer, Id},
-    ids::{EventId, PermissionId, ProjectId, QuestionId, SessionId, TenantId},
+    ids::{EventId, PermissionId, ProjectId, QuestionId, SessionId},
     limits,
     text::without_nul,
 };
-use store::{
-    Page, Store,
-    people::{
-        approvals::Approval,
-        requests::{AnswerOutcome, NewAnswer, RequestRecord, RequestScope},
-    },
+use store::people::{
+    approvals::Approval,
+    requests::{AnswerOutcome, NewAnswer, RequestRecord, RequestScope},
 };
 
 /// The two kinds of requests.
@@ -144,8 +141,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Refuses a request that is open in another session than this one and its subtasks: a client that shows a session shows the requests of its subtasks
-/// too. A request that is not open passes, because [`answer`] refuses it with a better reason.
+/// Refuses a request of another session than this one and its subtasks: a client that shows a session shows the requests of its subtasks too.
 ///
 /// # Errors
 /// `permission_not_found`, `question_not_found`, `store_unavailable`.
@@ -156,22 +152,16 @@ pub(crate) async fn check_session(
     id: &Id,
 ) -> Result<(), Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Write)?);
-    let Some(owner) = find_open_session(store, tenant, id).await?.filter(|owner| owner != session) else {
+    let not_found = || Error::NotFound(entity(id));
+    let owner = store.get_session_of_request(tenant, id).await.map_err(|error| match Error::from(error) {
+        Error::NotFound(_) => not_found(),
+        error => error,
+    })?;
+    if owner == *session {
         return Ok(());
-    };
+    }
     let below = store.list_descendants(tenant, session).await?;
-    let belongs = below.iter().any(|descendant| descendant.session == owner);
-    if belongs { Ok(()) } else { Err(Error::NotFound(entity(id))) }
-}
-
-/// The session of an open request.
-async fn find_open_session(store: &Store, tenant: TenantId, id: &Id) -> Result<Option<SessionId>, Error> {
-    let text = id.as_str();
-    // The page begins just before the id. Fewer ids than a page holds share all characters but the last.
-    let before = text.char_indices().next_back().map(|(start, _)| text[..start].to_owned());
-    let page = Page { limit: limits::PAGE_MAX, cursor: before };
-    let open = store.list_requests(tenant, RequestScope::Tenant, kind(id).prefix(), &page).await?;
-    Ok(open.into_iter().find(|record| record.request.id == *id).map(|record| record.request.session_id))
+    if below.iter().any(|descendant| descendant.session == owner) { Ok(()) } else { Err(not_found()) }
 }
 
 fn kind(id: &Id) -> RequestKind {

@@ -29,8 +29,7 @@ pub(crate) async fn perform(ctx: &CallContext) -> Result<Output, ToolError> {
 pub(super) fn perform_inner(ctx: &CallContext) -> BoxFuture<'_, Result<Output, ToolError>> {
     async {
         let tool = registry::find(&ctx.call.tool).map_err(ToolError::Model)?;
-        // What `network` opens, the loop reads from its own call.
-        if matches!(tool, Tool::Batch | Tool::Network) || tool.performer() == Performer::Loop {
+        if tool == Tool::Batch || tool.performer() == Performer::Loop {
             return Err(ToolError::Model(format!(
                 "{} cannot be called in a batch; call it by itself.",
                 tool.name()

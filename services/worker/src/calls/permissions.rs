@@ -32,7 +32,7 @@ const COPY_NOTE: &str = "works on its own copy of the files";
 pub(crate) struct Permissions {
     lists: Vec<Rules>,
     settings: Arc<Settings>,
-    /// What the settings let the session reach.
+    /// Read from the settings, once.
     hosts: Arc<AllowLists>,
     switches: Rules,
 }
@@ -46,6 +46,11 @@ impl Permissions {
     pub(crate) fn configure(&mut self, settings: Arc<Settings>) {
         self.hosts = Arc::new(settings.allow_lists());
         self.settings = settings;
+    }
+
+    /// What the settings let the session reach.
+    pub(crate) fn hosts(&self) -> &AllowLists {
+        &self.hosts
     }
 
     /// The settings of an agent, if they name it.
@@ -195,7 +200,7 @@ impl Permissions {
             // There is nothing to ask: the call opens no host, and says why.
             Verdict::Ask
                 if used.permission == Tool::Network.permission()
-                    && !self.may_open(&hosts(&used.patterns)) =>
+                    && !self.may_open(&parse_hosts(&used.patterns)) =>
             {
                 Verdict::Allow
             }
@@ -277,7 +282,7 @@ impl Permissions {
 }
 
 /// The hosts that these patterns name.
-fn hosts(patterns: &[String]) -> Vec<HostName> {
+fn parse_hosts(patterns: &[String]) -> Vec<HostName> {
     patterns.iter().filter_map(|pattern| HostName::parse(pattern).ok()).collect()
 }
 

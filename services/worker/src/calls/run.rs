@@ -13,7 +13,7 @@ use crate::{
         tool::{Repeat, Tool},
     },
 };
-use domain::{egress::allow::AllowLists, limits};
+use domain::limits;
 use futures::FutureExt as _;
 use rpc::v1;
 use serde_json::{Map, Value};
@@ -61,7 +61,6 @@ pub(crate) struct RunningCalls {
     running: BTreeMap<String, RunningCall>,
     seen_instructions: Arc<Mutex<BTreeSet<String>>>,
     bounds: Bounds,
-    hosts: Arc<AllowLists>,
 }
 
 impl RunningCalls {
@@ -69,7 +68,6 @@ impl RunningCalls {
         let (sender, reports) = mpsc::channel(REPORTS_MAX);
         Self {
             bounds: Bounds::default(),
-            hosts: Arc::default(),
             deps,
             identity,
             workspace,
@@ -89,7 +87,6 @@ impl RunningCalls {
             identity: self.identity.clone(),
             seen_instructions: Arc::clone(&self.seen_instructions),
             bounds: self.bounds,
-            hosts: Arc::clone(&self.hosts),
         }
     }
 
@@ -104,7 +101,6 @@ impl RunningCalls {
     /// Applies the settings to calls that begin from now on.
     pub(crate) fn configure(&mut self, settings: &Settings) {
         self.bounds = Bounds::of(settings);
-        self.hosts = Arc::new(settings.allow_lists());
     }
 
     /// Starts a call, or attaches to it if an earlier worker may have started it.
@@ -193,7 +189,6 @@ pub(crate) struct SilentCalls {
     identity: Identity,
     seen_instructions: Arc<Mutex<BTreeSet<String>>>,
     bounds: Bounds,
-    hosts: Arc<AllowLists>,
 }
 
 impl SilentCalls {
@@ -205,7 +200,6 @@ impl SilentCalls {
             tool: tool.name().to_owned(),
             input,
             resumed: false,
-            begun: Map::new(),
         });
         perform(&ctx).await
     }
@@ -254,7 +248,6 @@ impl SilentCalls {
             call,
             seen_instructions: Arc::clone(&self.seen_instructions),
             bounds: self.bounds,
-            hosts: Arc::clone(&self.hosts),
             written: Arc::default(),
             reports: None,
             perform_inner,

@@ -165,8 +165,9 @@ impl Draft {
     /// Sends all text that subscribers do not have yet.
     pub(super) fn send_rest(&mut self, record: &Record, message: &MessageId) {
         for open in &mut self.blocks {
-            let sent = open.send(record, message);
-            self.newest = sent.or(self.newest.take());
+            if let Some(sent) = open.send(record, message) {
+                self.newest = Some(sent);
+            }
         }
     }
 
@@ -195,9 +196,10 @@ impl Draft {
             .as_ref()
             .is_none_or(|sent| sent.departure.is_over() || sent.patience_ends_at() <= now);
         for open in &mut self.blocks {
-            if is_free || open.trimmed - open.sent >= DELTA_BYTES {
-                let sent = open.send(record, message);
-                self.newest = sent.or(self.newest.take());
+            if (is_free || open.trimmed - open.sent >= DELTA_BYTES)
+                && let Some(sent) = open.send(record, message)
+            {
+                self.newest = Some(sent);
             }
             let unstored = &open.text[open.stored..open.trimmed];
             let is_due = open.store_at().is_some_and(|at| at <= now);

@@ -110,13 +110,12 @@ impl Egress {
         Self { deps, identity, project, wanted: Arc::default(), grants, state }
     }
 
-    /// Notes what the settings allow, and the hosts that people have allowed. Without any list the door is opened too: it then tells programs which setting is
+    /// Notes what the settings allow, and the hosts that people have allowed (`None`: the settings let them allow nothing). Without any list the door is opened too: it then tells programs which setting is
     /// missing.
-    pub(crate) fn allow(&self, settings: &Settings, granted: BTreeSet<HostName>) {
+    pub(crate) fn allow(&self, settings: &Settings, granted: Option<BTreeSet<HostName>>) {
         let lists = settings.network().iter().map(|hosts| allow_list(ALLOW, hosts));
         let git = git_credentials(&settings.git_credentials);
         let rules = DoorRules { lists: lists.collect(), git, secrets: vec![] };
-        let granted = Some(granted).filter(|_| !settings.askable_hosts().is_empty());
         *self.wanted() = Some(WantedAccess { rules, granted });
     }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::process::{deps::Deps, sandbox::Identity};
 use convert_client::converter::TenantConverter;
-use domain::{egress::allow::AllowLists, limits};
+use domain::limits;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use settings::Settings;
@@ -26,8 +26,6 @@ pub(crate) struct Call {
     pub(crate) input: Value,
     /// Whether an earlier worker already stored the start of the call.
     pub(crate) resumed: bool,
-    /// The metadata that was stored with its start.
-    pub(crate) begun: Map<String, Value>,
 }
 
 /// The progress of a running tool, for clients.
@@ -91,8 +89,6 @@ pub(crate) struct CallContext {
     /// Instruction files that the model has already seen.
     pub(crate) seen_instructions: Arc<Mutex<BTreeSet<String>>>,
     pub(crate) bounds: Bounds,
-    /// What the settings let the session reach.
-    pub(crate) hosts: Arc<AllowLists>,
     /// The files that the call and the calls inside it wrote.
     pub(crate) written: Arc<Mutex<BTreeSet<String>>>,
     /// `None`: clients do not see the progress of this call.
@@ -139,7 +135,6 @@ impl CallContext {
             },
             seen_instructions: Arc::clone(&self.seen_instructions),
             bounds: self.bounds,
-            hosts: Arc::clone(&self.hosts),
             written: Arc::clone(&self.written),
             reports: None,
             perform_inner: self.perform_inner,

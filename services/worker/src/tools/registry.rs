@@ -74,10 +74,9 @@ pub(crate) async fn run(tool: Tool, ctx: &CallContext, input: Value) -> Result<O
         Tool::Grep => grep::run(ctx, parse_arguments(input)?).await,
         Tool::List => list::run(ctx, parse_arguments(input)?).await,
         Tool::MultiEdit => multiedit::run(ctx, parse_arguments(input)?).await,
-        Tool::Network => network::run(ctx, &parse_arguments(input)?),
         Tool::Read => read::run(ctx, parse_arguments(input)?).await,
         Tool::Skill => skill::run(ctx, parse_arguments(input)?).await,
-        Tool::PlanExit | Tool::Question | Tool::Task => {
+        Tool::Network | Tool::PlanExit | Tool::Question | Tool::Task => {
             Err(ToolError::Model("This call cannot run outside the loop.".to_owned()))
         }
         Tool::TodoRead => todoread::run(ctx).await,

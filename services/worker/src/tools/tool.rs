@@ -117,7 +117,7 @@ impl Tool {
     /// Where its calls run.
     pub(crate) fn performer(self) -> Performer {
         match self {
-            Self::PlanExit | Self::Question | Self::Task => Performer::Loop,
+            Self::Network | Self::PlanExit | Self::Question | Self::Task => Performer::Loop,
             Self::ApplyPatch
             | Self::Bash
             | Self::Batch
@@ -126,7 +126,6 @@ impl Tool {
             | Self::Grep
             | Self::List
             | Self::MultiEdit
-            | Self::Network
             | Self::Read
             | Self::Skill
             | Self::TodoRead

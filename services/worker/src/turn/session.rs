@@ -126,8 +126,10 @@ impl Session {
 
     /// Notes what commands may reach from the next tool on: what the settings allow, and what people have allowed.
     pub(super) fn allow_hosts(&self, settings: &Settings) {
-        let mut granted = self.permissions.approved_hosts();
-        granted.extend(network::opened(self.conversation().turn_calls()));
+        let granted = (!settings.askable_hosts().is_empty()).then(|| {
+            let opened = network::opened(self.conversation().turn_calls());
+            self.permissions.approved_hosts().into_iter().chain(opened).collect()
+        });
         self.workspace.egress().allow(settings, granted);
     }
 

@@ -105,7 +105,6 @@ impl LoopCall {
             input: self.tool.state.input().clone(),
             call_id: self.call_id.clone(),
             resumed: false,
-            begun: running_metadata(&self.tool.state),
         }
     }
 

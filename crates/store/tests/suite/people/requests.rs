@@ -44,6 +44,21 @@ async fn known(world: &World, request: &Request) -> RequestRecord {
 }
 
 #[tokio::test]
+async fn a_request_belongs_to_the_session_that_asked_also_when_it_is_answered() {
+    let mut world = World::new().await;
+    let (mut first, mut second) = (world.actor().await, world.actor().await);
+    let (one, two) = (world.ask(&mut first).await, world.ask(&mut second).await);
+    reply(&mut world, &one.id, &Answer::Once, "a key").await;
+    for (request, actor) in [(&one, &first), (&two, &second)] {
+        let owner = world.store.get_session_of_request(world.tenant, &request.id).await.unwrap();
+        assert_eq!(owner, *actor.session());
+    }
+    let other = domain::ids::TenantId(uuid::Uuid::nil());
+    let missing = world.store.get_session_of_request(other, &one.id).await;
+    assert!(matches!(missing, Err(Error::NotFound(Entity::Request))), "{missing:?}");
+}
+
+#[tokio::test]
 async fn open_requests_are_listed_by_kind_session_and_page() {
     let mut world = World::new().await;
     let (mut first, mut second) = (world.actor().await, world.actor().await);

@@ -17,9 +17,9 @@ use rpc::v1::{self, permission_service_server::PermissionService};
 use store::people::{approvals::Approval, requests::RequestRecord};
 use tonic::{Request, Response, Status};
 
-/// Bytes of a diff in a request. A page of requests fits into the smallest message that clients accept. A longer one is cut, and the
 /// The reason of a request; bytes. The agent's tool takes 1,000 characters, and the rest would be cut.
 const REASON_BYTES_MAX: usize = 4_000;
+/// Bytes of a diff in a request. A page of requests fits into the smallest message that clients accept. A longer one is cut, and the
 /// request says so.
 const DIFF_BYTES_MAX: usize = 16 * 1024;
 

@@ -65,7 +65,7 @@ fn only_people_open_hosts_and_only_those_of_the_settings() {
         (&[], Verdict::Allow),
     ] {
         assert_eq!(permissions.verdict("build", &hosts(names)), want, "{names:?}");
-        // What nobody was asked about opens nothing.
+        // A call that asks no person opens nothing.
         let opens = permissions.hosts_to_open(&json!({"hosts": names}));
         assert_eq!(opens.is_empty(), want == Verdict::Allow, "{names:?}: {opens:?}");
         assert!(opens.iter().all(|host| host.as_str() == "b.acme.dev"), "{opens:?}");

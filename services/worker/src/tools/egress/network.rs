@@ -1,17 +1,16 @@
 //! `network`: asks people to let the session reach more hosts. The permission for the call is their answer. A call that ended well opens its hosts until the
 //! turn ends.
-// Continues in repository::egress, with the next tool.
+// Continues in turn::waits::calls, which performs it, and in repository::egress, with the next tool.
 
 use crate::tools::{
-    context::CallContext,
-    outcome::{Output, ToolError},
-    spec::tool_spec,
+    outcome::ToolError,
+    spec::{parse_arguments, tool_spec},
     tool::Tool,
 };
 use domain::{
     conversation::part::{self, ToolState},
     egress::{
-        allow::HostRefusal,
+        allow::{AllowLists, HostRefusal},
         host::{HostName, HostNameError},
     },
     policy::tool,
@@ -29,7 +28,7 @@ const OPENS: &str = "opens";
 
 /// The arguments of a call. The reason is for people only.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Input {
+struct Arguments {
     hosts: Vec<String>,
 }
 
@@ -90,15 +89,24 @@ fn opens_of(metadata: &Map<String, Value>) -> Vec<HostName> {
     names.filter_map(|name| HostName::parse(name.as_str()?).ok()).collect()
 }
 
-/// Notes which hosts the call opens: those that were allowed when it began. The settings may have changed since.
-pub(crate) fn run(ctx: &CallContext, input: &Input) -> Result<Output, ToolError> {
+/// Checks a call that began with this metadata, and returns the names of its hosts. It opens those that were allowed when it began: the settings may have
+/// changed since.
+///
+/// # Errors
+/// A sentence for the model: a name is none, or people cannot allow the host.
+pub(crate) fn read(
+    input: Value,
+    begun: &Map<String, Value>,
+    lists: &AllowLists,
+) -> Result<String, ToolError> {
     let refused = |text: String| ToolError::Model(format!("{text}. Nothing was opened."));
-    let parsed = input.hosts.iter().map(|host| HostName::parse(host));
+    let Arguments { hosts } = parse_arguments(input)?;
+    let parsed = hosts.iter().map(|host| HostName::parse(host));
     let hosts: Vec<HostName> =
         parsed.collect::<Result<_, _>>().map_err(|error: HostNameError| refused(error.to_string()))?;
-    let allowed = opens_of(&ctx.call.begun);
+    let allowed = opens_of(begun);
     for host in &hosts {
-        let reason = match ctx.hosts.check(host) {
+        let reason = match lists.check(host) {
             Ok(()) => continue,
             Err(HostRefusal::NeedsPermission) if allowed.contains(host) => continue,
             Err(HostRefusal::NeedsPermission) => "no person was asked; call the tool again".to_owned(),
@@ -108,9 +116,12 @@ pub(crate) fn run(ctx: &CallContext, input: &Input) -> Result<Output, ToolError>
         return Err(refused(format!("People cannot allow {host} in this session: {reason}")));
     }
     let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
-    let names = names.join(", ");
-    let text = format!("Commands and webfetch reach {names} until this turn ends. Run again what needs it.");
-    Ok(Output { title: names, text, metadata: begun_metadata(&allowed), ..Output::default() })
+    Ok(names.join(", "))
+}
+
+/// The answer of a call that ended well.
+pub(crate) fn answer_text(names: &str) -> String {
+    format!("Commands and webfetch reach {names} until this turn ends. Run again what needs it.")
 }
 
 #[cfg(test)]

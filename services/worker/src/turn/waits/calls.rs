@@ -22,7 +22,7 @@ use crate::{
     },
     turn::{
         session::Session,
-        tool_calls::{LoopCall, ToolCalls, child_of},
+        tool_calls::{LoopCall, TitledText, ToolCalls, child_of, running_metadata},
     },
 };
 use domain::{
@@ -203,6 +203,16 @@ async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, Writ
     let begun = match checked(session, call).await {
         Ok(Tool::Question) => question::read(input).map(|_| CallWait::Question),
         Ok(Tool::PlanExit) => Ok(CallWait::Question),
+        Ok(Tool::Network) => {
+            match network::read(input, &running_metadata(&call.tool.state), session.permissions.hosts()) {
+                Ok(title) => {
+                    let (text, metadata) = (network::answer_text(&title), Map::new());
+                    let answer = Ok(TitledText { title, text, metadata });
+                    return call.end(session, answer).await.map(Beginning::Ended);
+                }
+                Err(error) => Err(error),
+            }
+        }
         Ok(_) if child_of(&call.tool.state).is_some() => Ok(CallWait::Child),
         Ok(_) => match task::read(input, &session.permissions.agents(Mode::Subagent)) {
             Ok(task) => {
