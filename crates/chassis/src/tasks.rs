@@ -150,7 +150,6 @@ pub fn catch_panic<F: Future>(
 }
 
 fn report_panic(name: &'static str) {
-    metrics::counter!("flotilla_task_panics_total", "task" => name).increment(1);
     tracing::error!("task {name} panicked");
 }
 

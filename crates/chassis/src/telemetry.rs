@@ -113,8 +113,9 @@ fn tracer_provider(service_name: &'static str, endpoint: &str) -> Result<SdkTrac
     Ok(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build())
 }
 
-/// Logs panics: JSON logs stay JSON, and a query can find the location.
+/// Counts and logs panics, whichever task or thread they end: JSON logs stay JSON, and a query can find the location.
 fn log_panic(info: &std::panic::PanicHookInfo<'_>) {
+    metrics::counter!("flotilla_panics_total").increment(1);
     let payload = info.payload();
     let text = payload
         .downcast_ref::<&str>()

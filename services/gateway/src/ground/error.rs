@@ -53,6 +53,9 @@ pub(crate) enum Error {
         "too many large requests, diffs, exports, forks, reverts and searches at the same time; try again"
     )]
     RequestsTooMany,
+    /// Close streams, or try again later.
+    #[error("too many event streams are open; close some, or try again later")]
+    StreamsTooMany,
     /// Delete what is not needed, or ask the operator for a larger quota.
     #[error("{0}; delete sessions or projects that are not needed, or ask the operator for a larger quota")]
     QuotaFull(Level),
@@ -192,6 +195,7 @@ impl Error {
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::SessionDeleted => "session_deleted",
             Self::RequestsTooMany => "requests_too_many",
+            Self::StreamsTooMany => "streams_too_many",
             Self::QuotaFull(level) => level.resource.refusal_code(),
             Self::SecretsTooMany => "secrets_too_many",
             Self::SessionFull(_) | Self::PromptsTooLarge { .. } => "session_full",
@@ -240,6 +244,7 @@ impl Error {
             Self::IdempotencyConflict | Self::SessionDeleted => Kind::AlreadyExists,
             Self::TooManyAttempts { .. }
             | Self::RequestsTooMany
+            | Self::StreamsTooMany
             | Self::QuotaFull(_)
             | Self::SecretsTooMany
             | Self::SessionFull(_)

@@ -14,7 +14,7 @@ use axum::{
     response::Response,
 };
 use domain::{ids::TenantId, limits};
-use shares::{Share, Shares};
+use shares::{Busy, Share, Shares};
 use std::{sync::Arc, time::Duration};
 
 /// Bodies up to this size need no room: nearly all are smaller.
@@ -38,12 +38,16 @@ const WAIT: Duration = Duration::from_secs(10);
 const STREAM_WAIT: Duration = Duration::from_secs(60);
 /// The unit of the shares: 1 KiB.
 const UNIT_BYTES: usize = 1024;
+/// Event streams that one process serves at once: one for each connection that it accepts by default. One tenant gets three quarters of them.
+/// Beyond it: `streams_too_many`.
+const STREAMS_MAX: u32 = 16_384;
 
 /// The room of this process.
 #[derive(Debug)]
 pub(crate) struct Room {
     bodies: Shares<Option<TenantId>>,
     answers: Shares<TenantId>,
+    streams: Shares<TenantId>,
     readers: Readers,
 }
 
@@ -53,6 +57,7 @@ impl Room {
         Self {
             bodies: Shares::new(units(BODY_BYTES), TENANT_BODY_BYTES / UNIT_BYTES),
             answers: Shares::new(units(ANSWER_BYTES), TENANT_ANSWER_BYTES / UNIT_BYTES),
+            streams: Shares::three_quarters(STREAMS_MAX),
             readers: Readers::default(),
         }
     }
@@ -79,17 +84,25 @@ impl Room {
     }
 }
 
-/// The room of an answer that is a stream: what it takes, it gives back as its reader reads.
+/// The room of an answer that is a stream: what it takes, it gives back as its reader reads. It counts as an open stream as long as it lives.
+/// Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamRoom {
     room: Arc<Room>,
     tenant: TenantId,
     taken: TakenRoom,
+    _stream: Arc<Share>,
 }
 
 impl StreamRoom {
-    pub(crate) fn new(room: Arc<Room>, tenant: TenantId, taken: TakenRoom) -> Self {
-        Self { room, tenant, taken }
+    /// Begins a stream. The stream does not wait for others to end: that may take days.
+    ///
+    /// # Errors
+    /// `streams_too_many`.
+    pub(crate) async fn begin(room: Arc<Room>, tenant: TenantId, taken: TakenRoom) -> Result<Self, Error> {
+        let stream = room.streams.acquire(tenant, Duration::ZERO).await;
+        let stream = stream.map_err(|_: Busy| Error::StreamsTooMany)?;
+        Ok(Self { room, tenant, taken, _stream: Arc::new(stream) })
     }
 
     pub(crate) fn tenant(&self) -> TenantId {
@@ -148,6 +161,23 @@ mod tests {
         assert!(room.for_body(None, 4 << 20).now_or_never().unwrap().is_ok());
         drop((first, second));
         assert!(room.for_body(tenant(1), usize::MAX).now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_streams_of_one_tenant_leave_some_to_others() {
+        let room = Arc::new(Room { streams: Shares::three_quarters(4), ..Room::new() });
+        let begin = |tenant| {
+            let tenant = TenantId(uuid::Uuid::from_u128(tenant));
+            StreamRoom::begin(Arc::clone(&room), tenant, TakenRoom::default())
+        };
+        let first = begin(1).await.unwrap();
+        let others = [begin(1).await.unwrap(), begin(1).await.unwrap()];
+        assert_eq!(begin(1).await.unwrap_err(), Error::StreamsTooMany);
+        let other_tenant = begin(2).await.unwrap();
+        assert_eq!(begin(2).await.unwrap_err(), Error::StreamsTooMany);
+        drop(first);
+        begin(1).await.unwrap();
+        drop((others, other_tenant));
     }
 
     #[tokio::test]

@@ -43,14 +43,14 @@ pub(crate) struct TenantStream {
 /// Subscribes to a session.
 ///
 /// # Errors
-/// Those of [`subscription::subscribe`].
+/// `streams_too_many`; those of [`subscription::subscribe`].
 pub(crate) async fn follow_session(
     gateway: &Gateway,
     principal: &Principal,
     stream: SessionStream,
 ) -> Result<Items, Error> {
     let SessionStream { session, start, until_idle_after, taken } = stream;
-    let room = gateway.stream_room(principal, &taken)?;
+    let room = gateway.begin_stream(principal, &taken).await?;
     let subscription = Subscription { room, session, start, until_idle_after };
     subscription::subscribe(&gateway.state, &gateway.hub, subscription).await
 }
@@ -58,7 +58,7 @@ pub(crate) async fn follow_session(
 /// Subscribes to all sessions of the tenant, or of a project.
 ///
 /// # Errors
-/// `project_not_found`; those of [`tenant_subscription::subscribe`].
+/// `project_not_found`, `streams_too_many`; those of [`tenant_subscription::subscribe`].
 pub(crate) async fn follow_tenant(
     gateway: &Gateway,
     principal: &Principal,
@@ -69,7 +69,7 @@ pub(crate) async fn follow_tenant(
     if let Some(project) = &project {
         state.store.get_project(tenant, project).await?;
     }
-    let room = gateway.stream_room(principal, &taken)?;
+    let room = gateway.begin_stream(principal, &taken).await?;
     let subscription = TenantSubscription { room, reader: principal.reader().to_owned(), project, since };
     tenant_subscription::subscribe(state, &gateway.feeds, subscription).await
 }

@@ -67,12 +67,16 @@ impl Gateway {
         Arc::clone(&self.state.room)
     }
 
-    /// The room of a stream to a caller.
+    /// Begins a stream to a caller, and gives its room.
     ///
     /// # Errors
-    /// `scope_missing`.
-    pub(crate) fn stream_room(&self, principal: &Principal, taken: &TakenRoom) -> Result<StreamRoom, Error> {
-        Ok(StreamRoom::new(self.room(), principal.tenant(Scope::Read)?, taken.clone()))
+    /// `scope_missing`, `streams_too_many`.
+    pub(crate) async fn begin_stream(
+        &self,
+        principal: &Principal,
+        taken: &TakenRoom,
+    ) -> Result<StreamRoom, Error> {
+        StreamRoom::begin(self.room(), principal.tenant(Scope::Read)?, taken.clone()).await
     }
 
     /// Takes room for a large body until the request is answered. `None`: the caller acts for no tenant.

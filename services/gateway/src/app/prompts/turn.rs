@@ -77,7 +77,7 @@ async fn wait_for_idle(
 ) -> Result<TurnAnswers, Error> {
     let TurnWait { start, idle_after, prompt } = wait;
     // This function reads at once, so nothing of the caller's answer needs to be cut.
-    let (room, session) = (gateway.stream_room(principal, &TakenRoom::default())?, session.clone());
+    let (room, session) = (gateway.begin_stream(principal, &TakenRoom::default()).await?, session.clone());
     let subscription = Subscription { room, session, start, until_idle_after: Some(idle_after) };
     let mut items = subscription::subscribe(&gateway.state, &gateway.hub, subscription).await?;
     let mut answers = TurnAnswers::default();

@@ -84,7 +84,7 @@ pub(in crate::http) async fn of_directory(
 ) -> Result<Response> {
     let form = StreamForm { wrapping: Wrapping::Bare, shapes: query.shapes };
     let view = View::of_directory(&gateway, &caller, form).await?;
-    begin(gateway, caller, view, &headers)
+    begin(gateway, caller, view, &headers).await
 }
 
 /// The events of all directories of the tenant, or of the one that the caller names. Each event names its directory.
@@ -96,7 +96,7 @@ pub(in crate::http) async fn of_tenant(
 ) -> Result<Response> {
     let form = StreamForm { wrapping: Wrapping::WithDirectory, shapes: query.shapes };
     let view = View::of_caller(&gateway, &caller, form).await?;
-    begin(gateway, caller, view, &headers)
+    begin(gateway, caller, view, &headers).await
 }
 
 /// As [`of_tenant`], with events in the form of the newer API.
@@ -107,13 +107,13 @@ pub(in crate::http) async fn of_tenant_natively(
 ) -> Result<Response> {
     let form = StreamForm { wrapping: Wrapping::Native, shapes: Shapes::Current };
     let view = View::of_caller(&gateway, &caller, form).await?;
-    begin(gateway, caller, view, &headers)
+    begin(gateway, caller, view, &headers).await
 }
 
-fn begin(gateway: Gateway, caller: Caller, view: View, headers: &HeaderMap) -> Result<Response> {
+async fn begin(gateway: Gateway, caller: Caller, view: View, headers: &HeaderMap) -> Result<Response> {
     let (frames, receiver) = queue::channel();
     let cursor = last_event_id(headers).and_then(|text| cursor::parse_tenant(text).ok().flatten());
-    let room = gateway.stream_room(&caller.principal, &caller.taken)?;
+    let room = gateway.begin_stream(&caller.principal, &caller.taken).await?;
     let stream = Stream {
         gateway,
         principal: caller.principal,
