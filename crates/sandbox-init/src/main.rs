@@ -13,8 +13,8 @@
 //!
 //! `flotilla-init script <tree> <script>`: a command of a sandbox that runs the script of a setup or an install with its secrets.
 
+mod door;
 mod files;
-mod forward;
 mod memory;
 mod paths;
 mod pid1;

@@ -1,8 +1,9 @@
 //! PID 1: prepares the process, starts the threads, and reads requests until the service closes the socket.
 
 use super::{
+    door::forward,
     files::{self, Operation},
-    forward, memory,
+    memory,
     pump::{self, TerminalRequest},
     script::Script,
     service::{Failure, Service},
