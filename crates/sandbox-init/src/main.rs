@@ -11,10 +11,12 @@
 //!
 //! `flotilla-init forward`: carries connections of git to the door beside the script of a helper, and does nothing else.
 //!
+//! `flotilla-init lfs <repository> <directory> <own or other>`: fills the files of Git LFS beside the script of a helper.
+//!
 //! `flotilla-init script <tree> <script>`: a command of a sandbox that runs the script of a setup or an install with its secrets.
 
+mod door;
 mod files;
-mod forward;
 mod memory;
 mod paths;
 mod pid1;

@@ -1,8 +1,9 @@
 //! PID 1: prepares the process, starts the threads, and reads requests until the service closes the socket.
 
 use super::{
+    door::{forward, lfs::fill::LfsFill},
     files::{self, Operation},
-    forward, memory,
+    memory,
     pump::{self, TerminalRequest},
     script::Script,
     service::{Failure, Service},
@@ -33,6 +34,8 @@ const FILE_OPERATIONS_QUEUE_MAX: usize = 64;
 
 /// The argument of a program that only carries connections to the door.
 const FORWARD: &str = "forward";
+/// The first argument of a program that fills files of Git LFS.
+const LFS: &str = "lfs";
 /// The first argument of a program that runs a script with secrets.
 const SCRIPT: &str = "script";
 
@@ -56,6 +59,10 @@ pub(super) fn run() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let result = match arguments.next() {
         Some(word) if word == FORWARD => forward::serve_script(),
+        Some(word) if word == LFS => match LfsFill::from_arguments(arguments) {
+            Some(fill) => return fill.run(),
+            None => Err(wrong_starter()),
+        },
         Some(word) if word == SCRIPT => match Script::from_arguments(arguments) {
             Some(script) => return script.run(),
             None => Err(wrong_starter()),

@@ -5,7 +5,7 @@ mod leftovers;
 mod needles;
 mod redactor;
 
-use super::{forward, starter};
+use super::{door::forward, starter};
 use domain::egress::secrets::{
     AnswerError, SECRETS_ANSWER_BYTES_MAX, SECRETS_PASSING_CODE, SECRETS_SOCKET, decode,
 };

@@ -1,13 +1,16 @@
-//! A server of git on a loopback port: `git http-backend` behind TLS and a login. It misbehaves on command.
+//! A server of git on a loopback port: `git http-backend` behind TLS and a login, and Git LFS. It misbehaves on command.
 // Continues in `git_server::answer`, which serves the requests.
 
 mod answer;
+mod lfs;
 pub mod rules;
 mod state;
 
 use crate::{git::Repository, http_server, tls::TlsListener};
 use axum::Router;
-use rules::{GitFault, GitRequest};
+use domain::text;
+use rules::{GitFault, GitRequest, LfsStore};
+use sha2::{Digest as _, Sha256};
 use state::{Hold, Shared, State};
 use std::{
     net::SocketAddr,
@@ -90,6 +93,31 @@ impl GitServer {
     /// Requires this `user:password` from now on.
     pub fn require(&self, login: &str) {
         self.state().login = Some(login.to_owned());
+    }
+
+    /// Keeps an object of Git LFS for the repository at `path`, and returns its pointer.
+    pub fn store_lfs(&self, path: &str, content: &[u8]) -> String {
+        let oid = text::hex(&Sha256::digest(content));
+        self.store_lfs_as(path, &oid, content);
+        format!("version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {}\n", content.len())
+    }
+
+    /// Keeps a content under the name of an object, which may be that of another content.
+    pub fn store_lfs_as(&self, path: &str, oid: &str, content: &[u8]) {
+        let mut state = self.state();
+        state.lfs.entry(path.to_owned()).or_default().insert(oid.to_owned(), content.to_owned());
+    }
+
+    /// Forgets an object of Git LFS.
+    pub fn forget_lfs(&self, path: &str, oid: &str) {
+        if let Some(objects) = self.state().lfs.get_mut(path) {
+            objects.remove(oid);
+        }
+    }
+
+    /// Lets the objects of Git LFS be read in a store of their own from now on.
+    pub fn lead_lfs_to(&self, store: LfsStore) {
+        self.state().lfs_store = Some(store);
     }
 
     /// Lets the answers at paths with this end fail: `acme/app.git/info/refs`.

@@ -126,6 +126,8 @@ impl Error {
             | "push_nothing"
             | "push_path_refused"
             | "push_file_too_large"
+            | "push_lfs_content"
+            | "push_lfs_object_missing"
             | "push_too_large"
             | "push_content_invalid"
             | "push_refused"

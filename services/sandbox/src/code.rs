@@ -30,6 +30,8 @@ pub enum Code {
     GitUnavailable,
     /// The repository could not be reached or read.
     RepositoryUnreachable,
+    /// An object of Git LFS has other bytes than its pointer names.
+    LfsObjectInvalid,
     /// The URL is not one that this service may clone.
     UrlNotAllowed,
     /// The repository has no branch, tag or commit of that name.
@@ -213,6 +215,7 @@ const CODES: [(Code, &str, Grpc); Code::EnvironmentInUse as usize + 1] = [
     (Code::SecretNotFound, "secret_not_found", Grpc::NotFound),
     (Code::GitUnavailable, "git_unavailable", Grpc::Unavailable),
     (Code::RepositoryUnreachable, "repository_unreachable", Grpc::Unavailable),
+    (Code::LfsObjectInvalid, "lfs_object_invalid", Grpc::FailedPrecondition),
     (Code::UrlNotAllowed, "url_not_allowed", Grpc::InvalidArgument),
     (Code::RevisionNotFound, "revision_not_found", Grpc::NotFound),
     (Code::BundleInvalid, "bundle_invalid", Grpc::InvalidArgument),

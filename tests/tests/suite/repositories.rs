@@ -1,6 +1,7 @@
 //! Private repositories: cloned, and read by the agent, with a credential that no sandbox has.
 
 mod failures;
+mod lfs;
 mod mirrors;
 mod pushes;
 

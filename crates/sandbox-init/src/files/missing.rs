@@ -1,7 +1,11 @@
-//! Content that a repository names and a clone does not bring: submodules and the contents of Git LFS files. The model must not
+//! Content that a repository names and a clone does not bring: submodules, and contents of Git LFS files. The model must not
 //! take an empty directory or a pointer for the real thing.
 
-use crate::paths::{Access, Kind, Roots};
+use crate::{
+    door::lfs::record::{self, PointerFiles, RECORD, Reason},
+    paths::{Access, Kind, Roots},
+};
+use domain::egress::lfs::pointer::{LFS_POINTER_BYTES_MAX, LfsPointer};
 use std::{io::Read as _, path::Path};
 
 /// Bytes of `.gitmodules` and `.gitattributes` that are read. The rest is not read.
@@ -20,14 +24,43 @@ pub(super) fn sentences(roots: &Roots) -> Vec<String> {
         .take(SUBMODULES_MAX)
         .filter(|path| is_empty(roots, path))
         .collect();
-    let patterns = lfs_patterns(&text(roots, ".gitattributes"));
     let submodules = (!submodules.is_empty())
         .then(|| format!("The directories of these submodules are empty here: {}.", names(&submodules)));
-    let lfs = (!patterns.is_empty()).then(|| {
-        let names = names(&patterns);
-        format!("Files of these patterns are Git LFS pointers here, without their contents: {names}.")
-    });
-    submodules.into_iter().chain(lfs).collect()
+    submodules.into_iter().chain(lfs_sentences(roots)).collect()
+}
+
+/// Returns a sentence for each reason for which files are pointers. If nobody asked for their contents, only their patterns are known.
+fn lfs_sentences(roots: &Roots) -> Vec<String> {
+    let record = text(roots, RECORD);
+    if record.is_empty() {
+        let patterns = lfs_patterns(&text(roots, ".gitattributes"));
+        let sentence = |names: String| {
+            format!("Files of these patterns are Git LFS pointers here, without their contents: {names}.")
+        };
+        return (!patterns.is_empty()).then(|| sentence(names(&patterns))).into_iter().collect();
+    }
+    let files = record::decode(&record).into_iter();
+    files.filter_map(|(reason, files)| pointer_sentence(roots, reason, files)).collect()
+}
+
+/// The sentence about the files that are still pointers. `None`: the agent has replaced them.
+fn pointer_sentence(roots: &Roots, reason: Reason, files: PointerFiles) -> Option<String> {
+    let PointerFiles { paths, total } = files;
+    let unnamed = total.saturating_sub(paths.len());
+    let paths: Vec<String> = paths.into_iter().filter(|path| is_pointer(roots, path)).collect();
+    let shown = paths.len().min(NAMED_MAX);
+    let further = paths.len() - shown + unnamed;
+    let further = (further > 0).then(|| format!("and {further} more"));
+    let heads = paths.iter().take(shown).map(|path| domain::text::head(path, NAME_BYTES_MAX));
+    let names: Vec<&str> = heads.chain(further.as_deref()).collect();
+    (!names.is_empty()).then(|| format!("{}: {}.", reason.sentence(), names.join(", ")))
+}
+
+fn is_pointer(roots: &Roots, path: &str) -> bool {
+    let file = roots.find(path, Access::Read).ok().and_then(|found| found.open_file(path).ok());
+    let mut bytes = vec![];
+    let read = file.map(|file| file.take(LFS_POINTER_BYTES_MAX as u64 + 1).read_to_end(&mut bytes));
+    matches!(read, Some(Ok(_))) && LfsPointer::parse(&bytes).is_some()
 }
 
 fn text(roots: &Roots, path: &str) -> String {

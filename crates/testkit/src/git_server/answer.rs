@@ -1,6 +1,7 @@
 //! The answers of a server of git.
 
 use super::{
+    lfs,
     rules::{GitFault, GitRequest},
     state::{Hold, Shared},
 };
@@ -45,12 +46,18 @@ pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Re
         Some(GitFault::Page) => return axum::response::Html("<h1>sign in</h1>").into_response(),
         Some(GitFault::Hold(_) | GitFault::Truncate(_)) | None => {}
     }
+    if let Some(answer) = lfs::answer_store(&shared, &parts) {
+        return answer;
+    }
     let wanted = login.map(|login| format!("Basic {}", STANDARD.encode(login)));
     if wanted.is_some() && arrived.authorization != wanted {
         let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"git\"")];
         return (StatusCode::UNAUTHORIZED, challenge, "who are you?").into_response();
     }
     let body = to_bytes(body, REQUEST_BYTES).await.expect("a body");
+    if let Some(answer) = lfs::answer(&shared, &parts, &body) {
+        return answer;
+    }
     let (status, headers, content) = run(&shared, &parts, &body).await;
     let body = match fault {
         Some(GitFault::Hold(bytes)) => hold(&shared, content, bytes),

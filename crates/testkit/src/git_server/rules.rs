@@ -29,3 +29,12 @@ pub enum GitFault {
     /// Announces the whole length, sends so many bytes, and breaks the connection.
     Truncate(usize),
 }
+
+/// A store of Git LFS beside the server of git.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LfsStore {
+    /// `https://store.example.com`, a name of the same server.
+    pub url: String,
+    /// The value of a header without which the store gives nothing.
+    pub key: String,
+}

@@ -1,6 +1,6 @@
 //! What the handler of requests shares with the server.
 
-use super::rules::{GitFault, GitRequest};
+use super::rules::{GitFault, GitRequest, LfsStore};
 use std::{
     collections::HashMap,
     path::PathBuf,
@@ -21,6 +21,10 @@ pub(super) struct State {
     pub(super) login: Option<String>,
     /// By the end of the path.
     pub(super) faults: HashMap<String, GitFault>,
+    /// The objects of Git LFS by repository and name. Other repositories have no Git LFS.
+    pub(super) lfs: HashMap<String, HashMap<String, Vec<u8>>>,
+    /// Where they are read; `None`: at their repository.
+    pub(super) lfs_store: Option<LfsStore>,
 }
 
 /// What the handler of requests has of the server.

@@ -2,3 +2,4 @@
 
 pub(super) mod change;
 pub(super) mod inspection;
+pub(super) mod lfs;

@@ -94,6 +94,28 @@ pub enum PushError {
         /// The limit.
         bytes_max: u64,
     },
+    /// A file of Git LFS has its content, and not a pointer.
+    #[error(
+        "the commit {commit} changes the content of {path}, which is a file of Git LFS, and pushes bring no objects of Git LFS; use `flotilla checkout`, and push from there with git-lfs"
+    )]
+    LfsContent {
+        /// The commit.
+        commit: String,
+        /// The path.
+        path: String,
+    },
+    /// The server does not have the object of a pointer.
+    #[error(
+        "the commit {commit} has a pointer of Git LFS at {path}, and {host} does not have its object; use `flotilla checkout`, and push from there with git-lfs"
+    )]
+    LfsMissing {
+        /// The commit.
+        commit: String,
+        /// The path.
+        path: String,
+        /// The server.
+        host: String,
+    },
     /// There is too much of something.
     #[error("the push has more than {most} {what}; `flotilla checkout` brings the changes into a clone")]
     TooLarge {
@@ -140,6 +162,8 @@ impl PushError {
             Self::Nothing => "push_nothing",
             Self::PathRefused { .. } => "push_path_refused",
             Self::FileTooLarge { .. } => "push_file_too_large",
+            Self::LfsContent { .. } => "push_lfs_content",
+            Self::LfsMissing { .. } => "push_lfs_object_missing",
             Self::TooLarge { .. } => "push_too_large",
             Self::ContentInvalid(_) => "push_content_invalid",
             Self::Refused { .. } => "push_refused",

@@ -3,7 +3,7 @@
 use super::{
     audit::AuditLine,
     bundle::{self, BUNDLE_PACK},
-    commits::inspection::Inspection,
+    commits::inspection::{Inspection, InspectionReport},
     error::PushError,
     git::{GitEnd, Input, Output, WalledGit},
     objects::{Commit, missing, parse_batch},
@@ -264,7 +264,8 @@ impl Push<'_> {
         let PushRequest { commit, base, denied, .. } = self.request;
         let inspection = Inspection { git: &self.pusher.git, quarantine: self.quarantine, denied };
         let commits = inspection.list(base, commit).await?;
-        let files = inspection.inspect(&commits).await?;
+        let InspectionReport { files, pointers } = inspection.inspect(&commits).await?;
+        server.check_lfs(&pointers).await?;
         let forward = |old, commits| Ok(Plan { old, new: commit.clone(), commits, files });
         let Some(tip) = tip else { return forward(None, commits.len()) };
         if tip == *base {
@@ -289,7 +290,8 @@ impl Push<'_> {
         let output =
             self.pusher.git.check(self.quarantine, &arguments, Input::Bytes(moved.as_bytes())).await?;
         let new = ObjectId::parse(String::from_utf8_lossy(&output).trim()).ok_or_else(missing)?;
-        let files = inspection.inspect(std::slice::from_ref(&new)).await?;
+        // Its files are those of the commits before.
+        let InspectionReport { files, .. } = inspection.inspect(std::slice::from_ref(&new)).await?;
         Ok(Plan { old: Some(tip), new, commits: 1, files })
     }
 

@@ -74,7 +74,7 @@ impl Quarantine {
 
     /// Makes its repository, without commits, for objects of this format. `git init` would change the mode of a file, which the walls do not allow.
     pub(super) async fn make_repository(&self, format: &str) -> io::Result<()> {
-        for directory in ["objects/pack", "refs/heads"] {
+        for directory in ["objects/pack", "refs/heads", "info"] {
             tokio::fs::create_dir_all(self.path.join(REPOSITORY).join(directory)).await?;
         }
         let configuration = format!(

@@ -2,6 +2,7 @@
 //! speaks with a server, so none needs a network or the credential.
 
 pub(super) mod exchange;
+pub(super) mod lfs;
 mod packet;
 
 pub(super) mod receive;

@@ -1,5 +1,8 @@
 //! The door of a session to the servers of git, with real requests, a real vault and a real server behind TLS.
 
+#[path = "git/lfs.rs"]
+mod lfs;
+
 use crate::harness::Broker;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rpc::v1;

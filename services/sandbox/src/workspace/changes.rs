@@ -6,7 +6,7 @@ use super::{
     large,
     meta::{Meta, TREE},
     scratch::Scratch,
-    snapshots::track::{DIRECTORY, EXCLUDED},
+    snapshots::track::{DIRECTORY, EXCLUDED, INSIDE, LFS_OBJECTS},
 };
 use crate::{
     code::Code,
@@ -19,16 +19,26 @@ use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse, KeepPatc
 use std::{io, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
-const DIFF_SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("diff.sh"));
+const DIFF_SCRIPT: &str = concat!(
+    include_str!("git.sh"),
+    include_str!("lfs-filter.sh"),
+    include_str!("shadow.sh"),
+    include_str!("diff.sh")
+);
 /// Compares with a commit that holds files byte for byte, as snapshots do.
 const DIFF_BYTES_SCRIPT: &str = concat!(
     include_str!("git.sh"),
+    include_str!("lfs-filter.sh"),
     "attributes='* -text -ident !eol !crlf !filter !diff !merge !working-tree-encoding'\n",
     include_str!("shadow.sh"),
     include_str!("diff.sh")
 );
-const EXPORT_SCRIPT: &str =
-    concat!(include_str!("git.sh"), include_str!("shadow.sh"), include_str!("export.sh"));
+const EXPORT_SCRIPT: &str = concat!(
+    include_str!("git.sh"),
+    include_str!("lfs-filter.sh"),
+    include_str!("shadow.sh"),
+    include_str!("export.sh")
+);
 const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
 /// Larger files are not in a diff; bytes. Git takes a second to read one of this size, and its diff is too long for a person.
 const DIFF_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -238,12 +248,17 @@ fn task(
     script: &'static str,
     arguments: Vec<String>,
 ) -> helper::Task {
-    let tree = session.shared.layout.workspace(&session.key).join(TREE);
+    let workspace = session.shared.layout.workspace(&session.key);
+    let (tree, snapshots) = (workspace.join(TREE), workspace.join(DIRECTORY));
+    let has_objects = snapshots.join(LFS_OBJECTS).is_dir();
     let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
     helper::Task {
         script,
         arguments,
-        mounts: vec![Mount::read(tree, "/workspace"), Mount::write(scratch.path(), "/run/sbx/scratch")],
+        mounts: [Mount::read(tree, "/workspace"), Mount::write(scratch.path(), "/run/sbx/scratch")]
+            .into_iter()
+            .chain(has_objects.then(|| Mount::read(snapshots, INSIDE)))
+            .collect(),
         ..helper::Task::new(session.key.tenant, session.shared.uid(meta.slot), time_limit)
     }
 }

@@ -40,6 +40,7 @@ fn code_of(name: &str) -> Option<Code> {
         "git_secret_invalid" | "git_unauthorized" => Some(Code::RepositoryUnauthorized),
         "git_not_found" => Some(Code::RepositoryNotFound),
         "git_unavailable" => Some(Code::GitUnavailable),
+        "git_lfs_object_invalid" => Some(Code::LfsObjectInvalid),
         name if name.starts_with("git_") || name.starts_with("egress_") => Some(Code::RepositoryUnreachable),
         _ => None,
     }
@@ -63,6 +64,7 @@ mod tests {
             ("git_secret_missing", Code::SecretNotFound),
             ("git_not_found", Code::RepositoryNotFound),
             ("git_unavailable", Code::GitUnavailable),
+            ("git_lfs_object_invalid", Code::LfsObjectInvalid),
             ("git_busy", Code::RepositoryUnreachable),
             ("egress_quota_used_up", Code::RepositoryUnreachable),
         ] {

@@ -1,8 +1,9 @@
-//! The opening of workspaces. `spec` is what a caller asks for, `ahead` clones its source and keeps the files until `run` makes the workspace, and `clone` and
-//! `submodules` run git.
+//! The opening of workspaces. `spec` is what a caller asks for, `ahead` clones its source and keeps the files until `run` makes the workspace, and `clone`,
+//! `lfs` and `submodules` run git.
 
 pub mod ahead;
 mod clone;
+mod lfs;
 pub mod run;
 pub mod spec;
 mod submodules;

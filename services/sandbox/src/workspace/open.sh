@@ -101,4 +101,7 @@ choose
 # The checkout may have needed the source until now.
 [ -z "$origin" ] || git remote set-url origin "$origin"
 [ $# -le 7 ] || { wait $reporting && cat /tmp/report; }
-echo "$ours $(git rev-parse HEAD)"
+# Whether files stand for contents that the door can read.
+lfs=no
+[ "$from" != door ] || [ -z "$(git ls-files -- ':(attr:filter=lfs)' | head -n 1)" ] || lfs=yes
+echo "$ours $lfs $(git rev-parse HEAD)"

@@ -8,16 +8,19 @@ format=sha1
 git init --quiet --bare --template= --object-format=$format $shadow || exit 1
 mkdir -p $shadow/info
 echo /workspace/.git/objects >$shadow/objects/info/alternates
-# Drivers are programs. Line ends stay as the repository sets them; otherwise a checkout with CRLF would be all changes.
-echo "${attributes:-* !filter !diff !merge}" >$shadow/info/attributes
+# Drivers are programs, and none has a definition here but that of lfs-filter.sh. Line ends stay as the repository sets them; otherwise a checkout with CRLF would be all changes.
+echo "${attributes:-* !diff !merge}" >$shadow/info/attributes
 [ ! -e /run/sbx/scratch/excluded ] || cp /run/sbx/scratch/excluded $shadow/info/exclude
 git -C $shadow config core.bare false
 export GIT_DIR=$shadow GIT_WORK_TREE=/workspace GIT_INDEX_FILE=$shadow/index
 cd /workspace || exit 1
 git cat-file -e "$base^{commit}" || exit 14
 git read-tree "$base" || exit 14
+# The base has them as they are.
+: >/tmp/lfs-unchanged
+[ -n "${attributes-}" ] || ! list_unchanged || git update-index --assume-unchanged -z --stdin </tmp/lfs-unchanged
 # Git would read all of a large file, also if it has no blocks.
-git ls-files -z --cached --others --exclude-standard >/tmp/files
+git ls-files -z --cached --others --exclude-standard | without_unchanged >/tmp/files
 : >/tmp/large
 [ ! -s /tmp/files ] || find -files0-from /tmp/files -maxdepth 0 -type f -size "+${2}c" -printf '%s %p\0' >/tmp/large 2>/dev/null
 if [ "$3" = refuse ] && [ -s /tmp/large ]; then

@@ -2,6 +2,7 @@
 
 use super::{
     exchange::{self, ExchangeContext},
+    lfs,
     rules::GitAccess,
     servers::GitServers,
 };
@@ -10,7 +11,7 @@ use crate::egress::{
     key::DoorKey,
     relay::{Quota, Relay},
 };
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
     convert::Infallible,
@@ -57,7 +58,7 @@ impl GitDoor {
         closing: &CancellationToken,
     ) {
         let relay = Arc::new(Relay::new(Arc::clone(&self.quota)));
-        let handler = service_fn(|request| {
+        let handler = service_fn(|request: Request<Incoming>| {
             let context = ExchangeContext {
                 key: self.key.clone(),
                 access: self.access(),
@@ -65,7 +66,13 @@ impl GitDoor {
                 relay: Arc::clone(&relay),
                 journal: Arc::clone(journal),
             };
-            async { Ok::<_, Infallible>(exchange::answer(context, request).await) }
+            async {
+                let asked = lfs::request::parse(request.method(), request.uri());
+                Ok::<_, Infallible>(match asked {
+                    Some(asked) => lfs::exchange::answer(context, asked, request).await,
+                    None => exchange::answer(context, request).await,
+                })
+            }
         });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES_MAX);

@@ -1,7 +1,7 @@
 //! One request of git and its answer, as they pass through the door.
 
 use super::{
-    credential,
+    credential::{self, GitCredential},
     refusal::GitRefusal,
     request::{self, GitRequest},
     rules::GitAccess,
@@ -13,11 +13,15 @@ use crate::egress::{
     relay::Relay,
 };
 use bytes::Bytes;
+use domain::{egress::git::GitAddress, secret::SecretName};
 use futures::stream;
 use hyper::{
     Request, Response,
     body::{Body as _, Incoming},
-    header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, HeaderName, PRAGMA},
+    header::{
+        CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, HeaderName, HeaderValue,
+        PRAGMA,
+    },
 };
 use reqwest::Body;
 use std::{
@@ -41,6 +45,40 @@ pub(super) struct ExchangeContext {
     pub(super) servers: Arc<GitServers>,
     pub(super) relay: Arc<Relay>,
     pub(super) journal: Arc<Journal>,
+}
+
+/// What opens a repository for one request.
+pub(super) struct OpenedRepository {
+    /// The name of the secret.
+    pub(super) secret: SecretName,
+    /// It does not print.
+    pub(super) authorization: HeaderValue,
+}
+
+impl ExchangeContext {
+    /// Opens the secret that the settings name for a repository, and notes its use.
+    ///
+    /// # Errors
+    /// `NoPrefix`, `Quota`, `Secret`.
+    pub(super) async fn open(
+        &self,
+        repository: &GitAddress,
+        record: &mut JournalRecord,
+    ) -> Result<OpenedRepository, GitRefusal> {
+        repository.host().as_str().clone_into(&mut record.host);
+        let Self { key, access, servers, relay, .. } = self;
+        let found = access.find(repository).ok_or_else(|| GitRefusal::NoPrefix(repository.to_string()));
+        let (prefix, secret) = found?;
+        if relay.is_used_up() {
+            return Err(GitRefusal::Quota);
+        }
+        let opened = credential::open(&servers.vault, key.tenant, access.project(), secret, SETTING).await;
+        let GitCredential { version, authorization } = opened?;
+        let secret = secret.clone();
+        record.credential =
+            Some(CredentialUse { prefix: prefix.to_string(), secret: secret.clone(), version });
+        Ok(OpenedRepository { secret, authorization })
+    }
 }
 
 /// Answers one request. The rest of a long answer follows while git reads it.
@@ -71,23 +109,16 @@ async fn forward(
     let (head, body) = request.into_parts();
     let GitRequest { repository, action } = request::parse(&head.method, &head.uri)?;
     repository.host().as_str().clone_into(&mut record.host);
-    let ExchangeContext { key, access, servers, relay, .. } = context;
-    let found = access.find(&repository).ok_or_else(|| GitRefusal::NoPrefix(repository.to_string()));
-    let (prefix, secret) = found?;
-    if relay.is_used_up() {
-        return Err(GitRefusal::Quota);
-    }
+    let ExchangeContext { key, servers, relay, .. } = context;
     let announced = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: u64| length > REQUEST_BYTES_MAX) {
         return Err(GitRefusal::TooLarge(REQUEST_BYTES_MAX));
     }
-    let credential = credential::open(&servers.vault, key.tenant, access.project(), secret, SETTING).await?;
-    let (prefix, version) = (prefix.to_string(), credential.version);
-    record.credential = Some(CredentialUse { prefix, secret: secret.clone(), version });
+    let OpenedRepository { secret, authorization } = context.open(&repository, record).await?;
     let cause = Arc::new(OnceLock::new());
     let body = upload(body, Arc::clone(relay), Arc::clone(&cause));
-    let question = GitQuestion { repository: &repository, action, headers: &head.headers, secret };
-    let asked = servers.ask(key.tenant, &question, credential.authorization, body).await;
+    let question = GitQuestion { repository: &repository, action, headers: &head.headers, secret: &secret };
+    let asked = servers.ask(key.tenant, &question, authorization, body).await;
     // The server only saw a request that ended early.
     asked.map_err(|refusal| cause.get().cloned().unwrap_or(refusal))
 }
@@ -114,7 +145,7 @@ fn upload(body: Incoming, relay: Arc<Relay>, cause: Arc<OnceLock<GitRefusal>>) -
 }
 
 /// The body of an answer. A piece beyond the quota, and an answer that breaks off, break the connection: git must not take the part for the whole.
-fn download(answer: reqwest::Response, record: JournalRecord) -> Body {
+pub(super) fn download(answer: reqwest::Response, record: JournalRecord) -> Body {
     Body::wrap_stream(stream::unfold(Some((answer, record)), |state| async move {
         let (mut answer, mut record) = state?;
         let piece: Result<Bytes, GitRefusal> = match answer.chunk().await {

@@ -5,7 +5,7 @@ use crate::egress::refusal::Refusal;
 use domain::{egress::git::GitAddressError, secret::SecretName};
 use hyper::{
     Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue},
+    header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use reqwest::Body;
 
@@ -44,6 +44,9 @@ pub(crate) enum GitRefusal {
     /// The server wants fewer requests.
     #[error("{0} answers that there are too many requests (429); try again later")]
     Busy(String),
+    /// The same, and the server says after how many seconds it takes the next one.
+    #[error("{host} answers that there are too many requests (429); try again in {seconds} s")]
+    RateLimited { host: String, seconds: u64 },
     /// The server leads elsewhere.
     #[error("{host} redirects to {to}; use that URL, and name it in environment.git.credentials")]
     Redirected { host: String, to: String },
@@ -58,6 +61,18 @@ pub(crate) enum GitRefusal {
         "{0} leads to an address that is not on the public internet; the operator can open its network with FLOTILLA_BROKER_NETWORKS"
     )]
     Private(String),
+    /// The server does not know the batch API of Git LFS.
+    #[error("{0} has no Git LFS for this repository")]
+    LfsUnsupported(String),
+    /// The server does not have an object of Git LFS.
+    #[error("{0} does not have this object of Git LFS")]
+    LfsMissing(String),
+    /// The server leads to a place that this door reads no object from.
+    #[error("{host} leads to a place from which no object of Git LFS is read: {reason}")]
+    LfsLink { host: String, reason: &'static str },
+    /// What the server sends is not what the pointer names.
+    #[error("{host} sends an object of Git LFS that {reason}")]
+    LfsObject { host: String, reason: String },
     /// The request is too long.
     #[error("the request has more than {0} bytes")]
     TooLarge(u64),
@@ -82,11 +97,15 @@ impl GitRefusal {
             Self::Secret(SecretRefusal::Unavailable(_)) => "git_secret_unavailable",
             Self::Unauthorized { .. } => "git_unauthorized",
             Self::NotFound { .. } => "git_not_found",
-            Self::Busy(_) => "git_busy",
+            Self::Busy(_) | Self::RateLimited { .. } => "git_busy",
             Self::Redirected { .. } => "git_redirected",
             Self::Failed { .. } => "git_failed",
             Self::Unreachable { .. } => "git_unreachable",
             Self::Private(_) => "git_address_private",
+            Self::LfsUnsupported(_) => "git_lfs_unsupported",
+            Self::LfsMissing(_) => "git_lfs_missing",
+            Self::LfsLink { .. } => "git_lfs_link_refused",
+            Self::LfsObject { .. } => "git_lfs_object_invalid",
             Self::TooLarge(_) => "git_request_too_large",
             Self::Quota => "egress_quota_used_up",
             Self::Interrupted => "git_interrupted",
@@ -97,12 +116,16 @@ impl GitRefusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Address(_) => StatusCode::BAD_REQUEST,
-            Self::NotFound { .. } => StatusCode::NOT_FOUND,
+            Self::NotFound { .. } | Self::LfsUnsupported(_) | Self::LfsMissing(_) => StatusCode::NOT_FOUND,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Busy(_) | Self::Secret(SecretRefusal::Unavailable(_)) | Self::Interrupted => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            Self::Failed { .. } | Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            Self::Busy(_)
+            | Self::RateLimited { .. }
+            | Self::Secret(SecretRefusal::Unavailable(_))
+            | Self::Interrupted => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed { .. }
+            | Self::Unreachable { .. }
+            | Self::LfsLink { .. }
+            | Self::LfsObject { .. } => StatusCode::BAD_GATEWAY,
             Self::Request
             | Self::Push
             | Self::NoPrefix(_)
@@ -121,6 +144,9 @@ impl GitRefusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         headers.insert("x-flotilla-code", HeaderValue::from_static(self.code()));
+        if let Self::RateLimited { seconds, .. } = self {
+            headers.insert(RETRY_AFTER, HeaderValue::from(*seconds));
+        }
         response
     }
 }

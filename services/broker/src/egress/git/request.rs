@@ -72,13 +72,21 @@ pub(super) fn parse(method: &Method, uri: &Uri) -> Result<GitRequest, GitRefusal
     } else {
         return Err(GitRefusal::Request);
     };
+    Ok(GitRequest { repository: address(repository)?, action })
+}
+
+/// Reads the repository `/<host>/<path>` of a request.
+///
+/// # Errors
+/// `Request`, `Address`.
+pub(super) fn address(repository: &str) -> Result<GitAddress, GitRefusal> {
     let place = repository.strip_prefix('/').ok_or(GitRefusal::Request)?;
     let (authority, path) = place.split_at(place.find('/').ok_or(GitRefusal::Request)?);
     // A slash at the end would be one more spelling of the same repository.
     if path.ends_with('/') {
         return Err(GitRefusal::Request);
     }
-    Ok(GitRequest { repository: GitAddress::parse(authority, path)?, action })
+    Ok(GitAddress::parse(authority, path)?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The servers of git, over TLS and at addresses that were checked.
 
-use super::{refusal::GitRefusal, request::Action};
+use super::{link::Link, refusal::GitRefusal, request::Action};
 use crate::{
     cause::innermost,
     egress::names::{CheckedNames, Names, Reach},
@@ -46,6 +46,13 @@ pub(crate) struct GitQuestion<'a> {
     pub(crate) secret: &'a SecretName,
 }
 
+/// A message to a server.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
 impl GitServers {
     /// The client, which trusts these authorities besides those of this machine.
     ///
@@ -80,7 +87,7 @@ impl GitServers {
         let GitQuestion { repository, action, headers, .. } = *question;
         // The client connects to these alone.
         self.names.find(tenant, repository.host(), repository.port()).await?;
-        let url = self.url(repository, action)?;
+        let url = self.url(repository, action.target())?;
         let mut sent: HeaderMap = HeaderMap::new();
         for name in FORWARDED {
             sent.extend(headers.get(&name).map(|value| (name, value.clone())));
@@ -108,11 +115,52 @@ impl GitServers {
         judge(question, &response).map_or(Ok(response), Err)
     }
 
+    /// Sends a message to the server of a repository, and gives whatever it answers. `target` stands behind the path of the repository.
+    ///
+    /// # Errors
+    /// Those of the look-up, `Unreachable`.
+    pub(super) async fn post(
+        &self,
+        tenant: TenantId,
+        repository: &GitAddress,
+        target: &str,
+        message: Message,
+    ) -> Result<Response, GitRefusal> {
+        self.names.find(tenant, repository.host(), repository.port()).await?;
+        let url = self.url(repository, target)?;
+        let host = repository.authority();
+        let mut headers = message.headers;
+        headers.extend(HeaderValue::from_str(&host).ok().map(|host| (HOST, host)));
+        let sent = self.http.post(url).headers(headers).body(message.body).send().await;
+        sent.map_err(|error| unreachable(&host, &error))
+    }
+
+    /// Reads a URL, and gives whatever its host answers.
+    ///
+    /// # Errors
+    /// Those of the look-up, `Unreachable`.
+    pub(super) async fn get(
+        &self,
+        tenant: TenantId,
+        link: &Link,
+        mut headers: HeaderMap,
+    ) -> Result<Response, GitRefusal> {
+        self.names.find(tenant, link.host(), link.port()).await?;
+        let (mut url, authority) = (link.url().clone(), link.authority());
+        if self.names.is_fixed(link.host()) {
+            // An error means that a URL of this scheme has no port.
+            let _ = url.set_port(None);
+        }
+        headers.extend(HeaderValue::from_str(&authority).ok().map(|host| (HOST, host)));
+        let sent = self.http.get(url).headers(headers).send().await;
+        sent.map_err(|error| unreachable(&authority, &error))
+    }
+
     /// The URL as it was checked. The address that the operator gives to a host has a port of its own, which counts only without one in the URL.
-    fn url(&self, repository: &GitAddress, action: Action) -> Result<Url, GitRefusal> {
+    fn url(&self, repository: &GitAddress, target: &str) -> Result<Url, GitRefusal> {
         let (host, path) = (repository.host(), repository.path());
         let authority = if self.names.is_fixed(host) { host.to_string() } else { repository.authority() };
-        let text = format!("https://{authority}{path}{}", action.target());
+        let text = format!("https://{authority}{path}{target}");
         // Another spelling would be another repository than the one that was checked.
         let url = Url::parse(&text).ok().filter(|url| url.as_str() == text);
         url.ok_or_else(|| GitRefusal::Failed {

@@ -2,6 +2,9 @@
 
 use crate::push::request::ObjectId;
 
+/// Characters of a path that an error shows.
+const SHOWN_CHARS: usize = 200;
+
 /// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::push) struct Change {
@@ -21,6 +24,14 @@ pub(in crate::push) enum Kind {
     Link,
     /// A submodule, or a kind of entry that git does not have yet.
     Other,
+}
+
+impl Change {
+    /// The path for people: nothing in it changes a terminal.
+    pub(in crate::push) fn shown_path(&self) -> String {
+        let text = String::from_utf8_lossy(&self.path);
+        text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).take(SHOWN_CHARS).collect()
+    }
 }
 
 /// Reads all changes. `None`: this is not what git prints.

@@ -1,7 +1,10 @@
 //! Inspects each new commit, not only the newest: what a later commit removes again would still be in the history, and servers run workflows of any
 //! commit.
 
-use super::change::{self, Change, Kind};
+use super::{
+    change::{self, Change, Kind},
+    lfs::{LfsFile, LfsSearch},
+};
 use crate::push::{
     error::PushError,
     git::{Input, WalledGit},
@@ -17,8 +20,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Bytes of the target of a link. Beyond it: `push_path_refused`.
 const LINK_BYTES_MAX: u64 = 4_096;
-/// Characters of a path that an error shows.
-const SHOWN_CHARS: usize = 200;
 
 /// The repository in which commits are inspected.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,15 @@ pub(in crate::push) struct Inspection<'a> {
     pub(in crate::push) git: &'a WalledGit,
     pub(in crate::push) quarantine: &'a Quarantine,
     pub(in crate::push) denied: &'a DeniedPaths,
+}
+
+/// What commits change.
+#[derive(Debug, Default)]
+pub(in crate::push) struct InspectionReport {
+    /// How many files differ.
+    pub(in crate::push) files: usize,
+    /// The pointers of Git LFS among them.
+    pub(in crate::push) pointers: Vec<LfsFile>,
 }
 
 impl Inspection<'_> {
@@ -61,11 +71,12 @@ impl Inspection<'_> {
         Ok(commits.into_iter().filter_map(|line| line.into_iter().next()).collect())
     }
 
-    /// Inspects what each of these commits changes against each of its parents. Returns the number of files that differ.
+    /// Inspects what each of these commits, newest first, changes against each of its parents.
     ///
     /// # Errors
-    /// `PathRefused`, `FileTooLarge`, `TooLarge`, `ContentInvalid`.
-    pub(in crate::push) async fn inspect(&self, commits: &[ObjectId]) -> Result<usize, PushError> {
+    /// `PathRefused`, `FileTooLarge`, `TooLarge`, `LfsContent`, `ContentInvalid`.
+    pub(in crate::push) async fn inspect(&self, commits: &[ObjectId]) -> Result<InspectionReport, PushError> {
+        let Some(tip) = commits.first() else { return Ok(InspectionReport::default()) };
         let list: String = commits.iter().map(|commit| format!("{commit}\n")).collect();
         let arguments = ["diff-tree", "--stdin", "-r", "-m", "--raw", "-z", "--no-renames", "--no-abbrev"];
         let output = self.git.check(self.quarantine, &arguments, Input::Bytes(list.as_bytes())).await?;
@@ -78,7 +89,10 @@ impl Inspection<'_> {
         }
         let sizes = self.sizes(&changes).await?;
         self.check_links(&changes, &sizes).await?;
-        Ok(changes.iter().map(|change| change.path.as_slice()).collect::<BTreeSet<_>>().len())
+        let search = LfsSearch { git: self.git, quarantine: self.quarantine, sizes: &sizes };
+        let pointers = search.run(tip, &changes).await?;
+        let files = changes.iter().map(|change| change.path.as_slice()).collect::<BTreeSet<_>>().len();
+        Ok(InspectionReport { files, pointers })
     }
 
     fn check_path(&self, change: &Change) -> Result<(), PushError> {
@@ -101,7 +115,7 @@ impl Inspection<'_> {
             let [id, "blob", bytes] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(missing()) };
             let (Some(id), Ok(bytes)) = (ObjectId::parse(id), bytes.parse()) else { return Err(missing()) };
             if let Some(change) = wanted.get(&id).filter(|_| bytes > PUSH_FILE_BYTES_MAX) {
-                let (commit, path) = (change.commit.short(), shown(&change.path));
+                let (commit, path) = (change.commit.short(), change.shown_path());
                 return Err(PushError::FileTooLarge { commit, path, bytes, bytes_max: PUSH_FILE_BYTES_MAX });
             }
             sizes.insert(id, bytes);
@@ -140,13 +154,7 @@ fn present(changes: &[Change]) -> impl Iterator<Item = &Change> {
 fn refused(change: &Change, reason: &str) -> PushError {
     PushError::PathRefused {
         commit: change.commit.short(),
-        path: shown(&change.path),
+        path: change.shown_path(),
         reason: reason.to_owned(),
     }
-}
-
-/// A path for people: nothing in it changes a terminal.
-fn shown(path: &[u8]) -> String {
-    let text = String::from_utf8_lossy(path);
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).take(SHOWN_CHARS).collect()
 }

@@ -50,7 +50,7 @@ impl Server<'_> {
 }
 
 /// What a refusal of the server means for a push.
-fn explain(refusal: GitRefusal) -> PushError {
+pub(super) fn explain(refusal: GitRefusal) -> PushError {
     match refusal {
         GitRefusal::Unauthorized { host, secret } => PushError::Unauthorized { host, secret },
         GitRefusal::NotFound { host, secret } => PushError::NotFound { host, secret },

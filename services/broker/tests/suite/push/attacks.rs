@@ -250,3 +250,29 @@ async fn the_credential_reaches_no_other_place() {
     let attempt = with(&|header| header.url = format!("https://{HOST}/acme/other.git"));
     assert!(testbed.send(attempt).await.is_ok());
 }
+
+#[tokio::test]
+async fn files_of_git_lfs_are_pushed_as_pointers_that_the_server_knows_or_not_at_all() {
+    let testbed = Testbed::start().await;
+    let attributes = (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+    let known = testbed.server.store_lfs("acme/app.git", b"known\n");
+    let unknown = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{:064x}\nsize 6\n", 7);
+    for (content, want) in
+        [(unknown.as_str(), "push_lfs_object_missing"), ("the content\n", "push_lfs_content")]
+    {
+        let commit = testbed.commit(&testbed.base, &[attributes, ("art/large.bin", content)]);
+        let status = testbed.push(&commit).await.unwrap_err();
+        assert_eq!(code(&status), want, "{status:?}");
+        assert!(
+            status.message().contains("art/large.bin") && status.message().contains("flotilla checkout"),
+            "{status:?}"
+        );
+    }
+    // A later commit takes it back, and it would still be in the history.
+    let first = testbed.commit(&testbed.base, &[attributes, ("art/large.bin", &unknown)]);
+    let second = testbed.commit(&first, &[("art/large.bin", "")]);
+    assert_eq!(code(&testbed.push(&second).await.unwrap_err()), "push_lfs_object_missing");
+    assert_eq!(testbed.pushes(), 0);
+    let commit = testbed.commit(&testbed.base, &[attributes, ("art/large.bin", &known), ("text", &unknown)]);
+    assert_eq!(testbed.push(&commit).await.unwrap().commits, 1);
+}

@@ -1,7 +1,7 @@
 //! Fills new files from a repository. A helper clones it, and reads the objects that the mirror of the project has from this disk. If the mirror is
 //! damaged, another helper clones without it.
 
-use super::submodules;
+use super::{lfs::LfsContents, submodules};
 use crate::{
     code::Code,
     config::GitScheme,
@@ -69,14 +69,21 @@ pub(super) struct ClonedFiles {
     pub(super) base_commit: String,
     pub(super) base_is_ours: bool,
     pub(super) origin: String,
+    /// Whether files stand for contents of Git LFS that the door can read.
+    has_lfs: bool,
 }
 
 impl GitClone<'_> {
-    /// Fills the files from the repository, with their submodules.
+    /// Fills the files from the repository, with the contents of Git LFS and their submodules.
     pub(super) async fn run(&self, left: &CancellationToken) -> Result<ClonedFiles, Error> {
         let Self { session, build, uid, .. } = *self;
         // Once the clone has ended, the opening goes on without its caller.
         let answer = self.clone_with_mirror(left).await?;
+        if let Source::Door { address, url } = self.source
+            && answer.has_lfs
+        {
+            LfsContents { session, build, uid, address, url }.bring(left).await?;
+        }
         if self.has_door {
             submodules::bring(session, uid, build, left).await?;
         }
@@ -104,16 +111,19 @@ impl GitClone<'_> {
         }
         let text = String::from_utf8_lossy(&output.stdout);
         let (report, answer) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
-        let Some((ours, base_commit)) = answer.split_once(' ').filter(|(_, commit)| is_object_id(commit))
-        else {
+        let words: Vec<&str> = answer.split(' ').collect();
+        let [ours, lfs, base_commit] = words[..] else {
             return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
         };
+        if !is_object_id(base_commit) {
+            return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
+        }
         // Before the first program of the tenant runs.
         if let Some((mirror, content)) = mirror.zip(MirrorContent::parse(report)) {
             mirror.keep(content, self.build.to_owned()).await;
         }
         let (base_commit, base_is_ours) = (base_commit.to_owned(), ours == "yes");
-        Ok(ClonedFiles { base_commit, base_is_ours, origin: self.origin() })
+        Ok(ClonedFiles { base_commit, base_is_ours, origin: self.origin(), has_lfs: lfs == "yes" })
     }
 
     /// Runs the helper.

@@ -22,8 +22,12 @@ use std::{
 };
 
 const DIFF: &str = concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("diff.sh"));
-const REVERT: &str =
-    concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("revert.sh"));
+const REVERT: &str = concat!(
+    include_str!("../git.sh"),
+    include_str!("../lfs-filter.sh"),
+    include_str!("snapshot.sh"),
+    include_str!("revert.sh")
+);
 
 /// Keeps the files as they are, and returns their branch.
 ///

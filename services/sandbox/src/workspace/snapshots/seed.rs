@@ -11,7 +11,7 @@ use crate::{
 use std::{fs, io, path::Path};
 
 /// Makes the directory of the snapshots, unless it exists.
-pub(super) fn make_directory(session: &Session, uid: u32) -> Result<(), Error> {
+pub(in crate::workspace) fn make_directory(session: &Session, uid: u32) -> Result<(), Error> {
     let directory = session.shared.layout.workspace(&session.key).join(DIRECTORY);
     if directory.is_dir() {
         return Ok(());

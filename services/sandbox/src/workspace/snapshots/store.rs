@@ -20,8 +20,12 @@ use crate::{
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// Restores the files of a snapshot.
-pub(super) const RESTORE: &str =
-    concat!(include_str!("../git.sh"), include_str!("snapshot.sh"), include_str!("restore.sh"));
+pub(super) const RESTORE: &str = concat!(
+    include_str!("../git.sh"),
+    include_str!("../lfs-filter.sh"),
+    include_str!("snapshot.sh"),
+    include_str!("restore.sh")
+);
 /// The snapshots of one workspace.
 pub(super) struct SnapshotStore<'a> {
     pub(super) root: &'a Session,

@@ -14,6 +14,8 @@ use std::{path::PathBuf, time::Duration};
 pub(in crate::workspace) const DIRECTORY: &str = "snapshots";
 /// The patterns of files that git ignores beside those of the repository, in that directory.
 pub(in crate::workspace) const EXCLUDED: &str = "excluded";
+/// The objects of Git LFS that the session was given, each by its SHA-256, in that directory.
+pub(in crate::workspace) const LFS_OBJECTS: &str = "lfs";
 /// Larger untracked files are not in a snapshot; bytes. OpenCode's limit: such files are data.
 const SNAPSHOT_FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
 /// Larger files are not in a snapshot although their repository tracks them; bytes. To read one of this size takes git a second.
@@ -29,10 +31,11 @@ const SNAPSHOT_SWEEP_MS: u64 = 24 * 60 * 60 * 1_000;
 const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
 /// The snapshots, seen from a helper.
-pub(super) const INSIDE: &str = "/run/sbx/snapshots";
+pub(in crate::workspace) const INSIDE: &str = "/run/sbx/snapshots";
 const TRACK: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../bound.sh"),
+    include_str!("../lfs-filter.sh"),
     include_str!("snapshot.sh"),
     include_str!("track.sh")
 );

@@ -14,16 +14,16 @@ begin() {
     git ls-files -s -z >/tmp/seeded
     [ ! -s /tmp/seeded ] || correct_seed
   fi
-  # Bytes are kept as they are; drivers are programs.
-  echo '* -text -ident !eol !crlf !filter !diff !merge !working-tree-encoding' >$shadow/info/attributes
+  # Bytes are kept as they are. Drivers are programs, and none has a definition here but that of lfs-filter.sh.
+  echo '* -text -ident !eol !crlf !diff !merge !working-tree-encoding' >$shadow/info/attributes
   [ ! -e /run/sbx/snapshots/excluded ] || cp /run/sbx/snapshots/excluded $shadow/info/exclude
   : >$shadow/swept
   : >$shadow/ready
 }
 
 correct_seed() {
-  # The index has other bytes than a file that the checkout converts, so such files are read again.
-  git ls-files -s -z -- . ':(exclude,attr:!text !eol !crlf !ident !filter !working-tree-encoding)' |
+  # The index has other bytes than a file that the checkout converts, so such files are read again. Files of Git LFS were filled when the index was written.
+  git ls-files -s -z -- . ':(exclude,attr:!text !eol !crlf !ident !filter !working-tree-encoding)' ':(exclude,attr:filter=lfs -text)' |
     git update-index -z --index-info
   # The commit of a nested repository is not content.
   LC_ALL=C grep -za '^160000 ' /tmp/seeded | LC_ALL=C sed -z 's/^[^\t]*\t//' | git update-index -z --force-remove --stdin
@@ -56,6 +56,10 @@ forget_grown() {
   [ -s /tmp/tracked ] || return 0
   find -files0-from /tmp/tracked -maxdepth 0 -type f -size "+${grown}c" -print0 >/tmp/grown 2>/dev/null
   [ -s /tmp/grown ] || return 0
+  if list_unchanged; then
+    without_unchanged </tmp/grown >/tmp/grown-else && mv -f /tmp/grown-else /tmp/grown
+    [ -s /tmp/grown ] || return 0
+  fi
   git update-index -z --force-remove --stdin </tmp/grown
   others || exit 1
 }

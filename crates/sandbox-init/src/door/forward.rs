@@ -3,7 +3,7 @@
 
 mod lane;
 
-use super::thread;
+use crate::thread;
 use lane::Lane;
 use nix::{
     errno::Errno,
@@ -26,7 +26,7 @@ use std::{
 };
 
 /// The directory that the broker fills.
-pub(super) const DIRECTORY: &str = "/run/egress";
+pub(crate) const DIRECTORY: &str = "/run/egress";
 /// What a program gets while the door is closed.
 const NO_DOOR: &str =
     "the network of this session is closed: its next prompt opens it, if a broker runs on this machine";
@@ -59,7 +59,7 @@ const READY: &str = "ready";
 ///
 /// # Errors
 /// If an address is taken, or there can be no thread.
-pub(super) fn spawn() -> io::Result<()> {
+pub(crate) fn spawn() -> io::Result<()> {
     if !Path::new(DIRECTORY).is_dir() {
         return Ok(());
     }
@@ -74,7 +74,7 @@ pub(super) fn spawn() -> io::Result<()> {
 ///
 /// # Errors
 /// If this is no sandbox with a door, or the address is taken.
-pub(super) fn serve_script() -> io::Result<()> {
+pub(crate) fn serve_script() -> io::Result<()> {
     // The sandbox ends when its last process does, so this one must not outlive the script.
     set_pdeathsig(Signal::SIGKILL)?;
     if !Path::new(DIRECTORY).is_dir() {

@@ -1,0 +1,339 @@
+//! `flotilla-init lfs <repository> <directory> <own or other>`: puts the contents of files of Git LFS in place of their pointers. It reads the paths of these
+//! files, each with a NUL, prints those that it has filled, and keeps the contents in `directory`, each by its SHA-256. Nothing that the server sends
+//! is used before its length and its SHA-256 are those of the pointer.
+
+use super::{
+    client::{Client, Failure, broken},
+    record::{self, RECORD, Reason, Record},
+};
+use crate::door::forward::DIRECTORY;
+use domain::{
+    egress::lfs::{
+        batch::LFS_BATCH_OBJECTS_MAX,
+        pointer::{LFS_POINTER_BYTES_MAX, LfsPointer},
+    },
+    text::hex,
+};
+use sha2::{Digest as _, Sha256};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, Read, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+/// Bytes of the paths of all files of Git LFS. The rest is not filled.
+const LFS_PATHS_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Objects that a clone brings: the server is asked twice for each of them. Files with further ones stay pointers.
+const LFS_OBJECTS_MAX: usize = 5_000;
+/// Bytes of one object. Git holds a file in memory when it restores it. Files with larger ones stay pointers.
+const LFS_OBJECT_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// Bytes of all objects, which the machine has twice: less than half of what a workspace may take. Files with further ones stay pointers.
+const LFS_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Objects that are read at the same time: most of the time goes into opening connections. The door has room for more.
+const READERS: usize = 4;
+/// How old a file looks that was filled. Git reads a file again that looks as new as its index.
+const AGE: Duration = Duration::from_secs(10);
+/// A file while it is filled, below the work tree.
+const PART: &str = ".git/flotilla-lfs.part";
+/// The argument that says that the server of the repository has the objects.
+const OWN: &str = "own";
+/// The exit code of a refusal, whose last line says why.
+const REFUSED: u8 = 17;
+/// The exit code of a failure of the disk.
+const DISK_FAILED: u8 = 16;
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// What is to be filled.
+#[derive(Debug)]
+pub(crate) struct LfsFill {
+    /// The host and the path of the repository.
+    repository: String,
+    /// Where the contents are kept.
+    objects: PathBuf,
+    /// Whether the server of the repository has them.
+    is_own: bool,
+}
+
+/// A file that is a pointer.
+#[derive(Debug)]
+struct PointerFile {
+    path: PathBuf,
+    pointer: LfsPointer,
+}
+
+/// The objects, each with the reason for which it does not come.
+type Outcomes = BTreeMap<LfsPointer, Option<Reason>>;
+
+impl LfsFill {
+    /// Reads the arguments after the first one.
+    pub(crate) fn from_arguments(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
+        let repository = arguments.next()?.into_string().ok()?;
+        let (objects, server) = (arguments.next()?.into(), arguments.next()?);
+        Some(Self { repository, objects, is_own: server == OWN })
+    }
+
+    /// Fills the files in the working directory.
+    pub(crate) fn run(&self) -> ExitCode {
+        match self.fill() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failure::Refusal { line, .. }) => {
+                // As git shows what the door refuses.
+                drop(writeln!(io::stderr(), "remote: {line}"));
+                ExitCode::from(REFUSED)
+            }
+            Err(Failure::Io(error)) => {
+                drop(writeln!(io::stderr(), "cannot fill the files of Git LFS: {error}"));
+                ExitCode::from(DISK_FAILED)
+            }
+        }
+    }
+
+    fn fill(&self) -> Result<(), Failure> {
+        let mut paths = vec![];
+        io::stdin().take(LFS_PATHS_BYTES_MAX).read_to_end(&mut paths)?;
+        let files = pointer_files(&paths);
+        let mut outcomes = select(&files);
+        self.ask(&mut outcomes)?;
+        self.read(&mut outcomes)?;
+        let (mut record, mut output) = (Record::new(), io::stdout());
+        for file in &files {
+            match outcomes.get(&file.pointer).copied().flatten() {
+                Some(reason) => {
+                    record.entry(reason).or_default().add(&file.path.to_string_lossy());
+                }
+                None => {
+                    self.write(file)?;
+                    output.write_all(file.path.as_os_str().as_bytes())?;
+                    output.write_all(b"\0")?;
+                }
+            }
+        }
+        output.flush()?;
+        // A clone in which every file was filled has one without files.
+        fs::write(RECORD, record::encode(&record))?;
+        Ok(())
+    }
+
+    fn client(&self) -> Client<'_> {
+        Client { door: Path::new(DIRECTORY), repository: &self.repository }
+    }
+
+    /// Asks which objects the server gives.
+    fn ask(&self, outcomes: &mut Outcomes) -> Result<(), Failure> {
+        let wanted = wanted(outcomes);
+        if !self.is_own {
+            mark(outcomes, &wanted, Reason::Elsewhere);
+            return Ok(());
+        }
+        for batch in wanted.chunks(LFS_BATCH_OBJECTS_MAX) {
+            let results = match self.client().batch(batch) {
+                Err(failure) if failure.has_code("git_lfs_unsupported") => {
+                    mark(outcomes, &wanted, Reason::Unsupported);
+                    return Ok(());
+                }
+                other => other?,
+            };
+            for (pointer, result) in batch.iter().zip(results) {
+                if let Err(error) = result {
+                    let reason = if error.is_missing() { Reason::Missing } else { Reason::Refused };
+                    outcomes.insert(pointer.clone(), Some(reason));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the objects, some at the same time.
+    fn read(&self, outcomes: &mut Outcomes) -> Result<(), Failure> {
+        let (wanted, next) = (wanted(outcomes), AtomicUsize::new(0));
+        let results: Vec<Result<Vec<LfsPointer>, Failure>> = thread::scope(|scope| {
+            let readers: Vec<_> = (0..READERS.min(wanted.len()))
+                .map(|_| scope.spawn(|| self.read_next(&wanted, &next)))
+                .collect();
+            let panicked = |_| Err(Failure::Io(io::Error::other("a thread ended early")));
+            readers.into_iter().map(|reader| reader.join().unwrap_or_else(panicked)).collect()
+        });
+        for missing in results {
+            mark(outcomes, &missing?, Reason::Missing);
+        }
+        Ok(())
+    }
+
+    /// Reads objects until none is left, and returns those that the server does not have.
+    fn read_next(&self, wanted: &[LfsPointer], next: &AtomicUsize) -> Result<Vec<LfsPointer>, Failure> {
+        let mut missing = vec![];
+        while let Some(pointer) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match self.read_object(pointer) {
+                Ok(()) => {}
+                Err(failure) if failure.has_code("git_lfs_missing") => missing.push(pointer.clone()),
+                Err(failure) => {
+                    // The other readers end too.
+                    next.store(wanted.len(), Ordering::Relaxed);
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    fn read_object(&self, pointer: &LfsPointer) -> Result<(), Failure> {
+        let place = self.objects.join(pointer.oid());
+        let part = place.with_extension("part");
+        let body = self.client().object(pointer)?;
+        let mut file = File::create(&part)?;
+        let (length, sha256) = copy(body.take(pointer.size().saturating_add(1)), &mut file)?;
+        if length < pointer.size() {
+            return Err(broken(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if length > pointer.size() || sha256 != pointer.oid() {
+            let text = format!(
+                "{} sends an object of Git LFS with other bytes than its pointer names: {}",
+                self.repository,
+                pointer.oid()
+            );
+            return Err(Failure::refusal("git_lfs_object_invalid", text));
+        }
+        Ok(fs::rename(part, place)?)
+    }
+
+    /// Puts the content in place of a pointer.
+    fn write(&self, file: &PointerFile) -> io::Result<()> {
+        let permissions = fs::symlink_metadata(&file.path)?.permissions();
+        let mut part = File::create(PART)?;
+        io::copy(&mut File::open(self.objects.join(file.pointer.oid()))?, &mut part)?;
+        part.set_permissions(permissions)?;
+        part.set_modified(SystemTime::now() - AGE)?;
+        fs::rename(PART, &file.path)
+    }
+}
+
+/// The files among these paths that are pointers.
+fn pointer_files(paths: &[u8]) -> Vec<PointerFile> {
+    let paths = paths.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+    let paths = paths.map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    paths.filter_map(|path| Some(PointerFile { pointer: read_pointer(&path)?, path })).collect()
+}
+
+fn read_pointer(path: &Path) -> Option<LfsPointer> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    let is_short = metadata.len() <= LFS_POINTER_BYTES_MAX as u64;
+    let content = (metadata.is_file() && is_short).then(|| fs::read(path).ok())?;
+    LfsPointer::parse(&content?)
+}
+
+/// The objects of these files, with those that are too large.
+fn select(files: &[PointerFile]) -> Outcomes {
+    let (mut outcomes, mut bytes, mut objects) = (Outcomes::new(), 0_u64, 0);
+    for PointerFile { pointer, .. } in files {
+        if outcomes.contains_key(pointer) {
+            continue;
+        }
+        let sum = bytes.saturating_add(pointer.size());
+        let is_bounded =
+            pointer.size() <= LFS_OBJECT_BYTES_MAX && sum <= LFS_BYTES_MAX && objects < LFS_OBJECTS_MAX;
+        if is_bounded {
+            (bytes, objects) = (sum, objects + 1);
+        }
+        outcomes.insert(pointer.clone(), (!is_bounded).then_some(Reason::TooLarge));
+    }
+    outcomes
+}
+
+/// The objects that may still come.
+fn wanted(outcomes: &Outcomes) -> Vec<LfsPointer> {
+    outcomes.iter().filter(|(_, reason)| reason.is_none()).map(|(pointer, _)| pointer.clone()).collect()
+}
+
+fn mark(outcomes: &mut Outcomes, pointers: &[LfsPointer], reason: Reason) {
+    outcomes.extend(pointers.iter().map(|pointer| (pointer.clone(), Some(reason))));
+}
+
+/// Copies everything, and returns its length and its SHA-256.
+fn copy(mut from: impl Read, to: &mut File) -> Result<(u64, String), Failure> {
+    let (mut buffer, mut length, mut hash) = (vec![0; PIECE_BYTES], 0, Sha256::new());
+    loop {
+        let count = match from.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other.map_err(broken)?,
+        };
+        if count == 0 {
+            return Ok((length, hex(&hash.finalize())));
+        }
+        length += count as u64;
+        hash.update(&buffer[..count]);
+        to.write_all(&buffer[..count])?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_small_plain_files_are_pointers() {
+        let directory = tempfile::tempdir().unwrap();
+        let pointer = LfsPointer::new(&"a".repeat(64), 3).unwrap();
+        let file = |name: &str, content: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let whole = file("a b\nc", &pointer.to_string());
+        symlink(&whole, directory.path().join("link")).unwrap();
+        let others = [
+            file("crlf", &pointer.to_string().replace('\n', "\r\n")),
+            file("long", &format!("{pointer}{}", "x".repeat(1_000))),
+            file("empty", ""),
+            directory.path().join("link"),
+            directory.path().join("absent"),
+            directory.path().to_owned(),
+        ];
+        let paths: Vec<u8> = [&whole]
+            .into_iter()
+            .chain(&others)
+            .flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat())
+            .collect();
+        let found = pointer_files(&paths);
+        assert_eq!(
+            found.iter().map(|file| (&file.path, &file.pointer)).collect::<Vec<_>>(),
+            [(&whole, &pointer)]
+        );
+    }
+
+    #[test]
+    fn what_is_too_large_stays_a_pointer() {
+        let file = |letter: char, size| PointerFile {
+            path: PathBuf::new(),
+            pointer: LfsPointer::new(&letter.to_string().repeat(64), size).unwrap(),
+        };
+        let most = LFS_OBJECT_BYTES_MAX;
+        let files = [
+            file('a', most),
+            file('a', most),
+            file('b', most + 1),
+            file('c', u64::MAX),
+            file('d', most),
+            file('e', most),
+            file('f', most),
+            file('0', 1),
+        ];
+        let reasons: Vec<_> = select(&files)
+            .into_iter()
+            .map(|(pointer, reason)| (pointer.oid()[..1].to_owned(), reason))
+            .collect();
+        let large = Some(Reason::TooLarge);
+        let want =
+            [("0", large), ("a", None), ("b", large), ("c", large), ("d", None), ("e", None), ("f", None)];
+        assert_eq!(reasons, want.map(|(letter, reason)| (letter.to_owned(), reason)));
+    }
+}

@@ -1,0 +1,98 @@
+//! Asks the server of a repository which objects of Git LFS it gives, and where.
+
+use crate::egress::git::{
+    refusal::GitRefusal,
+    servers::{GitServers, Message},
+};
+use domain::{
+    egress::{
+        git::GitAddress,
+        lfs::{
+            batch::{LFS_BATCH, LFS_OBJECTS_PATH, LFS_TYPE, LfsBatch, LfsBatchAnswer, LfsResult},
+            pointer::LfsPointer,
+        },
+    },
+    ids::TenantId,
+    secret::SecretName,
+};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Response, StatusCode};
+
+/// Bytes of an answer: a hundred objects, each with a URL that is signed and with headers. Beyond it: `git_failed`.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// What is asked, and with which credential.
+#[derive(Debug)]
+pub(crate) struct LfsQuestion<'a> {
+    pub(crate) tenant: TenantId,
+    pub(crate) repository: &'a GitAddress,
+    /// The secret that opens it.
+    pub(crate) secret: &'a SecretName,
+    /// It does not print.
+    pub(crate) authorization: &'a HeaderValue,
+    /// At most [`domain::egress::lfs::batch::LFS_BATCH_OBJECTS_MAX`].
+    pub(crate) pointers: &'a [LfsPointer],
+}
+
+impl LfsQuestion<'_> {
+    /// Asks the server, and gives what it says about each object, in their order.
+    ///
+    /// # Errors
+    /// `LfsUnsupported`, `Unauthorized`, `RateLimited`, `Busy`, `Failed`, `Unreachable`, those of the look-up.
+    pub(crate) async fn ask(&self, servers: &GitServers) -> Result<Vec<LfsResult>, GitRefusal> {
+        let host = self.repository.authority();
+        let failed = |reason: &str| GitRefusal::Failed { host: host.clone(), reason: reason.to_owned() };
+        let body = LfsBatch::download(self.pointers).to_text();
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static(LFS_TYPE));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(LFS_TYPE));
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        let target = format!("{LFS_OBJECTS_PATH}{LFS_BATCH}");
+        let message = Message { headers, body };
+        let mut response = servers.post(self.tenant, self.repository, &target, message).await?;
+        self.judge(&response)?;
+        let mut text = vec![];
+        while let Some(piece) =
+            response.chunk().await.map_err(|_| failed("broke off an answer about Git LFS"))?
+        {
+            if text.len() + piece.len() > ANSWER_BYTES_MAX {
+                return Err(failed("answers more about Git LFS than is read"));
+            }
+            text.extend_from_slice(&piece);
+        }
+        let results = LfsBatchAnswer::parse(&text).and_then(|answer| answer.results(self.pointers));
+        results.ok_or_else(|| failed("does not answer as a server of Git LFS"))
+    }
+
+    fn judge(&self, response: &Response) -> Result<(), GitRefusal> {
+        let (host, secret) = (self.repository.authority(), self.secret.clone());
+        match response.status() {
+            StatusCode::OK => Ok(()),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(GitRefusal::Unauthorized { host, secret })
+            }
+            StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::GONE
+            | StatusCode::NOT_IMPLEMENTED => Err(GitRefusal::LfsUnsupported(host)),
+            StatusCode::TOO_MANY_REQUESTS => Err(busy(host, response)),
+            status if status.is_redirection() => {
+                let reason = "redirects requests of Git LFS to another place".to_owned();
+                Err(GitRefusal::Failed { host, reason })
+            }
+            status => {
+                let reason = format!("answered {} to a request of Git LFS", status.as_u16());
+                Err(GitRefusal::Failed { host, reason })
+            }
+        }
+    }
+}
+
+/// The refusal of a host that wants fewer requests.
+pub(super) fn busy(host: String, response: &Response) -> GitRefusal {
+    let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    match seconds {
+        Some(seconds) => GitRefusal::RateLimited { host, seconds },
+        None => GitRefusal::Busy(host),
+    }
+}

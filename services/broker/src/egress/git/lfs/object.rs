@@ -1,0 +1,112 @@
+//! Reads the content of an object where the server of its repository says that it is. The place is foreign content: it may be at any host of the public
+//! internet, and gets the credential of the settings only if it is below the same prefix as the repository.
+
+use super::batch::{LfsQuestion, busy};
+use crate::egress::git::{link::Link, refusal::GitRefusal, rules::GitAccess, servers::GitServers};
+use domain::egress::lfs::batch::LfsDownload;
+use hyper::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, LOCATION, RANGE, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use reqwest::{Response, StatusCode};
+
+/// Redirects of one object: from a server to its store, and from there to another region. Beyond it: `git_lfs_link_refused`.
+const REDIRECTS_MAX: usize = 3;
+/// Headers that open an object. Stores need one or two. Beyond it: `git_lfs_link_refused`.
+const HEADERS_MAX: usize = 16;
+/// Bytes of these headers: a token may have some thousand. Beyond it: `git_lfs_link_refused`.
+const HEADERS_BYTES_MAX: usize = 16 * 1024;
+/// What a server may not set: it would change the request itself.
+const OWN_HEADERS: [HeaderName; 9] =
+    [ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, RANGE, TE, TRANSFER_ENCODING, UPGRADE];
+
+/// An object that a server gives.
+#[derive(Debug)]
+pub(super) struct ObjectRead<'a> {
+    /// How the server was asked, for this object alone.
+    pub(super) question: &'a LfsQuestion<'a>,
+    pub(super) access: &'a GitAccess,
+    pub(super) download: LfsDownload,
+}
+
+impl ObjectRead<'_> {
+    /// Begins to read the object. Returns the answer of the host that has it, with the name of this host.
+    ///
+    /// # Errors
+    /// `LfsLink`, `LfsMissing`, `LfsObject`, `RateLimited`, `Busy`, `Failed`, `Unreachable`, those of the look-up.
+    pub(super) async fn open(&self, servers: &GitServers) -> Result<(String, Response), GitRefusal> {
+        let own = self.question.repository.authority();
+        let refused = |reason| GitRefusal::LfsLink { host: own.clone(), reason };
+        let mut link = Link::parse(&self.download.href).map_err(refused)?;
+        let mut headers = self.headers(&link).map_err(refused)?;
+        for _ in 0..=REDIRECTS_MAX {
+            let response = servers.get(self.question.tenant, &link, headers.clone()).await?;
+            if !response.status().is_redirection() {
+                self.judge(&link, &response)?;
+                return Ok((link.host().to_string(), response));
+            }
+            let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+            let next = link.join(location.ok_or_else(|| refused("it redirects to nowhere"))?);
+            let next = next.map_err(refused)?;
+            if !next.is_at_host_of(&link) {
+                // They are for the host that the server named.
+                headers = HeaderMap::new();
+            }
+            link = next;
+        }
+        Err(refused("it redirects too often"))
+    }
+
+    /// The headers with which the place is asked.
+    fn headers(&self, link: &Link) -> Result<HeaderMap, &'static str> {
+        let given = &self.download.headers;
+        let bytes: usize = given.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if given.len() > HEADERS_MAX || bytes > HEADERS_BYTES_MAX {
+            return Err("it has too many headers");
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in given {
+            let name: HeaderName = name.parse().map_err(|_| "a header of it has no valid name")?;
+            let mut value = HeaderValue::from_str(value).map_err(|_| "a header of it has no valid value")?;
+            value.set_sensitive(true);
+            if !OWN_HEADERS.contains(&name) {
+                headers.insert(name, value);
+            }
+        }
+        if !headers.contains_key(AUTHORIZATION) && !self.download.is_authenticated && self.is_own(link) {
+            headers.insert(AUTHORIZATION, self.question.authorization.clone());
+        }
+        Ok(headers)
+    }
+
+    /// Whether the place is opened by the same prefix and the same secret as the repository.
+    fn is_own(&self, link: &Link) -> bool {
+        let opens = self.access.find(self.question.repository);
+        let address = link.address();
+        let opens_link = address.as_ref().and_then(|address| self.access.find(address));
+        opens.is_some() && opens == opens_link
+    }
+
+    fn judge(&self, link: &Link, response: &Response) -> Result<(), GitRefusal> {
+        let host = link.authority();
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND | StatusCode::GONE => return Err(GitRefusal::LfsMissing(host)),
+            StatusCode::TOO_MANY_REQUESTS => return Err(busy(host, response)),
+            status => {
+                let reason = format!("answered {} to a request for an object of Git LFS", status.as_u16());
+                return Err(GitRefusal::Failed { host, reason });
+            }
+        }
+        let size = self.question.pointers.first().map(|pointer| pointer.size());
+        let length: Option<u64> =
+            response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        match (length, size) {
+            (Some(length), Some(size)) if length != size => {
+                let reason = format!("has {length} bytes, and its pointer names {size}");
+                Err(GitRefusal::LfsObject { host, reason })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The files of Git LFS among the changes of commits. Only their pointers can be pushed: a file with its content would be one that Git LFS does not know, and
+//! a pointer without an object on the server one that nobody can read.
+
+use super::change::{Change, Kind};
+use crate::push::{
+    error::PushError,
+    git::{GitEnd, Input, Output, WalledGit},
+    objects::{missing, parse_batch},
+    quarantine::Quarantine,
+    request::ObjectId,
+};
+use domain::egress::lfs::pointer::{LFS_POINTER_BYTES_MAX, LfsPointer};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The file that says which files are of Git LFS. One in another directory does not count here.
+const ATTRIBUTES: &str = ".gitattributes";
+/// Bytes of this file. With a longer one, no file counts as one of Git LFS.
+const ATTRIBUTES_BYTES_MAX: usize = 256 * 1024;
+/// The text in it without which there are no files of Git LFS.
+const FILTER: &[u8] = b"filter=lfs";
+/// The value of the attribute.
+const LFS: &[u8] = b"lfs";
+/// Where git finds attributes that no commit has.
+const INFO: &str = "repository/info/attributes";
+
+/// A pointer that a commit adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::push) struct LfsFile {
+    pub(in crate::push) commit: String,
+    pub(in crate::push) path: String,
+    pub(in crate::push) pointer: LfsPointer,
+}
+
+/// A look for files of Git LFS.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LfsSearch<'a> {
+    pub(super) git: &'a WalledGit,
+    pub(super) quarantine: &'a Quarantine,
+    /// The lengths of all new objects.
+    pub(super) sizes: &'a HashMap<ObjectId, u64>,
+}
+
+impl LfsSearch<'_> {
+    /// Finds the pointers among these changes, with the attributes of the commit `tip`.
+    ///
+    /// # Errors
+    /// `LfsContent`: a file has its content.
+    pub(super) async fn run(&self, tip: &ObjectId, changes: &[Change]) -> Result<Vec<LfsFile>, PushError> {
+        let Some(attributes) = self.attributes(tip).await? else { return Ok(vec![]) };
+        let files: Vec<&Change> = changes.iter().filter(|change| change.kind == Kind::File).collect();
+        let paths: BTreeSet<&[u8]> = files.iter().map(|change| change.path.as_slice()).collect();
+        let paths = self.paths(&attributes, &paths).await?;
+        let files: Vec<&Change> = files.into_iter().filter(|change| paths.contains(&change.path)).collect();
+        let size = |change: &Change| self.sizes.get(&change.object).copied().unwrap_or(u64::MAX);
+        let is_short = |change: &&&Change| size(**change) <= LFS_POINTER_BYTES_MAX as u64;
+        let objects: BTreeSet<&ObjectId> =
+            files.iter().filter(is_short).map(|change| &change.object).collect();
+        let list: String = objects.iter().map(|object| format!("{object}\n")).collect();
+        let output =
+            self.git.check(self.quarantine, &["cat-file", "--batch"], Input::Bytes(list.as_bytes())).await?;
+        let pointers: HashMap<ObjectId, LfsPointer> = parse_batch(&output)?
+            .into_iter()
+            .filter_map(|object| Some((object.id, LfsPointer::parse(object.content)?)))
+            .collect();
+        let mut found = vec![];
+        // An empty file has no pointer.
+        for change in files.into_iter().filter(|change| size(*change) > 0) {
+            let (commit, path) = (change.commit.short(), change.shown_path());
+            match pointers.get(&change.object) {
+                Some(pointer) => found.push(LfsFile { commit, path, pointer: pointer.clone() }),
+                None => return Err(PushError::LfsContent { commit, path }),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The attributes of a commit. `None`: it has no files of Git LFS.
+    async fn attributes(&self, tip: &ObjectId) -> Result<Option<Vec<u8>>, PushError> {
+        let object = format!("{tip}:{ATTRIBUTES}");
+        let arguments = ["cat-file", "blob", &object];
+        let output = Output::Bytes(ATTRIBUTES_BYTES_MAX);
+        match self.git.run(self.quarantine, &arguments, Input::Nothing, output).await {
+            Ok(GitEnd { is_success: true, output, .. }) => {
+                let has_filter = output.windows(FILTER.len()).any(|window| window == FILTER);
+                Ok(has_filter.then_some(output))
+            }
+            // There is no such file, or it is too long.
+            Ok(_) | Err(PushError::TooLarge { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The paths that the attributes give to Git LFS.
+    async fn paths(
+        &self,
+        attributes: &[u8],
+        paths: &BTreeSet<&[u8]>,
+    ) -> Result<BTreeSet<Vec<u8>>, PushError> {
+        let failed = |error: std::io::Error| PushError::failed("write attributes", &error);
+        self.quarantine.write(INFO, attributes).await.map_err(failed)?;
+        let list: Vec<u8> = paths.iter().flat_map(|path| [*path, &b"\0"[..]].concat()).collect();
+        let arguments = ["check-attr", "-z", "--stdin", "filter"];
+        let output = self.git.check(self.quarantine, &arguments, Input::Bytes(&list)).await?;
+        let values = parse_attributes(&output).ok_or_else(missing)?;
+        Ok(values.into_iter().filter(|(_, value)| *value == LFS).map(|(path, _)| path.to_vec()).collect())
+    }
+}
+
+/// Reads `path NUL filter NUL value NUL` for each path.
+fn parse_attributes(output: &[u8]) -> Option<BTreeMap<&[u8], &[u8]>> {
+    let mut fields = output.strip_suffix(b"\0").unwrap_or(output).split(|byte| *byte == 0);
+    let mut values = BTreeMap::new();
+    while let Some(path) = fields.next().filter(|path| !path.is_empty()) {
+        let (_, value) = (fields.next()?, fields.next()?);
+        values.insert(path, value);
+    }
+    Some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn the_attribute_of_each_path_is_read() {
+        let read = parse_attributes(b"a b\0filter\0lfs\0c\0filter\0unspecified\0").unwrap();
+        assert_eq!(read, BTreeMap::from([(&b"a b"[..], &b"lfs"[..]), (&b"c"[..], &b"unspecified"[..])]));
+        assert_eq!(parse_attributes(b""), Some(BTreeMap::new()));
+        assert_eq!(parse_attributes(b"a\0filter"), None);
+    }
+}

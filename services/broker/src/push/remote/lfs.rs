@@ -1,0 +1,53 @@
+//! Asks the server whether it has the objects of new pointers of Git LFS.
+
+use super::{exchange::explain, server::Server};
+use crate::{
+    egress::git::{lfs::batch::LfsQuestion, refusal::GitRefusal},
+    push::{commits::lfs::LfsFile, error::PushError},
+};
+use domain::egress::{
+    git::GitAddress,
+    lfs::{batch::LFS_BATCH_OBJECTS_MAX, pointer::LfsPointer},
+};
+
+/// The ending of the path of a repository that serves Git LFS.
+const ENDING: &str = ".git";
+
+impl Server<'_> {
+    /// Checks that the server has the object of each pointer.
+    ///
+    /// # Errors
+    /// `LfsMissing`; `Unauthorized`, `Unreachable`.
+    pub(in crate::push) async fn check_lfs(&self, files: &[LfsFile]) -> Result<(), PushError> {
+        let Some(repository) = self.lfs_repository() else {
+            return Err(PushError::Unreachable(format!("{} has no address for Git LFS", self.host())));
+        };
+        for batch in files.chunks(LFS_BATCH_OBJECTS_MAX) {
+            let pointers: Vec<LfsPointer> = batch.iter().map(|file| file.pointer.clone()).collect();
+            let question = LfsQuestion {
+                tenant: self.tenant,
+                repository: &repository,
+                secret: self.secret,
+                authorization: &self.authorization,
+                pointers: &pointers,
+            };
+            let results: Vec<bool> = match question.ask(self.servers).await {
+                Ok(results) => results.iter().map(Result::is_ok).collect(),
+                Err(GitRefusal::LfsUnsupported(_)) => vec![false; batch.len()],
+                Err(refusal) => return Err(explain(refusal)),
+            };
+            if let Some((file, _)) = batch.iter().zip(results).find(|(_, is_there)| !is_there) {
+                let LfsFile { commit, path, .. } = file.clone();
+                return Err(PushError::LfsMissing { commit, path, host: self.host() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The repository as servers of Git LFS expect it.
+    fn lfs_repository(&self) -> Option<GitAddress> {
+        let (authority, path) = (self.repository.authority(), self.repository.path());
+        let ending = if path.ends_with(ENDING) { "" } else { ENDING };
+        GitAddress::parse(&authority, &format!("{path}{ending}")).ok()
+    }
+}

@@ -1,0 +1,138 @@
+//! The contents of Git LFS of a new workspace whose repository the door leads to. A helper without any other way out reads them. It keeps them beside the
+//! snapshots, too, where no program of a tenant sees them: snapshots, diffs and exports have pointers in their place.
+
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::launch::{Mount, give_to},
+    session::state::Session,
+    workspace::{
+        door,
+        helper::{Task, refused},
+        scratch::Scratch,
+        snapshots::{
+            seed,
+            track::{DIRECTORY, LFS_OBJECTS},
+        },
+    },
+};
+use domain::egress::git::GitAddress;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Longest time for all contents; milliseconds. Beyond it: `sandbox_unavailable`.
+const LFS_MS_MAX: u64 = 600_000;
+/// Where the helper keeps the contents.
+const INSIDE: &str = "/run/sbx/lfs";
+/// The ending of the path of a repository that serves Git LFS.
+const ENDING: &str = ".git";
+const SCRIPT: &str =
+    concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("../lfs.sh"));
+
+/// The contents.
+#[derive(Debug)]
+pub(super) struct LfsContents<'a> {
+    pub(super) session: &'a Session,
+    /// The files of the repository.
+    pub(super) build: &'a Path,
+    /// Their user.
+    pub(super) uid: u32,
+    /// Where the repository is.
+    pub(super) address: &'a GitAddress,
+    /// As the caller gave it.
+    pub(super) url: &'a str,
+}
+
+/// Where the contents are kept.
+enum Store {
+    Workspace(PathBuf),
+    /// The clone of an install, which has no snapshots.
+    Install(Scratch),
+}
+
+impl LfsContents<'_> {
+    /// Puts the contents in place of their pointers. Files whose contents the server does not have stay pointers, and the model is told so.
+    ///
+    /// # Errors
+    /// `lfs_object_invalid`, `repository_unauthorized`, `repository_unreachable`, `secret_not_found`, `git_unavailable`, `disk_full`; those of the helper.
+    pub(super) async fn bring(&self, left: &CancellationToken) -> Result<(), Error> {
+        let store = self.store()?;
+        let result = self.fill(store.path(), left).await;
+        match store {
+            Store::Workspace(_) => {}
+            Store::Install(scratch) => scratch.remove().await,
+        }
+        result
+    }
+
+    fn store(&self) -> Result<Store, Error> {
+        let Self { session, build, uid, .. } = *self;
+        let shared = &session.shared;
+        let workspace = shared.layout.workspace(&session.key);
+        if !build.starts_with(&workspace) {
+            return Scratch::make(session, uid).map(Store::Install);
+        }
+        seed::make_directory(session, uid)?;
+        let path = workspace.join(DIRECTORY).join(LFS_OBJECTS);
+        std::fs::create_dir(&path)
+            .and_then(|()| give_to(shared.launcher.facts(), uid, &path))
+            .map_err(Error::io("make the directory of Git LFS"))?;
+        Ok(Store::Workspace(path))
+    }
+
+    async fn fill(&self, store: &Path, left: &CancellationToken) -> Result<(), Error> {
+        let Self { session, build, uid, address, url } = *self;
+        let limit_kib = session.shared.config.disk_bytes >> 10;
+        let mounts = [Mount::write(build, "/workspace"), Mount::write(store, INSIDE)];
+        let task = Task {
+            script: SCRIPT,
+            arguments: vec![limit_kib.to_string(), place(address), url.to_owned()],
+            mounts: mounts.into_iter().chain(door::mounts(session)?).collect(),
+            ..Task::new(session.key.tenant, uid, Duration::from_millis(LFS_MS_MAX))
+        };
+        let output = session.shared.helpers.run_until(task, 0, left).await?;
+        match output.code {
+            0 => Ok(()),
+            137 => Err(refused(
+                Code::DiskFull,
+                "the contents of Git LFS exceed the disk or memory limit of a workspace",
+                &output.stderr,
+            )),
+            _ => Err(door::find_refusal(&output.stderr).unwrap_or_else(|| {
+                refused(Code::Internal, "cannot fill the files of Git LFS", &output.stderr)
+            })),
+        }
+    }
+}
+
+impl Store {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Workspace(path) => path,
+            Self::Install(scratch) => scratch.path(),
+        }
+    }
+}
+
+/// The host and the path of a repository, as servers of Git LFS expect it.
+fn place(address: &GitAddress) -> String {
+    let (authority, path) = (address.authority(), address.path());
+    let ending = if path.ends_with(ENDING) { "" } else { ENDING };
+    format!("{authority}{path}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_server_of_git_lfs_has_the_path_with_its_ending() {
+        for (authority, path) in [("h.org", "/a/b"), ("h.org:443", "/a/b.git"), ("h.org", "/a/b/")] {
+            assert_eq!(place(&GitAddress::parse(authority, path).unwrap()), "h.org/a/b.git");
+        }
+    }
+}
