@@ -3,6 +3,7 @@
 
 use crate::{
     client::{Client, call},
+    commands::project,
     exit::Exit,
     input,
     terminal::{output::Output, paint::harmless},
@@ -52,7 +53,7 @@ enum ConfigCommand {
     },
     /// Print the settings of the tenant, or of a project.
     Get {
-        /// The project's id; without one, the tenant's settings.
+        /// The project's id or name; without one, the tenant's settings.
         #[arg(long)]
         project: Option<String>,
     },
@@ -60,7 +61,7 @@ enum ConfigCommand {
     Set {
         /// The file; "-" reads standard input.
         file: PathBuf,
-        /// The project's id; without one, the tenant's settings.
+        /// The project's id or name; without one, the tenant's settings.
         #[arg(long)]
         project: Option<String>,
     },
@@ -90,6 +91,7 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: ConfigArgs)
             show(output, &call("explain the settings", ask).await?)
         }
         ConfigCommand::Get { project } => {
+            let project = project_id(client, project).await?;
             let request = || GetSettingsRequest { project_id: project.clone().unwrap_or_default() };
             let ask = || async { client.settings().get_settings(request()).await };
             let document = call("read the settings", ask).await?.settings.map(|settings| settings.document);
@@ -104,6 +106,7 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: ConfigArgs)
         }
         ConfigCommand::Set { file, project } => {
             let document = read(&file)?;
+            let project = project_id(client, project).await?;
             let request = || SetSettingsRequest {
                 project_id: project.clone().unwrap_or_default(),
                 document: document.clone(),
@@ -119,6 +122,14 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: ConfigArgs)
             }
             Ok(Exit::Done)
         }
+    }
+}
+
+/// The id of the project that a person names by its id or its name.
+async fn project_id(client: &Client, named: Option<String>) -> Result<Option<String>> {
+    match named {
+        Some(named) => Ok(Some(project::find(client, &named).await?.id)),
+        None => Ok(None),
     }
 }
 

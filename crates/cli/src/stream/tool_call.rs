@@ -34,6 +34,17 @@ pub(crate) fn subtask(state: &Value) -> String {
     one_line(&format!("  ({session}{calls})"), SUBTASK_CHARS)
 }
 
+/// Returns what people read below a call that ended: its output, with the notes that the worker adds for them.
+pub(crate) fn shown_output(state: &Value) -> String {
+    let shown = &state["metadata"]["output"];
+    text_of(if shown.is_string() && start_failure(state).is_some() { shown } else { &state["output"] })
+}
+
+/// Returns what went wrong at the start of the sandbox, with the first command in it.
+pub(crate) fn start_failure(state: &Value) -> Option<&str> {
+    state["metadata"]["start_failure"].as_str()
+}
+
 fn text_of(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }

@@ -60,7 +60,8 @@ impl Paint {
 /// Replaces control characters other than newline and tab, and characters that a person cannot see: foreign text must not move the
 /// cursor, set a title, or look like another text.
 pub(crate) fn harmless(text: &str) -> String {
-    text.chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect()
+    // Package managers end their lines as on a terminal.
+    text.replace("\r\n", "\n").chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Whether a terminal obeys the character, or shows the text in another order or with less than it has. Emoji that are joined from

@@ -321,7 +321,9 @@ impl Renderer {
                 let mark = self.paint.green("✓");
                 self.line(&format!("{mark} {}  {title}{}", self.paint.cyan(&name), self.took(state)));
                 if self.outputs {
-                    self.line(harmless(&text_of(&state["output"])).trim_end());
+                    self.line(harmless(&tool_call::shown_output(state)).trim_end());
+                } else if let Some(failure) = tool_call::start_failure(state) {
+                    self.line(&self.paint.red(&harmless(failure)));
                 }
             }
             "error" => {

@@ -14,6 +14,8 @@ const EXPRESSION: &str = "${{";
 const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
 /// Keys of a step that change nothing.
 const SILENT: [&str; 4] = ["name", "id", "timeout-minutes", "with"];
+/// Keys of the job that count, or that say only how GitHub runs it.
+const KNOWN: [&str; 7] = ["env", "container", "steps", "name", "runs-on", "permissions", "timeout-minutes"];
 
 /// Reads the root of the file.
 pub(super) fn read(root: &Node) -> Draft {
@@ -29,12 +31,18 @@ pub(super) fn read(root: &Node) -> Draft {
             None => draft.leave_out("container: it names no image"),
         }
     }
+    for entry in members(job).iter().filter(|entry| !KNOWN.contains(&&*entry.key)) {
+        draft.leave_out(&format!("{}: nothing takes its place here", entry.key));
+    }
     let steps = member(job, "steps").map(items).unwrap_or_default();
     for (at, step) in steps.iter().enumerate() {
         match read_step(step) {
             Ok(Some(step)) => step.add_to(&mut draft, at),
             Ok(None) => {}
-            Err(reason) => draft.leave_out(&format!("steps[{at}]: {reason}")),
+            Err(reason) => {
+                let name = member(step, "name").and_then(scalar).map(|name| format!(" ({name})"));
+                draft.leave_out(&format!("steps[{at}]{}: {reason}", name.unwrap_or_default()));
+            }
         }
     }
     draft
@@ -118,8 +126,9 @@ fn read_step(step: &Node) -> Result<Option<Step<'_>>, String> {
     }
     let Some(run) = run else { return Err("it has no run".to_owned()) };
     let lines = before.into_iter().chain([run]).collect::<Vec<_>>().join("\n");
-    if lines.contains(EXPRESSION) {
-        return Err("it has an expression".to_owned());
+    if let Some(at) = lines.find(EXPRESSION) {
+        let expression = lines[at..].split_inclusive("}}").next().unwrap_or_default();
+        return Err(format!("nothing evaluates its expression {expression}"));
     }
     let lines = lines.trim_end();
     let script = if is_apart { format!("(\n{lines}\n)") } else { lines.to_owned() };

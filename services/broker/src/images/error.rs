@@ -19,7 +19,7 @@ pub enum ImageError {
     },
     /// The image is not for everybody.
     #[error(
-        "{registry} does not give {subject} to anonymous callers; it needs a credential: name a secret with one"
+        "{registry} does not give {subject} to anonymous callers; it needs a credential: name its secret in `environment.image_credential`"
     )]
     CredentialMissing {
         /// The registry.
@@ -45,7 +45,9 @@ pub enum ImageError {
     )]
     CredentialMalformed(SecretName),
     /// Neither the project nor the tenant has the secret.
-    #[error("there is no secret {0}, neither of the project nor of the tenant; set it, or name another one")]
+    #[error(
+        "there is no secret {0}, neither of the project nor of the tenant; set it with `flotilla secret set {0}`, or name another one"
+    )]
     CredentialUnknown(SecretName),
     /// A part of the image is beyond a bound.
     #[error("{0}")]

@@ -31,6 +31,10 @@ const FILE_TOO_LARGE: i32 = 25;
 const SIGNALLED: i32 = 128;
 /// Prefixes of variables that change how the loader starts a program.
 const LOADER_VARIABLES: [&str; 2] = ["LD_", "GLIBC_TUNABLES"];
+/// What the usual installers print when they do not reach a host, or not with the answer of a server.
+const NETWORK_WORDS: [&str; 6] =
+    ["403", "forbidden", "proxy", "resolve", "network", "no matching distribution"];
+const NETWORK_HINT: &str = "\nThe script reaches only the hosts in `environment.network.setup`; others answer 403. `flotilla egress log SESSION` names those that were refused.";
 /// What a person sees of the output of a script that failed.
 const LINES_SHOWN: usize = 40;
 const LINES_SHOWN_BYTES: usize = 4 * 1024;
@@ -271,7 +275,8 @@ impl ScriptRun<'_> {
         if lines.trim().is_empty() {
             return Error::refused(error.code(), format!("{error}; it printed nothing"));
         }
-        Error::refused(error.code(), format!("{error}; its last lines:\n{lines}"))
+        let hint = if names_network(&lines) { NETWORK_HINT } else { "" };
+        Error::refused(error.code(), format!("{error}; its last lines:\n{lines}{hint}"))
     }
 }
 
@@ -290,6 +295,12 @@ pub fn command(script: ScriptSource<'_>, tree: &str, init: Vec<String>) -> Exec 
     // The first argument is the name of the shell, which only starts the program.
     let arguments = ["sh".to_owned()].into_iter().chain(init).chain(own).chain(of_loader);
     Exec { command: "exec \"$@\"".to_owned(), arguments: arguments.collect(), env, ..Exec::default() }
+}
+
+/// Whether lines of a script tell of a host that it did not reach, in the words of the usual installers.
+fn names_network(lines: &str) -> bool {
+    let lines = lines.to_lowercase();
+    NETWORK_WORDS.iter().any(|word| lines.contains(word))
 }
 
 /// The error of a script that left too much.

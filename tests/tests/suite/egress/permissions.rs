@@ -22,7 +22,7 @@ async fn asking() -> Stack {
 
 /// A call that asks for a host.
 fn ask_for(host: &str) -> String {
-    format!("@tool network {}", json!({"hosts": [host], "reason": "the packages are there"}))
+    format!("@tool network {}", json!({"hosts": host, "reason": "the packages are there"}))
 }
 
 /// The command of [`fetch`], as a call.

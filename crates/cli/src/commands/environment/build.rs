@@ -11,8 +11,9 @@ use crate::{
         prompt,
         watch::{Purpose, ShowArgs},
     },
-    exit::Exit,
+    exit::{Exit, is_answer},
     repository::source::RepositoryArgs,
+    stream::tool_call,
     terminal::{output::Output, paint::harmless, show},
 };
 use anyhow::{Context as _, Result};
@@ -69,6 +70,9 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
             let opened = open_repository(client, output, &arguments.files).await?;
             match proposal.map(|proposal| Trial { proposal, is_allowed: arguments.allow }) {
                 Some(trial) => {
+                    for sentence in &trial.proposal.unused {
+                        output.note(&format!("not used of {}: {}", trial.proposal.file, harmless(sentence)));
+                    }
                     let allowed = allow(client, output, &opened, &trial).await?;
                     if allowed != Exit::Done {
                         return Ok(allowed);
@@ -81,8 +85,15 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
     };
     with_session(client, output, opened, async |build| {
         let built = build_in(client, output, build).await?;
-        if built != Exit::Done || arguments.command.is_empty() {
+        if built != Exit::Done {
             return Ok(built);
+        }
+        // The first command, which opened the files, has shown why.
+        if has_start_failure(client, build.session).await? {
+            return Ok(Exit::Failed);
+        }
+        if arguments.command.is_empty() {
+            return Ok(Exit::Done);
         }
         let show = ShowArgs { outputs: true, timeout: None, purpose: Purpose::Trial };
         let command = command_line(&arguments.command);
@@ -203,21 +214,32 @@ fn seconds(environment: &Environment, now_ms: i64) -> i64 {
     (end_ms.saturating_sub(environment.started_at_ms) / 1_000).max(0)
 }
 
+/// Whether `environment.start` of a session failed.
+async fn has_start_failure(client: &Client, session: &str) -> Result<bool> {
+    let parts = newest_parts(client, session).await?;
+    Ok(parts.iter().any(|part| tool_call::start_failure(&part["state"]).is_some()))
+}
+
 /// How the newest command of a session ended.
 async fn exit_of(client: &Client, session: &str) -> Result<Exit> {
-    let page = Some(Page { limit: 1, ..Page::default() });
-    let request = ListMessagesRequest { session_id: session.to_owned(), page };
-    let list = async || client.messages().list_messages(request.clone()).await;
-    let messages = call("list messages", list).await?.messages;
-    let parts = messages.iter().flat_map(|message| &message.parts);
-    let parts = parts.map(|part| serde_json::from_str::<Value>(&part.json).context("read a message"));
-    let parts = parts.collect::<Result<Vec<_>>>()?;
+    let parts = newest_parts(client, session).await?;
     let exit = parts.iter().rev().find_map(|part| part["state"]["metadata"]["exit"].as_u64());
     Ok(match exit {
         Some(0) => Exit::Done,
         Some(code) => Exit::Program(u8::try_from(code).unwrap_or(u8::MAX)),
         None => Exit::Failed,
     })
+}
+
+/// The parts of the newest message of a session.
+async fn newest_parts(client: &Client, session: &str) -> Result<Vec<Value>> {
+    let page = Some(Page { limit: 1, ..Page::default() });
+    let request = ListMessagesRequest { session_id: session.to_owned(), page };
+    let list = async || client.messages().list_messages(request.clone()).await;
+    let messages = call("list messages", list).await?.messages;
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    let parts = parts.map(|part| serde_json::from_str::<Value>(&part.json).context("read a message"));
+    parts.collect()
 }
 
 /// A build that a new session needs.
@@ -251,7 +273,11 @@ impl BuildLog {
                 opened = &mut opening => break opened,
                 () = tokio::time::sleep(BUILD_POLL) => {}
             }
-            self.go_on(client, output, build).await?;
+            match self.go_on(client, output, build).await {
+                // The opening waits for a gateway that is away, and says so.
+                Err(error) if !is_answer(&error) => {}
+                result => result?,
+            }
         };
         self.go_on(client, output, build).await?;
         self.finish(output)?;

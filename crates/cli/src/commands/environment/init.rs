@@ -20,10 +20,17 @@ struct Stack {
     name: String,
     /// One of them in the root of the repository shows it.
     files: Vec<String>,
+    /// Whether these files name exact versions. Others count only in a repository without such files.
+    #[serde(default = "yes")]
+    has_lock: bool,
     image: String,
     install: String,
     env: BTreeMap<String, String>,
     hosts: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 static STACKS: LazyLock<Vec<Stack>> = LazyLock::new(|| {
@@ -37,7 +44,7 @@ pub(super) struct InitArgs {
     /// The repository; default: the current directory.
     #[arg(long, value_name = "PATH", default_value = ".")]
     repo: PathBuf,
-    /// The kind of project, where the repository has several: npm, pnpm, yarn, pip, uv, cargo, go, maven.
+    /// The kind of project, where the repository has several: npm, pnpm, yarn, pip, pyproject, uv, cargo, go, maven.
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
 }
@@ -71,10 +78,13 @@ fn choose(root: &Path, named: Option<&str>) -> Result<&'static Stack> {
         return found.with_context(|| format!("there is no stack {named}; there are {}", names()));
     }
     let shown = |stack: &Stack| stack.files.iter().find(|file| root.join(file).is_file()).cloned();
-    let found: Vec<_> = STACKS.iter().filter_map(|stack| Some((stack, shown(stack)?))).collect();
+    let mut found: Vec<_> = STACKS.iter().filter_map(|stack| Some((stack, shown(stack)?))).collect();
+    if found.iter().any(|(stack, _)| stack.has_lock) {
+        found.retain(|(stack, _)| stack.has_lock);
+    }
     match found.as_slice() {
         [] => bail!(
-            "no lock file in {} shows what it needs; name one with --stack: {}",
+            "no file in the root of {} shows what it needs; name the nearest of these with --stack, and change what it writes: {}",
             root.display(),
             names()
         ),
@@ -124,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_stack_makes_a_file_that_proposes_an_environment() {
-        assert_eq!(STACKS.len(), 8);
+        assert_eq!(STACKS.len(), 9);
         for stack in STACKS.iter() {
             let text = text(stack);
             let proposal = proposal::find(&[(proposal::FILE, &text)]).unwrap().unwrap();

@@ -53,7 +53,7 @@ fn reverted(session: &Session, paint: Paint) -> String {
     let diff = session.revert.as_ref().map(|revert| revert.diff.as_str()).unwrap_or_default();
     let what = if diff.is_empty() { "no file changed" } else { "the files are reverted" };
     let text = format!(
-        "{what}; the next prompt removes the messages, and `flotilla unrevert {}` undoes the revert\n",
+        "{what}; the next prompt or command removes the messages, and until then `flotilla unrevert {}` undoes the revert\n",
         session.id
     );
     if diff.is_empty() { text } else { format!("{}\n{text}", show::patch(diff, paint)) }
@@ -140,7 +140,7 @@ mod tests {
             let session = Session { id: "ses_1".to_owned(), revert: Some(revert), ..Default::default() };
             reverted(&session, Paint::Plain)
         };
-        let back = "the next prompt removes the messages, and `flotilla unrevert ses_1` undoes the revert\n";
+        let back = "the next prompt or command removes the messages, and until then `flotilla unrevert ses_1` undoes the revert\n";
         assert_eq!(report(""), format!("no file changed; {back}"));
         let diff = "diff --git a/x b/x\n-a\n";
         assert_eq!(report(diff), format!("{diff}\nthe files are reverted; {back}"));

@@ -52,7 +52,7 @@ impl LfsSearch<'_> {
         let paths = self.paths(&attributes, &paths).await?;
         let files: Vec<&Change> = files.into_iter().filter(|change| paths.contains(&change.path)).collect();
         let size = |change: &Change| self.sizes.get(&change.object).copied().unwrap_or(u64::MAX);
-        let is_short = |change: &&&Change| size(**change) <= LFS_POINTER_BYTES_MAX as u64;
+        let is_short = |change: &&&Change| size(change) <= LFS_POINTER_BYTES_MAX as u64;
         let objects: BTreeSet<&ObjectId> =
             files.iter().filter(is_short).map(|change| &change.object).collect();
         let list: String = objects.iter().map(|object| format!("{object}\n")).collect();
@@ -64,7 +64,7 @@ impl LfsSearch<'_> {
             .collect();
         let mut found = vec![];
         // An empty file has no pointer.
-        for change in files.into_iter().filter(|change| size(*change) > 0) {
+        for change in files.into_iter().filter(|change| size(change) > 0) {
             let (commit, path) = (change.commit.short(), change.shown_path());
             match pointers.get(&change.object) {
                 Some(pointer) => found.push(LfsFile { commit, path, pointer: pointer.clone() }),

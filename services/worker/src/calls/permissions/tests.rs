@@ -52,7 +52,7 @@ fn only_people_open_hosts_and_only_those_of_the_settings() {
         [level(Level::Project, r#""*.acme.dev", "c.org""#), level(Level::Repository, r#""*.acme.dev""#)];
     let mut permissions = Permissions::new(vec![Rules(vec![Rule::of("*", Verdict::Allow)])]);
     permissions.configure(Arc::new(settings::merge::merge(&documents).unwrap().settings));
-    let hosts = |hosts: &[&str]| subject(Tool::Network, &json!({"hosts": hosts, "reason": "x"}));
+    let hosts = |hosts: &[&str]| subject(Tool::Network, &json!({"hosts": hosts.join(", "), "reason": "x"}));
     for (names, want) in [
         (&["b.acme.dev"][..], Verdict::Ask),
         (&["pypi.org", "B.acme.dev."], Verdict::Ask),
@@ -66,7 +66,7 @@ fn only_people_open_hosts_and_only_those_of_the_settings() {
     ] {
         assert_eq!(permissions.verdict("build", &hosts(names)), want, "{names:?}");
         // A call that asks no person opens nothing.
-        let opens = permissions.hosts_to_open(&json!({"hosts": names}));
+        let opens = permissions.hosts_to_open(&json!({"hosts": names.join(",")}));
         assert_eq!(opens.is_empty(), want == Verdict::Allow, "{names:?}: {opens:?}");
         assert!(opens.iter().all(|host| host.as_str() == "b.acme.dev"), "{opens:?}");
     }

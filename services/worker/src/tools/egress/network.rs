@@ -19,17 +19,19 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Hosts of one call. A call with more does not fit its schema, and fails.
+/// Hosts of one call. A call with more opens nothing, and fails.
 const HOSTS_MAX: usize = 20;
-/// Characters of a reason. A call with more does not fit its schema, and fails.
-const REASON_CHARS_MAX: usize = 1_000;
+/// Characters of the names of hosts. A call with more does not fit its schema, and fails.
+const HOSTS_CHARS_MAX: usize = HOSTS_MAX * 255;
+/// Characters of a reason, which must not hide the hosts beside it. A call with more does not fit its schema, and fails.
+const REASON_CHARS_MAX: usize = 300;
 /// The metadata with the hosts that a call opens.
 const OPENS: &str = "opens";
 
-/// The arguments of a call. The reason is for people only.
+/// The arguments of a call. The reason is for people only. The hosts are one text, because OpenCode's clients show no lists of a tool that they do not know.
 #[derive(Debug, Deserialize)]
 struct Arguments {
-    hosts: Vec<String>,
+    hosts: String,
 }
 
 pub(crate) fn spec() -> tool::Spec {
@@ -41,9 +43,8 @@ pub(crate) fn spec() -> tool::Spec {
             "type": "object",
             "properties": {
                 "hosts": {
-                    "type": "array", "minItems": 1, "maxItems": HOSTS_MAX,
-                    "items": {"type": "string", "minLength": 1, "maxLength": 253},
-                    "description": "Names of hosts, such as \"registry.acme.dev\": no URLs and no wildcards"
+                    "type": "string", "minLength": 1, "maxLength": HOSTS_CHARS_MAX,
+                    "description": "Names of hosts with commas between them, such as \"registry.acme.dev, cdn.acme.dev\": no URLs and no wildcards"
                 },
                 "reason": {"type": "string", "maxLength": REASON_CHARS_MAX, "description": "What they are needed for, for the people who decide"}
             },
@@ -60,10 +61,23 @@ pub(crate) fn with_list(mut spec: tool::Spec, askable: &BTreeSet<&str>) -> tool:
     spec
 }
 
-/// The hosts that a call names; `None`: one of them is no name of a host.
+/// The hosts that a call names; `None`: one of them is no name of a host, or there are none or too many.
 pub(crate) fn hosts(input: &Value) -> Option<Vec<HostName>> {
-    let names = input.get("hosts").and_then(Value::as_array).into_iter().flatten();
-    names.map(|name| HostName::parse(name.as_str()?).ok()).collect()
+    parse(input.get("hosts")?.as_str()?).ok()
+}
+
+/// Reads names of hosts.
+///
+/// # Errors
+/// What is wrong with them, for the model.
+fn parse(hosts: &str) -> Result<Vec<HostName>, String> {
+    let names = hosts.split([',', ' ', '\n']).filter(|name| !name.is_empty());
+    let hosts = names.map(HostName::parse).collect::<Result<Vec<_>, HostNameError>>();
+    match hosts.map_err(|error| error.to_string())? {
+        hosts if hosts.is_empty() => Err("The call names no host".to_owned()),
+        hosts if hosts.len() > HOSTS_MAX => Err(format!("The call names more than {HOSTS_MAX} hosts")),
+        hosts => Ok(hosts),
+    }
 }
 
 /// What is stored with the start of a call that people, or an answer "always", have allowed: the hosts that it opens.
@@ -101,9 +115,7 @@ pub(crate) fn read(
 ) -> Result<String, ToolError> {
     let refused = |text: String| ToolError::Model(format!("{text}. Nothing was opened."));
     let Arguments { hosts } = parse_arguments(input)?;
-    let parsed = hosts.iter().map(|host| HostName::parse(host));
-    let hosts: Vec<HostName> =
-        parsed.collect::<Result<_, _>>().map_err(|error: HostNameError| refused(error.to_string()))?;
+    let hosts = parse(&hosts).map_err(refused)?;
     let allowed = opens_of(begun);
     for host in &hosts {
         let reason = match lists.check(host) {
@@ -136,7 +148,7 @@ mod tests {
             call_id: "c".to_owned(),
             tool: tool.to_owned(),
             state: ToolState::Completed {
-                input: json!({"hosts": ["a.acme.dev", "pypi.org"], "reason": "x"}),
+                input: json!({"hosts": "a.acme.dev, pypi.org", "reason": "x"}),
                 output: String::new().into(),
                 title: String::new(),
                 metadata,

@@ -38,9 +38,14 @@ impl ObjectRead<'_> {
         let own = self.question.repository.authority();
         let refused = |reason| GitRefusal::LfsLink { host: own.clone(), reason };
         let mut link = Link::parse(&self.download.href).map_err(refused)?;
-        let mut headers = self.headers(&link).map_err(refused)?;
+        let mut given = self.headers().map_err(refused)?;
+        let needs_credential = !given.contains_key(AUTHORIZATION) && !self.download.is_authenticated;
         for _ in 0..=REDIRECTS_MAX {
-            let response = servers.get(self.question.tenant, &link, headers.clone()).await?;
+            let mut headers = given.clone();
+            if needs_credential && self.is_own(&link) {
+                headers.insert(AUTHORIZATION, self.question.authorization.clone());
+            }
+            let response = servers.get(self.question.tenant, &link, headers).await?;
             if !response.status().is_redirection() {
                 self.judge(&link, &response)?;
                 return Ok((link.host().to_string(), response));
@@ -50,15 +55,15 @@ impl ObjectRead<'_> {
             let next = next.map_err(refused)?;
             if !next.is_at_host_of(&link) {
                 // They are for the host that the server named.
-                headers = HeaderMap::new();
+                given = HeaderMap::new();
             }
             link = next;
         }
         Err(refused("it redirects too often"))
     }
 
-    /// The headers with which the place is asked.
-    fn headers(&self, link: &Link) -> Result<HeaderMap, &'static str> {
+    /// The headers that the server gave for the place.
+    fn headers(&self) -> Result<HeaderMap, &'static str> {
         let given = &self.download.headers;
         let bytes: usize = given.iter().map(|(name, value)| name.len() + value.len()).sum();
         if given.len() > HEADERS_MAX || bytes > HEADERS_BYTES_MAX {
@@ -72,9 +77,6 @@ impl ObjectRead<'_> {
             if !OWN_HEADERS.contains(&name) {
                 headers.insert(name, value);
             }
-        }
-        if !headers.contains_key(AUTHORIZATION) && !self.download.is_authenticated && self.is_own(link) {
-            headers.insert(AUTHORIZATION, self.question.authorization.clone());
         }
         Ok(headers)
     }
