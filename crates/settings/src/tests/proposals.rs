@@ -130,6 +130,7 @@ env: {CI: true}
 jobs:
   copilot-setup-steps:
     runs-on: ubuntu-latest
+    services: {database: {image: postgres}}
     container: node:22
     env: {LEVEL: 3, TOKEN: '${{ secrets.TOKEN }}', GH: '${{ secrets.GITHUB_TOKEN }}', SHA: 'x${{ secrets.A }}'}
     steps:
@@ -147,7 +148,8 @@ jobs:
       env: {NODE_AUTH_TOKEN: '${{ secrets.PUBLISH }}'}
     - run: clash
       env: {LEVEL: '${{ secrets.LEVEL }}'}
-    - run: echo ${{ github.sha }}
+    - name: stamp
+      run: echo ${{ github.sha }} >stamp
     - run: never
       if: failure()
     - run: dir
@@ -162,10 +164,11 @@ jobs:
     let unused = [
         "env.GH: its value is an expression",
         "env.SHA",
+        "services: nothing takes its place",
         "steps[1]: the action actions/setup-node@v4",
         "steps[4]: NODE_AUTH_TOKEN has another value",
         "steps[5]: LEVEL has another value",
-        "steps[6]",
+        "steps[6] (stamp): nothing evaluates its expression ${{ github.sha }}",
         "steps[7]: steps with if",
         "steps[8]: steps with shell",
     ];

@@ -317,3 +317,22 @@ pub(super) fn too_large(stage: BuildStage, limit: Space) -> Error {
     );
     Error::refused(code, text)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn installers_without_network_are_recognized() {
+        for lines in [
+            "npm error 403 403 Forbidden - GET https://registry.example/left-pad",
+            "ERROR: No matching distribution found for left-pad",
+            "curl: (56) CONNECT tunnel failed: Proxy refused",
+            "E: Temporary failure resolving 'deb.example'\nCould not resolve host",
+        ] {
+            assert!(names_network(lines), "{lines}");
+        }
+        assert!(!names_network("error[E0308]: mismatched types\nmake: *** [all] Error 2"));
+    }
+}

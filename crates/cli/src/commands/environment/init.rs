@@ -162,9 +162,20 @@ mod tests {
         assert!(several.contains("npm (package-lock.json), cargo (Cargo.lock)"), "{several}");
         assert!(run(Some("make")).unwrap_err().to_string().contains("there is no stack make"));
         fs::remove_file(root.join("package-lock.json")).unwrap();
+        // It names no versions, so the lock file of another tool counts.
+        fs::write(root.join("pyproject.toml"), "").unwrap();
         assert!(run(None).unwrap().contains(".flotilla/config.yaml"));
         assert!(fs::read_to_string(root.join(proposal::FILE)).unwrap().contains("image: rust:1"));
         let again = run(Some("npm")).unwrap_err().to_string();
         assert!(again.contains("has .flotilla/config.yaml already"), "{again}");
+        for file in [proposal::FILE, "Cargo.lock"] {
+            fs::remove_file(root.join(file)).unwrap();
+        }
+        run(None).unwrap();
+        assert!(
+            fs::read_to_string(root.join(proposal::FILE))
+                .unwrap()
+                .contains("pip install --no-cache-dir -e .")
+        );
     }
 }

@@ -157,6 +157,17 @@ fn a_tool_is_one_line_when_it_has_ended() {
 }
 
 #[test]
+fn a_start_that_failed_is_shown_with_the_first_command() {
+    let metadata = json!({"output": "hi\n\n(start: exit 3)", "start_failure": "start: exit 3"});
+    let time = json!({"start": 0, "end": 70_000});
+    let state = json!({"title": "x", "output": "hi\n", "metadata": metadata, "time": time});
+    let items = [tool("completed", state)];
+    check(&items, "✓ bash  x  1 min 10 s\nstart: exit 3\n");
+    let with_outputs = Renderer::new(Paint::Plain).with_outputs(true);
+    check_on(with_outputs, &items, "✓ bash  x  1 min 10 s\nhi\n\n(start: exit 3)\n");
+}
+
+#[test]
 fn reasoning_is_dim_and_foreign_control_characters_are_harmless() {
     let part = json!({"part": {"id": "r", "messageID": "m", "type": "reasoning", "text": "a\x1b]0;x", "time": {"start": 1, "end": 2}}});
     check_on(

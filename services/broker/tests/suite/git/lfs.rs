@@ -152,4 +152,10 @@ async fn what_a_server_of_git_lfs_answers_is_told() {
     let back = format!("https://{HOST}/{AT}/info/lfs/objects/{oid}");
     testbed.server.fail(&oid, GitFault::Redirect(back));
     assert_eq!(code(&testbed.object(&oid, size).await), "git_lfs_link_refused", "it redirects for ever");
+    let outside = format!("https://{HOST}/other/moved");
+    testbed.server.fail(&oid, GitFault::Redirect(outside));
+    testbed.object(&oid, size).await;
+    let requests = testbed.server.requests();
+    let mut outside = requests.iter().filter(|request| request.target.starts_with("/other/moved"));
+    assert!(outside.next().is_some_and(|request| request.authorization.is_none()), "{requests:?}");
 }

@@ -143,6 +143,24 @@ mod tests {
     use domain::{conversation::part::Ran, ids::Timestamp};
 
     #[test]
+    fn hosts_are_read_from_one_text() {
+        let read = |text: &str| {
+            let hosts = hosts(&json!({"hosts": text}))?;
+            Some(hosts.iter().map(|host| host.as_str().to_owned()).collect::<Vec<_>>())
+        };
+        let (one, two) = ("a.acme.dev".to_owned(), "b.acme.dev".to_owned());
+        for text in ["a.acme.dev,b.acme.dev", " A.acme.dev, b.acme.dev.\n", "a.acme.dev b.acme.dev"] {
+            assert_eq!(read(text), Some(vec![one.clone(), two.clone()]), "{text:?}");
+        }
+        assert_eq!(read(&vec!["a.acme.dev"; HOSTS_MAX].join(",")).map(|hosts| hosts.len()), Some(HOSTS_MAX));
+        let many = vec!["a.acme.dev"; HOSTS_MAX + 1].join(",");
+        for text in ["", " , ", "https://a.acme.dev", "a.acme.dev;b.acme.dev", &many] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
+        assert_eq!(hosts(&json!({"hosts": ["a.acme.dev"]})), None);
+    }
+
+    #[test]
     fn a_call_opens_what_was_allowed_when_it_began_and_not_what_it_names() {
         let call = |tool: &str, metadata: Map<String, Value>| part::Tool {
             call_id: "c".to_owned(),
