@@ -85,8 +85,18 @@ impl Contexts {
         Ok(())
     }
 
-    /// Adds the stack in a data directory unless it is there, and returns its name.
-    pub(crate) fn set_stack(&mut self, data: &Path) -> Result<String> {
+    /// Adds the stack in a data directory unless it is there, and returns its name. It becomes the current one if the current one is a stack that does
+    /// not run: one that was killed has left its context behind.
+    pub(crate) fn set_stack(&mut self, data: &Path, runs: impl FnOnce(&Path) -> bool) -> Result<String> {
+        let name = self.add_stack(data)?;
+        let current = self.current.as_ref().and_then(|name| self.contexts.get(name));
+        if matches!(current, Some(Context::Stack { data }) if !runs(data)) {
+            self.current = Some(name.clone());
+        }
+        Ok(name)
+    }
+
+    fn add_stack(&mut self, data: &Path) -> Result<String> {
         let context = Context::Stack { data: data.to_owned() };
         if let Some((name, _)) = self.contexts.iter().find(|(_, it)| **it == context) {
             return Ok(name.clone());
@@ -171,9 +181,11 @@ mod tests {
     #[test]
     fn stacks_get_names_and_leave_nothing_behind() {
         let mut contexts = Contexts::default();
-        assert_eq!(contexts.set_stack(Path::new("/a")).unwrap(), "local");
-        assert_eq!(contexts.set_stack(Path::new("/b")).unwrap(), "local-2");
-        assert_eq!(contexts.set_stack(Path::new("/a")).unwrap(), "local");
+        assert_eq!(contexts.set_stack(Path::new("/a"), |_| true).unwrap(), "local");
+        assert_eq!(contexts.set_stack(Path::new("/b"), |_| false).unwrap(), "local-2");
+        assert_eq!(contexts.current.as_deref(), Some("local-2"));
+        contexts.current = Some("local".to_owned());
+        assert_eq!(contexts.set_stack(Path::new("/a"), |_| true).unwrap(), "local");
         assert_eq!(contexts.current.as_deref(), Some("local"));
         contexts.remove_stack(Path::new("/a"));
         assert_eq!(contexts.current, None);
@@ -224,8 +236,10 @@ mod tests {
             for number in 0..8 {
                 let directory = dir.path();
                 scope.spawn(move || {
-                    change(directory, |contexts| contexts.set_stack(Path::new(&format!("/{number}"))))
-                        .unwrap()
+                    change(directory, |contexts| {
+                        contexts.set_stack(Path::new(&format!("/{number}")), |_| true)
+                    })
+                    .unwrap()
                 });
             }
         });

@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(url(&plain).unwrap(), "http://work");
         assert!(error(&named).contains("no stack runs in"), "{}", error(&named));
         change(&|contexts| {
-            contexts.current = Some(contexts.set_stack(&data).unwrap());
+            contexts.current = Some(contexts.set_stack(&data, |_| true).unwrap());
         });
         assert!(error(&plain).contains("flotilla up --data"), "{}", error(&plain));
     }

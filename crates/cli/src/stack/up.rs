@@ -312,8 +312,10 @@ fn announce(ready: &Stack, file: &Path) -> Result<()> {
 
 /// Adds a context for this stack, so that commands find it from any directory, and returns its name. The stack runs without one, too.
 fn add_context(data: &Path) -> Option<String> {
+    // A stack whose file cannot be read may run.
+    let runs = |data: &Path| running::read(data).map_or(true, |stack| stack.is_some());
     let added = contexts::directory()
-        .and_then(|directory| contexts::change(&directory, |contexts| contexts.set_stack(data)));
+        .and_then(|directory| contexts::change(&directory, |contexts| contexts.set_stack(data, runs)));
     match added {
         Ok(name) => Some(name),
         Err(error) => {
