@@ -31,7 +31,7 @@ const FILE_TOO_LARGE: i32 = 25;
 const SIGNALLED: i32 = 128;
 /// Prefixes of variables that change how the loader starts a program.
 const LOADER_VARIABLES: [&str; 2] = ["LD_", "GLIBC_TUNABLES"];
-/// What the usual installers print when they do not reach a host, or not with the answer of a server.
+/// What the usual installers print when they do not reach a host, or when the proxy refuses it.
 const NETWORK_WORDS: [&str; 6] =
     ["403", "forbidden", "proxy", "resolve", "network", "no matching distribution"];
 const NETWORK_HINT: &str = "\nThe script reaches only the hosts in `environment.network.setup`; others answer 403. `flotilla egress log SESSION` names those that were refused.";
@@ -297,7 +297,7 @@ pub fn command(script: ScriptSource<'_>, tree: &str, init: Vec<String>) -> Exec 
     Exec { command: "exec \"$@\"".to_owned(), arguments: arguments.collect(), env, ..Exec::default() }
 }
 
-/// Whether lines of a script tell of a host that it did not reach, in the words of the usual installers.
+/// Whether the last lines of a script sound as if it did not reach a host.
 fn names_network(lines: &str) -> bool {
     let lines = lines.to_lowercase();
     NETWORK_WORDS.iter().any(|word| lines.contains(word))

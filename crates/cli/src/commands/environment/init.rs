@@ -21,7 +21,7 @@ struct Stack {
     /// One of them in the root of the repository shows it.
     files: Vec<String>,
     /// Whether these files name exact versions. Others count only in a repository without such files.
-    #[serde(default = "yes")]
+    #[serde(default = "has_lock_by_default")]
     has_lock: bool,
     image: String,
     install: String,
@@ -29,7 +29,7 @@ struct Stack {
     hosts: Vec<String>,
 }
 
-fn yes() -> bool {
+fn has_lock_by_default() -> bool {
     true
 }
 

@@ -81,20 +81,14 @@ async fn batch(
     body: Incoming,
     record: &mut JournalRecord,
 ) -> Result<String, GitRefusal> {
-    let OpenedRepository { secret, authorization } = context.open(repository, record).await?;
+    let opened = context.open(repository, record).await?;
     let text = read(body).await?;
     let batch = LfsBatch::parse(&text).ok_or(GitRefusal::Request)?;
     if batch.operation != LFS_DOWNLOAD {
         return Err(GitRefusal::Push);
     }
     let pointers = batch.pointers().ok_or(GitRefusal::Request)?;
-    let question = LfsQuestion {
-        tenant: context.key.tenant,
-        repository,
-        secret: &secret,
-        authorization: &authorization,
-        pointers: &pointers,
-    };
+    let question = question(context, repository, &opened, &pointers);
     let results = question.ask(&context.servers).await?;
     let shown =
         pointers.iter().zip(results).map(|(pointer, result)| (pointer, show(repository, pointer, result)));
@@ -102,6 +96,17 @@ async fn batch(
     let bytes = (text.len() + answer.len()) as u64;
     context.relay.note(bytes).map_err(|_| GitRefusal::Quota)?;
     Ok(answer)
+}
+
+/// What the server of an opened repository is asked about objects.
+fn question<'a>(
+    context: &ExchangeContext,
+    repository: &'a GitAddress,
+    opened: &'a OpenedRepository,
+    pointers: &'a [LfsPointer],
+) -> LfsQuestion<'a> {
+    let OpenedRepository { secret, authorization } = opened;
+    LfsQuestion { tenant: context.key.tenant, repository, secret, authorization, pointers }
 }
 
 /// What a client gets to know about an object: nothing of what opens it.
@@ -139,15 +144,9 @@ async fn object(
     pointer: LfsPointer,
     record: &mut JournalRecord,
 ) -> Result<reqwest::Response, GitRefusal> {
-    let OpenedRepository { secret, authorization } = context.open(repository, record).await?;
+    let opened = context.open(repository, record).await?;
     let pointers = [pointer];
-    let question = LfsQuestion {
-        tenant: context.key.tenant,
-        repository,
-        secret: &secret,
-        authorization: &authorization,
-        pointers: &pointers,
-    };
+    let question = question(context, repository, &opened, &pointers);
     let host = repository.authority();
     let download = match question.ask(&context.servers).await?.pop() {
         Some(Ok(download)) => download,
