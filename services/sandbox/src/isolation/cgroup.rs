@@ -11,6 +11,7 @@ pub(crate) use balance::{Balancer, PAUSE as BALANCE_PAUSE};
 use super::{policy::Limits, processes};
 use counters::field;
 use domain::ids::TenantId;
+use rustix::process::{Pid, Signal, kill_process};
 use slices::{PREFIX, Slices, Version};
 use std::{
     collections::BTreeMap,
@@ -244,6 +245,18 @@ impl Group {
         }
     }
 
+    /// Kills what is left in it after bubblewrap has ended: usually nothing, because the kernel then ends the sandbox. A bubblewrap that was killed while it
+    /// started leaves its child, which waits for ever.
+    pub(super) fn kill_left(&self) {
+        for directory in &self.directories {
+            let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            // Processes outside the namespace of this one are 0.
+            for pid in list.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+                kill_process(pid, Signal::KILL).ok();
+            }
+        }
+    }
+
     /// Removes the group once its last process is gone; gives up after a second and leaves an empty directory.
     pub async fn remove(&self) {
         let mut pause = REMOVE_PAUSE;
@@ -408,6 +421,18 @@ mod tests {
         fs::write(group.directories[0].join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
             .unwrap();
         assert_eq!(group.events(), Events { memory_kills: 2, fork_refusals: 0 });
+    }
+
+    #[test]
+    fn what_bubblewrap_left_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let tenant = TenantId(uuid::Uuid::now_v7());
+        let group = Base::V2(directory.path().to_owned()).make(tenant, &LIMITS).unwrap().unwrap();
+        let mut left = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        fs::write(group.directories[0].join("cgroup.procs"), format!("0\n{}\n", left.id())).unwrap();
+        group.kill_left();
+        let end = left.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&end), Some(libc::SIGKILL));
     }
 
     #[test]

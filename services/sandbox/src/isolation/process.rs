@@ -143,6 +143,7 @@ impl Owner {
             }
         };
         if let Some(group) = &self.group {
+            group.kill_left();
             group.remove().await;
         }
         drop(self);
