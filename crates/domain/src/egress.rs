@@ -1,10 +1,11 @@
 //! What a session may reach of the network: names of hosts, the lists of settings that allow them, and the git repositories for which settings name a
-//! credential, with their objects of Git LFS. And where people may push what a session has made, and how a setup gets its secrets.
+//! credential, with their objects of Git LFS. And where people may push what a session has made, how a setup gets its secrets, and how programs say that they have no network.
 
 pub mod allow;
 pub mod git;
 pub mod host;
 pub mod lfs;
+pub mod no_network;
 pub mod push;
 pub mod secrets;
 

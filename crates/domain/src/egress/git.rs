@@ -19,6 +19,8 @@ const HTTPS_PORT: u16 = 443;
 const SSH_PORT: &str = "22";
 /// The user of ssh at servers of git.
 const SSH_USER: &str = "git@";
+/// The ending of the path of a repository, which most servers let clients leave out.
+const REPOSITORY_ENDING: &str = ".git";
 /// What a segment of a path shows as it is. Everything else is encoded.
 const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -114,6 +116,14 @@ impl GitAddress {
     pub fn path(&self) -> String {
         self.segments.iter().flat_map(|segment| ["/", segment]).collect()
     }
+
+    /// The repository with `.git` at the end of its path, as servers of Git LFS expect it.
+    pub fn with_repository_ending(mut self) -> Self {
+        if let Some(last) = self.segments.last_mut().filter(|last| !last.ends_with(REPOSITORY_ENDING)) {
+            last.push_str(REPOSITORY_ENDING);
+        }
+        self
+    }
 }
 
 /// As a URL.
@@ -152,7 +162,7 @@ impl GitPrefix {
             return other.segments.len() > count && other.segments.starts_with(&own.segments);
         }
         let is_repository =
-            |(last, of): (&String, &String)| last == of || last.strip_suffix(".git") == Some(of);
+            |(last, of): (&String, &String)| last == of || last.strip_suffix(REPOSITORY_ENDING) == Some(of);
         let Some(above) = count.checked_sub(1) else { return false };
         other.segments[..above] == own.segments[..above]
             && is_repository((&other.segments[above], &own.segments[above]))
@@ -334,6 +344,14 @@ mod tests {
         assert_eq!(longest("h.org/acme/x").as_deref(), Some("https://h.org/acme/"));
         assert_eq!(longest("h.org/x").as_deref(), Some("https://h.org/"));
         assert_eq!(longest("g.org/x"), None);
+    }
+
+    #[test]
+    fn a_server_of_git_lfs_has_the_path_with_its_ending() {
+        for (authority, path) in [("h.org", "/a/b"), ("h.org:443", "/a/b.git"), ("h.org", "/a/b/")] {
+            let address = GitAddress::parse(authority, path).unwrap().with_repository_ending();
+            assert_eq!(format!("{}{}", address.authority(), address.path()), "h.org/a/b.git");
+        }
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub(super) fn sentences(roots: &Roots) -> Vec<String> {
     submodules.into_iter().chain(lfs_sentences(roots)).collect()
 }
 
-/// Returns a sentence for each reason for which files are pointers. If nobody asked for their contents, only their patterns are known.
+/// Returns a sentence for each reason for which files are pointers. Without a record, the clone did not ask for contents, and the sentence has the patterns of
+/// these files.
 fn lfs_sentences(roots: &Roots) -> Vec<String> {
     let record = text(roots, RECORD);
     if record.is_empty() {

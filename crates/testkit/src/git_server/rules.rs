@@ -30,7 +30,7 @@ pub enum GitFault {
     Truncate(usize),
 }
 
-/// A store of Git LFS beside the server of git.
+/// A store from which clients read objects of Git LFS, instead of from the server of git.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LfsStore {
     /// `https://store.example.com`, a name of the same server.

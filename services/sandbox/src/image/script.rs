@@ -9,7 +9,7 @@ use crate::{
     exec::tail::Tail,
     sandbox::{Event, Sandbox},
 };
-use domain::egress::secrets::SECRETS_PASSING_CODE;
+use domain::egress::{no_network::NO_NETWORK_WORDS, secrets::SECRETS_PASSING_CODE};
 use rpc::v1::ExecEnd;
 use sandbox_wire::v1::{Exec, Exit};
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,7 @@ const FILE_TOO_LARGE: i32 = 25;
 const SIGNALLED: i32 = 128;
 /// Prefixes of variables that change how the loader starts a program.
 const LOADER_VARIABLES: [&str; 2] = ["LD_", "GLIBC_TUNABLES"];
-/// What the usual installers print when they do not reach a host, or when the proxy refuses it.
-const NETWORK_WORDS: [&str; 6] =
-    ["403", "forbidden", "proxy", "resolve", "network", "no matching distribution"];
+/// What a person reads below the lines of a script that did not reach a host.
 const NETWORK_HINT: &str = "\nThe script reaches only the hosts in `environment.network.setup`; others answer 403. `flotilla egress log SESSION` names those that were refused.";
 /// What a person sees of the output of a script that failed.
 const LINES_SHOWN: usize = 40;
@@ -297,10 +295,10 @@ pub fn command(script: ScriptSource<'_>, tree: &str, init: Vec<String>) -> Exec 
     Exec { command: "exec \"$@\"".to_owned(), arguments: arguments.collect(), env, ..Exec::default() }
 }
 
-/// Whether the last lines of a script sound as if it did not reach a host.
+/// Whether the last lines of a script say that it did not reach a host.
 fn names_network(lines: &str) -> bool {
-    let lines = lines.to_lowercase();
-    NETWORK_WORDS.iter().any(|word| lines.contains(word))
+    let lines = lines.to_ascii_lowercase();
+    NO_NETWORK_WORDS.iter().any(|word| lines.contains(word))
 }
 
 /// The error of a script that left too much.

@@ -224,10 +224,7 @@ impl Group {
 
     /// Gives the processes in it, as this process numbers them. Empty when the group is gone.
     pub fn processes(&self) -> Vec<i32> {
-        let list =
-            self.directories.first().map(|directory| fs::read_to_string(directory.join("cgroup.procs")));
-        let list = list.and_then(Result::ok).unwrap_or_default();
-        list.lines().filter_map(|pid| pid.parse().ok()).collect()
+        self.directories.first().map(|directory| processes_in(directory)).unwrap_or_default()
     }
 
     /// Gives the counters so far; zero for those that the kernel does not have.
@@ -249,9 +246,8 @@ impl Group {
     /// started leaves its child, which waits for ever.
     pub(super) fn kill_left(&self) {
         for directory in &self.directories {
-            let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             // Processes outside the namespace of this one are 0.
-            for pid in list.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            for pid in processes_in(directory).into_iter().filter_map(Pid::from_raw) {
                 kill_process(pid, Signal::KILL).ok();
             }
         }
@@ -290,6 +286,12 @@ impl Group {
         self.directories.push(directory.clone());
         Ok(directory)
     }
+}
+
+/// Gives the processes in a directory of groups, as this process numbers them. Empty when it is gone.
+fn processes_in(directory: &Path) -> Vec<i32> {
+    let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    list.lines().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 fn fresh_name() -> String {

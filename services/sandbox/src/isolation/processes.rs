@@ -1,7 +1,7 @@
 //! The processes of a sandbox. They share a namespace that no other process enters.
 //!
 //! A killed service takes its sandboxes with it, but for one case: a bubblewrap that dies between the clone of its child and the signal on
-//! which the child goes on leaves the child, which waits for ever. The next service of the data directory ends it.
+//! which the child goes on leaves the child, which waits for ever. The owner of the process ends it with its control group, or else the next service of the data directory.
 
 use super::policy::User;
 use crate::claims::users::UserIds;

@@ -22,12 +22,15 @@ END
   export GIT_CONFIG_KEY_1=filter.lfs.smudge GIT_CONFIG_VALUE_1="sh /tmp/lfs-smudge $objects"
 fi
 
-# Lists the files that were filled and that nobody has changed since, in /tmp/lfs-unchanged. Returns whether there are any.
+# Removes length, times and inode before each path.
+only_paths() { sed -z 's/^[^ ]* [^ ]* [^ ]* [^ ]* //'; }
+
+# Lists the files that are as the clone filled them, in /tmp/lfs-unchanged. Returns whether there are any.
 list_unchanged() {
   [ -s $objects/files ] || return 1
-  sed -z 's/^[^ ]* [^ ]* [^ ]* [^ ]* //' $objects/files >/tmp/lfs-filled
+  only_paths <$objects/files >/tmp/lfs-filled
   find -files0-from /tmp/lfs-filled -maxdepth 0 -printf '%s %T@ %C@ %i %p\0' 2>/dev/null | sort -z |
-    comm -z -12 - <(sort -z $objects/files) | sed -z 's/^[^ ]* [^ ]* [^ ]* [^ ]* //' | sort -z >/tmp/lfs-unchanged
+    comm -z -12 - <(sort -z $objects/files) | only_paths | sort -z >/tmp/lfs-unchanged
   [ -s /tmp/lfs-unchanged ]
 }
 

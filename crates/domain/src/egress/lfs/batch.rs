@@ -175,8 +175,8 @@ impl LfsBatchAnswer {
         serde_json::from_slice(text).ok()
     }
 
-    /// What the server says about each of these objects, in their order. `None`: it chose a transfer that nobody asked for. An object that it does not
-    /// mention is missing, and one for which it names another size is refused.
+    /// What the server says about each of these objects, in their order. `None`: the server chose another transfer than the one of this client. An object
+    /// that the server does not mention is missing, and one for which it names another size is refused.
     pub fn results(self, pointers: &[LfsPointer]) -> Option<Vec<LfsResult>> {
         if self.transfer.as_deref().is_some_and(|name| name != BASIC) {
             return None;

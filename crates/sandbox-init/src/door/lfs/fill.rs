@@ -51,7 +51,7 @@ const DISK_FAILED: u8 = 16;
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// What is to be filled.
+/// One run: it fills the files of the working directory.
 #[derive(Debug)]
 pub(crate) struct LfsFill {
     /// The host and the path of the repository.

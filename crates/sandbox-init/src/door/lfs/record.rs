@@ -1,4 +1,5 @@
-//! The record of the files that are still pointers of Git LFS after a clone, beside the repository. An agent may change it, and then only misleads itself.
+//! The record of the files that are still pointers of Git LFS after a clone. It stands in the directory of git, where an agent can change it: the agent then misleads
+//! only itself.
 
 use std::collections::BTreeMap;
 

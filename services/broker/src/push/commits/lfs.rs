@@ -1,5 +1,5 @@
-//! The files of Git LFS among the changes of commits. Only their pointers can be pushed: a file with its content would be one that Git LFS does not know, and
-//! a pointer without an object on the server one that nobody can read.
+//! The files of Git LFS among the changes of commits. Only their pointers can be pushed: Git LFS would not know a file that has its content, and could not read
+//! a file whose object the server lacks.
 
 use super::change::{Change, Kind};
 use crate::push::{

@@ -5,13 +5,7 @@ use crate::{
     egress::git::{lfs::batch::LfsQuestion, refusal::GitRefusal},
     push::{commits::lfs::LfsFile, error::PushError},
 };
-use domain::egress::{
-    git::GitAddress,
-    lfs::{batch::LFS_BATCH_OBJECTS_MAX, pointer::LfsPointer},
-};
-
-/// The ending of the path of a repository that serves Git LFS.
-const ENDING: &str = ".git";
+use domain::egress::lfs::{batch::LFS_BATCH_OBJECTS_MAX, pointer::LfsPointer};
 
 impl Server<'_> {
     /// Checks that the server has the object of each pointer.
@@ -19,9 +13,7 @@ impl Server<'_> {
     /// # Errors
     /// `LfsMissing`; `Unauthorized`, `Unreachable`.
     pub(in crate::push) async fn check_lfs(&self, files: &[LfsFile]) -> Result<(), PushError> {
-        let Some(repository) = self.lfs_repository() else {
-            return Err(PushError::Unreachable(format!("{} has no address for Git LFS", self.host())));
-        };
+        let repository = self.repository.clone().with_repository_ending();
         for batch in files.chunks(LFS_BATCH_OBJECTS_MAX) {
             let pointers: Vec<LfsPointer> = batch.iter().map(|file| file.pointer.clone()).collect();
             let question = LfsQuestion {
@@ -42,12 +34,5 @@ impl Server<'_> {
             }
         }
         Ok(())
-    }
-
-    /// The repository as servers of Git LFS expect it.
-    fn lfs_repository(&self) -> Option<GitAddress> {
-        let (authority, path) = (self.repository.authority(), self.repository.path());
-        let ending = if path.ends_with(ENDING) { "" } else { ENDING };
-        GitAddress::parse(&authority, &format!("{path}{ending}")).ok()
     }
 }

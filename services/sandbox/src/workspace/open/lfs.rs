@@ -1,5 +1,5 @@
-//! The contents of Git LFS of a new workspace whose repository the door leads to. A helper without any other way out reads them. It keeps them beside the
-//! snapshots, too, where no program of a tenant sees them: snapshots, diffs and exports have pointers in their place.
+//! Fills the files of Git LFS in a new workspace whose repository is behind the door. A helper that reaches only the door reads the contents. It also keeps them beside the
+//! snapshots, where no program of a tenant sees them: snapshots, diffs and exports have pointers in their place.
 
 use crate::{
     code::Code,
@@ -27,8 +27,6 @@ use tokio_util::sync::CancellationToken;
 const LFS_MS_MAX: u64 = 600_000;
 /// Where the helper keeps the contents.
 const INSIDE: &str = "/run/sbx/lfs";
-/// The ending of the path of a repository that serves Git LFS.
-const ENDING: &str = ".git";
 const SCRIPT: &str =
     concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("../lfs.sh"));
 
@@ -86,10 +84,12 @@ impl LfsContents<'_> {
     async fn fill(&self, store: &Path, left: &CancellationToken) -> Result<(), Error> {
         let Self { session, build, uid, address, url } = *self;
         let limit_kib = session.shared.config.disk_bytes >> 10;
+        let repository = address.clone().with_repository_ending();
+        let place = format!("{}{}", repository.authority(), repository.path());
         let mounts = [Mount::write(build, "/workspace"), Mount::write(store, INSIDE)];
         let task = Task {
             script: SCRIPT,
-            arguments: vec![limit_kib.to_string(), place(address), url.to_owned()],
+            arguments: vec![limit_kib.to_string(), place, url.to_owned()],
             mounts: mounts.into_iter().chain(door::mounts(session)?).collect(),
             ..Task::new(session.key.tenant, uid, Duration::from_millis(LFS_MS_MAX))
         };
@@ -113,26 +113,6 @@ impl Store {
         match self {
             Self::Workspace(path) => path,
             Self::Install(scratch) => scratch.path(),
-        }
-    }
-}
-
-/// The host and the path of a repository, as servers of Git LFS expect it.
-fn place(address: &GitAddress) -> String {
-    let (authority, path) = (address.authority(), address.path());
-    let ending = if path.ends_with(ENDING) { "" } else { ENDING };
-    format!("{authority}{path}{ending}")
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, missing_docs)]
-    use super::*;
-
-    #[test]
-    fn a_server_of_git_lfs_has_the_path_with_its_ending() {
-        for (authority, path) in [("h.org", "/a/b"), ("h.org:443", "/a/b.git"), ("h.org", "/a/b/")] {
-            assert_eq!(place(&GitAddress::parse(authority, path).unwrap()), "h.org/a/b.git");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a model reads below the output of a command that failed at a wall of the sandbox: which setting opens it. Programs say it in many words, and seldom
 //! name the wall.
 
-use domain::text;
+use domain::{egress::no_network::NO_NETWORK_WORDS, text};
 
 /// Bytes at the end of an output that count although the command succeeded.
 const END_BYTES: usize = 1_024;
@@ -15,31 +15,7 @@ struct Hint {
 
 static HINTS: [Hint; 3] = [
     Hint {
-        // Of libc, curl, git, pip, npm, cargo, apt, Go and Java.
-        words: &[
-            "could not resolve host",
-            "couldn't resolve host",
-            "unable to resolve host",
-            "failed to lookup address information",
-            "temporary failure in name resolution",
-            "temporary failure resolving",
-            "name or service not known",
-            "network is unreachable",
-            "no matching distribution found",
-            "no such host",
-            "unknownhostexception",
-            "eai_again",
-            "getaddrinfo enotfound",
-            "code enotfound",
-            "errno: 'enotfound'",
-            "dial tcp: lookup",
-            "x-flotilla-code: egress_",
-            "connect tunnel failed, response 403",
-            "http code 403 from proxy after connect",
-            "tunnel connection failed: 403",
-            "proxy returns \"http/1.1 403",
-            "proxy response (403) !== 200",
-        ],
+        words: NO_NETWORK_WORDS,
         text: "The sandbox reaches only the hosts that `environment.network.allow` in the project's settings lists, so \
                retrying does not help: ask for the hosts with the tool `network` if you have it, or else tell people which you need. \
                A program that ignores the variable https_proxy reaches none of them.",

@@ -1,0 +1,30 @@
+//! How programs say that they did not reach a host, or that a proxy refused it.
+
+/// What they print, in lower case: libc, curl, git, pip, npm, cargo, apt, Go and Java.
+pub const NO_NETWORK_WORDS: &[&str] = &[
+    "could not resolve host",
+    "couldn't resolve host",
+    "unable to resolve host",
+    "failed to lookup address information",
+    "temporary failure in name resolution",
+    "temporary failure resolving",
+    "name or service not known",
+    "network is unreachable",
+    "no matching distribution found",
+    "no such host",
+    "unknownhostexception",
+    "eai_again",
+    "getaddrinfo enotfound",
+    "code enotfound",
+    "errno: 'enotfound'",
+    "dial tcp: lookup",
+    "x-flotilla-code: egress_",
+    "connect tunnel failed, response 403",
+    "http code 403 from proxy after connect",
+    "tunnel connection failed: 403",
+    "proxy returns \"http/1.1 403",
+    "proxy response (403) !== 200",
+    "npm error 403",
+    "forbidden [ip: 127.0.0.1 3128]",
+    "proxy refused",
+];
