@@ -9,14 +9,6 @@ use crate::{
 use domain::ids::{SessionId, TenantId};
 use sqlx::{AssertSqlSafe, Row as _};
 
-/// Tables with many rows that belong to the tenant and to none of its sessions, and how many rows of each are deleted at once.
-const TABLES: [(&str, i64); 3] = [
-    // A bundle may have 256 MiB, in 130,000 rows of Postgres' own.
-    ("bundle", 4),
-    ("ledger", 10_000),
-    ("session_tombstone", 10_000),
-];
-
 impl Store {
     /// Marks a tenant as deleted: from now on its keys are unknown, its secrets are gone, and lists omit it. Its name can be used again.
     ///
@@ -77,14 +69,15 @@ impl Store {
     /// `Db`: some of them.
     pub async fn delete_tenant_rows(&self, tenant: TenantId) -> Result<u64, Error> {
         let mut deleted = 0;
-        for (table, limit) in TABLES {
-            let sql = format!(
-                "delete from {table} where ctid = any (array(
-                   select r.ctid from {table} r join tenant t on t.id = r.tenant_id
-                    where r.tenant_id = $1 and t.deleted_at is not null limit $2))"
-            );
+        // Tables with many rows that belong to the tenant and to none of its sessions, and how many rows of each are deleted at once.
+        for (deletion, limit) in [
+            // A bundle may have 256 MiB, in 130,000 rows of Postgres' own.
+            (deletion("bundle"), 4_i64),
+            (deletion("ledger"), 10_000),
+            (deletion("session_tombstone"), 10_000),
+        ] {
             let result =
-                sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(limit).execute(&self.system).await?;
+                sqlx::query(AssertSqlSafe(deletion)).bind(tenant.0).bind(limit).execute(&self.system).await?;
             deleted += result.rows_affected();
         }
         Ok(deleted)
@@ -113,4 +106,13 @@ impl Store {
         }
         Ok(tx.commit().await?)
     }
+}
+
+/// The statement that deletes some rows of a deleted tenant.
+fn deletion(table: &str) -> String {
+    format!(
+        "delete from {table} where ctid = any (array(
+           select r.ctid from {table} r join tenant t on t.id = r.tenant_id
+            where r.tenant_id = $1 and t.deleted_at is not null limit $2))"
+    )
 }

@@ -7,7 +7,7 @@ use crate::{
     error::{Entity, Error},
     tenant::{
         keys,
-        tenants::{self, COLUMNS, Tenant},
+        tenants::{self, TENANT_COLUMNS, Tenant},
     },
 };
 use domain::{
@@ -48,7 +48,7 @@ impl Store {
     /// `Db`.
     pub async fn find_key(&self, secret_sha256: &[u8]) -> Result<Option<KeyOwner>, Error> {
         let sql = format!(
-            "select {COLUMNS}, key_name, role from tenant join (
+            "select {TENANT_COLUMNS}, key_name, role from tenant join (
                select tenant_id, name as key_name, role from api_key where secret_sha256 = $1 and revoked_at is null) k on k.tenant_id = id
               where deleted_at is null"
         );
@@ -82,7 +82,7 @@ impl Store {
     pub async fn create_tenant(&self, id: TenantId, name: &str) -> Result<Tenant, Error> {
         let sql = format!(
             "insert into tenant (id, name, running_max) values ($1, $2, $3)
-             on conflict (name) do update set name = excluded.name returning {COLUMNS}"
+             on conflict (name) do update set name = excluded.name returning {TENANT_COLUMNS}"
         );
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(id.0)
@@ -99,7 +99,7 @@ impl Store {
     /// `Db`.
     pub async fn list_tenants(&self, page: &Page) -> Result<Vec<Tenant>, Error> {
         let sql = format!(
-            "select {COLUMNS} from tenant where name > $1 and deleted_at is null order by name limit $2"
+            "select {TENANT_COLUMNS} from tenant where name > $1 and deleted_at is null order by name limit $2"
         );
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(page.cursor.as_deref().unwrap_or_default())
@@ -121,7 +121,7 @@ impl Store {
                     keep_idle_days = coalesce($4, keep_idle_days), keep_archived_days = coalesce($5, keep_archived_days),
                     sessions_max = coalesce($6, sessions_max), projects_max = coalesce($7, projects_max),
                     stored_bytes_max = coalesce($8, stored_bytes_max)
-              where id = $1 and deleted_at is null returning {COLUMNS}"
+              where id = $1 and deleted_at is null returning {TENANT_COLUMNS}"
         );
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant.0)

@@ -5,7 +5,7 @@ use crate::{
     Page, Store,
     error::Error,
     tenant::{
-        tenants::{self, COLUMNS, Tenant},
+        tenants::{self, TENANT_COLUMNS, Tenant},
         usage::{self, USAGE_COLUMNS},
     },
 };
@@ -22,7 +22,7 @@ impl Store {
     /// `Db`.
     pub async fn list_usage(&self, page: &Page) -> Result<Vec<(Tenant, Usage)>, Error> {
         let sql = format!(
-            "select {COLUMNS}, {USAGE_COLUMNS} from tenant t where name > $1 and deleted_at is null order by name limit $2"
+            "select {TENANT_COLUMNS}, {USAGE_COLUMNS} from tenant t where name > $1 and deleted_at is null order by name limit $2"
         );
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(page.cursor.as_deref().unwrap_or_default())

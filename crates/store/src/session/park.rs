@@ -125,14 +125,14 @@ async fn free(
            update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, phase = $7,
                   attempts = 0,
                   owner = null, owned_at = null, queued_at = null, waiting_detail = null,
-                  waiting_at = case when $7 = {WAITING} then now() end, waiting_reason = $8,
+                  waiting_at = case when $7::smallint = {WAITING} then now() end, waiting_reason = $8,
                   wake_at = to_timestamp($9::float8 / 1000)
             where tenant_id = $1 and session_id = $2 and {FENCE}
               and input_seq = $6
            returning event_seq, input_seq, cancel_seq),
          ended as (
            update session set last_outcome = $10, last_error = $11, updated_at = date_trunc('milliseconds', now())
-             from freed where tenant_id = $1 and id = $2 and $10 is not null)
+             from freed where tenant_id = $1 and id = $2 and $10::text is not null)
          select event_seq, input_seq, cancel_seq from freed"
     );
     record::run_fenced(tx, fence, sqlx::query(AssertSqlSafe(sql)), |update| {

@@ -52,7 +52,7 @@ pub(crate) fn from_row(row: &sqlx::postgres::PgRow) -> Result<Tenant, sqlx::Erro
 }
 
 /// The columns that [`from_row`] reads.
-pub(crate) const COLUMNS: &str = "id, name, running_max, weight, keep_idle_days, keep_archived_days,
+pub(crate) const TENANT_COLUMNS: &str = "id, name, running_max, weight, keep_idle_days, keep_archived_days,
     sessions_max, projects_max, stored_bytes_max, created_at";
 
 fn days(row: &sqlx::postgres::PgRow, column: &str) -> Result<Option<u32>, sqlx::Error> {
@@ -70,7 +70,7 @@ impl Store {
     /// `NotFound`, also if it is deleted; `Db`.
     pub async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant, Error> {
         let mut tx = self.begin(tenant).await?;
-        let sql = format!("select {COLUMNS} from tenant where id = $1 and deleted_at is null");
+        let sql = format!("select {TENANT_COLUMNS} from tenant where id = $1 and deleted_at is null");
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant.0)
             .fetch_optional(&mut *tx)

@@ -14,30 +14,6 @@ const ROWS_MAX: u64 = 2_000;
 /// Bytes of one transaction, as Postgres stores them: a large value has a row of Postgres' own for each 2 kB. The last row may be larger.
 const BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// A table whose rows belong to sessions.
-struct Table {
-    name: &'static str,
-    /// The rest of its key after the tenant and the session. In this order an index finds the rows.
-    key: &'static str,
-    /// The bytes of its large columns. Postgres knows them without reading the values.
-    bytes: &'static str,
-}
-
-/// The tables without a foreign key to the session. Parts come before their messages, whose deletion would delete them too.
-const TABLES: [Table; 7] = [
-    Table { name: "part_chunk", key: "part_id, epoch, offset_bytes", bytes: "pg_column_size(text)" },
-    Table { name: "part", key: "message_id, id", bytes: "pg_column_size(data)" },
-    Table { name: "message", key: "id", bytes: "pg_column_size(info)" },
-    Table { name: "tool_exec", key: "exec_id", bytes: "0" },
-    Table {
-        name: "request",
-        key: "id",
-        bytes: "pg_column_size(asked) + coalesce(pg_column_size(answer), 0)",
-    },
-    Table { name: "session_input", key: "seq", bytes: "coalesce(pg_column_size(body), 0)" },
-    Table { name: "session_event", key: "seq", bytes: "pg_column_size(properties)" },
-];
-
 /// What a transaction has removed.
 #[derive(Default)]
 struct Batch {
@@ -87,8 +63,8 @@ impl Store {
         );
         let Some(session) = order.bind(tenant.0).fetch_optional(&mut *tx).await? else { return Ok(None) };
         let mut batch = Batch::default();
-        for table in &TABLES {
-            remove(&mut tx, tenant, &session, table, &mut batch).await?;
+        for statement in removals() {
+            remove(&mut tx, tenant, &session, statement, &mut batch).await?;
             if batch.is_full() {
                 break;
             }
@@ -111,26 +87,43 @@ impl Batch {
     }
 }
 
-/// Removes rows of one table until the batch is full or none is left. The last row may exceed the bytes of the batch.
+/// The statements for the tables without a foreign key to the session. Parts come before their messages, whose deletion would delete them too.
+fn removals() -> [String; 7] {
+    [
+        removal("part_chunk", "part_id, epoch, offset_bytes", "pg_column_size(text)"),
+        removal("part", "message_id, id", "pg_column_size(data)"),
+        removal("message", "id", "pg_column_size(info)"),
+        removal("tool_exec", "exec_id", "0"),
+        removal("request", "id", "pg_column_size(asked) + coalesce(pg_column_size(answer), 0)"),
+        removal("session_input", "seq", "coalesce(pg_column_size(body), 0)"),
+        removal("session_event", "seq", "pg_column_size(properties)"),
+    ]
+}
+
+/// The statement that removes rows of `table` until the batch is full or none is left. `key` is the rest of its primary key after the tenant
+/// and the session: in this order an index finds the rows. `bytes` counts its large columns, and Postgres knows them without reading the values.
+fn removal(table: &str, key: &str, bytes: &str) -> String {
+    format!(
+        "with candidate as materialized (
+           select ctid as place, {bytes} as bytes, {key} from {table} where tenant_id = $1 and session_id = $2 order by {key} limit $3),
+         chosen as materialized (
+           select place, bytes from (select place, bytes, sum(bytes) over (order by {key}) - bytes as bytes_before from candidate) measured
+            where bytes_before < $4),
+         removed as (delete from {table} where ctid = any (array(select place from chosen)))
+         select count(*) as rows, coalesce(sum(bytes), 0)::bigint as bytes from chosen"
+    )
+}
+
+/// Removes rows of one table. The last row may exceed the bytes of the batch.
 async fn remove(
     tx: &mut Tx,
     tenant: TenantId,
     session: &str,
-    table: &Table,
+    statement: String,
     batch: &mut Batch,
 ) -> Result<(), Error> {
-    let Table { name, key, bytes } = table;
     // The transaction holds the order, so no other worker removes these rows; and a deleted session gets no new ones.
-    let sql = format!(
-        "with candidate as materialized (
-           select ctid as place, {bytes} as bytes, {key} from {name} where tenant_id = $1 and session_id = $2 order by {key} limit $3),
-         chosen as materialized (
-           select place, bytes from (select place, bytes, sum(bytes) over (order by {key}) - bytes as bytes_before from candidate) measured
-            where bytes_before < $4),
-         removed as (delete from {name} where ctid = any (array(select place from chosen)))
-         select count(*) as rows, coalesce(sum(bytes), 0)::bigint as bytes from chosen"
-    );
-    let row = sqlx::query(AssertSqlSafe(sql))
+    let row = sqlx::query(AssertSqlSafe(statement))
         .bind(tenant.0)
         .bind(session)
         .bind(signed(ROWS_MAX.saturating_sub(batch.rows)))

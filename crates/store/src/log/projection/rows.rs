@@ -108,43 +108,40 @@ fn json(value: &impl serde::Serialize) -> Result<String, Error> {
 
 /// The statement that writes events, and messages and parts if there are any.
 fn statement(with_messages: bool, with_parts: bool) -> String {
-    let mut tables = vec![];
-    let mut parameter = 9;
-    if with_messages {
-        tables.push(format!(
-            "messages as (
-               insert into message (tenant_id, session_id, id, seq, role, info)
-               select $1, $2, m.id, m.seq, m.role, m.info::json
-                 from unnest(${}::text[], ${}::bigint[], ${}::text[], ${}::text[]) as m (id, seq, role, info)
-               on conflict (tenant_id, session_id, id) do update set info = excluded.info)",
-            parameter,
-            parameter + 1,
-            parameter + 2,
-            parameter + 3,
-        ));
-        parameter += 4;
-    }
-    if with_parts {
-        tables.push(format!(
-            "parts as (
-               insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
-               select $1, $2, p.message_id, p.id, p.seq, p.kind, p.data::json, octet_length(p.data)
-                 from unnest(${}::text[], ${}::text[], ${}::bigint[], ${}::text[], ${}::text[])
-                      as p (message_id, id, seq, kind, data)
-               on conflict (tenant_id, session_id, message_id, id) do update
-                  set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes)",
-            parameter,
-            parameter + 1,
-            parameter + 2,
-            parameter + 3,
-            parameter + 4,
-        ));
-    }
-    let with = if tables.is_empty() { String::new() } else { format!("with {} ", tables.join(", ")) };
+    let with = match (with_messages, with_parts) {
+        (false, false) => String::new(),
+        (true, false) => format!("with {MESSAGES} "),
+        (false, true) => {
+            format!("with {} ", parts("$9::text[], $10::text[], $11::bigint[], $12::text[], $13::text[]"))
+        }
+        (true, true) => {
+            let parts = parts("$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[]");
+            format!("with {MESSAGES}, {parts} ")
+        }
+    };
     format!(
         "{with}insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
          select $1, $2, $3, to_timestamp($4::float8 / 1000), e.seq, e.id, e.kind, e.properties
            from unnest($5::bigint[], $6::text[], $7::text[], $8::text[]) as e (seq, id, kind, properties)"
+    )
+}
+
+/// Writes messages.
+const MESSAGES: &str = "messages as (
+    insert into message (tenant_id, session_id, id, seq, role, info)
+    select $1, $2, m.id, m.seq, m.role, m.info::json
+      from unnest($9::text[], $10::bigint[], $11::text[], $12::text[]) as m (id, seq, role, info)
+    on conflict (tenant_id, session_id, id) do update set info = excluded.info)";
+
+/// Writes parts, whose columns are the parameters `columns`.
+fn parts(columns: &str) -> String {
+    format!(
+        "parts as (
+           insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
+           select $1, $2, p.message_id, p.id, p.seq, p.kind, p.data::json, octet_length(p.data)
+             from unnest({columns}) as p (message_id, id, seq, kind, data)
+           on conflict (tenant_id, session_id, message_id, id) do update
+              set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes)"
     )
 }
 
