@@ -30,7 +30,7 @@ impl Store {
     pub async fn forget_uploads(&self, limit: i64) -> Result<u64, Error> {
         let result = sqlx::query(
             "with old as materialized (
-               select tenant_id, id from bundle where not complete and created_at < now() - $2 * interval '1 millisecond'
+               select tenant_id, id from bundle where not complete and created_at > '-infinity' and created_at < now() - $2 * interval '1 millisecond'
                 order by created_at limit $1 for update skip locked)
              delete from bundle b using old where b.tenant_id = old.tenant_id and b.id = old.id",
         )
@@ -47,16 +47,17 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn forget_bundles(&self, limit: i64) -> Result<BundlePass, Error> {
+        // The indexes on the source have the collation of its expression. A comparison in the collation of `id` would not use them.
         let row = sqlx::query(
             "with old as materialized (
-               select tenant_id, id from bundle where complete and used_at < now() - $2 * interval '1 millisecond'
+               select tenant_id, id from bundle where complete and used_at > '-infinity' and used_at < now() - $2 * interval '1 millisecond'
                 order by used_at limit $1 for update skip locked),
              seen as materialized (
                select tenant_id, id,
                       exists (select 1 from session s where s.tenant_id = old.tenant_id and s.source ->> 'from' = 'bundle'
-                                 and s.source ->> 'id' = old.id)
+                                 and s.source ->> 'id' = old.id collate \"default\")
                    or exists (select 1 from project p where p.tenant_id = old.tenant_id and p.source ->> 'from' = 'bundle'
-                                 and p.source ->> 'id' = old.id) as is_needed
+                                 and p.source ->> 'id' = old.id collate \"default\") as is_needed
                  from old),
              needed as (
                update bundle b set used_at = now() from seen

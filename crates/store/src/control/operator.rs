@@ -146,7 +146,8 @@ impl Store {
                     count(*) filter (where r.phase = {RUNNING} and not coalesce(lease_runs(w.lease_until), false))::float8 as orphaned,
                     (select count(*)::float8 from worker where lease_runs(lease_until)) as workers,
                     (select coalesce(sum(slots), 0)::float8 from worker where lease_runs(lease_until)) as slots
-               from session_run r left join worker w on w.incarnation = r.owner where r.phase <> {IDLE}")))
+               from session_run r left join worker w on w.incarnation = r.owner
+              where r.phase in ({RUNNABLE}, {RUNNING}, {WAITING}, {QUARANTINED})")))
         .fetch_one(&self.system)
         .await?;
         let rows = sqlx::query(AssertSqlSafe(format!(
@@ -191,7 +192,7 @@ impl Store {
                from (select id, name, running_max, weight from tenant where name > $1
                         and exists (select 1 from session_run x where x.tenant_id = tenant.id and x.phase <> {IDLE})
                       order by name limit $2) t
-               join session_run r on r.tenant_id = t.id and r.phase <> {IDLE}
+               join session_run r on r.tenant_id = t.id and r.phase in ({RUNNABLE}, {RUNNING}, {WAITING}, {QUARANTINED})
               group by t.id, t.name, t.running_max, t.weight, r.class order by t.name, r.class")))
         .bind(page.cursor.as_deref().unwrap_or_default())
         .bind(page.limit())
@@ -229,7 +230,7 @@ impl Store {
         Ok(rows.into_iter().collect())
     }
 
-    /// Lists control rows of one phase, the longest in that phase first; one page at most.
+    /// Lists control rows of one phase, the longest in that phase first; one page at most. Lists no idle sessions.
     ///
     /// # Errors
     /// `Db`.
@@ -239,7 +240,7 @@ impl Store {
                     r.queued_at, r.epoch, r.attempts, r.waiting_reason, r.waiting_detail,
                     case when r.phase in ({WAITING}, {QUARANTINED}) then r.waiting_at end as waiting_at
                from session_run r left join worker w on w.incarnation = r.owner
-              where r.phase = $1 order by coalesce(case when r.phase in ({WAITING}, {QUARANTINED}) then r.waiting_at end, r.owned_at,
+              where r.phase = $1 and r.phase <> {IDLE} order by coalesce(case when r.phase in ({WAITING}, {QUARANTINED}) then r.waiting_at end, r.owned_at,
                     r.queued_at) nulls last, r.session_id limit $2")))
         .bind(phase.to_i16())
         .bind(page.limit())

@@ -48,11 +48,12 @@ impl Store {
         let rows = sqlx::query(
             "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as horizon, w.session_id, w.project_id, w.name, w.seq
                from (select 1) one left join lateral (
-                 select e.session_id, s.project_id, p.name, max(e.seq) as seq
-                   from session_event e
-                   join session s on s.tenant_id = e.tenant_id and s.id = e.session_id
-                   join project p on p.tenant_id = s.tenant_id and p.id = s.project_id
-                  where e.tenant_id = $1 and e.xid >= $2::text::xid8 group by 1, 2, 3) w on true",
+                 select e.session_id, o.project_id, o.name, e.seq
+                   from (select session_id, max(seq) as seq from session_event
+                          where tenant_id = $1 and xid >= $2::text::xid8 group by session_id) e
+                  cross join lateral (
+                    select s.project_id, p.name from session s join project p on p.tenant_id = s.tenant_id and p.id = s.project_id
+                     where s.tenant_id = $1 and s.id = e.session_id limit 1) o) w on true",
         )
         .bind(tenant.0)
         .bind(since.to_string())
@@ -105,16 +106,27 @@ impl Store {
     ) -> Result<Vec<RecentSession>, Error> {
         let mut tx = self.begin(tenant).await?;
         let active = format!("r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})");
+        let of_project = match project {
+            Some(_) => "s.project_id = $2".to_owned(),
+            None => format!("$2::text is null and {LISTED}"),
+        };
+        // Each half of the list has its index, and `limit 1` makes Postgres look up each session of the list: it does not know how few they are.
         let rows = sqlx::query(AssertSqlSafe(format!(
-            "select s.id, {active} as is_active,
-                    case when r.waiting_reason = 'back_off' then
-                      (select e.properties from session_event e
-                        where e.tenant_id = s.tenant_id and e.session_id = s.id and e.kind = 'session.status'
-                        order by e.seq desc limit 1) end as retry
-               from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
-              where s.tenant_id = $1 and {LISTED} and ($2::text is null or s.project_id = $2)
-                and ({active} or s.updated_at >= to_timestamp($3::bigint / 1000.0))
-              order by s.updated_at desc, s.id desc limit $4"
+            "with found as (
+               (select s.id from session s
+                 where s.tenant_id = $1 and {of_project} and s.updated_at >= to_timestamp($3::bigint / 1000.0)
+                 order by s.updated_at desc, s.id desc limit $4)
+               union
+               select r.session_id from session_run r where r.tenant_id = $1 and {active})
+             select l.id, l.is_active, l.retry from found f cross join lateral (
+               select s.id, s.updated_at, {active} as is_active,
+                      case when r.waiting_reason = 'back_off' then
+                        (select e.properties from session_event e
+                          where e.tenant_id = s.tenant_id and e.session_id = s.id and e.kind = 'session.status'
+                          order by e.seq desc limit 1) end as retry
+                 from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+                where s.tenant_id = $1 and s.id = f.id and {of_project} limit 1) l
+              order by l.updated_at desc, l.id desc limit $4"
         )))
         .bind(tenant.0)
         .bind(project.map(ProjectId::as_str))

@@ -96,8 +96,10 @@ fn select(condition: &'static str, order: &'static str) -> AssertSqlSafe<String>
     AssertSqlSafe(format!("select {COLUMNS} from request q where {condition} and {SESSION_EXISTS} {order}"))
 }
 
+/// The condition that the session of the request `q` exists. With `exists` it would join both tables, so that an index by session could serve the
+/// look-up of a request by its id.
 const SESSION_EXISTS: &str =
-    "exists (select 1 from session_run r where r.tenant_id = q.tenant_id and r.session_id = q.session_id)";
+    "(select true from session_run r where r.tenant_id = q.tenant_id and r.session_id = q.session_id)";
 
 #[derive(Debug, thiserror::Error)]
 #[error("unknown id {0}")]
@@ -153,7 +155,8 @@ impl Store {
                        union all
                        select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1 and $6)
                      select id from tree))
-               and ($7::text is null or session_id in (select id from session where tenant_id = $1 and project_id = $7))
+               and ($7::text is null or exists (
+                     select 1 from session s where s.tenant_id = $1 and s.id = q.session_id and s.project_id = $7))
                and id > $3 and starts_with(id, $4)",
             "order by id limit $5",
         ))

@@ -39,6 +39,7 @@ impl Store {
         session: &SessionId,
     ) -> Result<DescendantCounts, Error> {
         let mut tx = self.begin(tenant).await?;
+        // `limit 1` makes Postgres look up each session below: it does not know how few they are.
         let row = sqlx::query(AssertSqlSafe(format!(
             "with recursive tree as (
                select id from session where tenant_id = $1 and parent_id = $2
@@ -48,7 +49,8 @@ impl Store {
                     count(*) filter (where r.phase in ({RUNNABLE}, {RUNNING})
                       or (r.phase = {WAITING} and r.waiting_reason not in
                           ('permission', 'question', 'children', 'budget'))) as going_on
-               from tree t join session_run r on r.tenant_id = $1 and r.session_id = t.id"
+               from tree t cross join lateral (
+                 select phase, waiting_reason from session_run where tenant_id = $1 and session_id = t.id limit 1) r"
         )))
         .bind(tenant.0)
         .bind(session.as_str())

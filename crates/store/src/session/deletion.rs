@@ -199,14 +199,13 @@ async fn delete(
 async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombstone>, Error> {
     let rows = sqlx::query(
         "with recursive tree as (
-           select id from session where tenant_id = $1 and id = $2
+           select id, project_id, parent_id, created_at from session where tenant_id = $1 and id = $2
            union all
-           select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
+           select s.id, s.project_id, s.parent_id, s.created_at from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
          insert into session_tombstone (tenant_id, session_id, project_id, project_name, parent_id, event_seq, epoch, created_at)
-         select s.tenant_id, s.id, s.project_id, p.name, s.parent_id, r.event_seq, r.epoch, s.created_at
-           from tree t join session s on s.tenant_id = $1 and s.id = t.id
-           join session_run r on r.tenant_id = $1 and r.session_id = t.id
-           join project p on p.tenant_id = $1 and p.id = s.project_id
+         select $1, t.id, t.project_id, p.name, t.parent_id, r.event_seq, r.epoch, t.created_at
+           from tree t join session_run r on r.tenant_id = $1 and r.session_id = t.id
+           join project p on p.tenant_id = $1 and p.id = t.project_id
          -- Earlier versions let a client create a session again within a week.
          on conflict (tenant_id, session_id) do update
            set project_id = excluded.project_id, project_name = excluded.project_name, parent_id = excluded.parent_id,

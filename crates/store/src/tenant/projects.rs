@@ -231,7 +231,10 @@ impl Store {
             .fetch_optional(&mut *tx)
             .await?
             .ok_or(Error::NotFound(Entity::Project))?;
-        let session = sqlx::query("select 1 from session where tenant_id = $1 and project_id = $2 limit 1");
+        // In this order the index `session_project` gives the answer with its first row, also when there is none.
+        let session = sqlx::query(
+            "select 1 from session where tenant_id = $1 and project_id = $2 order by updated_at desc limit 1",
+        );
         if session.bind(tenant.0).bind(id.as_str()).fetch_optional(&mut *tx).await?.is_some() {
             return Ok(false);
         }

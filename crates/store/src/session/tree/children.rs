@@ -183,7 +183,8 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
                 $6, $7, $8, $9, coalesce($13::json, p.source), $10, p.on_ask, 'task:' || $5, $12, date_trunc('milliseconds', now()),
                 case when $13 is null then p.workspace_id else $2 end, case when $13 is null then null else w.image end
            from session p
-           join session w on w.tenant_id = p.tenant_id and w.id = coalesce(p.workspace_id, p.root_id, p.id)
+           join session w on w.tenant_id = p.tenant_id and w.id =
+                case when p.workspace_id is not null then p.workspace_id when p.root_id is null then p.id else p.root_id end
           where p.tenant_id = $1 and p.id = $3
             and (select count(*) from session s
                   where s.tenant_id = $1 and s.root_id = case when p.root_id is null then p.id else p.root_id end) < $11",

@@ -40,13 +40,15 @@ impl Store {
         session: &SessionId,
     ) -> Result<Vec<Descendant>, Error> {
         let mut tx = self.begin(tenant).await?;
+        // `limit 1` makes Postgres look up each session below: it does not know how few they are.
         let sql = format!(
             "with recursive tree as (
                select id, depth from session where tenant_id = $1 and parent_id = $2
                union all
                select s.id, s.depth from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
-             select t.id, r.phase <> {IDLE} as works, r.epoch from tree t
-               join session_run r on r.tenant_id = $1 and r.session_id = t.id order by t.depth limit $3"
+             select t.id, r.phase <> {IDLE} as works, r.epoch from tree t cross join lateral (
+               select phase, epoch from session_run where tenant_id = $1 and session_id = t.id limit 1) r
+              order by t.depth limit $3"
         );
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant.0)
@@ -147,13 +149,14 @@ pub(crate) async fn lock_tree(tx: &mut Tx, tenant: TenantId, session: &SessionId
 
 /// Locks the rows that are currently below a session, and returns their number.
 async fn lock_below(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<u64, Error> {
+    // The lock inside makes Postgres look up each session below: it does not know how few they are.
     let result = sqlx::query(
         "with recursive tree as (
            select id, depth from session where tenant_id = $1 and parent_id = $2
            union all
            select s.id, s.depth from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
-         select 1 from session_run r join tree t on t.id = r.session_id
-          where r.tenant_id = $1 order by t.depth for update of r",
+         select 1 from (select id from tree order by depth) t cross join lateral (
+           select 1 from session_run where tenant_id = $1 and session_id = t.id for update) r",
     )
     .bind(tenant.0)
     .bind(session.as_str())
