@@ -37,6 +37,23 @@ async fn keep(session: &Session, copy: &Session, from_commit: &str) -> Result<v1
 const FILES: &str = "sha256sum $(git ls-files --cached --others | sort -u | xargs ls -d 2> /dev/null)";
 
 #[tokio::test]
+async fn a_copy_is_on_the_branch_of_its_origin() {
+    let directory = directory();
+    let path = repository(directory.path());
+    let (machine, origin) = Machine::with_open(directory.path(), &path).await;
+    for (prepare, branch) in [
+        ("git checkout -q -b feature/one", "feature/one"),
+        // Where no branch is checked out, or one that git does not accept.
+        ("git checkout -q --detach", "main"),
+        ("echo 'ref: refs/heads/-b..c' > .git/HEAD", "main"),
+    ] {
+        origin.sh(prepare).await;
+        let (copied, _) = copy(&machine, &origin).await;
+        assert_eq!(copied.sh("git status --short --branch").await, format!("## {branch}"), "{prepare}");
+    }
+}
+
+#[tokio::test]
 async fn the_changes_of_a_copy_are_a_patch_that_its_origin_can_apply() {
     let directory = directory();
     let path = repository(directory.path());

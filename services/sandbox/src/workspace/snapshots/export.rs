@@ -9,6 +9,7 @@ use crate::{
     isolation::launch::Mount,
     session::state::Session,
     workspace::{
+        branch,
         changes::{self, Sender},
         helper::Task,
         scratch::Scratch,
@@ -20,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 const SCRIPT: &str = concat!(include_str!("../git.sh"), include_str!("export.sh"));
 
 /// Streams the files as they were in a snapshot, or as they are now if it is empty, as a commit on top of the base commit,
-/// with its whole history.
+/// with its whole history, on the branch that is checked out now.
 ///
 /// # Errors
 /// `workspace_missing`, `snapshot_unknown`, `base_commit_missing`, `bundle_too_large`, those of
@@ -33,10 +34,11 @@ pub async fn run(root: &Arc<Session>, snapshot: &str, to: &Sender) -> Result<(),
     } else {
         parse(snapshot)?.to_owned()
     };
+    let branch = branch::find(store.tree()).await.unwrap_or_default();
     let scratch = Scratch::make(root, store.uid())?;
     let task = Task {
         script: SCRIPT,
-        arguments: vec![store.meta.base_commit.clone(), snapshot],
+        arguments: vec![store.meta.base_commit.clone(), snapshot, branch],
         mounts: vec![
             Mount::read(store.tree(), "/workspace"),
             Mount::read(store.snapshots(), INSIDE),
