@@ -175,6 +175,10 @@ id!(
     /// A project: `prj_…`.
     ProjectId, "prj", descending = false
 );
+id!(
+    /// A worktree of a project: `wtr_…`.
+    WorktreeId, "wtr", descending = false
+);
 
 /// A tenant: a UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -145,6 +145,10 @@ pub struct Source {
     /// Branch, tag or commit; absent: the default branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// The branch on which the files begin: that of the repository if it has one of this name, else a new one at the revision. Absent: the
+    /// branch of the revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
     /// Whether its last commit contains changes that were never committed, as in a fork.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncommitted: bool,

@@ -18,6 +18,7 @@ impl From<&Source> for v1::WorkspaceHeader {
             git_url,
             bundle: bundle.is_some(),
             revision: source.revision.clone().unwrap_or_default(),
+            branch: source.branch.clone().unwrap_or_default(),
             uncommitted: source.uncommitted,
             // Forks of earlier versions have bundles with other names.
             bundle_sha256: bundle.filter(|id| is_sha256(id)).cloned().unwrap_or_default(),

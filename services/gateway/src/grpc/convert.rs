@@ -61,7 +61,7 @@ pub(super) fn from_source(source: Option<v1::Source>) -> Source {
         Some(From::GitUrl(url)) => Origin::GitUrl(url),
     };
     let revision = (!source.revision.is_empty()).then_some(source.revision);
-    Source { origin, revision, uncommitted: false }
+    Source { origin, revision, ..Source::default() }
 }
 
 fn source(source: Source) -> v1::Source {

@@ -85,8 +85,8 @@ pub(super) async fn read(
         (true, false) => header.bundle_sha256.clone(),
         (false, _) => header.git_url.clone(),
     };
-    let (revision, uncommitted) = (header.revision, header.uncommitted);
-    let key = DraftKey { source: source_name, revision, uncommitted, has_door: false, opening };
+    let (revision, branch, uncommitted) = (header.revision, header.branch, header.uncommitted);
+    let key = DraftKey { source: source_name, revision, branch, uncommitted, has_door: false, opening };
     let source = if header.bundle {
         let file = upload(session)?;
         let has_draft = session.files.lock().await.draft.as_ref().is_some_and(|draft| draft.key == key);

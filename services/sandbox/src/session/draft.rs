@@ -31,6 +31,8 @@ pub struct DraftKey {
     pub source: String,
     /// Branch, tag or commit; empty: the default one.
     pub revision: String,
+    /// The branch on which the files begin; empty: that of the revision.
+    pub branch: String,
     /// Whether the last commit holds uncommitted changes.
     pub uncommitted: bool,
     /// Whether submodules come through the door of the session.

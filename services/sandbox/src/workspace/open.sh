@@ -1,7 +1,8 @@
 # Fills /workspace. $1: source (bundle, directory, door, https, ssh)  $2: URL  $3: revision or nothing
 # $4: URL to remember  $5: KiB that it may use  $6: checked addresses: host:port:addresses for https, options for ssh  $7: "yes" if the last commit holds uncommitted changes
-# For a repository that may have a mirror: $8: what its references name, at most  $9: packs at most
-from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7
+# $8: the branch on which the files begin, or nothing
+# For a repository that may have a mirror: $9: what its references name, at most  ${10}: packs at most
+from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7 first_branch=$8
 cd /workspace || exit 1
 
 # A small pack may unpack to any size.
@@ -51,7 +52,9 @@ branch() {
 choose() {
   local commit name
   name=${revision#refs/heads/}
-  if [ -z "$revision" ]; then
+  if [ -n "$first_branch" ] && commit_of "refs/remotes/origin/$first_branch" >/dev/null; then
+    branch "$first_branch"
+  elif [ -z "$revision" ]; then
     commit_of HEAD >/dev/null && { git checkout --quiet --force || exit 16; } && return
     for name in main master $(git for-each-ref --count=1 --format='%(refname:lstrip=3)' refs/remotes/origin); do
       commit_of "refs/remotes/origin/$name" >/dev/null && branch "$name" && return
@@ -91,18 +94,19 @@ uncommit() {
 
 ours=no
 fetch
-if [ $# -gt 7 ]; then
-  settle "$9"
-  report "$8" >/tmp/report &
+if [ $# -gt 8 ]; then
+  settle "${10}"
+  report "$9" >/tmp/report &
   reporting=$!
 fi
 name_author
 [ "$uncommitted" != yes ] || keep_bytes
 choose
 [ "$uncommitted" != yes ] || uncommit
+[ -z "$first_branch" ] || git checkout --quiet -B "$first_branch" || exit 16
 # The checkout may have needed the source until now.
 [ -z "$origin" ] || git remote set-url origin "$origin"
-[ $# -le 7 ] || { wait $reporting && cat /tmp/report; }
+[ $# -le 8 ] || { wait $reporting && cat /tmp/report; }
 # Whether files stand for contents that the door can read.
 lfs=no
 [ "$from" != door ] || [ -z "$(git ls-files -- ':(attr:filter=lfs)' | head -n 1)" ] || lfs=yes

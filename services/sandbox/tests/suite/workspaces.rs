@@ -48,6 +48,30 @@ async fn a_directory_is_cloned_at_a_branch_tag_or_commit() {
 }
 
 #[tokio::test]
+async fn files_begin_on_a_named_branch() {
+    let directory = directory();
+    let path = repository(directory.path());
+    let root = directory.path().to_str().unwrap();
+    let machine = Machine::start_with(directory.path(), &["--file-roots", root]).await;
+    let url = format!("file://{}", path.display());
+    let at =
+        |revision: &str, branch: &str| WorkspaceHeader { branch: branch.to_owned(), ..of(&url, revision) };
+    for (revision, branch, commit) in [
+        ("", "opencode/new", "main"),
+        ("v1", "opencode/new", "v1"),
+        ("v1", "side", "side"),
+        ("side", "main", "main"),
+    ] {
+        let session = machine.session();
+        let opened = session.open(at(revision, branch), Vec::new()).await.unwrap();
+        assert_eq!(opened.base_commit, git(&path, &["rev-parse", commit]), "{revision} {branch}");
+        assert_eq!(opened.branch, branch, "{revision}");
+        assert_eq!(session.sh("git status --porcelain; git rev-parse --abbrev-ref HEAD").await, branch);
+    }
+    assert_eq!(code(machine.session().open(at("", "-x"), Vec::new()).await), "revision_not_found");
+}
+
+#[tokio::test]
 async fn sessions_without_files_share_nothing_but_what_they_begin_with() {
     let (directory, machine, first) = fresh(&[]).await;
     let second = machine.empty_session_of(&uuid::Uuid::now_v7().to_string()).await;

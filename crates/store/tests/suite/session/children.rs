@@ -395,6 +395,7 @@ async fn a_forked_child_and_those_below_have_a_workspace_of_their_own() {
     let own = Source {
         origin: Origin::Bundle("b1".to_owned()),
         revision: Some("c1".to_owned()),
+        branch: None,
         uncommitted: true,
     };
     let (call, changes) = world.call(root.session());

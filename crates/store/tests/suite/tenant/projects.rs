@@ -19,6 +19,7 @@ async fn a_project_is_created_once_for_each_name() {
     let source = Source {
         origin: Origin::GitUrl("https://example.org/a.git".to_owned()),
         revision: Some("main".to_owned()),
+        branch: Some("opencode/new".to_owned()),
         uncommitted: false,
     };
     let creation = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();

@@ -205,6 +205,7 @@ async fn bundle_files(
         }
         Err(refusal) => return Err(Error::Sandbox(refusal).about_files(origin.has_workspace)),
     };
+    let branch = origin.source.branch.clone();
     let mut bundle = BundleWriter::begin(&state.store, tenant).await?;
     let mut commit = String::new();
     while let Some(piece) = next {
@@ -219,5 +220,5 @@ async fn bundle_files(
         next = received.map_err(|refusal| Error::Sandbox(refusal).about_files(origin.has_workspace))?;
     }
     let origin = Origin::Bundle(bundle.close().await?.publish().await?);
-    Ok(Some(Source { origin, revision: Some(commit), uncommitted: true }))
+    Ok(Some(Source { origin, revision: Some(commit), branch, uncommitted: true }))
 }

@@ -15,7 +15,7 @@ use crate::{
         close, configuration,
         meta::TREE,
         snapshots::{seed, track::DIRECTORY},
-        source::{self, Source},
+        source::Source,
     },
 };
 use rpc::v1;
@@ -40,7 +40,7 @@ pub async fn run(
 ) -> Result<Option<v1::CloneSourceResponse>, Error> {
     let missing = || Error::refused(Code::ArgumentInvalid, "the call names no source");
     let source = spec.source.as_ref().ok_or_else(missing)?;
-    source::check_revision(&spec.key.revision)?;
+    spec.check_names()?;
     close::remove_older(session, spec.key.opening).await?;
     let mut files = session.files.lock().await;
     if session.find_workspace().await?.is_some() {

@@ -52,6 +52,8 @@ pub(super) struct GitClone<'a> {
     pub(super) source: &'a Source,
     /// Branch, tag or commit; empty: the default one.
     pub(super) revision: &'a str,
+    /// The branch on which the files begin; empty: that of the revision.
+    pub(super) branch: &'a str,
     /// Whether the last commit holds uncommitted changes.
     pub(super) uncommitted: bool,
     /// Whether submodules can be cloned.
@@ -177,7 +179,7 @@ impl GitClone<'_> {
         let limit_kib = session.shared.config.disk_bytes >> 10;
         let uncommitted = if self.uncommitted { "yes" } else { "no" };
         let mut arguments = vec![from.to_owned(), url, self.revision.to_owned(), self.origin()];
-        arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned()]);
+        arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned(), self.branch.to_owned()]);
         if mirror.is_some() {
             arguments.extend([MIRROR_TIPS_MAX, MIRROR_PACKS_MAX].map(|bound| bound.to_string()));
         }

@@ -21,7 +21,7 @@ use crate::{
             known::{Proof, Snapshot},
             track::DIRECTORY,
         },
-        source::{self, Source, Upload},
+        source::{Source, Upload},
     },
 };
 use rpc::v1;
@@ -54,7 +54,7 @@ pub async fn run(
     spec: &OpenSpec,
     left: &CancellationToken,
 ) -> Result<(bool, Meta), Error> {
-    source::check_revision(&spec.key.revision)?;
+    spec.check_names()?;
     close::remove_older(session, spec.key.opening).await?;
     // The lock keeps other calls from starting a sandbox in the workspace or building it.
     let mut files = session.files.lock().await;

@@ -47,9 +47,18 @@ impl OpenSpec {
         build: &'a Path,
         uid: u32,
     ) -> GitClone<'a> {
-        let Self { key: DraftKey { revision, uncommitted, has_door, .. }, project, .. } = self;
+        let Self { key: DraftKey { revision, branch, uncommitted, has_door, .. }, project, .. } = self;
         let (uncommitted, has_door, project) = (*uncommitted, *has_door, project.as_ref());
-        GitClone { session, source, revision, uncommitted, has_door, project, build, uid }
+        GitClone { session, source, revision, branch, uncommitted, has_door, project, build, uid }
+    }
+
+    /// Checks the names of its revision and its branch.
+    ///
+    /// # Errors
+    /// `revision_not_found`: no such name can exist.
+    pub(super) fn check_names(&self) -> Result<(), Error> {
+        source::check_revision(&self.key.revision)?;
+        source::check_revision(&self.key.branch)
     }
 
     /// Clones its source into a directory of the user `uid`, for an install.
@@ -65,7 +74,7 @@ impl OpenSpec {
         uid: u32,
         left: &CancellationToken,
     ) -> Result<(), Error> {
-        source::check_revision(&self.key.revision)?;
+        self.check_names()?;
         let missing = || Error::refused(Code::ArgumentInvalid, "an install needs the files of a repository");
         let source = self.source.as_ref().ok_or_else(missing)?;
         self.clone_of(source, session, build, uid).run(left).await.map(drop)
