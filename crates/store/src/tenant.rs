@@ -9,3 +9,4 @@ pub mod projects;
 pub mod secrets;
 pub mod tenants;
 pub mod usage;
+pub mod worktrees;

@@ -127,6 +127,7 @@ impl Pair {
             let new = NewSession {
                 id: sample.session(),
                 project_id: project_id.clone(),
+                worktree_id: None,
                 title: String::new(),
                 agent: "build".to_owned(),
                 model: sample::model(),

@@ -7,11 +7,15 @@ use crate::{
     column::{parse_id, unsigned},
     error::Error,
     phase::{RUNNABLE, RUNNING, WAITING},
-    session::{control_row::EXISTS, row::LISTED},
+    session::{
+        control_row::EXISTS,
+        row::{DIRECTORY, LISTED},
+    },
+    tenant::worktrees::SessionArea,
 };
 use domain::{
     event::Status,
-    ids::{ProjectId, SessionId, TenantId, Timestamp},
+    ids::{ProjectId, SessionId, TenantId, Timestamp, WorktreeId},
 };
 use serde::Deserialize;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -26,8 +30,8 @@ pub struct FeedEntry {
     pub session: SessionId,
     /// Its project.
     pub project: ProjectId,
-    /// The name of its project.
-    pub project_name: String,
+    /// The name by which clients know where it works: the directory of its worktree, or else the name of its project.
+    pub directory: String,
     /// Position of the newest event.
     pub seq: u64,
 }
@@ -45,16 +49,16 @@ impl Store {
     ) -> Result<(Horizon, Vec<FeedEntry>), Error> {
         let mut tx = self.begin(tenant).await?;
         // One statement sees one snapshot, so the rows and the moment are consistent.
-        let rows = sqlx::query(
-            "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as horizon, w.session_id, w.project_id, w.name, w.seq
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as horizon, w.session_id, w.project_id, w.directory, w.seq
                from (select 1) one left join lateral (
-                 select e.session_id, o.project_id, o.name, e.seq
+                 select e.session_id, o.project_id, o.directory, e.seq
                    from (select session_id, max(seq) as seq from session_event
                           where tenant_id = $1 and xid >= $2::text::xid8 group by session_id) e
                   cross join lateral (
-                    select s.project_id, p.name from session s join project p on p.tenant_id = s.tenant_id and p.id = s.project_id
-                     where s.tenant_id = $1 and s.id = e.session_id limit 1) o) w on true",
-        )
+                    select s.project_id, {DIRECTORY} as directory from session s
+                     where s.tenant_id = $1 and s.id = e.session_id limit 1) o) w on true"
+        )))
         .bind(tenant.0)
         .bind(since.to_string())
         .fetch_all(&mut *tx)
@@ -65,8 +69,8 @@ impl Store {
             let Some(session) = row.try_get::<Option<&str>, _>("session_id")? else { continue };
             let (session, project) =
                 (parse_id("session", session)?, parse_id("session", row.try_get("project_id")?)?);
-            let project_name = row.try_get("name")?;
-            written.push(FeedEntry { session, project, project_name, seq: unsigned(row.try_get("seq")?) });
+            let directory = row.try_get("directory")?;
+            written.push(FeedEntry { session, project, directory, seq: unsigned(row.try_get("seq")?) });
         }
         Ok((horizon, written))
     }
@@ -94,27 +98,27 @@ impl Store {
         Ok(row.try_get::<Option<i64>, _>("seq")?.map(unsigned))
     }
 
-    /// Lists the sessions of a project, or of the tenant, that have work or changed recently, newest first.
+    /// Lists the sessions of a directory, or of the tenant, that have work or changed recently, newest first.
     ///
     /// # Errors
     /// `Db`.
     pub async fn list_recent(
         &self,
         tenant: TenantId,
-        project: Option<&ProjectId>,
+        area: Option<&SessionArea>,
         window: Window,
     ) -> Result<Vec<RecentSession>, Error> {
         let mut tx = self.begin(tenant).await?;
         let active = format!("r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})");
-        let of_project = match project {
-            Some(_) => "s.project_id = $2".to_owned(),
-            None => format!("$2::text is null and {LISTED}"),
+        let of_area = match area {
+            Some(_) => "s.project_id = $2 and ($5::text is null or s.worktree_id = $5)".to_owned(),
+            None => format!("$2::text is null and $5::text is null and {LISTED}"),
         };
         // Each half of the list has its index, and `limit 1` makes Postgres look up each session of the list: it does not know how few they are.
         let rows = sqlx::query(AssertSqlSafe(format!(
             "with found as (
                (select s.id from session s
-                 where s.tenant_id = $1 and {of_project} and s.updated_at >= to_timestamp($3::bigint / 1000.0)
+                 where s.tenant_id = $1 and {of_area} and s.updated_at >= to_timestamp($3::bigint / 1000.0)
                  order by s.updated_at desc, s.id desc limit $4)
                union
                select r.session_id from session_run r where r.tenant_id = $1 and {active})
@@ -125,13 +129,14 @@ impl Store {
                           where e.tenant_id = s.tenant_id and e.session_id = s.id and e.kind = 'session.status'
                           order by e.seq desc limit 1) end as retry
                  from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
-                where s.tenant_id = $1 and s.id = f.id and {of_project} limit 1) l
+                where s.tenant_id = $1 and s.id = f.id and {of_area} limit 1) l
               order by l.updated_at desc, l.id desc limit $4"
         )))
         .bind(tenant.0)
-        .bind(project.map(ProjectId::as_str))
+        .bind(area.map(|area| area.project.as_str()))
         .bind(window.since.map(|since| since.0))
         .bind(i64::from(window.limit))
+        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str))
         .fetch_all(&mut *tx)
         .await?;
         let recent = |row: &sqlx::postgres::PgRow| {

@@ -13,11 +13,12 @@ use crate::{
         control_row,
         mailbox::{Kind, Mailbox, NewInput},
     },
+    tenant::worktrees::SessionArea,
 };
 use domain::{
     conversation::request::{Answer, Id, Request, RequestBody},
     event::{Event, StoredEvent},
-    ids::{EventId, PartId, ProjectId, SessionId, TenantId, Timestamp},
+    ids::{EventId, PartId, SessionId, TenantId, Timestamp, WorktreeId},
     session::Class,
 };
 use sqlx::{
@@ -48,8 +49,8 @@ pub enum RequestScope<'a> {
     Session(&'a SessionId),
     /// One session and all sessions below it.
     Tree(&'a SessionId),
-    /// All sessions of a project.
-    Project(&'a ProjectId),
+    /// The sessions of a directory.
+    Area(&'a SessionArea),
 }
 
 /// An answer to a request.
@@ -140,11 +141,11 @@ impl Store {
         prefix: &str,
         page: &Page,
     ) -> Result<Vec<RequestRecord>, Error> {
-        let (session, goes_down, project) = match scope {
+        let (session, goes_down, area) = match scope {
             RequestScope::Tenant => (None, false, None),
             RequestScope::Session(session) => (Some(session), false, None),
             RequestScope::Tree(session) => (Some(session), true, None),
-            RequestScope::Project(project) => (None, false, Some(project)),
+            RequestScope::Area(area) => (None, false, Some(area)),
         };
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(select(
@@ -156,7 +157,7 @@ impl Store {
                        select s.id from session s join tree t on s.parent_id = t.id where s.tenant_id = $1 and $6)
                      select id from tree))
                and ($7::text is null or exists (
-                     select 1 from session s where s.tenant_id = $1 and s.id = q.session_id and s.project_id = $7))
+                     select 1 from session s where s.tenant_id = $1 and s.id = q.session_id and s.project_id = $7 and ($8::text is null or s.worktree_id = $8)))
                and id > $3 and starts_with(id, $4)",
             "order by id limit $5",
         ))
@@ -166,7 +167,8 @@ impl Store {
         .bind(prefix)
         .bind(page.limit())
         .bind(goes_down)
-        .bind(project.map(ProjectId::as_str))
+        .bind(area.map(|area| area.project.as_str()))
+        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str))
         .fetch_all(&mut *tx)
         .await?;
         rows.iter().map(from_row).collect()

@@ -10,7 +10,7 @@ use crate::{
 };
 use domain::{
     conversation::message::ModelRef,
-    ids::{ProjectId, SessionId, TenantId},
+    ids::{ProjectId, SessionId, TenantId, WorktreeId},
     money::UsdPicos,
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Source},
@@ -24,6 +24,8 @@ pub struct NewSession {
     pub id: SessionId,
     /// Its project.
     pub project_id: ProjectId,
+    /// The worktree of the project in which it begins.
+    pub worktree_id: Option<WorktreeId>,
     /// Its title.
     pub title: String,
     /// Its agent.
@@ -86,8 +88,8 @@ pub(crate) async fn insert(
 ) -> Result<bool, Error> {
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
-                              budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, variant, updated_at)
-         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, $15, $16, date_trunc('milliseconds', now())
+                              budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, variant, worktree_id, updated_at)
+         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, $15, $16, $17, date_trunc('milliseconds', now())
            from project p where p.tenant_id = $1 and p.id = $3
          on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
     )
@@ -107,6 +109,7 @@ pub(crate) async fn insert(
     .bind(new.chosen.model)
     .bind(new.key.as_ref().and_then(|key| key.body_sha256.as_ref()).map(<[u8; 32]>::as_slice))
     .bind(&new.variant)
+    .bind(new.worktree_id.as_ref().map(WorktreeId::as_str))
     .execute(&mut **tx)
     .await?;
     if result.rows_affected() == 0 {

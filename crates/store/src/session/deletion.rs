@@ -14,7 +14,7 @@ use crate::{
     log::feed::Horizon,
     session::{
         control_row,
-        row::ParentCall,
+        row::{DIRECTORY, ParentCall},
         tree::{
             answers::{self, ChildAnswer},
             family,
@@ -52,8 +52,8 @@ pub struct Tombstone {
     pub session: SessionId,
     /// Its project.
     pub project: ProjectId,
-    /// The name of its project.
-    pub project_name: String,
+    /// The name by which clients knew where it worked: the directory of its worktree, or else the name of its project.
+    pub directory: String,
     /// Its parent.
     pub parent: Option<SessionId>,
     /// The epoch: the number of its last takeover.
@@ -147,7 +147,7 @@ impl Store {
     pub async fn list_deleted(&self, tenant: TenantId, since: Horizon) -> Result<Vec<Tombstone>, Error> {
         let mut tx = self.begin(tenant).await?;
         let rows = sqlx::query(
-            "select t.session_id, t.project_id, coalesce(p.name, t.project_name, '') as project_name, t.parent_id, t.event_seq,
+            "select t.session_id, t.project_id, coalesce(t.project_name, p.name, '') as directory, t.parent_id, t.event_seq,
                     t.epoch, t.created_at, t.deleted_at
                from session_tombstone t
                left join project p on p.tenant_id = t.tenant_id and p.id = t.project_id
@@ -197,23 +197,22 @@ async fn delete(
 
 /// Inserts the tombstones of a session and all sessions below it. The transaction holds their control rows.
 async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombstone>, Error> {
-    let rows = sqlx::query(
+    let rows = sqlx::query(AssertSqlSafe(format!(
         "with recursive tree as (
-           select id, project_id, parent_id, created_at from session where tenant_id = $1 and id = $2
+           select tenant_id, id, project_id, worktree_id, parent_id, created_at from session where tenant_id = $1 and id = $2
            union all
-           select s.id, s.project_id, s.parent_id, s.created_at from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
+           select s.tenant_id, s.id, s.project_id, s.worktree_id, s.parent_id, s.created_at from session s join tree t on s.parent_id = t.id where s.tenant_id = $1)
          insert into session_tombstone (tenant_id, session_id, project_id, project_name, parent_id, event_seq, epoch, created_at)
-         select $1, t.id, t.project_id, p.name, t.parent_id, r.event_seq, r.epoch, t.created_at
-           from tree t join session_run r on r.tenant_id = $1 and r.session_id = t.id
-           join project p on p.tenant_id = $1 and p.id = t.project_id
+         select s.tenant_id, s.id, s.project_id, {DIRECTORY}, s.parent_id, r.event_seq, r.epoch, s.created_at
+           from tree s join session_run r on r.tenant_id = $1 and r.session_id = s.id
          -- Earlier versions let a client create a session again within a week.
          on conflict (tenant_id, session_id) do update
            set project_id = excluded.project_id, project_name = excluded.project_name, parent_id = excluded.parent_id,
                event_seq = excluded.event_seq,
                epoch = greatest(session_tombstone.epoch, excluded.epoch), created_at = excluded.created_at,
                deleted_at = excluded.deleted_at, xid = excluded.xid
-         returning session_id, project_id, project_name, parent_id, event_seq, epoch, created_at, deleted_at",
-    )
+         returning session_id, project_id, project_name as directory, parent_id, event_seq, epoch, created_at, deleted_at"
+    )))
     .bind(tenant.0)
     .bind(id.as_str())
     .fetch_all(&mut **tx)
@@ -258,7 +257,7 @@ fn tombstone(row: &PgRow) -> Result<Tombstone, Error> {
     Ok(Tombstone {
         session: parse_id("tombstone", row.try_get("session_id")?)?,
         project: parse_id("tombstone", row.try_get("project_id")?)?,
-        project_name: row.try_get("project_name")?,
+        directory: row.try_get("directory")?,
         parent: parent.map(|id| parse_id("tombstone", id)).transpose()?,
         epoch: unsigned(row.try_get("epoch")?),
         event_seq: unsigned(row.try_get("event_seq")?),

@@ -52,7 +52,7 @@ pub struct Fork {
 }
 
 impl Store {
-    /// Creates a session that begins with a copy of the history of its origin, page by page, and has its permissions. If the key was
+    /// Creates a session that begins with a copy of the history of its origin, page by page, and has its permissions and its worktree. If the key was
     /// already used, returns the session of that key.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Store {
             return Ok(Fork { session, created: None });
         }
         sqlx::query(AssertSqlSafe(format!(
-            "update session set rights = s.rights, variant = s.variant, image = w.image from session s
+            "update session set rights = s.rights, variant = s.variant, image = w.image, worktree_id = s.worktree_id from session s
                join session w on w.tenant_id = s.tenant_id and w.id = {WORKSPACE_ID}
               where session.tenant_id = $1 and session.id = $2 and s.tenant_id = $1 and s.id = $3"
         )))

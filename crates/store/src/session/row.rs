@@ -20,6 +20,8 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 pub struct Session {
     /// The session as clients see it.
     pub info: Info,
+    /// The name by which clients know where it works: the directory of its worktree, or else the name of its project.
+    pub directory: String,
     /// The source of its files.
     pub source: Source,
     /// Its root session, or itself.
@@ -109,6 +111,12 @@ impl Session {
 /// The session whose workspace the session `s` uses. By `case`: under row-level security, Postgres uses no index for a comparison with `coalesce`.
 pub(crate) const WORKSPACE_ID: &str = "case when s.workspace_id is not null then s.workspace_id when s.root_id is null then s.id else s.root_id end";
 
+/// The name by which clients know where the session `s` works. A session without a worktree looks for none.
+pub(crate) const DIRECTORY: &str = "coalesce(
+      case when s.worktree_id is not null then (select t.directory from worktree t
+        where t.tenant_id = s.tenant_id and t.project_id = s.project_id and t.id = s.worktree_id) end,
+      (select p.name from project p where p.tenant_id = s.tenant_id and p.id = s.project_id))";
+
 /// The columns of [`from_row`], except the position in the queue. The root is found by `case` as well.
 fn columns() -> String {
     format!(
@@ -116,7 +124,7 @@ fn columns() -> String {
     s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
     s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
     s.summary, s.revert, s.root_id, s.workspace_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
-    s.model_chosen, s.variant, s.branch, r.class,
+    s.model_chosen, s.variant, s.branch, {DIRECTORY} as directory, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
@@ -214,6 +222,7 @@ pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
             all: unsigned(row.try_get("children")?),
         },
         info,
+        directory: row.try_get("directory")?,
         source: row.try_get::<Json<Source>, _>("source")?.0,
         phase: phase::from_column(row.try_get("phase")?)?,
         waiting_reason: row.try_get("waiting_reason")?,

@@ -13,11 +13,12 @@ use crate::{
         creation::{self, NewSession},
         row::{self, LISTED, Session},
     },
+    tenant::worktrees::SessionArea,
 };
 use domain::{
     conversation::message::ModelRef,
     event::{Event, StoredEvent},
-    ids::{EventId, ProjectId, SessionId, TenantId, Timestamp},
+    ids::{EventId, ProjectId, SessionId, TenantId, Timestamp, WorktreeId},
 };
 use serde_json::{Value, json};
 use sqlx::{Row as _, types::Json};
@@ -27,6 +28,8 @@ use sqlx::{Row as _, types::Json};
 pub struct Filter {
     /// Only sessions of this project.
     pub project: Option<ProjectId>,
+    /// Only sessions of this worktree.
+    pub worktree: Option<WorktreeId>,
     /// Archived sessions too.
     pub archived: bool,
     /// Only sessions that wait: for a worker, for a person, or for an operator.
@@ -37,6 +40,13 @@ pub struct Filter {
     pub search: Option<String>,
     /// Only sessions that changed at this time or later.
     pub since: Option<Timestamp>,
+}
+
+impl From<SessionArea> for Filter {
+    /// The sessions of a directory.
+    fn from(area: SessionArea) -> Self {
+        Self { project: Some(area.project), worktree: area.worktree, ..Self::default() }
+    }
 }
 
 /// A change of a session's row. A field that is `None` stays as it is.
@@ -124,7 +134,7 @@ impl Store {
         let waiting = format!("{RUNNABLE}, {WAITING}, {QUARANTINED}");
         let rows = sqlx::query(row::select_page(
             &format!(
-                "s.tenant_id = $1 and {of_project} and ($3 or s.archived_at is null)
+                "s.tenant_id = $1 and {of_project} and ($11::text is null or s.worktree_id = $11) and ($3 or s.archived_at is null)
                and (not $4 or r.phase in ({waiting})) and (not $8 or s.parent_id is null)
                and ($9::text is null or strpos(lower(s.title), lower($9)) > 0)
                and ($10::bigint is null or s.updated_at >= to_timestamp($10::bigint / 1000.0))
@@ -142,6 +152,7 @@ impl Store {
         .bind(filter.only_roots)
         .bind(filter.search.as_deref())
         .bind(filter.since.map(|since| since.0))
+        .bind(filter.worktree.as_ref().map(WorktreeId::as_str))
         .fetch_all(&mut *tx)
         .await?;
         rows.iter().map(row::from_row).collect()

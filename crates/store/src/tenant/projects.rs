@@ -12,7 +12,9 @@ use domain::{
 };
 use sqlx::{AssertSqlSafe, Row as _, types::Json};
 
-const COLUMNS: &str = "id, name, source, shown, created_at, coalesce(updated_at, created_at) as updated_at";
+const COLUMNS: &str = "id, name, source, shown, created_at, coalesce(updated_at, created_at) as updated_at,
+    array(select w.directory from worktree w
+           where w.tenant_id = project.tenant_id and w.project_id = project.id order by w.created_at, w.id) as worktrees";
 
 /// A repository (or directory) in a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct Project {
     pub source: Source,
     /// How clients show it.
     pub display: ProjectDisplay,
+    /// The directories of its worktrees, the oldest first.
+    pub worktrees: Vec<String>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When a person last changed its source or its display settings.
@@ -50,6 +54,7 @@ fn from_row(row: &sqlx::postgres::PgRow) -> Result<Project, Error> {
             .try_get::<Json<ProjectDisplay>, _>("shown")
             .map_err(|e| Error::unreadable("project", e))?
             .0,
+        worktrees: row.try_get("worktrees")?,
         created_at: timestamp(row.try_get("created_at")?),
         updated_at: timestamp(row.try_get("updated_at")?),
     })
@@ -166,7 +171,7 @@ impl Store {
         Ok(project)
     }
 
-    /// Returns the project of this name, else the one that has this place.
+    /// Returns the project of this name, else the one that has this place or a worktree with this directory.
     ///
     /// # Errors
     /// `Db`.
@@ -174,7 +179,8 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let sql = format!(
             "select {COLUMNS} from project where tenant_id = $1 and (name = $2
-               or id = (select project_id from project_place where tenant_id = $1 and place = $2))
+               or id = (select project_id from project_place where tenant_id = $1 and place = $2)
+               or id = (select project_id from worktree where tenant_id = $1 and directory = $2))
              order by name = $2 desc limit 1"
         );
         let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name).fetch_optional(&mut *tx).await?;

@@ -9,7 +9,7 @@ use crate::{
 use domain::policy::role::Role;
 use domain::{
     conversation::request::Answer,
-    ids::{PartId, TenantId},
+    ids::{PartId, TenantId, WorktreeId},
     secret::SecretAddress,
     session::{Outcome, Source},
 };
@@ -32,7 +32,7 @@ use store::{
         sessions::{Filter, Patch},
         tree::children::Dispatch,
     },
-    tenant::bundles::UploadContent,
+    tenant::{bundles::UploadContent, worktrees::Worktree},
 };
 use testkit::{database::connect, sample::NOW};
 use uuid::Uuid;
@@ -59,6 +59,14 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     world.sql(approval).await;
     store.put_settings(tenant, None, "{}", "ann").await.unwrap();
     store.add_project_places(tenant, &world.project, &["/home/ann/app".to_owned()]).await.unwrap();
+    let worktree = Worktree {
+        id: WorktreeId::make(&mut world.sample.ids, NOW),
+        project: world.project.clone(),
+        name: "fix".to_owned(),
+        directory: "sample.worktrees/fix".to_owned(),
+        branch: "opencode/fix".to_owned(),
+    };
+    store.create_worktree(tenant, &worktree, 1).await.unwrap();
     let broker = BrokerStore::connect(&world.database.broker_url, 1).unwrap();
     let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
     let change = broker.begin_change(tenant, address).await.unwrap();
@@ -194,6 +202,7 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     ));
     assert!(matches!(store.get_project(stranger, &world.project).await, Err(Error::NotFound(_))));
     assert_eq!(store.find_projects(stranger, &[&world.project]).await.unwrap(), []);
+    assert_eq!(store.find_worktree(stranger, "sample.worktrees/fix").await.unwrap(), None);
     assert_eq!(store.find_bundle_piece(stranger, "b1", 0).await.unwrap(), None);
     assert_eq!(store.find_bundle_start(stranger, "b1", 5).await.unwrap(), None);
     assert!(!store.has_bundle(stranger, "b1").await.unwrap());

@@ -7,3 +7,4 @@ mod keys;
 mod projects;
 pub(crate) mod secrets;
 mod tenants;
+mod worktrees;

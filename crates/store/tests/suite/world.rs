@@ -71,6 +71,7 @@ impl World {
         NewSession {
             id: self.sample.session(),
             project_id: self.project.clone(),
+            worktree_id: None,
             title: "A session".to_owned(),
             agent: "build".to_owned(),
             model: sample::model(),

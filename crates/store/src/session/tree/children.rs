@@ -178,10 +178,10 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, parent_id, root_id, depth, parent_message_id, parent_part_id,
                               title, agent, provider_id, model_id, source, rights, on_ask, dedupe, model_chosen, updated_at,
-                              workspace_id, image)
+                              workspace_id, image, worktree_id)
          select $1, $2, p.project_id, p.id, coalesce(p.root_id, p.id), p.depth + 1, $4, $5,
                 $6, $7, $8, $9, coalesce($13::json, p.source), $10, p.on_ask, 'task:' || $5, $12, date_trunc('milliseconds', now()),
-                case when $13 is null then p.workspace_id else $2 end, case when $13 is null then null else w.image end
+                case when $13 is null then p.workspace_id else $2 end, case when $13 is null then null else w.image end, p.worktree_id
            from session p
            join session w on w.tenant_id = p.tenant_id and w.id =
                 case when p.workspace_id is not null then p.workspace_id when p.root_id is null then p.id else p.root_id end

@@ -3,7 +3,7 @@
 use crate::{family::permission, world::World};
 use domain::{
     event::Status,
-    ids::{SessionId, Timestamp},
+    ids::{ProjectId, SessionId, Timestamp},
     session::Source,
 };
 use sqlx::{AssertSqlSafe, Connection as _};
@@ -14,6 +14,7 @@ use store::{
         record::Progress,
     },
     people::requests::RequestScope,
+    tenant::worktrees::SessionArea,
 };
 use testkit::{database::connect, sample::NOW};
 
@@ -42,7 +43,7 @@ async fn a_late_commit_is_still_delivered() {
     let (meanwhile, written) = world.store.list_written(tenant, start).await.unwrap();
     assert_eq!(seq_of(&written, &quick), Some(1));
     assert_ne!(seq_of(&written, &slow), Some(900), "not committed");
-    assert_eq!(written[0].project_name, "sample");
+    assert_eq!(written[0].directory, "sample");
     late.commit().await.unwrap();
 
     let (after, written) = world.store.list_written(tenant, meanwhile).await.unwrap();
@@ -64,8 +65,8 @@ async fn recently_active_sessions_are_listed() {
     let idle = world.session().await;
     let running = world.running().await;
     let list = async |world: &World, since| {
-        let found =
-            world.store.list_recent(tenant, Some(&world.project), Window { since, limit: 10 }).await.unwrap();
+        let area = SessionArea::from(world.project.clone());
+        let found = world.store.list_recent(tenant, Some(&area), Window { since, limit: 10 }).await.unwrap();
         found.into_iter().map(|it| (it.session, it.status)).collect::<Vec<_>>()
     };
     assert_eq!(list(&world, None).await, [(running.session.clone(), Status::Busy)]);
@@ -74,7 +75,7 @@ async fn recently_active_sessions_are_listed() {
     let mut want = [(idle, Status::Idle), (running.session, Status::Busy)];
     want.sort_by_key(|(session, _)| session.clone());
     assert_eq!(all, want);
-    let other = world.sample.project();
+    let other = SessionArea::from(world.sample.project());
     assert_eq!(
         world
             .store
@@ -118,9 +119,9 @@ async fn a_project_is_found_by_its_name_and_its_requests_with_it() {
     let stranger = world.sample.tenant();
     assert_eq!(world.store.find_project(stranger, "/home/ann/app").await.unwrap(), None);
 
-    let open = async |project| {
-        let page = Page::default();
-        world.store.list_requests(tenant, RequestScope::Project(project), "per", &page).await.unwrap().len()
+    let open = async |project: &ProjectId| {
+        let (page, area) = (Page::default(), SessionArea::from(project.clone()));
+        world.store.list_requests(tenant, RequestScope::Area(&area), "per", &page).await.unwrap().len()
     };
     assert_eq!((open(&world.project).await, open(&elsewhere).await), (1, 0));
 }

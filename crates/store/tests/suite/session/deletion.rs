@@ -59,7 +59,7 @@ async fn a_deletion_is_listed_with_all_its_sessions() {
         (&child.as_str().into(), &root.as_str().into())
     );
     assert_eq!(
-        (&properties["info"]["title"], deletion.tombstones[0].project_name.as_str()),
+        (&properties["info"]["title"], deletion.tombstones[0].directory.as_str()),
         (&"".into(), "sample")
     );
     assert!(deletion.tombstones.iter().all(|tombstone| tombstone.deleted_at > Timestamp(0)));
@@ -154,7 +154,7 @@ async fn a_deletion_is_listed_although_its_project_is_deleted_too() {
     world.store.delete_session(tenant, &session).await.unwrap();
     assert!(world.store.delete_project(tenant, &world.project).await.unwrap());
     let list = world.store.list_deleted(tenant, 0).await.unwrap();
-    assert_eq!((sessions(&list), list[0].project_name.as_str()), (vec![session], "sample"));
+    assert_eq!((sessions(&list), list[0].directory.as_str()), (vec![session], "sample"));
 }
 
 #[tokio::test]
