@@ -11,13 +11,16 @@ use crate::{
 };
 use domain::{
     conversation::request::{Answer, Id},
-    ids::{EventId, PermissionId, ProjectId, QuestionId, SessionId},
+    ids::{EventId, PermissionId, QuestionId, SessionId},
     limits,
     text::without_nul,
 };
-use store::people::{
-    approvals::Approval,
-    requests::{AnswerOutcome, NewAnswer, RequestRecord, RequestScope},
+use store::{
+    people::{
+        approvals::Approval,
+        requests::{AnswerOutcome, NewAnswer, RequestRecord, RequestScope},
+    },
+    tenant::worktrees::SessionArea,
 };
 
 /// The two kinds of requests.
@@ -48,7 +51,8 @@ impl RequestKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestFilter {
     Tenant,
-    Project(ProjectId),
+    /// Those of a directory.
+    Area(SessionArea),
     Session(SessionId),
     /// A session and all subtasks below it.
     Tree(SessionId),
@@ -68,7 +72,7 @@ pub(crate) async fn list_open(
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
     let scope = match filter {
         RequestFilter::Tenant => RequestScope::Tenant,
-        RequestFilter::Project(project) => RequestScope::Project(project),
+        RequestFilter::Area(area) => RequestScope::Area(area),
         RequestFilter::Session(session) => RequestScope::Session(session),
         RequestFilter::Tree(session) => RequestScope::Tree(session),
     };

@@ -32,11 +32,12 @@ use store::{
     Page,
     people::settings::StoredSettings,
     session::{row::Session, sessions::Filter},
+    tenant::worktrees::SessionArea,
 };
 
 /// Time in which the sandbox must give the settings of a repository: a client that starts waits for them.
 const REPOSITORY_WAIT: Duration = Duration::from_secs(2);
-/// Newest sessions of a project that are examined for open files.
+/// Newest sessions of a directory that are examined for open files.
 const OPEN_EXAMINED_MAX: u32 = 20;
 
 /// Returns the stored settings of a project, or of the tenant.
@@ -140,7 +141,7 @@ pub(crate) async fn with_repository(
     let above = merged(gateway, principal, project).await?;
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let Some(project) = project else { return Ok(above) };
-    let Some(session) = newest_open(state, tenant, project).await? else { return Ok(above) };
+    let Some(session) = newest_open(state, tenant, &project.clone().into()).await? else { return Ok(above) };
     let files = tokio::time::timeout(REPOSITORY_WAIT, repository_files(state, tenant, &session)).await;
     let files = match files {
         Ok(Ok(files)) => files,
@@ -178,13 +179,13 @@ pub(in crate::app) async fn allowed_environment(
     Ok(chosen.allowed.and_then(|it| standing::allowed(&it.file, &it.document).ok()))
 }
 
-/// The newest root session of a project whose files are open; only the newest few are examined.
+/// The newest root session of a directory whose files are open; only the newest few are examined.
 pub(in crate::app) async fn newest_open(
     state: &State,
     tenant: TenantId,
-    project: &ProjectId,
+    area: &SessionArea,
 ) -> Result<Option<Session>, Error> {
-    let filter = Filter { project: Some(project.clone()), only_roots: true, ..Filter::default() };
+    let filter = Filter { only_roots: true, ..Filter::from(area.clone()) };
     let page = Page { limit: OPEN_EXAMINED_MAX, cursor: None };
     let newest = state.store.list_sessions(tenant, &filter, &page).await?;
     Ok(newest.into_iter().find(|session| session.has_workspace))

@@ -61,6 +61,7 @@ pub(crate) enum Invalid {
     SessionId,
     Settings,
     Source,
+    StartCommand,
     State,
     TaskEmpty,
     Tenant,
@@ -74,6 +75,9 @@ pub(crate) enum Invalid {
     /// A change to the files of a session without files.
     WorkspaceMissing,
     WorkspaceNotLost,
+    WorktreeSource,
+    WorktreeUnknown,
+    WorktreesTooMany,
 }
 
 impl Invalid {
@@ -135,6 +139,7 @@ impl Invalid {
             Self::SessionId => "session_id_invalid",
             Self::Settings => "settings_invalid",
             Self::Source => "source_invalid",
+            Self::StartCommand => "start_command_unsupported",
             Self::State => "state_invalid",
             Self::TaskEmpty => "task_empty",
             Self::Tenant => "tenant_invalid",
@@ -147,6 +152,9 @@ impl Invalid {
             Self::VariantUnknown => "variant_unknown",
             Self::WorkspaceMissing => "workspace_missing",
             Self::WorkspaceNotLost => "workspace_not_lost",
+            Self::WorktreeSource => "worktree_source_missing",
+            Self::WorktreeUnknown => "worktree_unknown",
+            Self::WorktreesTooMany => "worktrees_too_many",
         }
     }
 }

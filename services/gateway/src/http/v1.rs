@@ -12,3 +12,4 @@ pub(super) mod sessions;
 mod shape;
 pub(super) mod stream;
 pub(super) mod terminals;
+pub(super) mod worktrees;

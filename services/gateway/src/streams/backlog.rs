@@ -3,13 +3,10 @@
 use super::{
     bounded::pages::{HeldPage, HeldPages},
     cursor::TenantCursor,
-    update::Directory,
+    update::{Directory, Interest},
 };
 use crate::ground::{error::Error, room::StreamRoom, state::State, taken_room::HeldRoom};
-use domain::{
-    event::StoredEvent,
-    ids::{ProjectId, SessionId},
-};
+use domain::{event::StoredEvent, ids::SessionId};
 use std::{sync::Arc, vec};
 use store::{log::feed::FeedEntry, session::deletion::Tombstone};
 
@@ -18,8 +15,7 @@ use store::{log::feed::FeedEntry, session::deletion::Tombstone};
 pub(crate) struct BacklogRange {
     /// The room of the stream, which also names its tenant.
     pub(crate) room: StreamRoom,
-    /// `None`: those of all projects.
-    pub(crate) project: Option<ProjectId>,
+    pub(crate) interest: Interest,
     pub(crate) since: TenantCursor,
 }
 
@@ -51,8 +47,8 @@ pub(crate) struct BacklogPage {
 impl From<Tombstone> for BacklogPage {
     fn from(tombstone: Tombstone) -> Self {
         let events = vec![tombstone.event()];
-        let directory = Directory { project: tombstone.project, name: tombstone.project_name };
-        Self { session: tombstone.session, directory: Arc::new(directory), events, room: None }
+        let directory = Arc::new(Directory::from(&tombstone));
+        Self { session: tombstone.session, directory, events, room: None }
     }
 }
 
@@ -62,18 +58,18 @@ impl Backlog {
     /// # Errors
     /// `store_unavailable`.
     pub(crate) async fn open(state: &State, range: BacklogRange) -> Result<Self, Error> {
-        let BacklogRange { room, since, .. } = &range;
+        let BacklogRange { room, interest, since } = &range;
         let (tenant, horizon) = (room.tenant(), since.horizon);
-        let is_inside = |of: &ProjectId| range.project.as_ref().is_none_or(|project| project == of);
         let (_, mut sessions) = state.store.list_written(tenant, horizon).await?;
         sessions.retain(|written| {
-            is_inside(&written.project) && since.sent(&written.session, written.seq) < written.seq
+            interest.includes(&Directory::from(written))
+                && since.sent(&written.session, written.seq) < written.seq
         });
         // Read deletions after the sessions: a deletion in between may be found twice, but never missed.
         let mut deleted = state.store.list_deleted(tenant, horizon).await?;
         deleted.retain(|tombstone| {
             let seq = tombstone.event().seq;
-            is_inside(&tombstone.project) && since.sent(&tombstone.session, seq) < seq
+            interest.includes(&Directory::from(tombstone)) && since.sent(&tombstone.session, seq) < seq
         });
         let (sessions, deleted) = (sessions.into_iter(), deleted.into_iter());
         Ok(Self { state: state.clone(), range, sessions, deleted, rest: None })
@@ -106,12 +102,13 @@ impl Backlog {
     }
 
     async fn begin(&self, entry: FeedEntry) -> Result<SessionRest, Error> {
-        let FeedEntry { session, seq, project, project_name } = entry;
+        let directory = Arc::new(Directory::from(&entry));
+        let FeedEntry { session, seq, .. } = entry;
         let BacklogRange { room, since, .. } = &self.range;
         let store = &self.state.store;
         let first = store.find_first_since(room.tenant(), &session, since.horizon).await?;
         let after = first.map_or(seq, |first| first.saturating_sub(1)).max(since.sent(&session, seq));
         let pages = HeldPages::after(room.clone(), store, session.clone(), after);
-        Ok(SessionRest { session, directory: Arc::new(Directory { project, name: project_name }), pages })
+        Ok(SessionRest { session, directory, pages })
     }
 }

@@ -270,9 +270,8 @@ impl Source {
         for tombstone in self.state.store.list_deleted(self.tenant, since).await? {
             self.sessions.remove(&tombstone.session);
             if !self.gone.contains(&tombstone.session) {
-                let directory =
-                    Directory { project: tombstone.project.clone(), name: tombstone.project_name.clone() };
-                let scope = UpdateScope::Session(tombstone.session.clone(), Arc::new(directory));
+                let directory = Arc::new(Directory::from(&tombstone));
+                let scope = UpdateScope::Session(tombstone.session.clone(), directory);
                 let event = tombstone.event();
                 self.progress.send(&tombstone.session, event.seq);
                 self.send(scope, Content::Event { event, text: None });
@@ -287,13 +286,12 @@ impl Source {
     async fn catch_up(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
         let (store, tenant) = (self.state.store.clone(), self.tenant);
         if !self.sessions.contains_key(session) {
-            let info = store.get_session(tenant, session).await?.info;
+            let directory = Arc::new(Directory::from(&store.get_session(tenant, session).await?));
             let head = store.get_head(tenant, session).await?;
             let first = store.find_first_since(tenant, session, self.horizon()).await?;
             let last_seq = first.map_or(head.seq, |first| first.saturating_sub(1));
-            let name = store.get_project(tenant, &info.project_id).await?.name;
-            let (directory, epoch) = (Arc::new(Directory { project: info.project_id, name }), head.epoch);
-            let position = Position { directory, seen: last_seq, epoch, open: OpenParts::default() };
+            let position =
+                Position { directory, seen: last_seq, epoch: head.epoch, open: OpenParts::default() };
             self.sessions.insert(session.clone(), position);
             self.adopt_open_parts(session).await?;
         }

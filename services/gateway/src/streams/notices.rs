@@ -4,7 +4,7 @@ use crate::ground::state::State;
 use bus::feed::{Notice, Subject};
 use domain::ids::{EventId, SessionId, TenantId};
 use serde_json::{Value, json, value::to_raw_value};
-use store::tenant::projects::Project;
+use store::tenant::{projects::Project, worktrees::Worktree};
 
 /// Clients must read everything of the tenant again.
 pub(crate) const ALL_DISPOSED: &str = "global.disposed";
@@ -53,6 +53,19 @@ pub(crate) fn notify_disposed(state: &State, tenant: TenantId, project: &Project
     notify_project(state, tenant, project, notice);
 }
 
+/// Says that sessions can begin in a worktree: it is new, or it begins anew.
+///
+/// ```json
+/// {"name":"fix-login","branch":"opencode/fix-login"}
+/// ```
+pub(crate) fn notify_worktree_ready(state: &State, tenant: TenantId, worktree: &Worktree) {
+    let properties = json!({"name": worktree.name, "branch": worktree.branch});
+    if let Some(notice) = notice(state, "worktree.ready", &properties) {
+        let notice = Notice { project_name: worktree.directory.clone(), ..notice };
+        state.publisher.notify(tenant, &Subject::Project(worktree.project.clone()), &notice);
+    }
+}
+
 /// Like [`notify_disposed`], for all projects.
 pub(crate) fn notify_all_disposed(state: &State, tenant: TenantId) {
     if let Some(notice) = notice(state, ALL_DISPOSED, &json!({})) {
@@ -91,7 +104,7 @@ pub(crate) fn notify_clients(
     notify_project(state, tenant, project, notice);
 }
 
-/// As [`notify_clients`], in a directory that has no project yet.
+/// As [`notify_clients`], in a worktree or in a directory that has no project yet.
 pub(crate) fn notify_directory(
     state: &State,
     tenant: TenantId,
@@ -116,14 +129,14 @@ fn notify_project(state: &State, tenant: TenantId, project: &Project, notice: Op
 ///
 /// ```json
 /// {"id":"prj_…","name":"/home/me/app","worktree":"/home/me/app","vcs":"git","time":{"created":1795292980519,
-///  "updated":1795292980519},"sandboxes":[]}
+///  "updated":1795292980519},"sandboxes":["/home/me/app.worktrees/fix-login"]}
 /// ```
 pub(crate) fn project_json(project: &Project) -> Value {
-    let none: [&str; 0] = [];
     let name = project.display.name.as_ref().filter(|name| !name.is_empty());
     let mut json = json!({
         "id": project.id, "name": name.unwrap_or(&project.name), "worktree": project.name, "vcs": "git",
-        "time": {"created": project.created_at, "updated": project.updated_at}, "sandboxes": none,
+        "time": {"created": project.created_at, "updated": project.updated_at},
+        "sandboxes": project.worktrees,
     });
     if let Some(icon) = &project.display.icon {
         json["icon"] = json!(icon);

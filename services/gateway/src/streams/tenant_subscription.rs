@@ -162,8 +162,8 @@ impl Stream {
 
     /// Sends everything that was written since the last item.
     async fn backlog(&self) -> Result<Backlog, Error> {
-        let TenantSubscription { room, project, .. } = self.subscription.clone();
-        let range = BacklogRange { room, project, since: (*self.cursor).clone() };
+        let (room, interest) = (self.subscription.room.clone(), self.interest.clone());
+        let range = BacklogRange { room, interest, since: (*self.cursor).clone() };
         let backlog = Backlog::open(&self.state, range).await?;
         if backlog.len() > RESUMED_SESSIONS_MAX {
             return Err(Error::CursorTooOld { sessions: backlog.len(), limit: RESUMED_SESSIONS_MAX });

@@ -1,13 +1,16 @@
 //! The updates that the feed of a tenant sends to its subscribers.
 
-use super::{cursor::TenantCursor, event::Fragment, open_parts::TextChange};
+use super::{cursor::TenantCursor, event::Fragment, notices::EVERY_READER, open_parts::TextChange};
 use bus::feed::Notice;
 use domain::{
     event::StoredEvent,
     ids::{ProjectId, SessionId},
 };
 use std::sync::Arc;
-use store::tenant::projects::Project;
+use store::{
+    log::feed::FeedEntry,
+    session::{deletion::Tombstone, row::Session},
+};
 
 /// One update.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub(crate) enum Interest {
     /// Those of all projects.
     All,
     Project(ProjectId),
+    /// Those of the sessions of a worktree, and those of its project that concern no session.
+    Worktree(Directory),
     /// Those of a directory that has no project yet: its project will have this name.
     Directory(String),
 }
@@ -49,6 +54,16 @@ impl Interest {
     /// All projects, or the given one.
     pub(crate) fn of(project: Option<ProjectId>) -> Self {
         project.map_or(Self::All, Self::Project)
+    }
+
+    /// Whether it includes the sessions of a directory.
+    pub(crate) fn includes(&self, of: &Directory) -> bool {
+        match self {
+            Self::All => true,
+            Self::Project(project) => of.project == *project,
+            Self::Worktree(own) => of == own,
+            Self::Directory(name) => of.name == *name,
+        }
     }
 }
 
@@ -65,22 +80,24 @@ impl Update {
 
     /// Whether a subscriber gets the update. `reader` is the name of its key.
     pub(crate) fn concerns(&self, reader: &str, interest: &Interest) -> bool {
-        let is_addressed = match &self.content {
-            Content::Notice(notice) => notice.reader.is_empty() || notice.reader == reader,
-            Content::Event { .. } | Content::Fragment { .. } => true,
+        let addressee = match &self.content {
+            Content::Notice(notice) => notice.reader.as_str(),
+            Content::Event { .. } | Content::Fragment { .. } => EVERY_READER,
         };
         let is_wanted = match (interest, &self.scope) {
             (Interest::All, _) | (_, UpdateScope::Tenant) => true,
-            (Interest::Project(project), UpdateScope::Session(_, of) | UpdateScope::Project(of)) => {
-                of.project == *project
+            // A command for the clients in another directory of the project is none for those in the worktree.
+            (Interest::Worktree(own), UpdateScope::Project(of)) => {
+                of.project == own.project && addressee == EVERY_READER
             }
-            (Interest::Directory(name), UpdateScope::Session(_, of) | UpdateScope::Project(of)) => {
-                of.name == *name
-            }
-            (Interest::Directory(name), UpdateScope::Directory(of)) => of.name == *name,
+            (Interest::Worktree(own), UpdateScope::Directory(of)) => of.name == own.name,
             (Interest::Project(_), UpdateScope::Directory(_)) => false,
+            (
+                Interest::Project(_) | Interest::Worktree(_) | Interest::Directory(_),
+                UpdateScope::Session(_, of) | UpdateScope::Project(of) | UpdateScope::Directory(of),
+            ) => interest.includes(of),
         };
-        is_addressed && is_wanted
+        (addressee == EVERY_READER || addressee == reader) && is_wanted
     }
 }
 
@@ -89,7 +106,7 @@ impl Update {
 pub(crate) enum UpdateScope {
     Session(SessionId, Arc<Directory>),
     Project(Arc<Directory>),
-    /// A directory without a project.
+    /// A worktree, or a directory without a project: for the clients that name it.
     Directory(Arc<Directory>),
     /// The whole tenant.
     Tenant,
@@ -113,15 +130,27 @@ impl UpdateScope {
     }
 }
 
-/// A project, with the name by which OpenCode's clients know it: a directory.
+/// A directory of a project, with the name by which OpenCode's clients know it: that of the project, or of one of its worktrees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Directory {
     pub(crate) project: ProjectId,
     pub(crate) name: String,
 }
 
-impl From<Project> for Directory {
-    fn from(project: Project) -> Self {
-        Self { project: project.id, name: project.name }
+impl From<&Session> for Directory {
+    fn from(session: &Session) -> Self {
+        Self { project: session.info.project_id.clone(), name: session.directory.clone() }
+    }
+}
+
+impl From<&FeedEntry> for Directory {
+    fn from(entry: &FeedEntry) -> Self {
+        Self { project: entry.project.clone(), name: entry.directory.clone() }
+    }
+}
+
+impl From<&Tombstone> for Directory {
+    fn from(tombstone: &Tombstone) -> Self {
+        Self { project: tombstone.project.clone(), name: tombstone.directory.clone() }
     }
 }

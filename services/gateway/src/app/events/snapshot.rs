@@ -12,7 +12,7 @@ use crate::{
 };
 use domain::{
     conversation::message::Message,
-    ids::{ProjectId, SessionId, Timestamp},
+    ids::{SessionId, TenantId, Timestamp},
     session::Info,
 };
 use serde_json::Value;
@@ -23,6 +23,7 @@ use store::{
         messages::MessageWithParts,
     },
     people::requests::{RequestRecord, RequestScope},
+    tenant::worktrees::SessionArea,
 };
 
 /// The state of a session.
@@ -42,7 +43,7 @@ pub(crate) struct SessionSnapshot {
 #[derive(Debug, Clone)]
 pub(crate) struct RecentRange {
     /// `None`: those of all projects.
-    pub(crate) project: Option<ProjectId>,
+    pub(crate) area: Option<SessionArea>,
     /// Idle sessions must have changed since then.
     pub(crate) since: Timestamp,
     pub(crate) limit: u32,
@@ -59,7 +60,7 @@ pub(crate) async fn list_recent(
 ) -> Result<Vec<RecentSession>, Error> {
     let tenant = principal.tenant(Scope::Read)?;
     let window = Window { since: Some(range.since), limit: range.limit };
-    Ok(gateway.state.store.list_recent(tenant, range.project.as_ref(), window).await?)
+    Ok(gateway.state.store.list_recent(tenant, range.area.as_ref(), window).await?)
 }
 
 /// Returns the state of a session, with at most `messages_max` messages; `None` if it has been deleted.
@@ -87,15 +88,14 @@ async fn get(
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
     // Read the head first: events after it are sent again, and none is missed.
     let head = store.get_head(tenant, session).await?.seq;
-    let info = store.get_session(tenant, session).await?.info;
-    let name = store.get_project(tenant, &info.project_id).await?.name;
+    let stored = store.get_session(tenant, session).await?;
     let page = PageRequest { limit: Some(messages_max), cursor: None };
     let list = messages::list(gateway, principal, session, page, Extent::OnePage).await;
     let mut turn = list.map(|list| list.entries).unwrap_or_default();
     turn.drain(..newest_turn(&turn));
     let todos = store.get_todos(tenant, session).await?;
-    let directory = Directory { project: info.project_id.clone(), name };
-    Ok(SessionSnapshot { head, info, directory, turn, todos })
+    let directory = Directory::from(&stored);
+    Ok(SessionSnapshot { head, info: stored.info, directory, turn, todos })
 }
 
 /// The index of the first message of the newest turn. A turn begins with everything that was said since the last answer: notes,
@@ -113,25 +113,25 @@ pub(crate) struct OpenRequest {
     pub(crate) request: RequestRecord,
 }
 
-/// Lists the open requests of a project, or of all projects: permissions before questions.
+/// Lists the open requests of a directory, or of all of them: permissions before questions.
 ///
 /// # Errors
 /// `store_unavailable`.
 pub(crate) async fn list_requests(
     gateway: &Gateway,
     principal: &Principal,
-    project: Option<&ProjectId>,
+    area: Option<&SessionArea>,
 ) -> Result<Vec<OpenRequest>, Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
     let page = Page { limit: domain::limits::PAGE_MAX, cursor: None };
-    let scope = project.map_or(RequestScope::Tenant, RequestScope::Project);
+    let scope = area.map_or(RequestScope::Tenant, RequestScope::Area);
     let mut open = vec![];
     for prefix in ["per", "que"] {
         for request in store.list_requests(tenant, scope, prefix, &page).await? {
             match directory(store, tenant, &request.request.session_id).await {
                 Ok(directory) => open.push(OpenRequest { directory, request }),
                 // The session has been deleted.
-                Err(Error::NotFound(Entity::Session | Entity::Project)) => {}
+                Err(Error::NotFound(Entity::Session)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -139,12 +139,6 @@ pub(crate) async fn list_requests(
     Ok(open)
 }
 
-async fn directory(
-    store: &Store,
-    tenant: domain::ids::TenantId,
-    session: &SessionId,
-) -> Result<Directory, Error> {
-    let project = store.get_session(tenant, session).await?.info.project_id;
-    let name = store.get_project(tenant, &project).await?.name;
-    Ok(Directory { project, name })
+async fn directory(store: &Store, tenant: TenantId, session: &SessionId) -> Result<Directory, Error> {
+    Ok(Directory::from(&store.get_session(tenant, session).await?))
 }

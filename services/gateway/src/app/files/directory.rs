@@ -16,16 +16,14 @@ use crate::{
         state::State,
     },
 };
-use domain::{
-    ids::{ProjectId, TenantId},
-    session::WORKSPACE,
-};
+use domain::{ids::TenantId, session::WORKSPACE};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, FileKind};
 use std::ops::Range;
 use store::{
     Page,
     session::{row::Session, sessions::Filter},
+    tenant::worktrees::SessionArea,
 };
 use tonic::Status;
 
@@ -40,7 +38,7 @@ const SKILL_BYTES_MAX: u32 = 64 * 1024;
 /// Skills that are read at the same time.
 const SKILLS_AT_ONCE: usize = 4;
 
-/// The files of the newest root session of a project.
+/// The files of the newest root session of a directory.
 pub(crate) struct DirectoryFiles {
     state: State,
     tenant: TenantId,
@@ -69,36 +67,36 @@ pub(crate) struct SkillFile {
 }
 
 impl DirectoryFiles {
-    /// Finds the files of a project; `None` if it has no session.
+    /// Finds the files of a directory; `None` if it has no session.
     ///
     /// # Errors
     /// `store_unavailable`.
     pub(crate) async fn find(
         gateway: &Gateway,
         principal: &Principal,
-        project: &ProjectId,
+        area: &SessionArea,
     ) -> Result<Option<Self>, Error> {
         let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
-        let filter = Filter { project: Some(project.clone()), only_roots: true, ..Filter::default() };
+        let filter = Filter { only_roots: true, ..Filter::from(area.clone()) };
         let page = Page { limit: 1, cursor: None };
         let newest = state.store.list_sessions(tenant, &filter, &page).await?.pop();
         Ok(newest.map(|session| Self { state: state.clone(), tenant, session }))
     }
 
     /// Finds the files to complete names and to search: those of the newest session whose files are open, because a new session has
-    /// none before its first call. `None` if the project has no session.
+    /// none before its first call. `None` if the directory has no session.
     ///
     /// # Errors
     /// `store_unavailable`.
     pub(crate) async fn find_open(
         gateway: &Gateway,
         principal: &Principal,
-        project: &ProjectId,
+        area: &SessionArea,
     ) -> Result<Option<Self>, Error> {
         let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
-        match newest_open(state, tenant, project).await? {
+        match newest_open(state, tenant, area).await? {
             Some(session) => Ok(Some(Self { state: state.clone(), tenant, session })),
-            None => Self::find(gateway, principal, project).await,
+            None => Self::find(gateway, principal, area).await,
         }
     }
 

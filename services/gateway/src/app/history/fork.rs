@@ -156,6 +156,8 @@ fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
     NewSession {
         id,
         project_id: info.project_id.clone(),
+        // The store copies the worktree of the origin.
+        worktree_id: None,
         title: copy::title(&info.title),
         agent: info.agent.clone(),
         model: ModelRef { provider_id: info.model.provider_id.clone(), model_id: info.model.id.clone() },

@@ -10,9 +10,12 @@ use crate::{
     auth::principal::Principal,
     config::UnknownDirectories,
     ground::{directory_project, error::Error, invalid::Invalid, quotas::Growth, scope::Scope, state::State},
-    streams::notices::{
-        ClientCommand, DISPOSED, EVERY_READER, notify_all_disposed, notify_clients, notify_directory,
-        notify_disposed, notify_project_updated,
+    streams::{
+        notices::{
+            ClientCommand, DISPOSED, EVERY_READER, notify_all_disposed, notify_clients, notify_directory,
+            notify_disposed, notify_project_updated,
+        },
+        update::{Directory, Interest},
     },
 };
 use domain::{
@@ -23,7 +26,10 @@ use domain::{
 };
 use serde_json::json;
 use std::collections::HashMap;
-use store::tenant::projects::{Project, ProjectCreation};
+use store::tenant::{
+    projects::{Project, ProjectCreation},
+    worktrees::{SessionArea, Worktree},
+};
 
 /// Bytes of a project's display settings as JSON: mostly an icon. Each list of projects contains them. HTTP answers 400 to a change that
 /// would make them longer.
@@ -164,7 +170,7 @@ pub(crate) async fn list(
     Ok(List::of(&page, projects, |project| project.name.clone()))
 }
 
-/// Finds the project of a directory: the one of exactly this name, else the one whose source came from this directory.
+/// Finds the project of a directory: the one of exactly this name, else the one whose source came from this directory or that has it as a worktree.
 ///
 /// # Errors
 /// `directory_invalid`, `store_unavailable`.
@@ -177,10 +183,56 @@ pub(crate) async fn find_by_directory(
     Ok(gateway.state.store.find_project(principal.tenant(Scope::Read)?, directory).await?)
 }
 
+/// A directory that has a project.
+#[derive(Debug)]
+pub(crate) struct ProjectDirectory {
+    pub(crate) project: Project,
+    /// The worktree that the directory is, if it is one.
+    pub(crate) worktree: Option<Worktree>,
+}
+
+impl ProjectDirectory {
+    /// The sessions of the directory.
+    pub(crate) fn area(&self) -> SessionArea {
+        let worktree = self.worktree.as_ref().map(|worktree| worktree.id.clone());
+        SessionArea { project: self.project.id.clone(), worktree }
+    }
+
+    /// The updates that its clients want.
+    pub(crate) fn interest(&self) -> Interest {
+        let project = self.project.id.clone();
+        match &self.worktree {
+            Some(worktree) => Interest::Worktree(Directory { project, name: worktree.directory.clone() }),
+            None => Interest::Project(project),
+        }
+    }
+}
+
+/// Finds the project of a directory as [`find_by_directory`], and the worktree.
+///
+/// # Errors
+/// `directory_invalid`, `store_unavailable`.
+pub(crate) async fn find_directory(
+    gateway: &Gateway,
+    principal: &Principal,
+    directory: &str,
+) -> Result<Option<ProjectDirectory>, Error> {
+    let Some(project) = find_by_directory(gateway, principal, directory).await? else { return Ok(None) };
+    let is_worktree = project.name != directory && project.worktrees.iter().any(|own| own == directory);
+    let worktree = if is_worktree {
+        gateway.state.store.find_worktree(principal.tenant(Scope::Read)?, directory).await?
+    } else {
+        None
+    };
+    Ok(Some(ProjectDirectory { project, worktree }))
+}
+
 /// The project of a directory, for a new session.
 #[derive(Debug)]
 pub(crate) struct OpenedDirectory {
     pub(crate) project: Project,
+    /// The worktree in which the session begins.
+    pub(crate) worktree: Option<Worktree>,
     /// What people should know: the project is new, so its sessions have no files.
     pub(crate) note: Option<String>,
 }
@@ -195,8 +247,10 @@ pub(crate) async fn open_directory(
     principal: &Principal,
     directory: &str,
 ) -> Result<OpenedDirectory, Error> {
-    if let Some(project) = find_by_directory(gateway, principal, directory).await? {
-        return Ok(OpenedDirectory { project, note: None });
+    if let Some(ProjectDirectory { project, worktree }) =
+        find_directory(gateway, principal, directory).await?
+    {
+        return Ok(OpenedDirectory { project, worktree, note: None });
     }
     let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
     let tenant = account.tenant;
@@ -213,7 +267,7 @@ pub(crate) async fn open_directory(
     let ProjectCreation { project, is_new } = creation;
     // Another request may have created it first.
     if !is_new {
-        return Ok(OpenedDirectory { project, note: None });
+        return Ok(OpenedDirectory { project, worktree: None, note: None });
     }
     notify_project_updated(state, tenant, &project);
     let note = format!(
@@ -227,7 +281,7 @@ pub(crate) async fn open_directory(
         principal.reader(),
         &ClientCommand::warning("New project", &note),
     );
-    Ok(OpenedDirectory { project, note: Some(note) })
+    Ok(OpenedDirectory { project, worktree: None, note: Some(note) })
 }
 
 /// Checks the name of a directory.
@@ -311,9 +365,13 @@ pub(crate) async fn command_clients(
     command: &ClientCommand,
 ) -> Result<(), Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
-    match find_by_directory(gateway, principal, directory).await? {
-        Some(project) => notify_clients(state, tenant, &project, principal.reader(), command),
-        None => notify_directory(state, tenant, directory, principal.reader(), command),
+    match find_directory(gateway, principal, directory).await? {
+        Some(ProjectDirectory { project, worktree: None }) => {
+            notify_clients(state, tenant, &project, principal.reader(), command);
+        }
+        Some(ProjectDirectory { worktree: Some(_), .. }) | None => {
+            notify_directory(state, tenant, directory, principal.reader(), command);
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::{
             gateway::Gateway,
             note::{NoteContext, note},
         },
-        projects::source,
+        projects::{manage, source},
         prompts::{
             agents::{self, AgentUse, ProjectContext},
             options,
@@ -23,7 +23,7 @@ use crate::{
         scope::Scope,
         state::{State, now},
     },
-    streams::notices::{ClientCommand, notify_clients},
+    streams::notices::ClientCommand,
 };
 use domain::{
     conversation::{message::ModelRef, part::Text, title},
@@ -35,9 +35,12 @@ use domain::{
     },
     session::{Class, DEFAULT_AGENT, ExplicitChoices, Origin, Source},
 };
-use store::session::{
-    creation::{IdempotencyKey, NewSession},
-    row::Session,
+use store::{
+    session::{
+        creation::{IdempotencyKey, NewSession},
+        row::Session,
+    },
+    tenant::worktrees::Worktree,
 };
 
 /// Permission rules of a new session. Beyond it: `rules_too_many`.
@@ -50,6 +53,8 @@ const SESSION_ID_BYTES: usize = 30;
 #[derive(Debug, Clone)]
 pub(crate) struct SessionRequest {
     pub(crate) project: ProjectId,
+    /// The worktree of the project in which it begins.
+    pub(crate) worktree: Option<Worktree>,
     /// The id that the client chose for the session.
     pub(crate) id: String,
     pub(crate) idempotency_key: String,
@@ -74,6 +79,7 @@ impl SessionRequest {
     pub(crate) fn of(project: ProjectId) -> Self {
         Self {
             project,
+            worktree: None,
             id: String::new(),
             idempotency_key: String::new(),
             title: String::new(),
@@ -125,6 +131,9 @@ pub(crate) async fn create(
     if source.origin == Origin::Empty {
         source = state.store.get_project(tenant, &request.project).await?.source;
     }
+    if let Some(worktree) = &request.worktree {
+        source.branch = Some(worktree.branch.clone());
+    }
     let context = ProjectContext { tenant, project: &request.project, source: &source };
     agents::check(state, context, std::iter::once(AgentUse { name: &request.agent, mode: Mode::Primary }))
         .await?;
@@ -138,6 +147,7 @@ pub(crate) async fn create(
     let note = request.note.map(|text| note(state, context, Text::note(text)));
     let new = NewSession {
         project_id: request.project,
+        worktree_id: request.worktree.map(|worktree| worktree.id),
         title: match request.title.as_str() {
             "" => title::default_at(now()),
             title => checks::name(title)?,
@@ -159,14 +169,8 @@ pub(crate) async fn create(
     let (session, events) = state.store.create_session(tenant, &new, &event, now()).await?;
     state.publisher.publish_events(tenant, &session.info.id, &events);
     if let Some(warning) = admission::warning(&near) {
-        let project = state.store.get_project(tenant, &session.info.project_id).await?;
-        notify_clients(
-            state,
-            tenant,
-            &project,
-            principal.reader(),
-            &ClientCommand::warning("Quota", &warning),
-        );
+        let command = ClientCommand::warning("Quota", &warning);
+        manage::command_clients(gateway, principal, &session.directory, &command).await?;
     }
     Ok(session)
 }

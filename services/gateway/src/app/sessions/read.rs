@@ -10,14 +10,14 @@ use crate::{
     ground::{error::Error, scope::Scope},
 };
 use domain::{
-    ids::{ProjectId, SessionId, Timestamp},
+    ids::{SessionId, Timestamp},
     wait::Reason,
 };
 use serde_json::Value;
 use store::{
     log::feed::{RecentSession, Window},
     session::{row::Session, sessions::Filter},
-    tenant::projects::Project,
+    tenant::worktrees::SessionArea,
 };
 
 /// A session, with the reason for its wait if it waits and the caller asked for it.
@@ -33,21 +33,6 @@ pub(crate) struct SessionView {
 /// `session_not_found`, `store_unavailable`.
 pub(crate) async fn get(gateway: &Gateway, principal: &Principal, id: &SessionId) -> Result<Session, Error> {
     Ok(gateway.state.store.get_session(principal.tenant(Scope::Read)?, id).await?)
-}
-
-/// Returns a session with its project.
-///
-/// # Errors
-/// `session_not_found`, `store_unavailable`.
-pub(crate) async fn get_with_project(
-    gateway: &Gateway,
-    principal: &Principal,
-    id: &SessionId,
-) -> Result<(Session, Project), Error> {
-    let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
-    let session = store.get_session(tenant, id).await?;
-    let project = store.get_project(tenant, &session.info.project_id).await?;
-    Ok((session, project))
 }
 
 /// Returns a session, with the reason for its wait.
@@ -121,18 +106,18 @@ pub(crate) async fn list_children(
     Ok(List::of(&page, children, |child| cursor(child.info.time.created, child)))
 }
 
-/// Lists the sessions of a project, or of all projects, that are not idle.
+/// Lists the sessions of a directory, or of all of them, that are not idle.
 ///
 /// # Errors
 /// `store_unavailable`.
 pub(crate) async fn list_active(
     gateway: &Gateway,
     principal: &Principal,
-    project: Option<&ProjectId>,
+    area: Option<&SessionArea>,
 ) -> Result<Vec<RecentSession>, Error> {
     let tenant = principal.tenant(Scope::Read)?;
     let window = Window { since: None, limit: domain::limits::PAGE_MAX };
-    Ok(gateway.state.store.list_recent(tenant, project, window).await?)
+    Ok(gateway.state.store.list_recent(tenant, area, window).await?)
 }
 
 /// Returns the to-do list of a session as JSON; `null` if the agent has none.

@@ -27,8 +27,6 @@ pub(crate) struct TerminalHost {
     state: State,
     tenant: TenantId,
     session: store::session::row::Session,
-    /// The name of its project, which to OpenCode's clients is a directory.
-    directory: String,
 }
 
 /// The output of a terminal from now on.
@@ -84,13 +82,17 @@ impl TerminalHost {
 
     async fn open(state: &State, tenant: TenantId, session: &SessionId) -> Result<Self, Error> {
         let session = state.store.get_session(tenant, session).await?;
-        let project = state.store.get_project(tenant, &session.info.project_id).await?;
-        Ok(Self { state: state.clone(), tenant, session, directory: project.name })
+        Ok(Self { state: state.clone(), tenant, session })
     }
 
     /// The project of the session.
     pub(crate) fn project(&self) -> &ProjectId {
         &self.session.info.project_id
+    }
+
+    /// The directory of the session.
+    pub(crate) fn directory(&self) -> &str {
+        &self.session.directory
     }
 
     fn fence(&self) -> Option<v1::Fence> {
@@ -242,14 +244,14 @@ impl TerminalHost {
     /// Converts a path of the sandbox for a client whose directory is a path on its own machine.
     fn outside(&self, inside: &str) -> String {
         match inside.strip_prefix(WORKSPACE) {
-            Some(rest) if self.directory.starts_with('/') => format!("{}{rest}", self.directory),
+            Some(rest) if self.directory().starts_with('/') => format!("{}{rest}", self.directory()),
             Some(_) | None => inside.to_owned(),
         }
     }
 
     /// Converts a client's path to a path in the sandbox. The sandbox refuses paths outside the directory.
     pub(crate) fn inside(&self, outside: &str) -> String {
-        match outside.strip_prefix(self.directory.as_str()) {
+        match outside.strip_prefix(self.directory()) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{WORKSPACE}{rest}"),
             Some(_) | None => outside.to_owned(),
         }

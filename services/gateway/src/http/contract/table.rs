@@ -12,6 +12,7 @@ use crate::http::v1::{
     messages, operator, projects, requests, sessions,
     stream::live,
     terminals::pty,
+    worktrees,
 };
 
 /// All operations.
@@ -19,6 +20,7 @@ pub(in crate::http) fn operations() -> Vec<Operation> {
     let v1 = [
         of_server(),
         of_catalogue(),
+        of_worktrees(),
         of_sessions(),
         of_messages(),
         of_requests(),
@@ -122,8 +124,12 @@ fn of_catalogue() -> Vec<Operation> {
         )
         .takes("{name? icon?:{url? override? color?} commands?:{start?}}")
         .gives("Project"),
-        get("/project/{id}/directories", projects::directories, "The directory of a project")
-            .gives("{directory}[]"),
+        get(
+            "/project/{id}/directories",
+            projects::directories,
+            "The directories of a project and of its worktrees",
+        )
+        .gives("{directory}[]"),
         get("/experimental/capabilities", catalogue::capabilities, "Server capabilities")
             .gives("{backgroundSubagents:boolean}"),
         get("/experimental/console", catalogue::console, "Always empty: this server has no console")
@@ -143,6 +149,34 @@ fn of_catalogue() -> Vec<Operation> {
         get("/experimental/tool", catalogue::tools, "The tools as models get them")
             .query("{provider model}")
             .gives("{id description parameters:any}[]"),
+    ]
+}
+
+fn of_worktrees() -> Vec<Operation> {
+    vec![
+        get("/experimental/worktree", worktrees::list, "The directories of the project's worktrees")
+            .gives("string[]"),
+        post(
+            "/experimental/worktree",
+            worktrees::create,
+            "Creates a worktree: a directory in which sessions begin on a branch of its own",
+        )
+        .takes("{name? startCommand?}")
+        .gives("{name branch directory}"),
+        delete(
+            "/experimental/worktree",
+            worktrees::remove,
+            "Removes a worktree; its sessions stay in the directory of the project",
+        )
+        .takes("{directory}")
+        .gives("boolean"),
+        post(
+            "/experimental/worktree/reset",
+            worktrees::reset,
+            "Lets a worktree begin anew, on another branch; its sessions stay in the directory of the project",
+        )
+        .takes("{directory}")
+        .gives("boolean"),
     ]
 }
 

@@ -3,7 +3,7 @@
 use super::{caller::Caller, refusal::Result};
 use crate::app::{
     ground::gateway::Gateway,
-    projects::manage::{self, OpenedDirectory},
+    projects::manage::{self, OpenedDirectory, ProjectDirectory},
 };
 use axum::{
     http::{HeaderName, HeaderValue},
@@ -44,6 +44,14 @@ impl Caller {
     /// The project of the directory, if there is one.
     pub(in crate::http) async fn find_project(&self, gateway: &Gateway) -> Result<Option<Project>> {
         Ok(manage::find_by_directory(gateway, &self.principal, self.project_name()?).await?)
+    }
+
+    /// The directory with its project, if it has one.
+    pub(in crate::http) async fn find_directory(
+        &self,
+        gateway: &Gateway,
+    ) -> Result<Option<ProjectDirectory>> {
+        Ok(manage::find_directory(gateway, &self.principal, self.project_name()?).await?)
     }
 
     /// The project of the directory, for a new session. An unknown directory becomes a new project without a repository.

@@ -282,7 +282,7 @@ impl Route {
         if let Some(command) = self.path.strip_prefix("/tui/") {
             return !["append-prompt", "execute-command", "publish", "select-session"].contains(&command);
         }
-        if self.path == "/experimental/tool" {
+        if ["/experimental/tool", "/experimental/worktree"].contains(&self.path.as_str()) {
             return false;
         }
         let is_below_session = self.path.starts_with("/session/") && !self.path.ends_with("/diff");

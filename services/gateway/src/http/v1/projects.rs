@@ -3,7 +3,7 @@
 use crate::{
     app::{
         ground::{gateway::Gateway, page::PageRequest},
-        projects::manage::{self, DISPLAY_BYTES_MAX},
+        projects::manage::{self, DISPLAY_BYTES_MAX, ProjectDirectory},
     },
     ground::{directory_project, scope::Scope},
     http::ground::{
@@ -35,10 +35,13 @@ fn future_id(caller: &Caller) -> Result<ProjectId> {
 /// The project of the directory.
 pub(in crate::http) async fn current(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
     let none: [&str; 0] = [];
-    Ok(Json(match caller.find_project(&gateway).await? {
-        Some(project) => {
+    Ok(Json(match caller.find_directory(&gateway).await? {
+        Some(ProjectDirectory { project, worktree }) => {
             let mut json = project_json(&project);
-            json["worktree"] = caller.project_name()?.into();
+            // The directory of the project, under the name that the client uses.
+            if worktree.is_none() {
+                json["worktree"] = caller.project_name()?.into();
+            }
             json
         }
         None => json!({
@@ -83,17 +86,24 @@ pub(in crate::http) async fn update(
     Ok(Json(project_json(&project.ok_or_else(too_large)?)))
 }
 
-/// The directory of a project.
+/// The directories of a project: its own, then those of its worktrees.
 pub(in crate::http) async fn directories(
     State(gateway): State<Gateway>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>> {
-    let directory = match id_of_directory(&gateway, &caller).await? {
-        own if own.as_str() == id => caller.project_name()?.to_owned(),
-        _ => get(&gateway, &caller, &id).await?.name,
+    let (own, worktrees) = match caller.find_directory(&gateway).await? {
+        Some(ProjectDirectory { project, worktree: None }) if project.id.as_str() == id => {
+            (caller.project_name()?.to_owned(), project.worktrees)
+        }
+        None if future_id(&caller)?.as_str() == id => (caller.project_name()?.to_owned(), vec![]),
+        Some(_) | None => {
+            let project = get(&gateway, &caller, &id).await?;
+            (project.name, project.worktrees)
+        }
     };
-    Ok(Json(json!([{"directory": directory}])))
+    let directories = std::iter::once(own).chain(worktrees);
+    Ok(Json(directories.map(|directory| json!({"directory": directory})).collect()))
 }
 
 async fn get(gateway: &Gateway, caller: &Caller, id: &str) -> Result<Project> {

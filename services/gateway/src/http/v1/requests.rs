@@ -38,8 +38,8 @@ pub(in crate::http) async fn questions(
 }
 
 async fn list(gateway: &Gateway, caller: &Caller, kind: RequestKind) -> Result<Json<Vec<Value>>> {
-    let Some(project) = caller.find_project(gateway).await? else { return Ok(Json(vec![])) };
-    let scope = RequestFilter::Project(project.id);
+    let Some(directory) = caller.find_directory(gateway).await? else { return Ok(Json(vec![])) };
+    let scope = RequestFilter::Area(directory.area());
     let list = requests::list_open(gateway, &caller.principal, kind, &scope, PageRequest::FIRST).await?;
     Ok(Json(list.entries.iter().map(|record| record.request.to_json()).collect()))
 }

@@ -13,7 +13,8 @@ use crate::{
             abort,
             change::{self, SessionChange},
             create::{self, SessionRequest},
-            output, read,
+            output,
+            read::{self, SessionView},
         },
     },
     ground::{entity::Entity, error::Error, invalid::Invalid, kind::Kind},
@@ -38,25 +39,25 @@ use domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use store::session::sessions::Filter;
+use store::{session::sessions::Filter, tenant::worktrees::SessionArea};
 
 /// Sessions in a list without a limit, as in OpenCode.
 const LIST_DEFAULT: u32 = 100;
 /// The header that names the page after this one.
 const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
 
-/// The name by which clients know the project of a session.
+/// The name by which clients know where a session works.
 pub(in crate::http) async fn directory(
     gateway: &Gateway,
     caller: &Caller,
     session: &SessionId,
 ) -> Result<String> {
-    Ok(read::get_with_project(gateway, &caller.principal, session).await?.1.name)
+    Ok(read::get(gateway, &caller.principal, session).await?.directory)
 }
 
 async fn show(gateway: &Gateway, caller: &Caller, session: &SessionId) -> Result<Json<Value>> {
-    let (session, project) = read::get_with_project(gateway, &caller.principal, session).await?;
-    Ok(Json(shape::session(&session.info, &project.name)))
+    let session = read::get(gateway, &caller.principal, session).await?;
+    Ok(Json(shape::session(&session.info, &session.directory)))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -74,11 +75,16 @@ pub(in crate::http) async fn list(
     caller: Caller,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<Value>>> {
-    let Some(project) = caller.find_project(&gateway).await? else { return Ok(Json(vec![])) };
-    let filter = Filter { project: Some(project.id), ..filter(query.roots, query.search, query.start) };
+    let Some(directory) = caller.find_directory(&gateway).await? else { return Ok(Json(vec![])) };
+    let SessionArea { project, worktree } = directory.area();
+    let filter =
+        Filter { project: Some(project), worktree, ..filter(query.roots, query.search, query.start) };
     let page = PageRequest { limit: page_limit(query.limit), cursor: None };
     let list = read::list(&gateway, &caller.principal, &filter, page).await?;
-    let sessions = list.entries.iter().map(|view| shape::session(&view.session.info, &project.name));
+    let sessions = list
+        .entries
+        .iter()
+        .map(|SessionView { session, .. }| shape::session(&session.info, &session.directory));
     Ok(Json(sessions.collect()))
 }
 
@@ -100,15 +106,17 @@ pub(in crate::http) async fn list_all(
     caller: Caller,
     Query(query): Query<GlobalListQuery>,
 ) -> Result<Response> {
-    let project = match &caller.directory {
-        Some(_) => match caller.find_project(&gateway).await? {
-            Some(project) => Some(project.id),
+    let of_directory = match &caller.directory {
+        Some(_) => match caller.find_directory(&gateway).await? {
+            Some(directory) => Filter::from(directory.area()),
             None => return Ok(Json(json!([])).into_response()),
         },
-        None => None,
+        None => Filter::default(),
     };
+    let Filter { project, worktree, .. } = of_directory;
     let filter = Filter {
         project,
+        worktree,
         archived: is_true(query.archived),
         ..filter(query.roots, query.search, query.start)
     };
@@ -118,14 +126,14 @@ pub(in crate::http) async fn list_all(
     let list = read::list(&gateway, &caller.principal, &filter, page).await?;
     let last = list.entries.last().map(|view| view.session.info.time.updated.0.into());
     let next = last.filter(|_| list.next.is_some()).map(|next: HeaderValue| [(NEXT_CURSOR, next)]);
-    let infos = || list.entries.iter().map(|view| &view.session.info);
-    let ids: Vec<_> = infos().map(|info| &info.project_id).collect();
+    let listed = || list.entries.iter().map(|view| &view.session);
+    let ids: Vec<_> = listed().map(|session| &session.info.project_id).collect();
     let projects = manage::find(&gateway, &caller.principal, &ids).await?;
     // A project without sessions can be deleted, so one may be gone with its last session since the list was read.
-    let rows = infos().filter_map(|info| Some((info, projects.get(&info.project_id)?)));
+    let rows = listed().filter_map(|session| Some((session, projects.get(&session.info.project_id)?)));
     let sessions: Vec<Value> = rows
-        .map(|(info, project)| {
-            let mut session = shape::session(info, &project.name);
+        .map(|(session, project)| {
+            let mut session = shape::session(&session.info, &session.directory);
             session["project"] = json!({"id": project.id, "name": project.name, "worktree": project.name});
             session
         })
@@ -194,7 +202,7 @@ pub(in crate::http) async fn create(
         let message = "only the task tool of an agent makes child sessions; create the session without parentID, or fork one";
         return Err(Invalid::ParentUnsupported.because(message).into());
     }
-    let OpenedDirectory { project, note } = caller.open_project(&gateway).await?;
+    let OpenedDirectory { project, worktree, note } = caller.open_project(&gateway).await?;
     let request = SessionRequest {
         title: body.title.unwrap_or_default(),
         agent: body.agent.unwrap_or_default(),
@@ -202,6 +210,7 @@ pub(in crate::http) async fn create(
         model: body.model.and_then(Model::chosen),
         rules: Rules(body.permission.into_iter().map(rule).collect::<Result<_>>()?),
         note: caller.session_note(note.as_ref()),
+        worktree,
         ..SessionRequest::of(project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
@@ -223,8 +232,8 @@ pub(in crate::http) async fn status(
     State(gateway): State<Gateway>,
     caller: Caller,
 ) -> Result<Json<Map<String, Value>>> {
-    let Some(project) = caller.find_project(&gateway).await? else { return Ok(Json(Map::new())) };
-    let active = read::list_active(&gateway, &caller.principal, Some(&project.id)).await?;
+    let Some(directory) = caller.find_directory(&gateway).await? else { return Ok(Json(Map::new())) };
+    let active = read::list_active(&gateway, &caller.principal, Some(&directory.area())).await?;
     Ok(Json(active.into_iter().map(|it| (it.session.to_string(), json!(it.status))).collect()))
 }
 
@@ -274,9 +283,8 @@ pub(in crate::http) async fn children(
     Path(session): Path<String>,
 ) -> Result<Json<Vec<Value>>> {
     let parent = session_id(&session)?;
-    let directory = directory(&gateway, &caller, &parent).await?;
     let children = read::list_children(&gateway, &caller.principal, &parent, PageRequest::FIRST).await?;
-    Ok(Json(children.entries.iter().map(|child| shape::session(&child.info, &directory)).collect()))
+    Ok(Json(children.entries.iter().map(|child| shape::session(&child.info, &child.directory)).collect()))
 }
 
 /// The to-do list of a session.

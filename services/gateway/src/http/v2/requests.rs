@@ -32,8 +32,8 @@ async fn list(
 }
 
 async fn of_directory(gateway: &Gateway, caller: &Caller, kind: RequestKind) -> Result<Json<Value>> {
-    let open = match caller.find_project(gateway).await? {
-        Some(project) => list(gateway, caller, kind, &RequestFilter::Project(project.id)).await?,
+    let open = match caller.find_directory(gateway).await? {
+        Some(directory) => list(gateway, caller, kind, &RequestFilter::Area(directory.area())).await?,
         None => vec![],
     };
     location::list(gateway, caller, open).await

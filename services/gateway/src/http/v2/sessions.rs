@@ -11,7 +11,6 @@ use crate::{
             edits,
             revert::{self, RevertPoint},
         },
-        projects::manage,
         prompts::turn,
         sessions::{
             abort,
@@ -44,8 +43,7 @@ use domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
-use store::{log::edits::Edit, session::sessions::Filter};
+use store::{log::edits::Edit, session::sessions::Filter, tenant::worktrees::SessionArea};
 
 /// Sessions of a page if the client sets no limit.
 const PAGE_DEFAULT: u32 = 50;
@@ -80,6 +78,7 @@ pub(in crate::http) async fn create(
         model: body.model.and_then(Model::chosen),
         id: body.id,
         note: caller.session_note(opened.note.as_ref()),
+        worktree: opened.worktree,
         ..SessionRequest::of(opened.project.id)
     };
     let session = create::create(&gateway, &caller.principal, request).await?;
@@ -88,8 +87,8 @@ pub(in crate::http) async fn create(
 }
 
 async fn show(gateway: &Gateway, caller: &Caller, session: &SessionId) -> Result<Json<Value>> {
-    let (session, project) = read::get_with_project(gateway, &caller.principal, session).await?;
-    Ok(Json(json!({"data": shape::session(&session.info, &project.name)})))
+    let session = read::get(gateway, &caller.principal, session).await?;
+    Ok(Json(json!({"data": shape::session(&session.info, &session.directory)})))
 }
 
 /// One session.
@@ -122,31 +121,25 @@ pub(in crate::http) async fn list(
         return Err(Invalid::OrderUnknown.because(message).into());
     }
     let empty = || Ok(Json(json!({"data": [], "cursor": {}})));
-    let project = match (&query.project, &caller.directory) {
+    let of_directory = match (&query.project, &caller.directory) {
         (Some(project), _) => match project.parse::<ProjectId>() {
-            Ok(project) => Some(project),
+            Ok(project) => Filter::from(SessionArea::from(project)),
             Err(_) => return empty(),
         },
-        (None, Some(_)) => match caller.find_project(&gateway).await? {
-            Some(project) => Some(project.id),
+        (None, Some(_)) => match caller.find_directory(&gateway).await? {
+            Some(directory) => Filter::from(directory.area()),
             None => return empty(),
         },
-        (None, None) => None,
+        (None, None) => Filter::default(),
     };
     let limit = Some(query.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX));
     let search = query.search.filter(|search| !search.contains('\0'));
-    let filter = Filter { project, search, ..Filter::default() };
+    let filter = Filter { search, ..of_directory };
     let page = PageRequest { limit, cursor: query.cursor };
     let List { entries, next } = read::list(&gateway, &caller.principal, &filter, page).await?;
-    let (mut names, mut data): (HashMap<ProjectId, String>, Vec<Value>) = (HashMap::new(), vec![]);
-    for SessionView { session, .. } in &entries {
-        let project = &session.info.project_id;
-        if !names.contains_key(project) {
-            let name = manage::get(&gateway, &caller.principal, project).await?.name;
-            names.insert(project.clone(), name);
-        }
-        data.push(shape::session(&session.info, names.get(project).map_or("", String::as_str)));
-    }
+    let to_json =
+        |SessionView { session, .. }: &SessionView| shape::session(&session.info, &session.directory);
+    let data: Vec<Value> = entries.iter().map(to_json).collect();
     let cursor = next.map_or_else(|| json!({}), |next| json!({"next": next}));
     Ok(Json(json!({"data": data, "cursor": cursor})))
 }

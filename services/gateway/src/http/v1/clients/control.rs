@@ -38,8 +38,8 @@ const PATHS: [(&str, &str); 4] = [
 
 /// Waits for the next command.
 pub(in crate::http) async fn next(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
-    let interest = match caller.find_project(&gateway).await? {
-        Some(project) => Interest::Project(project.id),
+    let interest = match caller.find_directory(&gateway).await? {
+        Some(directory) => directory.interest(),
         None => Interest::Directory(caller.project_name()?.to_owned()),
     };
     let reader = caller.principal.reader();

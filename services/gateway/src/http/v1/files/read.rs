@@ -24,14 +24,14 @@ const NAMES_DEFAULT: usize = 100;
 
 /// The files of the caller's directory.
 pub(in crate::http) async fn find(gateway: &Gateway, caller: &Caller) -> Result<Option<DirectoryFiles>> {
-    let Some(project) = caller.find_project(gateway).await? else { return Ok(None) };
-    Ok(DirectoryFiles::find(gateway, &caller.principal, &project.id).await?)
+    let Some(directory) = caller.find_directory(gateway).await? else { return Ok(None) };
+    Ok(DirectoryFiles::find(gateway, &caller.principal, &directory.area()).await?)
 }
 
 /// The files in which the caller searches: see [`DirectoryFiles::find_open`].
 pub(in crate::http) async fn find_open(gateway: &Gateway, caller: &Caller) -> Result<Option<DirectoryFiles>> {
-    let Some(project) = caller.find_project(gateway).await? else { return Ok(None) };
-    Ok(DirectoryFiles::find_open(gateway, &caller.principal, &project.id).await?)
+    let Some(directory) = caller.find_directory(gateway).await? else { return Ok(None) };
+    Ok(DirectoryFiles::find_open(gateway, &caller.principal, &directory.area()).await?)
 }
 
 /// To OpenCode, a path without such a file is a mistake in the query.

@@ -27,15 +27,19 @@ use serde_json::{Value, json};
 /// The media type of a patch.
 pub(in crate::http) const PATCH: &str = "text/x-diff; charset=utf-8";
 
-/// The branch of the newest session's files. Before they are open: that of the newest files that are, or of files that start empty.
+/// The branch of the newest session's files. Before they are open: that of the newest files that are, else that of the worktree, or of files that
+/// start empty.
 pub(in crate::http) async fn branch(State(gateway): State<Gateway>, caller: Caller) -> Result<Json<Value>> {
-    let Some(project) = caller.find_project(&gateway).await? else { return Ok(Json(json!({}))) };
+    let Some(directory) = caller.find_directory(&gateway).await? else { return Ok(Json(json!({}))) };
     let branch = |files: Option<DirectoryFiles>| Some(files?.branch()?.to_owned());
     let known = match branch(find(&gateway, &caller).await?) {
         None => branch(find_open(&gateway, &caller).await?),
         known => known,
     };
-    let first = || (project.source.origin == Origin::Empty).then(|| FIRST_BRANCH.to_owned());
+    let first = || match directory.worktree {
+        Some(worktree) => Some(worktree.branch),
+        None => (directory.project.source.origin == Origin::Empty).then(|| FIRST_BRANCH.to_owned()),
+    };
     let branch = known.or_else(first);
     Ok(Json(branch.map_or_else(|| json!({}), |branch| json!({"branch": branch}))))
 }

@@ -54,12 +54,12 @@ use axum::{
 use domain::{
     conversation::request::Id,
     event::{Status, StoredEvent},
-    ids::{ProjectId, SessionId, Timestamp},
+    ids::{SessionId, Timestamp},
     limits,
 };
 use serde_json::{Value, json};
 use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
-use store::log::feed::Horizon;
+use store::{log::feed::Horizon, tenant::worktrees::SessionArea};
 use tokio::{
     sync::broadcast::error::RecvError,
     time::{Instant, sleep},
@@ -249,9 +249,9 @@ impl Stream {
                 }
                 // Clients search for their own directory.
                 let (name, scope) = match (&self.view.directory, &self.view.interest) {
-                    (Some(own), _) => (&own.name, FrameScope::Directory(own)),
+                    (Some(client), _) => (&client.own.name, FrameScope::Directory(&client.own)),
                     (None, Interest::Directory(name)) => (name, FrameScope::Named(name)),
-                    (None, Interest::All | Interest::Project(_)) => return Ok(()),
+                    (None, Interest::All | Interest::Project(_) | Interest::Worktree(_)) => return Ok(()),
                 };
                 self.send_event(DISPOSED, json!({"directory": name}), scope).await
             }
@@ -274,9 +274,9 @@ impl Stream {
         }
     }
 
-    /// The project to read, or `None` for all projects.
-    fn project(&self) -> Option<&ProjectId> {
-        self.view.directory.as_ref().map(|directory| &directory.project)
+    /// The sessions to read, or `None` for those of all projects.
+    fn area(&self) -> Option<&SessionArea> {
+        self.view.directory.as_ref().map(|client| &client.area)
     }
 
     /// Whether the directory has no project yet, and so nothing to read.
@@ -287,9 +287,9 @@ impl Stream {
     /// Sends everything written since the cursor. The client may already have some of it. Afterwards it has everything before
     /// `now`.
     async fn resume(&mut self, now: Horizon) -> Sent {
-        let (project, since) = (self.project().cloned(), (*self.cursor).clone());
+        let (interest, since) = (self.view.interest.clone(), (*self.cursor).clone());
         let mut progress = Progress::since(since.clone());
-        let range = BacklogRange { room: self.room.clone(), project, since };
+        let range = BacklogRange { room: self.room.clone(), interest, since };
         let mut backlog = subscribe::open_backlog(&self.gateway, range).await?;
         if backlog.len() > RESUMED_SESSIONS_MAX {
             return self.send_states().await;
@@ -328,7 +328,7 @@ impl Stream {
     /// Sends the state of the sessions that are active or changed recently, as the events that would have led to it.
     async fn send_states(&mut self) -> Sent {
         let since = Timestamp(now().0 - STATE_WITHIN_MS);
-        let range = RecentRange { project: self.project().cloned(), since, limit: STATE_SESSIONS_MAX };
+        let range = RecentRange { area: self.area().cloned(), since, limit: STATE_SESSIONS_MAX };
         let recent = snapshot::list_recent(&self.gateway, &self.principal, &range).await?;
         for recent in recent.into_iter().rev() {
             self.held = Some(self.room.take(PAGE_BYTES).await?);
@@ -344,8 +344,7 @@ impl Stream {
 
     /// Sends the open requests to people.
     async fn send_requests(&mut self) -> Sent {
-        let project = self.project().cloned();
-        let open = snapshot::list_requests(&self.gateway, &self.principal, project.as_ref()).await?;
+        let open = snapshot::list_requests(&self.gateway, &self.principal, self.area()).await?;
         for open in open {
             let kind = match open.request.request.id {
                 Id::Permission(_) => "permission.asked",

@@ -6,24 +6,36 @@ use crate::{
     http::ground::{caller::Caller, refusal::Result},
     streams::update::{Directory, Interest},
 };
-use store::tenant::projects::Project;
+use store::tenant::worktrees::SessionArea;
 
 /// A client's view of the tenant's events.
 pub(super) struct View {
     pub(super) interest: Interest,
-    /// The project that the client is interested in, under the name that the client uses.
-    pub(super) directory: Option<Directory>,
+    /// The directory that the client names; `None`: it names none, or one that has no project yet.
+    pub(super) directory: Option<ClientDirectory>,
     pub(super) form: StreamForm,
+}
+
+/// The directory of a client.
+pub(super) struct ClientDirectory {
+    /// The directory, under the name that the client uses.
+    pub(super) own: Directory,
+    /// Its sessions.
+    pub(super) area: SessionArea,
+    /// The name of its project.
+    project_name: String,
 }
 
 impl View {
     /// The caller's directory.
     pub(super) async fn of_directory(gateway: &Gateway, caller: &Caller, form: StreamForm) -> Result<Self> {
         let name = caller.project_name()?.to_owned();
-        Ok(match caller.find_project(gateway).await? {
-            Some(Project { id: project, .. }) => {
-                let interest = Interest::Project(project.clone());
-                Self { interest, directory: Some(Directory { project, name }), form }
+        Ok(match caller.find_directory(gateway).await? {
+            Some(found) => {
+                let (interest, area) = (found.interest(), found.area());
+                let own = Directory { project: area.project.clone(), name };
+                let directory = ClientDirectory { own, area, project_name: found.project.name };
+                Self { interest, directory: Some(directory), form }
             }
             None => Self { interest: Interest::Directory(name), directory: None, form },
         })
@@ -37,10 +49,14 @@ impl View {
         }
     }
 
-    /// The scope of a frame, under the name that the client uses.
+    /// The scope of a frame, under the name that the client uses. Frames of the worktrees of its project keep their names.
     pub(super) fn scope<'a>(&'a self, scope: FrameScope<'a>) -> FrameScope<'a> {
         match (scope, &self.directory) {
-            (FrameScope::Directory(_), Some(own)) => FrameScope::Directory(own),
+            (FrameScope::Directory(of), Some(client))
+                if of.name == client.project_name || of.name == client.own.name =>
+            {
+                FrameScope::Directory(&client.own)
+            }
             _ => scope,
         }
     }

@@ -1,4 +1,4 @@
-//! Terminals. A client names a directory: its terminals are those of the sessions of its project, and a new terminal belongs to the
+//! Terminals. A client names a directory: its terminals are those of its sessions, and a new terminal belongs to the
 //! newest session, which is created if it does not exist.
 
 use super::socket::{self, Socket};
@@ -109,9 +109,9 @@ pub(in crate::http) async fn create(
     let session = match newest {
         Some(session) => session,
         None => {
-            let OpenedDirectory { project, note } = caller.open_project(&gateway).await?;
-            let request =
-                SessionRequest { note: caller.session_note(note.as_ref()), ..SessionRequest::of(project.id) };
+            let OpenedDirectory { project, worktree, note } = caller.open_project(&gateway).await?;
+            let note = caller.session_note(note.as_ref());
+            let request = SessionRequest { note, worktree, ..SessionRequest::of(project.id) };
             create::create(&gateway, &caller.principal, request).await?.info.id
         }
     };
@@ -220,17 +220,17 @@ pub(in crate::http) async fn connect(
 /// A terminal of the caller's directory.
 async fn of_caller(gateway: &Gateway, caller: &Caller, pty: &str) -> Result<(TerminalHost, PtyId)> {
     let (host, id) = TerminalHost::of_terminal(gateway, &caller.principal, pty).await?;
-    let project = caller.find_project(gateway).await?;
-    if project.is_none_or(|project| project.id != *host.project()) {
-        return Err(Error::NotFound(Entity::Terminal).into());
-    }
-    Ok((host, id))
+    let is_inside = caller.find_directory(gateway).await?.is_some_and(|directory| {
+        directory.project.id == *host.project()
+            && directory.worktree.is_none_or(|worktree| worktree.directory == host.directory())
+    });
+    if is_inside { Ok((host, id)) } else { Err(Error::NotFound(Entity::Terminal).into()) }
 }
 
 /// The newest root sessions of the caller's directory.
 async fn roots(gateway: &Gateway, caller: &Caller, limit: u32) -> Result<Vec<SessionId>> {
-    let Some(project) = caller.find_project(gateway).await? else { return Ok(vec![]) };
-    let filter = Filter { project: Some(project.id), only_roots: true, ..Filter::default() };
+    let Some(directory) = caller.find_directory(gateway).await? else { return Ok(vec![]) };
+    let filter = Filter { only_roots: true, ..Filter::from(directory.area()) };
     let page = PageRequest { limit: Some(limit), cursor: None };
     let list = read::list(gateway, &caller.principal, &filter, page).await?;
     Ok(list.entries.into_iter().map(|view| view.session.info.id).collect())
