@@ -22,6 +22,7 @@ mod streams;
 mod tui;
 mod variants;
 mod waits;
+mod worktrees;
 
 use e2e::Stack;
 use rpc::v1;

@@ -20,6 +20,7 @@ pub(crate) fn session(session: &Session) -> Value {
         "cost_usd_picos": session.cost_usd_picos, "created_at_ms": session.created_at_ms,
         "updated_at_ms": session.updated_at_ms, "archived_at_ms": session.archived_at_ms,
         "epoch": session.epoch, "event_seq": session.event_seq, "branch": session.branch,
+        "workspace_session_id": session.workspace_session_id,
     })
 }
 

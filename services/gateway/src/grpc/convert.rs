@@ -183,6 +183,7 @@ pub(super) fn session(session: Session) -> v1::Session {
             diff: revert.diff.unwrap_or_default(),
         }),
         branch: session.branch.unwrap_or_default(),
+        workspace_session_id: session.workspace_id.to_string(),
     }
 }
 

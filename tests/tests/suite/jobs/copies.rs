@@ -103,6 +103,11 @@ async fn a_copy_is_of_its_session_and_those_below_and_is_kept_when_it_is_continu
     let grandchild = only_child(&stack, &child).await;
     let calls = stack.api.tool_calls(&child).await;
     assert!(!calls[0].result.contains("its own copy"), "{}", calls[0].result);
+    let files_of = async |id: &str| stack.api.get(id).await.workspace_session_id;
+    assert_eq!(
+        [files_of(&session).await, files_of(&child).await, files_of(&grandchild).await],
+        [session.clone(), child.clone(), child.clone()]
+    );
     assert_eq!(calls[1].result, "one\nmine\nbelow\n");
     assert!(diff(&stack, &grandchild).await.contains("+below"));
     assert!(!diff(&stack, &session).await.contains("+below"));

@@ -34,6 +34,7 @@ async fn every_route_answers_as_opencode_specifies() {
     points(&client, &session).await;
     commands(&client, &session).await;
     requests(&client).await;
+    worktrees(&client).await;
     operator::check(&client).await;
     terminals::check(&client).await;
     files::check(&client).await;
@@ -73,11 +74,7 @@ async fn methods(client: &Client, listed: &[(String, String)]) {
         let name = if path.starts_with("/api/") { "_tag" } else { "name" };
         assert_eq!(refused.json::<Value>().await.unwrap()[name], "MethodNotAllowedError", "{path}");
     }
-    for (method, path) in [
-        (Method::POST, "/session/ses_1/share"),
-        (Method::GET, "/experimental/worktree"),
-        (Method::POST, "/sync/start"),
-    ] {
+    for (method, path) in [(Method::POST, "/session/ses_1/share"), (Method::POST, "/sync/start")] {
         let refused = client.request(method.clone(), path).send().await.unwrap();
         assert_eq!(refused.status(), 404, "{method} {path}");
         let refused: Value = refused.json().await.unwrap();
@@ -355,6 +352,19 @@ async fn requests(client: &Client) {
             (&none["_tag"], &none["requestID"]),
             (&json!("QuestionNotFoundError"), &json!("que_none"))
         );
+    }
+}
+
+/// Worktrees of a project without a repository: see `opencode::worktrees` for the others.
+async fn worktrees(client: &Client) {
+    let (path, reset) = ("/experimental/worktree", "/experimental/worktree/reset");
+    assert_eq!(client.get(path).await, json!([]));
+    for bad in ["", "{}", r#"{"name":7}"#, "["] {
+        refused(client, Method::POST, path, bad).await;
+    }
+    for bad in ["", "{}", r#"{"directory":"/home/me/none"}"#, r#"{"directory":"\u0000"}"#] {
+        refused(client, Method::DELETE, path, bad).await;
+        refused(client, Method::POST, reset, bad).await;
     }
 }
 

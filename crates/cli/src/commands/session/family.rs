@@ -79,7 +79,20 @@ async fn load(client: &Client, output: &Output, root: Session) -> Result<Vec<Bra
 fn text(session: &Session, depth: usize, paint: Paint) -> String {
     let state = show::paint_state(session, &show::state(session), paint);
     let (indent, cost) = ("  ".repeat(depth), show::dollars(session.cost_usd_picos));
-    format!("{indent}{}  {state}  {cost}  {}", session.id, one_line(&session.title, TITLE_CHARS))
+    let files = files(session).map(|files| format!("  {}", paint.dim(&files))).unwrap_or_default();
+    format!("{indent}{}  {state}  {cost}  {}{files}", session.id, one_line(&session.title, TITLE_CHARS))
+}
+
+/// Whose files a subtask uses. An older gateway does not say it.
+fn files(session: &Session) -> Option<String> {
+    let Session { id, parent_id, workspace_session_id, .. } = session;
+    if parent_id.is_empty() || workspace_session_id.is_empty() {
+        None
+    } else if workspace_session_id == id {
+        Some(format!("files: copy of those of {parent_id}"))
+    } else {
+        Some(format!("files: those of {workspace_session_id}"))
+    }
 }
 
 /// Deletes sessions with their subtasks and files. Ends at the first one that cannot be deleted.
@@ -107,5 +120,25 @@ mod tests {
         session.set_state(SessionState::Running);
         assert_eq!(text(&session, 0, Paint::Plain), "ses_1  running  $0.0000  look");
         assert_eq!(text(&session, 2, Paint::Plain), "    ses_1  running  $0.0000  look");
+    }
+
+    #[test]
+    fn a_subtask_says_whose_files_it_uses() {
+        let session = |parent: &str, workspace: &str| Session {
+            id: "ses_2".to_owned(),
+            parent_id: parent.to_owned(),
+            workspace_session_id: workspace.to_owned(),
+            ..Session::default()
+        };
+        for (parent, workspace, want) in [
+            ("", "ses_2", None),
+            ("ses_1", "", None),
+            ("ses_1", "ses_0", Some("files: those of ses_0")),
+            ("ses_1", "ses_2", Some("files: copy of those of ses_1")),
+        ] {
+            assert_eq!(files(&session(parent, workspace)).as_deref(), want);
+        }
+        let copy = session("ses_1", "ses_2");
+        assert!(text(&copy, 1, Paint::Plain).ends_with("  files: copy of those of ses_1"));
     }
 }

@@ -1,0 +1,207 @@
+//! Worktrees: directories of a project in which sessions begin on a branch of their own.
+
+use super::{client::Client, events::Events};
+use e2e::{Stack, turn::bash};
+use reqwest::Method;
+use rpc::v1;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use testkit::git::Repository;
+
+const PATH: &str = "/experimental/worktree";
+const RESET: &str = "/experimental/worktree/reset";
+/// Worktrees that a project may have.
+const WORKTREES_MAX: usize = 50;
+
+/// Creates a project with the files of a repository.
+async fn project(stack: &Stack, name: &str, repository: &Repository) -> String {
+    let from = Some(v1::source::From::BundleId(stack.api.upload(&repository.bundle()).await));
+    let source = Some(v1::Source { from, revision: String::new() });
+    let request = v1::CreateProjectRequest { name: name.to_owned(), source, ..Default::default() };
+    stack.api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id
+}
+
+/// A repository whose branch `opencode/pushed` has a later commit.
+fn repository() -> Repository {
+    let repository = testkit::git::repository(&[("a.txt", "from main\n")]);
+    repository.git(&["checkout", "--quiet", "-b", "opencode/pushed"]);
+    std::fs::write(repository.path().join("a.txt"), "from the branch\n").unwrap();
+    repository.git(&["commit", "--quiet", "--all", "--message=pushed"]);
+    repository.git(&["checkout", "--quiet", "main"]);
+    repository
+}
+
+/// The branch and the file in the sandbox of a session.
+async fn files(client: &Client, session: &str) -> String {
+    let look = bash("git rev-parse --abbrev-ref HEAD; cat a.txt");
+    let answer = client.prompt(session, &format!("{look}\n@text {{{{last_tool_result}}}}")).await;
+    let texts = answer["parts"].as_array().unwrap().iter().filter_map(|part| part["text"].as_str());
+    texts.collect::<String>().trim().to_owned()
+}
+
+async fn sessions(client: &Client) -> BTreeSet<String> {
+    let listed = client.get("/session").await;
+    listed.as_array().unwrap().iter().map(|session| session["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The stable code of a refusal.
+async fn code(client: &Client, method: Method, path: &str, body: Value) -> String {
+    let answer = client.send(method, path, &body.to_string()).await;
+    assert_eq!(
+        (answer.status, &answer.body["_tag"]),
+        (400, &json!("InvalidRequestError")),
+        "{}",
+        answer.body
+    );
+    answer.headers["x-flotilla-code"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn sessions_begin_on_the_branch_of_their_worktree_and_are_listed_in_it() {
+    let stack = Stack::start().await;
+    let id = project(&stack, "/home/me/app", &repository()).await;
+    let client = Client::new(&stack, "/home/me/app");
+    let made = client.post(PATH, json!({"name": "Fix the Login!"})).await;
+    let directory = "/home/me/app.worktrees/fix-the-login";
+    let branch = "opencode/fix-the-login";
+    assert_eq!(made, json!({"name": "fix-the-login", "branch": branch, "directory": directory}));
+    assert_eq!(client.get(PATH).await, json!([directory]));
+    let fix = Client::new(&stack, directory);
+    let current = fix.get("/project/current").await;
+    assert_eq!(
+        (&current["id"], &current["worktree"], &current["sandboxes"]),
+        (&json!(id), &json!("/home/me/app"), &json!([directory]))
+    );
+    let directories = json!([{"directory": "/home/me/app"}, {"directory": directory}]);
+    assert_eq!(fix.get(&format!("/project/{id}/directories")).await, directories);
+    assert_eq!(fix.get("/vcs").await, json!({"branch": branch}), "before a session has files");
+
+    let mut events = Events::of(&fix, "/event", "").await;
+    let (outside, inside) = (client.session(json!({})).await, fix.session(json!({})).await);
+    assert_eq!(files(&fix, &inside).await, format!("{branch}\nfrom main"));
+    events.until_session("session.idle", &inside).await;
+    assert!(!json!(events.seen).to_string().contains(&outside), "another directory");
+    assert_eq!(files(&client, &outside).await, "main\nfrom main");
+    assert_eq!(fix.get("/vcs").await, json!({"branch": branch}), "the newest session of the worktree");
+    let shown = client.get(&format!("/session/{inside}")).await;
+    assert_eq!((&shown["directory"], &shown["projectID"]), (&json!(directory), &json!(id)));
+    let fork = client.post(&format!("/session/{inside}/fork"), json!({})).await;
+    assert_eq!(fork["directory"], directory);
+    let fork = fork["id"].as_str().unwrap().to_owned();
+    assert_eq!(files(&fix, &fork).await, format!("{branch}\nfrom main"));
+    let own = BTreeSet::from([inside.clone(), fork.clone()]);
+    assert_eq!(sessions(&fix).await, own);
+    assert_eq!(sessions(&client).await, &own | &BTreeSet::from([outside]), "the project shows all of them");
+    let newer = fix.get("/api/session").await["data"].as_array().unwrap().len();
+    assert_eq!(newer, 2);
+
+    // The repository has a branch of this name.
+    let pushed = client.post(PATH, json!({"name": "pushed"})).await;
+    let pushed = Client::new(&stack, pushed["directory"].as_str().unwrap());
+    let session = pushed.session(json!({})).await;
+    assert_eq!(files(&pushed, &session).await, "opencode/pushed\nfrom the branch");
+}
+
+#[tokio::test]
+async fn the_sessions_of_a_worktree_stay_when_it_begins_anew_or_is_removed() {
+    let stack = Stack::start().await;
+    project(&stack, "app", &repository()).await;
+    let client = Client::new(&stack, "app");
+    let made = client.post(PATH, json!({"name": "pushed", "startCommand": ""})).await;
+    let named = json!({"directory": made["directory"]});
+    let worktree = Client::new(&stack, made["directory"].as_str().unwrap());
+    let first = worktree.session(json!({})).await;
+    assert_eq!(files(&worktree, &first).await, "opencode/pushed\nfrom the branch");
+
+    assert_eq!(client.post(RESET, named.clone()).await, true);
+    assert_eq!(sessions(&worktree).await, BTreeSet::new());
+    assert_eq!(client.get(&format!("/session/{first}")).await["directory"], "app");
+    let second = worktree.session(json!({})).await;
+    let seen = files(&worktree, &second).await;
+    let (branch, file) = seen.split_once('\n').unwrap();
+    assert!(branch.starts_with("opencode/pushed-") && file == "from main", "{seen}");
+    assert_eq!(worktree.get("/vcs").await, json!({"branch": branch}));
+
+    assert_eq!(client.expect(200, Method::DELETE, PATH, named.clone()).await, true);
+    assert_eq!(client.get(PATH).await, json!([]));
+    assert_eq!(sessions(&client).await, BTreeSet::from([first, second.clone()]));
+    assert_eq!(files(&client, &second).await, seen, "the files stay");
+    for (method, path) in [(Method::DELETE, PATH), (Method::POST, RESET)] {
+        assert_eq!(code(&client, method, path, named.clone()).await, "worktree_unknown");
+    }
+}
+
+#[tokio::test]
+async fn clients_hear_of_a_worktree_and_commands_reach_only_its_directory() {
+    if e2e::is_left_out(&["nats"], "notices come through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let project_id = project(&stack, "app", &repository()).await;
+    let client = Client::new(&stack, "app");
+    let nowhere = Client::new(&stack, "");
+    let mut everywhere = Events::of(&nowhere, "/global/event", "").await;
+    let mut events = Events::of(&client, "/event", "").await;
+    let made = client.post(PATH, json!({"name": "fix"})).await;
+    let ready = json!({"name": "fix", "branch": "opencode/fix"});
+    for events in [&mut everywhere, &mut events] {
+        let updated = events.until(|event| event["type"] == "project.updated").await;
+        assert_eq!(updated["properties"]["sandboxes"], json!([made["directory"]]));
+        let event = events.until(|event| event["type"] == "worktree.ready").await;
+        assert_eq!(event["properties"], ready);
+    }
+    let worktree = Client::new(&stack, made["directory"].as_str().unwrap());
+    let mut own = Events::of(&worktree, "/event", "").await;
+    client.post("/tui/append-prompt", json!({"text": "for the project"})).await;
+    worktree.post("/tui/append-prompt", json!({"text": "for the worktree"})).await;
+    let of_command = |event: &Value| event["type"] == "tui.prompt.append";
+    assert_eq!(own.until(of_command).await["properties"]["text"], "for the worktree");
+    assert_eq!(events.until(of_command).await["properties"]["text"], "for the project");
+    // The settings of the project are those of the worktree.
+    let document = "{}".to_owned();
+    stack.api.settings().set_settings(v1::SetSettingsRequest { project_id, document }).await.unwrap();
+    own.until(|event| event["type"] == "server.instance.disposed").await;
+    client.post(RESET, json!({"directory": made["directory"]})).await;
+    let event = own.until(|event| event["type"] == "worktree.ready").await;
+    assert!(event["properties"]["branch"].as_str().unwrap().starts_with("opencode/fix-"), "{event}");
+}
+
+#[tokio::test]
+async fn refusals_of_worktrees_say_what_is_wrong() {
+    let stack = Stack::start().await;
+    project(&stack, "app", &repository()).await;
+    let (client, empty) = (Client::new(&stack, "app"), Client::new(&stack, "empty"));
+    assert_eq!(code(&empty, Method::POST, PATH, json!({})).await, "directory_unknown");
+    empty.session(json!({})).await;
+    assert_eq!(code(&empty, Method::POST, PATH, json!({})).await, "worktree_source_missing");
+    let command = json!({"startCommand": "npm install"});
+    assert_eq!(code(&client, Method::POST, PATH, command).await, "start_command_unsupported");
+    let long = json!({"name": "x".repeat(65)});
+    assert_eq!(code(&client, Method::POST, PATH, long).await, "name_too_long");
+    assert_eq!(client.get(PATH).await, json!([]));
+
+    let mut directories = BTreeSet::new();
+    for name in ["fix", "fix", "", "/"] {
+        let made = client.post(PATH, json!({"name": name})).await;
+        let begin = if name == "fix" { "app.worktrees/fix" } else { "app.worktrees/worktree-" };
+        let directory = made["directory"].as_str().unwrap();
+        assert!(directory.starts_with(begin), "{made}");
+        assert!(directories.insert(directory.to_owned()), "a directory of its own: {made}");
+    }
+    for _ in directories.len()..WORKTREES_MAX {
+        client.post(PATH, json!({})).await;
+    }
+    assert_eq!(code(&client, Method::POST, PATH, json!({})).await, "worktrees_too_many");
+
+    // To another tenant, the directories are unknown.
+    let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
+    stranger.session(json!({})).await;
+    assert_eq!(stranger.get(PATH).await, json!([]));
+    let named = json!({"directory": directories.first().unwrap()});
+    for (method, path) in [(Method::DELETE, PATH), (Method::POST, RESET)] {
+        assert_eq!(code(&stranger, method, path, named.clone()).await, "worktree_unknown");
+    }
+    let inside = Client { directory: directories.first().unwrap().clone(), ..stranger.clone() };
+    assert_eq!(inside.get("/project/current").await["sandboxes"], json!([]));
+    assert_eq!(client.get(PATH).await.as_array().unwrap().len(), WORKTREES_MAX);
+}
