@@ -125,7 +125,8 @@ async fn the_sessions_of_a_worktree_stay_when_it_begins_anew_or_is_removed() {
     assert_eq!(client.expect(200, Method::DELETE, PATH, named.clone()).await, true);
     assert_eq!(client.get(PATH).await, json!([]));
     assert_eq!(sessions(&client).await, BTreeSet::from([first, second.clone()]));
-    assert_eq!(files(&client, &second).await, seen, "the files stay");
+    let again = files(&client, &second).await;
+    assert!(again.contains(&seen), "the files stay: {again}");
     for (method, path) in [(Method::DELETE, PATH), (Method::POST, RESET)] {
         assert_eq!(code(&client, method, path, named.clone()).await, "worktree_unknown");
     }

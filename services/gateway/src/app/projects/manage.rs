@@ -80,7 +80,10 @@ pub(crate) async fn create(
     };
     let (id, is_at_place) = (state.id(ProjectId::make), at_place.is_some());
     let name = at_place.map_or(name, |project| project.name);
-    if !is_at_place && state.store.find_project(tenant, &name).await?.is_none() {
+    // A place or a worktree of another project may have this name.
+    let is_known =
+        is_at_place || state.store.find_project(tenant, &name).await?.is_some_and(|found| found.name == name);
+    if !is_known {
         admission::admit(state, account, &[Growth::PROJECT]).await?;
     }
     let ProjectCreation { project, is_new } = state.store.create_project(tenant, &id, &name, source).await?;
