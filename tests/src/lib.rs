@@ -12,6 +12,7 @@ pub mod api;
 pub mod bench;
 pub mod demo;
 pub mod faults;
+pub mod layers;
 pub mod opencode;
 pub mod packages;
 pub mod settings;

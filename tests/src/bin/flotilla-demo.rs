@@ -1,21 +1,29 @@
-//! `flotilla-demo FLOTILLA`: shows environments with the given program; see `e2e::demo`.
+//! `flotilla-demo env FLOTILLA`: shows what `e2e::demo` has under this name, with the given program.
 #![allow(clippy::print_stderr, reason = "a person reads why it failed")]
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result, bail};
+use e2e::demo::environments;
 use std::{path::PathBuf, process::ExitCode};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let shown = async {
-        let program = std::env::args_os().nth(1).context("usage: flotilla-demo FLOTILLA")?;
-        let program = PathBuf::from(program).canonicalize().context("find the program to show")?;
-        e2e::demo::run(&program).await
-    };
-    match shown.await {
+    match show().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("demo: FAILED: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Shows what the arguments name.
+async fn show() -> Result<()> {
+    let mut arguments = std::env::args_os().skip(1);
+    let (demo, program) =
+        arguments.next().zip(arguments.next()).context("usage: flotilla-demo env FLOTILLA")?;
+    let program = PathBuf::from(program).canonicalize().context("find the program to show")?;
+    match demo.to_str() {
+        Some("env") => environments::run(&program).await,
+        _ => bail!("there is no demo {}", demo.display()),
     }
 }

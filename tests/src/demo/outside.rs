@@ -1,8 +1,11 @@
 //! What is outside of the stack: a private server of git, a registry of images, and the registries of packages.
 
-use super::report::ok;
-use crate::packages;
-use anyhow::{Context as _, Result, bail, ensure};
+use super::{report::ok, stack};
+use crate::{
+    layers::{self, RustPart},
+    packages::Registries,
+};
+use anyhow::{Result, bail, ensure};
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -21,17 +24,14 @@ pub(super) const PREFIX: &str = "https://git.example.com/acme/";
 pub(super) const SECRET: &str = "GIT_LOGIN";
 /// The login that the server of git requires.
 pub(super) const LOGIN: &str = "demo:a-token-that-no-sandbox-sees";
-/// The certificates that this machine trusts: its network may sign for the registries of packages.
-const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// Makes the layers of the image.
-const IMAGE_SCRIPT: &str = include_str!("../../demo/image.sh");
+/// What the Rust toolchain needs of Debian.
+const RUST_NEEDS: [&str; 5] = ["bash", "coreutils", "gcc", "libc6-dev", "ca-certificates"];
 
 pub(super) struct Outside {
     git: GitServer,
     registry: Registry,
     git_certificate: PathBuf,
-    /// The networks of the registries of packages, where these are private.
-    networks: Vec<String>,
+    packages: Registries,
     /// The image with a Rust toolchain.
     pub(super) rust_image: PushedImage,
 }
@@ -39,41 +39,30 @@ pub(super) struct Outside {
 impl Outside {
     /// Starts the servers, with files in `directory`.
     pub(super) async fn start(directory: &Path) -> Result<Self> {
-        let mut networks = Vec::new();
-        for host in ["registry.npmjs.org", "pypi.org", "index.crates.io"] {
-            let Some(private) = packages::network(host).await else {
-                bail!("this machine does not reach {host}")
-            };
-            networks.extend(private);
+        let packages = Registries::find(&["registry.npmjs.org", "pypi.org", "index.crates.io"]).await;
+        if let Some(host) = packages.unreachable.first() {
+            bail!("this machine does not reach {host}");
         }
-        networks.sort();
-        networks.dedup();
         let git = GitServer::start(&[GIT_HOST]).await;
         git.require(LOGIN);
         let git_certificate = directory.join("git.pem");
         std::fs::write(&git_certificate, &git.certificate)?;
         let registry = Registry::start().await;
-        let script = Command::new("bash").args(["-c", IMAGE_SCRIPT, "image.sh"]).arg(directory).output()?;
-        ensure!(script.status.success(), "cannot make an image: {}", String::from_utf8_lossy(&script.stderr));
-        let layer = |name: &str| std::fs::read(directory.join(name)).with_context(|| format!("read {name}"));
-        let rust_image = registry.push_image("demo/rust", &[&layer("debian.tar")?, &layer("rust.tar")?]);
+        let layers = [
+            layers::packages(&RUST_NEEDS)?,
+            layers::rust(RustPart::Compiler)?,
+            layers::rust(RustPart::Library)?,
+        ];
+        let rust_image = registry.push_image("demo/rust", &layers.each_ref().map(Vec::as_slice));
         ok("a registry has an image of Debian's compiler packages and this machine's Rust toolchain");
-        Ok(Self { git, registry, git_certificate, networks, rust_image })
+        Ok(Self { git, registry, git_certificate, packages, rust_image })
     }
 
     /// The variables that tell a stack about it.
     pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
-        let mut variables = vec![
-            ("FLOTILLA_BROKER_HOSTS", format!("{GIT_HOST}={}", self.git.address)),
-            ("FLOTILLA_BROKER_GIT_CA", self.git_certificate.display().to_string()),
-            ("FLOTILLA_BROKER_REGISTRY_PLAINTEXT", self.registry.host.clone()),
-        ];
-        if !self.networks.is_empty() {
-            variables.push(("FLOTILLA_BROKER_NETWORKS", self.networks.join(",")));
-        }
-        if Path::new(CERTIFICATES).exists() {
-            variables.push(("FLOTILLA_SANDBOX_EGRESS_CA", CERTIFICATES.to_owned()));
-        }
+        let mut variables = stack::variables(&self.registry, &self.packages);
+        variables.push(("FLOTILLA_BROKER_HOSTS", format!("{GIT_HOST}={}", self.git.address)));
+        variables.push(("FLOTILLA_BROKER_GIT_CA", self.git_certificate.display().to_string()));
         variables
     }
 

@@ -6,7 +6,7 @@ use super::{
     stack::{RunningStack, text},
 };
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 use testkit::git::{self, Repository};
 use tokio::time::{Instant, sleep};
@@ -207,17 +207,11 @@ async fn repair(stack: &RunningStack, project: &Project) -> Result<String> {
         "Fix the failing test.\n@tool bash {run}\n@text The test shows the mistake.\n@tool edit {edit}\n@tool bash {run}\n@text The test passes."
     );
     stack.flotilla(&["run", "--project", name, &prompt]).await?;
-    let sessions = stack.objects(&["ls", "--json"]).await?;
-    let session =
-        sessions.first().and_then(|session| session["id"].as_str()).context("a session")?.to_owned();
-    let messages = stack.objects(&["messages", &session, "--json"]).await?;
-    let parts = messages.iter().filter_map(|message| message["parts"].as_array()).flatten();
-    let outputs: Vec<&Value> =
-        parts.filter(|part| part["tool"] == "bash").map(|part| &part["state"]["output"]).collect();
-    let [before, after] = outputs[..] else { bail!("the test should run twice: {outputs:?}") };
-    let prints = |output: &Value, text| output.as_str().is_some_and(|output| output.contains(text));
-    ensure!(prints(before, project.failed), "before the repair: {before}");
-    ensure!(prints(after, project.passed), "after the repair: {after}");
+    let session = stack.newest_session().await?;
+    let outputs = stack.bash_outputs(&session).await?;
+    let [before, after] = &outputs[..] else { bail!("the test should run twice: {outputs:?}") };
+    ensure!(before.contains(project.failed), "before the repair: {before}");
+    ensure!(after.contains(project.passed), "after the repair: {after}");
     ok(&format!("{name}: the agent repaired it, and its test passes in the session"));
     Ok(session)
 }

@@ -1,13 +1,17 @@
 //! A stack of real processes, and the command line of a person who uses it.
 
 use super::report::{note, ok};
+use crate::packages::{self, Registries};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::{
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
+use tempfile::TempDir;
+use testkit::registry::Registry;
 use tokio::{
     io::AsyncWriteExt as _,
     process::{Child, Command},
@@ -20,6 +24,44 @@ const START_WAIT: Duration = Duration::from_secs(90);
 const LOG_LINES: usize = 10;
 /// Time for one command of a person.
 const COMMAND_WAIT: Duration = Duration::from_secs(600);
+
+/// Why a machine runs no images.
+pub(super) const WITHOUT_IMAGES: &str =
+    "this machine joins the layers of an image only for root, or with bubblewrap 0.11";
+
+/// Makes the directory of a demo's files, which ends with its value.
+pub(super) fn directory(prefix: &str) -> Result<TempDir> {
+    let directory = tempfile::Builder::new().prefix(prefix).tempdir()?;
+    // Postgres and the sandboxes run as other users.
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
+    note(&format!("the files of this run are in {}", directory.path().display()));
+    Ok(directory)
+}
+
+/// The variables that tell a stack of a registry of images, and of the registries of packages that this machine reaches.
+pub(super) fn variables(images: &Registry, packages: &Registries) -> Vec<(&'static str, String)> {
+    let mut variables = vec![("FLOTILLA_BROKER_REGISTRY_PLAINTEXT", images.host.clone())];
+    if !packages.networks.is_empty() {
+        variables.push(("FLOTILLA_BROKER_NETWORKS", packages.networks.join(",")));
+    }
+    variables.extend(
+        packages::certificates().map(|file| ("FLOTILLA_SANDBOX_EGRESS_CA", file.display().to_string())),
+    );
+    variables
+}
+
+/// Waits for what a demo shows. An interrupt ends it earlier, as a failure.
+pub(super) async fn until_interrupted(shown: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::select! {
+        shown = shown => shown,
+        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(Into::into).and_then(|()| bail!("interrupted")),
+    }
+}
+
+/// Whether a command failed because this machine runs no images.
+pub(super) fn is_without_images(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("images_unsupported")
+}
 
 pub(super) struct RunningStack {
     flotilla: PathBuf,
@@ -84,8 +126,36 @@ impl RunningStack {
             .collect()
     }
 
+    /// The id of the newest session.
+    pub(super) async fn newest_session(&self) -> Result<String> {
+        let sessions = self.objects(&["ls", "--json"]).await?;
+        Ok(sessions.first().and_then(|session| session["id"].as_str()).context("a session")?.to_owned())
+    }
+
+    /// What the commands of a session printed, in the order in which the model called them.
+    pub(super) async fn bash_outputs(&self, session: &str) -> Result<Vec<String>> {
+        let messages = self.objects(&["messages", session, "--json"]).await?;
+        let parts = messages.iter().filter_map(|message| message["parts"].as_array()).flatten();
+        let calls = parts.filter(|part| part["tool"] == "bash");
+        Ok(calls.map(|call| call["state"]["output"].as_str().unwrap_or_default().to_owned()).collect())
+    }
+
+    /// Ends the stack, and gives back the result of what was shown on it. If that is a failure, it first reports the ends of the logs.
+    pub(super) async fn stop_after(mut self, shown: Result<()>) -> Result<()> {
+        if shown.is_err() {
+            self.report_logs();
+        }
+        let pid = self.up.id().context("the stack ended before")?;
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(pid)?);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+        let status = self.up.wait().await?;
+        shown?;
+        ensure!(status.success(), "the stack ended with {status}");
+        Ok(())
+    }
+
     /// Reports the ends of the logs of its services.
-    pub(super) fn report_logs(&self) {
+    fn report_logs(&self) {
         for service in ["broker", "gateway", "sandbox", "worker-1"] {
             let file = self.directory.join(format!("data/logs/{service}.log"));
             let log = std::fs::read_to_string(file).unwrap_or_default();
@@ -93,16 +163,6 @@ impl RunningStack {
                 note(&format!("{service}: {line}"));
             }
         }
-    }
-
-    /// Ends the stack.
-    pub(super) async fn stop(mut self) -> Result<()> {
-        let pid = self.up.id().context("the stack ended before")?;
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(pid)?);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
-        let status = self.up.wait().await?;
-        ensure!(status.success(), "the stack ended with {status}");
-        Ok(())
     }
 }
 

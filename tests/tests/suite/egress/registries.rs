@@ -3,24 +3,18 @@
 use super::{allow, store};
 use e2e::{
     Options, Stack, left_out, packages,
-    settings::Outside,
     turn::{bash, run},
 };
 use std::path::Path;
 
-/// What a machine's own programs trust.
-const CA: &str = "/etc/ssl/certs/ca-certificates.crt";
-
 /// Runs a command in a session that may reach `hosts`, and returns its output. Skipped where the machine has no `program` or does not reach
 /// `registry`.
-async fn output(program: &str, registry: &str, hosts: &[&str], command: &str) -> Option<String> {
-    let found = packages::network(registry).await;
-    let (Some(private), true) = (found, Path::new(program).exists()) else {
-        left_out::skip(&format!("this machine has no {program} or does not reach {registry}"));
+async fn output(program: &str, registry: &'static str, hosts: &[&str], command: &str) -> Option<String> {
+    if !Path::new(program).exists() {
+        left_out::skip(&format!("this machine has no {program}"));
         return None;
-    };
-    let ca = Some(Path::new(CA).to_owned()).filter(|ca| ca.exists());
-    let outside = Outside { networks: private.into_iter().collect(), ca, ..Outside::default() };
+    }
+    let outside = packages::outside(&[registry]).await?;
     let stack = Stack::with(Options { broker: true, outside, ..Options::default() }).await;
     store(&stack.api, "", &allow(hosts)).await;
     let session = stack.session().await;
