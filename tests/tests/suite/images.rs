@@ -1,5 +1,6 @@
 //! Sessions whose settings name an image: from a registry through broker and worker to the sandbox machine.
 
+mod packages;
 mod setups;
 
 use e2e::{Options, Stack, settings::Outside, turn::output};

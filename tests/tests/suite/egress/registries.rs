@@ -41,6 +41,23 @@ async fn npm_installs_from_its_registry() {
 }
 
 #[tokio::test]
+async fn go_downloads_a_module_from_its_proxy() {
+    let download = "export GOPATH=/tmp/go GOFLAGS=-modcacherw; go mod download golang.org/x/text@v0.14.0; ls /tmp/go/pkg/mod/golang.org/x";
+    if let Some(output) = output("/usr/bin/go", "proxy.golang.org", &["preset:go"], download).await {
+        assert!(output.contains("text@v0.14.0"), "{output}");
+    }
+}
+
+#[tokio::test]
+async fn maven_downloads_from_its_registry() {
+    let download = "mvn -B -ntp -Dmaven.repo.local=/tmp/m2 org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get -Dtransitive=false \
+                    -Dartifact=org.slf4j:slf4j-api:2.0.13; ls /tmp/m2/org/slf4j/slf4j-api/2.0.13";
+    if let Some(output) = output("/usr/bin/mvn", "repo.maven.apache.org", &["preset:maven"], download).await {
+        assert!(output.contains("slf4j-api-2.0.13.jar"), "{output}");
+    }
+}
+
+#[tokio::test]
 async fn curl_reads_the_index_of_crates_and_a_mirror_without_tls() {
     let read = "curl -sf https://index.crates.io/config.json; curl -sf http://deb.debian.org/debian/dists/stable/Release | head -3";
     let hosts = ["preset:crates", "preset:debian"];
