@@ -1,16 +1,24 @@
 //! Toolchains and test services that run on this machine run in a sandbox too. Those that need a program which the machine lacks are left out.
 
-use crate::harness::{Session, fresh};
+use crate::harness::{Machine, Session, directory, fresh};
+use rpc::v1::{SandboxOptions, WorkspaceHeader};
 use std::path::Path;
+
+/// Whether the machine has all programs. Where it lacks one, the test is skipped.
+fn has_all(programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| !Path::new(program).exists());
+    if let Some(missing) = missing {
+        testkit::left_out::skip(&format!("this machine has no {missing}"));
+    }
+    missing.is_none()
+}
 
 /// Runs a script in a new sandbox and compares what it prints, if the machine has all programs.
 async fn prints(programs: &[&str], script: &str, want: &str) {
-    if let Some(missing) = programs.iter().find(|program| !Path::new(program).exists()) {
-        testkit::left_out::skip(&format!("this machine has no {missing}"));
-        return;
+    if has_all(programs) {
+        let (_directory, _machine, session) = fresh(&[]).await;
+        assert_eq!(output(&session, script).await, want);
     }
-    let (_directory, _machine, session) = fresh(&[]).await;
-    assert_eq!(output(&session, script).await, want);
 }
 
 /// What a script prints, with its errors.
@@ -112,4 +120,20 @@ END";
     let undefined = "printf 'int main(int n, char **v) { int big = 2147483647; return (big + n) == 0; }' > u.c; gcc -fsanitize=undefined -o u u.c && ./u";
     let undefined = output(&session, undefined).await;
     assert!(undefined.contains("signed integer overflow"), "{undefined}");
+}
+
+#[tokio::test]
+async fn debuggers_follow_a_program_where_the_settings_allow_it() {
+    if !has_all(&["/usr/bin/gdb", "/usr/bin/strace"]) {
+        return;
+    }
+    let directory = directory();
+    let machine = Machine::start_with(directory.path(), &[]).await;
+    let session = machine.session();
+    let options = Some(SandboxOptions { allow_ptrace: true, ..SandboxOptions::default() });
+    session.open(WorkspaceHeader { options, ..WorkspaceHeader::default() }, vec![]).await.unwrap();
+    let script = "echo 'int twice(int n) { return 2 * n; } int main(void) { return twice(21); }' > t.c; gcc -g -o t t.c
+gdb --batch -ex 'break twice' -ex run -ex 'print n * 3' ./t | grep '^[$]1'
+strace -f -o calls ./t; grep -o 'exited with .*[0-9]' calls";
+    assert_eq!(output(&session, script).await, "$1 = 63\nexited with 42");
 }
