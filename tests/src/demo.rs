@@ -5,3 +5,5 @@ mod outside;
 mod project;
 mod report;
 mod stack;
+mod toolchain;
+pub mod toolchains;

@@ -1,8 +1,8 @@
-//! `flotilla-demo env FLOTILLA`: shows what `e2e::demo` has under this name, with the given program.
+//! `flotilla-demo env|toolchains FLOTILLA`: shows what `e2e::demo` has under this name, with the given program.
 #![allow(clippy::print_stderr, reason = "a person reads why it failed")]
 
 use anyhow::{Context as _, Result, bail};
-use e2e::demo::environments;
+use e2e::demo::{environments, toolchains};
 use std::{path::PathBuf, process::ExitCode};
 
 #[tokio::main]
@@ -20,10 +20,11 @@ async fn main() -> ExitCode {
 async fn show() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
     let (demo, program) =
-        arguments.next().zip(arguments.next()).context("usage: flotilla-demo env FLOTILLA")?;
+        arguments.next().zip(arguments.next()).context("usage: flotilla-demo env|toolchains FLOTILLA")?;
     let program = PathBuf::from(program).canonicalize().context("find the program to show")?;
     match demo.to_str() {
         Some("env") => environments::run(&program).await,
+        Some("toolchains") => toolchains::run(&program).await,
         _ => bail!("there is no demo {}", demo.display()),
     }
 }
