@@ -1,5 +1,7 @@
-//! Git LFS inside: `client` reads objects through the door, `fill` puts them in place of their pointers, and `record` says which files have none.
+//! Git LFS inside: `client` asks the door, `objects` reads objects through it, `fill` puts them in place of their pointers, and `record` says which files have
+//! none.
 
 mod client;
 pub(crate) mod fill;
+mod objects;
 pub(crate) mod record;

@@ -3,18 +3,15 @@
 //! is used before its length and its SHA-256 are those of the pointer.
 
 use super::{
-    client::{Client, Failure, broken},
+    client::{Client, Failure},
+    objects::ObjectReader,
     record::{self, RECORD, Reason, Record},
 };
 use crate::door::forward::DIRECTORY;
-use domain::{
-    egress::lfs::{
-        batch::LFS_BATCH_OBJECTS_MAX,
-        pointer::{LFS_POINTER_BYTES_MAX, LfsPointer},
-    },
-    text::hex,
+use domain::egress::lfs::{
+    batch::LFS_BATCH_OBJECTS_MAX,
+    pointer::{LFS_POINTER_BYTES_MAX, LfsPointer},
 };
-use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -23,8 +20,6 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
     time::{Duration, SystemTime},
 };
 
@@ -36,8 +31,6 @@ const LFS_OBJECTS_MAX: usize = 5_000;
 const LFS_OBJECT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// Bytes of all objects, which the machine has twice: less than half of what a workspace may take. Files with further ones stay pointers.
 const LFS_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
-/// Objects that are read at the same time: most of the time goes into opening connections. The door has room for more.
-const READERS: usize = 4;
 /// How old a file looks that was filled. Git reads a file again that looks as new as its index.
 const AGE: Duration = Duration::from_secs(10);
 /// A file while it is filled, below the work tree.
@@ -48,8 +41,6 @@ const OWN: &str = "own";
 const REFUSED: u8 = 17;
 /// The exit code of a failure of the disk.
 const DISK_FAILED: u8 = 16;
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 64 * 1024;
 
 /// One run: it fills the files of the working directory.
 #[derive(Debug)]
@@ -102,7 +93,9 @@ impl LfsFill {
         let files = pointer_files(&paths);
         let mut outcomes = select(&files);
         self.ask(&mut outcomes)?;
-        self.read(&mut outcomes)?;
+        let reader = ObjectReader { client: self.client(), objects: &self.objects };
+        let missing = reader.read(&wanted(&outcomes))?;
+        mark(&mut outcomes, &missing, Reason::Missing);
         let (mut record, mut output) = (Record::new(), io::stdout());
         for file in &files {
             match outcomes.get(&file.pointer).copied().flatten() {
@@ -149,59 +142,6 @@ impl LfsFill {
             }
         }
         Ok(())
-    }
-
-    /// Reads the objects, some at the same time.
-    fn read(&self, outcomes: &mut Outcomes) -> Result<(), Failure> {
-        let (wanted, next) = (wanted(outcomes), AtomicUsize::new(0));
-        let results: Vec<Result<Vec<LfsPointer>, Failure>> = thread::scope(|scope| {
-            let readers: Vec<_> = (0..READERS.min(wanted.len()))
-                .map(|_| scope.spawn(|| self.read_next(&wanted, &next)))
-                .collect();
-            let panicked = |_| Err(Failure::Io(io::Error::other("a thread ended early")));
-            readers.into_iter().map(|reader| reader.join().unwrap_or_else(panicked)).collect()
-        });
-        for missing in results {
-            mark(outcomes, &missing?, Reason::Missing);
-        }
-        Ok(())
-    }
-
-    /// Reads objects until none is left, and returns those that the server does not have.
-    fn read_next(&self, wanted: &[LfsPointer], next: &AtomicUsize) -> Result<Vec<LfsPointer>, Failure> {
-        let mut missing = vec![];
-        while let Some(pointer) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match self.read_object(pointer) {
-                Ok(()) => {}
-                Err(failure) if failure.has_code("git_lfs_missing") => missing.push(pointer.clone()),
-                Err(failure) => {
-                    // The other readers end too.
-                    next.store(wanted.len(), Ordering::Relaxed);
-                    return Err(failure);
-                }
-            }
-        }
-        Ok(missing)
-    }
-
-    fn read_object(&self, pointer: &LfsPointer) -> Result<(), Failure> {
-        let place = self.objects.join(pointer.oid());
-        let part = place.with_extension("part");
-        let body = self.client().object(pointer)?;
-        let mut file = File::create(&part)?;
-        let (length, sha256) = copy(body.take(pointer.size().saturating_add(1)), &mut file)?;
-        if length < pointer.size() {
-            return Err(broken(io::ErrorKind::UnexpectedEof.into()));
-        }
-        if length > pointer.size() || sha256 != pointer.oid() {
-            let text = format!(
-                "{} sends an object of Git LFS with other bytes than its pointer names: {}",
-                self.repository,
-                pointer.oid()
-            );
-            return Err(Failure::refusal("git_lfs_object_invalid", text));
-        }
-        Ok(fs::rename(part, place)?)
     }
 
     /// Puts the content in place of a pointer.
@@ -254,23 +194,6 @@ fn wanted(outcomes: &Outcomes) -> Vec<LfsPointer> {
 
 fn mark(outcomes: &mut Outcomes, pointers: &[LfsPointer], reason: Reason) {
     outcomes.extend(pointers.iter().map(|pointer| (pointer.clone(), Some(reason))));
-}
-
-/// Copies everything, and returns its length and its SHA-256.
-fn copy(mut from: impl Read, to: &mut File) -> Result<(u64, String), Failure> {
-    let (mut buffer, mut length, mut hash) = (vec![0; PIECE_BYTES], 0, Sha256::new());
-    loop {
-        let count = match from.read(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => other.map_err(broken)?,
-        };
-        if count == 0 {
-            return Ok((length, hex(&hash.finalize())));
-        }
-        length += count as u64;
-        hash.update(&buffer[..count]);
-        to.write_all(&buffer[..count])?;
-    }
 }
 
 #[cfg(test)]
