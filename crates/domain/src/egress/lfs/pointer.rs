@@ -34,6 +34,18 @@ impl LfsPointer {
         (pointer.to_string() == text).then_some(pointer)
     }
 
+    /// Reads a line of a list: `<oid> <size>`. `None`: it is no such line, or not spelled as [`Self::to_line`] writes it.
+    pub fn parse_line(line: &str) -> Option<Self> {
+        let (oid, size) = line.split_once(' ')?;
+        let pointer = Self::new(oid, size.parse().ok()?)?;
+        (pointer.to_line() == line).then_some(pointer)
+    }
+
+    /// The line of a list.
+    pub fn to_line(&self) -> String {
+        format!("{} {}", self.oid, self.size)
+    }
+
     /// The SHA-256 of the content, in lower-case hexadecimal digits.
     pub fn oid(&self) -> &str {
         &self.oid
