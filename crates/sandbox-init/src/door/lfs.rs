@@ -1,5 +1,5 @@
-//! Git LFS inside: `client` asks the door, `objects` reads objects through it, `fill` puts them in place of their pointers, and `record` says which files have
-//! none.
+//! Git LFS inside: `client` asks the door, `objects` brings objects through it or from the mirror, `fill` puts them in place of their pointers, and `record` says
+//! which files have none.
 
 mod client;
 pub(crate) mod fill;

@@ -2,12 +2,13 @@
 //! objects from this disk. A session gets nothing of a mirror before the server has answered git with the session's own credential.
 //!
 //! A mirror is data and never changes: `generation` is one on the disk. `content` is what a clone reports that a next generation can be made of,
-//! and `draft` makes it. `ledger` counts the mirrors and knows which of them make room, and `store` is all of it. Only the service writes mirrors,
-//! from files of a helper that has ended, and only helpers that clone see them.
+//! `objects` are those of Git LFS, and `draft` makes a next generation. `ledger` counts the mirrors and knows which of them make room, and `store` is all of it. Only the service
+//! writes mirrors, from files of a helper that has ended, and only helpers that clone or fill files of Git LFS see them.
 
 pub mod content;
 mod draft;
 pub mod generation;
 pub mod key;
 mod ledger;
+mod objects;
 pub mod store;

@@ -1,10 +1,10 @@
-//! `flotilla-init lfs <repository> <directory> <own or other>`: puts the contents of files of Git LFS in place of their pointers. It reads the paths of these
-//! files, each with a NUL, prints those that it has filled, and keeps the contents in `directory`, each by its SHA-256. Nothing that the server sends
-//! is used before its length and its SHA-256 are those of the pointer.
+//! `flotilla-init lfs <repository> <directory> <own or other> <mirror> <report>`: puts the contents of files of Git LFS in place of their pointers. It reads
+//! the paths of these files, each with a NUL, prints those that it has filled, keeps the contents in `directory`, each by its SHA-256, and writes to `report` where they
+//! came from. It always asks the server first, and takes from `mirror` only what the server gives to this session.
 
 use super::{
     client::{Client, Failure},
-    objects::ObjectReader,
+    objects::{ObjectReader, ObjectResults},
     record::{self, RECORD, Reason, Record},
 };
 use crate::door::forward::DIRECTORY;
@@ -25,11 +25,11 @@ use std::{
 
 /// Bytes of the paths of all files of Git LFS. The rest is not filled.
 const LFS_PATHS_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Objects that a clone brings: the server is asked twice for each of them. Files with further ones stay pointers.
+/// Objects that a clone brings: the server is asked twice for each of them that the mirror lacks. Files with further ones stay pointers.
 const LFS_OBJECTS_MAX: usize = 5_000;
 /// Bytes of one object. Git holds a file in memory when it restores it. Files with larger ones stay pointers.
 const LFS_OBJECT_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// Bytes of all objects, which the machine has twice: less than half of what a workspace may take. Files with further ones stay pointers.
+/// Bytes of all objects, which each session has twice: less than half of what a workspace may take. Files with further ones stay pointers.
 const LFS_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// How old a file looks that was filled. Git reads a file again that looks as new as its index.
 const AGE: Duration = Duration::from_secs(10);
@@ -51,6 +51,10 @@ pub(crate) struct LfsFill {
     objects: PathBuf,
     /// Whether the server of the repository has them.
     is_own: bool,
+    /// The objects of the mirror. The directory need not exist.
+    mirror: PathBuf,
+    /// The file of the report.
+    report: PathBuf,
 }
 
 /// A file that is a pointer.
@@ -68,7 +72,8 @@ impl LfsFill {
     pub(crate) fn from_arguments(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
         let repository = arguments.next()?.into_string().ok()?;
         let (objects, server) = (arguments.next()?.into(), arguments.next()?);
-        Some(Self { repository, objects, is_own: server == OWN })
+        let (mirror, report) = (arguments.next()?.into(), arguments.next()?.into());
+        Some(Self { repository, objects, is_own: server == OWN, mirror, report })
     }
 
     /// Fills the files in the working directory.
@@ -93,8 +98,8 @@ impl LfsFill {
         let files = pointer_files(&paths);
         let mut outcomes = select(&files);
         self.ask(&mut outcomes)?;
-        let reader = ObjectReader { client: self.client(), objects: &self.objects };
-        let missing = reader.read(&wanted(&outcomes))?;
+        let reader = ObjectReader { client: self.client(), mirror: &self.mirror, objects: &self.objects };
+        let ObjectResults { report, missing } = reader.read(&wanted(&outcomes))?;
         mark(&mut outcomes, &missing, Reason::Missing);
         let (mut record, mut output) = (Record::new(), io::stdout());
         for file in &files {
@@ -112,6 +117,7 @@ impl LfsFill {
         output.flush()?;
         // A clone in which every file was filled has one without files.
         fs::write(RECORD, record::encode(&record))?;
+        fs::write(&self.report, report.to_text())?;
         Ok(())
     }
 

@@ -1,13 +1,16 @@
-//! Reads objects of Git LFS into a directory, each by its SHA-256, some at the same time. Nothing that the server sends is used before its length and its
-//! SHA-256 are those of the pointer.
+//! Brings objects of Git LFS into a directory, each by its SHA-256, some at the same time. The mirror of the repository may have an object; all others come through
+//! the door. Nothing is used before its length and its SHA-256 are those of the pointer.
 
 use super::client::{Client, Failure, broken};
-use domain::{egress::lfs::pointer::LfsPointer, text::hex};
+use domain::{
+    egress::lfs::{pointer::LfsPointer, report::LfsReport},
+    text::hex,
+};
 use sha2::{Digest as _, Sha256};
 use std::{
     fs::{self, File},
     io::{self, Read, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
@@ -21,55 +24,83 @@ const PIECE_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct ObjectReader<'a> {
     pub(super) client: Client<'a>,
+    /// The objects of the mirror, each by its SHA-256. The directory need not exist, and no process can write it.
+    pub(super) mirror: &'a Path,
     /// Where the contents are kept.
     pub(super) objects: &'a Path,
 }
 
+/// What became of the objects.
+#[derive(Debug, Default)]
+pub(super) struct ObjectResults {
+    /// Those that have come.
+    pub(super) report: LfsReport,
+    /// Those that the server does not have after all.
+    pub(super) missing: Vec<LfsPointer>,
+}
+
+/// Where an object came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Mirror,
+    Server,
+}
+
+/// The bytes of a copy.
+#[derive(Debug)]
+struct Content {
+    length: u64,
+    sha256: String,
+}
+
 impl ObjectReader<'_> {
-    /// Reads the objects, and returns those that the server does not have.
-    pub(super) fn read(&self, wanted: &[LfsPointer]) -> Result<Vec<LfsPointer>, Failure> {
+    /// Brings these objects. The server must have agreed to give each of them to this session, because the mirror gives everything that it has.
+    pub(super) fn read(&self, given: &[LfsPointer]) -> Result<ObjectResults, Failure> {
         let next = AtomicUsize::new(0);
-        let results: Vec<Result<Vec<LfsPointer>, Failure>> = thread::scope(|scope| {
-            let readers: Vec<_> = (0..READERS.min(wanted.len()))
-                .map(|_| scope.spawn(|| self.read_next(wanted, &next)))
-                .collect();
+        let results: Vec<Result<ObjectResults, Failure>> = thread::scope(|scope| {
+            let readers: Vec<_> =
+                (0..READERS.min(given.len())).map(|_| scope.spawn(|| self.read_next(given, &next))).collect();
             let panicked = |_| Err(Failure::Io(io::Error::other("a thread ended early")));
             readers.into_iter().map(|reader| reader.join().unwrap_or_else(panicked)).collect()
         });
-        let mut missing = vec![];
-        for read in results {
-            missing.extend(read?);
+        let mut all = ObjectResults::default();
+        for result in results {
+            let ObjectResults { report, missing } = result?;
+            all.report.mirrored.extend(report.mirrored);
+            all.report.transferred.extend(report.transferred);
+            all.missing.extend(missing);
         }
-        Ok(missing)
+        Ok(all)
     }
 
-    /// Reads objects until none is left, and returns those that the server does not have.
-    fn read_next(&self, wanted: &[LfsPointer], next: &AtomicUsize) -> Result<Vec<LfsPointer>, Failure> {
-        let mut missing = vec![];
-        while let Some(pointer) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+    /// Brings objects until none is left.
+    fn read_next(&self, given: &[LfsPointer], next: &AtomicUsize) -> Result<ObjectResults, Failure> {
+        let mut results = ObjectResults::default();
+        while let Some(pointer) = given.get(next.fetch_add(1, Ordering::Relaxed)) {
             match self.read_object(pointer) {
-                Ok(()) => {}
-                Err(failure) if failure.has_code("git_lfs_missing") => missing.push(pointer.clone()),
+                Ok(Origin::Mirror) => results.report.mirrored.push(pointer.clone()),
+                Ok(Origin::Server) => results.report.transferred.push(pointer.clone()),
+                Err(failure) if failure.has_code("git_lfs_missing") => results.missing.push(pointer.clone()),
                 Err(failure) => {
                     // The other readers end too.
-                    next.store(wanted.len(), Ordering::Relaxed);
+                    next.store(given.len(), Ordering::Relaxed);
                     return Err(failure);
                 }
             }
         }
-        Ok(missing)
+        Ok(results)
     }
 
-    fn read_object(&self, pointer: &LfsPointer) -> Result<(), Failure> {
-        let place = self.objects.join(pointer.oid());
-        let part = place.with_extension("part");
+    fn read_object(&self, pointer: &LfsPointer) -> Result<Origin, Failure> {
+        if self.copy_from_mirror(pointer)? {
+            return Ok(Origin::Mirror);
+        }
         let body = self.client.object(pointer)?;
-        let mut file = File::create(&part)?;
-        let (length, sha256) = copy(body.take(pointer.size().saturating_add(1)), &mut file)?;
-        if length < pointer.size() {
+        let content = self.write_part(pointer, body)?;
+        if content.length < pointer.size() {
             return Err(broken(io::ErrorKind::UnexpectedEof.into()));
         }
-        if length > pointer.size() || sha256 != pointer.oid() {
+        if !content.is_of(pointer) {
             let text = format!(
                 "{} sends an object of Git LFS with other bytes than its pointer names: {}",
                 self.client.repository,
@@ -77,12 +108,49 @@ impl ObjectReader<'_> {
             );
             return Err(Failure::refusal("git_lfs_object_invalid", text));
         }
-        Ok(fs::rename(part, place)?)
+        self.finish_part(pointer)?;
+        Ok(Origin::Server)
+    }
+
+    /// Copies an object of the mirror. Returns whether it did: the mirror may not have the object, or its bytes may be damaged.
+    fn copy_from_mirror(&self, pointer: &LfsPointer) -> Result<bool, Failure> {
+        let Ok(file) = File::open(self.mirror.join(pointer.oid())) else { return Ok(false) };
+        match self.write_part(pointer, file) {
+            Ok(content) if content.is_of(pointer) => {
+                self.finish_part(pointer)?;
+                Ok(true)
+            }
+            // The disk may have lost parts of it.
+            Ok(_) | Err(Failure::Refusal { .. }) => Ok(false),
+            Err(Failure::Io(error)) => Err(Failure::Io(error)),
+        }
+    }
+
+    /// Copies what may be the content of an object beside its place.
+    fn write_part(&self, pointer: &LfsPointer, from: impl Read) -> Result<Content, Failure> {
+        // One more byte shows that the content is too long.
+        copy(from.take(pointer.size().saturating_add(1)), File::create(self.part(pointer))?)
+    }
+
+    /// Moves the content of an object into its place.
+    fn finish_part(&self, pointer: &LfsPointer) -> io::Result<()> {
+        fs::rename(self.part(pointer), self.objects.join(pointer.oid()))
+    }
+
+    fn part(&self, pointer: &LfsPointer) -> PathBuf {
+        self.objects.join(pointer.oid()).with_extension("part")
     }
 }
 
-/// Copies everything, and returns its length and its SHA-256.
-fn copy(mut from: impl Read, to: &mut File) -> Result<(u64, String), Failure> {
+impl Content {
+    /// Whether it is what the pointer names.
+    fn is_of(&self, pointer: &LfsPointer) -> bool {
+        self.length == pointer.size() && self.sha256 == pointer.oid()
+    }
+}
+
+/// Copies everything.
+fn copy(mut from: impl Read, mut to: File) -> Result<Content, Failure> {
     let (mut buffer, mut length, mut hash) = (vec![0; PIECE_BYTES], 0, Sha256::new());
     loop {
         let count = match from.read(&mut buffer) {
@@ -90,10 +158,80 @@ fn copy(mut from: impl Read, to: &mut File) -> Result<(u64, String), Failure> {
             other => other.map_err(broken)?,
         };
         if count == 0 {
-            return Ok((length, hex(&hash.finalize())));
+            return Ok(Content { length, sha256: hex(&hash.finalize()) });
         }
         length += count as u64;
         hash.update(&buffer[..count]);
         to.write_all(&buffer[..count])?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use std::{
+        io::{BufRead as _, BufReader},
+        os::unix::net::UnixListener,
+    };
+
+    fn pointer(content: &str) -> LfsPointer {
+        LfsPointer::new(&hex(&Sha256::digest(content)), content.len() as u64).unwrap()
+    }
+
+    /// Answers so many requests at the door with the contents that they name.
+    fn serve(listener: UnixListener, contents: &[&'static str], requests: usize) -> thread::JoinHandle<()> {
+        let contents = contents.to_vec();
+        thread::spawn(move || {
+            for _ in 0..requests {
+                let (mut client, _) = listener.accept().unwrap();
+                let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
+                let first = lines.next().unwrap().unwrap();
+                let is_asked = |content: &&&str| first.contains(pointer(content).oid());
+                let content = contents.iter().find(is_asked).unwrap();
+                lines.find(|line| line.as_ref().unwrap().is_empty()).unwrap().unwrap();
+                write!(client, "HTTP/1.0 200 OK\r\n\r\n{content}").unwrap();
+            }
+        })
+    }
+
+    #[test]
+    fn whole_objects_of_a_mirror_are_copied_and_all_others_come_through_the_door() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mirror, objects) = (directory.path().join("mirror"), directory.path().join("objects"));
+        fs::create_dir(&mirror).unwrap();
+        fs::create_dir(&objects).unwrap();
+        let contents = ["whole", "other bytes", "cut off", "longer", "absent", ""];
+        let wanted = contents.map(pointer);
+        for (content, kept) in [
+            ("whole", "whole"),
+            ("other bytes", "other bytez"),
+            ("cut off", "cut"),
+            ("longer", "longer than before"),
+            ("", ""),
+        ] {
+            fs::write(mirror.join(pointer(content).oid()), kept).unwrap();
+        }
+        let listener = UnixListener::bind(directory.path().join("git")).unwrap();
+        let server = serve(listener, &contents, 4);
+        let client = Client { door: directory.path(), repository: "h.org/a.git" };
+        let reader = ObjectReader { client, mirror: &mirror, objects: &objects };
+        let ObjectResults { report: LfsReport { mirrored, transferred }, missing } =
+            reader.read(&wanted).unwrap();
+        server.join().unwrap();
+        let sorted = |mut pointers: Vec<LfsPointer>| {
+            pointers.sort();
+            pointers
+        };
+        assert_eq!(sorted(mirrored), sorted(["whole", ""].map(pointer).to_vec()));
+        assert_eq!(
+            sorted(transferred),
+            sorted(["other bytes", "cut off", "longer", "absent"].map(pointer).to_vec())
+        );
+        assert!(missing.is_empty());
+        for content in contents {
+            assert_eq!(fs::read_to_string(objects.join(pointer(content).oid())).unwrap(), content);
+        }
+        assert_eq!(fs::read_dir(&objects).unwrap().count(), contents.len());
     }
 }

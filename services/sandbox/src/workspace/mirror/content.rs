@@ -52,6 +52,14 @@ impl MirrorContent {
         is_content.then_some(Self { files, tips })
     }
 
+    /// Reads what [`Self::sums`] and [`Self::references`] wrote. `None`: a file was changed.
+    pub(super) fn read(sums: &str, references: &str) -> Option<Self> {
+        let packs = sums.lines().map(|line| format!("pack {line}\n"));
+        let tips = references.lines().skip(1).filter_map(|line| line.split_once(' '));
+        let tips = tips.map(|(tip, _)| format!("tip {tip}\n"));
+        Self::parse(&packs.chain(tips).collect::<String>())
+    }
+
     /// What all files of packs take; bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
@@ -112,6 +120,7 @@ mod tests {
         let tip_id = "b".repeat(40);
         let references = format!("# pack-refs with: sorted \n{tip_id} refs/tips/{tip_id}\n");
         assert_eq!((content.references(), content.bytes()), (references, 15));
+        assert_eq!(MirrorContent::read(&content.sums(), &content.references()), Some(content));
         for wrong in [
             String::new(),
             tip.clone(),

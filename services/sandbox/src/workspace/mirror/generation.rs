@@ -1,13 +1,14 @@
 //! A mirror on the disk: a bare repository that belongs to the service and that every user may read. It never changes. When the server has more, the
 //! service puts another generation into its place, and the earlier one stays as long as a clone reads it.
 
-use super::{content::MirrorContent, key::MirrorKey};
+use super::{content::MirrorContent, key::MirrorKey, objects::MirrorObjects};
 use crate::{
     isolation::launch::Mount,
     layout::{self, remove_directory},
 };
 use chassis::tasks::Tasks;
 use domain::{
+    egress::lfs::pointer::LfsPointer,
     ids::{ProjectId, TenantId},
     text,
 };
@@ -21,12 +22,21 @@ use std::{
     time::SystemTime,
 };
 
-/// Where a helper sees it.
+/// Where a helper that clones sees it.
 const INSIDE: &str = "/run/sbx/mirror";
+/// Where a helper that fills files of Git LFS sees its objects.
+const OBJECTS_INSIDE: &str = "/run/sbx/lfs-mirror";
 /// The directory of its packs.
 pub(super) const PACKS: &str = "objects/pack";
-/// What the service wrote besides packs. A change of any byte is found before the mirror is used.
-const FRAME: [&str; 4] = ["HEAD", "config", "packed-refs", "sums"];
+/// The directory of its objects of Git LFS, each by its SHA-256.
+pub(super) const OBJECTS: &str = "lfs";
+const REFERENCES: &str = "packed-refs";
+/// The checksums of its packs.
+const SUMS: &str = "sums";
+/// The list of its objects of Git LFS.
+const OBJECTS_LIST: &str = "lfs-objects";
+/// What the service wrote besides packs and objects. A change of any byte is found before the mirror is used.
+const FRAME: [&str; 5] = ["HEAD", "config", REFERENCES, SUMS, OBJECTS_LIST];
 const RECORD: &str = "record.json";
 /// Nothing of it comes from a server.
 const CONFIG: &str = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
@@ -54,15 +64,20 @@ struct Record {
 }
 
 impl Generation {
-    /// Writes everything but the packs into `directory`. Blocks.
-    pub(super) fn write_frame(directory: &Path, key: &MirrorKey, content: &MirrorContent) -> io::Result<()> {
-        for name in ["", "refs", "objects", PACKS] {
+    /// Writes everything but the packs and the objects of Git LFS into `directory`. Blocks.
+    pub(super) fn write_frame(
+        directory: &Path,
+        key: &MirrorKey,
+        content: &MirrorContent,
+        objects: &MirrorObjects,
+    ) -> io::Result<()> {
+        for name in ["", "refs", "objects", PACKS, OBJECTS] {
             let path = directory.join(name);
             fs::DirBuilder::new().recursive(true).mode(0o755).create(&path)?;
             fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
         }
-        let (references, sums) = (content.references(), content.sums());
-        let texts = ["ref: refs/heads/main\n", CONFIG, references.as_str(), sums.as_str()];
+        let (references, sums, list) = (content.references(), content.sums(), objects.to_text());
+        let texts = ["ref: refs/heads/main\n", CONFIG, references.as_str(), sums.as_str(), list.as_str()];
         for (name, text) in FRAME.iter().zip(texts) {
             fs::write(directory.join(name), text)?;
             fs::set_permissions(directory.join(name), fs::Permissions::from_mode(0o444))?;
@@ -71,7 +86,7 @@ impl Generation {
         let record = Record {
             project: key.project.to_string(),
             source: key.source.to_string(),
-            bytes: bytes.saturating_add(content.bytes()),
+            bytes: bytes.saturating_add(content.bytes()).saturating_add(objects.bytes()),
             frame_sha256: frame_sha256(directory)?,
         };
         layout::replace_quickly(&directory.join(RECORD), &serde_json::to_vec(&record)?)
@@ -88,9 +103,32 @@ impl Generation {
         Ok((generation, fs::metadata(path)?.modified()?))
     }
 
-    /// Whether everything but the content of the packs is as it was written. A helper checks the packs while it copies them. Blocks.
+    /// Whether everything but the content of the packs and of the objects is as it was written. A helper checks packs and objects while it copies
+    /// them. Blocks.
     pub(super) fn has_frame(&self) -> bool {
         frame_sha256(&self.directory).is_ok_and(|sha256| sha256 == self.frame_sha256)
+    }
+
+    /// Its packs, and what its references name. Blocks.
+    pub(super) fn content(&self) -> io::Result<MirrorContent> {
+        let [sums, references] = [SUMS, REFERENCES].map(|name| fs::read_to_string(self.directory.join(name)));
+        MirrorContent::read(&sums?, &references?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// The list of its objects of Git LFS. Blocks.
+    pub(super) fn objects(&self) -> io::Result<MirrorObjects> {
+        match fs::read_to_string(self.directory.join(OBJECTS_LIST)) {
+            Ok(list) => MirrorObjects::parse(&list).ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            // A service that kept no objects made the mirror.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(MirrorObjects::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file of an object of Git LFS, if it is there with its whole length. Blocks.
+    pub(super) fn find_object(&self, pointer: &LfsPointer) -> Option<PathBuf> {
+        let path = self.directory.join(OBJECTS).join(pointer.oid());
+        fs::symlink_metadata(&path).is_ok_and(|known| known.len() == pointer.size()).then_some(path)
     }
 
     /// Notes a use. Blocks.
@@ -98,9 +136,15 @@ impl Generation {
         fs::File::options().write(true).open(self.directory.join(RECORD))?.set_modified(now)
     }
 
-    /// The mirror as a helper sees it.
+    /// The mirror as a helper that clones sees it.
     pub fn mount(&self) -> Mount {
         Mount::read(&self.directory, INSIDE)
+    }
+
+    /// Its objects as a helper that fills files of Git LFS sees them; `None`: it never had any.
+    pub fn mount_objects(&self) -> Option<Mount> {
+        let directory = self.directory.join(OBJECTS);
+        directory.is_dir().then(|| Mount::read(directory, OBJECTS_INSIDE))
     }
 
     /// Marks it as old. Its files are removed when the last clone that reads it has ended.
@@ -126,7 +170,11 @@ impl Drop for Generation {
 fn frame_sha256(directory: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
     for name in FRAME {
-        let content = fs::read(directory.join(name))?;
+        let content = match fs::read(directory.join(name)) {
+            // A service that kept no objects made the mirror.
+            Err(error) if name == OBJECTS_LIST && error.kind() == io::ErrorKind::NotFound => continue,
+            read => read?,
+        };
         hash.update((content.len() as u64).to_be_bytes());
         hash.update(content);
     }

@@ -47,11 +47,13 @@ impl Ledger {
     }
 
     /// Adds a generation, in place of the earlier one of its mirror, which retires.
-    pub(super) fn add(&mut self, generation: Generation, used_at: SystemTime) {
+    pub(super) fn add(&mut self, generation: Generation, used_at: SystemTime) -> Arc<Generation> {
         let (key, generation) = (generation.key.clone(), Arc::new(generation));
+        let added = Arc::clone(&generation);
         if let Some(earlier) = self.mirrors.insert(key, StoredMirror { generation, used_at }) {
             earlier.generation.retire();
         }
+        added
     }
 
     /// What all mirrors take; bytes.

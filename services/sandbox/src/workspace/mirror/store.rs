@@ -6,6 +6,7 @@ use super::{
     generation::Generation,
     key::MirrorKey,
     ledger::Ledger,
+    objects::{MirrorObjects, SessionObjects},
 };
 use crate::{
     disk::{space::Space, workspace::Quota},
@@ -13,7 +14,10 @@ use crate::{
     layout::{self, Layout},
 };
 use chassis::{lock, tasks::Tasks};
-use domain::ids::{ProjectId, TenantId};
+use domain::{
+    egress::lfs::{pointer::LfsPointer, report::LfsReport},
+    ids::{ProjectId, TenantId},
+};
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
@@ -26,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a mirror stays without a use.
 const MIRROR_UNUSED: Duration = Duration::from_secs(14 * 24 * 60 * 60);
-/// Longest wait for the clone that fills a mirror. A clone that waited longer transfers the repository too.
+/// Longest wait for the clone that fills a mirror, with its objects of Git LFS. A clone that waited longer transfers what the mirror does not have yet.
 const MIRROR_FILL_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Mirrors that were found too large for the machine and are not tried again until the service restarts. Beyond it all are tried again.
 const MIRRORS_TOO_LARGE_MAX: usize = 1_000;
@@ -54,7 +58,7 @@ pub struct Mirrors {
     too_large: Mutex<HashSet<MirrorKey>>,
 }
 
-/// The mirror of a clone. While it lives, what the clone reads stays on the disk.
+/// The mirror of a clone. While it lives, what the clone reads stays on the disk, and clones that wait for the first one go on waiting.
 #[derive(Debug)]
 pub struct MirrorUse {
     mirrors: Arc<Mirrors>,
@@ -83,7 +87,7 @@ impl Mirrors {
             let Some(id) = tenant.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             for generation in generations(&tenant.path())? {
                 match Generation::read(id, generation.clone(), spec.tasks.clone()) {
-                    Ok((generation, used_at)) => ledger.add(generation, used_at),
+                    Ok((generation, used_at)) => drop(ledger.add(generation, used_at)),
                     Err(error) => {
                         tracing::warn!(%error, "the record of a mirror cannot be read; the mirror is removed");
                         layout::remove_directory(&generation)?;
@@ -116,8 +120,11 @@ impl Mirrors {
         if self.spec.bytes_max == 0 {
             return Ok(None);
         }
+        // A mirror that has its packs already may still get its objects of Git LFS.
+        let is_being_filled = lock(&self.fillings).contains_key(&key);
         let taken = self.find(key).await?;
-        if taken.generation.is_some() || lock(&self.too_large).contains(&taken.key) {
+        let is_filled = taken.generation.is_some() && !is_being_filled;
+        if is_filled || lock(&self.too_large).contains(&taken.key) {
             return Ok(Some(taken));
         }
         let filling = match self.fill(&taken.key) {
@@ -178,20 +185,65 @@ impl Mirrors {
         self.report();
     }
 
-    /// Keeps what a clone reported. Blocks.
-    fn keep(&self, parts: &DraftParts<'_>, base: Option<&Arc<Generation>>) -> Result<(), Error> {
-        let bytes_max = self.spec.bytes_max;
-        if parts.content.bytes() > bytes_max {
+    /// Keeps what a clone reported, and the objects of Git LFS that the earlier generation has. Blocks.
+    fn keep(
+        &self,
+        key: &MirrorKey,
+        content: &MirrorContent,
+        clone: &Path,
+        base: Option<&Arc<Generation>>,
+    ) -> Result<Option<Arc<Generation>>, Error> {
+        if content.bytes() > self.spec.bytes_max {
             let mut too_large = lock(&self.too_large);
             if too_large.len() >= MIRRORS_TOO_LARGE_MAX {
                 too_large.clear();
             }
-            too_large.insert(parts.key.clone());
+            too_large.insert(key.clone());
+            return Ok(None);
+        }
+        let earlier = match base {
+            Some(base) => whole_objects(base)?,
+            None => vec![],
+        };
+        let objects = &MirrorObjects::choose(earlier, self.spec.bytes_max - content.bytes());
+        self.replace(&DraftParts { key, content, clone: Some(clone), objects, session: None, base })
+    }
+
+    /// Keeps the objects of Git LFS that a session has got, beside those that the mirror has. Another session may have replaced the generation since the
+    /// helper read it: the objects then go into the newest one. Blocks.
+    fn keep_objects(&self, key: &MirrorKey, session: &SessionObjects) -> Result<(), Error> {
+        let newest = lock(&self.ledger).find(key);
+        // Without packs there is no mirror.
+        let Some(base) = newest else { return Ok(()) };
+        if !base.has_frame() {
+            self.discard(key, Some(base));
             return Ok(());
         }
+        if !session.damaged.is_empty() {
+            let objects = session.damaged.len();
+            tracing::warn!(tenant.id = %key.tenant, objects, "objects of Git LFS in a mirror are damaged; they are replaced");
+            metrics::counter!("flotilla_sandbox_mirrors_damaged_total").increment(1);
+        }
+        let content = &base.content().map_err(Error::io("read a mirror"))?;
+        let known = base.objects().map_err(Error::io("read the objects of a mirror"))?;
+        // What this session needed stays for longest.
+        let candidates = session.pointers.iter().cloned().chain(whole_objects(&base)?);
+        let room = self.spec.bytes_max.saturating_sub(content.bytes());
+        let objects = &MirrorObjects::choose(candidates, room);
+        if session.damaged.is_empty() && objects.has_same(&known) {
+            return Ok(());
+        }
+        let base = Some(&base);
+        self.replace(&DraftParts { key, content, clone: None, objects, session: Some(session), base })?;
+        Ok(())
+    }
+
+    /// Puts a next generation into the place of the earlier one, unless another clone has replaced that one meanwhile, or there is no room. Returns it if
+    /// it is kept. Blocks.
+    fn replace(&self, parts: &DraftParts<'_>) -> Result<Option<Arc<Generation>>, Error> {
         let host = &self.spec.quota.host;
         if !host.has_reserve(host.free()?.saturating_sub(Space { bytes: parts.new_bytes(), inodes: 0 })) {
-            return Ok(());
+            return Ok(None);
         }
         let name = uuid::Uuid::now_v7().simple().to_string();
         let draft = Draft::write(self.spec.layout.mirror_drafts().join(&name), parts);
@@ -200,18 +252,18 @@ impl Mirrors {
         let mut ledger = lock(&self.ledger);
         let read = Generation::read(parts.key.tenant, draft.directory.clone(), self.spec.tasks.clone());
         let (mut generation, used_at) = read.map_err(Error::io("read a new mirror"))?;
-        let is_wanted = ledger.is_newest(parts.key, base);
-        if !is_wanted || !ledger.make_room(parts.key, generation.bytes, bytes_max) {
-            return Ok(());
+        let is_wanted = ledger.is_newest(parts.key, parts.base);
+        if !is_wanted || !ledger.make_room(parts.key, generation.bytes, self.spec.bytes_max) {
+            return Ok(None);
         }
         generation.directory = tenant.join(&name);
         let moved =
             layout::make_passage(&tenant).and_then(|()| fs::rename(&draft.directory, &generation.directory));
         moved.map_err(Error::io("move a mirror into its place"))?;
-        ledger.add(generation, used_at);
+        let kept = ledger.add(generation, used_at);
         drop(ledger);
         self.report();
-        Ok(())
+        Ok(Some(kept))
     }
 
     /// Removes the mirrors that no clone has used for long. Blocks.
@@ -259,23 +311,44 @@ impl MirrorUse {
         }
     }
 
-    /// Keeps what a clone reported, as the next generation. `clone` has its files, which no process uses. Without it later sessions take longer, so a
-    /// failure is only logged.
+    /// Keeps what a clone reported, as the next generation, and goes on with this one; `None` after a panic. `clone` has the files of the clone, which no
+    /// process uses. Without the mirror later sessions take longer, so a failure is only logged.
     ///
     /// Dropped midway: the work goes on.
-    pub async fn keep(self, content: MirrorContent, clone: PathBuf) {
+    pub async fn keep(mut self, content: MirrorContent, clone: PathBuf) -> Option<Self> {
+        let keep = move || {
+            match self.mirrors.keep(&self.key, &content, &clone, self.generation.as_ref()) {
+                Ok(Some(kept)) => self.generation = Some(kept),
+                Ok(None) => {}
+                Err(error) => tracing::warn!("a mirror of a repository is not kept: {}", error.chain()),
+            }
+            Ok(self)
+        };
+        // A panic is logged by its thread.
+        blocking("keep a mirror", keep).await.ok()
+    }
+
+    /// Keeps the objects of Git LFS that a helper reported, in a next generation. They are in `store`, each by its SHA-256, and no process uses them. Without
+    /// them later sessions take longer, so a failure is only logged.
+    ///
+    /// Dropped midway: the work goes on.
+    pub async fn keep_objects(self, report: LfsReport, store: PathBuf) {
         let keep = move || {
             let Self { mirrors, key, generation, filling } = self;
-            let base = generation.as_deref();
-            let parts = DraftParts { key: &key, content: &content, clone: &clone, base };
-            if let Err(error) = mirrors.keep(&parts, generation.as_ref()) {
-                tracing::warn!("a mirror of a repository is not kept: {}", error.chain());
+            let read = match &generation {
+                Some(generation) => generation.objects()?,
+                None => MirrorObjects::default(),
+            };
+            let objects = SessionObjects::new(report, store, &read);
+            if let Err(error) = mirrors.keep_objects(&key, &objects) {
+                tracing::warn!("objects of Git LFS are not kept: {}", error.chain());
             }
             drop(filling);
             Ok(())
         };
-        // A panic is logged by its thread.
-        drop(blocking("keep a mirror", keep).await);
+        if let Err(error) = blocking("keep objects of Git LFS", keep).await {
+            tracing::warn!("objects of Git LFS are not kept: {}", error.chain());
+        }
     }
 }
 
@@ -283,6 +356,13 @@ impl Drop for Filling {
     fn drop(&mut self) {
         lock(&self.mirrors.fillings).remove(&self.key);
     }
+}
+
+/// The objects of Git LFS of a generation, without those whose files have lost bytes.
+fn whole_objects(generation: &Generation) -> Result<Vec<LfsPointer>, Error> {
+    let objects = generation.objects().map_err(Error::io("read the objects of a mirror"))?;
+    let whole = objects.pointers().iter().filter(|pointer| generation.find_object(pointer).is_some());
+    Ok(whole.cloned().collect())
 }
 
 /// The generations in the directory of a tenant, oldest first: a newer one replaces an older one of the same mirror.

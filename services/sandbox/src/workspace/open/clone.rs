@@ -1,5 +1,5 @@
 //! Fills new files from a repository. A helper clones it, and reads the objects that the mirror of the project has from this disk. If the mirror is
-//! damaged, another helper clones without it.
+//! damaged, another helper clones without it. A further helper fills the files of Git LFS in the same way.
 
 use super::{lfs::LfsContents, submodules};
 use crate::{
@@ -80,11 +80,14 @@ impl GitClone<'_> {
     pub(super) async fn run(&self, left: &CancellationToken) -> Result<ClonedFiles, Error> {
         let Self { session, build, uid, .. } = *self;
         // Once the clone has ended, the opening goes on without its caller.
-        let answer = self.clone_with_mirror(left).await?;
+        let (answer, mirror) = self.clone_with_mirror(left).await?;
         if let Source::Door { address, url } = self.source
             && answer.has_lfs
         {
-            LfsContents { session, build, uid, address, url }.bring(left).await?;
+            LfsContents { session, build, uid, address, url }.bring(mirror, left).await?;
+        } else {
+            // Other clones may wait for this one.
+            drop(mirror);
         }
         if self.has_door {
             submodules::bring(session, uid, build, left).await?;
@@ -92,8 +95,11 @@ impl GitClone<'_> {
         Ok(answer)
     }
 
-    /// Clones, and keeps what came from the server for later sessions of the project.
-    async fn clone_with_mirror(&self, left: &CancellationToken) -> Result<ClonedFiles, Error> {
+    /// Clones, and keeps what came from the server for later sessions of the project. Returns the mirror too, which may have objects of Git LFS.
+    async fn clone_with_mirror(
+        &self,
+        left: &CancellationToken,
+    ) -> Result<(ClonedFiles, Option<MirrorUse>), Error> {
         let mirrors = &self.session.shared.mirrors;
         let key = self.project.and_then(|it| MirrorKey::of(self.session.key.tenant, it, self.source));
         let mut mirror = match key {
@@ -121,11 +127,13 @@ impl GitClone<'_> {
             return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
         }
         // Before the first program of the tenant runs.
-        if let Some((mirror, content)) = mirror.zip(MirrorContent::parse(report)) {
-            mirror.keep(content, self.build.to_owned()).await;
-        }
+        let mirror = match (mirror, MirrorContent::parse(report)) {
+            (Some(mirror), Some(content)) => mirror.keep(content, self.build.to_owned()).await,
+            (mirror, _) => mirror,
+        };
         let (base_commit, base_is_ours) = (base_commit.to_owned(), ours == "yes");
-        Ok(ClonedFiles { base_commit, base_is_ours, origin: self.origin(), has_lfs: lfs == "yes" })
+        let files = ClonedFiles { base_commit, base_is_ours, origin: self.origin(), has_lfs: lfs == "yes" };
+        Ok((files, mirror))
     }
 
     /// Runs the helper.

@@ -1,5 +1,6 @@
-//! Fills the files of Git LFS in a new workspace whose repository is behind the door. A helper that reaches only the door reads the contents. It also keeps them beside the
-//! snapshots, where no program of a tenant sees them: snapshots, diffs and exports have pointers in their place.
+//! Fills the files of Git LFS in a new workspace whose repository is behind the door. A helper that reaches only the door asks the server for the contents, and takes those that the
+//! mirror of the project has from this disk. It also keeps them beside the snapshots, where no program of a tenant sees them: snapshots, diffs and exports have pointers in
+//! their place. The service then keeps them in the mirror.
 
 use crate::{
     code::Code,
@@ -9,6 +10,7 @@ use crate::{
     workspace::{
         door,
         helper::{Task, refused},
+        mirror::{generation::Generation, store::MirrorUse},
         scratch::Scratch,
         snapshots::{
             seed,
@@ -16,7 +18,10 @@ use crate::{
         },
     },
 };
-use domain::egress::git::GitAddress;
+use domain::egress::{
+    git::GitAddress,
+    lfs::report::{LFS_REPORT_BYTES_MAX, LfsReport},
+};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -52,18 +57,30 @@ enum Store {
 }
 
 impl LfsContents<'_> {
-    /// Puts the contents in place of their pointers. Files whose contents the server does not have stay pointers, and the model is told so.
+    /// Puts the contents in place of their pointers, and keeps them in the mirror. Files whose contents the server does not have stay pointers, and the model is
+    /// told so.
     ///
     /// # Errors
     /// `lfs_object_invalid`, `repository_unauthorized`, `repository_unreachable`, `secret_not_found`, `git_unavailable`, `disk_full`; those of the helper.
-    pub(super) async fn bring(&self, left: &CancellationToken) -> Result<(), Error> {
+    pub(super) async fn bring(
+        &self,
+        mirror: Option<MirrorUse>,
+        left: &CancellationToken,
+    ) -> Result<(), Error> {
         let store = self.store()?;
-        let result = self.fill(store.path(), left).await;
+        let generation = mirror.as_ref().and_then(MirrorUse::generation);
+        let filled = self.fill(store.path(), generation, left).await;
+        if let Some(mirror) = mirror
+            && let Ok(Some(report)) = &filled
+        {
+            // Before the first program of the tenant runs.
+            mirror.keep_objects(report.clone(), store.path().to_owned()).await;
+        }
         match store {
             Store::Workspace(_) => {}
             Store::Install(scratch) => scratch.remove().await,
         }
-        result
+        filled.map(drop)
     }
 
     fn store(&self) -> Result<Store, Error> {
@@ -81,21 +98,28 @@ impl LfsContents<'_> {
         Ok(Store::Workspace(path))
     }
 
-    async fn fill(&self, store: &Path, left: &CancellationToken) -> Result<(), Error> {
+    /// Runs the helper. Returns its report; `None` if it printed something else.
+    async fn fill(
+        &self,
+        store: &Path,
+        mirror: Option<&Generation>,
+        left: &CancellationToken,
+    ) -> Result<Option<LfsReport>, Error> {
         let Self { session, build, uid, address, url } = *self;
         let limit_kib = session.shared.config.disk_bytes >> 10;
         let repository = address.clone().with_repository_ending();
         let place = format!("{}{}", repository.authority(), repository.path());
         let mounts = [Mount::write(build, "/workspace"), Mount::write(store, INSIDE)];
+        let mounts = mounts.into_iter().chain(mirror.and_then(Generation::mount_objects));
         let task = Task {
             script: SCRIPT,
             arguments: vec![limit_kib.to_string(), place, url.to_owned()],
-            mounts: mounts.into_iter().chain(door::mounts(session)?).collect(),
+            mounts: mounts.chain(door::mounts(session)?).collect(),
             ..Task::new(session.key.tenant, uid, Duration::from_millis(LFS_MS_MAX))
         };
-        let output = session.shared.helpers.run_until(task, 0, left).await?;
+        let output = session.shared.helpers.run_until(task, LFS_REPORT_BYTES_MAX, left).await?;
         match output.code {
-            0 => Ok(()),
+            0 => Ok(LfsReport::parse(&String::from_utf8_lossy(&output.stdout))),
             137 => Err(refused(
                 Code::DiskFull,
                 "the contents of Git LFS exceed the disk or memory limit of a workspace",

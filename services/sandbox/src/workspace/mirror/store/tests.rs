@@ -2,11 +2,12 @@
 use super::*;
 use crate::{
     disk::{host::HostDisk, workspace::Uncounted},
-    workspace::mirror::generation::PACKS,
+    workspace::mirror::generation::{OBJECTS, PACKS},
 };
-use domain::ids::ProjectId;
+use domain::{ids::ProjectId, text};
 use futures::FutureExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use sha2::{Digest as _, Sha256};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 const ID: &str = "1111111111111111111111111111111111111111";
 
@@ -43,6 +44,45 @@ impl Site {
         clone
     }
 
+    /// Has a session of `key` transfer objects with these contents.
+    async fn keep_objects(&self, key: &MirrorKey, contents: &[&str]) {
+        let report = LfsReport { transferred: pointers(contents), ..LfsReport::default() };
+        self.take(key).await.keep_objects(report, self.store_of(contents)).await;
+    }
+
+    /// The directory in which a helper has left objects with these contents.
+    fn store_of(&self, contents: &[&str]) -> PathBuf {
+        let store = self.directory.path().join(format!("store-{}", uuid::Uuid::now_v7()));
+        fs::create_dir(&store).unwrap();
+        for content in contents {
+            fs::write(store.join(pointer(content).oid()), content).unwrap();
+        }
+        store
+    }
+
+    /// The contents of the objects that a next session finds.
+    async fn objects(&self, key: &MirrorKey) -> Vec<String> {
+        let Some(generation) = self.take(key).await.generation else { return vec![] };
+        let objects = generation.objects().unwrap();
+        let read = |pointer: &LfsPointer| {
+            fs::read_to_string(generation.directory.join(OBJECTS).join(pointer.oid())).unwrap()
+        };
+        let mut contents: Vec<String> = objects.pointers().iter().map(read).collect();
+        assert_eq!(
+            fs::read_dir(generation.directory.join(OBJECTS)).unwrap().count(),
+            contents.len(),
+            "there is nothing else"
+        );
+        contents.sort();
+        contents
+    }
+
+    /// The file of an object in the mirror.
+    async fn object(&self, key: &MirrorKey, content: &str) -> PathBuf {
+        let directory = self.take(key).await.generation.unwrap().directory.clone();
+        directory.join(OBJECTS).join(pointer(content).oid())
+    }
+
     async fn has(&self, key: &MirrorKey) -> bool {
         self.take(key).await.generation.is_some()
     }
@@ -67,6 +107,14 @@ fn load(directory: &Path, bytes_max: u64, reserve_bytes: u64) -> Arc<Mirrors> {
 fn content(bytes: usize) -> MirrorContent {
     let report = format!("tip {ID}\npack 1 {bytes} pack-{ID}.pack\npack 2 5 pack-{ID}.idx\n");
     MirrorContent::parse(&report).unwrap()
+}
+
+fn pointer(content: &str) -> LfsPointer {
+    LfsPointer::new(&text::hex(&Sha256::digest(content)), content.len() as u64).unwrap()
+}
+
+fn pointers(contents: &[&str]) -> Vec<LfsPointer> {
+    contents.iter().map(|content| pointer(content)).collect()
 }
 
 fn key(tenant: TenantId, source: &str) -> MirrorKey {
@@ -207,4 +255,148 @@ async fn mirrors_outlive_a_restart_and_go_without_use_and_with_their_tenant() {
     assert!(!site.has(&used).await && site.has(&foreign).await);
     let left = site.directory.path().join("mirrors").join(used.tenant.to_string());
     assert!(!left.exists());
+}
+
+#[tokio::test]
+async fn objects_of_git_lfs_are_checked_and_share_no_file_with_a_session() {
+    let site = Site::new(1 << 20, 0);
+    let own = key(tenant(), "own");
+    site.keep_objects(&own, &["early"]).await;
+    assert!(!site.has(&own).await, "without packs there is no mirror");
+    site.keep(&own, 10).await;
+    let store = site.store_of(&["one", "two"]);
+    let report = LfsReport { transferred: pointers(&["one", "two"]), ..LfsReport::default() };
+    site.take(&own).await.keep_objects(report, store.clone()).await;
+    assert_eq!(site.objects(&own).await, ["one", "two"]);
+    let (kept, given) = (site.object(&own, "one").await, store.join(pointer("one").oid()));
+    let (kept, given) = (fs::metadata(kept).unwrap(), fs::metadata(given).unwrap());
+    assert!(kept.ino() != given.ino() && kept.mode() & 0o777 == 0o444);
+    let other = MirrorKey { project: format!("prj_{}", "2".repeat(26)).parse().unwrap(), ..own.clone() };
+    assert!(!site.has(&other).await, "another project has a mirror of its own");
+
+    // What a helper may have written, instead of an object.
+    let oid = pointer("three").oid().to_owned();
+    let link = |store: &Path| std::os::unix::fs::symlink(store.join("moved"), store.join(&oid)).unwrap();
+    let damages: [(&str, &dyn Fn(&Path)); 5] = [
+        ("other bytes", &|store| fs::write(store.join(&oid), "thrEe").unwrap()),
+        ("more bytes", &|store| fs::write(store.join(&oid), "three and more").unwrap()),
+        ("fewer bytes", &|store| fs::write(store.join(&oid), "thr").unwrap()),
+        ("nothing", &|store| fs::remove_file(store.join(&oid)).unwrap()),
+        ("a link", &|store| {
+            fs::rename(store.join(&oid), store.join("moved")).unwrap();
+            link(store);
+        }),
+    ];
+    for (name, damage) in damages {
+        let store = site.store_of(&["three"]);
+        damage(&store);
+        let report = LfsReport { transferred: pointers(&["three"]), ..LfsReport::default() };
+        site.take(&own).await.keep_objects(report, store).await;
+        assert_eq!(site.objects(&own).await, ["one", "two"], "{name}");
+    }
+    let wrong = LfsReport {
+        transferred: vec![LfsPointer::new(pointer("three").oid(), 4).unwrap()],
+        ..LfsReport::default()
+    };
+    site.take(&own).await.keep_objects(wrong, site.store_of(&["three"])).await;
+    assert_eq!(site.objects(&own).await, ["one", "two"], "another size");
+    assert_eq!(fs::read_dir(site.mirrors.spec.layout.mirror_drafts()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_next_generation_has_the_objects_of_the_one_before() {
+    let site = Site::new(1 << 20, 0);
+    let own = key(tenant(), "own");
+    site.keep(&own, 10).await;
+    site.keep_objects(&own, &["one"]).await;
+    let inode = async || fs::metadata(site.object(&own, "one").await).unwrap().ino();
+    let first = inode().await;
+    site.keep(&own, 10).await;
+    assert_eq!((site.objects(&own).await, inode().await), (vec!["one".to_owned()], first));
+
+    // Two sessions that read the same generation both keep what they have transferred.
+    let (two, three) = (site.take(&own).await, site.take(&own).await);
+    for (taken, content) in [(two, "two"), (three, "three")] {
+        let report = LfsReport { mirrored: pointers(&["one"]), transferred: pointers(&[content]) };
+        taken.keep_objects(report, site.store_of(&["one", content])).await;
+    }
+    assert_eq!(site.objects(&own).await, ["one", "three", "two"]);
+    assert_eq!(inode().await, first);
+
+    // A session that needs nothing else makes no generation.
+    let before = site.object(&own, "one").await;
+    let report = LfsReport { mirrored: pointers(&["two"]), ..LfsReport::default() };
+    site.take(&own).await.keep_objects(report, site.store_of(&["two"])).await;
+    assert_eq!(site.object(&own, "one").await, before);
+    settled(|| site.on_disk() == 1).await;
+
+    // The objects outlive a restart, with the bytes that they count for.
+    let bytes = lock(&site.mirrors.ledger).bytes();
+    let mirrors = load(site.directory.path(), 1 << 20, 0);
+    let site = Site { mirrors, ..site };
+    assert_eq!(site.objects(&own).await, ["one", "three", "two"]);
+    assert_eq!(lock(&site.mirrors.ledger).bytes(), bytes);
+}
+
+#[tokio::test]
+async fn a_damaged_object_is_replaced_by_the_one_that_a_session_has_transferred() {
+    let site = Site::new(1 << 20, 0);
+    let own = key(tenant(), "own");
+    site.keep(&own, 10).await;
+    site.keep_objects(&own, &["one", "two", "three"]).await;
+    let damaged = site.object(&own, "one").await;
+    fs::set_permissions(&damaged, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&damaged, "onE").unwrap();
+    fs::remove_file(site.object(&own, "two").await).unwrap();
+    fs::remove_file(site.object(&own, "three").await).unwrap();
+    let report = LfsReport { transferred: pointers(&["one", "two"]), ..LfsReport::default() };
+    site.take(&own).await.keep_objects(report, site.store_of(&["one", "two"])).await;
+    assert_eq!(site.objects(&own).await, ["one", "two"], "the third one is not there any more");
+    // A damaged list is found with the files that the service wrote.
+    let generation = site.take(&own).await.generation.unwrap().directory.clone();
+    let list = generation.join("lfs-objects");
+    fs::set_permissions(&list, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&list, "").unwrap();
+    assert!(!site.has(&own).await);
+    settled(|| site.on_disk() == 0).await;
+}
+
+#[tokio::test]
+async fn objects_leave_room_for_the_packs_and_the_newest_stay() {
+    let site = Site::new(40_000, 0);
+    let own = key(tenant(), "own");
+    let contents = ["1", "2", "3"].map(|digit| digit.repeat(6_000));
+    let [one, two, three] = contents.each_ref().map(String::as_str);
+    site.keep(&own, 10_000).await;
+    site.keep_objects(&own, &[one, two]).await;
+    site.keep_objects(&own, &[three]).await;
+    let kept = site.objects(&own).await;
+    assert!(
+        kept.len() == 2 && kept.iter().any(|content| content == three),
+        "half of what the packs leave is for objects"
+    );
+    assert!(lock(&site.mirrors.ledger).bytes() > 22_000, "objects count");
+    // More packs leave less room, and the mirror is kept all the same.
+    site.keep(&own, 30_000).await;
+    assert_eq!(site.objects(&own).await, Vec::<String>::new());
+    // A mirror without use makes room for the objects of another one.
+    let other = key(own.tenant, "other");
+    site.keep(&other, 5_000).await;
+    assert!(site.has(&own).await && site.has(&other).await);
+    site.keep_objects(&other, &[one]).await;
+    assert_eq!((site.has(&own).await, site.objects(&other).await), (false, vec![one.to_owned()]));
+}
+
+#[tokio::test]
+async fn a_clone_waits_for_the_objects_of_the_one_that_fills_the_mirror() {
+    let site = Site::new(1 << 20, 0);
+    let own = key(tenant(), "own");
+    let first = site.take(&own).await.keep(content(10), site.clone_of(10)).await.unwrap();
+    let mut second = Box::pin(site.take(&own));
+    assert!(second.as_mut().now_or_never().is_none());
+    let report = LfsReport { transferred: pointers(&["one"]), ..LfsReport::default() };
+    first.keep_objects(report, site.store_of(&["one"])).await;
+    let second = second.await;
+    assert!(second.filling.is_none());
+    assert_eq!(second.generation.unwrap().objects().unwrap().pointers(), pointers(&["one"]));
 }
