@@ -16,7 +16,7 @@ const CONTENT: &[u8] = b"\0\x01\x02 the content of a picture \xff\xfe, which is 
 
 impl Testbed {
     /// Commits these files, `*.bin` among them as files of Git LFS, and serves them.
-    fn commit_lfs(&self, files: &[(&str, &str)]) {
+    pub(super) fn commit_lfs(&self, files: &[(&str, &str)]) {
         let attributes = (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
         for (path, content) in [attributes].iter().chain(files) {
             let file = self.app.path().join(path);
@@ -29,13 +29,13 @@ impl Testbed {
     }
 
     /// The paths of the requests of Git LFS.
-    fn lfs_requests(&self) -> Vec<String> {
+    pub(super) fn lfs_requests(&self) -> Vec<String> {
         let requests = self.server.requests().into_iter().map(|request| request.target);
         requests.filter(|target| target.contains("/info/lfs/") || target.starts_with("/store/")).collect()
     }
 
     /// What the model was told at its newest call.
-    fn told(&self) -> String {
+    pub(super) fn told(&self) -> String {
         self.stack.model.journal.requests().last().unwrap().body.to_string()
     }
 }

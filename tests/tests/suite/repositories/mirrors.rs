@@ -1,6 +1,7 @@
 //! Mirrors: a later session of a project gets its repository from the disk of the sandbox machine, and only after the server has answered.
 
 mod damage;
+mod objects;
 
 use super::{HOST, TOKEN, Testbed, URL, session, set_secret, store};
 use e2e::api::Api;
