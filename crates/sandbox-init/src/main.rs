@@ -1,5 +1,5 @@
-//! `flotilla-init <fd> <processes> <memory bytes, 0: not watched> <nice value of sessions, 0: the kernel's> [<fd of a list of tasks>…]`: PID 1
-//! of a sandbox. The sandbox service starts it and talks to it over the socket `fd`. First of all it enters the control groups whose lists of
+//! `flotilla-init <fd> <processes> <memory bytes, 0: not watched> <nice value of sessions, 0: the kernel's> <1: programs may mount> <user that it
+//! becomes, 0: none> [<fd of a list of tasks>…]`: PID 1 of a sandbox. The sandbox service starts it and talks to it over the socket `fd`. First of all it enters the control groups whose lists of
 //! tasks are open. It starts commands, kills them with everything they started, and does
 //! file operations on paths that cannot lead out of the workspace. It uses no async runtime, so it
 //! stays small: each sandbox has one.

@@ -2,6 +2,8 @@
 //! pages of processes, those that several share once, the files of every tmpfs, and memory files (memfd) also if nobody maps
 //! them.
 //!
+//! In gVisor the kernel counts the pages of all processes together, and does not say which of them they share.
+//!
 //! A process can keep this program from looking at its files and maps by becoming "not dumpable". It then counts as if it
 //! used everything.
 
@@ -26,15 +28,19 @@ const BLOCK_BYTES: u64 = 512;
 const KIB: u64 = 1_024;
 /// The places that keep files in memory.
 const TMPFS: [&str; 3] = ["/tmp", "/home/agent", "/dev/shm"];
+/// Those among them that are not of gVisor's kernel.
+const TMPFS_OUTSIDE_GVISOR: [&str; 2] = ["/tmp", "/home/agent"];
 const MEMORY_FILE: &str = "/memfd:";
 
 /// Starts the thread that ends commands when all processes together use more than `bytes_max`.
-pub(super) fn spawn(pump: Pump, bytes_max: u64) -> io::Result<()> {
+pub(super) fn spawn(pump: Pump, bytes_max: u64, is_in_gvisor: bool) -> io::Result<()> {
     thread::spawn("memory", move || {
         let mut hidden = BTreeSet::new();
         loop {
             let started = Instant::now();
-            if let Some(used) = excess(bytes_max, &mut hidden) {
+            let used =
+                if is_in_gvisor { excess_in_gvisor(bytes_max) } else { excess(bytes_max, &mut hidden) };
+            if let Some(used) = used {
                 pump.end_largest(used);
             }
             std::thread::sleep(PAUSE.max(started.elapsed() * PAUSE_FACTOR));
@@ -59,7 +65,7 @@ fn excess(bytes_max: u64, hidden: &mut BTreeSet<i32>) -> Option<MemoryUse> {
     let hiding: BTreeSet<i32> = unreadable.intersection(hidden).copied().collect();
     *hidden = unreadable;
 
-    let tmpfs: u64 = TMPFS.iter().map(|path| tmpfs_bytes(path)).sum();
+    let tmpfs = tmpfs_bytes(&TMPFS);
     let mut by_process: BTreeMap<i32, u64> = processes.all().map(|pid| (pid, resident_bytes(pid))).collect();
     let at_most = by_process.values().sum::<u64>() + files.bytes() + tmpfs;
     if at_most <= bytes_max && hiding.is_empty() {
@@ -78,6 +84,23 @@ fn excess(bytes_max: u64, hidden: &mut BTreeSet<i32>) -> Option<MemoryUse> {
     // One that hides counts as all, so there is always an excess then, unless everything else uses nothing.
     let excess_bytes = total.saturating_sub(bytes_max).max(u64::from(!hiding.is_empty()));
     (excess_bytes > 0).then_some(MemoryUse { by_process, excess_bytes })
+}
+
+/// What the processes use, if that is more than `bytes_max` as gVisor counts it.
+fn excess_in_gvisor(bytes_max: u64) -> Option<MemoryUse> {
+    let total = used_bytes(&fs::read_to_string("/proc/meminfo").ok()?)? + tmpfs_bytes(&TMPFS_OUTSIDE_GVISOR);
+    let excess_bytes = total.checked_sub(bytes_max).filter(|bytes| *bytes > 0)?;
+    let by_process = Processes::read().all().map(|pid| (pid, resident_bytes(pid))).collect();
+    Some(MemoryUse { by_process, excess_bytes })
+}
+
+/// What is not free of the memory that `/proc/meminfo` describes.
+fn used_bytes(meminfo: &str) -> Option<u64> {
+    let kib = |name: &str| {
+        let rest = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some(kib("MemTotal:")?.saturating_sub(kib("MemFree:")?) * KIB)
 }
 
 /// The memory files that processes have open, each once.
@@ -162,8 +185,13 @@ fn statm(pid: i32) -> Option<[u64; 2]> {
     Some([fields.next()? * PAGE_BYTES, fields.next()? * PAGE_BYTES])
 }
 
-fn tmpfs_bytes(path: &str) -> u64 {
-    rustix::fs::statvfs(path).map_or(0, |stat| (stat.f_blocks - stat.f_bfree).saturating_mul(stat.f_frsize))
+/// What stands in these places.
+fn tmpfs_bytes(places: &[&str]) -> u64 {
+    let bytes = |path: &&str| {
+        rustix::fs::statvfs(*path)
+            .map_or(0, |stat| (stat.f_blocks - stat.f_bfree).saturating_mul(stat.f_frsize))
+    };
+    places.iter().map(bytes).sum()
 }
 
 #[cfg(test)]
@@ -179,5 +207,13 @@ mod tests {
                      7f40-7f50 r-xp 00000000 fd:01 9  /usr/bin/x\nPss: 2 kB\nVmFlags: rd\n";
         let files = MemoryFiles { inodes: BTreeSet::from([7]), by_process: BTreeMap::new() };
         assert_eq!(proportional_bytes(smaps, &files), 15 * KIB);
+    }
+
+    #[test]
+    fn what_is_not_free_is_used() {
+        let meminfo =
+            "MemTotal:        2097152 kB\nMemFree:         2000000 kB\nMemAvailable:    2000000 kB\n";
+        assert_eq!(used_bytes(meminfo), Some(97_152 * KIB));
+        assert_eq!(used_bytes("MemTotal: x kB"), None);
     }
 }

@@ -4,6 +4,9 @@
 //! That call also refuses absolute links that lead back inside. For them the path is resolved without this restriction,
 //! and the opened object must lie on the root's own mount. No object can move from one mount to another, so this cannot
 //! be raced either.
+//!
+//! The kernel of gVisor has neither that call nor ids of mounts. There the path of the opened object must be below the root. Programs of the
+//! sandbox can race this, and gain what they can open themselves.
 
 use super::service::Failure;
 use domain::limits;
@@ -41,7 +44,8 @@ pub(super) enum Access {
 pub(super) struct Root {
     path: &'static str,
     directory: OwnedFd,
-    mount: u64,
+    /// `None`: the kernel has no ids of mounts.
+    mount: Option<u64>,
 }
 
 /// The open roots.
@@ -178,8 +182,8 @@ impl Root {
     }
 
     /// Opens `rest` with `flags` strictly beneath the root.
-    pub(super) fn openat2(&self, rest: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
+    fn openat2(&self, rest: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let rest = or_itself(rest);
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let mut result = Err(Errno::AGAIN);
         for _ in 0..RESOLVE_TRIES {
@@ -192,9 +196,18 @@ impl Root {
     }
 
     fn open_freely(&self, rest: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let handle = rustix::fs::openat(&self.directory, rest, flags, Mode::empty())?;
-        if mount_of(&handle)? == self.mount { Ok(handle) } else { Err(Errno::XDEV) }
+        let handle = rustix::fs::openat(&self.directory, or_itself(rest), flags, Mode::empty())?;
+        let is_inside = match self.mount {
+            Some(mount) => mount_of(&handle)? == Some(mount),
+            None => path_of(&handle).map_err(|_| Errno::XDEV)?.starts_with(self.path),
+        };
+        if is_inside { Ok(handle) } else { Err(Errno::XDEV) }
     }
+}
+
+/// The path of a root's own directory is empty.
+fn or_itself(rest: &Path) -> &Path {
+    if rest.as_os_str().is_empty() { Path::new(".") } else { rest }
 }
 
 impl PathHandle {
@@ -229,7 +242,7 @@ impl PathHandle {
 
     /// Its path now, without links.
     pub(super) fn path(&self) -> io::Result<PathBuf> {
-        std::fs::read_link(self.by_number())
+        path_of(&self.handle)
     }
 
     /// Its size; bytes.
@@ -258,16 +271,23 @@ impl PathHandle {
     }
 
     fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
-        Ok(rustix::fs::open(self.by_number(), flags | OFlags::CLOEXEC, Mode::empty())?)
-    }
-
-    fn by_number(&self) -> String {
-        format!("/proc/self/fd/{}", self.handle.as_raw_fd())
+        Ok(rustix::fs::open(by_number(&self.handle), flags | OFlags::CLOEXEC, Mode::empty())?)
     }
 }
 
-fn mount_of(handle: &OwnedFd) -> Result<u64, Errno> {
+fn by_number(handle: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
+}
+
+/// The path of an open object now, without links.
+fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
+    std::fs::read_link(by_number(handle))
+}
+
+/// The id of the mount of an open object; `None`: the kernel has none.
+fn mount_of(handle: &OwnedFd) -> Result<Option<u64>, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
     let stat = rustix::fs::statx(handle.as_fd(), "", flags, StatxFlags::MNT_ID)?;
-    Ok(stat.stx_mnt_id)
+    let has_id = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
+    Ok(has_id.then_some(stat.stx_mnt_id))
 }

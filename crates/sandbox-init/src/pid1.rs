@@ -15,6 +15,7 @@ use nix::sys::{
     resource::{Resource, setrlimit},
     signal::{SigSet, SigmaskHow, Signal},
 };
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use sandbox_wire::{
     frame,
     v1::{FailureCode, Hello, Request, reply, request},
@@ -50,8 +51,17 @@ struct Settings {
     session_nice: u64,
     /// Whether programs may mount in namespaces that they make.
     may_mount: bool,
+    /// The user that it becomes in a user namespace of its own; 0: it stays who it is.
+    user: u32,
     /// The lists of tasks of the control groups that it enters.
     groups: Vec<RawFd>,
+}
+
+impl Settings {
+    /// Only there it becomes another user.
+    fn is_in_gvisor(&self) -> bool {
+        self.user != 0
+    }
 }
 
 /// Runs the program until the service closes the socket, and returns its exit code.
@@ -67,7 +77,11 @@ pub(super) fn run() -> ExitCode {
             Some(script) => return script.run(),
             None => Err(wrong_starter()),
         },
-        _ => settings().and_then(|settings| enter(&settings.groups).and_then(|()| serve(&settings))),
+        _ => settings().and_then(|settings| {
+            enter(&settings.groups)?;
+            become_user(settings.user)?;
+            serve(&settings)
+        }),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -88,18 +102,38 @@ fn settings() -> io::Result<Settings> {
         return Err(wrong_starter());
     }
     let numbers: Vec<u64> = std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
-    let [socket, processes, memory_bytes, session_nice, may_mount, ref groups @ ..] = numbers[..] else {
+    let [socket, processes, memory_bytes, session_nice, may_mount, user, ref groups @ ..] = numbers[..]
+    else {
         return Err(wrong_starter());
     };
     let descriptor = |number: u64| RawFd::try_from(number).map_err(|_| wrong_starter());
     let groups = groups.iter().map(|group| descriptor(*group)).collect::<io::Result<_>>()?;
     let (socket, may_mount) = (descriptor(socket)?, may_mount != 0);
-    Ok(Settings { socket, processes, memory_bytes, session_nice, may_mount, groups })
+    let user = u32::try_from(user).map_err(|_| wrong_starter())?;
+    Ok(Settings { socket, processes, memory_bytes, session_nice, may_mount, user, groups })
 }
 
 /// Enters control groups before there is another thread: a list of tasks takes one thread at a time.
 fn enter(groups: &[RawFd]) -> io::Result<()> {
     groups.iter().try_for_each(|group| std::fs::File::from(take(*group)).write_all(b"0"))
+}
+
+/// Becomes another user before there is another thread. gVisor starts programs as its root, which owns the files of the session there; in a
+/// namespace in which they belong to this user, the init and all programs are this user and have no rights.
+fn become_user(user: u32) -> io::Result<()> {
+    if user == 0 {
+        return Ok(());
+    }
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER)?;
+    let mapping = format!("{user} 0 1");
+    for file in ["uid_map", "gid_map"] {
+        // Neither made nor cut: gVisor refuses that.
+        let mut file = std::fs::File::options().write(true).open(format!("/proc/self/{file}"))?;
+        file.write_all(mapping.as_bytes())?;
+    }
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    Ok(rustix::thread::set_capabilities(None, none)?)
 }
 
 fn serve(settings: &Settings) -> io::Result<()> {
@@ -123,7 +157,7 @@ fn serve(settings: &Settings) -> io::Result<()> {
 
     let pump = pump::spawn(service.clone(), &children)?;
     if settings.memory_bytes > 0 {
-        memory::spawn(pump.clone(), settings.memory_bytes)?;
+        memory::spawn(pump.clone(), settings.memory_bytes, settings.is_in_gvisor())?;
     }
     forward::spawn()?;
     let (starter, landlock) = starter::spawn(service.clone(), pump.clone(), priority, settings.may_mount)?;

@@ -26,6 +26,15 @@ pub enum GitScheme {
     Ssh,
 }
 
+/// What runs the programs of sandboxes. Bubblewrap is around them in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Runtime {
+    /// The kernel of the machine, behind filters of its calls.
+    Bwrap,
+    /// The kernel of gVisor. Programs do not reach that of the machine; calls of the kernel take longer, and a sandbox needs more memory.
+    Runsc,
+}
+
 /// Whether the service makes control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ControlGroups {
@@ -109,6 +118,12 @@ pub struct Config {
     /// The bubblewrap program, a name in PATH or a path.
     #[arg(long, env = "FLOTILLA_SANDBOX_BWRAP", default_value = "bwrap", value_name = "FILE")]
     pub bwrap: PathBuf,
+    /// What runs the programs of sandboxes.
+    #[arg(long, env = "FLOTILLA_SANDBOX_RUNTIME", default_value = "bwrap", value_enum)]
+    pub runtime: Runtime,
+    /// gVisor's program, a name in PATH or a path. Only the runtime `runsc` needs it.
+    #[arg(long, env = "FLOTILLA_SANDBOX_RUNSC", default_value = "runsc", value_name = "FILE")]
+    pub runsc: PathBuf,
     /// Directories of this machine below which `file://` URLs may be cloned, separated by commas; default: none.
     #[arg(long, env = "FLOTILLA_SANDBOX_FILE_ROOTS", value_delimiter = ',', value_name = "DIRECTORIES")]
     pub file_roots: Vec<PathBuf>,

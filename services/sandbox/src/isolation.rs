@@ -11,13 +11,13 @@
 pub mod cgroup;
 mod child;
 pub mod facts;
+pub mod gvisor;
 pub mod launch;
 pub mod policy;
 pub mod priority;
 pub mod process;
 pub(crate) mod processes;
 pub mod root;
-pub mod seccomp;
 pub mod selftest;
 mod stage;
 pub(crate) mod terminals;

@@ -227,10 +227,14 @@ async fn test_isolation(
     let facts = launcher.facts();
     let properties: Vec<String> =
         report.properties.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    tracing::info!("isolation by bwrap {}: {}", facts.bwrap_version, properties.join(", "));
+    let (backend, version) = match &facts.gvisor {
+        None => ("bwrap", &facts.bwrap_version),
+        Some(gvisor) => ("runsc", &gvisor.version),
+    };
+    tracing::info!("isolation by {backend} {version}: {}", properties.join(", "));
     Ok(v1::GetIsolationResponse {
-        backend: "bwrap".to_owned(),
-        backend_version: facts.bwrap_version.clone(),
+        backend: backend.to_owned(),
+        backend_version: version.clone(),
         properties: report.properties.into_iter().collect(),
         missing: report.gaps.iter().map(ToString::to_string).collect(),
     })

@@ -25,7 +25,7 @@ use std::{
     collections::HashMap,
     io,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -113,6 +113,8 @@ struct Inner {
     /// Bubblewrap.
     pid: Option<u32>,
     stop: CancellationToken,
+    /// What its control group had counted when it was gone.
+    last_events: OnceLock<Events>,
     ended: CancellationToken,
 }
 
@@ -162,6 +164,7 @@ impl Sandbox {
             group: started.group.clone(),
             pid: started.pid,
             stop: CancellationToken::new(),
+            last_events: OnceLock::new(),
             ended: CancellationToken::new(),
         });
         let task = SandboxTask { inner: Arc::clone(&inner), process: started };
@@ -249,7 +252,8 @@ impl Sandbox {
 
     /// What its control group counted so far.
     pub fn events(&self) -> Events {
-        self.inner.group.as_deref().map(Group::events).unwrap_or_default()
+        let now = || self.inner.group.as_deref().map(Group::events).unwrap_or_default();
+        self.inner.last_events.get().copied().unwrap_or_else(now)
     }
 
     /// Dropped midway: the init is told to stop the file operation, and nobody waits for its reply.
@@ -318,8 +322,9 @@ impl SandboxTask {
         if tokio::time::timeout(LEAVE, self.process.wait()).await.is_err() {
             tracing::warn!("a sandbox did not end by itself and is killed");
             self.process.kill();
-            self.process.wait().await;
         }
+        let end = self.process.wait().await;
+        self.inner.last_events.get_or_init(|| end.events);
         // Dropping the senders tells every waiting caller that no reply and no event will come.
         lock(&self.inner.replies).clear();
         lock(&self.inner.execs).clear();

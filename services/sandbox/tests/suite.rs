@@ -24,6 +24,8 @@ mod fairness;
 mod files;
 #[path = "suite/guidance.rs"]
 mod guidance;
+#[path = "suite/gvisor.rs"]
+mod gvisor;
 #[path = "suite/harness.rs"]
 mod harness;
 #[path = "suite/images.rs"]

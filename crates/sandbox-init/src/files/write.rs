@@ -103,9 +103,9 @@ fn make_parents(root: &Root, rest: &Path) -> Result<(), Errno> {
     for part in rest.parent().into_iter().flat_map(Path::components) {
         let above = prefix.clone();
         prefix.push(part);
-        match root.openat2(&prefix, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
+        match root.open_beneath(&prefix, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
             Err(Errno::NOENT) => {
-                let above = root.openat2(&above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+                let above = root.open_beneath(&above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
                 match rustix::fs::mkdirat(&above, part.as_os_str(), MODE_DIRECTORY) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(errno),

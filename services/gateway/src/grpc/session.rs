@@ -49,6 +49,7 @@ impl SessionService for Service {
         let (class, on_ask) = (convert::from_class(request.class()), convert::from_on_ask(request.on_ask()));
         let request = SessionRequest {
             project: id(&request.project_id, Entity::Project)?,
+            worktree: None,
             id: request.id,
             idempotency_key: request.idempotency_key,
             title: request.title,

@@ -4,6 +4,7 @@ use super::{
     count::{Count, blocks},
     walk::Visitor as _,
 };
+use crate::isolation::processes::field;
 use rustix::fs::Stat;
 use std::{fs, io, path::Path};
 
@@ -59,10 +60,6 @@ fn pids(status: &str) -> Vec<&str> {
 
 fn is_init(pids: &[&str], own: &[&str]) -> bool {
     pids.len() > own.len() && pids.last() == Some(&"1")
-}
-
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name))
 }
 
 fn add_file(count: &mut Count, stat: &Stat) {

@@ -96,9 +96,23 @@ impl Recorder {
                     end.message = self.timeout_text();
                     return Ok(end);
                 }
-                None => return Ok(ExecOutcome::lost(self.exec.progress.borrow().output_bytes)),
+                None => return Ok(self.lost()),
             }
         }
+    }
+
+    /// The outcome of a command that ended with its sandbox.
+    fn lost(&self) -> ExecOutcome {
+        let lost = ExecOutcome::lost(self.exec.progress.borrow().output_bytes);
+        // The kernel may choose the program that holds the sandbox together, as gVisor does.
+        if self.sandbox.sandbox().events().memory_kills == self.before.memory_kills {
+            return lost;
+        }
+        let memory = self.limits.memory_bytes >> 20;
+        let message = format!(
+            "killed with everything else in the sandbox: used more than {memory} MiB of memory; lower parallelism or work in parts"
+        );
+        ExecOutcome { end: ExecEnd::MemoryLimit.into(), signal: libc::SIGKILL, message, ..lost }
     }
 
     /// Determines which limit ended the command, and describes it for a model.

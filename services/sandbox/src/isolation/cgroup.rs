@@ -131,6 +131,15 @@ impl Base {
         }
     }
 
+    /// Whether the kernel enforces the limit of processes.
+    pub fn limits_processes(&self) -> bool {
+        match self {
+            Self::V1(directories) => directories.contains_key("pids"),
+            Self::V2(_) => true,
+            Self::None => false,
+        }
+    }
+
     /// Whether the kernel enforces the CPU limit.
     pub fn limits_cpu(&self) -> bool {
         match self {

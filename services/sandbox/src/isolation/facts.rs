@@ -2,12 +2,13 @@
 
 use super::{
     cgroup,
+    gvisor::Gvisor,
     policy::{Limits, Scheduling, User},
     root::image::Overlay,
 };
 use crate::{
     claims::users::UserIds,
-    config::{Config, ControlGroups},
+    config::{Config, ControlGroups, Runtime},
 };
 use anyhow::Context as _;
 use std::{
@@ -26,6 +27,8 @@ pub struct Facts {
     pub bwrap: PathBuf,
     /// As bubblewrap prints it, for example "0.8.0".
     pub bwrap_version: String,
+    /// The kernel between the programs of sandboxes and that of the machine, if there is one.
+    pub gvisor: Option<Gvisor>,
     /// The `flotilla-init` program.
     pub init: PathBuf,
     /// The `flotilla-unpack` program.
@@ -50,7 +53,7 @@ impl Facts {
     /// Looks at the machine. The workspaces of the service take their users from `user_ids`.
     ///
     /// # Errors
-    /// When bubblewrap, `flotilla-init` or `flotilla-unpack` is missing; the text says how to mend it.
+    /// When bubblewrap, `flotilla-init`, `flotilla-unpack` or the chosen runtime is missing; the text says how to mend it.
     pub fn find(config: &Config, user_ids: UserIds) -> anyhow::Result<Self> {
         let bwrap = find_program(&config.bwrap).with_context(|| {
             format!(
@@ -63,6 +66,10 @@ impl Facts {
             std::process::Command::new(&bwrap).arg("--version").output().context("run bubblewrap")?;
         let version =
             String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("bubblewrap ").to_owned();
+        let gvisor = match config.runtime {
+            Runtime::Bwrap => None,
+            Runtime::Runsc => Some(find_gvisor(&config.runsc)?),
+        };
         let user = User::find();
         let cgroup = match config.control_groups {
             ControlGroups::Auto => cgroup::Base::find(),
@@ -74,6 +81,7 @@ impl Facts {
             bwrap,
             overlay: Overlay::find(can_stage, &version),
             bwrap_version: version,
+            gvisor,
             unpack: chassis::programs::find_beside(UNPACK).context("find the program that unpacks layers")?,
             init: find_init(config.init.as_deref())?,
             user,
@@ -91,6 +99,16 @@ impl Facts {
             },
         })
     }
+}
+
+fn find_gvisor(name: &Path) -> anyhow::Result<Gvisor> {
+    let program = find_program(name).with_context(|| {
+        format!(
+            "find {}, because FLOTILLA_SANDBOX_RUNTIME is runsc: install gVisor's runsc, or name it in FLOTILLA_SANDBOX_RUNSC",
+            name.display()
+        )
+    })?;
+    Gvisor::at(program)
 }
 
 fn find_program(name: &Path) -> anyhow::Result<PathBuf> {

@@ -1,10 +1,16 @@
 //! Starts sandboxes. All starts go through one thread that lives as long as the service: the kernel kills a sandbox when
 //! the *thread* that started it ends (PR_SET_PDEATHSIG), and the threads of an async runtime come and go.
 
+mod seccomp;
+mod spec;
+
+use self::seccomp::Filters;
+pub use self::spec::{LaunchSpec, Mount, Program};
 use super::{
     cgroup::{Entrances, Group},
     child::ChildSetup,
     facts::Facts,
+    gvisor,
     policy::{Network, Scheduling, User},
     priority::NICE,
     process::{ProcessStart, SandboxProcess, SpawnJob},
@@ -14,18 +20,16 @@ use super::{
         image::{self, Overlay, Root},
         loader::{self, Loader},
     },
-    seccomp::{self, Filters},
     stage::{Stage, keep},
 };
 use chassis::tasks::Tasks;
-use domain::{ids::TenantId, session::environment::SandboxOptions};
-use shares::Share;
+use domain::session::environment::SandboxOptions;
 use std::{
     ffi::OsString,
     fs::{self, File},
     io::{self, Seek as _, Write as _},
     os::{
-        fd::{AsRawFd as _, OwnedFd},
+        fd::{AsRawFd as _, OwnedFd, RawFd},
         unix::fs::PermissionsExt as _,
     },
     path::{Path, PathBuf},
@@ -38,60 +42,34 @@ use tokio::{process::Command, sync::mpsc};
 const STARTS_WAITING_MAX: usize = 64;
 /// Functions that bound a helper.
 const BOUNDS: &str = include_str!("bounds.sh");
+/// The user that programs are inside, and their group.
+const USER: u32 = 1_000;
 /// The path of the init inside the sandbox.
 pub const INIT_INSIDE: &str = "/opt/flotilla/init";
 
-/// What runs in a sandbox.
-#[derive(Debug)]
-pub enum Program {
-    /// `flotilla-init` as PID 1, which speaks over this socket.
-    Init(OwnedFd),
-    /// A bash script and its arguments; its standard streams are pipes (input: nothing). Bubblewrap is PID 1.
-    Script(&'static str, Vec<String>),
+/// What the init is told.
+struct InitSettings {
+    /// The number of the descriptor over which it talks.
+    socket: RawFd,
+    /// The memory that it watches; 0: a control group limits it.
+    memory_bytes: u64,
+    /// The nice value of sessions of processes; 0: the kernel does not share the processors between them.
+    nice: i32,
+    may_mount: bool,
+    /// The user that it becomes; 0: it stays who it is.
+    user: u32,
 }
 
-/// A file or directory of the machine that the sandbox sees.
-#[derive(Debug, Clone)]
-pub struct Mount {
-    /// The path on this machine.
-    pub source: PathBuf,
-    /// The path inside. Never below another mount that the tenant writes.
-    pub inside: &'static str,
-    /// Whether the sandbox may write to it.
-    pub writable: bool,
-}
-
-impl Mount {
-    /// Shows `source` read-only.
-    pub fn read(source: impl Into<PathBuf>, inside: &'static str) -> Self {
-        Self { source: source.into(), inside, writable: false }
-    }
-
-    /// Shows `source` to be written.
-    pub fn write(source: impl Into<PathBuf>, inside: &'static str) -> Self {
-        Self { source: source.into(), inside, writable: true }
-    }
-}
-
-/// One sandbox to be started.
-#[derive(Debug)]
-pub struct LaunchSpec {
-    /// What runs in it.
-    pub program: Program,
-    /// The tenant for which it runs.
-    pub tenant: TenantId,
-    /// The session's user; not used when sandboxes run as the service's user.
-    pub uid: u32,
-    /// What it sees at `/`.
-    pub root: Root,
-    /// What it sees besides. One of them is /workspace, where it starts.
-    pub mounts: Vec<Mount>,
-    /// What it can reach.
-    pub network: Network,
-    /// What its programs may do besides.
-    pub options: SandboxOptions,
-    /// The right to run it, given back when it is gone.
-    pub share: Option<Share>,
+/// What starts the program of a sandbox.
+struct ProgramStart {
+    /// Bubblewrap's last arguments.
+    args: Vec<OsString>,
+    /// What bubblewrap gets open.
+    fds: Vec<OwnedFd>,
+    /// The lists of tasks of the groups that the child enters.
+    groups: Vec<OwnedFd>,
+    /// Its input and its output.
+    pipes: [Stdio; 2],
 }
 
 /// Directories of the launcher.
@@ -169,7 +147,9 @@ impl Launcher {
         let copies = self.copies(&start).await;
         let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
         let share = start.share.take();
-        let prepared = group.as_ref().map_or(Ok(None), Group::entrances).and_then(|entrances| {
+        // Inside gVisor the init does not see the groups, so the owner of the process moves all of it.
+        let of_machine = group.as_ref().filter(|_| !self.is_in_gvisor(&start.program, &start.root));
+        let prepared = of_machine.map_or(Ok(None), Group::entrances).and_then(|entrances| {
             let enters = entrances.is_some();
             Ok((self.command(start, copies.as_ref(), entrances.unwrap_or_default())?, enters))
         });
@@ -185,6 +165,11 @@ impl Launcher {
                 Err(error)
             }
         }
+    }
+
+    /// Whether gVisor runs a program. A build becomes root and gives files to users, which gVisor would have to do to files of the machine.
+    fn is_in_gvisor(&self, program: &Program, root: &Root) -> bool {
+        self.facts.gvisor.is_some() && matches!(program, Program::Init(_)) && !root.is_writable()
     }
 
     /// The copies of the tenant, if the sandbox shows the files of the machine.
@@ -203,72 +188,122 @@ impl Launcher {
         copies: Option<&TenantCopies<'_>>,
         entrances: Entrances,
     ) -> io::Result<Command> {
-        let (mut fds, mut args) = (Vec::new(), Vec::new());
-        let late = entrances.late.into_iter().map(keep).collect::<io::Result<Vec<_>>>()?;
-        let is_build = start.root.is_writable();
-        let user = if is_build { "0" } else { "1000" };
-        args.extend(
-            namespaces(start.network, start.options).chain(["--uid", user, "--gid", user]).map(Into::into),
-        );
-        let is_init = matches!(start.program, Program::Init(_));
-        let mounts = self.mounts(start.mounts, &start.root, is_init);
+        let LaunchSpec { program, root, mounts, network, .. } = start;
+        let is_build = root.is_writable();
+        let user = if is_build { 0 } else { USER }.to_string();
+        let is_in_gvisor = self.is_in_gvisor(&program, &root);
+        // gVisor needs them for itself. Its own kernel gives them to the programs inside.
+        let options = if is_in_gvisor { SandboxOptions::ALL } else { start.options };
+        let mut args: Vec<OsString> = namespaces(network, options).map(Into::into).collect();
+        args.extend(["--uid", &user, "--gid", &user].map(Into::into));
+        let mounts = self.mounts(mounts, &root, &program);
         let mut stage = self.facts.can_stage.then(Stage::default);
-        args.extend(self.root_arguments(&start.root, start.network, stage.as_mut())?);
+        args.extend(self.root_arguments(&root, network, stage.as_mut())?);
         if let Some(copies) = copies {
             let directory = on_stage(&copies.directory, stage.as_mut())?;
             for (name, inside) in copies.files() {
                 args.extend(["--ro-bind".into(), directory.join(name).into(), inside.into()]);
             }
         }
+        if is_in_gvisor {
+            args.extend(gvisor::directory_arguments());
+        }
         self.file_system(&mut args, &mounts, stage.as_mut())?;
         if !is_build {
             args.extend(["--remount-ro", "/"].map(Into::into));
         }
+        let ProgramStart { args: program, mut fds, groups, pipes: [input, output] } = match program {
+            Program::Init(socket) if is_in_gvisor => self.gvisor_start(socket, &root)?,
+            Program::Init(socket) => self.init_start(socket, &root, options, entrances)?,
+            Program::Script(script, arguments) => self.script_start(script, arguments, entrances)?,
+        };
         let fake_root = is_build.then_some(self.fake_root.iter()).into_iter().flatten();
-        for filter in self.filters.of(start.options).iter().chain(fake_root) {
+        for filter in self.filters.of(options).iter().chain(fake_root) {
             let fd = keep(memory_file(filter)?)?;
             args.extend(["--add-seccomp-fd".into(), fd.as_raw_fd().to_string().into()]);
             fds.push(fd);
         }
-        match start.program {
-            Program::Init(socket) => {
-                let fd = keep(socket)?;
-                let mut init = self.init_arguments(&start.root, &fd, start.options);
-                init.extend(late.iter().map(|entrance| entrance.as_raw_fd().to_string().into()));
-                args.extend(init);
-                fds.push(fd);
-            }
-            Program::Script(script, arguments) => {
-                let script = format!("{BOUNDS}{}{}{script}", enter(&late), self.bounds());
-                args.extend(["--", "/bin/bash", "-c", script.as_str(), "helper"].map(Into::into));
-                args.extend(arguments.into_iter().map(Into::into));
-            }
-        }
-        fds.extend(late);
+        args.extend(program);
         let child = ChildSetup {
             stage,
-            groups: entrances.early,
+            groups,
             directory: None,
             kept: fds,
             uid: (self.facts.user == User::PerSession).then_some(start.uid),
-            file_bytes_max: self.facts.limits.disk_bytes,
+            // The memory of all programs in gVisor is one file.
+            file_bytes_max: if is_in_gvisor { u64::MAX } else { self.facts.limits.disk_bytes },
             is_nice: self.facts.scheduling != Scheduling::Tenants,
         };
         let mut command = std::process::Command::new(&self.facts.bwrap);
         // Empty: the sandbox can read bubblewrap's own environment; --clearenv clears only that of the program.
         command.args(args).env_clear().current_dir("/");
-        command.stdin(Stdio::null()).stderr(Stdio::piped());
-        command.stdout(if is_init { Stdio::null() } else { Stdio::piped() });
+        command.stdin(input).stdout(output).stderr(Stdio::piped());
         child.prepare(&mut command);
         let mut command = Command::from(command);
         command.kill_on_drop(true);
         Ok(command)
     }
 
+    /// The start of the init, which talks over `socket`.
+    fn init_start(
+        &self,
+        socket: OwnedFd,
+        root: &Root,
+        options: SandboxOptions,
+        entrances: Entrances,
+    ) -> io::Result<ProgramStart> {
+        let Entrances { early, late } = entrances;
+        let (socket, late) = (keep(socket)?, keep_all(late)?);
+        let settings = InitSettings {
+            socket: socket.as_raw_fd(),
+            memory_bytes: self.watched_memory_bytes().unwrap_or(0),
+            nice: self.session_nice().unwrap_or(0),
+            may_mount: options.allow_user_namespaces,
+            user: 0,
+        };
+        let mut args: Vec<OsString> = ["--as-pid-1", "--"].map(Into::into).into();
+        args.extend(self.init_arguments(root, &settings).into_iter().map(Into::into));
+        args.extend(late.iter().map(|entrance| entrance.as_raw_fd().to_string().into()));
+        let fds = late.into_iter().chain([socket]).collect();
+        Ok(ProgramStart { args, fds, groups: early, pipes: [Stdio::null(), Stdio::null()] })
+    }
+
+    /// The start of the init in gVisor.
+    fn gvisor_start(&self, socket: OwnedFd, root: &Root) -> io::Result<ProgramStart> {
+        let limits = &self.facts.limits;
+        let settings = InitSettings {
+            socket: gvisor::SOCKET,
+            memory_bytes: gvisor::memory_bytes(limits.memory_bytes),
+            nice: 0,
+            may_mount: true,
+            user: USER,
+        };
+        let init = self.init_arguments(root, &settings);
+        let config = keep(memory_file(&gvisor::config(&init, limits.disk_bytes))?)?;
+        let (args, pipes) = (gvisor::arguments(&config), [socket.into(), Stdio::null()]);
+        Ok(ProgramStart { args, fds: vec![config], groups: vec![], pipes })
+    }
+
+    /// The start of the script of a helper.
+    fn script_start(
+        &self,
+        script: &str,
+        arguments: Vec<String>,
+        entrances: Entrances,
+    ) -> io::Result<ProgramStart> {
+        let fds = keep_all(entrances.late)?;
+        let script = format!("{BOUNDS}{}{}{script}", enter(&fds), self.bounds());
+        let shell = ["--", "/bin/bash", "-c", script.as_str(), "helper"].map(OsString::from);
+        let args = shell.into_iter().chain(arguments.into_iter().map(Into::into)).collect();
+        Ok(ProgramStart { args, fds, groups: entrances.early, pipes: [Stdio::null(), Stdio::piped()] })
+    }
+
     /// All mounts of a sandbox, in their order.
-    fn mounts(&self, asked: Vec<Mount>, root: &Root, is_init: bool) -> Vec<Mount> {
+    fn mounts(&self, asked: Vec<Mount>, root: &Root, program: &Program) -> Vec<Mount> {
         let mut mounts = Vec::new();
-        if is_init {
+        let gvisor = self.facts.gvisor.as_ref().filter(|_| self.is_in_gvisor(program, root));
+        mounts.extend(gvisor.map(|gvisor| Mount::read(gvisor.program(), gvisor::PROGRAM)));
+        if let Program::Init(_) = program {
             mounts.push(Mount::read(self.facts.init.as_path(), INIT_INSIDE));
             // On the machine's root the init finds its libraries in /usr.
             if let Some(loader) = self.loader.as_ref().as_ref().filter(|_| root.is_image()) {
@@ -293,18 +328,12 @@ impl Launcher {
         args
     }
 
-    /// The arguments that start the init, which talks over `socket`. The numbers of the control groups that it enters follow.
-    fn init_arguments(&self, root: &Root, socket: &OwnedFd, options: SandboxOptions) -> Vec<OsString> {
-        let mut args: Vec<OsString> = ["--as-pid-1", "--"].map(Into::into).into();
-        args.extend(self.init(root).into_iter().map(Into::into));
-        let watched = self.watched_memory_bytes().unwrap_or(0);
-        let nice = self.session_nice().unwrap_or(0);
-        let processes = self.facts.limits.processes;
-        let may_mount = u8::from(options.allow_user_namespaces);
-        let descriptor = socket.as_raw_fd();
-        let numbers = format!("{descriptor} {processes} {watched} {nice} {may_mount}");
-        args.extend(numbers.split(' ').map(Into::into));
-        args
+    /// The command that starts the init. The numbers of the control groups that it enters follow.
+    fn init_arguments(&self, root: &Root, settings: &InitSettings) -> Vec<String> {
+        let InitSettings { socket, memory_bytes, nice, may_mount, user } = settings;
+        let (processes, may_mount) = (self.facts.limits.processes, u8::from(*may_mount));
+        let numbers = format!("{socket} {processes} {memory_bytes} {nice} {may_mount} {user}");
+        self.init(root).into_iter().chain(numbers.split(' ').map(Into::into)).collect()
     }
 
     /// The arguments for everything at `/` that is not a mount of its own.
@@ -386,6 +415,10 @@ impl Launcher {
     }
 }
 
+fn keep_all(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
+    fds.into_iter().map(keep).collect()
+}
+
 /// The calls of `enter_group` for these groups.
 fn enter(late: &[OwnedFd]) -> String {
     late.iter().map(|entrance| format!("enter_group {}\n", entrance.as_raw_fd())).collect()
@@ -406,7 +439,8 @@ fn namespaces(network: Network, options: SandboxOptions) -> impl Iterator<Item =
     always.into_iter().chain(further).chain(network).chain(end)
 }
 
-fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
+/// A file in memory, to be read from its beginning.
+pub(super) fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(rustix::fs::memfd_create("filter", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(content)?;
     file.rewind()?;

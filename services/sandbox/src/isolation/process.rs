@@ -1,7 +1,7 @@
 //! The process of a sandbox or helper, from its start to its end. A task owns it with its control group, so that nothing of it stays
 //! behind, however the caller leaves.
 
-use super::cgroup::Group;
+use super::cgroup::{Events, Group};
 use chassis::tasks::Tasks;
 use shares::Share;
 use std::{io, sync::Arc};
@@ -42,10 +42,12 @@ pub struct SandboxProcess {
 }
 
 /// The end of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessEnd {
     /// Its exit code; `None` if a signal ended it.
     pub code: Option<i32>,
+    /// What its control group counted.
+    pub events: Events,
 }
 
 /// The start of a process.
@@ -99,12 +101,7 @@ impl SandboxProcess {
     /// Waits until it is gone with its control group, and what it held is given back. Cancel-safe.
     pub async fn wait(&mut self) -> ProcessEnd {
         // A task that ended without a word panicked.
-        self.end
-            .wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|end| *end)
-            .unwrap_or(ProcessEnd { code: None })
+        self.end.wait_for(Option::is_some).await.ok().and_then(|end| *end).unwrap_or_default()
     }
 }
 
@@ -142,12 +139,14 @@ impl Owner {
                 None
             }
         };
+        let mut events = Events::default();
         if let Some(group) = &self.group {
             group.kill_left();
+            events = group.events();
             group.remove().await;
         }
         drop(self);
-        ended.send_replace(Some(ProcessEnd { code }));
+        ended.send_replace(Some(ProcessEnd { code, events }));
     }
 
     /// Spawns the command, and moves it into its group unless it enters by itself. A child that does not come into its group is dropped, which

@@ -5,6 +5,7 @@
 
 use super::policy::User;
 use crate::claims::users::UserIds;
+use nix::errno::Errno;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
@@ -12,7 +13,10 @@ use rustix::{
 use std::{
     ffi::OsStr,
     fs, io,
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    },
     path::Path,
 };
 
@@ -54,13 +58,92 @@ fn is_bwrap_of(process: &Path, data: &Path) -> bool {
             .any(|argument| Path::new(OsStr::from_bytes(argument)).starts_with(data))
 }
 
-/// Gives the processes inside the sandbox that `bwrap` was started for; none if it is gone.
+/// Gives the processes inside the sandbox that `bwrap` was started for, also those in further namespaces that it made; none if it is gone.
 pub(crate) fn inside(bwrap: u32) -> Vec<i32> {
-    let namespace = |pid: &OsStr| fs::read_link(Path::new("/proc").join(pid).join("ns/pid"));
-    let Ok(own) = first(bwrap).and_then(|first| namespace(first.as_ref())) else { return Vec::new() };
+    let Ok(own) = first(bwrap).and_then(|first| Namespace::of(first.as_ref())) else { return Vec::new() };
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let entries = entries.filter(|name| namespace(name).is_ok_and(|other| other == own));
+    let entries = entries.filter(|name| Namespace::of(name).is_ok_and(|other| other.lies_within(&own)));
     entries.filter_map(|name| name.to_str()?.parse().ok()).collect()
+}
+
+/// A namespace of processes.
+struct Namespace {
+    file: OwnedFd,
+    id: (u64, u64),
+}
+
+impl Namespace {
+    /// That of a process.
+    fn of(pid: &OsStr) -> io::Result<Self> {
+        Self::open(fs::File::open(Path::new("/proc").join(pid).join("ns/pid"))?.into())
+    }
+
+    fn open(file: OwnedFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(&file)?;
+        Ok(Self { file, id: (stat.st_dev, stat.st_ino) })
+    }
+
+    /// The one that it was made in. The kernel does not show those above the service's own.
+    #[allow(unsafe_code)] // No wrapper offers the call.
+    fn parent(&self) -> io::Result<Self> {
+        // SAFETY: the call takes no argument besides the descriptor, which is open, and returns a new descriptor or an error.
+        let parent = unsafe {
+            let parent = libc::ioctl(self.file.as_raw_fd(), libc::NS_GET_PARENT as _);
+            OwnedFd::from_raw_fd(Errno::result(parent)?)
+        };
+        Self::open(parent)
+    }
+
+    /// Whether it is `other` or was made in it. The kernel allows 32 levels.
+    fn lies_within(self, other: &Self) -> bool {
+        let mut levels = std::iter::successors(Some(self), |level| level.parent().ok());
+        levels.any(|level| level.id == other.id)
+    }
+}
+
+/// What the kernel of the machine has taken from processes for ever. The programs of gVisor cannot see it themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Restrictions {
+    /// 1: no program gives them new rights.
+    pub(super) no_new_privs: u32,
+    /// 2: filters decide about their calls.
+    pub(super) seccomp: u32,
+    /// How many filters.
+    pub(super) filters: u32,
+}
+
+impl Restrictions {
+    /// What all of these processes have lost that are in a namespace of their own. Bubblewrap has another process outside.
+    pub(super) fn of_all_inside(pids: &[i32]) -> Self {
+        let status = |pid: &str| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let own = levels(&status("self"));
+        let inside = pids.iter().map(|pid| status(&pid.to_string())).filter(|status| levels(status) > own);
+        let least = |one: Self, other: Self| Self {
+            no_new_privs: one.no_new_privs.min(other.no_new_privs),
+            seccomp: one.seccomp.min(other.seccomp),
+            filters: one.filters.min(other.filters),
+        };
+        inside.map(|status| Self::read(&status)).reduce(least).unwrap_or_default()
+    }
+
+    fn read(status: &str) -> Self {
+        let number = |name: &str| field(status, name).and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        Self {
+            no_new_privs: number("NoNewPrivs:"),
+            seccomp: number("Seccomp:"),
+            filters: number("Seccomp_filters:"),
+        }
+    }
+}
+
+/// In how many namespaces a process has a number, from that of the service on.
+fn levels(status: &str) -> usize {
+    field(status, "NSpid:").unwrap_or_default().split_whitespace().count()
+}
+
+/// What stands behind a name in the status of a process.
+pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
 }
 
 /// Gives the first process inside.

@@ -5,6 +5,7 @@ use super::{
     facts::Facts,
     launch::{self, Launcher, Mount},
     policy::User,
+    processes::Restrictions,
     root::{
         accounts::Accounts,
         image::{ImageRoot, Overlay, Root},
@@ -38,29 +39,48 @@ const NAMELESS_BYTES: u64 = 64 * 1024;
 /// The self-test runs before any tenant.
 const NO_TENANT: TenantId = TenantId(uuid::Uuid::nil());
 
-/// The required properties: name, value, and the problem if the value differs.
-const REQUIRED: [(&str, &str, &str); 16] = [
-    ("canary", "yes", "the probe did not run inside"),
-    ("uid", "1000", "bubblewrap did not map the user"),
-    ("capabilities", "0000000000000000", "the sandbox kept capabilities"),
-    ("no_new_privs", "1", "bubblewrap did not set no_new_privs"),
-    ("seccomp", "2", "seccomp filters are not in force: is CONFIG_SECCOMP_FILTER in the kernel?"),
-    ("seccomp_filters", "3 or more", "not all three seccomp filters are in force"),
-    ("host_file", "refused", "a file of the host can be read"),
-    ("shadow", "refused", "/etc/shadow can be read"),
-    ("init_environment", "refused", "the environment of PID 1 can be read"),
-    ("init_memory", "refused", "the memory of PID 1 can be written"),
-    ("system_write", "refused", "/usr can be written"),
-    ("network", "refused", "the host's loopback network can be reached"),
-    ("user_namespace", "refused", "a nested user namespace can be made"),
-    ("mount", "refused", "file systems can be mounted"),
-    (
+/// A property that a sandbox must have.
+struct Requirement {
+    name: &'static str,
+    value: &'static str,
+    /// The problem if the value differs.
+    problem: &'static str,
+}
+
+const fn requirement(name: &'static str, value: &'static str, problem: &'static str) -> Requirement {
+    Requirement { name, value, problem }
+}
+
+/// What every sandbox must have.
+const REQUIRED: [Requirement; 15] = [
+    requirement("canary", "yes", "the probe did not run inside"),
+    requirement("uid", "1000", "the user is not mapped"),
+    requirement("capabilities", "0000000000000000", "the sandbox kept capabilities"),
+    requirement("no_new_privs", "1", "bubblewrap did not set no_new_privs"),
+    requirement("seccomp", "2", "seccomp filters are not in force: is CONFIG_SECCOMP_FILTER in the kernel?"),
+    requirement("seccomp_filters", "3 or more", "not all three seccomp filters are in force"),
+    requirement("host_file", "refused", "a file of the host can be read"),
+    requirement("shadow", "refused", "/etc/shadow can be read"),
+    requirement("init_environment", "refused", "the environment of PID 1 can be read"),
+    requirement("init_memory", "refused", "the memory of PID 1 can be written"),
+    requirement("system_write", "refused", "/usr can be written"),
+    requirement("network", "refused", "the host's loopback network can be reached"),
+    requirement("mount", "refused", "file systems can be mounted"),
+    requirement(
         "workspace_write",
         "works",
         "the workspace cannot be written: may the sandbox's user reach the data directory?",
     ),
-    ("tmp_write", "works", "/tmp cannot be written"),
+    requirement("tmp_write", "works", "/tmp cannot be written"),
 ];
+/// What it must have besides if its kernel is that of the machine. The namespaces of gVisor's kernel are its own.
+const WITHOUT_GVISOR: Requirement =
+    requirement("user_namespace", "refused", "a nested user namespace can be made");
+/// What it must have besides in gVisor.
+const WITH_GVISOR: Requirement =
+    requirement("kernel", "of gVisor", "the programs inside reach the kernel of the machine");
+/// The seccomp filters that bubblewrap loads. A service in a container inherits more, and gVisor adds its own.
+const FILTERS: u32 = 3;
 
 /// The result of the self-test.
 #[derive(Debug, Clone, Default)]
@@ -99,9 +119,10 @@ pub async fn run(launcher: &Launcher, tasks: &Tasks, data: &Path) -> anyhow::Res
     let probe = found?;
     let gaps = gaps(launcher.facts(), &probe);
     let found = probe.properties;
-    let missing = REQUIRED.iter().filter_map(|(name, wanted, advice)| {
-        let value = found.get(*name).map_or("unknown", String::as_str);
-        (value != *wanted).then(|| format!("{name} is {value}, not {wanted}: {advice}"))
+    let further = if launcher.facts().gvisor.is_some() { WITH_GVISOR } else { WITHOUT_GVISOR };
+    let missing = REQUIRED.iter().chain([&further]).filter_map(|Requirement { name, value, problem }| {
+        let is = found.get(*name).map_or("unknown", String::as_str);
+        (is != *value).then(|| format!("{name} is {is}, not {value}: {problem}"))
     });
     let missing = missing.collect();
     let mut properties = found;
@@ -189,8 +210,9 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
         }
     }
     let landlock = sandbox.hello.landlock.clone();
-    let measure =
-        survey::measure(&tree, &sandbox.processes(), INODES_LEFT).context("measure the self-test")?;
+    let processes = sandbox.processes();
+    let restrictions = Restrictions::of_all_inside(&processes);
+    let measure = survey::measure(&tree, &processes, INODES_LEFT).context("measure the self-test")?;
     let sees_disk =
         !measure.is_partial && measure.space.inodes == INODES_LEFT && measure.space.bytes >= NAMELESS_BYTES;
     let bounds_terminals = sandbox.bounds_terminals();
@@ -198,7 +220,16 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
     let output = String::from_utf8_lossy(&output);
     let lines = output.lines().filter_map(|line| line.split_once('='));
     let mut found: BTreeMap<_, _> = lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    found.insert("landlock".to_owned(), landlock);
+    let Restrictions { no_new_privs, seccomp, filters } = restrictions;
+    let filters = if filters >= FILTERS { "3 or more" } else { "fewer than 3" };
+    for (name, value) in [
+        ("landlock", landlock),
+        ("no_new_privs", no_new_privs.to_string()),
+        ("seccomp", seccomp.to_string()),
+        ("seccomp_filters", filters.to_owned()),
+    ] {
+        found.insert(name.to_owned(), value);
+    }
     Ok(Probe { properties: found, sees_disk, bounds_terminals })
 }
 
@@ -215,8 +246,9 @@ fn gaps(facts: &Facts, probe: &Probe) -> Vec<Gap> {
         ),
         (
             Wall::Processes,
-            processes.is_ok_and(|most| most <= facts.limits.processes),
-            "the limit of processes does not hold inside",
+            processes.is_ok_and(|most| most <= facts.limits.processes)
+                && (facts.gvisor.is_none() || facts.cgroup.limits_processes()),
+            "the limit of processes does not hold inside; in gVisor it needs a control group with the pids controller",
         ),
         (
             Wall::Cpu,
@@ -234,7 +266,8 @@ fn gaps(facts: &Facts, probe: &Probe) -> Vec<Gap> {
             facts.user == User::PerSession,
             "the service does not run as root, so all sessions share its user",
         ),
-        (Wall::Landlock, has_landlock, "the kernel does not enforce Landlock"),
+        // In gVisor, bubblewrap itself is the second wall.
+        (Wall::Landlock, has_landlock || facts.gvisor.is_some(), "the kernel does not enforce Landlock"),
         (
             Wall::Terminals,
             probe.bounds_terminals,

@@ -88,6 +88,8 @@ uncommit() {
   # The only branch of the bundle is the one that the files are from.
   branch=$(git for-each-ref --count=1 --format='%(refname:lstrip=3)' refs/remotes/origin)
   git checkout --quiet -B "${branch:-main}" && git reset --quiet --mixed 'HEAD^' || exit 16
+  # The server has no such branch, only the bundle.
+  git branch --quiet --unset-upstream 2>/dev/null
   # An empty first commit that this script made.
   [ -n "$(git ls-tree HEAD)" ] || [ "$(git show --no-patch --format='%ae %P' HEAD)" != "$GIT_AUTHOR_EMAIL " ] || ours=yes
 }

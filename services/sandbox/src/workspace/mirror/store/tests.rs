@@ -277,7 +277,8 @@ async fn objects_of_git_lfs_are_checked_and_share_no_file_with_a_session() {
     // What a helper may have written, instead of an object.
     let oid = pointer("three").oid().to_owned();
     let link = |store: &Path| std::os::unix::fs::symlink(store.join("moved"), store.join(&oid)).unwrap();
-    let damages: [(&str, &dyn Fn(&Path)); 5] = [
+    type Damage<'a> = &'a dyn Fn(&Path);
+    let damages: [(&str, Damage<'_>); 5] = [
         ("other bytes", &|store| fs::write(store.join(&oid), "thrEe").unwrap()),
         ("more bytes", &|store| fs::write(store.join(&oid), "three and more").unwrap()),
         ("fewer bytes", &|store| fs::write(store.join(&oid), "thr").unwrap()),

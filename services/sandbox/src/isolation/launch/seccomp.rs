@@ -27,11 +27,11 @@ const PERSONALITIES: [u64; 6] = [0, 0x0008, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff
 /// The filters could not be compiled: a bug of this program, or an architecture that it does not support.
 #[derive(Debug, thiserror::Error)]
 #[error("compile the seccomp filters")]
-pub struct FilterError(#[from] BackendError);
+pub(super) struct FilterError(#[from] BackendError);
 
 /// The programs of the sandboxes with each set of options.
 #[derive(Debug)]
-pub struct Filters {
+pub(super) struct Filters {
     plain: [Vec<u8>; 3],
     ptrace: [Vec<u8>; 3],
     namespaces: [Vec<u8>; 3],
@@ -43,7 +43,7 @@ impl Filters {
     ///
     /// # Errors
     /// `FilterError` on an architecture other than x86-64, AArch64 and RISC-V 64.
-    pub fn compile() -> Result<Self, FilterError> {
+    pub(super) fn compile() -> Result<Self, FilterError> {
         let of = |allow_ptrace, allow_user_namespaces| {
             programs(SandboxOptions { allow_ptrace, allow_user_namespaces })
         };
@@ -56,7 +56,7 @@ impl Filters {
     }
 
     /// The three programs of a sandbox.
-    pub fn of(&self, options: SandboxOptions) -> &[Vec<u8>; 3] {
+    pub(super) fn of(&self, options: SandboxOptions) -> &[Vec<u8>; 3] {
         match (options.allow_ptrace, options.allow_user_namespaces) {
             (false, false) => &self.plain,
             (true, false) => &self.ptrace,
@@ -85,7 +85,7 @@ fn programs(options: SandboxOptions) -> Result<[Vec<u8>; 3], FilterError> {
 ///
 /// # Errors
 /// Those of [`Filters::compile`].
-pub fn fake_root() -> Result<[Vec<u8>; 2], FilterError> {
+pub(super) fn fake_root() -> Result<[Vec<u8>; 2], FilterError> {
     let always = syscalls::OF_ROOT.iter().chain(syscalls::OLDER_OF_ROOT);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.map(|number| (*number, Vec::new())).collect();
     for (number, mode) in syscalls::MAKING_NODES {

@@ -1,0 +1,59 @@
+//! What is to be started: a program, and what it sees and may do.
+
+use crate::isolation::{policy::Network, root::image::Root};
+use domain::{ids::TenantId, session::environment::SandboxOptions};
+use shares::Share;
+use std::{os::fd::OwnedFd, path::PathBuf};
+
+/// What runs in a sandbox.
+#[derive(Debug)]
+pub enum Program {
+    /// `flotilla-init` as PID 1, which speaks over this socket.
+    Init(OwnedFd),
+    /// A bash script and its arguments; its standard streams are pipes (input: nothing). Bubblewrap is PID 1.
+    Script(&'static str, Vec<String>),
+}
+
+/// A file or directory of the machine that the sandbox sees.
+#[derive(Debug, Clone)]
+pub struct Mount {
+    /// The path on this machine.
+    pub source: PathBuf,
+    /// The path inside. Never below another mount that the tenant writes.
+    pub inside: &'static str,
+    /// Whether the sandbox may write to it.
+    pub writable: bool,
+}
+
+impl Mount {
+    /// Shows `source` read-only.
+    pub fn read(source: impl Into<PathBuf>, inside: &'static str) -> Self {
+        Self { source: source.into(), inside, writable: false }
+    }
+
+    /// Shows `source` to be written.
+    pub fn write(source: impl Into<PathBuf>, inside: &'static str) -> Self {
+        Self { source: source.into(), inside, writable: true }
+    }
+}
+
+/// One sandbox to be started.
+#[derive(Debug)]
+pub struct LaunchSpec {
+    /// What runs in it.
+    pub program: Program,
+    /// The tenant for which it runs.
+    pub tenant: TenantId,
+    /// The session's user; not used when sandboxes run as the service's user.
+    pub uid: u32,
+    /// What it sees at `/`.
+    pub root: Root,
+    /// What it sees besides. One of them is /workspace, where it starts.
+    pub mounts: Vec<Mount>,
+    /// What it can reach.
+    pub network: Network,
+    /// What its programs may do besides.
+    pub options: SandboxOptions,
+    /// The right to run it, given back when it is gone.
+    pub share: Option<Share>,
+}
