@@ -2,9 +2,11 @@
 
 use e2e::{
     Stack,
+    api::assert_refused,
     turn::{Watch, run},
 };
 use serde_json::{Value, json};
+use tonic::Code;
 
 /// Returns the model requests of a session.
 fn of_session(stack: &Stack, session: &str) -> Vec<Value> {
@@ -342,4 +344,50 @@ async fn a_subagent_cannot_answer_a_prompt() {
     let error = transcript.error().unwrap();
     assert_eq!((outcome.as_str(), error["data"]["ref"].as_str()), ("failed", Some("agent_not_found")));
     assert!(stack.model.journal.requests().is_empty());
+}
+
+/// Until these files are open, the gateway lets every name pass, and the worker ends the turn with `agent_not_found`.
+#[tokio::test]
+async fn an_agent_that_the_repository_does_not_have_is_refused_when_its_files_are_open() {
+    let stack = Stack::start().await;
+    let settings = json!({"agent": {"review": {"mode": "all", "prompt": "You review."}}});
+    let repository = testkit::git::repository(&[("opencode.json", &settings.to_string())]);
+    let session = stack.session_on(&repository).await;
+    run_to_end(&stack, &session, "@text one").await;
+    let before = stack.api.get(&session).await.event_seq;
+
+    let set_agent = |prompt: &mut rpc::v1::AcceptPromptRequest| {
+        (prompt.text, prompt.agent) = ("@text on".to_owned(), "nobody".to_owned());
+    };
+    let mention = |prompt: &mut rpc::v1::AcceptPromptRequest| {
+        let agent = rpc::v1::AgentPart { name: "nobody".to_owned(), ..Default::default() };
+        let part = rpc::v1::PromptPart {
+            kind: Some(rpc::v1::prompt_part::Kind::Agent(agent)),
+            ..Default::default()
+        };
+        (prompt.text, prompt.parts) = ("@text on".to_owned(), vec![part]);
+    };
+    let refused = stack.api.prompt_with(&session, set_agent).await;
+    let message = assert_refused(refused, Code::InvalidArgument, "agent_unknown");
+    assert_eq!(message, "no such agent: \"nobody\"; available: build, plan, general, explore, review");
+    let refused = stack.api.prompt_with(&session, mention).await;
+    let message = assert_refused(refused, Code::InvalidArgument, "agent_unknown");
+    assert_eq!(message, "no such subagent: \"nobody\"; available: general, explore, review");
+    let prompt = json!({"agent": "nobody", "parts": [{"type": "text", "text": "@text on"}]});
+    for (path, body) in [
+        (format!("/session/{session}/message"), prompt.clone()),
+        (format!("/session/{session}/prompt_async"), prompt),
+        (format!("/session/{session}/shell"), json!({"agent": "nobody", "command": "true"})),
+        (format!("/api/session/{session}/agent"), json!({"agent": "nobody"})),
+    ] {
+        let call = reqwest::Client::new().post(format!("{}{path}", stack.gateway_url())).json(&body);
+        let answer = call.bearer_auth(&stack.api.key).send().await.unwrap();
+        let code = answer.headers().get("x-flotilla-code").map(|code| code.to_str().unwrap().to_owned());
+        assert_eq!((answer.status().as_u16(), code.as_deref()), (400, Some("agent_unknown")), "{path}");
+    }
+    assert_eq!(stack.api.get(&session).await.event_seq, before, "a refused prompt is not stored");
+
+    let (outcome, _) = prompt_as(&stack, &session, "review", "@text two").await;
+    assert_eq!(outcome, "done");
+    assert!(of_session(&stack, &session).pop().unwrap().to_string().contains("You review."));
 }

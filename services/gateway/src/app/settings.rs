@@ -105,7 +105,7 @@ pub(crate) async fn explain(
     // The gateway checks documents before it stores them, so a gateway of another version stored these.
     let above =
         state.settings_above(&stored).map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?;
-    let files = repository_files(state, tenant, &session).await?;
+    let files = find_repository_files(state, tenant, &session).await?.unwrap_or_default();
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let environment = allowed_environment(state, tenant, &session.info.project_id, &files).await?;
     let above: Vec<_> = above.into_iter().chain(environment).collect();
@@ -142,24 +142,40 @@ pub(crate) async fn with_repository(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let Some(project) = project else { return Ok(above) };
     let Some(session) = newest_open(state, tenant, &project.clone().into()).await? else { return Ok(above) };
-    let files = tokio::time::timeout(REPOSITORY_WAIT, repository_files(state, tenant, &session)).await;
+    Ok(find_session_settings(state, tenant, &session).await?.unwrap_or(above))
+}
+
+/// Finds the settings with which a session works. `None`: its files are not open, the sandbox does not give the files of its repository in time, or a
+/// restriction in them has a mistake.
+///
+/// # Errors
+/// `store_unavailable`.
+pub(in crate::app) async fn find_session_settings(
+    state: &State,
+    tenant: TenantId,
+    session: &Session,
+) -> Result<Option<Settings>, Error> {
+    if !session.has_workspace {
+        return Ok(None);
+    }
+    let files = tokio::time::timeout(REPOSITORY_WAIT, find_repository_files(state, tenant, session)).await;
     let files = match files {
-        Ok(Ok(files)) => files,
+        Ok(Ok(Some(files))) => files,
+        Ok(Ok(None)) | Err(_) => return Ok(None),
         Ok(Err(error)) => {
             tracing::debug!(
                 error = &error as &dyn std::error::Error,
                 "the settings of a repository were not read"
             );
-            return Ok(above);
+            return Ok(None);
         }
-        Err(_) => return Ok(above),
     };
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-    let stored = state.store.list_settings(tenant, Some(project)).await?;
-    let Ok(documents) = state.settings_above(&stored) else { return Ok(above) };
-    let environment = allowed_environment(state, tenant, project, &files).await?;
+    let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
+    let Ok(documents) = state.settings_above(&stored) else { return Ok(None) };
+    let environment = allowed_environment(state, tenant, &session.info.project_id, &files).await?;
     let documents: Vec<_> = documents.into_iter().chain(environment).collect();
-    Ok(repository::configure(&documents, &files).map_or(above, |configured| configured.merged.settings))
+    Ok(repository::configure(&documents, &files).ok().map(|configured| configured.merged.settings))
 }
 
 /// The environment with which sessions work whose repository has these `files`: it proposes one, and an admin has allowed that one or another one of
@@ -191,16 +207,16 @@ pub(in crate::app) async fn newest_open(
     Ok(newest.into_iter().find(|session| session.has_workspace))
 }
 
-/// The settings files of the commit that a session started from; empty before its workspace is open.
-async fn repository_files(
+/// The settings files of the commit that a session started from; `None` before its workspace is open, and after it was lost.
+async fn find_repository_files(
     state: &State,
     tenant: TenantId,
     session: &Session,
-) -> Result<Vec<v1::GuidanceFile>, Error> {
+) -> Result<Option<Vec<v1::GuidanceFile>>, Error> {
     let request = v1::ReadGuidanceRequest { fence: Some(fence(tenant, session)), ..Default::default() };
     match state.sandbox.files().read_guidance(request).await.map_err(Refusal::from) {
-        Ok(guidance) => Ok(guidance.into_inner().configuration),
-        Err(refusal) if refusal.reason == Reason::WorkspaceMissing => Ok(vec![]),
+        Ok(guidance) => Ok(Some(guidance.into_inner().configuration)),
+        Err(refusal) if refusal.reason == Reason::WorkspaceMissing => Ok(None),
         Err(refusal) => Err(Error::Sandbox(refusal)),
     }
 }

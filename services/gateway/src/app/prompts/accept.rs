@@ -61,7 +61,7 @@ pub(crate) async fn accept(
     check(state, &request)?;
     options::check_format(state.converter.of(tenant), request.format.as_ref()).await?;
     let target = state.store.get_session(tenant, session).await?;
-    let context = ProjectContext { tenant, project: &target.info.project_id, source: &target.source };
+    let context = ProjectContext::of(tenant, &target);
     let subagents = agents::of_parts(request.parts.iter().map(|part| &part.body));
     let primary = AgentUse { name: &request.agent, mode: Mode::Primary };
     // Boxed, like the two below: it takes far more memory than waiting, and thousands of requests wait.

@@ -1,7 +1,12 @@
-//! Checks the agents that a prompt or a session names. The gateway knows the built-in agents and those of stored settings. Only the
-//! worker knows the agents of a repository, so for a session with a repository every possible name passes.
+//! Checks the agents that a prompt or a session names. The gateway knows the built-in agents, those of stored settings, and those of a
+//! repository once the files of the session are open. Until then, every possible name passes for a session with a repository; the worker then ends
+//! the turn with `agent_not_found`.
 
-use crate::ground::{error::Error, invalid::Invalid, state::State};
+use crate::{
+    app::settings,
+    ground::{error::Error, invalid::Invalid, state::State},
+};
+use ::settings::{Agent as AgentSettings, Settings, merge::merge};
 use domain::{
     conversation::part::Body,
     ids::{ProjectId, TenantId},
@@ -10,7 +15,10 @@ use domain::{
     session::{Origin, Source},
     text::head,
 };
-use settings::merge::merge;
+use store::session::row::Session;
+
+/// Agents that a refusal lists: enough to see a mistake in writing.
+const LISTED_AGENTS: usize = 20;
 
 /// The context in which an agent is checked.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +26,15 @@ pub(in crate::app) struct ProjectContext<'a> {
     pub(in crate::app) tenant: TenantId,
     pub(in crate::app) project: &'a ProjectId,
     pub(in crate::app) source: &'a Source,
+    /// The session whose repository is asked; `None` before there is one.
+    pub(in crate::app) session: Option<&'a Session>,
+}
+
+impl<'a> ProjectContext<'a> {
+    /// The context of a session.
+    pub(in crate::app) fn of(tenant: TenantId, session: &'a Session) -> Self {
+        Self { tenant, project: &session.info.project_id, source: &session.source, session: Some(session) }
+    }
 }
 
 /// An agent's name, and the role that the agent must be able to take. An empty name means the default agent.
@@ -61,20 +78,34 @@ pub(in crate::app) async fn check<'a>(
         (None, Mode::Subagent) => agent.name.is_empty(),
     };
     let others: Vec<AgentUse<'_>> = uses.filter(|agent| !is_built_in(agent)).collect();
-    let Some(first) = others.first() else { return Ok(()) };
-    let is_impossible = |agent: &&AgentUse<'_>| Agent::parse(agent.name).is_some() || !is_name(agent.name);
-    if let Some(impossible) = others.iter().find(is_impossible) {
-        return Err(unknown(*impossible));
-    }
-    if context.source.origin != Origin::Empty {
+    if others.is_empty() {
         return Ok(());
     }
+    let is_impossible = |agent: &&AgentUse<'_>| Agent::parse(agent.name).is_some() || !is_name(agent.name);
+    if let Some(impossible) = others.iter().find(is_impossible) {
+        return Err(unknown(*impossible, &Settings::default()));
+    }
+    // The stored settings cost one query; the files of a repository cost a call to its sandbox machine.
     let stored = state.store.list_settings(context.tenant, Some(context.project)).await?;
-    // Unreadable settings end the turn with their own error.
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
+    // Unreadable settings end the turn with their own error.
     let Ok(merged) = merged else { return Ok(()) };
-    let is_configured = |agent: &AgentUse<'_>| merged.settings.agents.contains_key(agent.name);
-    if others.iter().all(is_configured) { Ok(()) } else { Err(unknown(*first)) }
+    let Some(missing) = others.iter().find(|agent| !is_configured(agent, &merged.settings)) else {
+        return Ok(());
+    };
+    if context.source.origin == Origin::Empty {
+        return Err(unknown(*missing, &merged.settings));
+    }
+    let Some(session) = context.session else { return Ok(()) };
+    let Some(all) = settings::find_session_settings(state, context.tenant, session).await? else {
+        return Ok(());
+    };
+    let missing = others.iter().find(|agent| !is_configured(agent, &all));
+    missing.map_or(Ok(()), |missing| Err(unknown(*missing, &all)))
+}
+
+fn is_configured(agent: &AgentUse<'_>, settings: &Settings) -> bool {
+    settings.agents.contains_key(agent.name)
 }
 
 /// Whether the name of an agent can have this form.
@@ -84,13 +115,24 @@ fn is_name(name: &str) -> bool {
         && !agent::is_hidden(name)
 }
 
-fn unknown(agent: AgentUse<'_>) -> Error {
-    let (all, role) = match agent.mode {
+fn unknown(agent: AgentUse<'_>, settings: &Settings) -> Error {
+    let (built_in, role) = match agent.mode {
         Mode::Subagent => (&Agent::SUBAGENTS[..], "subagent"),
         Mode::Primary | Mode::All => (&Agent::ALL[..], "agent"),
     };
-    let available: Vec<&str> = all.iter().map(|agent| agent.as_str()).collect();
+    let is_further = |(name, _): &(&String, &AgentSettings)| Agent::parse(name).is_none();
+    let fits = |(_, own): &(&String, &AgentSettings)| {
+        let fits = own.mode.is_none_or(|mode| mode == Mode::All || mode == agent.mode);
+        fits && own.hidden != Some(true) && own.disable != Some(true)
+    };
+    let further = settings.agents.iter().filter(is_further).filter(fits);
+    let available: Vec<&str> =
+        built_in.iter().map(|agent| agent.as_str()).chain(further.map(|(name, _)| name.as_str())).collect();
+    let listed = available.iter().take(LISTED_AGENTS).copied().collect::<Vec<_>>().join(", ");
+    let more = match available.len().saturating_sub(LISTED_AGENTS) {
+        0 => String::new(),
+        count => format!(", and {count} more"),
+    };
     let name = head(agent.name, limits::NAME_BYTES_MAX);
-    let message = format!("no such {role}: {name:?}; available: {}", available.join(", "));
-    Invalid::AgentUnknown.because(message)
+    Invalid::AgentUnknown.because(format!("no such {role}: {name:?}; available: {listed}{more}"))
 }

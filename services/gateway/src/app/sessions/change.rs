@@ -74,9 +74,10 @@ async fn check_agent(
     agent: String,
 ) -> Result<String, Error> {
     let session = state.store.get_session(tenant, id).await?;
-    let context = ProjectContext { tenant, project: &session.info.project_id, source: &session.source };
+    let context = ProjectContext::of(tenant, &session);
     let agent_use = AgentUse { name: &agent, mode: Mode::Primary };
-    agents::check(state, context, std::iter::once(agent_use)).await?;
+    // Boxed: reading the files of a repository takes far more memory than waiting.
+    Box::pin(agents::check(state, context, std::iter::once(agent_use))).await?;
     Ok(if agent.is_empty() { DEFAULT_AGENT.to_owned() } else { agent })
 }
 

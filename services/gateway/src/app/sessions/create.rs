@@ -134,9 +134,10 @@ pub(crate) async fn create(
     if let Some(worktree) = &request.worktree {
         source.branch = Some(worktree.branch.clone());
     }
-    let context = ProjectContext { tenant, project: &request.project, source: &source };
-    agents::check(state, context, std::iter::once(AgentUse { name: &request.agent, mode: Mode::Primary }))
-        .await?;
+    let context = ProjectContext { tenant, project: &request.project, source: &source, session: None };
+    let agent_use = AgentUse { name: &request.agent, mode: Mode::Primary };
+    // Boxed: reading the files of a repository takes far more memory than waiting.
+    Box::pin(agents::check(state, context, std::iter::once(agent_use))).await?;
     check_rules(&request.rules)?;
     let chosen = ExplicitChoices { agent: !request.agent.is_empty(), model: request.model.is_some() };
     let model = request.model.or_else(|| state.models.first().cloned());
