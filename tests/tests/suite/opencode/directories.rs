@@ -5,9 +5,11 @@ use e2e::{
     Options, Stack,
     turn::{bash, run},
 };
+use futures::{StreamExt as _, stream};
 use reqwest::Method;
 use rpc::v1;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// A source, and the place that it comes from.
 async fn created(stack: &Stack, name: &str, directory: &str) -> v1::Project {
@@ -206,4 +208,26 @@ async fn the_agents_commands_and_skills_of_a_repository_are_listed_once_it_is_op
     assert_eq!(listed().await, [true; 5]);
     let other = Client::new(&stack, "elsewhere");
     assert!(!other.get("/agent").await.to_string().contains("reviewer"), "another project");
+}
+
+/// One page of the store has 200 sessions.
+#[tokio::test]
+async fn a_list_has_as_many_sessions_as_the_client_asks_for() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let first = client.session(json!({})).await;
+    let others = stream::iter(0..410).map(|_| client.session(json!({}))).buffer_unordered(16);
+    let mut sessions: BTreeSet<String> = others.collect().await;
+    sessions.insert(first);
+    let listed = async |query: &str| {
+        let listed = client.get(&format!("/session{query}")).await;
+        let ids = listed.as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    let all = listed("?limit=10000").await;
+    assert_eq!(all.len(), 411);
+    assert_eq!(all.iter().cloned().collect::<BTreeSet<_>>(), sessions);
+    assert_eq!(listed("?limit=250").await, all[..250]);
+    assert_eq!(listed("?limit=200").await, all[..200]);
+    assert_eq!(listed("").await, all[..100], "as in OpenCode");
 }

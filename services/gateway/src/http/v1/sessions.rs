@@ -36,6 +36,7 @@ use domain::{
     ids::{SessionId, Timestamp},
     limits,
     policy::permission::{self, Rules, Verdict},
+    text::json_bytes,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -43,6 +44,10 @@ use store::{session::sessions::Filter, tenant::worktrees::SessionArea};
 
 /// Sessions in a list without a limit, as in OpenCode.
 const LIST_DEFAULT: u32 = 100;
+/// Sessions in a list that OpenCode's API does not part into pages. Beyond it: `limit_too_high`.
+const LIST_MAX: usize = 2_000;
+/// Bytes of such a list as JSON, unless its first page is larger. Beyond it: `limit_too_high`.
+const LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The header that names the page after this one.
 const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
 
@@ -69,7 +74,8 @@ pub(in crate::http) struct ListQuery {
     limit: Option<u32>,
 }
 
-/// The sessions of the directory.
+/// The sessions of the directory, as many as the client asks for. OpenCode's API has no pages here, so this reads page after page itself. A session that
+/// changes meanwhile moves to the beginning of the list, and the list may lack it; the client gets the event of the change.
 pub(in crate::http) async fn list(
     State(gateway): State<Gateway>,
     caller: Caller,
@@ -79,13 +85,53 @@ pub(in crate::http) async fn list(
     let SessionArea { project, worktree } = directory.area();
     let filter =
         Filter { project: Some(project), worktree, ..filter(query.roots, query.search, query.start) };
-    let page = PageRequest { limit: page_limit(query.limit), cursor: None };
-    let list = read::list(&gateway, &caller.principal, &filter, page).await?;
-    let sessions = list
-        .entries
-        .iter()
-        .map(|SessionView { session, .. }| shape::session(&session.info, &session.directory));
-    Ok(Json(sessions.collect()))
+    let mut rest = query.limit.filter(|limit| *limit > 0).unwrap_or(LIST_DEFAULT);
+    let (mut sessions, mut cursor) = (SessionList::default(), None);
+    while rest > 0 {
+        let limit = rest.min(limits::PAGE_MAX);
+        let page = PageRequest { limit: Some(limit), cursor };
+        let list = read::list(&gateway, &caller.principal, &filter, page).await?;
+        for SessionView { session, .. } in &list.entries {
+            sessions.add(shape::session(&session.info, &session.directory))?;
+        }
+        (rest, cursor) = (rest - limit, list.next);
+        if cursor.is_none() {
+            break;
+        }
+        if rest > 0 && sessions.is_first_page() {
+            gateway.take_page_room(&caller.principal, &caller.taken).await?;
+        }
+    }
+    Ok(Json(sessions.entries))
+}
+
+/// The sessions of a list without pages, in bounds.
+#[derive(Debug, Default)]
+struct SessionList {
+    entries: Vec<Value>,
+    bytes: usize,
+}
+
+impl SessionList {
+    fn is_first_page(&self) -> bool {
+        self.entries.len() <= limits::PAGE_MAX as usize
+    }
+
+    /// # Errors
+    /// `limit_too_high`.
+    fn add(&mut self, session: Value) -> Result<(), Error> {
+        self.bytes += json_bytes(&session);
+        self.entries.push(session);
+        let is_full = self.entries.len() > LIST_MAX || self.bytes > LIST_BYTES_MAX;
+        if self.is_first_page() || !is_full {
+            return Ok(());
+        }
+        let message = format!(
+            "there are more sessions than one answer holds ({LIST_MAX} sessions, {LIST_BYTES_MAX} bytes); ask with a lower limit, or read \
+             them page by page at /api/session"
+        );
+        Err(Invalid::LimitTooHigh.because(message))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -122,7 +168,9 @@ pub(in crate::http) async fn list_all(
     };
     // The page begins before every session that changed at this time.
     let cursor = query.cursor.map(|before| format!("{before}.ses_0"));
-    let page = PageRequest { limit: page_limit(query.limit), cursor };
+    // The client reads what is beyond one page with the cursor in the header.
+    let limit = Some(query.limit.unwrap_or(LIST_DEFAULT).min(limits::PAGE_MAX));
+    let page = PageRequest { limit, cursor };
     let list = read::list(&gateway, &caller.principal, &filter, page).await?;
     let last = list.entries.last().map(|view| view.session.info.time.updated.0.into());
     let next = last.filter(|_| list.next.is_some()).map(|next: HeaderValue| [(NEXT_CURSOR, next)]);
@@ -153,10 +201,6 @@ fn filter(roots: Option<String>, search: Option<String>, start: Option<i64>) -> 
 
 fn is_true(parameter: Option<String>) -> bool {
     parameter.is_some_and(|value| value == "true")
-}
-
-fn page_limit(limit: Option<u32>) -> Option<u32> {
-    Some(limit.unwrap_or(LIST_DEFAULT).min(limits::PAGE_MAX))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -388,4 +432,28 @@ pub(in crate::http) async fn unrevert(
     let session = session_id(&session)?;
     revert::unrevert(&gateway, &caller.principal, &session).await?;
     show(&gateway, &caller, &session).await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    /// How many sessions of a size a list takes, and the code with which it refuses the next one.
+    fn fill(session: &Value, most: usize) -> (usize, Option<String>) {
+        let mut list = SessionList::default();
+        let refused = (0..most).find_map(|count| Some((count, list.add(session.clone()).err()?)));
+        refused.map_or((most, None), |(count, error)| (count, Some(error.code().to_owned())))
+    }
+
+    #[test]
+    fn a_list_without_pages_is_refused_beyond_its_bounds_and_never_cut() {
+        let refused = Some("limit_too_high".to_owned());
+        assert_eq!(fill(&json!({"id": "ses_1"}), LIST_MAX), (LIST_MAX, None));
+        assert_eq!(fill(&json!({"id": "ses_1"}), LIST_MAX + 1), (LIST_MAX, refused.clone()));
+        // 200 of these are more than the bound, and a client that asks for one page has always got them.
+        let large = json!({"title": "x".repeat(LIST_BYTES_MAX / 100)});
+        assert_eq!(fill(&large, 200), (200, None));
+        assert_eq!(fill(&large, 201), (200, refused));
+    }
 }
