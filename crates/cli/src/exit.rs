@@ -25,7 +25,7 @@ pub(crate) enum Exit {
     StillRunning,
     /// Ctrl-C; a turn continues.
     Interrupted,
-    /// The code of a program in a terminal of a session.
+    /// The code of a program in a terminal of a session, or of a command that a person runs in its files.
     Program(u8),
 }
 
@@ -40,6 +40,14 @@ impl Exit {
             Self::StillRunning => 5,
             Self::Interrupted => 130,
             Self::Program(code) => code,
+        }
+    }
+
+    /// Returns the code of a command that ended with `code`.
+    pub(crate) fn of_command(code: u64) -> Self {
+        match code {
+            0 => Self::Done,
+            code => Self::Program(u8::try_from(code).unwrap_or(u8::MAX)),
         }
     }
 

@@ -76,6 +76,38 @@ async fn a_run_sends_repository_and_prompt_and_ends_with_the_outcome() {
 }
 
 #[tokio::test]
+async fn a_shell_command_ends_with_its_own_code() {
+    let ended = |status: &str, metadata: serde_json::Value| {
+        let state = json!({"status": status, "input": {"command": "x"}, "output": "", "metadata": metadata});
+        let part =
+            json!({"id": "prt_1", "messageID": "msg_1", "type": "tool", "tool": "bash", "state": state});
+        ("message.part.updated", json!({"part": part}))
+    };
+    let running = ended("running", json!({}));
+    for (end, outcome, exit) in [
+        (ended("completed", json!({"exit": 0})), "done", Exit::Done),
+        (ended("completed", json!({"exit": 1})), "done", Exit::Program(1)),
+        (ended("completed", json!({"exit": 137})), "done", Exit::Program(137)),
+        // A time limit ended it; a rule denied it; the workspace did not open; a person aborted it.
+        (ended("completed", json!({"exit": null})), "done", Exit::Usage),
+        (ended("error", json!({})), "done", Exit::Usage),
+        (running.clone(), "failed", Exit::Usage),
+        (ended("completed", json!({"exit": null})), "aborted", Exit::Usage),
+    ] {
+        let fake = Fake::default();
+        let idle = ("session.idle", json!({"outcome": outcome}));
+        fake.0.lock().unwrap().events = vec![running.clone(), end.clone(), idle];
+        let (output, name) = (Output::kept(true), end.1.to_string());
+        assert_eq!(fake.run(&output, &["shell", SESSION, "x"]).await.unwrap(), exit, "{name} {outcome}");
+        let last: serde_json::Value =
+            serde_json::from_str(output.take().lines().last().unwrap()).expect("the outcome");
+        assert_eq!((&last["exit"], &last["outcome"]), (&json!(exit.code()), &json!(outcome)), "{last}");
+        // The code of a command of an agent is not the end of the turn.
+        assert_eq!(command(&fake, &["say", SESSION, "x"]).await.unwrap(), Exit::of_outcome(outcome));
+    }
+}
+
+#[tokio::test]
 async fn a_project_gets_another_repository_by_its_name() {
     let (fake, dir) = (Fake::default(), tempfile::tempdir().unwrap());
     repository(dir.path());

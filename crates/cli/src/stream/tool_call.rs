@@ -40,6 +40,11 @@ pub(crate) fn shown_output(state: &Value) -> String {
     text_of(if shown.is_string() && start_failure(state).is_some() { shown } else { &state["output"] })
 }
 
+/// Returns the code with which a command exited; `None` before its end, and if it did not run or something ended it.
+pub(crate) fn exit_code(state: &Value) -> Option<u64> {
+    state["metadata"]["exit"].as_u64()
+}
+
 /// Returns what went wrong at the start of the sandbox, with the first command in it.
 pub(crate) fn start_failure(state: &Value) -> Option<&str> {
     state["metadata"]["start_failure"].as_str()

@@ -223,12 +223,8 @@ async fn has_start_failure(client: &Client, session: &str) -> Result<bool> {
 /// How the newest command of a session ended.
 async fn exit_of(client: &Client, session: &str) -> Result<Exit> {
     let parts = newest_parts(client, session).await?;
-    let exit = parts.iter().rev().find_map(|part| part["state"]["metadata"]["exit"].as_u64());
-    Ok(match exit {
-        Some(0) => Exit::Done,
-        Some(code) => Exit::Program(u8::try_from(code).unwrap_or(u8::MAX)),
-        None => Exit::Failed,
-    })
+    let exit = parts.iter().rev().find_map(|part| tool_call::exit_code(&part["state"]));
+    Ok(exit.map_or(Exit::Failed, Exit::of_command))
 }
 
 /// The parts of the newest message of a session.

@@ -28,9 +28,10 @@ impl Outcome {
 
     fn status(&self) -> &'static str {
         match self.exit {
-            Exit::Done => "idle",
-            Exit::Failed if self.word == "aborted" => "aborted",
-            Exit::Failed | Exit::Usage | Exit::Program(_) => "error",
+            // The turn of a command is done, whatever its code is.
+            Exit::Done | Exit::Program(_) => "idle",
+            Exit::Failed | Exit::Usage if self.word == "aborted" => "aborted",
+            Exit::Failed | Exit::Usage => "error",
             Exit::NeedsHuman | Exit::Budget => "waiting",
             Exit::StillRunning | Exit::Interrupted => "running",
         }
@@ -69,6 +70,8 @@ mod tests {
             (Exit::StillRunning, "running", "running"),
             (Exit::Interrupted, "running", "running"),
             (Exit::Usage, "unknown", "error"),
+            (Exit::Usage, "aborted", "aborted"),
+            (Exit::Program(3), "done", "idle"),
         ] {
             let outcome = Outcome { exit, word: word.to_owned(), code: None, message: None };
             let line = outcome.to_json(Some("ses_1"));

@@ -193,7 +193,7 @@ pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) ->
     hand_in(client, output, Handing { id: &id, prompt, show: &arguments.show }).await
 }
 
-/// Runs a command in the files of a session, without its agent, and shows the result.
+/// Runs a command in the files of a session, without its agent, shows the result, and ends with the code of the command.
 pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs) -> Result<Exit> {
     let show = watch::ShowArgs { outputs: true, purpose: watch::Purpose::Shell, ..arguments.show };
     run_command(client, output, &arguments.id, &arguments.command, &show).await

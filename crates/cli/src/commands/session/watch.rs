@@ -13,7 +13,8 @@ use crate::{
     stream::{
         activity::{Activity, Pending},
         follow::{Reading, StreamEnd, Until},
-        item::Item,
+        item::{Event, Item},
+        tool_call,
     },
     terminal::{
         output::Output,
@@ -165,13 +166,7 @@ async fn show_stream(
         }
     }
     let has_error = outcome == "failed" || outcome == "aborted";
-    let exit = match (outcome, view.error.as_deref()) {
-        // A session without a turn counts as done.
-        ("idle", _) => Exit::Done,
-        // The command line names a command that the repository does not have.
-        ("failed", Some(COMMAND_NOT_FOUND)) => Exit::Usage,
-        _ => Exit::of_outcome(outcome),
-    };
+    let exit = view.exit(outcome, arguments.purpose);
     let message = Some(session.last_error).filter(|message| has_error && !message.is_empty());
     Ok(Outcome { exit, word: outcome.to_owned(), code: view.error.filter(|_| has_error), message })
 }
@@ -220,23 +215,28 @@ struct View<'a> {
     silence: Silence,
     /// The code of the newest error of the session.
     error: Option<String>,
+    /// The code with which the newest command exited.
+    command_exit: Option<u64>,
 }
 
 impl<'a> View<'a> {
     fn new(output: &'a Output, outputs: bool) -> Self {
         let renderer = Renderer::new(output.paint()).with_outputs(outputs);
-        Self { output, renderer, subtasks: Subtasks::default(), silence: Silence::default(), error: None }
+        Self {
+            output,
+            renderer,
+            subtasks: Subtasks::default(),
+            silence: Silence::default(),
+            error: None,
+            command_exit: None,
+        }
     }
 
     fn show(&mut self, item: &Item) -> Result<()> {
         self.subtasks.observe(item);
         self.silence.end(item);
-        if let Item::Event(event) = item
-            && event.kind == "session.error"
-        {
-            let error = &event.properties["error"];
-            let code = error["data"]["ref"].as_str().or_else(|| error["name"].as_str());
-            self.error = code.map(str::to_owned);
+        if let Item::Event(event) = item {
+            self.observe(event);
         }
         match (self.output.is_json(), item) {
             (true, Item::Reconnecting(tries)) => {
@@ -245,6 +245,35 @@ impl<'a> View<'a> {
             }
             (true, item) => item.to_json().map_or(Ok(()), |object| self.output.json(&object)),
             (false, item) => self.output.write(&self.renderer.feed(item)),
+        }
+    }
+
+    /// Keeps what decides about the exit code.
+    fn observe(&mut self, event: &Event) {
+        match event.kind.as_str() {
+            "session.error" => {
+                let error = &event.properties["error"];
+                let code = error["data"]["ref"].as_str().or_else(|| error["name"].as_str());
+                self.error = code.map(str::to_owned);
+            }
+            "message.part.updated" if event.properties["part"]["tool"] == "bash" => {
+                self.command_exit = tool_call::exit_code(&event.properties["part"]["state"]);
+            }
+            _ => {}
+        }
+    }
+
+    /// The exit code for the end of a turn.
+    fn exit(&self, outcome: &str, purpose: Purpose) -> Exit {
+        match (outcome, purpose, self.error.as_deref()) {
+            // A command of a person ends with its own code. It has none if it did not run, or if a limit ended it.
+            ("done", Purpose::Shell, _) => self.command_exit.map_or(Exit::Usage, Exit::of_command),
+            ("failed" | "aborted", Purpose::Shell, _) => Exit::Usage,
+            // A session without a turn counts as done.
+            ("idle", ..) => Exit::Done,
+            // The command line names a command that the repository does not have.
+            ("failed", _, Some(COMMAND_NOT_FOUND)) => Exit::Usage,
+            _ => Exit::of_outcome(outcome),
         }
     }
 
