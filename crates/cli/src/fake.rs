@@ -245,9 +245,11 @@ impl SessionService for Fake {
         let access = |host: &str, code: &str| EgressAccess {
             host: host.to_owned(),
             code: code.to_owned(),
+            connections: 2,
             ..EgressAccess::default()
         };
-        let accesses = vec![access("", "egress_request_invalid"), access("pypi.org", "")];
+        let npm = access("registry.npmjs.org", "egress_host_not_allowed");
+        let accesses = vec![npm, access("", "egress_request_invalid"), access("pypi.org", "")];
         Ok(Response::new(ListEgressResponse { accesses, next_cursor: String::new() }))
     }
 

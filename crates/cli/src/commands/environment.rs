@@ -5,6 +5,7 @@ mod build;
 mod init;
 mod layers;
 mod proposals;
+mod refusals;
 
 use crate::{client::Client, exit::Exit, terminal::output::Output};
 use anyhow::Result;

@@ -2,7 +2,7 @@
 
 use super::{
     layers::{get_log, list_all, stage, state, to_json},
-    proposals,
+    proposals, refusals,
 };
 use crate::{
     client::{Client, call},
@@ -159,7 +159,7 @@ async fn allow(client: &Client, output: &Output, opened: &OpenedProject, trial: 
     }
 }
 
-/// Does something with a new session, and deletes the session.
+/// Does something with a new session, shows what the session was refused by the network, and deletes it.
 async fn with_session(
     client: &Client,
     output: &Output,
@@ -179,12 +179,17 @@ async fn with_session(
     let create = async || client.sessions().create_session(session.clone()).await;
     let id = call("create the session", create).await?.session.unwrap_or_default().id;
     let done = work(PendingBuild { session: &id, request: &request, before: &before }).await;
+    let told = match done {
+        Ok(exit) if exit != Exit::Interrupted => refusals::show(client, output, &id).await,
+        Ok(_) | Err(_) => Ok(()),
+    };
     let delete =
         async || client.sessions().delete_session(DeleteSessionRequest { session_id: id.clone() }).await;
     if let Err(error) = call("delete the session", delete).await {
         output.note(&format!("session {id} stays: {error:#}"));
     }
-    done
+    let exit = done?;
+    told.map(|()| exit)
 }
 
 /// Opens the files of a session, which needs the environment, and shows the log of the build meanwhile.
@@ -366,7 +371,12 @@ mod tests {
         assert!(fake.0.lock().unwrap().orders.contains(&format!("decide Allowed {digest}")));
         let verdict = EnvironmentVerdict::Allowed.into();
         fake.0.lock().unwrap().proposed = vec![ProposedEnvironment { verdict, ..proposed }];
+        output.take_notes();
         assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Done);
+        let notes = output.take_notes();
+        let refused =
+            "registry.npmjs.org was refused 2 times (egress_host_not_allowed): `environment.network.allow`";
+        assert!(notes.contains(refused) && !notes.contains("pypi.org"), "{notes}");
     }
 
     #[test]

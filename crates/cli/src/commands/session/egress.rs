@@ -70,7 +70,8 @@ fn table(accesses: &[EgressAccess], paint: Paint) -> String {
     table.text(paint)
 }
 
-fn to_json(access: &EgressAccess) -> Value {
+/// An access as `--json` shows it.
+pub(crate) fn to_json(access: &EgressAccess) -> Value {
     let optional = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
         "type": "egress_access", "began_at_ms": access.began_at_ms, "host": optional(&access.host), "code": optional(&access.code),
