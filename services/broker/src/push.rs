@@ -5,6 +5,7 @@
 //! protocol with the server, and sends one command that creates a branch or moves it forward. So the credential is in no process but the broker.
 
 pub mod error;
+pub mod problem;
 pub mod pusher;
 pub mod quarantine;
 

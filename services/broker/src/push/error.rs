@@ -1,5 +1,6 @@
 //! Why a push is refused. The text says what to do.
 
+use super::problem::Problems;
 use crate::egress::git::credential::SecretRefusal;
 use domain::{egress::push::branch::BranchError, secret::SecretName};
 
@@ -68,54 +69,9 @@ pub enum PushError {
     /// The files are those of the base commit.
     #[error("the session has changed no files, so there is nothing to push")]
     Nothing,
-    /// A commit touches a path that no push may touch.
-    #[error(
-        "the commit {commit} touches {path}: {reason}; remove this change from the session, or bring it into the repository yourself with `flotilla checkout`"
-    )]
-    PathRefused {
-        /// The commit.
-        commit: String,
-        /// The path.
-        path: String,
-        /// Why.
-        reason: String,
-    },
-    /// A file is too large.
-    #[error(
-        "the commit {commit} has the file {path} of {bytes} bytes, the limit is {bytes_max} bytes; remove the file, or have git ignore it"
-    )]
-    FileTooLarge {
-        /// The commit.
-        commit: String,
-        /// The path.
-        path: String,
-        /// Its length.
-        bytes: u64,
-        /// The limit.
-        bytes_max: u64,
-    },
-    /// A file of Git LFS has its content, and not a pointer.
-    #[error(
-        "the commit {commit} changes the content of {path}, which is a file of Git LFS, and pushes bring no objects of Git LFS; use `flotilla checkout`, and push from there with git-lfs"
-    )]
-    LfsContent {
-        /// The commit.
-        commit: String,
-        /// The path.
-        path: String,
-    },
-    /// The server does not have the object of a pointer.
-    #[error(
-        "the commit {commit} has a pointer of Git LFS at {path}, and {host} does not have its object; use `flotilla checkout`, and push from there with git-lfs"
-    )]
-    LfsMissing {
-        /// The commit.
-        commit: String,
-        /// The path.
-        path: String,
-        /// The server.
-        host: String,
-    },
+    /// The inspection found changes that no push may bring.
+    #[error("{0}")]
+    Problems(Problems),
     /// There is too much of something.
     #[error("the push has more than {most} {what}; `flotilla checkout` brings the changes into a clone")]
     TooLarge {
@@ -160,16 +116,18 @@ impl PushError {
             Self::BaseMissing(_) => "push_base_missing",
             Self::BranchMoved { .. } => "push_branch_moved",
             Self::Nothing => "push_nothing",
-            Self::PathRefused { .. } => "push_path_refused",
-            Self::FileTooLarge { .. } => "push_file_too_large",
-            Self::LfsContent { .. } => "push_lfs_content",
-            Self::LfsMissing { .. } => "push_lfs_object_missing",
+            Self::Problems(problems) => problems.code(),
             Self::TooLarge { .. } => "push_too_large",
             Self::ContentInvalid(_) => "push_content_invalid",
             Self::Refused { .. } => "push_refused",
             Self::Interrupted(_) => "push_interrupted",
             Self::Failed => "internal",
         }
+    }
+
+    /// Refuses a push with problems.
+    pub(super) fn check(problems: Problems) -> Result<(), Self> {
+        if problems.is_empty() { Ok(()) } else { Err(Self::Problems(problems)) }
     }
 
     /// The error of the quarantine, with its cause in the log.

@@ -264,8 +264,13 @@ impl Push<'_> {
         let PushRequest { commit, base, denied, .. } = self.request;
         let inspection = Inspection { git: &self.pusher.git, quarantine: self.quarantine, denied };
         let commits = inspection.list(base, commit).await?;
-        let InspectionReport { files, pointers } = inspection.inspect(&commits).await?;
-        server.check_lfs(&pointers).await?;
+        let InspectionReport { files, pointers, mut problems } = inspection.inspect(&commits).await?;
+        let checked = server.check_lfs(&pointers, &mut problems).await;
+        match checked {
+            Err(error) if problems.is_empty() => return Err(error),
+            // The person mends the problems of the commits first.
+            Ok(()) | Err(_) => PushError::check(problems)?,
+        }
         let forward = |old, commits| Ok(Plan { old, new: commit.clone(), commits, files });
         let Some(tip) = tip else { return forward(None, commits.len()) };
         if tip == *base {
@@ -291,7 +296,8 @@ impl Push<'_> {
             self.pusher.git.check(self.quarantine, &arguments, Input::Bytes(moved.as_bytes())).await?;
         let new = ObjectId::parse(String::from_utf8_lossy(&output).trim()).ok_or_else(missing)?;
         // Its files are those of the commits before.
-        let InspectionReport { files, .. } = inspection.inspect(std::slice::from_ref(&new)).await?;
+        let InspectionReport { files, problems, .. } = inspection.inspect(std::slice::from_ref(&new)).await?;
+        PushError::check(problems)?;
         Ok(Plan { old: Some(tip), new, commits: 1, files })
     }
 

@@ -1,12 +1,15 @@
 //! What a commit changes against a parent, as `git diff-tree --stdin -m --raw -z` prints it.
 
-use crate::push::request::ObjectId;
+use crate::push::{
+    problem::{Problem, ProblemKind},
+    request::ObjectId,
+};
 
 /// Characters of a path that an error shows.
 const SHOWN_CHARS: usize = 200;
 
 /// A changed file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::push) struct Change {
     pub(in crate::push) commit: ObjectId,
     pub(in crate::push) kind: Kind,
@@ -17,7 +20,7 @@ pub(in crate::push) struct Change {
 }
 
 /// What a file becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::push) enum Kind {
     Removed,
     File,
@@ -27,6 +30,11 @@ pub(in crate::push) enum Kind {
 }
 
 impl Change {
+    /// The problem with this change.
+    pub(super) fn problem(&self, kind: ProblemKind) -> Problem {
+        Problem { commit: self.commit.short(), path: self.shown_path(), kind }
+    }
+
     /// The path for people: nothing in it changes a terminal.
     pub(in crate::push) fn shown_path(&self) -> String {
         let text = String::from_utf8_lossy(&self.path);

@@ -9,6 +9,7 @@ use crate::push::{
     error::PushError,
     git::{Input, WalledGit},
     objects::{missing, parse_batch},
+    problem::{Problem, ProblemKind, Problems},
     quarantine::Quarantine,
     request::ObjectId,
 };
@@ -16,7 +17,7 @@ use domain::egress::push::{
     PUSH_CHANGES_MAX, PUSH_COMMITS_MAX, PUSH_FILE_BYTES_MAX,
     paths::{DeniedPaths, check_link},
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Bytes of the target of a link. Beyond it: `push_path_refused`.
 const LINK_BYTES_MAX: u64 = 4_096;
@@ -36,6 +37,8 @@ pub(in crate::push) struct InspectionReport {
     pub(in crate::push) files: usize,
     /// The pointers of Git LFS among them.
     pub(in crate::push) pointers: Vec<LfsFile>,
+    /// What no push may bring.
+    pub(in crate::push) problems: Problems,
 }
 
 impl Inspection<'_> {
@@ -71,64 +74,80 @@ impl Inspection<'_> {
         Ok(commits.into_iter().filter_map(|line| line.into_iter().next()).collect())
     }
 
-    /// Inspects what each of these commits, newest first, changes against each of its parents.
+    /// Inspects what each of these commits, newest first, changes against each of its parents, and lists every problem.
     ///
     /// # Errors
-    /// `PathRefused`, `FileTooLarge`, `TooLarge`, `LfsContent`, `ContentInvalid`.
+    /// `TooLarge`, `ContentInvalid`.
     pub(in crate::push) async fn inspect(&self, commits: &[ObjectId]) -> Result<InspectionReport, PushError> {
         let Some(tip) = commits.first() else { return Ok(InspectionReport::default()) };
         let list: String = commits.iter().map(|commit| format!("{commit}\n")).collect();
         let arguments = ["diff-tree", "--stdin", "-r", "-m", "--raw", "-z", "--no-renames", "--no-abbrev"];
         let output = self.git.check(self.quarantine, &arguments, Input::Bytes(list.as_bytes())).await?;
-        let changes = change::parse(&output).ok_or_else(missing)?;
+        let mut changes = change::parse(&output).ok_or_else(missing)?;
         if changes.len() > PUSH_CHANGES_MAX {
             return Err(PushError::TooLarge { most: PUSH_CHANGES_MAX as u64, what: "changes of files" });
         }
+        // Git prints a change of a merge for each of the parents.
+        let mut seen = HashSet::new();
+        changes.retain(|change| seen.insert(change.clone()));
+        let mut problems = Problems::default();
         for change in &changes {
-            self.check_path(change)?;
+            if let Some(reason) = self.find_refusal(change) {
+                problems.add(refused(change, reason));
+            }
         }
         let sizes = self.sizes(&changes).await?;
-        self.check_links(&changes, &sizes).await?;
+        for change in stored(&changes) {
+            if let Some(bytes) = sizes.get(&change.object).copied().filter(|it| *it > PUSH_FILE_BYTES_MAX) {
+                let kind = ProblemKind::FileTooLarge { bytes, bytes_max: PUSH_FILE_BYTES_MAX };
+                problems.add(change.problem(kind));
+            }
+        }
+        self.check_links(&changes, &sizes, &mut problems).await?;
         let search = LfsSearch { git: self.git, quarantine: self.quarantine, sizes: &sizes };
-        let pointers = search.run(tip, &changes).await?;
+        let pointers = search.run(tip, &changes, &mut problems).await?;
         let files = changes.iter().map(|change| change.path.as_slice()).collect::<BTreeSet<_>>().len();
-        Ok(InspectionReport { files, pointers })
+        Ok(InspectionReport { files, pointers, problems })
     }
 
-    fn check_path(&self, change: &Change) -> Result<(), PushError> {
+    /// Why no push may touch the path of a change.
+    fn find_refusal(&self, change: &Change) -> Option<String> {
         if change.kind == Kind::Other {
-            return Err(refused(change, "it is a submodule, and pushes must not change these"));
+            return Some("it is a submodule, and pushes must not change these".to_owned());
         }
         let checked = self.denied.check(&String::from_utf8_lossy(&change.path));
-        checked.map_err(|error| refused(change, &error.to_string()))
+        checked.err().map(|error| error.to_string())
     }
 
     /// The lengths of all new objects.
     async fn sizes(&self, changes: &[Change]) -> Result<HashMap<ObjectId, u64>, PushError> {
-        let wanted: BTreeMap<&ObjectId, &Change> =
-            present(changes).map(|change| (&change.object, change)).collect();
-        let list: String = wanted.keys().map(|object| format!("{object}\n")).collect();
+        let wanted: BTreeSet<&ObjectId> = stored(changes).map(|change| &change.object).collect();
+        let list: String = wanted.iter().map(|object| format!("{object}\n")).collect();
         let arguments = ["cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)"];
         let output = self.git.check(self.quarantine, &arguments, Input::Bytes(list.as_bytes())).await?;
         let mut sizes = HashMap::new();
         for line in String::from_utf8_lossy(&output).lines() {
             let [id, "blob", bytes] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(missing()) };
-            let (Some(id), Ok(bytes)) = (ObjectId::parse(id), bytes.parse()) else { return Err(missing()) };
-            if let Some(change) = wanted.get(&id).filter(|_| bytes > PUSH_FILE_BYTES_MAX) {
-                let (commit, path) = (change.commit.short(), change.shown_path());
-                return Err(PushError::FileTooLarge { commit, path, bytes, bytes_max: PUSH_FILE_BYTES_MAX });
-            }
+            let (Some(id), Ok(bytes)) = (ObjectId::parse(id), bytes.parse::<u64>()) else {
+                return Err(missing());
+            };
             sizes.insert(id, bytes);
         }
         if sizes.len() == wanted.len() { Ok(sizes) } else { Err(missing()) }
     }
 
-    async fn check_links(&self, changes: &[Change], sizes: &HashMap<ObjectId, u64>) -> Result<(), PushError> {
-        let links: Vec<&Change> = changes.iter().filter(|change| change.kind == Kind::Link).collect();
+    async fn check_links(
+        &self,
+        changes: &[Change],
+        sizes: &HashMap<ObjectId, u64>,
+        problems: &mut Problems,
+    ) -> Result<(), PushError> {
         let is_long =
-            |change: &&&Change| sizes.get(&change.object).is_none_or(|bytes| *bytes > LINK_BYTES_MAX);
-        if let Some(link) = links.iter().find(is_long) {
-            return Err(refused(link, "it is a link with a target that is too long"));
+            |change: &&Change| sizes.get(&change.object).is_none_or(|bytes| *bytes > LINK_BYTES_MAX);
+        let links = changes.iter().filter(|change| change.kind == Kind::Link);
+        let (long, links): (Vec<&Change>, Vec<&Change>) = links.partition(is_long);
+        for link in long {
+            problems.add(refused(link, "it is a link with a target that is too long".to_owned()));
         }
         let objects: BTreeSet<&ObjectId> = links.iter().map(|link| &link.object).collect();
         let list: String = objects.iter().map(|object| format!("{object}\n")).collect();
@@ -140,21 +159,22 @@ impl Inspection<'_> {
             .collect();
         for link in links {
             let target = targets.get(&link.object).ok_or_else(missing)?;
-            let checked = check_link(&String::from_utf8_lossy(&link.path), target);
-            checked.map_err(|error| refused(link, &error.to_string()))?;
+            if let Err(error) = check_link(&String::from_utf8_lossy(&link.path), target) {
+                problems.add(refused(link, error.to_string()));
+            }
         }
         Ok(())
     }
 }
 
-fn present(changes: &[Change]) -> impl Iterator<Item = &Change> {
-    changes.iter().filter(|change| change.kind != Kind::Removed)
+/// The changes after which there is a file or a link.
+fn stored(changes: &[Change]) -> impl Iterator<Item = &Change> {
+    changes.iter().filter(|change| match change.kind {
+        Kind::File | Kind::Link => true,
+        Kind::Removed | Kind::Other => false,
+    })
 }
 
-fn refused(change: &Change, reason: &str) -> PushError {
-    PushError::PathRefused {
-        commit: change.commit.short(),
-        path: change.shown_path(),
-        reason: reason.to_owned(),
-    }
+fn refused(change: &Change, reason: String) -> Problem {
+    change.problem(ProblemKind::PathRefused { reason })
 }

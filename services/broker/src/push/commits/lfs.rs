@@ -6,6 +6,7 @@ use crate::push::{
     error::PushError,
     git::{GitEnd, Input, Output, WalledGit},
     objects::{missing, parse_batch},
+    problem::{ProblemKind, Problems},
     quarantine::Quarantine,
     request::ObjectId,
 };
@@ -41,11 +42,16 @@ pub(super) struct LfsSearch<'a> {
 }
 
 impl LfsSearch<'_> {
-    /// Finds the pointers among these changes, with the attributes of the commit `tip`.
+    /// Finds the pointers among these changes, with the attributes of the commit `tip`, and adds the files that have their content to the problems.
     ///
     /// # Errors
-    /// `LfsContent`: a file has its content.
-    pub(super) async fn run(&self, tip: &ObjectId, changes: &[Change]) -> Result<Vec<LfsFile>, PushError> {
+    /// `ContentInvalid`, `Failed`.
+    pub(super) async fn run(
+        &self,
+        tip: &ObjectId,
+        changes: &[Change],
+        problems: &mut Problems,
+    ) -> Result<Vec<LfsFile>, PushError> {
         let Some(attributes) = self.attributes(tip).await? else { return Ok(vec![]) };
         let files: Vec<&Change> = changes.iter().filter(|change| change.kind == Kind::File).collect();
         let paths: BTreeSet<&[u8]> = files.iter().map(|change| change.path.as_slice()).collect();
@@ -65,10 +71,12 @@ impl LfsSearch<'_> {
         let mut found = vec![];
         // An empty file has no pointer.
         for change in files.into_iter().filter(|change| size(change) > 0) {
-            let (commit, path) = (change.commit.short(), change.shown_path());
             match pointers.get(&change.object) {
-                Some(pointer) => found.push(LfsFile { commit, path, pointer: pointer.clone() }),
-                None => return Err(PushError::LfsContent { commit, path }),
+                Some(pointer) => {
+                    let (commit, path) = (change.commit.short(), change.shown_path());
+                    found.push(LfsFile { commit, path, pointer: pointer.clone() });
+                }
+                None => problems.add(change.problem(ProblemKind::LfsContent)),
             }
         }
         Ok(found)

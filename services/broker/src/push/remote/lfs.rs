@@ -3,16 +3,24 @@
 use super::{exchange::explain, server::Server};
 use crate::{
     egress::git::{lfs::batch::LfsQuestion, refusal::GitRefusal},
-    push::{commits::lfs::LfsFile, error::PushError},
+    push::{
+        commits::lfs::LfsFile,
+        error::PushError,
+        problem::{Problem, ProblemKind, Problems},
+    },
 };
 use domain::egress::lfs::{batch::LFS_BATCH_OBJECTS_MAX, pointer::LfsPointer};
 
 impl Server<'_> {
-    /// Checks that the server has the object of each pointer.
+    /// Adds the pointers whose object the server does not have to the problems.
     ///
     /// # Errors
-    /// `LfsMissing`; `Unauthorized`, `Unreachable`.
-    pub(in crate::push) async fn check_lfs(&self, files: &[LfsFile]) -> Result<(), PushError> {
+    /// `Unauthorized`, `Unreachable`.
+    pub(in crate::push) async fn check_lfs(
+        &self,
+        files: &[LfsFile],
+        problems: &mut Problems,
+    ) -> Result<(), PushError> {
         let repository = self.repository.clone().with_repository_ending();
         for batch in files.chunks(LFS_BATCH_OBJECTS_MAX) {
             let pointers: Vec<LfsPointer> = batch.iter().map(|file| file.pointer.clone()).collect();
@@ -28,9 +36,9 @@ impl Server<'_> {
                 Err(GitRefusal::LfsUnsupported(_)) => vec![false; batch.len()],
                 Err(refusal) => return Err(explain(refusal)),
             };
-            if let Some((file, _)) = batch.iter().zip(results).find(|(_, is_there)| !is_there) {
+            for (file, _) in batch.iter().zip(results).filter(|(_, is_there)| !is_there) {
                 let LfsFile { commit, path, .. } = file.clone();
-                return Err(PushError::LfsMissing { commit, path, host: self.host() });
+                problems.add(Problem { commit, path, kind: ProblemKind::LfsMissing { host: self.host() } });
             }
         }
         Ok(())

@@ -128,6 +128,55 @@ async fn each_commit_is_inspected_and_not_only_the_newest() {
 }
 
 #[tokio::test]
+async fn a_refusal_lists_every_problem_with_its_commit_and_path() {
+    let testbed = Testbed::start().await;
+    let base = &testbed.base;
+    let attributes = (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+    let unknown = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{:064x}\nsize 6\n", 7);
+    let first =
+        testbed.commit(base, &[(".github/workflows/ci.yml", "on: pull_request_target\n"), attributes]);
+    let files =
+        [("deploy/key", "x\n"), ("a.bin", "the content\n"), ("b.bin", unknown.as_str()), ("fine", "x\n")];
+    let second = testbed.commit(&first, &files);
+    let status = testbed.push(&second).await.unwrap_err();
+    assert_eq!(code(&status), "push_path_refused", "{status:?}");
+    let (first, second) = (&first[..10], &second[..10]);
+    let lines: Vec<&str> = status.message().lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "the push has 4 problems:".to_owned(),
+            format!("- the commit {second} touches deploy/key: pushes must not touch what the pattern deploy/** covers"),
+            format!(
+                "- the commit {first} touches .github/workflows/ci.yml: pushes must not touch what the pattern .github/workflows/** covers"
+            ),
+            format!(
+                "- the commit {second} changes the content of a.bin, which is a file of Git LFS, and pushes bring no objects of Git LFS"
+            ),
+            format!("- the commit {second} has a pointer of Git LFS at b.bin, and {HOST} does not have its object"),
+            "remove these changes from the session, or bring them into the repository yourself with `flotilla checkout`"
+                .to_owned(),
+        ]
+    );
+    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+
+    let many: Vec<String> = (0..30).map(|number| format!("deploy/{number}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|path| (path.as_str(), "x\n")).collect();
+    let status = testbed.push(&testbed.commit(base, &many)).await.unwrap_err();
+    assert!(status.message().starts_with("the push has 30 problems:\n- "), "{status:?}");
+    assert!(status.message().contains(" more\n"), "{status:?}");
+    // What a merge has from its parents is one problem for each commit.
+    let plain = testbed.commit(base, &[("file", "changed\n")]);
+    let merge = testbed.commit(&plain, &[("deploy/key", "x\n")]);
+    let merge = testbed.commit_tree(&format!("{merge}^{{tree}}"), &[base, &plain], "Merge");
+    let status = testbed.push(&merge).await.unwrap_err();
+    assert!(
+        status.message().starts_with("the commit ") && status.message().contains("deploy/key"),
+        "{status:?}"
+    );
+}
+
+#[tokio::test]
 async fn names_and_links_that_lead_elsewhere_are_refused() {
     let testbed = Testbed::start().await;
     let (file, base) = (testbed.object(b"x\n"), testbed.base.clone());
