@@ -2,6 +2,7 @@
 //! about them, and `init` writes one.
 
 mod build;
+mod changes;
 mod init;
 mod layers;
 mod proposals;
@@ -43,7 +44,7 @@ enum EnvironmentCommand {
         #[arg(long, value_name = "PROJECT")]
         project: String,
     },
-    /// Show an environment that a repository proposes.
+    /// Show an environment that a repository proposes, and what it changes against the one that is allowed now.
     Show(proposals::ProposalArgs),
     /// Let sessions of a project use an environment that its repository proposes. Needs a key of an admin.
     Allow(proposals::ProposalArgs),

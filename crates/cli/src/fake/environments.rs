@@ -33,6 +33,7 @@ fn proposed(digest: &str) -> ProposedEnvironment {
         file: ".devcontainer.json".to_owned(),
         document: document.to_string(),
         unused: vec!["features: Flotilla builds no images".to_owned()],
+        push_secrets: vec!["PUSH_TOKEN".to_owned()],
         ..ProposedEnvironment::default()
     }
 }

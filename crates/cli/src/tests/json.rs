@@ -149,6 +149,7 @@ async fn lines_of_a_tenant(output: &Output, directory: &Path) {
         &["env", "log", "b"],
         &["env", "rm", "a"],
         &["env", "proposals", "--project", "shop"],
+        &["env", "show", "aaaaaaaa", "--project", "shop"],
         &["env", "allow", "aaaaaaaa", "--project", "shop"],
         &["env", "init", "--repo", repo, "--stack", "npm"],
         &["secret", "set", "NPM_TOKEN", "--from-file", secret],

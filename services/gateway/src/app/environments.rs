@@ -2,14 +2,32 @@
 //! repositories propose, about which admins decide.
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::{ground::gateway::Gateway, settings},
     auth::principal::Principal,
     ground::{error::Error, invalid::Invalid, scope::Scope},
 };
+use ::settings::{Settings, merge::merge, standing};
 use chassis::telemetry::AUDIT;
-use domain::ids::ProjectId;
+use domain::{ids::ProjectId, secret::SecretName};
 use rpc::v1;
+use std::collections::BTreeSet;
 use store::people::environments::{NewDecision, ProposedEnvironment};
+
+/// An environment that a repository proposes, with what an admin must know besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Proposal {
+    pub(crate) environment: ProposedEnvironment,
+    /// The secrets that it gives to setup and install, and with which people push.
+    pub(crate) push_secrets: Vec<String>,
+}
+
+impl Proposal {
+    /// `settings` are those of the project.
+    fn new(environment: ProposedEnvironment, settings: &Settings) -> Self {
+        let push_secrets = push_secrets(&environment, settings);
+        Self { environment, push_secrets }
+    }
+}
 
 /// Lists the environments of the tenant, or of one project, newest build first.
 ///
@@ -64,10 +82,12 @@ pub(crate) async fn list_proposed(
     gateway: &Gateway,
     principal: &Principal,
     project: &ProjectId,
-) -> Result<Vec<ProposedEnvironment>, Error> {
+) -> Result<Vec<Proposal>, Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
     store.get_project(tenant, project).await?;
-    Ok(store.list_proposed_environments(tenant, project).await?)
+    let settings = settings::merged(gateway, principal, Some(project)).await?;
+    let proposed = store.list_proposed_environments(tenant, project).await?;
+    Ok(proposed.into_iter().map(|environment| Proposal::new(environment, &settings)).collect())
 }
 
 /// Allows or denies an environment that a repository proposed.
@@ -80,7 +100,7 @@ pub(crate) async fn decide(
     project: &ProjectId,
     digest: &str,
     verdict: v1::EnvironmentVerdict,
-) -> Result<ProposedEnvironment, Error> {
+) -> Result<Proposal, Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Manage)?);
     store.get_project(tenant, project).await?;
     let is_allowed = match verdict {
@@ -103,5 +123,47 @@ pub(crate) async fn decide(
         },
         "an environment was decided"
     );
-    Ok(decided)
+    let settings = settings::merged(gateway, principal, Some(project)).await?;
+    Ok(Proposal::new(decided, &settings))
+}
+
+/// The secrets that an environment gives to its scripts although the settings push with them.
+fn push_secrets(environment: &ProposedEnvironment, settings: &Settings) -> Vec<String> {
+    let document = standing::allowed(&environment.file, &environment.document);
+    // A version that no longer reads this environment does not use it either.
+    let Ok(own) = document.and_then(|document| merge(&[document])) else { return vec![] };
+    let own: BTreeSet<&SecretName> = own.settings.secrets.values().collect();
+    let pushing: BTreeSet<&SecretName> = settings.git_push.values().map(|push| &push.credential).collect();
+    own.intersection(&pushing).map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use domain::{ids::Timestamp, policy::level::Level};
+
+    #[test]
+    fn a_secret_that_pushes_is_told_when_an_environment_wants_it() {
+        let text = r#"{"environment": {"git": {"push": {"https://h/a/": {"credential": "PUSH_TOKEN"}},
+            "credentials": {"https://h/": "READ_TOKEN"}}}}"#;
+        let settings = merge(&[standing::stored(Level::Project, text).unwrap()]).unwrap().settings;
+        let environment = |secrets: &str| ProposedEnvironment {
+            digest: "0".repeat(64),
+            file: ".flotilla/config.yaml".to_owned(),
+            document: format!(r#"{{"environment":{{"install":"npm ci","secrets":{secrets}}}}}"#),
+            unused: vec![],
+            session: "ses_1".parse().unwrap(),
+            proposed_at: Timestamp(0),
+            decision: None,
+        };
+        for (secrets, want) in [
+            (r#"{"A":"PUSH_TOKEN","B":"NPM_TOKEN","C":"PUSH_TOKEN"}"#, &["PUSH_TOKEN"][..]),
+            (r#"{"A":"READ_TOKEN"}"#, &[]),
+            ("7", &[]),
+        ] {
+            assert_eq!(push_secrets(&environment(secrets), &settings), want, "{secrets}");
+            assert!(push_secrets(&environment(secrets), &Settings::default()).is_empty(), "{secrets}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `flotilla env proposals`, `show`, `allow` and `deny`: the environments that repositories propose.
 
+use super::changes;
 use crate::{
     client::{Client, call},
     commands::project,
@@ -42,16 +43,45 @@ pub(super) async fn list(client: &Client, output: &Output, named: &str) -> Resul
 }
 
 pub(super) async fn show(client: &Client, output: &Output, arguments: &ProposalArgs) -> Result<()> {
-    let (_, proposal) = find(client, arguments).await?;
+    let FoundProposal { proposal, current, .. } = find(client, arguments).await?;
+    let environment = environment(&proposal)?;
+    let old = current.as_ref().map(self::environment).transpose()?;
+    let changes = changes::find(old.as_ref(), &environment);
     if output.is_json() {
-        return output.json(&to_json(&proposal));
+        let mut object = to_json(&proposal);
+        object["compared_with"] = current.map(|current| current.digest).into();
+        object["changes"] = changes.iter().map(changes::Change::to_json).collect();
+        return output.json(&object);
     }
-    let document: Value = serde_json::from_str(&proposal.document).context("read the environment")?;
     let mut lines = vec![format!("{} ({}), {}", proposal.file, proposal.digest, verdict(&proposal))];
     lines.extend(proposal.unused.iter().map(|sentence| format!("not used: {sentence}")));
+    lines.extend(proposal.push_secrets.iter().map(|name| {
+        format!(
+            "warning: setup and install get the secret {name}, with which people push (`environment.git.push`); whatever they run could push with it"
+        )
+    }));
     lines.push(String::new());
-    describe(&mut lines, "", &document["environment"]);
+    lines.push(match &current {
+        None => "No environment of a repository is allowed in this project, so all of it is new:".to_owned(),
+        Some(current) if current.digest == proposal.digest => "Sessions use it now.".to_owned(),
+        Some(current) => format!(
+            "What changes against the environment in {} ({}) that is allowed now:",
+            current.file, current.digest
+        ),
+    });
+    if old.is_some() {
+        lines.extend(changes.iter().flat_map(changes::Change::lines));
+        lines.push(String::new());
+        lines.push("All of it:".to_owned());
+    }
+    describe(&mut lines, "", &environment);
     output.page(&harmless(&(lines.join("\n") + "\n")))
+}
+
+/// What a proposal has below `environment`.
+fn environment(proposal: &ProposedEnvironment) -> Result<Value> {
+    let mut document: Value = serde_json::from_str(&proposal.document).context("read the environment")?;
+    Ok(document["environment"].take())
 }
 
 pub(super) async fn decide(
@@ -60,7 +90,7 @@ pub(super) async fn decide(
     arguments: &ProposalArgs,
     is_allowed: bool,
 ) -> Result<()> {
-    let (project_id, proposal) = find(client, arguments).await?;
+    let FoundProposal { project_id, proposal, .. } = find(client, arguments).await?;
     let verdict = if is_allowed { EnvironmentVerdict::Allowed } else { EnvironmentVerdict::Denied };
     let decided = decide_digest(client, &project_id, proposal.digest, verdict).await?;
     let word = if is_allowed { "allowed" } else { "denied" };
@@ -99,17 +129,27 @@ async fn list_all(client: &Client, project_id: String) -> Result<Vec<ProposedEnv
     Ok(call("list the proposed environments", list).await?.environments)
 }
 
-/// Finds the project and the proposal by the beginning of its digest.
-async fn find(client: &Client, arguments: &ProposalArgs) -> Result<(String, ProposedEnvironment)> {
+/// A proposal that a person names.
+struct FoundProposal {
+    project_id: String,
+    proposal: ProposedEnvironment,
+    /// The one that sessions of the project use whose repository proposes one that no admin has allowed: the one that was allowed last.
+    current: Option<ProposedEnvironment>,
+}
+
+/// Finds a proposal by the beginning of its digest.
+async fn find(client: &Client, arguments: &ProposalArgs) -> Result<FoundProposal> {
     let ProposalArgs { digest, project } = arguments;
     if digest.len() < DIGEST_CHARS_MIN {
         return Err(coded(USAGE, format!("name at least {DIGEST_CHARS_MIN} digits of the digest")));
     }
     let project_id = project::find(client, project).await?.id;
     let mut found = list_all(client, project_id.clone()).await?;
+    let allowed = found.iter().filter(|proposal| proposal.verdict() == EnvironmentVerdict::Allowed);
+    let current = allowed.max_by_key(|proposal| proposal.decided_at_ms).cloned();
     found.retain(|proposal| proposal.digest.starts_with(digest.as_str()));
     match found.pop() {
-        Some(proposal) if found.is_empty() => Ok((project_id, proposal)),
+        Some(proposal) if found.is_empty() => Ok(FoundProposal { project_id, proposal, current }),
         Some(_) => {
             let message =
                 format!("several environments have a digest that begins with {digest}; name more digits");
@@ -181,7 +221,7 @@ fn to_json(proposal: &ProposedEnvironment) -> Value {
     json!({
         "type": "proposed_environment", "digest": proposal.digest, "file": proposal.file, "document": proposal.document,
         "unused": proposal.unused, "session": proposal.session_id, "proposed_at_ms": proposal.proposed_at_ms,
-        "state": verdict(proposal), "decided_by": decided_by, "decided_at_ms": decided_at_ms,
+        "state": verdict(proposal), "decided_by": decided_by, "decided_at_ms": decided_at_ms, "push_secrets": proposal.push_secrets,
     })
 }
 
@@ -189,7 +229,9 @@ fn to_json(proposal: &ProposedEnvironment) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use crate::{fake::Fake, terminal::output::Output};
-    use rpc::v1::Project;
+    use rpc::v1::{EnvironmentVerdict, Project, ProposedEnvironment};
+    use serde_json::json;
+    use settings::proposal;
 
     #[tokio::test]
     async fn proposals_are_listed_shown_and_decided_by_the_beginning_of_their_digest() {
@@ -206,6 +248,28 @@ mod tests {
         let text = output.take();
         // Nothing in a file moves the cursor.
         assert!(text.contains("not used: features") && text.contains("  one\n  \u{fffd}[2Jtwo\n"), "{text}");
+        assert!(text.contains("warning: setup and install get the secret PUSH_TOKEN"), "{text}");
+        assert!(text.contains("No environment of a repository is allowed in this project"), "{text}");
+        let allowed = |digit: &str, image: &str, decided_at_ms| ProposedEnvironment {
+            digest: digit.repeat(64),
+            file: proposal::FILE.to_owned(),
+            document: json!({"environment": {"image": image, "install": "one\n"}}).to_string(),
+            verdict: EnvironmentVerdict::Allowed.into(),
+            decided_at_ms,
+            ..ProposedEnvironment::default()
+        };
+        fake.0.lock().unwrap().proposed = vec![allowed("e", "dev:2", 2), allowed("d", "dev:1", 1)];
+        fake.run(&output, &["env", "show", "aaaaaaaa", "--project", "shop"]).await.unwrap();
+        let text = output.take();
+        let changes = format!(
+            "What changes against the environment in {} ({}) that is allowed now:\nimage:\n  - dev:2\ninstall:\n  + \u{fffd}[2Jtwo\n\nAll of it:\n",
+            proposal::FILE,
+            "e".repeat(64)
+        );
+        assert!(text.contains(&changes), "{text}");
+        fake.run(&output, &["env", "show", "eeeeeeee", "--project", "shop"]).await.unwrap();
+        assert!(output.take().contains("Sessions use it now."));
+        fake.0.lock().unwrap().proposed.clear();
         fake.run(&output, &["env", "allow", "aaaaaaaaa", "--project", "prj_1"]).await.unwrap();
         assert!(output.take().contains("is allowed"));
         fake.run(&output, &["env", "deny", "aaaaaaaaa", "--project", "prj_1"]).await.unwrap();

@@ -1,7 +1,7 @@
 //! `EnvironmentService`: what the setups of projects made, and the environments that repositories propose.
 
 use crate::{
-    app::environments,
+    app::environments::{self, Proposal},
     ground::entity::Entity,
     grpc::{
         service::Service,
@@ -12,7 +12,8 @@ use rpc::v1::{self, environment_service_server::EnvironmentService};
 use store::people::environments::ProposedEnvironment;
 use tonic::{Request, Response, Status};
 
-fn proposed(environment: ProposedEnvironment) -> v1::ProposedEnvironment {
+fn proposed(proposal: Proposal) -> v1::ProposedEnvironment {
+    let Proposal { environment, push_secrets } = proposal;
     let ProposedEnvironment { digest, file, document, unused, session, proposed_at, decision } = environment;
     let verdict = match &decision {
         None => v1::EnvironmentVerdict::Unspecified,
@@ -30,6 +31,7 @@ fn proposed(environment: ProposedEnvironment) -> v1::ProposedEnvironment {
         verdict: verdict.into(),
         decided_by,
         decided_at_ms,
+        push_secrets,
     }
 }
 
