@@ -11,15 +11,24 @@ pub struct Origin {
     pub level: Level,
     /// The file.
     pub file: Arc<str>,
-    /// The line, from 1.
+    /// The line, from 1; 0: it is not known.
     pub line: u32,
-    /// The character of the line, from 1.
+    /// The character of the line, from 1; 0: it is not known.
     pub column: u32,
+}
+
+impl Origin {
+    fn forget_line(&mut self) {
+        (self.line, self.column) = (0, 0);
+    }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+        match self.line {
+            0 => f.write_str(&self.file),
+            line => write!(f, "{}:{line}:{}", self.file, self.column),
+        }
     }
 }
 
@@ -100,6 +109,21 @@ impl Node {
     /// The number; `None` for any other value.
     pub(crate) fn as_number(&self) -> Option<&Number> {
         if let Content::Number(number) = &self.value { Some(number) } else { None }
+    }
+
+    /// Removes the lines of all values.
+    pub(crate) fn forget_lines(&mut self) {
+        self.origin.forget_line();
+        match &mut self.value {
+            Content::List(items) => items.iter_mut().for_each(Self::forget_lines),
+            Content::Map(entries) => {
+                for entry in entries {
+                    entry.origin.forget_line();
+                    entry.node.forget_lines();
+                }
+            }
+            Content::Null | Content::Bool(_) | Content::Number(_) | Content::Text { .. } => {}
+        }
     }
 
     /// The node as JSON, with references replaced.

@@ -35,7 +35,7 @@ pub const FILES: [&str; 4] = [
 const ENVIRONMENT: &str = "environment";
 
 /// An environment that a repository proposes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
     /// Its file.
     pub file: String,
@@ -43,6 +43,8 @@ pub struct Proposal {
     pub document: String,
     /// Sentences about what the file has and Flotilla does not use.
     pub unused: Vec<String>,
+    /// The same as `document`, with the lines of the file.
+    pub located: Document,
 }
 
 /// Finds the environment that `files`, each with its path, propose.
@@ -99,11 +101,13 @@ fn propose(file: &str, bytes: usize, draft: Draft) -> Result<Proposal, Problems>
     let origin = environment.origin.clone();
     let entry = Entry { key: Arc::from(ENVIRONMENT), origin: origin.clone(), node: environment };
     let root = Node { origin, value: Content::Map(vec![entry]) };
-    let mut document = Document { level: Level::Environment, file: Arc::from(file), bytes, root };
-    document.substitute(&mut refuse_reference)?;
-    merge(std::slice::from_ref(&document))?;
-    let document = sorted(document.root.to_json()).to_string();
-    Ok(Proposal { file: file.to_owned(), document, unused })
+    let mut located = Document { level: Level::Environment, file: Arc::from(file), bytes, root };
+    located.substitute(&mut refuse_reference)?;
+    merge(std::slice::from_ref(&located))?;
+    let document = sorted(located.root.to_json()).to_string();
+    // As large as what the store has of it: both count the same in the limits of all files.
+    located.bytes = document.len();
+    Ok(Proposal { file: file.to_owned(), document, unused, located })
 }
 
 /// Refuses every reference: people who may push to the repository must not read variables and files of a service.

@@ -32,12 +32,14 @@ pub fn stored(level: Level, text: &str) -> Result<Document, Problems> {
     })
 }
 
-/// Parses an environment that a repository proposed in `file`, and that an admin has allowed.
+/// Parses an environment that a repository proposed in `file`, and that an admin has allowed. Its values have no lines: the text is not that of the file.
 ///
 /// # Errors
 /// All mistakes.
 pub fn allowed(file: &str, text: &str) -> Result<Document, Problems> {
-    checked(Level::Environment, file, text, &mut proposal::refuse_reference)
+    let mut document = checked(Level::Environment, file, text, &mut proposal::refuse_reference)?;
+    document.root.forget_lines();
+    Ok(document)
 }
 
 fn checked(

@@ -77,6 +77,20 @@ async fn proposals(stack: &Stack) -> Vec<v1::ProposedEnvironment> {
     stack.api.environments().list_proposed_environments(request).await.unwrap().into_inner().environments
 }
 
+/// The lines of what an admin has allowed, in the explained settings of a session.
+async fn lines(stack: &Stack, session: &str) -> Vec<u32> {
+    let request = v1::ExplainSettingsRequest { session_id: session.to_owned() };
+    let explained = stack.api.settings().explain_settings(request).await.unwrap().into_inner();
+    let origins = explained.settings.into_iter().filter_map(|setting| setting.origin);
+    let origins = origins.filter(|origin| origin.level == "environment");
+    origins
+        .map(|origin| {
+            assert_eq!(origin.file, ".flotilla/config.yaml");
+            origin.line
+        })
+        .collect()
+}
+
 #[tokio::test]
 async fn an_environment_of_a_repository_counts_when_an_admin_has_allowed_it() {
     let stack = Stack::start().await;
@@ -109,12 +123,15 @@ async fn an_environment_of_a_repository_counts_when_an_admin_has_allowed_it() {
     assert_eq!(output(api, &second, look).await.unwrap(), "[main]\nmain\n");
     assert_eq!(notices(&stack, &second).await, [""; 0]);
 
+    assert_eq!(lines(&stack, &second).await, [2, 3], "the lines of the file");
+
     // A branch that changes the environment works with the one that was allowed, until its own is.
     std::fs::write(repository.path().join(".flotilla/config.yaml"), config("branch")).unwrap();
     repository.git(&["commit", "--quiet", "--all", "--message=branch"]);
     let branch = stack.session_on(&repository).await;
     assert_eq!(output(api, &branch, look).await.unwrap(), "[main]\nmain\n");
     assert!(notices(&stack, &branch).await[0].contains("the one that was allowed last"));
+    assert_eq!(lines(&stack, &branch).await, [0, 0], "another file was allowed");
     let proposed = proposals(&stack).await;
     assert_eq!(proposed.len(), 2);
     decide(&stack, &proposed[0].digest, v1::EnvironmentVerdict::Allowed).await;

@@ -197,7 +197,10 @@ fn lines(explained: &ExplainSettingsResponse) -> Vec<String> {
     if *is_refused {
         return vec![format!("No session starts with these settings:\n{problems}")];
     }
-    let place = |origin: &SettingOrigin| format!("{}:{}:{}", origin.file, origin.line, origin.column);
+    let place = |origin: &SettingOrigin| match origin.line {
+        0 => origin.file.clone(),
+        line => format!("{}:{line}:{}", origin.file, origin.column),
+    };
     let mut lines: Vec<String> = settings
         .iter()
         .map(|setting| {
@@ -215,17 +218,18 @@ fn lines(explained: &ExplainSettingsResponse) -> Vec<String> {
 /// The same as [`lines`], for programs.
 fn objects(explained: &ExplainSettingsResponse) -> Vec<Value> {
     let ExplainSettingsResponse { settings, ignored, problems, is_refused } = explained;
+    let known = |number: u32| (number != 0).then_some(number);
     let settings = settings.iter().map(|setting| {
         let origin = setting.origin.clone().unwrap_or_default();
         json!({
             "type": "setting", "path": origin.path, "value": setting.value, "level": origin.level, "file": origin.file,
-            "line": origin.line, "column": origin.column,
+            "line": known(origin.line), "column": known(origin.column),
         })
     });
     let ignored = ignored.iter().map(|origin| {
         json!({
-            "type": "ignored_setting", "path": origin.path, "file": origin.file, "line": origin.line,
-            "column": origin.column,
+            "type": "ignored_setting", "path": origin.path, "file": origin.file, "line": known(origin.line),
+            "column": known(origin.column),
         })
     });
     let problem = json!({"type": "settings_problem", "message": problems, "is_refused": is_refused});
@@ -302,6 +306,17 @@ mod tests {
         let objects = objects(&explained);
         assert_eq!(objects.len(), lines(&explained).len());
         assert_eq!((&objects[0]["type"], &objects[0]["line"]), (&json!("setting"), &json!(2)));
+        // Of an environment that an admin has allowed, the gateway may know the file and not the line.
+        let origin = SettingOrigin {
+            path: "environment.image".to_owned(),
+            level: "environment".to_owned(),
+            file: ".flotilla/config.yaml".to_owned(),
+            ..SettingOrigin::default()
+        };
+        let setting = rpc::v1::Setting { origin: Some(origin), value: "\"x\"".to_owned() };
+        let allowed = ExplainSettingsResponse { settings: vec![setting], ..Default::default() };
+        assert_eq!(lines(&allowed), ["environment.image = \"x\"  (environment, .flotilla/config.yaml)"]);
+        assert_eq!(super::objects(&allowed)[0]["line"], Value::Null);
         write("opencode.jsonc", "{\"permission\": 1}");
         let explained = explain(directory.path(), None).unwrap();
         assert!(explained.problems.contains("opencode.jsonc:1:16: permission: expected"), "{explained:?}");

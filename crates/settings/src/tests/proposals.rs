@@ -293,3 +293,26 @@ fn a_repository_gives_its_programs_no_more_rights_and_the_newest_level_wins() {
     assert_eq!(options(&[allowed]), (Some(true), None));
     assert!(merge(&[at(Level::Project, r#"{"environment": {"allow_ptrace": "yes"}}"#)]).is_err());
 }
+
+#[test]
+fn the_lines_of_an_environment_are_those_of_its_file_or_none() {
+    let text = "# ours\nenvironment:\n  image: debian:12\n  network:\n    allow: [a.example]\n";
+    let proposal = found(proposal::FILE, text);
+    let places = |document: &Document| {
+        let rows = merge(std::slice::from_ref(document)).unwrap().explain();
+        rows.iter().map(|row| format!("{} {}", row.path, row.origin)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        places(&proposal.located),
+        [
+            "environment.image .flotilla/config.yaml:3:10",
+            "environment.network.allow[0] .flotilla/config.yaml:5:13"
+        ]
+    );
+    let stored = standing::allowed(proposal::FILE, &proposal.document).unwrap();
+    assert_eq!(
+        places(&stored),
+        ["environment.image .flotilla/config.yaml", "environment.network.allow[0] .flotilla/config.yaml"]
+    );
+    assert_eq!(merged(std::slice::from_ref(&stored)).settings, merged(&[proposal.located]).settings);
+}

@@ -192,7 +192,12 @@ pub(in crate::app) async fn allowed_environment(
     // A mistake is told with those of the other files.
     let Ok(Some(proposal)) = proposal::find(files) else { return Ok(None) };
     let chosen = state.store.find_environment(tenant, project, &proposal.document).await?;
-    Ok(chosen.allowed.and_then(|it| standing::allowed(&it.file, &it.document).ok()))
+    Ok(match chosen.allowed {
+        // The file of this repository says the same, so its lines are known.
+        Some(allowed) if allowed.document == proposal.document => Some(proposal.located),
+        Some(allowed) => standing::allowed(&allowed.file, &allowed.document).ok(),
+        None => None,
+    })
 }
 
 /// The newest root session of a directory whose files are open; only the newest few are examined.
