@@ -65,6 +65,14 @@ async fn notices(stack: &Stack, session: &str) -> Vec<String> {
     events.map(|event| event.properties.to_string()).collect()
 }
 
+/// The notes for people in the conversation of a session.
+async fn notes(stack: &Stack, session: &str) -> Vec<String> {
+    let talk = stack.api.conversation(session).await;
+    let parts = talk.iter().filter(|(info, _)| info["role"] == "user").flat_map(|(_, parts)| parts);
+    let notes = parts.filter(|part| part["ignored"] == true);
+    notes.map(|part| part["text"].as_str().unwrap().to_owned()).collect()
+}
+
 async fn decide(stack: &Stack, digest: &str, verdict: v1::EnvironmentVerdict) -> v1::ProposedEnvironment {
     let project_id = stack.api.project_id.clone();
     let request =
@@ -146,6 +154,53 @@ async fn an_environment_of_a_repository_counts_when_an_admin_has_allowed_it() {
     let denied = stack.session_on(&repository).await;
     assert!(output(api, &denied, look).await.unwrap().starts_with("[]\n"));
     assert!(notices(&stack, &denied).await[0].contains("has denied it"));
+}
+
+#[tokio::test]
+async fn people_and_the_model_learn_which_environment_a_session_has_while_another_one_waits() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let config = |install: &str| format!("environment:\n  install: {install}\n");
+    let repository = testkit::git::repository(&[(".flotilla/config.yaml", &config("exit 7"))]);
+    let commit = |install: &str| {
+        std::fs::write(repository.path().join(".flotilla/config.yaml"), config(install)).unwrap();
+        repository.git(&["commit", "--quiet", "--all", "--message=change"]);
+    };
+    let newest = async || proposals(&stack).await.remove(0).digest;
+    let system = || stack.model.journal.requests().pop().unwrap().body.to_string();
+    let first = stack.session_on(&repository).await;
+    output(api, &first, "true").await.unwrap();
+    assert!(system().contains("Your sandbox has the environment of the settings"), "{}", system());
+    let broken = newest().await;
+    decide(&stack, &broken, v1::EnvironmentVerdict::Allowed).await;
+
+    // What fails is the one that was allowed before, and the repository has mended it already.
+    commit("mkdir kept; echo 1 > kept/version");
+    let failing = stack.session_on(&repository).await;
+    assert!(output(api, &failing, "true").await.unwrap_err().contains("install_failed"));
+    let told = notices(&stack, &failing).await;
+    assert!(told[0].contains("environment_not_allowed") && told[0].contains(&broken[..12]), "{told:?}");
+    let mended = newest().await;
+    decide(&stack, &mended, v1::EnvironmentVerdict::Allowed).await;
+
+    commit("mkdir kept; echo 2 > kept/version");
+    let session = stack.session_on(&repository).await;
+    output(api, &session, "true").await.unwrap();
+    let waiting = newest().await;
+    // A note in the conversation says so once; the model reads it in each turn.
+    output(api, &session, "true").await.unwrap();
+    let notes = notes(&stack, &session).await;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    let system = system();
+    for text in [&notes[0], &system] {
+        for part in [&mended[..12], &waiting[..12], "flotilla env show", "no admin has allowed it yet"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    assert!(
+        !system.contains("This session does not use the environment"),
+        "the note is for people: {system}"
+    );
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ pub(super) fn blocks(context: &StepContext<'_>) -> Vec<String> {
     let user = context.user;
     let mut rest = vec![environment(context)];
     rest.extend((!context.has_source).then(|| NO_REPOSITORY.to_owned()));
+    let unused = context.guidance.environment_notice.as_ref();
+    rest.extend(unused.and_then(|notice| notice.sentence.clone()));
     rest.extend(missing_content(&context.guidance.missing_content));
     rest.extend(too_large(&context.guidance.too_large));
     rest.extend(context.guidance.system_blocks());

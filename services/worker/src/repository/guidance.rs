@@ -1,7 +1,11 @@
 //! The repository's guidance for the agent of a session: instructions, skills, and the configuration in the commit at which
 //! the workspace was opened. The loop reads it at the start of each turn, because people and agents edit it between turns.
 
-use super::{above::SettingsAbove, proposal::ChosenEnvironment, workspace::Workspace};
+use super::{
+    above::SettingsAbove,
+    proposal::{ChosenEnvironment, EnvironmentNotice},
+    workspace::Workspace,
+};
 use crate::process::{deps::Deps, sandbox::Identity};
 use domain::conversation::message::Error;
 use rpc::v1;
@@ -31,8 +35,8 @@ pub(crate) struct Guidance {
     pub(crate) settings: Arc<Settings>,
     /// The problems of the configuration, for people.
     pub(crate) problems: Option<String>,
-    /// Why the environment of the repository is not used, for people.
-    pub(crate) environment_notice: Option<Error>,
+    /// Why the environment of the repository is not used.
+    pub(crate) environment_notice: Option<EnvironmentNotice>,
 }
 
 /// Why the guidance of a turn cannot be read.

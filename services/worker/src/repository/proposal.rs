@@ -22,8 +22,25 @@ const DIGEST_SHOWN: usize = 12;
 pub(super) struct ChosenEnvironment {
     /// The settings that an admin has allowed.
     pub(super) document: Option<Document>,
-    /// Why the environment of the repository itself is not used, for people.
-    pub(super) notice: Option<Error>,
+    /// Why the environment of the repository itself is not used.
+    pub(super) notice: Option<EnvironmentNotice>,
+}
+
+/// Why a session does not use the environment of its repository, and what it uses instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EnvironmentNotice {
+    code: &'static str,
+    /// For people.
+    pub(crate) text: String,
+    /// For the model; `None`: only people can do something about it.
+    pub(crate) sentence: Option<String>,
+}
+
+impl EnvironmentNotice {
+    /// The error that the session shows.
+    pub(crate) fn error(&self) -> Error {
+        Error::coded(self.code, self.text.clone())
+    }
 }
 
 impl ChosenEnvironment {
@@ -64,13 +81,13 @@ impl ChosenEnvironment {
 }
 
 /// The mistakes in a file of another tool. Those in the file that is written for Flotilla are told with the rest of the configuration.
-fn mistake(problems: &Problems) -> Option<Error> {
+fn mistake(problems: &Problems) -> Option<EnvironmentNotice> {
     let is_ours = problems.list.iter().any(|problem| &*problem.origin.file == proposal::FILE);
     let text = || format!("The environment of the repository cannot be used:\n{problems}");
-    (!is_ours).then(|| Error::coded("environment_invalid", text()))
+    (!is_ours).then(|| EnvironmentNotice { code: "environment_invalid", text: text(), sentence: None })
 }
 
-fn notice(project: &ProjectId, proposal: &Proposal, chosen: &EnvironmentChoice) -> Option<Error> {
+fn notice(project: &ProjectId, proposal: &Proposal, chosen: &EnvironmentChoice) -> Option<EnvironmentNotice> {
     let own = chosen.own.as_ref().and_then(|own| own.decision.as_ref());
     let why = match own {
         Some(decision) if decision.is_allowed => return None,
@@ -78,14 +95,68 @@ fn notice(project: &ProjectId, proposal: &Proposal, chosen: &EnvironmentChoice) 
         None => "no admin has allowed it yet".to_owned(),
     };
     let instead = match &chosen.allowed {
-        Some(_) => "the one that was allowed last in this project",
-        None => "the environment of the settings",
+        Some(allowed) => format!(
+            "the one that was allowed last in this project: that of {} ({})",
+            allowed.file,
+            shown(&allowed.digest)
+        ),
+        None => "the environment of the settings".to_owned(),
     };
+    let (file, digest) = (&proposal.file, shown(&chosen.digest));
     let text = format!(
-        "This session does not use the environment in {}, because {why}. It uses {instead}. An admin sees it with `flotilla env show {digest} --project {project}` and allows \
-         it with `flotilla env allow {digest} --project {project}`; new sessions then use it",
-        proposal.file,
-        digest = &chosen.digest[..DIGEST_SHOWN.min(chosen.digest.len())],
+        "This session does not use the environment in {file} ({digest}), because {why}. It uses {instead}. An admin sees it with `flotilla env show {digest} --project \
+         {project}` and allows it with `flotilla env allow {digest} --project {project}`; new sessions then use it"
     );
-    Some(Error::coded("environment_not_allowed", text))
+    let sentence = format!(
+        "The repository describes an environment in {file} ({digest}), but {why}. Your sandbox has {instead}. Programs, packages, services and hosts that the \
+         repository expects may be missing or old. If that keeps you from the task, say so, and that `flotilla env show {digest} --project {project}` shows an admin what \
+         to allow."
+    );
+    Some(EnvironmentNotice { code: "environment_not_allowed", text, sentence: Some(sentence) })
+}
+
+/// The digits of a digest that name it.
+fn shown(digest: &str) -> &str {
+    &digest[..DIGEST_SHOWN.min(digest.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use domain::ids::Timestamp;
+    use store::people::environments::{EnvironmentDecision, ProposedEnvironment};
+
+    #[test]
+    fn people_and_the_model_learn_which_environment_is_used_and_which_one_waits() {
+        let text = "environment:\n  install: npm ci\n";
+        let proposal = proposal::find(&[(proposal::FILE, text)]).unwrap().unwrap();
+        let project: ProjectId = "prj_1".parse().unwrap();
+        let allowed = ProposedEnvironment {
+            digest: "b".repeat(64),
+            file: ".devcontainer.json".to_owned(),
+            document: "{}".to_owned(),
+            unused: vec![],
+            session: "ses_1".parse().unwrap(),
+            proposed_at: Timestamp(0),
+            decision: Some(EnvironmentDecision { is_allowed: true, by: "ann".to_owned(), at: Timestamp(0) }),
+        };
+        let waits = |allowed| EnvironmentChoice { digest: "a".repeat(64), own: None, allowed };
+        let told = notice(&project, &proposal, &waits(Some(allowed.clone()))).unwrap();
+        for text in [&told.text, told.sentence.as_ref().unwrap()] {
+            for part in [
+                ".flotilla/config.yaml (aaaaaaaaaaaa)",
+                "that of .devcontainer.json (bbbbbbbbbbbb)",
+                "no admin has allowed it yet",
+                "`flotilla env show aaaaaaaaaaaa --project prj_1`",
+            ] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        let told = notice(&project, &proposal, &waits(None)).unwrap();
+        assert!(told.text.contains("It uses the environment of the settings."), "{}", told.text);
+        let own =
+            EnvironmentChoice { digest: "b".repeat(64), own: Some(allowed.clone()), allowed: Some(allowed) };
+        assert_eq!(notice(&project, &proposal, &own), None);
+    }
 }

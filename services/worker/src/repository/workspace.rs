@@ -5,7 +5,7 @@ use super::{
     egress::{Egress, is_sealed},
     environment::{WorkspaceEnvironment, entries, with_interruptions},
     image::WorkspaceImage,
-    proposal::ChosenEnvironment,
+    proposal::{ChosenEnvironment, EnvironmentNotice},
     secrets::SetupSecrets,
     stored::from_store,
 };
@@ -21,7 +21,10 @@ use domain::{
 };
 use rpc::v1::{self, open_workspace_request::Part};
 use settings::Settings;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 use tokio::sync::{OnceCell, mpsc};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::Status;
@@ -41,6 +44,8 @@ pub(crate) struct Workspace {
     origin: WorkspaceOrigin,
     open: Arc<OnceCell<OpenWorkspace>>,
     egress: Egress,
+    /// What people have not been told yet about the environment with which this loop opened the files, or tried to.
+    notice: Arc<Mutex<Option<EnvironmentNotice>>>,
 }
 
 /// What a workspace begins with.
@@ -83,7 +88,7 @@ impl OpenWorkspace {
 impl Workspace {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, origin: WorkspaceOrigin) -> Self {
         let egress = Egress::new(Arc::clone(&deps), identity.clone(), origin.project.clone());
-        Self { deps, identity, origin, open: Arc::default(), egress }
+        Self { deps, identity, origin, open: Arc::default(), egress, notice: Arc::default() }
     }
 
     /// The project of its session.
@@ -123,6 +128,12 @@ impl Workspace {
     /// What this loop found when it opened the workspace; `None`: it has not opened it.
     pub(crate) fn found(&self) -> Option<&OpenWorkspace> {
         self.open.get()
+    }
+
+    /// Takes what people must know about the environment with which this loop opened the files, or failed to open them: the repository has another one.
+    /// `None` if an earlier loop opened them.
+    pub(crate) fn take_environment_notice(&self) -> Option<EnvironmentNotice> {
+        self.notice.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     async fn open(&self) -> Result<OpenWorkspace, Status> {
@@ -234,6 +245,7 @@ impl Workspace {
         let v1::CloneSourceResponse { base_commit, configuration } = cloned.await?;
         let files = configuration.unwrap_or_default().files;
         let chosen = ChosenEnvironment::of(&self.deps, &self.identity, &self.origin.project, &files).await?;
+        *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = chosen.notice;
         let settings = self.origin.above.with(chosen.document).unwrap_or_else(|problems| {
             tracing::warn!("an environment that was allowed does not fit the settings: {problems}");
             Arc::clone(&self.origin.above.settings)

@@ -27,7 +27,7 @@ use crate::{
     record::{ParkResult, Record, WriteError},
     repository::{
         above::SettingsAbove,
-        guidance::{GuidanceError, configuration_error, too_large_error},
+        guidance::{GuidanceError, configuration_error},
         workspace,
     },
     tools::{
@@ -240,6 +240,10 @@ impl Concerns {
                 return self.restart_workspace(delayed).await.map(|()| None);
             }
             Err(GuidanceError::Files(status)) => {
+                if let Some(notice) = self.session.workspace.take_environment_notice() {
+                    // What failed may be an environment that the repository no longer has.
+                    self.session.write(vec![Event::SessionError(notice.error())], Progress::None).await?;
+                }
                 return Ok(Some(Signal::Broken(workspace::failure(&status))));
             }
             Err(GuidanceError::Unsafe(problems)) => {
@@ -252,10 +256,7 @@ impl Concerns {
         self.tool_calls.running.configure(&guidance.settings);
         let found = self.session.workspace.found().filter(|_| self.session.workspace.has_source());
         let branch = found.and_then(|found| self.snapshots.opened(found));
-        let problems = guidance.problems.as_deref().map(configuration_error).map(Event::SessionError);
-        let too_large = too_large_error(&guidance.too_large).map(Event::SessionError);
-        let unused = guidance.environment_notice.clone().map(Event::SessionError);
-        let events: Vec<Event> = branch.into_iter().chain(problems).chain(too_large).chain(unused).collect();
+        let events: Vec<Event> = branch.into_iter().chain(self.opening.notices(&self.session)).collect();
         if !events.is_empty() {
             self.session.write(events, Progress::None).await?;
         }

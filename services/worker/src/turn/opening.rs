@@ -4,11 +4,15 @@
 use super::session::Session;
 use crate::repository::{
     above::SettingsAbove,
-    guidance::{Guidance, GuidanceError},
+    guidance::{Guidance, GuidanceError, configuration_error, too_large_error},
 };
 use chassis::tasks;
 use domain::{
-    conversation::message::{Assistant, User},
+    conversation::{
+        message::{Assistant, Message, User},
+        part::{Body, NO_REPLY, Text},
+    },
+    event::Event,
     ids::MessageId,
     turn::call::CallId,
 };
@@ -59,6 +63,22 @@ impl Opening {
     /// The guidance for this turn.
     pub(super) fn guidance(&self) -> &Arc<Guidance> {
         &self.guidance
+    }
+
+    /// What people must know of the guidance: mistakes, files that were not read, and an environment that is not used. The turn that opens the files also
+    /// leaves a note about that in the conversation.
+    pub(super) fn notices(&self, session: &Session) -> Vec<Event> {
+        let Guidance { problems, too_large, environment_notice, .. } = &*self.guidance;
+        let problems = problems.as_deref().map(configuration_error);
+        let unused = environment_notice.as_ref().map(|notice| notice.error());
+        let errors = problems.into_iter().chain(too_large_error(too_large)).chain(unused);
+        let mut events: Vec<Event> = errors.map(Event::SessionError).collect();
+        if let (Some(notice), Some(user)) =
+            (session.workspace.take_environment_notice(), session.newest_user())
+        {
+            events.extend(note(session, user, notice.text));
+        }
+        events
     }
 
     /// The settings: including those of the repository once they were read.
@@ -125,6 +145,13 @@ impl Opening {
     pub(super) fn stop(&mut self) {
         self.delayed = None;
     }
+}
+
+/// A message for people that needs no answer. The model does not get it.
+fn note(session: &Session, user: &User, text: String) -> [Event; 2] {
+    let message = User { system: None, tools: None, format: None, ..session.copy_of(user) };
+    let part = session.new_part(&message.id, Body::Text(Text::note(text).marked(NO_REPLY, true)));
+    [Event::MessageUpdated(Box::new(Message::User(message))), part]
 }
 
 #[cfg(test)]
