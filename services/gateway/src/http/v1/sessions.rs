@@ -119,7 +119,7 @@ impl SessionList {
 
     /// # Errors
     /// `limit_too_high`.
-    fn add(&mut self, session: Value) -> Result<(), Error> {
+    fn add(&mut self, session: Value) -> std::result::Result<(), Error> {
         self.bytes += json_bytes(&session);
         self.entries.push(session);
         let is_full = self.entries.len() > LIST_MAX || self.bytes > LIST_BYTES_MAX;
