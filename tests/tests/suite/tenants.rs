@@ -399,8 +399,8 @@ async fn data_of_another_tenant_is_not_found() {
     assert_eq!((after.title.as_str(), after.archived_at_ms), (CANARY, 0));
     assert_eq!(
         stack.api.conversation(&theirs.session).await.len(),
-        3,
-        "a prompt, a step with a tool, an answer"
+        4,
+        "a prompt, a note about the environment that waits, a step with a tool, an answer"
     );
     assert_works(&stack.api, &theirs.session).await;
     assert_works(&api, &own).await;

@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_secret_that_pushes_is_told_when_an_environment_wants_it() {
-        let text = r#"{"environment": {"git": {"push": {"https://h/a/": {"credential": "PUSH_TOKEN"}},
-            "credentials": {"https://h/": "READ_TOKEN"}}}}"#;
+        let text = r#"{"environment": {"git": {"push": {"https://git.acme.dev/a/": {"credential": "PUSH_TOKEN"}},
+            "credentials": {"https://git.acme.dev/": "READ_TOKEN"}}}}"#;
         let settings = merge(&[standing::stored(Level::Project, text).unwrap()]).unwrap().settings;
         let environment = |secrets: &str| ProposedEnvironment {
             digest: "0".repeat(64),

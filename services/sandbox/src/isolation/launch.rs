@@ -147,10 +147,10 @@ impl Launcher {
         let copies = self.copies(&start).await;
         let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
         let share = start.share.take();
-        // Inside gVisor the init does not see the groups, so the owner of the process moves all of it.
-        let of_machine = group.as_ref().filter(|_| !self.is_in_gvisor(&start.program, &start.root));
-        let prepared = of_machine.map_or(Ok(None), Group::entrances).and_then(|entrances| {
-            let enters = entrances.is_some();
+        // Inside gVisor the init does not see the late groups, so the owner of the process moves it there.
+        let is_in_gvisor = self.is_in_gvisor(&start.program, &start.root);
+        let prepared = group.as_ref().map_or(Ok(None), Group::entrances).and_then(|entrances| {
+            let enters = entrances.is_some() && !is_in_gvisor;
             Ok((self.command(start, copies.as_ref(), entrances.unwrap_or_default())?, enters))
         });
         match prepared {
@@ -213,7 +213,7 @@ impl Launcher {
             args.extend(["--remount-ro", "/"].map(Into::into));
         }
         let ProgramStart { args: program, mut fds, groups, pipes: [input, output] } = match program {
-            Program::Init(socket) if is_in_gvisor => self.gvisor_start(socket, &root)?,
+            Program::Init(socket) if is_in_gvisor => self.gvisor_start(socket, &root, entrances)?,
             Program::Init(socket) => self.init_start(socket, &root, options, entrances)?,
             Program::Script(script, arguments) => self.script_start(script, arguments, entrances)?,
         };
@@ -269,7 +269,7 @@ impl Launcher {
     }
 
     /// The start of the init in gVisor.
-    fn gvisor_start(&self, socket: OwnedFd, root: &Root) -> io::Result<ProgramStart> {
+    fn gvisor_start(&self, socket: OwnedFd, root: &Root, entrances: Entrances) -> io::Result<ProgramStart> {
         let limits = &self.facts.limits;
         let settings = InitSettings {
             socket: gvisor::SOCKET,
@@ -281,7 +281,7 @@ impl Launcher {
         let init = self.init_arguments(root, &settings);
         let config = keep(memory_file(&gvisor::config(&init, limits.disk_bytes))?)?;
         let (args, pipes) = (gvisor::arguments(&config), [socket.into(), Stdio::null()]);
-        Ok(ProgramStart { args, fds: vec![config], groups: vec![], pipes })
+        Ok(ProgramStart { args, fds: vec![config], groups: entrances.early, pipes })
     }
 
     /// The start of the script of a helper.

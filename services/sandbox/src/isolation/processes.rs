@@ -154,11 +154,16 @@ pub(super) fn first(bwrap: u32) -> io::Result<String> {
     Ok(children(bwrap)?.first().ok_or(io::ErrorKind::NotFound)?.to_string())
 }
 
-/// Gives the children of a process with one thread.
+/// Gives the children of all threads of a process.
 ///
 /// # Errors
 /// When the process is gone.
 pub(super) fn children(pid: u32) -> io::Result<Vec<u32>> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    Ok(children.split_whitespace().filter_map(|child| child.parse().ok()).collect())
+    let mut all = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+        // A thread that has ended has left its children to another one.
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+    }
+    Ok(all)
 }
