@@ -29,6 +29,9 @@ grant select, insert, update, delete on worktree to flotilla_app;
 -- No foreign key: the sessions of a worktree stay when it is removed.
 alter table session add column worktree_id text collate "C";
 
+-- The sessions of a worktree, last changed first. No session has one yet, so the index is empty.
+create index session_worktree on session (tenant_id, worktree_id, updated_at desc, id) where worktree_id is not null;
+
 comment on column session.worktree_id is
   'the worktree in which the session began, or the session above it; null, or a worktree that is gone: it belongs to its project alone';
 comment on column session_tombstone.project_name is 'the directory of the session: that of its worktree, or else the name of its project';

@@ -1,6 +1,6 @@
 -- The sessions of a project, last changed first. Until now a list of them, and the deletion of a project, read all sessions of the tenant.
--- Only the catalogue changes apart from the building of indexes. A long transaction makes the migration fail instead of stopping all others; it
--- can be tried again.
+-- Nothing writes to sessions while the index is built: some seconds for a million of them. A long transaction makes the migration fail instead of
+-- stopping all others; it can be tried again.
 set local lock_timeout = '5s';
 
 -- Partial, as those of migration 40: no look-up by id repeats the condition, so none takes the index.

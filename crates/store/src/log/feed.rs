@@ -111,7 +111,10 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         let active = format!("r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})");
         let of_area = match area {
-            Some(_) => "s.project_id = $2 and ($5::text is null or s.worktree_id = $5)".to_owned(),
+            Some(SessionArea { worktree: Some(_), .. }) => {
+                "s.project_id = $2 and s.worktree_id = $5".to_owned()
+            }
+            Some(_) => "s.project_id = $2 and $5::text is null".to_owned(),
             None => format!("$2::text is null and $5::text is null and {LISTED}"),
         };
         // Each half of the list has its index, and `limit 1` makes Postgres look up each session of the list: it does not know how few they are.

@@ -126,15 +126,16 @@ impl Store {
     ) -> Result<Vec<Session>, Error> {
         let before = Cursor::of(page).unwrap_or(Cursor { ms: i64::MAX / 2, id: "" });
         let mut tx = self.begin(tenant).await?;
-        // In a statement for both, Postgres could not read the sessions of the project alone.
-        let of_project = match filter.project {
-            Some(_) => "s.project_id = $2".to_owned(),
-            None => format!("$2::text is null and {LISTED}"),
+        // In a statement for all, Postgres could not read the sessions of the project or of the worktree alone.
+        let of_area = match (&filter.project, &filter.worktree) {
+            (Some(_), Some(_)) => "s.project_id = $2 and s.worktree_id = $11".to_owned(),
+            (Some(_), None) => "s.project_id = $2 and $11::text is null".to_owned(),
+            (None, _) => format!("$2::text is null and $11::text is null and {LISTED}"),
         };
         let waiting = format!("{RUNNABLE}, {WAITING}, {QUARANTINED}");
         let rows = sqlx::query(row::select_page(
             &format!(
-                "s.tenant_id = $1 and {of_project} and ($11::text is null or s.worktree_id = $11) and ($3 or s.archived_at is null)
+                "s.tenant_id = $1 and {of_area} and ($3 or s.archived_at is null)
                and (not $4 or r.phase in ({waiting})) and (not $8 or s.parent_id is null)
                and ($9::text is null or strpos(lower(s.title), lower($9)) > 0)
                and ($10::bigint is null or s.updated_at >= to_timestamp($10::bigint / 1000.0))

@@ -181,10 +181,15 @@ impl Source {
         // A new feed starts at the current head; it does not replay older events.
         let since = if self.horizon() == 0 { i64::MAX as u64 } else { self.horizon() };
         let (horizon, written) = self.state.store.list_written(self.tenant, since).await?;
-        for session in written {
-            let position = self.sessions.get(&session.session);
-            if position.is_none_or(|position| position.seen < session.seq) {
-                self.catch_up(&session.session).await?;
+        for entry in written {
+            let position = self.sessions.get_mut(&entry.session);
+            let is_behind = position.as_ref().is_none_or(|position| position.seen < entry.seq);
+            // Its worktree may be gone, or begin anew.
+            if let Some(position) = position.filter(|position| position.directory.name != entry.directory) {
+                position.directory = Arc::new(Directory { project: entry.project, name: entry.directory });
+            }
+            if is_behind {
+                self.catch_up(&entry.session).await?;
             }
         }
         self.report_deleted(since).await?;

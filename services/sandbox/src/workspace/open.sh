@@ -87,6 +87,8 @@ uncommit() {
   rm -f .git/info/attributes
   # The only branch of the bundle is the one that the files are from.
   branch=$(git for-each-ref --count=1 --format='%(refname:lstrip=3)' refs/remotes/origin)
+  # Bundles of earlier versions have another name in place of it.
+  [ "$branch" != flotilla ] || branch=main
   git checkout --quiet -B "${branch:-main}" && git reset --quiet --mixed 'HEAD^' || exit 16
   # The server has no such branch, only the bundle.
   git branch --quiet --unset-upstream 2>/dev/null
@@ -105,7 +107,7 @@ name_author
 [ "$uncommitted" != yes ] || keep_bytes
 choose
 [ "$uncommitted" != yes ] || uncommit
-[ -z "$first_branch" ] || git checkout --quiet -B "$first_branch" || exit 16
+[ -z "$first_branch" ] || git checkout --quiet -B "$first_branch" || exit 22
 # The checkout may have needed the source until now.
 [ -z "$origin" ] || git remote set-url origin "$origin"
 [ $# -le 8 ] || { wait $reporting && cat /tmp/report; }

@@ -33,7 +33,7 @@ pub(crate) async fn copy_files(
             Ok(workspace.source().clone())
         }
         Err(status) if is_missing(&status) => Err(lost()),
-        copied => copied.map(|source| Source { branch: workspace.source().branch.clone(), ..source }),
+        copied => copied,
     }
 }
 
@@ -73,6 +73,7 @@ async fn export(deps: &Deps, identity: &Identity) -> Result<Source, Status> {
     }
     let bundle = bundle.close().await.map_err(unstored)?;
     let origin = Origin::Bundle(bundle.publish().await.map_err(unstored)?);
+    // The bundle has the branch that the files are on now.
     Ok(Source { origin, revision: Some(commit), branch: None, uncommitted: true })
 }
 

@@ -124,6 +124,17 @@ async fn a_fork_can_keep_the_current_files_or_have_none() {
 }
 
 #[tokio::test]
+async fn a_fork_is_on_the_branch_of_its_files() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    let prompt = format!("{}\n{}\n@text over", bash("git checkout -q -b feature"), write("b.txt", "b\n"));
+    run_to_end(&stack, &session, &prompt).await;
+    let forked = fork(&stack, &session, None, ForkFiles::Now).await.unwrap();
+    let status = command_output(&stack, &forked.id, "git status --short --branch").await;
+    assert_eq!(status, "## feature\n?? b.txt\n");
+}
+
+#[tokio::test]
 async fn a_fork_omits_reverted_messages() {
     let stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;

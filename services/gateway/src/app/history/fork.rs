@@ -207,7 +207,6 @@ async fn bundle_files(
         }
         Err(refusal) => return Err(Error::Sandbox(refusal).about_files(origin.has_workspace)),
     };
-    let branch = origin.source.branch.clone();
     let mut bundle = BundleWriter::begin(&state.store, tenant).await?;
     let mut commit = String::new();
     while let Some(piece) = next {
@@ -222,5 +221,6 @@ async fn bundle_files(
         next = received.map_err(|refusal| Error::Sandbox(refusal).about_files(origin.has_workspace))?;
     }
     let origin = Origin::Bundle(bundle.close().await?.publish().await?);
-    Ok(Some(Source { origin, revision: Some(commit), branch, uncommitted: true }))
+    // The bundle has the branch that the files are on now.
+    Ok(Some(Source { origin, revision: Some(commit), branch: None, uncommitted: true }))
 }

@@ -43,7 +43,7 @@ const ANSWER_BYTES_MAX: usize = 1024;
 const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
 const DIRECTORY_INSIDE: &str = "/run/sbx/source";
 /// The exit codes of open.sh that say something about the repository, the bundle or the door, and nothing about the mirror.
-const ENDS: [i32; 8] = [0, 10, 11, 12, 13, 15, 17, 18];
+const ENDS: [i32; 9] = [0, 10, 11, 12, 13, 15, 17, 18, 22];
 
 /// The clone of a repository.
 #[derive(Debug)]
@@ -214,6 +214,10 @@ fn explain(code: i32, revision: &str, stderr: &str) -> Error {
         17 => door::find_refusal(stderr)
             .unwrap_or_else(|| refused(Code::RepositoryUnreachable, "cannot clone the repository", stderr)),
         18 => Error::refused(Code::GitUnavailable, "the helper cannot reach the door of the session to git"),
+        22 => {
+            let text = "git cannot make the branch of the worktree, because the repository has a branch whose name is the beginning of its path";
+            refused(Code::RevisionNotFound, text, stderr)
+        }
         137 => {
             Error::refused(Code::DiskFull, "the repository exceeds the disk or memory limit of a workspace")
         }
@@ -235,6 +239,7 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(explain(18, "", "").code(), Code::GitUnavailable);
+        assert_eq!(explain(22, "", "").code(), Code::RevisionNotFound);
         let refused = explain(17, "", "remote: no such secret (git_secret_missing)\n");
         assert_eq!(
             (refused.code(), refused.to_string()),

@@ -10,6 +10,10 @@ git cat-file -e "$base^{commit}" || exit 14
 commit=$(git commit-tree -p "$base" -m 'Files of a fork' "$snapshot") || exit 1
 # The workspace names it, so it may be anything.
 git check-ref-format --branch "$branch" >/dev/null 2>&1 || branch=main
-git update-ref "refs/heads/$branch" "$commit" || exit 1
+git update-ref "refs/heads/$branch" "$commit" 2>/dev/null || {
+  # Too long for a file.
+  branch=main
+  git update-ref refs/heads/main "$commit" || exit 1
+}
 echo "$commit"
 git bundle create --quiet - "refs/heads/$branch"

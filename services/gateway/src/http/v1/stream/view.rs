@@ -22,8 +22,6 @@ pub(super) struct ClientDirectory {
     pub(super) own: Directory,
     /// Its sessions.
     pub(super) area: SessionArea,
-    /// The name of its project.
-    project_name: String,
 }
 
 impl View {
@@ -34,8 +32,7 @@ impl View {
             Some(found) => {
                 let (interest, area) = (found.interest(), found.area());
                 let own = Directory { project: area.project.clone(), name };
-                let directory = ClientDirectory { own, area, project_name: found.project.name };
-                Self { interest, directory: Some(directory), form }
+                Self { interest, directory: Some(ClientDirectory { own, area }), form }
             }
             None => Self { interest: Interest::Directory(name), directory: None, form },
         })
@@ -49,14 +46,11 @@ impl View {
         }
     }
 
-    /// The scope of a frame, under the name that the client uses. Frames of the worktrees of its project keep their names.
+    /// The scope of a frame, under the name that the client uses. OpenCode's TUI drops frames of any other directory, and the directory of a project
+    /// shows the sessions of its worktrees too.
     pub(super) fn scope<'a>(&'a self, scope: FrameScope<'a>) -> FrameScope<'a> {
         match (scope, &self.directory) {
-            (FrameScope::Directory(of), Some(client))
-                if of.name == client.project_name || of.name == client.own.name =>
-            {
-                FrameScope::Directory(&client.own)
-            }
+            (FrameScope::Directory(_), Some(client)) => FrameScope::Directory(&client.own),
             _ => scope,
         }
     }
