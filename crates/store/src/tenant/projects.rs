@@ -171,7 +171,7 @@ impl Store {
         Ok(project)
     }
 
-    /// Returns the project of this name, else the one that has this place or a worktree with this directory.
+    /// Returns the project of this name, else the one that has a worktree with this directory, else the one that has this place.
     ///
     /// # Errors
     /// `Db`.
@@ -181,13 +181,14 @@ impl Store {
             "select {COLUMNS} from project where tenant_id = $1 and (name = $2
                or id = (select project_id from project_place where tenant_id = $1 and place = $2)
                or id = (select project_id from worktree where tenant_id = $1 and directory = $2))
-             order by name = $2 desc limit 1"
+             order by name = $2 desc,
+               id = (select project_id from worktree where tenant_id = $1 and directory = $2) desc nulls last limit 1"
         );
         let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name).fetch_optional(&mut *tx).await?;
         row.as_ref().map(from_row).transpose()
     }
 
-    /// Gives a project places. A place that belonged to another project moves to this one.
+    /// Gives a project places. A place that belonged to another project moves to this one; the directory of a worktree stays with it.
     ///
     /// # Errors
     /// `Db`.
@@ -200,6 +201,7 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         sqlx::query(
             "insert into project_place (tenant_id, place, project_id) select $1, place, $2 from unnest($3::text[]) place
+              where not exists (select 1 from worktree where tenant_id = $1 and directory = place)
              on conflict (tenant_id, place) do update set project_id = excluded.project_id",
         )
         .bind(tenant.0)

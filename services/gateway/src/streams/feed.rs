@@ -7,6 +7,7 @@ use super::{
     cursor::TenantCursor,
     event::{Fragment, open_text},
     hub::POLL_WITHOUT_NATS,
+    notices::WORKTREE_READY,
     open_parts::{OpenParts, TextChange},
     open_texts::OpenTexts,
     progress::Progress,
@@ -206,7 +207,10 @@ impl Source {
             (Subject::Session(session), news) => return self.take(session, news).await,
             (Subject::Project(project), News::Notice(notice)) => {
                 let directory = Directory { project, name: notice.project_name.clone() };
-                (UpdateScope::Project(Arc::new(directory)), notice)
+                let directory = Arc::new(directory);
+                let is_of_worktree = notice.kind == WORKTREE_READY;
+                let of = if is_of_worktree { UpdateScope::Worktree } else { UpdateScope::Project };
+                (of(directory), notice)
             }
             (Subject::Tenant, News::Notice(notice)) if notice.project_name.is_empty() => {
                 (UpdateScope::Tenant, notice)

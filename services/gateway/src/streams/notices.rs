@@ -10,6 +10,8 @@ use store::tenant::{projects::Project, worktrees::Worktree};
 pub(crate) const ALL_DISPOSED: &str = "global.disposed";
 /// Clients must read everything of a directory again.
 pub(crate) const DISPOSED: &str = "server.instance.disposed";
+/// Sessions can begin in a worktree.
+pub(crate) const WORKTREE_READY: &str = "worktree.ready";
 
 /// How long terminal clients show a warning. They draw the text of another toast wrong while one is shown.
 const TOAST_MS: u32 = 6_000;
@@ -60,10 +62,14 @@ pub(crate) fn notify_disposed(state: &State, tenant: TenantId, project: &Project
 /// ```
 pub(crate) fn notify_worktree_ready(state: &State, tenant: TenantId, worktree: &Worktree) {
     let properties = json!({"name": worktree.name, "branch": worktree.branch});
-    if let Some(notice) = notice(state, "worktree.ready", &properties) {
-        let notice = Notice { project_name: worktree.directory.clone(), ..notice };
-        state.publisher.notify(tenant, &Subject::Project(worktree.project.clone()), &notice);
-    }
+    let notice = notice(state, WORKTREE_READY, &properties);
+    notify_subject(state, tenant, &Subject::Project(worktree.project.clone()), &worktree.directory, notice);
+}
+
+/// Says that the sessions of a worktree have left it, so its clients read everything again.
+pub(crate) fn notify_worktree_disposed(state: &State, tenant: TenantId, worktree: &Worktree) {
+    let notice = notice(state, DISPOSED, &json!({"directory": worktree.directory}));
+    notify_subject(state, tenant, &Subject::Tenant, &worktree.directory, notice);
 }
 
 /// Like [`notify_disposed`], for all projects.
@@ -112,16 +118,26 @@ pub(crate) fn notify_directory(
     reader: &str,
     command: &ClientCommand,
 ) {
-    if let Some(notice) = notice(state, command.kind, &command.properties) {
-        let notice = Notice { reader: reader.to_owned(), project_name: directory.to_owned(), ..notice };
-        state.publisher.notify(tenant, &Subject::Tenant, &notice);
-    }
+    let notice = notice(state, command.kind, &command.properties);
+    let notice = notice.map(|notice| Notice { reader: reader.to_owned(), ..notice });
+    notify_subject(state, tenant, &Subject::Tenant, directory, notice);
 }
 
 fn notify_project(state: &State, tenant: TenantId, project: &Project, notice: Option<Notice>) {
+    notify_subject(state, tenant, &Subject::Project(project.id.clone()), &project.name, notice);
+}
+
+/// Sends a notice that names a directory.
+fn notify_subject(
+    state: &State,
+    tenant: TenantId,
+    subject: &Subject,
+    directory: &str,
+    notice: Option<Notice>,
+) {
     if let Some(notice) = notice {
-        let notice = Notice { project_name: project.name.clone(), ..notice };
-        state.publisher.notify(tenant, &Subject::Project(project.id.clone()), &notice);
+        let notice = Notice { project_name: directory.to_owned(), ..notice };
+        state.publisher.notify(tenant, subject, &notice);
     }
 }
 

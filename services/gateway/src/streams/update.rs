@@ -84,20 +84,11 @@ impl Update {
             Content::Notice(notice) => notice.reader.as_str(),
             Content::Event { .. } | Content::Fragment { .. } => EVERY_READER,
         };
-        let is_wanted = match (interest, &self.scope) {
-            (Interest::All, _) | (_, UpdateScope::Tenant) => true,
-            // A command for the clients in another directory of the project is none for those in the worktree.
-            (Interest::Worktree(own), UpdateScope::Project(of)) => {
-                of.project == own.project && addressee == EVERY_READER
-            }
-            (Interest::Worktree(own), UpdateScope::Directory(of)) => of.name == own.name,
-            (Interest::Project(_), UpdateScope::Directory(_)) => false,
-            (
-                Interest::Project(_) | Interest::Worktree(_) | Interest::Directory(_),
-                UpdateScope::Session(_, of) | UpdateScope::Project(of) | UpdateScope::Directory(of),
-            ) => interest.includes(of),
-        };
-        (addressee == EVERY_READER || addressee == reader) && is_wanted
+        // A command for the clients in another directory of the project is none for those in a worktree.
+        let is_command = addressee != EVERY_READER;
+        let is_elsewhere =
+            is_command && matches!((interest, &self.scope), (Interest::Worktree(_), UpdateScope::Project(_)));
+        (!is_command || addressee == reader) && !is_elsewhere && self.scope.concerns(interest)
     }
 }
 
@@ -106,6 +97,8 @@ impl Update {
 pub(crate) enum UpdateScope {
     Session(SessionId, Arc<Directory>),
     Project(Arc<Directory>),
+    /// A worktree: for the clients that name it, and for those of its project.
+    Worktree(Arc<Directory>),
     /// A worktree, or a directory without a project: for the clients that name it.
     Directory(Arc<Directory>),
     /// The whole tenant.
@@ -113,18 +106,33 @@ pub(crate) enum UpdateScope {
 }
 
 impl UpdateScope {
+    /// Whether a subscriber with this interest gets what has this scope.
+    fn concerns(&self, interest: &Interest) -> bool {
+        match (interest, self) {
+            (Interest::All, _) | (_, Self::Tenant) => true,
+            (Interest::Worktree(own), Self::Project(of)) => of.project == own.project,
+            (Interest::Worktree(own), Self::Worktree(of) | Self::Directory(of)) => of.name == own.name,
+            (Interest::Project(_), Self::Directory(_)) => false,
+            (
+                Interest::Project(_) | Interest::Worktree(_) | Interest::Directory(_),
+                Self::Session(_, of) | Self::Project(of) | Self::Worktree(of) | Self::Directory(of),
+            ) => interest.includes(of),
+        }
+    }
+
     pub(crate) fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session(session, _) => Some(session),
-            Self::Project(_) | Self::Directory(_) | Self::Tenant => None,
+            Self::Project(_) | Self::Worktree(_) | Self::Directory(_) | Self::Tenant => None,
         }
     }
 
     pub(crate) fn directory(&self) -> Option<&Directory> {
         match self {
-            Self::Session(_, directory) | Self::Project(directory) | Self::Directory(directory) => {
-                Some(directory)
-            }
+            Self::Session(_, directory)
+            | Self::Project(directory)
+            | Self::Worktree(directory)
+            | Self::Directory(directory) => Some(directory),
             Self::Tenant => None,
         }
     }
@@ -152,5 +160,38 @@ impl From<&FeedEntry> for Directory {
 impl From<&Tombstone> for Directory {
     fn from(tombstone: &Tombstone) -> Self {
         Self { project: tombstone.project.clone(), name: tombstone.directory.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn clients_in_a_worktree_get_what_concerns_it_and_nothing_of_its_siblings() {
+        let project: ProjectId = format!("prj_{}", "1".repeat(26)).parse().unwrap();
+        let of = |name: &str| Directory { project: project.clone(), name: name.to_owned() };
+        let [all, app, fix] =
+            [Interest::All, Interest::Project(project.clone()), Interest::Worktree(of("app.worktrees/fix"))];
+        let session: SessionId = "ses_1".parse().unwrap();
+        for (scope, name, want) in [
+            ("session", "app", [true, true, false]),
+            ("session", "app.worktrees/fix", [true, true, true]),
+            ("session", "app.worktrees/other", [true, true, false]),
+            ("project", "app", [true, true, true]),
+            ("worktree", "app.worktrees/fix", [true, true, true]),
+            ("worktree", "app.worktrees/other", [true, true, false]),
+            ("directory", "app.worktrees/fix", [true, false, true]),
+        ] {
+            let directory = Arc::new(of(name));
+            let update = match scope {
+                "session" => UpdateScope::Session(session.clone(), directory),
+                "project" => UpdateScope::Project(directory),
+                "worktree" => UpdateScope::Worktree(directory),
+                _ => UpdateScope::Directory(directory),
+            };
+            assert_eq!([&all, &app, &fix].map(|it| update.concerns(it)), want, "{scope} {name}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     app::ground::gateway::Gateway,
     auth::principal::Principal,
     ground::{error::Error, invalid::Invalid, scope::Scope, state::State},
-    streams::notices::{notify_project_updated, notify_worktree_ready},
+    streams::notices::{notify_project_updated, notify_worktree_disposed, notify_worktree_ready},
 };
 use domain::{
     ids::{TenantId, WorktreeId},
@@ -17,12 +17,14 @@ use store::tenant::{
     worktrees::{Worktree, WorktreeCreation},
 };
 
-/// Worktrees of one project: whatever shows the project names them all. Beyond it: `worktrees_too_many`.
+/// Worktrees of one project: every answer about the project lists them all. Beyond it: `worktrees_too_many`.
 const WORKTREES_MAX: u32 = 50;
 /// Bytes of the name that a client gives to a worktree. Beyond it: `name_too_long`.
 const WORKTREE_NAME_BYTES_MAX: usize = 64;
 /// What the names of branches begin with, as in OpenCode.
 const BRANCH_PREFIX: &str = "opencode/";
+/// A reset that meets another one tries again.
+const RESET_TRIES: u32 = 2;
 /// Letters and digits of an id that distinguish worktrees of the same name.
 const TAIL_CHARS: usize = 8;
 
@@ -77,7 +79,8 @@ pub(crate) async fn create(
         manage::check_directory(&worktree.directory)?;
         match state.store.create_worktree(tenant, &worktree, WORKTREES_MAX).await? {
             WorktreeCreation::Created => {
-                announce(state, tenant, &worktree).await?;
+                notify_updated(state, tenant, &worktree).await;
+                notify_worktree_ready(state, tenant, &worktree);
                 return Ok(worktree);
             }
             WorktreeCreation::DirectoryTaken => {}
@@ -108,7 +111,8 @@ pub(crate) async fn remove(
     if !state.store.delete_worktree(tenant, &worktree).await? {
         return Err(unknown(&worktree.directory));
     }
-    notify_project_updated(state, tenant, &state.store.get_project(tenant, &worktree.project).await?);
+    notify_updated(state, tenant, &worktree).await;
+    notify_worktree_disposed(state, tenant, &worktree);
     Ok(())
 }
 
@@ -124,22 +128,31 @@ pub(crate) async fn reset(
     worktree: &str,
 ) -> Result<(), Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
-    let before = get(gateway, principal, directory, worktree).await?;
-    let id = state.id(WorktreeId::make);
-    // Nothing takes a branch back that was pushed, so the old name would bring its commits again.
-    let branch = format!("{BRANCH_PREFIX}{}-{}", before.name, tail(&id));
-    let after = Worktree { id, branch, ..before.clone() };
-    if !state.store.reset_worktree(tenant, &before.id, &after).await? {
-        return Err(unknown(&before.directory));
+    for _ in 0..RESET_TRIES {
+        let before = get(gateway, principal, directory, worktree).await?;
+        let id = state.id(WorktreeId::make);
+        // Nothing takes a branch back that was pushed, so the old name would bring its commits again.
+        let branch = format!("{BRANCH_PREFIX}{}-{}", before.name, tail(&id));
+        let after = Worktree { id, branch, ..before.clone() };
+        if state.store.reset_worktree(tenant, &before.id, &after).await? {
+            notify_updated(state, tenant, &after).await;
+            notify_worktree_disposed(state, tenant, &after);
+            notify_worktree_ready(state, tenant, &after);
+            return Ok(());
+        }
     }
-    announce(state, tenant, &after).await
+    Err(unknown(worktree))
 }
 
-/// Tells clients that sessions can begin in a worktree.
-async fn announce(state: &State, tenant: TenantId, worktree: &Worktree) -> Result<(), Error> {
-    notify_project_updated(state, tenant, &state.store.get_project(tenant, &worktree.project).await?);
-    notify_worktree_ready(state, tenant, worktree);
-    Ok(())
+/// Tells clients that the worktrees of a project have changed. The change is stored, so a failure here is none of the call.
+async fn notify_updated(state: &State, tenant: TenantId, worktree: &Worktree) {
+    match state.store.get_project(tenant, &worktree.project).await {
+        Ok(project) => notify_project_updated(state, tenant, &project),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "cannot tell clients of a change of worktrees");
+        }
+    }
 }
 
 async fn get_project(gateway: &Gateway, principal: &Principal, directory: &str) -> Result<Project, Error> {

@@ -171,7 +171,10 @@ pub(crate) async fn create(
     state.publisher.publish_events(tenant, &session.info.id, &events);
     if let Some(warning) = admission::warning(&near) {
         let command = ClientCommand::warning("Quota", &warning);
-        manage::command_clients(gateway, principal, &session.directory, &command).await?;
+        // The session is stored, so a warning that gets lost is no failure of the call.
+        if let Err(error) = manage::command_clients(gateway, principal, &session.directory, &command).await {
+            tracing::warn!(code = error.code(), "cannot warn the clients of a nearly used quota");
+        }
     }
     Ok(session)
 }

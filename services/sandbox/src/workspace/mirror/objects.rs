@@ -15,9 +15,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Objects of Git LFS in a mirror: twice those of a clone. Those that sessions needed longest ago leave the mirror, and a later session transfers them.
+/// Objects of Git LFS in a mirror: twice those of a clone. The mirror drops the least recently needed ones, and a later session transfers them.
 const MIRROR_OBJECTS_MAX: usize = 10_000;
-/// Bytes of the objects of Git LFS in a mirror: twice those of a clone. Those that sessions needed longest ago leave the mirror, and a later session
+/// Bytes of the objects of Git LFS in a mirror: twice those of a clone. The mirror drops the least recently needed ones, and a later session
 /// transfers them.
 const MIRROR_OBJECTS_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Bytes that are read at once.
@@ -55,7 +55,7 @@ impl MirrorObjects {
         Self(chosen)
     }
 
-    /// Reads the list of a generation. `None`: it is none.
+    /// Reads the list of a generation. `None` if the text is not such a list.
     pub(super) fn parse(text: &str) -> Option<Self> {
         text.lines().map(LfsPointer::parse_line).collect::<Option<_>>().map(Self)
     }

@@ -43,6 +43,7 @@ impl<'a> FrameScope<'a> {
             (
                 UpdateScope::Session(_, directory)
                 | UpdateScope::Project(directory)
+                | UpdateScope::Worktree(directory)
                 | UpdateScope::Directory(directory),
                 _,
             ) => Self::Directory(directory),
