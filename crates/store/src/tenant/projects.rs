@@ -64,7 +64,8 @@ impl Store {
     /// Creates a project, or returns the existing one with that name. An existing project without files gets the source.
     ///
     /// # Errors
-    /// `NotFound` if another call deletes the project at this moment, or if its id belongs to another name; `Db`.
+    /// `NotFound` if another call deletes the project at this moment, if its id belongs to another name, or if the name is the directory of
+    /// a worktree; `Db`.
     pub async fn create_project(
         &self,
         tenant: TenantId,
@@ -75,8 +76,10 @@ impl Store {
         let mut tx = self.begin(tenant).await?;
         // Another call may create the project with the same id at this moment: the conflict can be with any constraint.
         let sql = format!(
-            "insert into project (tenant_id, id, name, source) values ($1, $2, $3, $4) on conflict do nothing
-             returning {COLUMNS}"
+            "insert into project (tenant_id, id, name, source)
+             select $1::uuid, $2::text, $3::text, $4::json
+              where not exists (select 1 from worktree where tenant_id = $1 and directory = $3)
+             on conflict do nothing returning {COLUMNS}"
         );
         let insert = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str()).bind(name);
         let inserted = insert.bind(Json(source)).fetch_optional(&mut *tx).await?;
@@ -181,14 +184,15 @@ impl Store {
             "select {COLUMNS} from project where tenant_id = $1 and (name = $2
                or id = (select project_id from project_place where tenant_id = $1 and place = $2)
                or id = (select project_id from worktree where tenant_id = $1 and directory = $2))
-             order by name = $2 desc,
-               id = (select project_id from worktree where tenant_id = $1 and directory = $2) desc nulls last limit 1"
+             order by name = $2 desc, id in (select project_id from worktree where tenant_id = $1 and directory = $2) desc
+             limit 1"
         );
         let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name).fetch_optional(&mut *tx).await?;
         row.as_ref().map(from_row).transpose()
     }
 
-    /// Gives a project places. A place that belonged to another project moves to this one; the directory of a worktree stays with it.
+    /// Gives a project places. A place that belonged to another project moves to this one. The directory of a worktree becomes no place: it
+    /// belongs to the worktree's project.
     ///
     /// # Errors
     /// `Db`.

@@ -49,10 +49,13 @@ pub(crate) fn notify_project_updated(state: &State, tenant: TenantId, project: &
     notify_project(state, tenant, project, notice);
 }
 
-/// Says that the settings of a project changed, so clients read its agents, commands and models again.
+/// Says that the settings of a project changed, so clients in its directories read its agents, commands and models again.
 pub(crate) fn notify_disposed(state: &State, tenant: TenantId, project: &Project) {
     let notice = notice(state, DISPOSED, &json!({"directory": project.name}));
     notify_project(state, tenant, project, notice);
+    for directory in &project.worktrees {
+        notify_directory_disposed(state, tenant, directory);
+    }
 }
 
 /// Says that sessions can begin in a worktree: it is new, or it begins anew.
@@ -68,8 +71,12 @@ pub(crate) fn notify_worktree_ready(state: &State, tenant: TenantId, worktree: &
 
 /// Says that the sessions of a worktree have left it, so its clients read everything again.
 pub(crate) fn notify_worktree_disposed(state: &State, tenant: TenantId, worktree: &Worktree) {
-    let notice = notice(state, DISPOSED, &json!({"directory": worktree.directory}));
-    notify_subject(state, tenant, &Subject::Tenant, &worktree.directory, notice);
+    notify_directory_disposed(state, tenant, &worktree.directory);
+}
+
+fn notify_directory_disposed(state: &State, tenant: TenantId, directory: &str) {
+    let notice = notice(state, DISPOSED, &json!({"directory": directory}));
+    notify_subject(state, tenant, &Subject::Tenant, directory, notice);
 }
 
 /// Like [`notify_disposed`], for all projects.

@@ -1,12 +1,13 @@
 //! Worktrees: directories of a project in which sessions begin on a branch of their own.
 
 use super::{client::Client, events::Events};
-use e2e::{Stack, turn::bash};
+use e2e::{Stack, api::assert_refused, turn::bash};
 use reqwest::Method;
 use rpc::v1;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use testkit::git::Repository;
+use tonic::Code;
 
 const PATH: &str = "/experimental/worktree";
 const RESET: &str = "/experimental/worktree/reset";
@@ -161,10 +162,51 @@ async fn clients_hear_of_a_worktree_and_commands_reach_only_its_directory() {
     // The settings of the project are those of the worktree.
     let document = "{}".to_owned();
     stack.api.settings().set_settings(v1::SetSettingsRequest { project_id, document }).await.unwrap();
-    own.until(|event| event["type"] == "server.instance.disposed").await;
+    let of_disposal = |event: &Value| {
+        event["type"] == "server.instance.disposed" && event["properties"]["directory"] == made["directory"]
+    };
+    own.until(of_disposal).await;
     client.post(RESET, json!({"directory": made["directory"]})).await;
+    own.until(of_disposal).await;
     let event = own.until(|event| event["type"] == "worktree.ready").await;
     assert!(event["properties"]["branch"].as_str().unwrap().starts_with("opencode/fix-"), "{event}");
+    client.expect(200, Method::DELETE, PATH, json!({"directory": made["directory"]})).await;
+    own.until(of_disposal).await;
+}
+
+#[tokio::test]
+async fn what_a_session_does_and_asks_is_shown_in_its_worktree_and_in_its_project() {
+    let stack = Stack::start().await;
+    project(&stack, "app", &repository()).await;
+    let client = Client::new(&stack, "app");
+    let mut worktrees = vec![];
+    for name in ["first", "second"] {
+        let made = client.post(PATH, json!({"name": name})).await;
+        worktrees.push(Client::new(&stack, made["directory"].as_str().unwrap()));
+    }
+    let (first, second) = (&worktrees[0], &worktrees[1]);
+    let mut of_first = Events::of(first, "/event", "").await;
+    let mut of_second = Events::of(second, "/event", "").await;
+    let rule = json!({"permission": "bash", "pattern": "*", "action": "ask"});
+    let asking = first.session(json!({"permission": [rule]})).await;
+    first.prompt_async(&asking, &format!("{}\n@text over", bash("true"))).await;
+    let asked = of_first.until_session("permission.asked", &asking).await;
+    for (reader, want) in [(&client, true), (first, true), (second, false)] {
+        let requests = reader.get("/permission").await;
+        let mut requests_of = requests.as_array().unwrap().iter().map(|request| &request["sessionID"]);
+        assert_eq!(requests_of.any(|of| *of == asking.as_str()), want, "{}: {requests}", reader.directory);
+        let status = reader.get("/session/status").await;
+        assert_eq!(status[&asking]["type"] == "busy", want, "{}: {status}", reader.directory);
+    }
+
+    let other = second.session(json!({})).await;
+    second.prompt(&other, "@text done").await;
+    of_second.until_session("session.idle", &other).await;
+    assert!(!json!(of_second.seen).to_string().contains(&asking), "another worktree");
+    let reply = format!("/permission/{}/reply", asked["properties"]["id"].as_str().unwrap());
+    assert_eq!(first.post(&reply, json!({"reply": "once"})).await, true);
+    of_first.until_session("session.idle", &asking).await;
+    assert!(!json!(of_first.seen).to_string().contains(&other), "another worktree");
 }
 
 #[tokio::test]
@@ -189,6 +231,10 @@ async fn refusals_of_worktrees_say_what_is_wrong() {
         assert!(directory.starts_with(begin), "{made}");
         assert!(directories.insert(directory.to_owned()), "a directory of its own: {made}");
     }
+    let hiding = v1::CreateProjectRequest { name: "app.worktrees/fix".to_owned(), ..Default::default() };
+    let refused = stack.api.projects().create_project(hiding).await;
+    let message = assert_refused(refused, Code::InvalidArgument, "name_invalid");
+    assert!(message.contains("a worktree of the project app"), "{message}");
     for _ in directories.len()..WORKTREES_MAX {
         client.post(PATH, json!({})).await;
     }

@@ -1,7 +1,10 @@
 //! Worktrees, and the sessions that begin in them.
 
 use crate::{family::permission, world::World};
-use domain::ids::{SessionId, TenantId, Timestamp, WorktreeId};
+use domain::{
+    ids::{SessionId, TenantId, Timestamp, WorktreeId},
+    session::Source,
+};
 use store::{
     Page,
     error::{Entity, Error},
@@ -62,6 +65,36 @@ async fn a_project_has_a_bounded_number_of_worktrees_with_directories_of_their_o
     assert!(!world.store.delete_worktree(tenant, &fix).await.unwrap(), "it is gone");
     assert!(!world.store.reset_worktree(tenant, &fix.id, &third).await.unwrap());
     assert_eq!(create(&world, tenant, &third).await, WorktreeCreation::Created);
+}
+
+#[tokio::test]
+async fn the_directory_of_a_worktree_means_no_other_project() {
+    let mut world = World::new().await;
+    let (tenant, fix, elsewhere) = (world.tenant, worktree(&mut world, "fix"), world.sample.project());
+    assert_eq!(create(&world, tenant, &fix).await, WorktreeCreation::Created);
+    let refused = world.store.create_project(tenant, &elsewhere, &fix.directory, &Source::default()).await;
+    assert!(matches!(refused, Err(Error::NotFound(Entity::Project))), "{refused:?}");
+    world.store.create_project(tenant, &elsewhere, "elsewhere", &Source::default()).await.unwrap();
+    let places = [fix.directory.clone(), "/home/me/elsewhere".to_owned()];
+    world.store.add_project_places(tenant, &elsewhere, &places).await.unwrap();
+    let found =
+        async |directory: &str| world.store.find_project(tenant, directory).await.unwrap().unwrap().id;
+    assert_eq!(found("/home/me/elsewhere").await, elsewhere, "the other place is its own");
+    assert_eq!(found(&fix.directory).await, world.project);
+    assert!(world.store.delete_worktree(tenant, &fix).await.unwrap());
+    let free = world.store.find_project(tenant, &fix.directory).await.unwrap();
+    assert_eq!(free, None, "it was skipped as a place");
+    world.store.add_project_places(tenant, &elsewhere, &places).await.unwrap();
+    assert_eq!(found(&fix.directory).await, elsewhere);
+
+    // Both at the same moment: neither sees the other one.
+    let Worktree { id, project, name, directory, branch } = &fix;
+    let insert = format!(
+        "insert into worktree (tenant_id, project_id, id, name, directory, branch)
+         values ('{tenant}', '{project}', '{id}', '{name}', '{directory}', '{branch}')"
+    );
+    world.sql(&insert).await;
+    assert_eq!(found(&fix.directory).await, world.project, "a worktree goes before a place");
 }
 
 /// Lists the sessions of a worktree, in the order of their ids.

@@ -62,7 +62,7 @@ pub(crate) struct CreatedProject {
 /// Creates a project, or returns the existing one with this name. An existing project without files gets the source.
 ///
 /// # Errors
-/// `name_empty`, `name_too_long`, `directory_invalid`, `projects_too_many`, `store_unavailable`; those of [`source::check`].
+/// `name_empty`, `name_too_long`, `name_invalid`, `directory_invalid`, `projects_too_many`, `store_unavailable`; those of [`source::check`].
 pub(crate) async fn create(
     gateway: &Gateway,
     principal: &Principal,
@@ -80,10 +80,18 @@ pub(crate) async fn create(
     };
     let (id, is_at_place) = (state.id(ProjectId::make), at_place.is_some());
     let name = at_place.map_or(name, |project| project.name);
-    // A place or a worktree of another project may have this name.
-    let is_known =
-        is_at_place || state.store.find_project(tenant, &name).await?.is_some_and(|found| found.name == name);
+    // A place of another project may have this name.
+    let found = state.store.find_project(tenant, &name).await?;
+    let is_known = is_at_place || found.as_ref().is_some_and(|found| found.name == name);
     if !is_known {
+        if let Some(other) = found.filter(|found| found.worktrees.contains(&name)) {
+            let message = format!(
+                "{} is the directory of a worktree of the project {}; choose another name",
+                name.escape_debug(),
+                other.name
+            );
+            return Err(Invalid::Name.because(message));
+        }
         admission::admit(state, account, &[Growth::PROJECT]).await?;
     }
     let ProjectCreation { project, is_new } = state.store.create_project(tenant, &id, &name, source).await?;
@@ -173,7 +181,7 @@ pub(crate) async fn list(
     Ok(List::of(&page, projects, |project| project.name.clone()))
 }
 
-/// Finds the project of a directory: the one of exactly this name, else the one whose source came from this directory or that has it as a worktree.
+/// Finds the project of a directory: the one of exactly this name, else the one that has it as a worktree, else the one whose source came from it.
 ///
 /// # Errors
 /// `directory_invalid`, `store_unavailable`.
