@@ -203,9 +203,10 @@ impl Store {
         places: &[String],
     ) -> Result<(), Error> {
         let mut tx = self.begin(tenant).await?;
+        // With `not exists`, Postgres could read all worktrees of the tenant.
         sqlx::query(
             "insert into project_place (tenant_id, place, project_id) select $1, place, $2 from unnest($3::text[]) place
-              where not exists (select 1 from worktree where tenant_id = $1 and directory = place)
+              where (select true from worktree where tenant_id = $1 and directory = place) is null
              on conflict (tenant_id, place) do update set project_id = excluded.project_id",
         )
         .bind(tenant.0)
