@@ -94,7 +94,7 @@ fn excess_in_gvisor(bytes_max: u64) -> Option<MemoryUse> {
     Some(MemoryUse { by_process, excess_bytes })
 }
 
-/// What is not free of the memory that `/proc/meminfo` describes.
+/// The memory in use, by the text of `/proc/meminfo`; bytes.
 fn used_bytes(meminfo: &str) -> Option<u64> {
     let kib = |name: &str| {
         let rest = meminfo.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,5 +1,5 @@
 //! How the service builds a sandbox: `policy` says what a sandbox may use, `facts` what the machine offers, `launch`
-//! starts it, `process` owns it until its end, `priority` makes it yield the processors, `selftest` proves that every wall holds, and `walls` names those that a machine may lack. The code that runs
+//! starts it, in the kernel of `gvisor` if the operator wants that, `process` owns it until its end, `priority` makes it yield the processors, `selftest` proves that every wall holds, and `walls` names those that a machine may lack. The code that runs
 //! inside a sandbox is the crate `sandbox-init`.
 //!
 //! `root` is what a sandbox sees at `/`, `stage` assembles it, and `unpack` starts the program that unpacks layers.

@@ -30,7 +30,7 @@ const IMAGE_OPTIONS: [&str; 6] = [
 /// Shows all toolchains. `flotilla` is the program to show.
 ///
 /// # Errors
-/// The machine cannot run images or reach Debian's packages, or a toolchain does not work. The others are shown all the same.
+/// The machine cannot run images or reach Debian's packages, or a toolchain does not work. The demo still shows the other toolchains.
 pub async fn run(flotilla: &Path) -> Result<()> {
     let registries = TOOLCHAINS.iter().flat_map(|toolchain| toolchain.registries);
     let hosts: Vec<&'static str> = DEBIAN_HOSTS.iter().chain(registries).copied().collect();

@@ -9,7 +9,7 @@ use crate::{
     phase::{RUNNABLE, RUNNING, WAITING},
     session::{
         control_row::EXISTS,
-        row::{DIRECTORY, LISTED},
+        row::{self, DIRECTORY},
     },
     tenant::worktrees::SessionArea,
 };
@@ -110,18 +110,12 @@ impl Store {
     ) -> Result<Vec<RecentSession>, Error> {
         let mut tx = self.begin(tenant).await?;
         let active = format!("r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})");
-        let of_area = match area {
-            Some(SessionArea { worktree: Some(_), .. }) => {
-                "s.project_id = $2 and s.worktree_id = $5".to_owned()
-            }
-            Some(_) => "s.project_id = $2 and $5::text is null".to_owned(),
-            None => format!("$2::text is null and $5::text is null and {LISTED}"),
-        };
+        let in_area = row::in_area(area, "$5");
         // Each half of the list has its index, and `limit 1` makes Postgres look up each session of the list: it does not know how few they are.
         let rows = sqlx::query(AssertSqlSafe(format!(
             "with found as (
                (select s.id from session s
-                 where s.tenant_id = $1 and {of_area} and s.updated_at >= to_timestamp($3::bigint / 1000.0)
+                 where s.tenant_id = $1 and {in_area} and s.updated_at >= to_timestamp($3::bigint / 1000.0)
                  order by s.updated_at desc, s.id desc limit $4)
                union
                select r.session_id from session_run r where r.tenant_id = $1 and {active})
@@ -132,7 +126,7 @@ impl Store {
                           where e.tenant_id = s.tenant_id and e.session_id = s.id and e.kind = 'session.status'
                           order by e.seq desc limit 1) end as retry
                  from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
-                where s.tenant_id = $1 and s.id = f.id and {of_area} limit 1) l
+                where s.tenant_id = $1 and s.id = f.id and {in_area} limit 1) l
               order by l.updated_at desc, l.id desc limit $4"
         )))
         .bind(tenant.0)

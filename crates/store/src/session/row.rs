@@ -5,6 +5,7 @@ use crate::{
     column::{parse_id, timestamp, unsigned},
     error::{Entity, Error},
     phase::{self, IDLE, RUNNABLE},
+    tenant::worktrees::SessionArea,
 };
 use domain::{
     conversation::message::ModelRef,
@@ -143,7 +144,19 @@ fn columns() -> String {
 
 /// Selects one session. Its position in the queue is the number of sessions that are not behind it.
 /// The condition of the index `session_updated`. It holds for every session `s`.
-pub(crate) const LISTED: &str = "s.updated_at > '-infinity'";
+const LISTED: &str = "s.updated_at > '-infinity'";
+
+/// The condition that a session belongs to an area: the parameter `$2` is its project, and `worktree` its worktree. In one condition for all areas, Postgres
+/// could not read the sessions of a project or of a worktree alone.
+pub(crate) fn in_area(area: Option<&SessionArea>, worktree: &str) -> String {
+    match area {
+        Some(SessionArea { worktree: Some(_), .. }) => {
+            format!("s.project_id = $2 and s.worktree_id = {worktree}")
+        }
+        Some(_) => format!("s.project_id = $2 and {worktree}::text is null"),
+        None => format!("$2::text is null and {worktree}::text is null and {LISTED}"),
+    }
+}
 
 fn select_one() -> AssertSqlSafe<String> {
     AssertSqlSafe(format!(

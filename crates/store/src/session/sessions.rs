@@ -11,14 +11,14 @@ use crate::{
     phase::{QUARANTINED, RUNNABLE, WAITING},
     session::{
         creation::{self, NewSession},
-        row::{self, LISTED, Session},
+        row::{self, Session},
     },
     tenant::worktrees::SessionArea,
 };
 use domain::{
     conversation::message::ModelRef,
     event::{Event, StoredEvent},
-    ids::{EventId, ProjectId, SessionId, TenantId, Timestamp, WorktreeId},
+    ids::{EventId, SessionId, TenantId, Timestamp, WorktreeId},
 };
 use serde_json::{Value, json};
 use sqlx::{Row as _, types::Json};
@@ -26,10 +26,8 @@ use sqlx::{Row as _, types::Json};
 /// The sessions to list.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only sessions of this project.
-    pub project: Option<ProjectId>,
-    /// Only sessions of this worktree.
-    pub worktree: Option<WorktreeId>,
+    /// Only sessions of this project or worktree.
+    pub area: Option<SessionArea>,
     /// Archived sessions too.
     pub archived: bool,
     /// Only sessions that wait: for a worker, for a person, or for an operator.
@@ -45,7 +43,7 @@ pub struct Filter {
 impl From<SessionArea> for Filter {
     /// The sessions of a directory.
     fn from(area: SessionArea) -> Self {
-        Self { project: Some(area.project), worktree: area.worktree, ..Self::default() }
+        Self { area: Some(area), ..Self::default() }
     }
 }
 
@@ -126,16 +124,12 @@ impl Store {
     ) -> Result<Vec<Session>, Error> {
         let before = Cursor::of(page).unwrap_or(Cursor { ms: i64::MAX / 2, id: "" });
         let mut tx = self.begin(tenant).await?;
-        // In a statement for all, Postgres could not read the sessions of the project or of the worktree alone.
-        let of_area = match (&filter.project, &filter.worktree) {
-            (Some(_), Some(_)) => "s.project_id = $2 and s.worktree_id = $11".to_owned(),
-            (Some(_), None) => "s.project_id = $2 and $11::text is null".to_owned(),
-            (None, _) => format!("$2::text is null and $11::text is null and {LISTED}"),
-        };
+        let area = filter.area.as_ref();
+        let in_area = row::in_area(area, "$11");
         let waiting = format!("{RUNNABLE}, {WAITING}, {QUARANTINED}");
         let rows = sqlx::query(row::select_page(
             &format!(
-                "s.tenant_id = $1 and {of_area} and ($3 or s.archived_at is null)
+                "s.tenant_id = $1 and {in_area} and ($3 or s.archived_at is null)
                and (not $4 or r.phase in ({waiting})) and (not $8 or s.parent_id is null)
                and ($9::text is null or strpos(lower(s.title), lower($9)) > 0)
                and ($10::bigint is null or s.updated_at >= to_timestamp($10::bigint / 1000.0))
@@ -144,7 +138,7 @@ impl Store {
             "s.updated_at desc, s.id desc limit $7",
         ))
         .bind(tenant.0)
-        .bind(filter.project.as_ref().map(ProjectId::as_str))
+        .bind(area.map(|area| area.project.as_str()))
         .bind(filter.archived)
         .bind(filter.waiting)
         .bind(before.ms)
@@ -153,7 +147,7 @@ impl Store {
         .bind(filter.only_roots)
         .bind(filter.search.as_deref())
         .bind(filter.since.map(|since| since.0))
-        .bind(filter.worktree.as_ref().map(WorktreeId::as_str))
+        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str))
         .fetch_all(&mut *tx)
         .await?;
         rows.iter().map(row::from_row).collect()

@@ -184,7 +184,7 @@ mod tests {
         assert!(text.contains("\nand 5 more\n"), "{text}");
         let text = problems(1_000, &"x".repeat(900)).to_string();
         assert!(text.len() < LIST_BYTES + 300 && text.contains("\nand 998 more\n"), "{text}");
-        // A single long one stands there all the same.
+        // The list has room for one long problem.
         let text = problems(2, &"x".repeat(LIST_BYTES)).to_string();
         assert_eq!((lines(&text), text.contains("\nand 1 more\n")), (1, true));
     }

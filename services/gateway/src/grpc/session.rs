@@ -90,7 +90,7 @@ impl SessionService for Service {
             manage::get(&self.0, &principal, project).await.map_err(to_status)?;
         }
         let (archived, waiting) = (request.include_archived, request.waiting_only);
-        let filter = Filter { project, archived, waiting, ..Filter::default() };
+        let filter = Filter { area: project.map(Into::into), archived, waiting, ..Filter::default() };
         let page = convert::page(request.page);
         respond(read::list(&self.0, &principal, &filter, page).await, |list| v1::ListSessionsResponse {
             sessions: list.entries.into_iter().map(convert::session_view).collect(),

@@ -7,7 +7,7 @@ use super::{
     cursor::TenantCursor,
     event::{Fragment, open_text},
     hub::POLL_WITHOUT_NATS,
-    notices::WORKTREE_READY,
+    notices::{EVERY_READER, WORKTREE_READY},
     open_parts::{OpenParts, TextChange},
     open_texts::OpenTexts,
     progress::Progress,
@@ -208,8 +208,9 @@ impl Source {
             (Subject::Project(project), News::Notice(notice)) => {
                 let directory = Directory { project, name: notice.project_name.clone() };
                 let directory = Arc::new(directory);
-                let is_of_worktree = notice.kind == WORKTREE_READY;
-                let of = if is_of_worktree { UpdateScope::Worktree } else { UpdateScope::Project };
+                // A command for the clients in one directory of the project is none for those in another one.
+                let is_for_one = notice.kind == WORKTREE_READY || notice.reader != EVERY_READER;
+                let of = if is_for_one { UpdateScope::ProjectDirectory } else { UpdateScope::Project };
                 (of(directory), notice)
             }
             (Subject::Tenant, News::Notice(notice)) if notice.project_name.is_empty() => {

@@ -84,11 +84,7 @@ impl Update {
             Content::Notice(notice) => notice.reader.as_str(),
             Content::Event { .. } | Content::Fragment { .. } => EVERY_READER,
         };
-        // A command for the clients in another directory of the project is none for those in a worktree.
-        let is_command = addressee != EVERY_READER;
-        let is_elsewhere =
-            is_command && matches!((interest, &self.scope), (Interest::Worktree(_), UpdateScope::Project(_)));
-        (!is_command || addressee == reader) && !is_elsewhere && self.scope.concerns(interest)
+        (addressee == EVERY_READER || addressee == reader) && self.scope.concerns(interest)
     }
 }
 
@@ -96,9 +92,10 @@ impl Update {
 #[derive(Debug)]
 pub(crate) enum UpdateScope {
     Session(SessionId, Arc<Directory>),
+    /// A project: for all of its clients.
     Project(Arc<Directory>),
-    /// A worktree: for the clients that name it, and for those of its project.
-    Worktree(Arc<Directory>),
+    /// One directory of a project: for the clients that name it, and for those of the whole project.
+    ProjectDirectory(Arc<Directory>),
     /// A worktree, or a directory without a project: for the clients that name it.
     Directory(Arc<Directory>),
     /// The whole tenant.
@@ -111,11 +108,13 @@ impl UpdateScope {
         match (interest, self) {
             (Interest::All, _) | (_, Self::Tenant) => true,
             (Interest::Worktree(own), Self::Project(of)) => of.project == own.project,
-            (Interest::Worktree(own), Self::Worktree(of) | Self::Directory(of)) => of.name == own.name,
+            (Interest::Worktree(own), Self::ProjectDirectory(of) | Self::Directory(of)) => {
+                of.name == own.name
+            }
             (Interest::Project(_), Self::Directory(_)) => false,
             (
                 Interest::Project(_) | Interest::Worktree(_) | Interest::Directory(_),
-                Self::Session(_, of) | Self::Project(of) | Self::Worktree(of) | Self::Directory(of),
+                Self::Session(_, of) | Self::Project(of) | Self::ProjectDirectory(of) | Self::Directory(of),
             ) => interest.includes(of),
         }
     }
@@ -123,7 +122,7 @@ impl UpdateScope {
     pub(crate) fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session(session, _) => Some(session),
-            Self::Project(_) | Self::Worktree(_) | Self::Directory(_) | Self::Tenant => None,
+            Self::Project(_) | Self::ProjectDirectory(_) | Self::Directory(_) | Self::Tenant => None,
         }
     }
 
@@ -131,7 +130,7 @@ impl UpdateScope {
         match self {
             Self::Session(_, directory)
             | Self::Project(directory)
-            | Self::Worktree(directory)
+            | Self::ProjectDirectory(directory)
             | Self::Directory(directory) => Some(directory),
             Self::Tenant => None,
         }
@@ -180,15 +179,16 @@ mod tests {
             ("session", "app.worktrees/fix", [true, true, true]),
             ("session", "app.worktrees/other", [true, true, false]),
             ("project", "app", [true, true, true]),
-            ("worktree", "app.worktrees/fix", [true, true, true]),
-            ("worktree", "app.worktrees/other", [true, true, false]),
+            ("project directory", "app", [true, true, false]),
+            ("project directory", "app.worktrees/fix", [true, true, true]),
+            ("project directory", "app.worktrees/other", [true, true, false]),
             ("directory", "app.worktrees/fix", [true, false, true]),
         ] {
             let directory = Arc::new(of(name));
             let update = match scope {
                 "session" => UpdateScope::Session(session.clone(), directory),
                 "project" => UpdateScope::Project(directory),
-                "worktree" => UpdateScope::Worktree(directory),
+                "project directory" => UpdateScope::ProjectDirectory(directory),
                 _ => UpdateScope::Directory(directory),
             };
             assert_eq!([&all, &app, &fix].map(|it| update.concerns(it)), want, "{scope} {name}");

@@ -4,7 +4,7 @@ use super::{
     count::{Count, blocks},
     walk::Visitor as _,
 };
-use crate::isolation::processes::field;
+use crate::isolation::processes::{field, numbers};
 use rustix::fs::Stat;
 use std::{fs, io, path::Path};
 
@@ -49,13 +49,8 @@ fn is_ours(process: &Path) -> bool {
     let status = |process: &Path| fs::read_to_string(process.join("status")).unwrap_or_default();
     let (own, inside) = (status(Path::new("/proc/self")), status(process));
     let above = field(&inside, "PPid:").map(|pid| status(&Path::new("/proc").join(pid.trim())));
-    pids(&inside).len() <= pids(&own).len()
-        || [Some(inside), above].iter().flatten().any(|status| is_init(&pids(status), &pids(&own)))
-}
-
-/// The numbers of a process, in the namespace of the service and in all below it.
-fn pids(status: &str) -> Vec<&str> {
-    field(status, "NSpid:").unwrap_or_default().split_whitespace().collect()
+    numbers(&inside).len() <= numbers(&own).len()
+        || [Some(inside), above].iter().flatten().any(|status| is_init(&numbers(status), &numbers(&own)))
 }
 
 fn is_init(pids: &[&str], own: &[&str]) -> bool {

@@ -108,10 +108,7 @@ impl Recorder {
         if self.sandbox.sandbox().events().memory_kills == self.before.memory_kills {
             return lost;
         }
-        let memory = self.limits.memory_bytes >> 20;
-        let message = format!(
-            "killed with everything else in the sandbox: used more than {memory} MiB of memory; lower parallelism or work in parts"
-        );
+        let message = self.memory_text("killed with everything else in the sandbox");
         ExecOutcome { end: ExecEnd::MemoryLimit.into(), signal: libc::SIGKILL, message, ..lost }
     }
 
@@ -129,17 +126,15 @@ impl Recorder {
             ExecEnd::Exited if out_of_processes && failed => ExecEnd::ProcessLimit,
             end => end,
         };
-        let memory = self.limits.memory_bytes >> 20;
         let message = match end {
             ExecEnd::Timeout => self.timeout_text(),
-            ExecEnd::MemoryLimit => {
-                format!("killed: used more than {memory} MiB of memory; lower parallelism or work in parts")
-            }
+            ExecEnd::MemoryLimit => self.memory_text("killed"),
             ExecEnd::ProcessLimit => {
                 format!("failed: needed more than {} processes; lower parallelism", self.limits.processes)
             }
             ExecEnd::DiskLimit => self.sandbox.disk().explain_end(),
             ExecEnd::Exited if out_of_memory => {
+                let memory = self.limits.memory_bytes >> 20;
                 format!(
                     "one of its processes was killed: together they used more than {memory} MiB of memory"
                 )
@@ -155,6 +150,12 @@ impl Recorder {
             duration_ms: 0,
             message,
         }
+    }
+
+    /// Says what a limit of memory did to the command.
+    fn memory_text(&self, what: &str) -> String {
+        let memory = self.limits.memory_bytes >> 20;
+        format!("{what}: used more than {memory} MiB of memory; lower parallelism or work in parts")
     }
 
     fn timeout_text(&self) -> String {

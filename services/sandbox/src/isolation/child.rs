@@ -5,7 +5,7 @@
 //! The next start waits until this one has come to its exec. Therefore the child yields the processors in its last step, and comes
 //! into the group that shares them out afterwards: in the group of a busy tenant it would wait for a turn of that tenant.
 
-use super::{priority, stage::Stage};
+use super::{policy::OPEN_FILES_MAX, priority, stage::Stage};
 use nix::{
     errno::Errno,
     sched::{CloneFlags, unshare},
@@ -18,8 +18,6 @@ use std::{
     process::Command,
 };
 
-/// Files that one process of a sandbox may have open. Opening another one fails in the process.
-const OPEN_FILES_MAX: u64 = 4_096;
 /// Bytes of memory that one process of a sandbox may lock. Locking more fails in the process.
 const LOCKED_MEMORY_BYTES_MAX: u64 = 64 * 1024;
 

@@ -5,6 +5,7 @@
 //! Helpers, which run git and no program of a tenant, do without it. So do the setups of images, which become root and give files to users: gVisor would
 //! have to do that to files of the machine.
 
+use super::policy::OPEN_FILES_MAX;
 use anyhow::{Context as _, bail};
 use serde_json::json;
 use std::{
@@ -25,11 +26,10 @@ const CONFIG: &str = "/sys/config.json";
 const CONTAINER: &str = "sandbox";
 /// The descriptor of the init's socket: gVisor passes only the standard ones.
 pub(super) const SOCKET: i32 = 0;
-/// Files that one process may have open, as without gVisor.
-const OPEN_FILES_MAX: u64 = 4_096;
-/// The memory that the init lets programs use, in parts of the limit of the sandbox. The rest is for gVisor itself, which the control group
-/// counts too: if the kernel ended gVisor, the whole sandbox would end.
+/// The part of a sandbox's memory that the init lets programs use: seven of eight. The rest is for gVisor itself, which the control group counts too. If
+/// the kernel ended gVisor, the whole sandbox would end.
 const MEMORY_PARTS: [u64; 2] = [7, 8];
+
 /// The `runsc` program of this machine.
 #[derive(Debug, Clone)]
 pub struct Gvisor {

@@ -2,6 +2,9 @@
 
 use std::{fmt, fs};
 
+/// Files that one process of a sandbox may have open. Opening another one fails in the process.
+pub(super) const OPEN_FILES_MAX: u64 = 4_096;
+
 /// The limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

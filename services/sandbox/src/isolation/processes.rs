@@ -116,8 +116,9 @@ impl Restrictions {
     /// What all of these processes have lost that are in a namespace of their own. Bubblewrap has another process outside.
     pub(super) fn of_all_inside(pids: &[i32]) -> Self {
         let status = |pid: &str| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let own = levels(&status("self"));
-        let inside = pids.iter().map(|pid| status(&pid.to_string())).filter(|status| levels(status) > own);
+        let own = numbers(&status("self")).len();
+        let inside = pids.iter().map(|pid| status(&pid.to_string()));
+        let inside = inside.filter(|status| numbers(status).len() > own);
         let least = |one: Self, other: Self| Self {
             no_new_privs: one.no_new_privs.min(other.no_new_privs),
             seccomp: one.seccomp.min(other.seccomp),
@@ -136,9 +137,9 @@ impl Restrictions {
     }
 }
 
-/// In how many namespaces a process has a number, from that of the service on.
-fn levels(status: &str) -> usize {
-    field(status, "NSpid:").unwrap_or_default().split_whitespace().count()
+/// The numbers of a process, in the namespace of the service and in all below it.
+pub(crate) fn numbers(status: &str) -> Vec<&str> {
+    field(status, "NSpid:").unwrap_or_default().split_whitespace().collect()
 }
 
 /// What stands behind a name in the status of a process.

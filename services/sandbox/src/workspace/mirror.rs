@@ -7,6 +7,7 @@
 
 pub mod content;
 mod draft;
+mod file;
 pub mod generation;
 pub mod key;
 mod ledger;

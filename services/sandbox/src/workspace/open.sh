@@ -86,10 +86,11 @@ keep_bytes() {
 uncommit() {
   rm -f .git/info/attributes
   # The only branch of the bundle is the one that the files are from.
-  branch=$(git for-each-ref --count=1 --format='%(refname:lstrip=3)' refs/remotes/origin)
+  local name
+  name=$(git for-each-ref --count=1 --format='%(refname:lstrip=3)' refs/remotes/origin)
   # Bundles of earlier versions have another name in place of it.
-  [ "$branch" != flotilla ] || branch=main
-  git checkout --quiet -B "${branch:-main}" && git reset --quiet --mixed 'HEAD^' || exit 16
+  [ "$name" != flotilla ] || name=main
+  git checkout --quiet -B "${name:-main}" && git reset --quiet --mixed 'HEAD^' || exit 16
   # The server has no such branch, only the bundle.
   git branch --quiet --unset-upstream 2>/dev/null
   # An empty first commit that this script made.

@@ -1,4 +1,4 @@
-//! What an environment changes against another one, value by value, for an admin who is about to allow it.
+//! The differences between two environments, value by value, for an admin who is about to allow one of them.
 
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, iter};

@@ -1,7 +1,11 @@
 //! Sessions: created once for each key, listed without a gap, deleted with all of their rows.
 
 use crate::world::World;
-use domain::{event::Event, ids::Timestamp, session::Phase};
+use domain::{
+    event::Event,
+    ids::{ProjectId, Timestamp},
+    session::Phase,
+};
 use store::{
     Page,
     error::{Entity, Error},
@@ -13,6 +17,7 @@ use store::{
         sessions::{Filter, Patch},
         tree::children::{Dispatch, DispatchOutcome},
     },
+    tenant::worktrees::SessionArea,
 };
 use testkit::sample::NOW;
 
@@ -246,9 +251,9 @@ async fn a_filter_leaves_out_archived_ones_other_projects_and_other_parents() {
         .await
         .unwrap();
 
-    let project = Some(world.project.clone());
-    assert_eq!(walk(&world, &Filter { project, ..Filter::default() }, 10).await.len(), 2);
-    assert_eq!(walk(&world, &Filter { project: Some(other), ..Filter::default() }, 10).await.len(), 0);
+    let of_project = |project: ProjectId| Filter::from(SessionArea::from(project));
+    assert_eq!(walk(&world, &of_project(world.project.clone()), 10).await.len(), 2);
+    assert_eq!(walk(&world, &of_project(other), 10).await.len(), 0);
     assert_eq!(walk(&world, &Filter { archived: true, ..Filter::default() }, 10).await.len(), 3);
     let count = async |filter: Filter| walk(&world, &Filter { archived: true, ..filter }, 10).await.len();
     assert_eq!(count(Filter { only_roots: true, ..Filter::default() }).await, 2);

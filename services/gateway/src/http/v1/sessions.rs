@@ -40,7 +40,7 @@ use domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use store::{session::sessions::Filter, tenant::worktrees::SessionArea};
+use store::session::sessions::Filter;
 
 /// Sessions in a list without a limit, as in OpenCode.
 const LIST_DEFAULT: u32 = 100;
@@ -82,9 +82,7 @@ pub(in crate::http) async fn list(
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<Value>>> {
     let Some(directory) = caller.find_directory(&gateway).await? else { return Ok(Json(vec![])) };
-    let SessionArea { project, worktree } = directory.area();
-    let filter =
-        Filter { project: Some(project), worktree, ..filter(query.roots, query.search, query.start) };
+    let filter = Filter { area: Some(directory.area()), ..filter(query.roots, query.search, query.start) };
     let mut rest = query.limit.filter(|limit| *limit > 0).unwrap_or(LIST_DEFAULT);
     let (mut sessions, mut cursor) = (SessionList::default(), None);
     while rest > 0 {
@@ -152,20 +150,15 @@ pub(in crate::http) async fn list_all(
     caller: Caller,
     Query(query): Query<GlobalListQuery>,
 ) -> Result<Response> {
-    let of_directory = match &caller.directory {
+    let area = match &caller.directory {
         Some(_) => match caller.find_directory(&gateway).await? {
-            Some(directory) => Filter::from(directory.area()),
+            Some(directory) => Some(directory.area()),
             None => return Ok(Json(json!([])).into_response()),
         },
-        None => Filter::default(),
+        None => None,
     };
-    let Filter { project, worktree, .. } = of_directory;
-    let filter = Filter {
-        project,
-        worktree,
-        archived: is_true(query.archived),
-        ..filter(query.roots, query.search, query.start)
-    };
+    let filter =
+        Filter { area, archived: is_true(query.archived), ..filter(query.roots, query.search, query.start) };
     // The page begins before every session that changed at this time.
     let cursor = query.cursor.map(|before| format!("{before}.ses_0"));
     // The client reads what is beyond one page with the cursor in the header.

@@ -121,20 +121,20 @@ pub(in crate::http) async fn list(
         return Err(Invalid::OrderUnknown.because(message).into());
     }
     let empty = || Ok(Json(json!({"data": [], "cursor": {}})));
-    let of_directory = match (&query.project, &caller.directory) {
+    let area = match (&query.project, &caller.directory) {
         (Some(project), _) => match project.parse::<ProjectId>() {
-            Ok(project) => Filter::from(SessionArea::from(project)),
+            Ok(project) => Some(SessionArea::from(project)),
             Err(_) => return empty(),
         },
         (None, Some(_)) => match caller.find_directory(&gateway).await? {
-            Some(directory) => Filter::from(directory.area()),
+            Some(directory) => Some(directory.area()),
             None => return empty(),
         },
-        (None, None) => Filter::default(),
+        (None, None) => None,
     };
     let limit = Some(query.limit.unwrap_or(PAGE_DEFAULT).clamp(1, limits::PAGE_MAX));
     let search = query.search.filter(|search| !search.contains('\0'));
-    let filter = Filter { search, ..of_directory };
+    let filter = Filter { area, search, ..Filter::default() };
     let page = PageRequest { limit, cursor: query.cursor };
     let List { entries, next } = read::list(&gateway, &caller.principal, &filter, page).await?;
     let to_json =

@@ -1,4 +1,4 @@
-//! What is to be started: a program, and what it sees and may do.
+//! The description of a sandbox to start: its program, the files that it sees, and its rights.
 
 use crate::isolation::{policy::Network, root::image::Root};
 use domain::{ids::TenantId, session::environment::SandboxOptions};

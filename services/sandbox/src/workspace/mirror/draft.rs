@@ -3,15 +3,15 @@
 
 use super::{
     content::{MirrorContent, PackFile},
+    file::SessionFile,
     generation::{Generation, OBJECTS, PACKS},
     key::MirrorKey,
     objects::{MirrorObjects, SessionObjects},
 };
-use crate::layout::{open_plain_file, remove_directory};
+use crate::layout::remove_directory;
 use domain::egress::lfs::pointer::LfsPointer;
 use std::{
     fs, io,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -61,7 +61,9 @@ impl DraftParts<'_> {
 
     /// Copies a file of a pack out of the clone.
     fn copy_pack(&self, file: &PackFile, place: &Path) -> io::Result<()> {
-        copy(self.clone.ok_or_else(vanished)?, file, place)
+        let name = format!(".git/{PACKS}/{}", file.name);
+        SessionFile { tree: self.clone.ok_or_else(vanished)?, name: &name, bytes: file.bytes }
+            .copy(place, None)
     }
 
     /// Copies an object out of the files of the session.
@@ -105,15 +107,4 @@ impl Drop for Draft {
 /// The error of a file that the earlier generation no longer has.
 fn vanished() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "a file of the earlier mirror is gone")
-}
-
-/// Copies a file out of the clone. A session must not share a file with the mirror: it could write it.
-fn copy(clone: &Path, file: &PackFile, place: &Path) -> io::Result<()> {
-    let from = open_plain_file(clone, &format!(".git/{PACKS}/{}", file.name))?;
-    let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(place)?;
-    let copied = io::copy(&mut io::Read::take(from, file.bytes.saturating_add(1)), &mut to)?;
-    if copied != file.bytes {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a pack has another size than reported"));
-    }
-    fs::set_permissions(place, std::os::unix::fs::PermissionsExt::from_mode(0o444))
 }

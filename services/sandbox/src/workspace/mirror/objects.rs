@@ -1,7 +1,7 @@
 //! The objects of Git LFS in a mirror. `MirrorObjects` is the list of a generation, and `SessionObjects` are those that a helper has put into the files of a session. The helper
 //! may have written anything, so the service keeps an object only after it has found the length and the SHA-256 that the object has for its name.
 
-use crate::layout::open_plain_file;
+use super::file::SessionFile;
 use domain::{
     egress::lfs::{pointer::LfsPointer, report::LfsReport},
     text,
@@ -9,9 +9,7 @@ use domain::{
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::{BTreeSet, HashSet},
-    fs,
-    io::{self, Read as _, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -20,8 +18,6 @@ const MIRROR_OBJECTS_MAX: usize = 10_000;
 /// Bytes of the objects of Git LFS in a mirror: twice those of a clone. The mirror drops the least recently needed ones, and a later session
 /// transfers them.
 const MIRROR_OBJECTS_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 64 * 1024;
 
 /// The objects of a generation. Those that a session needed most recently come first, as far as the service has noted it: it does so with each new object.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -82,38 +78,24 @@ impl MirrorObjects {
 }
 
 impl SessionObjects {
-    /// The objects of a report, in the directory `store`. The helper could read those of the generation with the list `read`.
-    pub(super) fn new(report: LfsReport, store: PathBuf, read: &MirrorObjects) -> Self {
+    /// The objects of a report, in the directory `store`. The helper could read those of the generation with the list `readable`.
+    pub(super) fn new(report: LfsReport, store: PathBuf, readable: &MirrorObjects) -> Self {
         let LfsReport { mirrored, transferred } = report;
-        let readable: HashSet<_> = read.0.iter().collect();
+        let readable: HashSet<_> = readable.0.iter().collect();
         let damaged = transferred.iter().filter(|pointer| readable.contains(pointer)).cloned().collect();
         Self { store, pointers: mirrored.into_iter().chain(transferred).collect(), damaged }
     }
 
-    /// Copies one of them to `place`, and checks it. A session must not share a file with the mirror: it could write it. Blocks.
+    /// Copies one of them to `place`, and checks it. Blocks.
     pub(super) fn copy(&self, pointer: &LfsPointer, place: &Path) -> io::Result<()> {
-        let from = open_plain_file(&self.store, pointer.oid())?;
-        let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(place)?;
-        // One more byte shows that the file is too long.
-        let mut from = from.take(pointer.size().saturating_add(1));
-        let (mut piece, mut length, mut hash) = (vec![0; PIECE_BYTES], 0_u64, Sha256::new());
-        loop {
-            let count = match from.read(&mut piece) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                read => read?,
-            };
-            if count == 0 {
-                break;
-            }
-            length += count as u64;
-            hash.update(&piece[..count]);
-            to.write_all(&piece[..count])?;
-        }
-        if length != pointer.size() || text::hex(&hash.finalize()) != pointer.oid() {
+        let mut hash = Sha256::new();
+        let file = SessionFile { tree: &self.store, name: pointer.oid(), bytes: pointer.size() };
+        file.copy(place, Some(&mut hash))?;
+        if text::hex(&hash.finalize()) != pointer.oid() {
             let text = "an object of Git LFS has other bytes than its name says";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        fs::set_permissions(place, fs::Permissions::from_mode(0o444))
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
-//! Fills the files of Git LFS in a new workspace whose repository is behind the door. A helper that reaches only the door asks the server for the contents, and takes those that the
-//! mirror of the project has from this disk. It also keeps them beside the snapshots, where no program of a tenant sees them: snapshots, diffs and exports have pointers in
-//! their place. The service then keeps them in the mirror.
+//! Fills the files of Git LFS in a new workspace whose repository is behind the door. A helper, which reaches only the door, asks the server for the contents. It
+//! reads the contents that the mirror of the project has from this disk, and transfers the others. The helper also keeps all contents beside the snapshots, where no
+//! program of a tenant sees them: snapshots, diffs and exports have pointers in their place. The service then keeps the contents in the mirror.
 
 use crate::{
     code::Code,

@@ -43,7 +43,7 @@ impl<'a> FrameScope<'a> {
             (
                 UpdateScope::Session(_, directory)
                 | UpdateScope::Project(directory)
-                | UpdateScope::Worktree(directory)
+                | UpdateScope::ProjectDirectory(directory)
                 | UpdateScope::Directory(directory),
                 _,
             ) => Self::Directory(directory),

@@ -377,7 +377,7 @@ async fn objects_leave_room_for_the_packs_and_the_newest_stay() {
         "half of what the packs leave is for objects"
     );
     assert!(lock(&site.mirrors.ledger).bytes() > 22_000, "objects count");
-    // More packs leave less room, and the mirror is kept all the same.
+    // More packs leave less room for objects. The service still keeps the mirror.
     site.keep(&own, 30_000).await;
     assert_eq!(site.objects(&own).await, Vec::<String>::new());
     // A mirror without use makes room for the objects of another one.
