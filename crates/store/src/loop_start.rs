@@ -1,16 +1,16 @@
-//! What a loop reads before its first step, in one transaction.
+//! What a loop reads before its first step, in the transaction that takes the session.
 
 use crate::{
-    Store,
+    Tx,
     error::Error,
     log::messages::{self, MessageWithParts},
     people::settings::{self, StoredSettings},
     session::{
         mailbox::{self, MailboxInput},
         row::{self, Session},
-        runs::TakeOver,
     },
 };
+use domain::ids::{SessionId, TenantId};
 
 /// What a loop reads before its first step.
 #[derive(Debug)]
@@ -27,20 +27,21 @@ pub struct LoopStart {
     pub messages: Vec<MessageWithParts>,
 }
 
-impl Store {
-    /// Reads what the loop of a taken session needs.
-    ///
-    /// # Errors
-    /// `NotFound`: the session was deleted; `Unreadable` for data of a newer version; `Db`.
-    pub async fn read_loop_start(&self, taken: &TakeOver) -> Result<LoopStart, Error> {
-        let (tenant, id) = (taken.fence.tenant, &taken.fence.session);
-        let mut tx = self.begin(tenant).await?;
-        let settings = settings::list_of(&mut tx, tenant, id).await?;
-        let session = row::read(&mut tx, tenant, id).await?;
-        // Before the messages: a prompt that is accepted in between is then only among the messages, and is read again.
-        let inputs = mailbox::list(&mut tx, tenant, id, taken.input_ack).await?;
-        let left_out = messages::find_horizon(&mut tx, tenant, id).await?;
-        let messages = messages::load(&mut tx, tenant, id, left_out).await?;
-        Ok(LoopStart { settings, session, inputs, left_out, messages })
-    }
+/// Reads what the loop of a session needs that has taken the inputs up to `input_ack`. The caller holds the control row, so no input is accepted
+/// meanwhile.
+///
+/// # Errors
+/// `NotFound`: the session was deleted; `Unreadable` for data of a newer version; `Db`.
+pub(crate) async fn read(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+    input_ack: u64,
+) -> Result<LoopStart, Error> {
+    let settings = settings::list_of(tx, tenant, session).await?;
+    let inputs = mailbox::list(tx, tenant, session, input_ack).await?;
+    let left_out = messages::find_horizon(tx, tenant, session).await?;
+    let messages = messages::load(tx, tenant, session, left_out).await?;
+    let session = row::read(tx, tenant, session).await?;
+    Ok(LoopStart { settings, session, inputs, left_out, messages })
 }

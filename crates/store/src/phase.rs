@@ -17,6 +17,16 @@ pub(crate) const WAITING: i16 = Phase::Waiting.to_i16();
 /// [`Phase::Quarantined`].
 pub(crate) const QUARANTINED: i16 = Phase::Quarantined.to_i16();
 
+/// The position of the session `r` in the queue of its tenant, from 1, as `bigint`; 0 if it does not wait for a worker. In a statement that makes
+/// `r` runnable, the queue that it reads is the one before: with the earlier row of `r`, or without `r`.
+pub(crate) fn queue_position() -> String {
+    format!(
+        "case when r.phase = {RUNNABLE} then 1 + (select count(*) from session_run q
+           where q.tenant_id = r.tenant_id and q.phase = {RUNNABLE} and q.session_id <> r.session_id
+             and (q.class, q.queued_at, q.session_id) < (r.class, r.queued_at, r.session_id)) else 0 end"
+    )
+}
+
 /// Reads the column.
 ///
 /// # Errors

@@ -51,10 +51,15 @@ impl Sample {
         EventId::make(&mut self.ids, NOW)
     }
 
+    /// The id of a message.
+    pub fn message(&mut self) -> MessageId {
+        MessageId::make(&mut self.ids, NOW)
+    }
+
     /// A prompt's message.
     pub fn user(&mut self, session: &SessionId) -> User {
         User {
-            id: MessageId::make(&mut self.ids, NOW),
+            id: self.message(),
             session_id: session.clone(),
             time: MessageTime { created: NOW, completed: None },
             agent: DEFAULT_AGENT.to_owned(),

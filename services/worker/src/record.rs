@@ -306,7 +306,7 @@ impl Record {
         if let DispatchOutcome::Dispatched { parent, child: events } = &dispatched {
             self.fence = fence;
             self.note_written(&changes, 0, parent);
-            self.deps.publisher.publish_events(self.fence.tenant, &child.prompt.user.session_id, events);
+            self.deps.publisher.publish_events(self.fence.tenant, &child.prompt.session_id, events);
         }
         Ok(dispatched)
     }

@@ -133,7 +133,7 @@ impl Pair {
                 model: sample::model(),
                 variant: None,
                 chosen: ExplicitChoices { agent: true, model: true },
-                source: Source::default(),
+                source: None,
                 class: Class::Interactive,
                 rules: permission::Rules::default(),
                 budget: None,
@@ -156,15 +156,22 @@ impl Pair {
     /// Makes a prompt with one event.
     fn prompt_of(&mut self, session: usize, key: u8) -> Prompt {
         Prompt {
-            user: self.sample.user(&self.sessions[session]),
+            id: self.sample.message(),
+            session_id: self.sessions[session].clone(),
+            agent: None,
+            model: None,
+            variant: VariantChoice::default(),
+            system: None,
+            tools: None,
+            format: None,
             parts: vec![],
             dedupe: format!("prompt {key}"),
             body_sha256: [key; 32],
             traceparent: None,
             event_ids: vec![self.sample.event()],
             reply: store::session::inputs::Reply::Expected,
-            variant: VariantChoice::default(),
             only_when_idle: false,
+            with_queue_position: false,
         }
     }
 
@@ -188,9 +195,9 @@ impl Pair {
         let (id, owner) = (&self.sessions[session], self.workers[worker]);
         let real = match self.store.take_session(self.tenant, id, owner, suspects).await.unwrap() {
             store::session::runs::TakeResult::Taken(taken) => TakeResult::Yes {
-                epoch: taken.fence.epoch,
-                input_ack: taken.input_ack,
-                attempts: u8::try_from(taken.attempts).unwrap(),
+                epoch: taken.take_over.fence.epoch,
+                input_ack: taken.take_over.input_ack,
+                attempts: u8::try_from(taken.take_over.attempts).unwrap(),
             },
             store::session::runs::TakeResult::Unavailable => TakeResult::No,
             store::session::runs::TakeResult::Suspect => TakeResult::Suspect,

@@ -154,6 +154,16 @@ async fn a_repeated_prompt_with_the_same_key_is_the_same_prompt() {
     let first = stack.api.prompts().accept_prompt(request("@text once")).await.unwrap().into_inner();
     let again = stack.api.prompts().accept_prompt(request("@text once")).await.unwrap().into_inner();
     assert_eq!(first.message_id, again.message_id);
+    // What the session adds to a prompt may change between two attempts.
+    let update = v1::UpdateSessionRequest {
+        session_id: session.clone(),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["agent".to_owned()] }),
+        agent: "plan".to_owned(),
+        ..Default::default()
+    };
+    stack.api.sessions().update_session(update).await.unwrap();
+    let again = stack.api.prompts().accept_prompt(request("@text once")).await.unwrap().into_inner();
+    assert_eq!(first.message_id, again.message_id);
     let other = stack.api.prompts().accept_prompt(request("@text twice")).await.unwrap_err();
     assert_eq!(e2e::api::code(&other), "idempotency_conflict");
     Watch::start(&stack.api, &session).await.until_idle().await;

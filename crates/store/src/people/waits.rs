@@ -1,4 +1,4 @@
-//! Why a session waits: the limits of its tenant, its position in the queue, and the waits of the sessions below it.
+//! Why a session waits: the limits of its tenant, and the waits of the sessions below it.
 
 use crate::{
     Store,
@@ -76,24 +76,5 @@ impl Store {
         .await?;
         let number = |column| row.try_get::<i64, _>(column).map(unsigned);
         Ok(Usage { running: number("running")?, running_max: number("running_max")? })
-    }
-
-    /// Returns the position of a runnable session in its tenant's queue, from 1; 0 when it is not runnable.
-    ///
-    /// # Errors
-    /// `Db`.
-    pub async fn get_queue_position(&self, tenant: TenantId, session: &SessionId) -> Result<u32, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
-            "select count(q.session_id) as position from session_run r
-               join session_run q on q.tenant_id = r.tenant_id and q.phase = {RUNNABLE}
-                and (q.class, q.queued_at, q.session_id) <= (r.class, r.queued_at, r.session_id)
-              where r.tenant_id = $1 and r.session_id = $2 and r.phase = {RUNNABLE}"
-        )))
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_one(&mut *tx)
-        .await?;
-        Ok(u32::try_from(row.try_get::<i64, _>("position")?).unwrap_or(u32::MAX))
     }
 }

@@ -15,7 +15,7 @@ use domain::{
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Source},
 };
-use sqlx::{Row as _, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, types::Json};
 
 /// A new session.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,8 +36,8 @@ pub struct NewSession {
     pub variant: Option<String>,
     /// Whether a person chose the agent and the model.
     pub chosen: ExplicitChoices,
-    /// Where its files come from.
-    pub source: Source,
+    /// Where its files come from; `None`: from the source of its project.
+    pub source: Option<Source>,
     /// How urgent it is.
     pub class: Class,
     /// Its rules besides those of its agent.
@@ -60,6 +60,13 @@ pub struct IdempotencyKey {
     /// SHA-256 of the RPC that created the session; `None` if the name alone counts.
     pub body_sha256: Option<[u8; 32]>,
 }
+
+/// The condition that a session `$2` of the tenant `$1` was deleted: a loop or a stream of it may still exist somewhere, or its rows or files may. The
+/// statement that inserts the control row of a new session checks it, because a deletion may end while the other row is inserted.
+pub(crate) const IS_DELETED: &str =
+    "(exists (select 1 from session_tombstone where tenant_id = $1 and session_id = $2)
+    or exists (select 1 from row_removal where tenant_id = $1 and session_id = $2)
+    or exists (select 1 from node_removal where tenant_id = $1 and session_id = $2))";
 
 impl Store {
     /// Returns the session that was created with this key, if it exists.
@@ -89,7 +96,7 @@ pub(crate) async fn insert(
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
                               budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, variant, worktree_id, updated_at)
-         select $1, $2, p.id, $4, $5, $6, $7, $8, 'key:' || $9, $10, $11, $12, $13, $14, $15, $16, $17, date_trunc('milliseconds', now())
+         select $1, $2, p.id, $4, $5, $6, $7, coalesce($8::json, p.source), 'key:' || $9, $10, $11, $12, $13, $14, $15, $16, $17, date_trunc('milliseconds', now())
            from project p where p.tenant_id = $1 and p.id = $3
          on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
     )
@@ -100,7 +107,7 @@ pub(crate) async fn insert(
     .bind(&new.agent)
     .bind(&new.model.provider_id)
     .bind(&new.model.model_id)
-    .bind(Json(&new.source))
+    .bind(new.source.as_ref().map(Json))
     .bind(new.key.as_ref().map(|key| &key.name))
     .bind(Json([&new.rules]))
     .bind(new.budget.map(|budget| budget.0))
@@ -115,36 +122,18 @@ pub(crate) async fn insert(
     if result.rows_affected() == 0 {
         return Ok(false);
     }
-    refuse_deleted(tx, tenant, &new.id).await?;
-    sqlx::query(
+    let sql = format!(
         "insert into session_run (tenant_id, session_id, event_seq, class, epoch)
-         select $1, $2, $3, $4, t.epoch_floor from tenant t where t.id = $1",
-    )
-    .bind(tenant.0)
-    .bind(new.id.as_str())
-    .bind(signed(events))
-    .bind(new.class.to_i16())
-    .execute(&mut **tx)
-    .await?;
-    Ok(true)
-}
-
-/// Refuses the id of a deleted session: a loop or a stream of that session may still exist somewhere, or its rows or files may. A deletion that
-/// ended while the new row was inserted is seen as well, because this is a statement of its own.
-///
-/// # Errors
-/// `Deleted`, `Db`.
-pub(crate) async fn refuse_deleted(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<(), Error> {
-    let is_deleted: bool = sqlx::query_scalar(
-        "select exists (select 1 from session_tombstone where tenant_id = $1 and session_id = $2)
-             or exists (select 1 from row_removal where tenant_id = $1 and session_id = $2)
-             or exists (select 1 from node_removal where tenant_id = $1 and session_id = $2)",
-    )
-    .bind(tenant.0)
-    .bind(id.as_str())
-    .fetch_one(&mut **tx)
-    .await?;
-    if is_deleted { Err(Error::Deleted) } else { Ok(()) }
+         select $1, $2, $3, $4, t.epoch_floor from tenant t where t.id = $1 and not {IS_DELETED}"
+    );
+    let result = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(new.id.as_str())
+        .bind(signed(events))
+        .bind(new.class.to_i16())
+        .execute(&mut **tx)
+        .await?;
+    if result.rows_affected() == 0 { Err(Error::Deleted) } else { Ok(true) }
 }
 
 /// Returns the session that was created earlier with the key of `new`, after [`insert`] returned `false`.

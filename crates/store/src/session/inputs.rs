@@ -17,20 +17,37 @@ use crate::{
 };
 use domain::{
     conversation::{
-        message::{Message, User},
+        message::{Format, Message, MessageTime, ModelChoice, ModelRef, User},
         part::Part,
     },
     event::{Event, StoredEvent},
     ids::{EventId, MessageId, SessionId, TenantId, Timestamp},
-    limits, text,
+    limits,
+    session::Class,
+    text,
 };
 use sqlx::{Row as _, postgres::PgRow};
+use std::collections::BTreeMap;
 
 /// A prompt to accept.
 #[derive(Debug, Clone)]
 pub struct Prompt {
-    /// The message. The store sets the variant of its model by `variant`.
-    pub user: User,
+    /// The id of its message.
+    pub id: MessageId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The agent that answers; `None`: that of the session.
+    pub agent: Option<String>,
+    /// The model that answers; `None`: that of the session.
+    pub model: Option<ModelRef>,
+    /// The variant (reasoning effort) of the model.
+    pub variant: VariantChoice,
+    /// An additional system instruction for this prompt only.
+    pub system: Option<String>,
+    /// Tools that are switched off (or on again) for this prompt, by name or pattern.
+    pub tools: Option<BTreeMap<String, bool>>,
+    /// The required format of the answer.
+    pub format: Option<Format>,
     /// Its parts.
     pub parts: Vec<Part>,
     /// The name of the prompt: a repeated name with the same body is the same prompt.
@@ -43,10 +60,10 @@ pub struct Prompt {
     pub event_ids: Vec<EventId>,
     /// Whether a turn answers it.
     pub reply: Reply,
-    /// The variant (reasoning effort) of the model.
-    pub variant: VariantChoice,
     /// Whether only an idle session accepts it, because it would otherwise split a turn.
     pub only_when_idle: bool,
+    /// Whether its receipt has the position of the session in the queue.
+    pub with_queue_position: bool,
 }
 
 /// The variant (reasoning effort) that a prompt chooses.
@@ -92,6 +109,11 @@ pub struct PromptReceipt {
     pub inputs_ahead: u32,
     /// Whether the gateway must enqueue the session, because no loop owns it.
     pub runnable: bool,
+    /// The class of the session.
+    pub class: Class,
+    /// Position of the session in the queue of its tenant, from 1, if the prompt asks for it; 0 if the session does not wait, and for a repeated
+    /// prompt.
+    pub queue_position: u32,
 }
 
 impl Store {
@@ -105,12 +127,12 @@ impl Store {
         prompt: &Prompt,
     ) -> Result<Option<PromptReceipt>, Error> {
         let mut tx = self.begin(tenant).await?;
-        let run = control_row::lock(&mut tx, tenant, &prompt.user.session_id).await?;
+        let run = control_row::lock(&mut tx, tenant, &prompt.session_id).await?;
         let row = sqlx::query(
             "select body_sha256, message_id, seq from session_input where tenant_id = $1 and session_id = $2 and dedupe = $3",
         )
         .bind(tenant.0)
-        .bind(prompt.user.session_id.as_str())
+        .bind(prompt.session_id.as_str())
         .bind(&prompt.dedupe)
         .fetch_optional(&mut *tx)
         .await?;
@@ -129,11 +151,11 @@ impl Store {
         prompt: &Prompt,
         at: Timestamp,
     ) -> Result<PromptReceipt, Error> {
-        let session = &prompt.user.session_id;
+        let session = &prompt.session_id;
         let mut tx = self.begin(tenant).await?;
         let run = control_row::lock(&mut tx, tenant, session).await?;
-        let Recipient { earlier, has_message, variant } = touch(&mut tx, tenant, prompt).await?;
-        if let Some(earlier) = earlier {
+        let mut recipient = touch(&mut tx, tenant, prompt).await?;
+        if let Some(earlier) = recipient.earlier.take() {
             return earlier.receipt(prompt, &run);
         }
         run.refuse_quarantined()?;
@@ -147,17 +169,19 @@ impl Store {
         }
         let prompt_bytes = bytes(prompt);
         refuse_too_large(prompt.reply, prompt_bytes, &run)?;
-        if has_message {
+        if recipient.has_message {
             return Err(Error::Conflict);
         }
-        let entry = PromptEntry { prompt, variant: variant.as_deref(), bytes: prompt_bytes };
-        let events = insert(&mut tx, tenant, entry, &run, at).await?;
+        let entry = PromptEntry { prompt, answerer: recipient.answerer(prompt), bytes: prompt_bytes };
+        let StoredPrompt { events, queue_position } = insert(&mut tx, tenant, entry, &run, at).await?;
         tx.commit().await?;
         Ok(PromptReceipt {
-            message_id: prompt.user.id.clone(),
+            message_id: prompt.id.clone(),
             events,
             inputs_ahead: u32::try_from(waiting).unwrap_or(u32::MAX),
             runnable: prompt.reply == Reply::Expected && run.needs_worker(),
+            class: run.class,
+            queue_position,
         })
     }
 }
@@ -185,6 +209,8 @@ impl EarlierInput {
             events: vec![],
             inputs_ahead: u32::try_from(self.seq.saturating_sub(run.input_ack + 1)).unwrap_or(u32::MAX),
             runnable: false,
+            class: run.class,
+            queue_position: 0,
         })
     }
 }
@@ -211,8 +237,20 @@ struct Recipient {
     earlier: Option<EarlierInput>,
     /// Whether it has a message with the prompt's id. A client may choose the id, but must not replace a stored message.
     has_message: bool,
+    agent: String,
+    model: ModelRef,
     /// Its variant now.
     variant: Option<String>,
+}
+
+impl Recipient {
+    /// What answers the prompt: what it names, and otherwise what the session has.
+    fn answerer(self, prompt: &Prompt) -> Answerer {
+        Answerer {
+            agent: prompt.agent.clone().unwrap_or(self.agent),
+            model: ModelChoice { model: prompt.model.clone().unwrap_or(self.model), variant: self.variant },
+        }
+    }
 }
 
 /// Records that the session changed, and the variant that a prompt chooses. The caller holds the control row, so no other prompt comes between;
@@ -223,12 +261,12 @@ async fn touch(tx: &mut Tx, tenant: TenantId, prompt: &Prompt) -> Result<Recipie
             set updated_at = date_trunc('milliseconds', now()), variant = case when $5 then $6 else s.variant end
            from (select 1) one left join session_input i on i.tenant_id = $1 and i.session_id = $2 and i.dedupe = $4
           where s.tenant_id = $1 and s.id = $2
-         returning s.variant, i.body_sha256, i.message_id, i.seq,
+         returning s.agent, s.provider_id, s.model_id, s.variant, i.body_sha256, i.message_id, i.seq,
                    exists (select 1 from message where tenant_id = $1 and session_id = $2 and id = $3) as has_message",
     )
     .bind(tenant.0)
-    .bind(prompt.user.session_id.as_str())
-    .bind(prompt.user.id.as_str())
+    .bind(prompt.session_id.as_str())
+    .bind(prompt.id.as_str())
     .bind(&prompt.dedupe)
     .bind(prompt.variant != VariantChoice::Session)
     .bind(prompt.variant.name())
@@ -238,6 +276,8 @@ async fn touch(tx: &mut Tx, tenant: TenantId, prompt: &Prompt) -> Result<Recipie
     Ok(Recipient {
         earlier: is_repeated.then(|| EarlierInput::from_row(&row)).transpose()?,
         has_message: row.try_get("has_message")?,
+        agent: row.try_get("agent")?,
+        model: ModelRef { provider_id: row.try_get("provider_id")?, model_id: row.try_get("model_id")? },
         variant: row.try_get("variant")?,
     })
 }
@@ -245,13 +285,25 @@ async fn touch(tx: &mut Tx, tenant: TenantId, prompt: &Prompt) -> Result<Recipie
 /// A prompt to store.
 pub(crate) struct PromptEntry<'a> {
     pub(crate) prompt: &'a Prompt,
-    /// The variant of its model.
-    pub(crate) variant: Option<&'a str>,
+    pub(crate) answerer: Answerer,
     /// See [`bytes`].
     pub(crate) bytes: u64,
 }
 
-/// Stores a prompt that is not stored yet. The caller holds the control row. Returns the events.
+/// The agent and the model that answer a prompt.
+pub(crate) struct Answerer {
+    pub(crate) agent: String,
+    pub(crate) model: ModelChoice,
+}
+
+/// What the storing of a prompt resulted in.
+pub(crate) struct StoredPrompt {
+    pub(crate) events: Vec<StoredEvent>,
+    /// See [`PromptReceipt::queue_position`].
+    pub(crate) queue_position: u32,
+}
+
+/// Stores a prompt that is not stored yet. The caller holds the control row.
 ///
 /// # Errors
 /// `Unreadable`; `Db`.
@@ -261,11 +313,9 @@ pub(crate) async fn insert(
     entry: PromptEntry<'_>,
     run: &ControlRow,
     at: Timestamp,
-) -> Result<Vec<StoredEvent>, Error> {
-    let PromptEntry { prompt, variant, bytes } = entry;
-    let session = &prompt.user.session_id;
-    let mut user = prompt.user.clone();
-    user.model.variant = variant.map(str::to_owned);
+) -> Result<StoredPrompt, Error> {
+    let PromptEntry { prompt, answerer, bytes } = entry;
+    let session = &prompt.session_id;
     // The ids that came with the prompt are for its own events. The events before it get ids derived from the first
     // one.
     let prepared = preparations(tx, tenant, session, run).await?;
@@ -278,25 +328,46 @@ pub(crate) async fn insert(
         Reply::None => Kind::Note,
     };
     let message = InputMessage {
-        id: &prompt.user.id,
+        id: &prompt.id,
         body_sha256: &prompt.body_sha256,
         traceparent: prompt.traceparent.as_deref(),
         growth: Growth { events: count as u64, prompt_bytes: bytes },
     };
     let input = NewInput { message: Some(message), ..NewInput::new(kind, &prompt.dedupe) };
-    Mailbox { tenant, session, run }.put(tx, input).await?;
+    let mailbox = Mailbox { tenant, session, run };
+    let queue_position = if prompt.with_queue_position {
+        mailbox.put_in_queue(tx, input).await?
+    } else {
+        mailbox.put(tx, input).await?;
+        0
+    };
     let scope = Scope { tenant, session, epoch: run.epoch, at };
     let mut projection = Projection::from(run.event_seq + 1);
     for change in &prepared {
         projection.add(tx, &scope, change).await?;
     }
-    let message = Event::MessageUpdated(Box::new(Message::User(user)));
+    let message = Event::MessageUpdated(Box::new(Message::User(user(prompt, answerer, at))));
     // Each part is copied when it is its turn: together they may have megabytes.
     let parts = prompt.parts.iter().map(|part| Event::PartUpdated { part: Box::new(part.clone()), at });
     for (id, event) in prompt.event_ids.iter().zip(std::iter::once(message).chain(parts)) {
         projection.add(tx, &scope, &Change::event(id.clone(), event)).await?;
     }
-    projection.finish(tx, &scope).await
+    Ok(StoredPrompt { events: projection.finish(tx, &scope).await?, queue_position })
+}
+
+/// The message of a prompt.
+fn user(prompt: &Prompt, answerer: Answerer, at: Timestamp) -> User {
+    User {
+        id: prompt.id.clone(),
+        session_id: prompt.session_id.clone(),
+        time: MessageTime { created: at, completed: None },
+        agent: answerer.agent,
+        model: answerer.model,
+        system: prompt.system.clone(),
+        tools: prompt.tools.clone(),
+        format: prompt.format.clone(),
+        summary: None,
+    }
 }
 
 /// Removes reverted messages and the archive mark before the prompt is stored. Returns the events of that.

@@ -5,7 +5,7 @@ use crate::{
     Store, Tx,
     column::{parse_id, signed, unsigned},
     error::Error,
-    phase::{IDLE, RUNNABLE, WAITING},
+    phase::{self, IDLE, RUNNABLE, WAITING},
     session::control_row::{ControlRow, EXISTS},
 };
 use domain::{
@@ -177,6 +177,18 @@ impl Mailbox<'_> {
     /// # Errors
     /// `Db`.
     pub(crate) async fn put(&self, tx: &mut Tx, input: NewInput<'_>) -> Result<(), Error> {
+        self.store(tx, input, Position::Unread).await.map(drop)
+    }
+
+    /// Stores an input like [`Mailbox::put`]. Returns the position of the session in the queue of its tenant, from 1; 0 if it does not wait.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub(crate) async fn put_in_queue(&self, tx: &mut Tx, input: NewInput<'_>) -> Result<u32, Error> {
+        self.store(tx, input, Position::Read).await
+    }
+
+    async fn store(&self, tx: &mut Tx, input: NewInput<'_>, position: Position) -> Result<u32, Error> {
         let NewInput { kind, dedupe, message, body } = input;
         let growth = message.as_ref().map_or_else(Growth::default, |message| message.growth);
         let change = match kind {
@@ -197,10 +209,12 @@ impl Mailbox<'_> {
                insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent, body)
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
                on conflict (tenant_id, session_id, dedupe) do nothing returning 1)
-             update session_run set input_seq = $3, event_seq = event_seq + $10, prompt_bytes = prompt_bytes + $11, {change}
-              where tenant_id = $1 and session_id = $2 and exists (select 1 from stored)"
+             update session_run r set input_seq = $3, event_seq = event_seq + $10, prompt_bytes = prompt_bytes + $11, {change}
+              where tenant_id = $1 and session_id = $2 and exists (select 1 from stored)
+             returning case when $12 then {} else 0 end as queue_position",
+            phase::queue_position()
         );
-        sqlx::query(AssertSqlSafe(sql))
+        let row = sqlx::query(AssertSqlSafe(sql))
             .bind(self.tenant.0)
             .bind(self.session.as_str())
             .bind(signed(self.run.input_seq + 1))
@@ -212,8 +226,17 @@ impl Mailbox<'_> {
             .bind(body)
             .bind(signed(growth.events))
             .bind(signed(growth.prompt_bytes))
-            .execute(&mut **tx)
+            .bind(position == Position::Read)
+            .fetch_optional(&mut **tx)
             .await?;
-        Ok(())
+        let position = row.map_or(Ok(0), |row| row.try_get::<i64, _>("queue_position"))?;
+        Ok(u32::try_from(position).unwrap_or(u32::MAX))
     }
+}
+
+/// Whether a statement also reads the position of its session in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Position {
+    Read,
+    Unread,
 }

@@ -160,13 +160,11 @@ pub(crate) fn in_area(area: Option<&SessionArea>, worktree: &str) -> String {
 
 fn select_one() -> AssertSqlSafe<String> {
     AssertSqlSafe(format!(
-        "select {}, case when r.phase = {RUNNABLE} then (select count(*) from session_run q
-                   where q.tenant_id = r.tenant_id and q.phase = {RUNNABLE}
-                     and (q.class, q.queued_at, q.session_id) <= (r.class, r.queued_at, r.session_id)) else 0
-                 end as queue_position
+        "select {}, {} as queue_position
            from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
           where s.tenant_id = $1 and s.id = $2",
-        columns()
+        columns(),
+        phase::queue_position()
     ))
 }
 

@@ -169,7 +169,7 @@ impl World {
     pub(crate) async fn dispatch(&mut self, parent: &mut Actor) -> (ParentCall, SessionId) {
         let (outcome, child) = self.try_dispatch(&parent.next(), None).await.unwrap();
         assert!(matches!(outcome, DispatchOutcome::Dispatched { .. }), "{outcome:?}");
-        (child.call, child.prompt.user.session_id)
+        (child.call, child.prompt.session_id)
     }
 
     /// Creates a call of a parent whose child runs.

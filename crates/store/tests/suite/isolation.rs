@@ -28,7 +28,7 @@ use store::{
     },
     session::{
         quarantine::{Notice, QuarantineRule},
-        runs::{SuspectPolicy, TakeOver, TakeResult},
+        runs::{SuspectPolicy, TakeResult},
         sessions::{Filter, Patch},
         tree::children::Dispatch,
     },
@@ -210,9 +210,6 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.list_messages(stranger, session, &Page::default()).await.unwrap().entries, []);
     assert_eq!(store.find_newest_answer(stranger, session).await.unwrap(), None);
     assert_eq!(store.load_conversation(stranger, session, 0).await.unwrap(), []);
-    let fence = Fence { tenant: stranger, session: session.clone(), epoch: 1, write_seq: 0 };
-    let start = store.read_loop_start(&TakeOver { fence, input_ack: 0, attempts: 1 }).await;
-    assert!(matches!(start, Err(Error::NotFound(_))));
     assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap().events, []);
     assert_eq!(store.find_event(stranger, session, 1).await.unwrap(), None);
     assert_eq!(store.list_inputs(stranger, session, 0).await.unwrap(), []);
@@ -226,7 +223,6 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.list_proposed_environments(stranger, &world.project).await.unwrap(), []);
     let found = store.find_environment(stranger, &world.project, "{}").await.unwrap();
     assert_eq!((found.own, found.allowed), (None, None));
-    assert_eq!(store.get_queue_position(stranger, session).await.unwrap(), 0);
     let open =
         store.list_requests(world.tenant, RequestScope::Tenant, "per", &Page::default()).await.unwrap();
     let part = &open[0].request.part_id;
@@ -279,7 +275,7 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     assert!(matches!(store.append_chunk(stranger, &session, 1, &chunk).await, Err(Error::Fenced)));
     let taken = store.take_session(stranger, &session, Uuid::now_v7(), SuspectPolicy::Accept).await.unwrap();
-    assert_eq!(taken, TakeResult::Unavailable);
+    assert!(matches!(taken, TakeResult::Unavailable), "{taken:?}");
     let dispatched = store.dispatch_child(&fence, &changes, &child, Dispatch::New, NOW).await;
     assert!(matches!(dispatched, Err(Error::Fenced)), "{dispatched:?}");
     let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;

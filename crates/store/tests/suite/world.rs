@@ -16,6 +16,7 @@ use store::{
         change::{Change, ChangeBody},
         record::{Fence, Progress, WriteReceipt},
     },
+    loop_start::LoopStart,
     session::{
         creation::NewSession,
         inputs::{Prompt, PromptReceipt, Reply, VariantChoice},
@@ -77,7 +78,7 @@ impl World {
             model: sample::model(),
             variant: None,
             chosen: ExplicitChoices { agent: true, model: false },
-            source: Source::default(),
+            source: None,
             class: Class::Interactive,
             rules: Rules::default(),
             budget: None,
@@ -95,21 +96,28 @@ impl World {
 
     /// Makes a prompt with one text; its key and its hash follow from the text.
     pub(crate) fn prompt(&mut self, session: &SessionId, text: &str) -> Prompt {
-        let user = self.sample.user(session);
-        let parts = vec![self.sample.text(session, &user.id, text)];
+        let id = self.sample.message();
+        let parts = vec![self.sample.text(session, &id, text)];
         let mut body_sha256 = [0; 32];
         body_sha256.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
         let event_ids = vec![self.sample.event(), self.sample.event()];
         Prompt {
-            user,
+            id,
+            session_id: session.clone(),
+            agent: None,
+            model: None,
+            variant: VariantChoice::default(),
+            system: None,
+            tools: None,
+            format: None,
             parts,
             dedupe: text.to_owned(),
             body_sha256,
             traceparent: None,
             event_ids,
             reply: Reply::Expected,
-            variant: VariantChoice::default(),
             only_when_idle: false,
+            with_queue_position: false,
         }
     }
 
@@ -132,9 +140,32 @@ impl World {
 
     pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<TakeOver> {
         match self.store.take_session(self.tenant, session, worker, SuspectPolicy::Accept).await.unwrap() {
-            TakeResult::Taken(taken) => Some(taken),
+            TakeResult::Taken(taken) => Some(taken.take_over),
             TakeResult::Unavailable | TakeResult::Suspect | TakeResult::Exhausted { .. } => None,
         }
+    }
+
+    /// Takes a free session, and returns what its loop begins with.
+    pub(crate) async fn begin_loop(&self, session: &SessionId, worker: Uuid) -> LoopStart {
+        let taken =
+            self.store.take_session(self.tenant, session, worker, SuspectPolicy::Accept).await.unwrap();
+        let TakeResult::Taken(taken) = taken else { panic!("it is free: {taken:?}") };
+        taken.start.unwrap()
+    }
+
+    /// What another loop of the session would begin with. The session stays with its loop.
+    pub(crate) async fn next_start(&self, running: &Running) -> LoopStart {
+        let id = &running.session;
+        let writes =
+            self.number(&format!("select write_seq from session_run where session_id = '{id}'")).await;
+        self.store.hand_over(&running.fence).await.unwrap();
+        let start = self.begin_loop(id, running.worker).await;
+        let epoch = running.fence.epoch;
+        self.sql(&format!(
+            "update session_run set epoch = {epoch}, write_seq = {writes} where session_id = '{id}'"
+        ))
+        .await;
+        start
     }
 
     /// Creates a session with one prompt and a worker that took it.
@@ -236,11 +267,6 @@ impl World {
 }
 
 impl Running {
-    /// The loop as it begins, after the inputs up to `input_ack`.
-    pub(crate) fn take_over(&self, input_ack: u64) -> TakeOver {
-        TakeOver { fence: self.fence.clone(), input_ack, attempts: 1 }
-    }
-
     /// Returns the fence for the write with this number.
     pub(crate) fn write(&self, write_seq: u64) -> Fence {
         Fence { write_seq, ..self.fence.clone() }

@@ -45,6 +45,7 @@ pub(super) fn prompt(request: v1::AcceptPromptRequest) -> Result<PromptRequest, 
         no_reply: request.no_reply,
         message_id,
         idempotency_key: request.idempotency_key,
+        with_queue_position: true,
     })
 }
 

@@ -20,11 +20,11 @@ impl PromptService for Service {
         let request = request.into_inner();
         let session = id(&request.session_id, Entity::Session)?;
         let prompt = convert_prompt::prompt(request)?;
-        let accepted = accept::accept_with_position(&self.0, &principal, &session, prompt).await;
-        respond(accepted, |(receipt, queue_position)| v1::AcceptPromptResponse {
+        let accepted = accept::accept(&self.0, &principal, &session, prompt).await;
+        respond(accepted, |receipt| v1::AcceptPromptResponse {
             message_id: receipt.message_id.to_string(),
             inputs_ahead: receipt.inputs_ahead,
-            queue_position,
+            queue_position: receipt.queue_position,
             event_seq: receipt.event_seq,
         })
     }

@@ -14,14 +14,16 @@ use domain::{
     ids::{EventId, SessionId, TenantId},
     limits,
 };
+use futures::FutureExt as _;
 use std::{
     collections::{BTreeSet, HashMap},
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use store::session::{
     mailbox::MailboxInput,
     quarantine::{Notice, QuarantineRule},
-    runs::{SuspectPolicy, TakeOver, TakeResult},
+    runs::{SuspectPolicy, TakeOver, TakeResult, TakenSession},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -51,13 +53,10 @@ pub(super) struct Claimer {
     pub(super) health: chassis::admin::Health,
 }
 
-/// A taken session, with everything that its loop holds while it runs.
+/// A taken session.
 struct Start {
-    key: Key,
-    taken: TakeOver,
-    slot: OwnedSemaphorePermit,
+    taken: TakenSession,
     suspect_slot: Option<OwnedSemaphorePermit>,
-    nudges: watch::Receiver<u64>,
 }
 
 impl Claimer {
@@ -80,12 +79,12 @@ impl Claimer {
     }
 
     /// Claims sessions from Redis as long as there are free slots.
-    pub(super) async fn claim(&self) {
+    pub(super) async fn claim(self: &Arc<Self>) {
         while *self.lease.runs.borrow() && !self.drain.is_on() {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return };
             match self.deps.bus.claim(&self.deps.incarnation.to_string(), 1).await {
                 Ok(Claims::Some(claimed)) => match claimed.into_iter().next() {
-                    Some(claimed) => self.take((claimed.tenant, claimed.session), slot).await,
+                    Some(claimed) => self.take((claimed.tenant, claimed.session), slot),
                     None => return,
                 },
                 Ok(Claims::Empty) => return,
@@ -99,15 +98,35 @@ impl Claimer {
         }
     }
 
-    /// Takes a session in Postgres and starts its loop. Releases a session that another worker owns.
-    pub(super) async fn take(&self, key: Key, slot: OwnedSemaphorePermit) {
-        let (tenant, session) = &key;
+    /// Takes a session in Postgres and runs its loop, in a task of its own: no session waits until another one is read. Releases a session that
+    /// another worker owns.
+    pub(super) fn take(self: &Arc<Self>, key: Key, slot: OwnedSemaphorePermit) {
         // Record the session before it is taken: otherwise the sweep could mistake a starting session for an orphan.
         let (nudger, nudges) = watch::channel(0);
         if !self.note(&key, nudger) {
             // The loop already runs here, and Redis returned the session again.
             return;
         }
+        let claimer = Arc::clone(self);
+        self.tasks.spawn("loop", async move {
+            match AssertUnwindSafe(Box::pin(claimer.take_in_postgres(&key))).catch_unwind().await {
+                Ok(Some(start)) => claimer.run(&key, start, nudges).await,
+                Ok(None) => {}
+                Err(_) => {
+                    tracing::error!(session.id = %key.1, "taking a session panicked; it will be retried");
+                    claimer.forget(&key, ReleaseTo::Rest).await;
+                }
+            }
+            // Ring the doorbell last: a claim before the slot is free finds none, and the next sweep comes a second
+            // later.
+            drop(slot);
+            claimer.deps.bus.ring();
+        });
+    }
+
+    /// Takes a session in Postgres, or releases it.
+    async fn take_in_postgres(&self, key: &Key) -> Option<Start> {
+        let (tenant, session) = key;
         let take = |suspects| {
             with_store_timeout(self.deps.store.take_session(
                 *tenant,
@@ -126,28 +145,29 @@ impl Claimer {
         }
         match taken {
             Ok(TakeResult::Taken(taken)) => {
-                let suspect_slot = suspect_slot.filter(|_| taken.is_suspect());
-                return self.start(Start { key, taken, slot, suspect_slot, nudges }).await;
+                let suspect_slot = suspect_slot.filter(|_| taken.take_over.is_suspect());
+                return Some(Start { taken: *taken, suspect_slot });
             }
-            Ok(TakeResult::Unavailable | TakeResult::Suspect) => self.forget(&key, ReleaseTo::Rest).await,
+            Ok(TakeResult::Unavailable | TakeResult::Suspect) => self.forget(key, ReleaseTo::Rest).await,
             Ok(TakeResult::Exhausted { attempts }) => {
                 self.quarantine(*tenant, session, attempts).await;
-                self.forget(&key, ReleaseTo::Rest).await;
+                self.forget(key, ReleaseTo::Rest).await;
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, session.id = %session, "cannot take a session");
-                self.forget(&key, ReleaseTo::Front).await;
+                self.forget(key, ReleaseTo::Front).await;
             }
         }
+        None
     }
 
     /// Takes a session with an untaken abort and without a loop, beyond the slots.
-    pub(super) async fn close_aborted(&self, key: Key) {
+    pub(super) fn close_aborted(self: &Arc<Self>, key: Key) {
         if !*self.lease.runs.borrow() || self.shutdown.is_cancelled() {
             return;
         }
         if let Ok(slot) = Arc::clone(&self.aborts).try_acquire_owned() {
-            self.take(key, slot).await;
+            self.take(key, slot);
         }
     }
 
@@ -238,8 +258,9 @@ impl Claimer {
         }
     }
 
-    async fn start(&self, start: Start) {
-        let Start { key, taken, slot, suspect_slot, nudges } = start;
+    /// Runs the loop of a taken session to its end.
+    async fn run(&self, key: &Key, start: Start, nudges: watch::Receiver<u64>) {
+        let Start { taken: TakenSession { take_over, start }, suspect_slot } = start;
         let control = Control {
             nudges,
             leave: self.drain.leave(),
@@ -248,24 +269,15 @@ impl Claimer {
             contention: Arc::clone(&self.contention),
             suspect_slot,
         };
-        let (deps, running) = (Arc::clone(&self.deps), Arc::clone(&self.running));
-        let task = async move {
-            metrics::gauge!("flotilla_loops_running").increment(1.0);
-            let epoch = taken.fence.epoch;
-            let start = Box::pin(with_store_timeout(deps.store.read_loop_start(&taken))).await;
-            let span = span(&taken, start.as_ref().map_or(&[], |start| &start.inputs));
-            let turn = Box::pin(run::run(Arc::clone(&deps), taken, start, control).instrument(span));
-            let end = futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(turn)).await;
-            metrics::gauge!("flotilla_loops_running").decrement(1.0);
-            running.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-            // Boxed, so that it takes no memory while the loop waits for its model.
-            Box::pin(let_go(&deps, &key, epoch, end.ok())).await;
-            // Ring the doorbell last: a claim before the slot is free finds none, and the next sweep comes a second
-            // later.
-            drop(slot);
-            deps.bus.ring();
-        };
-        self.tasks.spawn("loop", task);
+        metrics::gauge!("flotilla_loops_running").increment(1.0);
+        let epoch = take_over.fence.epoch;
+        let span = span(&take_over, start.as_ref().map_or(&[], |start| &start.inputs));
+        let turn = Box::pin(run::run(Arc::clone(&self.deps), take_over, start, control).instrument(span));
+        let end = AssertUnwindSafe(turn).catch_unwind().await;
+        metrics::gauge!("flotilla_loops_running").decrement(1.0);
+        self.running().remove(key);
+        // Boxed, so that it takes no memory while the loop waits for its model.
+        Box::pin(let_go(&self.deps, key, epoch, end.ok())).await;
     }
 }
 

@@ -42,9 +42,9 @@ pub(super) fn spawn(claimer: &Arc<Claimer>, mut nudges: Nudges, handed_over: &Ca
 }
 
 /// A session without a loop may have been aborted. Its abort must not wait for a slot or for a worker that takes sessions.
-async fn close_if_aborted(claimer: &Claimer, key: Key) {
+async fn close_if_aborted(claimer: &Arc<Claimer>, key: Key) {
     let (tenant, session) = &key;
     if with_store_timeout(claimer.deps.store.is_aborted(*tenant, session)).await.unwrap_or(false) {
-        claimer.close_aborted(key).await;
+        claimer.close_aborted(key);
     }
 }

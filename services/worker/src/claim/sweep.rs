@@ -46,7 +46,7 @@ pub(super) async fn sweep_until(claimer: Arc<Claimer>, shutdown: CancellationTok
     }
 }
 
-async fn sweep(claimer: &Claimer) {
+async fn sweep(claimer: &Arc<Claimer>) {
     let rings = claimer.contention.rings();
     // Each call has its own timeout, because a take must not be dropped midway.
     let claimable = match with_store_timeout(rebuild::claimable(&claimer.deps, &claimer.lease)).await {
@@ -83,7 +83,7 @@ async fn sweep(claimer: &Claimer) {
     }
 }
 
-async fn claim_from_postgres(claimer: &Claimer) {
+async fn claim_from_postgres(claimer: &Arc<Claimer>) {
     if claimer.slots.available_permits() == 0 {
         return;
     }
@@ -98,7 +98,7 @@ async fn claim_from_postgres(claimer: &Claimer) {
         if !*claimer.lease.runs.borrow() || claimer.drain.is_on() {
             return;
         }
-        claimer.take((session.target.tenant, session.target.session), slot).await;
+        claimer.take((session.target.tenant, session.target.session), slot);
     }
 }
 
@@ -118,11 +118,11 @@ fn without_suspects(claimer: &Claimer, mut claimable: Vec<Candidate>) -> Vec<Can
 }
 
 /// Closes aborted sessions without a loop: an abort must not wait for a slot.
-async fn close_all_aborted(claimer: &Claimer) {
+async fn close_all_aborted(claimer: &Arc<Claimer>) {
     match with_store_timeout(rebuild::aborted(&claimer.deps, &claimer.lease)).await {
         Ok(aborted) => {
             for place in aborted {
-                claimer.close_aborted((place.tenant, place.session)).await;
+                claimer.close_aborted((place.tenant, place.session));
             }
         }
         Err(error) => {

@@ -22,7 +22,7 @@ use store::{
         change::{Change, ChangeBody},
         record::{Fence, Progress},
     },
-    session::runs::{SuspectPolicy, TakeResult},
+    session::runs::{SuspectPolicy, TakeOver, TakeResult},
 };
 
 fn tool(name: &str, input: &Value) -> String {
@@ -218,8 +218,9 @@ async fn end_calls_and_die(stack: &Stack, session: &str, last: LastWrite) {
         .take(count)
         .map(|event| Change { id: EventId::make(&mut ids, Timestamp(2)), body: ChangeBody::Event(event) });
     let changes: Vec<Change> = changes.collect();
-    let fence = Fence { write_seq: 1, ..taken.fence };
-    store.append(&fence, &changes, taken.input_ack, Progress::Made, Timestamp(2)).await.unwrap();
+    let TakeOver { fence, input_ack, .. } = taken.take_over;
+    let fence = Fence { write_seq: 1, ..fence };
+    store.append(&fence, &changes, input_ack, Progress::Made, Timestamp(2)).await.unwrap();
     store.fail_attempt(tenant, &id, fence.epoch).await.unwrap();
     store.close().await;
 }

@@ -11,15 +11,16 @@ use crate::{
         record::{self, Acknowledgement, Fence, Progress, WriteReceipt},
     },
     session::{
-        control_row, creation,
-        inputs::{self, Prompt, PromptEntry},
+        control_row,
+        creation::IS_DELETED,
+        inputs::{self, Answerer, Prompt, PromptEntry},
         row::{self, ParentCall},
         tree::family,
     },
 };
 use domain::{
     conversation::{
-        message::ModelRef,
+        message::{ModelChoice, ModelRef},
         part::{Body, Part, ToolState},
     },
     event::{Event, StoredEvent},
@@ -29,7 +30,7 @@ use domain::{
     session::Source,
 };
 use serde_json::{Map, Value};
-use sqlx::{Row as _, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, types::Json};
 
 /// A child to create or to resume.
 #[derive(Debug, Clone)]
@@ -113,10 +114,13 @@ impl Store {
             Ok(events) => events,
             Err(refused) => return Ok(refused),
         };
-        let run = control_row::lock(&mut tx, fence.tenant, &child.prompt.user.session_id).await?;
-        let (prompt, variant) = (&child.prompt, child.prompt.variant.name());
-        let entry = PromptEntry { prompt, variant, bytes: inputs::bytes(prompt) };
-        events.extend(inputs::insert(&mut tx, fence.tenant, entry, &run, at).await?);
+        let run = control_row::lock(&mut tx, fence.tenant, &child.prompt.session_id).await?;
+        let prompt = &child.prompt;
+        let variant = prompt.variant.name().map(str::to_owned);
+        let model = ModelChoice { model: child.model.clone(), variant };
+        let answerer = Answerer { agent: child.agent.clone(), model };
+        let entry = PromptEntry { prompt, answerer, bytes: inputs::bytes(prompt) };
+        events.extend(inputs::insert(&mut tx, fence.tenant, entry, &run, at).await?.events);
         let parent = advanced.write(&mut tx, fence, changes, at).await?;
         tx.commit().await?;
         Ok(DispatchOutcome::Dispatched { parent, child: events })
@@ -174,7 +178,7 @@ impl Store {
 
 /// Inserts the rows of a new child, unless its tree is full. A copy of a workspace has the same image.
 async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) -> Result<ChildRows, Error> {
-    let id = &child.prompt.user.session_id;
+    let id = &child.prompt.session_id;
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, parent_id, root_id, depth, parent_message_id, parent_part_id,
                               title, agent, provider_id, model_id, source, rights, on_ask, dedupe, model_chosen, updated_at,
@@ -207,17 +211,20 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
     if result.rows_affected() == 0 {
         return Ok(Err(DispatchOutcome::TooMany));
     }
-    creation::refuse_deleted(tx, tenant, id).await?;
-    sqlx::query(
+    let sql = format!(
         "insert into session_run (tenant_id, session_id, event_seq, class, epoch)
          select $1, $2, 2, r.class, t.epoch_floor from session_run r join tenant t on t.id = $1
-          where r.tenant_id = $1 and r.session_id = $3",
-    )
-    .bind(tenant.0)
-    .bind(id.as_str())
-    .bind(child.call.session.as_str())
-    .execute(&mut **tx)
-    .await?;
+          where r.tenant_id = $1 and r.session_id = $3 and not {IS_DELETED}"
+    );
+    let result = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(id.as_str())
+        .bind(child.call.session.as_str())
+        .execute(&mut **tx)
+        .await?;
+    if result.rows_affected() == 0 {
+        return Err(Error::Deleted);
+    }
     let info = Box::new(row::read(tx, tenant, id).await?.info);
     let scope = Scope { tenant, session: id, epoch: 0, at };
     let [created, updated] = child.event_ids.clone();
@@ -232,7 +239,7 @@ async fn insert(tx: &mut Tx, tenant: TenantId, child: &NewChild, at: Timestamp) 
 /// Gives an idle child of the same parent a new call to answer. The child receives the permissions of that call: the rules of
 /// its ancestors may have changed since its last one.
 async fn resume(tx: &mut Tx, tenant: TenantId, child: &NewChild) -> Result<ChildRows, Error> {
-    let id = &child.prompt.user.session_id;
+    let id = &child.prompt.session_id;
     // A model may name any session. Lock only a child of this parent, because locks are taken from the root to the
     // leaves.
     let call = family::find_call(tx, tenant, id).await?;

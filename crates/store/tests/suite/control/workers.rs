@@ -152,7 +152,7 @@ async fn only_expired_timers_wake_sessions() {
     for (session, want) in [(&due, Phase::Runnable), (&later, Phase::Waiting), (&idle, Phase::Idle)] {
         assert_eq!(world.store.get_session(world.tenant, session).await.unwrap().phase, want);
     }
-    assert_eq!(world.store.get_queue_position(world.tenant, &due).await.unwrap(), 1);
+    assert_eq!(world.store.get_session(world.tenant, &due).await.unwrap().queue_position, 1);
 }
 
 #[tokio::test]

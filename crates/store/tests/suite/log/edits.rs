@@ -64,8 +64,9 @@ async fn a_session_remembers_its_workspace_until_a_person_restarts_it() {
         world.store.note_workspace(world.tenant, &session).await.unwrap();
         assert!(has_workspace(&world).await);
     }
-    let prompt = world.prompt(&session, "a note");
-    let note = Note { message: Box::new(prompt.user), text: Box::new(prompt.parts[0].clone()) };
+    let message = world.sample.user(&session);
+    let text = world.sample.text(&session, &message.id, "a note");
+    let note = Note { message: Box::new(message), text: Box::new(text) };
     let kinds = world.edit(&session, &Edit::RestartWorkspace(note)).await.unwrap();
     assert_eq!(kinds, ["flotilla.workspace.restarted", "message.updated", "message.part.updated"]);
     assert!(!has_workspace(&world).await);

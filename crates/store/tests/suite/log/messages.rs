@@ -13,7 +13,11 @@ use domain::{
 use store::{
     Page,
     error::{Entity, Error},
-    log::{change::Change, messages::MessageWithParts, record::Progress},
+    log::{
+        change::Change,
+        messages::MessageWithParts,
+        record::{Fence, Progress},
+    },
 };
 use testkit::sample::NOW;
 
@@ -62,7 +66,7 @@ async fn a_page_of_messages_ends_where_its_bytes_do_but_is_never_empty() {
         let mut prompt = world.prompt(&session, name);
         prompt.parts[0].body = Body::Text(Text { text: "x".repeat(bytes), ..Text::default() });
         world.store.accept_prompt(world.tenant, &prompt, NOW).await.unwrap();
-        want.push(prompt.user.id.to_string());
+        want.push(prompt.id.to_string());
     }
     let newest = async |cursor: Option<u64>| {
         let page = Page { limit: 9, cursor: cursor.map(|seq| seq.to_string()) };
@@ -111,10 +115,11 @@ async fn the_loop_reads_all_messages_or_those_after_a_position() {
 #[tokio::test]
 async fn a_loop_begins_with_everything_that_it_needs() {
     let mut world = World::new().await;
-    let running = world.running().await;
+    let session = &world.session().await;
+    world.accept(session, "begin").await;
     world.store.put_settings(world.tenant, None, "{}", "ann").await.unwrap();
-    let (store, tenant, session) = (&world.store, world.tenant, &running.session);
-    let start = store.read_loop_start(&running.take_over(0)).await.unwrap();
+    let (store, tenant, worker) = (&world.store, world.tenant, world.worker().await);
+    let start = world.begin_loop(session, worker).await;
     assert_eq!(start.settings, store.list_settings_of(tenant, session).await.unwrap());
     assert_eq!(start.session, store.get_session(tenant, session).await.unwrap());
     assert_eq!(start.inputs, store.list_inputs(tenant, session, 0).await.unwrap());
@@ -123,8 +128,10 @@ async fn a_loop_begins_with_everything_that_it_needs() {
         (start.settings.len(), start.inputs.len(), start.messages.len(), start.left_out),
         (1, 1, 1, 0)
     );
-    let acknowledged = running.take_over(start.inputs[0].seq);
-    assert_eq!(store.read_loop_start(&acknowledged).await.unwrap().inputs, []);
+    let fence = Fence { tenant, session: session.clone(), epoch: 1, write_seq: 1 };
+    store.append(&fence, &[], start.inputs[0].seq, Progress::Made, NOW).await.unwrap();
+    store.hand_over(&fence).await.unwrap();
+    assert_eq!(world.begin_loop(session, worker).await.inputs, []);
 }
 
 #[tokio::test]
@@ -182,7 +189,7 @@ async fn a_loop_reads_from_the_newest_summary_on() {
     };
     // The first message that a loop would read, counted from the oldest.
     let first = async |world: &World| {
-        let start = world.store.read_loop_start(&running.take_over(0)).await.unwrap();
+        let start = world.next_start(&running).await;
         let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
         let first = all.iter().position(|entry| entry.seq > start.left_out).unwrap();
         assert_eq!(start.messages, all[first..]);

@@ -90,7 +90,7 @@ async fn a_quarantined_session_refuses_inputs_and_hides_no_descendant() {
     let refused = world.store.accept_prompt(world.tenant, &prompt, testkit::sample::NOW).await;
     assert!(matches!(refused, Err(Error::Quarantined)), "{refused:?}");
     let again = world.store.accept_prompt(world.tenant, &repeated, testkit::sample::NOW).await;
-    assert_eq!(again.unwrap().message_id, repeated.user.id, "what was accepted stays accepted");
+    assert_eq!(again.unwrap().message_id, repeated.id, "what was accepted stays accepted");
     let refused = world.store.accept_abort(world.tenant, root.session(), "a1").await;
     assert!(matches!(refused, Err(Error::Quarantined)), "{refused:?}");
     let below = world.store.abort_below(world.tenant, root.session(), "a1").await.unwrap();

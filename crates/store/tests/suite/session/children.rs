@@ -117,7 +117,7 @@ async fn a_repeated_dispatch_creates_one_child() {
     let announced = [(1, "session.created"), (2, "session.updated")];
     assert_eq!(kinds, [&announced[..], &[(3, "message.updated"), (4, "message.part.updated")]].concat());
 
-    let id = &child.prompt.user.session_id;
+    let id = &child.prompt.session_id;
     let state = world.store.get_session(world.tenant, id).await.unwrap();
     assert_eq!((state.root_id, state.depth, state.call), (parent.session().clone(), 1, Some(call)));
     assert_eq!(
@@ -404,7 +404,7 @@ async fn a_forked_child_and_those_below_have_a_workspace_of_their_own() {
         world.store.dispatch_child(&root.next(), &changes, &forked, Dispatch::New, NOW).await.unwrap();
     assert!(matches!(outcome, DispatchOutcome::Dispatched { .. }), "{outcome:?}");
     let (_, shared) = world.child(&mut root).await;
-    let mut child = world.take_as_actor(&forked.prompt.user.session_id).await;
+    let mut child = world.take_as_actor(&forked.prompt.session_id).await;
     let (_, below) = world.child(&mut child).await;
 
     let get = async |id| world.store.get_session(world.tenant, id).await.unwrap();

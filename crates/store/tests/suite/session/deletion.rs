@@ -133,7 +133,7 @@ async fn a_child_begins_at_the_epochs_of_its_tenant_and_not_with_the_id_of_a_del
     world.sql("update tenant set epoch_floor = 43").await;
     let (call, changes) = world.call(parent.session());
     let child = world.new_child(&call);
-    let id = child.prompt.user.session_id.clone();
+    let id = child.prompt.session_id.clone();
     let tombstone = format!(
         "insert into session_tombstone (tenant_id, session_id, project_id, event_seq, epoch, created_at)
          select tenant_id, '{id}', project_id, 1, 0, created_at from session limit 1"

@@ -3,7 +3,7 @@
 use crate::world::{World, beat};
 use domain::{
     conversation::{
-        message::Message,
+        message::{Message, ModelRef, User},
         part::{Body, Text},
     },
     event::Event,
@@ -16,12 +16,12 @@ use store::{
     log::record::Progress,
     session::{
         forks::NewFork,
-        inputs::{Reply, VariantChoice},
+        inputs::{Prompt, Reply, VariantChoice},
         mailbox::{Kind, MailboxInput},
         sessions::Patch,
     },
 };
-use testkit::sample::NOW;
+use testkit::sample::{self, NOW};
 
 #[tokio::test]
 async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
@@ -30,21 +30,18 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
     let mut prompt = world.prompt(&session, "hello");
     prompt.traceparent = Some("00-1-2-01".to_owned());
     let accepted = world.store.accept_prompt(world.tenant, &prompt, NOW).await.unwrap();
-    assert_eq!((&accepted.message_id, accepted.inputs_ahead, accepted.runnable), (&prompt.user.id, 0, true));
+    assert_eq!((&accepted.message_id, accepted.inputs_ahead, accepted.runnable), (&prompt.id, 0, true));
     let kinds: Vec<_> = accepted.events.iter().map(|event| (event.seq, event.kind.as_str())).collect();
     assert_eq!(kinds, [(2, "message.updated"), (3, "message.part.updated")]);
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
     assert_eq!((state.phase, state.queue_position, state.event_seq), (Phase::Runnable, 1, 3));
-    let entry = world.store.get_message(world.tenant, &session, &prompt.user.id).await.unwrap();
-    assert_eq!(
-        (entry.message, entry.parts),
-        (Message::User(prompt.user.clone()), vec![(3, prompt.parts[0].clone())])
-    );
+    let entry = world.store.get_message(world.tenant, &session, &prompt.id).await.unwrap();
+    assert_eq!((entry.message.id(), entry.parts), (&prompt.id, vec![(3, prompt.parts[0].clone())]));
     let want = MailboxInput {
         seq: 1,
         kind: Kind::Prompt,
         dedupe: prompt.dedupe.clone(),
-        message_id: Some(prompt.user.id.clone()),
+        message_id: Some(prompt.id.clone()),
         body: None,
         traceparent: prompt.traceparent.clone(),
     };
@@ -114,10 +111,10 @@ async fn a_note_wakes_no_session_and_a_message_keeps_its_id() {
         "no worker may take it"
     );
     let again = world.store.accept_prompt(world.tenant, &note, NOW).await.unwrap();
-    assert_eq!((again.message_id, again.events), (note.user.id.clone(), vec![]));
+    assert_eq!((again.message_id, again.events), (note.id.clone(), vec![]));
 
     let mut other = world.prompt(&session, "other");
-    other.user.id = note.user.id.clone();
+    other.id = note.id.clone();
     let result = world.store.accept_prompt(world.tenant, &other, NOW).await;
     assert!(matches!(result, Err(Error::Conflict)), "another prompt of the same id: {result:?}");
 
@@ -292,11 +289,57 @@ async fn an_input_of_a_newer_version_is_an_error() {
     assert!(source.to_string().contains("\"hologram\""), "{source}");
 }
 
-/// The variant of the newest user message.
-async fn newest_variant(world: &World, session: &SessionId) -> Option<String> {
+async fn newest_prompt(world: &World, session: &SessionId) -> User {
     let talk = world.store.load_conversation(world.tenant, session, 0).await.unwrap();
     let Message::User(user) = &talk.last().unwrap().message else { panic!("a prompt") };
-    user.model.variant.clone()
+    user.clone()
+}
+
+/// The variant of the newest user message.
+async fn newest_variant(world: &World, session: &SessionId) -> Option<String> {
+    newest_prompt(world, session).await.model.variant
+}
+
+#[tokio::test]
+async fn a_prompt_is_answered_by_what_it_names_and_otherwise_by_what_its_session_has() {
+    let mut world = World::new().await;
+    let (session, model) = (world.session().await, sample::model());
+    world.accept(&session, "by the session's").await;
+    let user = newest_prompt(&world, &session).await;
+    assert_eq!((user.agent.as_str(), &user.model.model), ("build", &model));
+
+    let other = ModelRef { provider_id: "other".to_owned(), model_id: "large".to_owned() };
+    let prompt = world.prompt(&session, "by its own");
+    let prompt = Prompt { agent: Some("plan".to_owned()), model: Some(other.clone()), ..prompt };
+    world.store.accept_prompt(world.tenant, &prompt, NOW).await.unwrap();
+    let user = newest_prompt(&world, &session).await;
+    assert_eq!((user.agent.as_str(), user.model.model), ("plan", other));
+
+    world.accept(&session, "by the session's again").await;
+    let user = newest_prompt(&world, &session).await;
+    assert_eq!(
+        (user.agent.as_str(), user.model.model),
+        ("build", model),
+        "a prompt names them for itself only"
+    );
+}
+
+#[tokio::test]
+async fn a_receipt_tells_the_position_in_the_queue_of_the_tenant() {
+    let mut world = World::new().await;
+    let sessions = [world.session().await, world.session().await];
+    let position = async |world: &mut World, session: usize, text: &str| {
+        let prompt = Prompt { with_queue_position: true, ..world.prompt(&sessions[session], text) };
+        world.store.accept_prompt(world.tenant, &prompt, NOW).await.unwrap().queue_position
+    };
+    assert_eq!(position(&mut world, 0, "first").await, 1);
+    assert_eq!(position(&mut world, 1, "behind it").await, 2);
+    assert_eq!(position(&mut world, 0, "keeps its place").await, 1);
+    assert_eq!(world.accept(&sessions[1], "not asked for").await.queue_position, 0);
+    let worker = world.worker().await;
+    world.take(&sessions[0], worker).await.unwrap();
+    assert_eq!(position(&mut world, 0, "a loop has it").await, 0);
+    assert_eq!(position(&mut world, 1, "moves up").await, 1);
 }
 
 #[tokio::test]

@@ -124,7 +124,7 @@ async fn a_note_completes_a_revert_and_a_part_can_be_reverted_alone() {
     assert!(!accepted.runnable);
     let talk = world.store.load_conversation(world.tenant, &session, 0).await.unwrap();
     let left: Vec<_> = talk.iter().map(|entry| (entry.message.id(), entry.parts.len())).collect();
-    assert_eq!(left, [(&messages[0], 1), (&messages[1], 0), (&note.user.id, 1)]);
+    assert_eq!(left, [(&messages[0], 1), (&messages[1], 0), (&note.id, 1)]);
     world.gap_free(&session).await;
 }
 
@@ -258,7 +258,7 @@ async fn a_hold_of_a_forked_child_is_about_its_own_files() {
     let (call, changes) = world.call(parent.session());
     let forked = NewChild { own_source: Some(Source::default()), ..world.new_child(&call) };
     world.store.dispatch_child(&parent.next(), &changes, &forked, Dispatch::New, NOW).await.unwrap();
-    let mut child = world.take_as_actor(&forked.prompt.user.session_id).await;
+    let mut child = world.take_as_actor(&forked.prompt.session_id).await;
     world.sql(&format!("update session set workspace_opening = 3 where id = '{}'", child.session())).await;
     let end = crate::family::finished(child.session(), &call, "x");
     world.park_as(&mut child, 1, &end).await;

@@ -117,7 +117,7 @@ async fn a_bundle_that_nobody_needs_is_removed_after_a_week() {
     for id in ["asked", "project", "recent", "session", "unused"] {
         upload(&world, id, &[b"x"]).await;
     }
-    let new = NewSession { source: source("session"), ..world.new_session() };
+    let new = NewSession { source: Some(source("session")), ..world.new_session() };
     let event = world.sample.event();
     world.store.create_session(tenant, &new, &event, NOW).await.unwrap();
     world.store.set_project_source(tenant, &world.project, &source("project")).await.unwrap();

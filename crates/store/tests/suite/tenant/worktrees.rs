@@ -129,7 +129,7 @@ async fn sessions_forks_and_subtasks_belong_to_a_worktree_until_it_begins_anew()
     let (call, changes) = world.call(&root);
     let child = world.new_child(&call);
     world.store.dispatch_child(&actor.next(), &changes, &child, Dispatch::New, NOW).await.unwrap();
-    let below = &child.prompt.user.session_id;
+    let below = &child.prompt.session_id;
     let (_, changes) = world.request(&root, permission());
     world.store.append(&actor.next(), &changes, 0, Progress::None, NOW).await.unwrap();
 

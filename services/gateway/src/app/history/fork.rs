@@ -164,7 +164,7 @@ fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
         // The store copies the variant of the origin.
         variant: None,
         chosen: origin.chosen,
-        source,
+        source: Some(source),
         class: origin.class,
         // The store copies the rules of the origin.
         rules: Rules::default(),

@@ -2,7 +2,7 @@
 // Continues in store::session::inputs, which stores the prompt, and in worker::claim, which receives the hints.
 
 use super::{
-    agents::{self, AgentUse, ProjectContext},
+    agents::{self, AgentUse},
     options, parts,
     request::{PromptPart, PromptRequest},
 };
@@ -21,10 +21,7 @@ use crate::{
     },
 };
 use domain::{
-    conversation::{
-        message::{MessageTime, ModelRef, User},
-        part::{Body, Text},
-    },
+    conversation::part::{Body, Text},
     ids::{EventId, MessageId, SessionId},
     limits,
     policy::agent::Mode,
@@ -42,6 +39,8 @@ pub(crate) struct Receipt {
     pub(crate) inputs_ahead: u32,
     /// Position of the prompt's first event; 0 for a repeated prompt.
     pub(crate) event_seq: u64,
+    /// Position of the session in the queue of its tenant, if the prompt asks for it; 0 if the session does not wait.
+    pub(crate) queue_position: u32,
 }
 
 /// Accepts a prompt for a session, and wakes a worker.
@@ -60,19 +59,12 @@ pub(crate) async fn accept(
     let tenant = account.tenant;
     check(state, &request)?;
     options::check_format(state.converter.of(tenant), request.format.as_ref()).await?;
-    let target = state.store.get_session(tenant, session).await?;
-    let context = ProjectContext::of(tenant, &target);
     let subagents = agents::of_parts(request.parts.iter().map(|part| &part.body));
     let primary = AgentUse { name: &request.agent, mode: Mode::Primary };
+    agents::check_of_session(state, tenant, session, subagents.chain([primary])).await?;
+    let no_reply = request.no_reply;
+    let prompt = prompt(state, session, request);
     // Boxed, like the two below: it takes far more memory than waiting, and thousands of requests wait.
-    Box::pin(agents::check(state, context, subagents.chain([primary]))).await?;
-    let (class, no_reply) = (target.class, request.no_reply);
-    let model = request
-        .model
-        .clone()
-        .unwrap_or(ModelRef { provider_id: target.info.model.provider_id, model_id: target.info.model.id });
-    let agent = if request.agent.is_empty() { target.info.agent } else { request.agent.clone() };
-    let prompt = prompt(state, session, request, model, agent);
     if let Some(repeated) = Box::pin(admit(state, account, &prompt)).await? {
         return Ok(repeated.into());
     }
@@ -86,34 +78,12 @@ pub(crate) async fn accept(
     let accepted = accepted?;
     state.publisher.publish_events(tenant, session, &accepted.events);
     if accepted.runnable {
-        wake::wake(state, account, session, class).await;
+        wake::wake(state, account, session, accepted.class).await;
     }
     if !no_reply {
         metrics::counter!("flotilla_prompts_total").increment(1);
     }
     Ok(accepted.into())
-}
-
-/// Accepts a prompt as [`accept`] does, and gives the position of the session in the queue of its tenant; 0 if it does not wait. For people only:
-/// the prompt is accepted whether or not the position can be read.
-///
-/// # Errors
-/// Those of [`accept`].
-pub(crate) async fn accept_with_position(
-    gateway: &Gateway,
-    principal: &Principal,
-    session: &SessionId,
-    request: PromptRequest,
-) -> Result<(Receipt, u32), Error> {
-    let tenant = principal.tenant(Scope::Write)?;
-    let receipt = accept(gateway, principal, session, request).await?;
-    let is_repeated = receipt.event_seq == 0;
-    let position = if is_repeated {
-        0
-    } else {
-        gateway.state.store.get_queue_position(tenant, session).await.unwrap_or(0)
-    };
-    Ok((receipt, position))
 }
 
 /// Counts a prompt against the quota of its tenant. A repeated prompt stores nothing, so no quota refuses it: its first receipt is returned.
@@ -130,6 +100,7 @@ impl From<PromptReceipt> for Receipt {
             message_id: accepted.message_id,
             inputs_ahead: accepted.inputs_ahead,
             event_seq: accepted.events.first().map_or(0, |event| event.seq),
+            queue_position: accepted.queue_position,
         }
     }
 }
@@ -155,14 +126,8 @@ fn check(state: &State, request: &PromptRequest) -> Result<(), Error> {
     options::check_tools(&request.tools)
 }
 
-fn prompt(
-    state: &State,
-    session: &SessionId,
-    request: PromptRequest,
-    model: ModelRef,
-    agent: String,
-) -> Prompt {
-    let body_sha256 = body_sha256(&request, &model, &agent);
+fn prompt(state: &State, session: &SessionId, request: PromptRequest) -> Prompt {
+    let body_sha256 = body_sha256(&request);
     let id = request.message_id.unwrap_or_else(|| state.id(MessageId::make));
     let dedupe = match request.idempotency_key.as_str() {
         "" => format!("msg:{id}"),
@@ -179,36 +144,35 @@ fn prompt(
     let system = domain::text::without_nul(&request.system).into_owned();
     Prompt {
         event_ids: (0..=parts.len()).map(|_| state.id(EventId::make)).collect(),
-        user: User {
-            id,
-            session_id: session.clone(),
-            time: MessageTime { created: now(), completed: None },
-            agent,
-            model: model.into(),
-            tools: (!request.tools.is_empty()).then_some(request.tools),
-            format: request.format,
-            summary: None,
-            system: (!system.is_empty()).then_some(system),
-        },
+        id,
+        session_id: session.clone(),
+        agent: (!request.agent.is_empty()).then_some(request.agent),
+        model: request.model,
+        variant: request.variant,
+        tools: (!request.tools.is_empty()).then_some(request.tools),
+        format: request.format,
+        system: (!system.is_empty()).then_some(system),
         parts,
         dedupe,
         body_sha256,
         traceparent: rpc::trace::current_traceparent(),
-        variant: request.variant,
         only_when_idle: is_shell,
+        with_queue_position: request.with_queue_position,
         reply: if request.no_reply { Reply::None } else { Reply::Expected },
     }
 }
 
-/// The hash by which a repeated prompt is recognized. A plain text prompt hashes as it did before prompts had parts, so gateways of
-/// both versions agree on it.
-fn body_sha256(request: &PromptRequest, model: &ModelRef, agent: &str) -> [u8; 32] {
+/// The hash by which a repeated prompt is recognized. It covers what the client sent, not what the session adds: the agent and the model of the
+/// session may change between two attempts.
+fn body_sha256(request: &PromptRequest) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut add = |field: &str| {
         hash.update(field.len().to_le_bytes());
         hash.update(field.as_bytes());
     };
-    for field in [request.text.as_str(), &model.provider_id, &model.model_id, agent, &request.system] {
+    let (provider, model) =
+        request.model.as_ref().map_or(("", ""), |model| (&*model.provider_id, &*model.model_id));
+    for field in [request.text.as_str(), provider, model, &request.agent, &request.system] {
         add(field);
     }
     let parts: Vec<_> = request.parts.iter().map(|part| (&part.id, &part.body)).collect();

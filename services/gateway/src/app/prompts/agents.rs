@@ -9,7 +9,7 @@ use crate::{
 use ::settings::{Agent as AgentSettings, Settings, merge::merge};
 use domain::{
     conversation::part::Body,
-    ids::{ProjectId, TenantId},
+    ids::{ProjectId, SessionId, TenantId},
     limits,
     policy::agent::{self, Agent, Mode},
     session::{Origin, Source},
@@ -22,19 +22,13 @@ const LISTED_AGENTS: usize = 20;
 
 /// The context in which an agent is checked.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::app) struct ProjectContext<'a> {
-    pub(in crate::app) tenant: TenantId,
-    pub(in crate::app) project: &'a ProjectId,
-    pub(in crate::app) source: &'a Source,
+struct ProjectContext<'a> {
+    tenant: TenantId,
+    project: &'a ProjectId,
+    /// Whether there is a repository, which may have agents.
+    has_files: bool,
     /// The session whose repository is asked; `None` before there is one.
-    pub(in crate::app) session: Option<&'a Session>,
-}
-
-impl<'a> ProjectContext<'a> {
-    /// The context of a session.
-    pub(in crate::app) fn of(tenant: TenantId, session: &'a Session) -> Self {
-        Self { tenant, project: &session.info.project_id, source: &session.source, session: Some(session) }
-    }
+    session: Option<&'a Session>,
 }
 
 /// An agent's name, and the role that the agent must be able to take. An empty name means the default agent.
@@ -63,24 +57,63 @@ pub(super) fn of_parts<'a>(bodies: impl Iterator<Item = &'a Body>) -> impl Itera
     bodies.filter_map(name).map(|name| AgentUse { name, mode: Mode::Subagent })
 }
 
-/// Refuses agents that cannot exist in this context, or cannot take the role.
+/// Refuses an agent that cannot exist in a new session, or cannot take the role. `source` is that of the session, if it is not that of its project.
 ///
 /// # Errors
-/// `agent_unknown`, `store_unavailable`.
-pub(in crate::app) async fn check<'a>(
+/// `project_not_found`, `agent_unknown`, `store_unavailable`.
+pub(in crate::app) async fn check_of_project(
     state: &State,
-    context: ProjectContext<'_>,
+    tenant: TenantId,
+    project: &ProjectId,
+    source: Option<&Source>,
+    agent: AgentUse<'_>,
+) -> Result<(), Error> {
+    if is_built_in(&agent) {
+        return Ok(());
+    }
+    Box::pin(async {
+        let has_files = match source {
+            Some(source) => source.origin != Origin::Empty,
+            None => state.store.get_project(tenant, project).await?.source.origin != Origin::Empty,
+        };
+        check(state, ProjectContext { tenant, project, has_files, session: None }, &[agent]).await
+    })
+    .await
+}
+
+/// Refuses agents that cannot exist in a session, or cannot take the role. Reads the session only if it must: most prompts name built-in agents.
+///
+/// # Errors
+/// `session_not_found`, `agent_unknown`, `store_unavailable`.
+pub(in crate::app) async fn check_of_session<'a>(
+    state: &State,
+    tenant: TenantId,
+    session: &SessionId,
     uses: impl Iterator<Item = AgentUse<'a>>,
 ) -> Result<(), Error> {
-    let is_built_in = |agent: &AgentUse<'_>| match (Agent::parse(agent.name), agent.mode) {
-        (Some(agent), Mode::Subagent) => Agent::SUBAGENTS.contains(&agent),
-        (known, Mode::Primary | Mode::All) => agent.name.is_empty() || known.is_some(),
-        (None, Mode::Subagent) => agent.name.is_empty(),
-    };
     let others: Vec<AgentUse<'_>> = uses.filter(|agent| !is_built_in(agent)).collect();
     if others.is_empty() {
         return Ok(());
     }
+    // Boxed: reading the files of a repository takes far more memory than waiting.
+    Box::pin(async {
+        let session = state.store.get_session(tenant, session).await?;
+        let (project, has_files) = (&session.info.project_id, session.source.origin != Origin::Empty);
+        check(state, ProjectContext { tenant, project, has_files, session: Some(&session) }, &others).await
+    })
+    .await
+}
+
+fn is_built_in(agent: &AgentUse<'_>) -> bool {
+    match (Agent::parse(agent.name), agent.mode) {
+        (Some(agent), Mode::Subagent) => Agent::SUBAGENTS.contains(&agent),
+        (known, Mode::Primary | Mode::All) => agent.name.is_empty() || known.is_some(),
+        (None, Mode::Subagent) => agent.name.is_empty(),
+    }
+}
+
+/// Checks agents that are not built in.
+async fn check(state: &State, context: ProjectContext<'_>, others: &[AgentUse<'_>]) -> Result<(), Error> {
     let is_impossible = |agent: &&AgentUse<'_>| Agent::parse(agent.name).is_some() || !is_name(agent.name);
     if let Some(impossible) = others.iter().find(is_impossible) {
         return Err(unknown(*impossible, &Settings::default()));
@@ -93,7 +126,7 @@ pub(in crate::app) async fn check<'a>(
     let Some(missing) = others.iter().find(|agent| !is_configured(agent, &merged.settings)) else {
         return Ok(());
     };
-    if context.source.origin == Origin::Empty {
+    if !context.has_files {
         return Err(unknown(*missing, &merged.settings));
     }
     let Some(session) = context.session else { return Ok(()) };

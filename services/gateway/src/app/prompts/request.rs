@@ -28,6 +28,8 @@ pub(crate) struct PromptRequest {
     /// The id that the client chose for the message.
     pub(crate) message_id: Option<MessageId>,
     pub(crate) idempotency_key: String,
+    /// Whether the receipt has the position of the session in the queue of its tenant. For people.
+    pub(crate) with_queue_position: bool,
 }
 
 /// A part of a prompt.

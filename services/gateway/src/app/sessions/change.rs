@@ -3,7 +3,7 @@
 use crate::{
     app::{
         ground::{checks, gateway::Gateway, wake},
-        prompts::agents::{self, AgentUse, ProjectContext},
+        prompts::agents::{self, AgentUse},
     },
     auth::principal::Principal,
     ground::{
@@ -73,11 +73,8 @@ async fn check_agent(
     id: &SessionId,
     agent: String,
 ) -> Result<String, Error> {
-    let session = state.store.get_session(tenant, id).await?;
-    let context = ProjectContext::of(tenant, &session);
     let agent_use = AgentUse { name: &agent, mode: Mode::Primary };
-    // Boxed: reading the files of a repository takes far more memory than waiting.
-    Box::pin(agents::check(state, context, std::iter::once(agent_use))).await?;
+    agents::check_of_session(state, tenant, id, std::iter::once(agent_use)).await?;
     Ok(if agent.is_empty() { DEFAULT_AGENT.to_owned() } else { agent })
 }
 

@@ -10,7 +10,7 @@ use crate::{
         },
         projects::{manage, source},
         prompts::{
-            agents::{self, AgentUse, ProjectContext},
+            agents::{self, AgentUse},
             options,
         },
     },
@@ -127,17 +127,16 @@ pub(crate) async fn create(
         Err(full) => return find_repeated(state, tenant, key.as_ref()).await?.ok_or(full),
     };
     source::check(state, tenant, &request.source).await?;
-    let mut source = request.source;
-    if source.origin == Origin::Empty {
-        source = state.store.get_project(tenant, &request.project).await?.source;
-    }
+    let mut source = (request.source.origin != Origin::Empty).then_some(request.source);
     if let Some(worktree) = &request.worktree {
+        let source = match &mut source {
+            Some(source) => source,
+            None => source.insert(state.store.get_project(tenant, &request.project).await?.source),
+        };
         source.branch = Some(worktree.branch.clone());
     }
-    let context = ProjectContext { tenant, project: &request.project, source: &source, session: None };
     let agent_use = AgentUse { name: &request.agent, mode: Mode::Primary };
-    // Boxed: reading the files of a repository takes far more memory than waiting.
-    Box::pin(agents::check(state, context, std::iter::once(agent_use))).await?;
+    agents::check_of_project(state, tenant, &request.project, source.as_ref(), agent_use).await?;
     check_rules(&request.rules)?;
     let chosen = ExplicitChoices { agent: !request.agent.is_empty(), model: request.model.is_some() };
     let model = request.model.or_else(|| state.models.first().cloned());

@@ -17,7 +17,7 @@ use crate::{
 use bus::queue::QueueEntry;
 use domain::{
     conversation::{
-        message::{MessageTime, ModelRef, User},
+        message::{ModelRef, User},
         part::{self, Body, Part, Text, ToolState},
     },
     event::Event,
@@ -133,18 +133,17 @@ pub(in crate::turn) async fn dispatch(
         NewChild { own_source, ..new_child(session, &Origin { call, message_id, user: &user }, task) };
     let ToolState::Running { input, time, .. } = call.tool.state.clone() else { return Ok(None) };
     let mut metadata = Map::new();
-    metadata.insert("sessionId".to_owned(), json!(child.prompt.user.session_id));
+    metadata.insert("sessionId".to_owned(), json!(child.prompt.session_id));
     metadata.insert("parentSessionId".to_owned(), json!(session.record.session()));
-    metadata.insert("model".to_owned(), json!(child.prompt.user.model.model));
+    metadata.insert("model".to_owned(), json!(child.model));
     let title = Some(task.description.clone());
     let state = ToolState::Running { input, title, metadata: Some(metadata), time };
-    let copied =
-        child.own_source.is_some().then(|| Event::WorktreeReady(child.prompt.user.session_id.clone()));
+    let copied = child.own_source.is_some().then(|| Event::WorktreeReady(child.prompt.session_id.clone()));
     let events = session.tool_event(&call.call_id, state).into_iter().chain(copied).collect();
     match session.record.dispatch(events, &child, dispatch).await? {
         DispatchOutcome::Dispatched { .. } => {
             let (tenant, class) = (session.record.tenant(), session.profile.class);
-            session.deps.wake(tenant, &child.prompt.user.session_id, class).await;
+            session.deps.wake(tenant, &child.prompt.session_id, class).await;
             Ok(None)
         }
         DispatchOutcome::TooMany => {
@@ -194,31 +193,28 @@ fn new_child(session: &Session, origin: &Origin<'_>, task: &Task) -> NewChild {
             part_id: origin.call.part_id.clone(),
         },
         title: format!("{description} (@{agent} subagent)"),
-        agent: agent.clone(),
-        model: model.model.clone(),
+        agent,
+        model: model.model,
         is_model_chosen,
         permissions: permissions.of_child(&origin.user.agent, &task.agent),
         own_source: None,
         prompt: Prompt {
-            user: User {
-                id,
-                session_id,
-                time: MessageTime { created: now(), completed: None },
-                agent,
-                model,
-                system: None,
-                tools: None,
-                format: None,
-                summary: None,
-            },
+            id,
+            session_id,
+            agent: None,
+            model: None,
+            variant,
+            system: None,
+            tools: None,
+            format: None,
             parts: vec![part],
             dedupe: format!("task:{}", origin.call.part_id),
             body_sha256: [0; 32],
             traceparent: rpc::trace::current_traceparent(),
             event_ids: vec![deps.id(EventId::make), deps.id(EventId::make)],
             reply: Reply::Expected,
-            variant,
             only_when_idle: false,
+            with_queue_position: false,
         },
         event_ids: [deps.id(EventId::make), deps.id(EventId::make)],
     }
