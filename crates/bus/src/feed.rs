@@ -12,6 +12,7 @@ use domain::{
     event::StoredEvent,
     ids::{MessageId, PartId, ProjectId, SessionId, TenantId, Timestamp},
 };
+use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{
@@ -35,6 +36,8 @@ const NEWS_UNIT_BYTES: usize = 1_024;
 /// Bytes of an event that is sent as news. Of a larger one only the position is sent, and readers get the event from Postgres:
 /// NATS and every reader keep a thousand messages for a slow connection.
 const NEWS_EVENT_BYTES_MAX: usize = 32 * 1_024;
+/// Bytes of text that a reader joins to one fragment, of the fragments that have already arrived. Further ones begin a fragment of their own.
+const JOINED_BYTES_MAX: usize = 8 * 1_024;
 /// Time that a new reader waits for NATS before it continues without it; milliseconds. A person waits for the first event
 /// meanwhile.
 const NATS_JOIN_MS: u64 = 2_000;
@@ -141,6 +144,19 @@ pub struct Delta {
     pub text: String,
 }
 
+impl Delta {
+    /// Adds a fragment that continues this one. Gives it back if it does not, or if the text would be too long.
+    fn join(&mut self, next: Self) -> Option<Self> {
+        let end = self.offset + self.text.len() as u64;
+        let continues = (next.epoch, &next.part, next.offset) == (self.epoch, &self.part, end);
+        if !continues || self.text.len() + next.text.len() > JOINED_BYTES_MAX {
+            return Some(next);
+        }
+        self.text.push_str(&next.text);
+        None
+    }
+}
+
 /// Sends in order and never waits. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Publisher {
@@ -188,11 +204,22 @@ struct PendingNews {
 
 /// The news of one session.
 #[derive(Debug)]
-pub struct Reader(Subscription);
+pub struct Reader {
+    subscription: Subscription,
+    /// News that was received after the fragment that the last call returned.
+    ahead: Option<News>,
+}
 
 /// The news of all sessions and projects of a tenant.
 #[derive(Debug)]
-pub struct TenantReader(Subscription);
+pub struct TenantReader {
+    subscription: Subscription,
+    /// As in [`Reader`].
+    ahead: Option<TenantNews>,
+}
+
+/// News with its subject. [`News::Joined`] has no subject.
+pub type TenantNews = (Option<Subject>, News);
 
 impl Bus {
     /// Starts a sending task. It ends with the last clone of the publisher.
@@ -227,7 +254,9 @@ impl Bus {
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub async fn read(&self, tenant: TenantId, session: &SessionId) -> Result<Reader, Error> {
-        self.subscribe(subjects::news(&self.namespace, tenant, session.as_str())).await.map(Reader)
+        self.subscribe(subjects::news(&self.namespace, tenant, session.as_str()))
+            .await
+            .map(|subscription| Reader { subscription, ahead: None })
     }
 
     /// Like [`Bus::read`], for all sessions and projects of a tenant.
@@ -235,7 +264,9 @@ impl Bus {
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub async fn read_tenant(&self, tenant: TenantId) -> Result<TenantReader, Error> {
-        self.subscribe(subjects::news(&self.namespace, tenant, subjects::ANY)).await.map(TenantReader)
+        self.subscribe(subjects::news(&self.namespace, tenant, subjects::ANY))
+            .await
+            .map(|subscription| TenantReader { subscription, ahead: None })
     }
 
     async fn subscribe(&self, subject: String) -> Result<Subscription, Error> {
@@ -330,14 +361,38 @@ impl Publisher {
 impl Reader {
     /// Whether the subscription works, as far as the client knows.
     pub fn is_joined(&self) -> bool {
-        self.0.is_joined()
+        self.subscription.is_joined()
     }
 
     /// Waits for the next news; `None` when the connection is closed for good. Cancel-safe. Skips messages of unknown versions;
-    /// the positions of events show the gap.
+    /// the positions of events show the gap. Joins fragments that have already arrived and continue each other: a reader that falls behind has
+    /// fewer of them to deliver.
     pub async fn next(&mut self) -> Option<News> {
+        let mut news = match self.ahead.take() {
+            Some(news) => news,
+            None => self.receive().await?,
+        };
+        // Nothing waits from here on, so a caller that stops waiting loses nothing.
+        if let News::Delta(delta) = &mut news {
+            while let Some(Some(next)) = self.receive().now_or_never() {
+                self.ahead = match next {
+                    News::Delta(next) => delta.join(next).map(News::Delta),
+                    next @ (News::Event(_) | News::Beat { .. } | News::Notice(_) | News::Joined) => {
+                        Some(next)
+                    }
+                };
+                if self.ahead.is_some() {
+                    break;
+                }
+            }
+        }
+        Some(news)
+    }
+
+    /// Waits for the next message. Cancel-safe.
+    async fn receive(&mut self) -> Option<News> {
         loop {
-            let message = match self.0.next().await? {
+            let message = match self.subscription.next().await? {
                 Signal::Joined => return Some(News::Joined),
                 Signal::Message(message) => message,
             };
@@ -352,13 +407,35 @@ impl Reader {
 impl TenantReader {
     /// Whether the subscription works, as far as the client knows.
     pub fn is_joined(&self) -> bool {
-        self.0.is_joined()
+        self.subscription.is_joined()
     }
 
-    /// Like [`Reader::next`], with the subject of the news. [`News::Joined`] has no subject.
-    pub async fn next(&mut self) -> Option<(Option<Subject>, News)> {
+    /// Like [`Reader::next`], with the subject of the news.
+    pub async fn next(&mut self) -> Option<TenantNews> {
+        let mut news = match self.ahead.take() {
+            Some(news) => news,
+            None => self.receive().await?,
+        };
+        if let (of, News::Delta(delta)) = &mut news {
+            while let Some(Some(next)) = self.receive().now_or_never() {
+                self.ahead = match next {
+                    (next_of, News::Delta(next)) if next_of == *of => {
+                        delta.join(next).map(|next| (next_of, News::Delta(next)))
+                    }
+                    next => Some(next),
+                };
+                if self.ahead.is_some() {
+                    break;
+                }
+            }
+        }
+        Some(news)
+    }
+
+    /// Waits for the next message. Cancel-safe.
+    async fn receive(&mut self) -> Option<TenantNews> {
         loop {
-            let message = match self.0.next().await? {
+            let message = match self.subscription.next().await? {
                 Signal::Joined => return Some((None, News::Joined)),
                 Signal::Message(message) => message,
             };

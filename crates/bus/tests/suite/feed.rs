@@ -81,6 +81,48 @@ async fn unreadable_messages_are_skipped() {
 }
 
 #[tokio::test]
+async fn fragments_that_have_arrived_and_continue_each_other_come_as_one() {
+    let mut world = World::new().await;
+    let (tenant, session) = (world.sample.tenant(), world.sample.session());
+    let message = MessageId::make(&mut world.sample.ids, NOW);
+    let [part, other] = [(); 2].map(|()| PartId::make(&mut world.sample.ids, NOW));
+    let delta = |epoch, part: &PartId, offset, text: &str| {
+        let (message, part, text) = (message.clone(), part.clone(), text.to_owned());
+        News::Delta(Delta { epoch, message, part, offset, text })
+    };
+    let mut reader = world.bus.read(tenant, &session).await.unwrap();
+    let mut of_tenant = world.bus.read_tenant(tenant).await.unwrap();
+    let mut echo = world.bus.read(tenant, &session).await.unwrap();
+    let publisher = world.bus.publisher();
+    for news in [
+        delta(1, &part, 0, "a"),
+        delta(1, &part, 1, "é"),
+        delta(1, &part, 3, "c"),
+        // After a hole, of another part, and of another loop.
+        delta(1, &part, 5, "e"),
+        delta(1, &other, 6, "f"),
+        delta(2, &other, 7, "g"),
+        beat(1),
+        beat(2),
+    ] {
+        publisher.publish(tenant, &session, &news);
+    }
+    // All readers share a connection, which keeps the order of messages.
+    while json(&within("the news arrives", echo.next()).await.unwrap()) != json(&beat(2)) {}
+    for want in [
+        delta(1, &part, 0, "aéc"),
+        delta(1, &part, 5, "e"),
+        delta(1, &other, 6, "f"),
+        delta(2, &other, 7, "g"),
+        beat(1),
+    ] {
+        assert_eq!(json(&within("the news arrives", reader.next()).await.unwrap()), json(&want));
+        let (subject, news) = within("the news arrives", of_tenant.next()).await.unwrap();
+        assert_eq!((subject, json(&news)), (Some(Subject::Session(session.clone())), json(&want)));
+    }
+}
+
+#[tokio::test]
 async fn a_tenant_receives_notices_of_its_sessions_projects_and_itself() {
     let mut world = World::new().await;
     let (tenant, session) = (world.sample.tenant(), world.sample.session());

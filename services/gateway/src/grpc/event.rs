@@ -114,8 +114,8 @@ fn event(event: StreamEvent) -> v1::Event {
 
 fn delta(fragment: Fragment) -> v1::Delta {
     v1::Delta {
-        message_id: fragment.message_id.to_string(),
-        part_id: fragment.part_id.to_string(),
+        message_id: fragment.message_id.into(),
+        part_id: fragment.part_id.into(),
         field: "text".to_owned(),
         offset_bytes: fragment.offset_bytes,
         text: fragment.text,

@@ -71,7 +71,7 @@ impl Feeds {
             // A feed without a horizon has no subscriber yet.
             let Some(horizon) = *feed.horizon.borrow() else { continue };
             let (content, cursor) = (Content::Notice(notice.clone()), Arc::new(TenantCursor::at(horizon)));
-            let update = Update { scope: UpdateScope::Tenant, content, cursor };
+            let update = Update::new(UpdateScope::Tenant, content, cursor);
             let bytes = update.bytes();
             feed.updates.send(update, bytes);
         }
@@ -377,7 +377,7 @@ impl Source {
     }
 
     fn send(&self, scope: UpdateScope, content: Content) {
-        let update = Update { scope, content, cursor: Arc::clone(self.progress.cursor()) };
+        let update = Update::new(scope, content, Arc::clone(self.progress.cursor()));
         let bytes = update.bytes();
         self.updates.send(update, bytes);
     }

@@ -5,6 +5,7 @@
 use super::{
     bounded::ring::{self, Bounds},
     event::StreamEvent,
+    open_parts::TextChange,
     shared::SharedMap,
 };
 use bus::{
@@ -66,8 +67,8 @@ pub(crate) struct Line {
 /// The items that a line sends to its followers.
 #[derive(Debug)]
 pub(crate) enum LineEvent {
-    /// A durable event.
-    Event(StreamEvent),
+    /// A durable event, with what it does to streamed text: read once for all followers.
+    Event(StreamEvent, Option<TextChange>),
     /// A fragment of a part.
     Delta(Delta),
     /// Events up to this position exist that the line could not read.
@@ -285,12 +286,14 @@ impl Listener {
 
     fn send_event(&mut self, event: StoredEvent) {
         self.sent = event.seq;
-        self.send(LineEvent::Event(event.into()));
+        let event = StreamEvent::from(event);
+        let text = TextChange::of(&event.kind, &event.properties);
+        self.send(LineEvent::Event(event, text));
     }
 
     fn send(&self, event: LineEvent) {
         let bytes = match &event {
-            LineEvent::Event(event) => event.bytes(),
+            LineEvent::Event(event, _) => event.bytes(),
             LineEvent::Delta(delta) => size_of::<LineEvent>() + delta.text.len(),
             LineEvent::Head(_) | LineEvent::Gone | LineEvent::Closed => size_of::<LineEvent>(),
         };

@@ -171,12 +171,15 @@ impl Stream {
 
     async fn take(&mut self, event: &LineEvent) -> Result<(), StreamEnd> {
         match event {
-            LineEvent::Event(event) if event.seq <= self.seen => Ok(()),
-            LineEvent::Event(event) if event.seq == self.seen + 1 => {
+            LineEvent::Event(event, _) if event.seq <= self.seen => Ok(()),
+            LineEvent::Event(event, text) if event.seq == self.seen + 1 => {
+                if let Some(change) = text {
+                    self.open.change(change.clone());
+                }
                 self.send_event(event.clone(), None).await
             }
             LineEvent::Head(seq) if *seq <= self.seen => Ok(()),
-            LineEvent::Event(_) | LineEvent::Head(_) => Box::pin(self.catch_up()).await,
+            LineEvent::Event(..) | LineEvent::Head(_) => Box::pin(self.catch_up()).await,
             LineEvent::Delta(delta) if delta.epoch < self.epoch => Ok(()),
             LineEvent::Delta(delta) => {
                 for fragment in self.open.add_delta(delta) {
@@ -210,7 +213,11 @@ impl Stream {
         let mut pages = HeldPages::after(room, &self.state.store, session, self.seen);
         while let Some(HeldPage { events, room }) = pages.next().await? {
             for event in events {
-                self.send_event(event.into(), Some(room.clone())).await?;
+                let event = StreamEvent::from(event);
+                if let Some(change) = TextChange::of(&event.kind, &event.properties) {
+                    self.open.change(change);
+                }
+                self.send_event(event, Some(room.clone())).await?;
             }
         }
         Ok(())
@@ -233,9 +240,6 @@ impl Stream {
         self.seen = event.seq;
         self.head = self.head.max(event.seq);
         self.epoch = self.epoch.max(event.epoch);
-        if let Some(change) = TextChange::of(&event.kind, &event.properties) {
-            self.open.change(change);
-        }
         let after = self.subscription.until_idle_after;
         let is_last = event.kind == event::IDLE && after.is_some_and(|after| event.seq >= after);
         self.reserve(event.bytes()).await?.fill(Ok(Item::Event(event)), held);

@@ -2,15 +2,24 @@
 
 use super::{cursor::TenantCursor, event::Fragment, notices::EVERY_READER, open_parts::TextChange};
 use bus::feed::Notice;
+use bytes::Bytes;
 use domain::{
     event::StoredEvent,
     ids::{ProjectId, SessionId},
 };
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::{
     log::feed::FeedEntry,
     session::{deletion::Tombstone, row::Session},
 };
+
+/// Bytes of the content of an update whose frames its subscribers share. A feed keeps the frames with the update. A larger content is encoded for each
+/// subscriber, in the room of its stream.
+const SHARED_BYTES_MAX: usize = 4 * 1024;
+/// Forms in which the streams of a protocol send an update.
+const FORMS: usize = 3;
+/// About the bytes that a frame has beside the content: its cursor, the ids and the directory.
+const FRAME_BYTES: usize = 512;
 
 /// One update.
 #[derive(Debug)]
@@ -19,7 +28,12 @@ pub(crate) struct Update {
     pub(crate) content: Content,
     /// The cursor for resuming after this update.
     pub(crate) cursor: Arc<TenantCursor>,
+    frames: SharedFrames,
 }
+
+/// The frames of an update in each form, encoded by the first subscriber that needs them: hundreds of subscribers send the same bytes.
+#[derive(Debug, Default)]
+struct SharedFrames([OnceLock<Vec<Bytes>>; FORMS]);
 
 /// The content of the update.
 #[derive(Debug)]
@@ -68,14 +82,32 @@ impl Interest {
 }
 
 impl Update {
-    /// About the memory that the update takes. Updates share their directories and cursors.
+    pub(crate) fn new(scope: UpdateScope, content: Content, cursor: Arc<TenantCursor>) -> Self {
+        Self { scope, content, cursor, frames: SharedFrames::default() }
+    }
+
+    /// The frames of a form, which the first caller encodes; `None`: the update is too large to be kept in several forms.
+    pub(crate) fn frames(&self, form: usize, encode: impl FnOnce() -> Vec<Bytes>) -> Option<&[Bytes]> {
+        if self.content_bytes() > SHARED_BYTES_MAX {
+            return None;
+        }
+        let frames = self.frames.0.get(form)?.get_or_init(encode);
+        Some(frames)
+    }
+
+    /// About the memory that the update takes, with the frames that its subscribers may share. Updates share their directories and cursors.
     pub(crate) fn bytes(&self) -> usize {
-        let content = match &self.content {
+        let content = self.content_bytes();
+        let frames = if content > SHARED_BYTES_MAX { 0 } else { FORMS * (content + FRAME_BYTES) };
+        size_of::<Self>() + content + frames
+    }
+
+    fn content_bytes(&self) -> usize {
+        match &self.content {
             Content::Event { event, .. } => event.properties.len(),
             Content::Fragment { fragment, .. } => fragment.bytes(),
             Content::Notice(notice) => notice.properties.get().len(),
-        };
-        size_of::<Self>() + content
+        }
     }
 
     /// Whether a subscriber gets the update. `reader` is the name of its key.
@@ -166,6 +198,27 @@ impl From<&Tombstone> for Directory {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use serde_json::value::RawValue;
+
+    fn notice(bytes: usize) -> Update {
+        let properties = RawValue::from_string(format!("\"{}\"", "x".repeat(bytes))).unwrap();
+        let (kind, reader) = ("tui.toast.show".to_owned(), EVERY_READER.to_owned());
+        let notice = Notice { id: "evt_1".to_owned(), kind, properties, project_name: String::new(), reader };
+        Update::new(UpdateScope::Tenant, Content::Notice(notice), Arc::default())
+    }
+
+    #[test]
+    fn frames_are_encoded_once_for_each_form_and_not_kept_for_large_updates() {
+        let update = notice(10);
+        let first = update.frames(0, || vec![Bytes::from_static(b"a")]).unwrap().to_vec();
+        let again = update.frames(0, || panic!("it is encoded twice")).unwrap();
+        assert_eq!(first, again);
+        assert_eq!(update.frames(1, || vec![Bytes::from_static(b"b")]).unwrap(), [Bytes::from_static(b"b")]);
+        assert!(update.bytes() > FORMS * FRAME_BYTES, "the feed counts what its subscribers may share");
+        let large = notice(SHARED_BYTES_MAX);
+        assert_eq!(large.frames(0, || panic!("it is encoded")), None);
+        assert!(large.bytes() < SHARED_BYTES_MAX + FORMS * FRAME_BYTES);
+    }
 
     #[test]
     fn clients_in_a_worktree_get_what_concerns_it_and_nothing_of_its_siblings() {

@@ -1,12 +1,28 @@
 //! The frames of event streams. Those of `/global/event` name the directory of an event.
 
 use crate::streams::update::{Content, Directory, Update, UpdateScope};
+use bytes::Bytes;
 use domain::ids::ProjectId;
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
 /// Names the directory of an event that concerns clients in all directories.
 const GLOBAL: &str = "global";
+
+/// A comment, which clients skip: the stream is alive.
+pub(super) const HEARTBEAT: Bytes = Bytes::from_static(b": heartbeat\n\n");
+
+/// A frame of Server-Sent Events.
+pub(super) fn sse_frame(id: &str, data: &str) -> Bytes {
+    let mut frame = String::with_capacity("id: \ndata: \n\n".len() + id.len() + data.len());
+    frame.extend(["id: ", id, "\n"]);
+    // JSON may have line breaks between its members. A client joins the lines again.
+    for line in data.split(['\n', '\r']) {
+        frame.extend(["data: ", line, "\n"]);
+    }
+    frame.push('\n');
+    frame.into()
+}
 
 /// The directory that a frame names.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 //! always continue the text that the client has (`texts`).
 
 use super::{
-    frame::FrameScope,
+    frame::{FrameScope, HEARTBEAT, sse_frame},
     legacy::{self, Shapes, ShapesQuery},
     texts::{ClientTexts, Continuation},
     view::{StreamForm, View, Wrapping},
@@ -28,7 +28,7 @@ use crate::{
             caller::Caller,
             input::Query,
             refusal::Result,
-            sse::{UNBUFFERED, last_event_id},
+            sse::{EVENT_STREAM, UNBUFFERED, last_event_id},
         },
         v1::shape,
     },
@@ -44,13 +44,12 @@ use crate::{
     },
 };
 use axum::{
+    body::Body,
     extract::State,
     http::HeaderMap,
-    response::{
-        IntoResponse as _, Response,
-        sse::{Event, Sse},
-    },
+    response::{IntoResponse as _, Response},
 };
+use bytes::Bytes;
 use domain::{
     conversation::request::Id,
     event::{Status, StoredEvent},
@@ -58,7 +57,7 @@ use domain::{
     limits,
 };
 use serde_json::{Value, json};
-use std::{collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashMap, convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use store::{log::feed::Horizon, tenant::worktrees::SessionArea};
 use tokio::{
     sync::broadcast::error::RecvError,
@@ -126,7 +125,7 @@ async fn begin(gateway: Gateway, caller: Caller, view: View, headers: &HeaderMap
         cursor: Arc::default(),
     };
     tokio::spawn(stream.run(cursor));
-    Ok((UNBUFFERED, Sse::new(receiver)).into_response())
+    Ok((EVENT_STREAM, UNBUFFERED, Body::from_stream(receiver)).into_response())
 }
 
 struct Stream {
@@ -160,7 +159,7 @@ impl From<Error> for StreamEnd {
 }
 
 type Sent = std::result::Result<(), StreamEnd>;
-type Frame = std::result::Result<Event, Infallible>;
+type Frame = std::result::Result<Bytes, Infallible>;
 
 impl Stream {
     async fn run(mut self, cursor: Option<TenantCursor>) {
@@ -262,6 +261,9 @@ impl Stream {
     async fn send_fragment(&mut self, update: &Update, fragment: &Fragment) -> Sent {
         let (session, scope) = (update.scope.session(), FrameScope::of(update));
         match self.texts.proceed(fragment) {
+            Some(Continuation::Text(fresh)) if fresh.len() == fragment.text.len() => {
+                self.send_update(update).await
+            }
             Some(Continuation::Text(fresh)) => {
                 let properties = shape::delta(session, fragment, fresh);
                 self.send_event("message.part.delta", properties, scope).await
@@ -302,7 +304,7 @@ impl Stream {
                 self.cursor = Arc::clone(progress.cursor());
                 let scope = UpdateScope::Session(session.clone(), Arc::clone(&directory));
                 let content = Content::Event { event: self.with_live_text(event), text: None };
-                self.send_update(&Update { scope, content, cursor: Arc::clone(&self.cursor) }).await?;
+                self.send_update(&Update::new(scope, content, Arc::clone(&self.cursor))).await?;
             }
             self.held = None;
         }
@@ -383,8 +385,20 @@ impl Stream {
     }
 
     async fn send_update(&self, update: &Update) -> Sent {
-        for payload in shape::payloads(&self.gateway, update) {
-            self.send(&payload, FrameScope::of(update)).await?;
+        let scope = FrameScope::of(update);
+        let encode = || {
+            let payloads = shape::payloads(&self.gateway, update);
+            payloads.iter().filter_map(|payload| self.encode(payload, scope)).collect()
+        };
+        let shared = self.view.shared_form(scope).and_then(|form| update.frames(form, encode));
+        let Some(frames) = shared else {
+            for payload in shape::payloads(&self.gateway, update) {
+                self.send(&payload, scope).await?;
+            }
+            return Ok(());
+        };
+        for frame in frames {
+            self.place(frame.len()).await?.fill(Ok(frame.clone()), self.held.clone());
         }
         Ok(())
     }
@@ -403,7 +417,7 @@ impl Stream {
             }
             // The newer API has no such event.
             Wrapping::Native => {
-                self.place(0).await?.fill(Ok(Event::default().comment("heartbeat")), None);
+                self.place(0).await?.fill(Ok(HEARTBEAT), None);
                 Ok(())
             }
         }
@@ -423,21 +437,27 @@ impl Stream {
 
     async fn send_frame(&self, payload: &str, scope: FrameScope<'_>) -> Sent {
         let place = self.place(payload.len()).await?;
-        let frame = Event::default().id(self.cursor.to_string());
+        if let Some(frame) = self.encode(payload, scope) {
+            place.fill(Ok(frame), self.held.clone());
+        }
+        Ok(())
+    }
+
+    /// The frame of an event; `None`: the event cannot be sent in the form of the stream.
+    fn encode(&self, payload: &str, scope: FrameScope<'_>) -> Option<Bytes> {
         let scope = self.view.scope(scope);
-        let frame = match self.view.form.wrapping {
-            Wrapping::Bare => frame.data(payload),
-            Wrapping::WithDirectory => frame.data(scope.wrap(payload)),
+        let data = match self.view.form.wrapping {
+            Wrapping::Bare => Cow::Borrowed(payload),
+            Wrapping::WithDirectory => Cow::Owned(scope.wrap(payload)),
             Wrapping::Native => match scope.native(payload) {
-                Ok(data) => frame.data(data),
+                Ok(data) => Cow::Owned(data),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "cannot send an event");
-                    return Ok(());
+                    return None;
                 }
             },
         };
-        place.fill(Ok(frame), self.held.clone());
-        Ok(())
+        Some(sse_frame(&self.cursor.to_string(), &data))
     }
 
     /// Waits for a place for a frame, which is made only then.

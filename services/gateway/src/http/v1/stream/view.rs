@@ -46,6 +46,18 @@ impl View {
         }
     }
 
+    /// The number of the form in which the client gets what has this scope, if other clients get the same bytes.
+    pub(super) fn shared_form(&self, scope: FrameScope<'_>) -> Option<usize> {
+        let names_directory = self.form.wrapping != Wrapping::Bare;
+        let is_renamed = matches!((scope, &self.directory), (FrameScope::Directory(of), Some(client)) if *of != client.own);
+        let form = match self.form.wrapping {
+            Wrapping::Bare => 0,
+            Wrapping::WithDirectory => 1,
+            Wrapping::Native => 2,
+        };
+        (self.form.shapes == Shapes::Current && !(names_directory && is_renamed)).then_some(form)
+    }
+
     /// The scope of a frame, under the name that the client uses. OpenCode's TUI drops frames of any other directory, and the directory of a project
     /// shows the sessions of its worktrees too.
     pub(super) fn scope<'a>(&'a self, scope: FrameScope<'a>) -> FrameScope<'a> {
