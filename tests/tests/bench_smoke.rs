@@ -5,7 +5,9 @@ use e2e::{
     Options, Stack,
     bench::{
         durability::{self, Measure, measure},
-        events, hostile, loops, main_job,
+        events, hostile, loops,
+        machine::usage::{Extent, MeasuredProcess},
+        main_job,
         model::Model,
         peer, profile,
         sandbox::{environments, repositories},
@@ -91,6 +93,11 @@ async fn steps_of_a_long_conversation_are_measured() {
 }
 
 #[tokio::test]
+async fn the_length_of_a_conversation_is_measured() {
+    check_loops(loops::Measure::History, 12).await;
+}
+
+#[tokio::test]
 async fn loading_a_long_conversation_is_measured() {
     check_loops(loops::Measure::Load, 6).await;
 }
@@ -122,7 +129,7 @@ async fn the_latency_of_chunks_is_measured() {
 
 #[tokio::test]
 async fn fan_out_is_measured() {
-    check_events(events::Measure::Fanout, 4).await;
+    check_events(events::Measure::Fanout, 8).await;
 }
 
 #[tokio::test]
@@ -140,6 +147,11 @@ async fn the_log_of_text_is_measured() {
     check_events(events::Measure::Writes, 2).await;
 }
 
+/// The process with all services of a test stack.
+fn this_process() -> MeasuredProcess {
+    MeasuredProcess { name: "all services".to_owned(), pid: std::process::id(), extent: Extent::Process }
+}
+
 #[tokio::test]
 async fn a_hostile_tenant_is_measured() {
     if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
@@ -149,10 +161,11 @@ async fn a_hostile_tenant_is_measured() {
     let victim = hostile::Victim {
         gateway_url: stack.gateway_url().to_owned(),
         operator_key: e2e::settings::OPERATOR_KEY.to_owned(),
-        services: vec![("all services", std::process::id())],
+        services: vec![this_process()],
+        servers: vec![],
     };
     let measured = Box::pin(hostile::measure(&victim, &hostile::sizes::Sizes::smoke())).await;
-    assert_eq!(measured.len(), 33, "{measured:?}");
+    assert_eq!(measured.len(), 35, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
 
@@ -172,6 +185,20 @@ async fn sessions_and_steps_ask_no_more_of_postgres_than_before() {
         // After a change on purpose, `./dev bench profile --json` prints the counts for tests/src/bench/profile/committed.json.
         assert!(!last, "{missed:?}, {:?}", profile.statements);
     }
+}
+
+#[tokio::test]
+async fn the_cpu_time_of_processes_is_measured() {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let model = Model::start().await;
+    let options = Options { model_url: Some(model.url.clone()), ..Options::default() };
+    let stack = Stack::with(options).await;
+    let (processes, sizes) = ([this_process()], profile::sizes::Sizes::smoke());
+    let measured = Box::pin(profile::cpu::measure(&stack.api, &model, &processes, &sizes)).await;
+    assert_eq!(measured.len(), 5, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod idle;
 mod latency;
 mod resume;
 pub mod sizes;
+mod sse;
 mod writes;
 
 use super::{figure::Figure, testbed::Servers};

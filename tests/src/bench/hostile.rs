@@ -19,15 +19,13 @@ use crate::{
     api::Api,
     bench::{
         figure::{Figure, Quantity, Target},
+        machine::usage::{MeasuredProcess, Meter},
         samples::Samples,
     },
     turn::{Watch, bash},
 };
 use sizes::Sizes;
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// How much slower the other tenant may be, at the 99th percentile.
 const SLOWER_MAX: f64 = 2.0;
@@ -45,8 +43,10 @@ pub struct Victim {
     pub gateway_url: String,
     /// The operator's key.
     pub operator_key: String,
-    /// The services whose memory is measured: names and process ids.
-    pub services: Vec<(&'static str, u32)>,
+    /// The services, whose memory is bounded.
+    pub services: Vec<MeasuredProcess>,
+    /// Postgres, Redis and NATS.
+    pub servers: Vec<MeasuredProcess>,
 }
 
 /// Measures the other tenant alone, and then under attack.
@@ -58,19 +58,29 @@ pub async fn measure(victim: &Victim, sizes: &Sizes) -> Vec<Figure> {
     sample(&other).await;
     let alone = samples(&other, sizes.alone).await;
 
-    victim.services.iter().for_each(|(_, pid)| reset_peak(*pid));
+    let (services, servers) = (Meter::start(&victim.services), Meter::start(&victim.servers));
     let attackers = Attackers::start(&victim.gateway_url, &hostile, sizes);
     tokio::time::sleep(sizes.warm_up).await;
     let attacked = samples(&other, sizes.attacked).await;
+    let (services, servers) = (services.stop(), servers.stop());
     let tallies = attackers.stop().await;
-    figures(victim, &tallies, &alone, &attacked)
+    let mut figures = timings(&alone, &attacked);
+    for (usages, memory) in [(services, Target::AtMost(MEMORY_MAX_MB)), (servers, Target::None)] {
+        figures.extend(usages.iter().flat_map(|usage| usage.figures(memory)));
+    }
+    for tally in tallies {
+        let name = format!("attack {}: done {}, {}", tally.attack, tally.done, tally.refusals());
+        let rounds = Quantity { value: tally.rounds() as f64, unit: "rounds" };
+        figures.push(Figure::number(name, rounds, 1, Target::None));
+    }
+    figures
 }
 
-fn figures(victim: &Victim, tallies: &[Tally], alone: &[Timeline], attacked: &[Timeline]) -> Vec<Figure> {
+/// How long the samples of the other tenant took, alone and under attack.
+fn timings(alone: &[Timeline], attacked: &[Timeline]) -> Vec<Figure> {
     let totals = |timelines: &[Timeline]| timelines.iter().map(Timeline::total).collect::<Samples>();
     let p99 = |timelines: &[Timeline]| totals(timelines).percentile(99).as_secs_f64();
     let ratio = p99(attacked) / p99(alone);
-    let quantity = |value, unit| Quantity { value, unit };
     let mut figures = vec![];
     for (when, timelines) in [("alone", alone), ("under attack", attacked)] {
         let name = format!("prompt to first tool result, {when}");
@@ -81,23 +91,10 @@ fn figures(victim: &Victim, tallies: &[Tally], alone: &[Timeline], attacked: &[T
     }
     figures.push(Figure::number(
         "p99 under attack, times that alone",
-        quantity(ratio, "x"),
+        Quantity { value: ratio, unit: "x" },
         attacked.len(),
         Target::AtMost(SLOWER_MAX),
     ));
-    for (name, pid) in &victim.services {
-        let memory = quantity(peak_mb(*pid), "MB");
-        figures.push(Figure::number(
-            format!("peak memory, {name}"),
-            memory,
-            1,
-            Target::AtMost(MEMORY_MAX_MB),
-        ));
-    }
-    for tally in tallies {
-        let name = format!("attack {}: done {}, {}", tally.attack, tally.done, tally.refusals());
-        figures.push(Figure::number(name, quantity(tally.rounds() as f64, "rounds"), 1, Target::None));
-    }
     figures
 }
 
@@ -124,14 +121,4 @@ async fn sample(api: &Api) -> Timeline {
     // A sample without a result counts with the time until now.
     tokio::time::timeout(SAMPLE_MAX, work).await.ok();
     timeline
-}
-
-fn reset_peak(pid: u32) {
-    fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("a living process");
-}
-
-fn peak_mb(pid: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its memory");
-    line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
 }

@@ -2,6 +2,7 @@
 //! session. Each measurement has a separate stack.
 
 mod files;
+mod history;
 mod load;
 mod neighbour;
 pub mod sizes;
@@ -15,6 +16,8 @@ use sizes::Sizes;
 pub enum Measure {
     /// A step of a long conversation, compared with a step of a short one.
     Steps,
+    /// Conversations of several lengths that the model receives whole, until it has the request.
+    History,
     /// Loading a long conversation and lowering it, until the model has the request.
     Load,
     /// The effect of a large session on a small one on the same worker.
@@ -27,6 +30,7 @@ pub enum Measure {
 pub async fn measure(measure: Measure, servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     match measure {
         Measure::Steps => steps::measure(servers, sizes).await,
+        Measure::History => history::measure(servers, sizes).await,
         Measure::Load => load::measure(servers, sizes).await,
         Measure::Neighbour => neighbour::measure(servers, sizes).await,
         Measure::Files => files::measure(servers, sizes).await,

@@ -1,6 +1,7 @@
 //! What the services ask of Postgres for a short session and for a step of a tool. The counts do not depend on the machine, so a change that
-//! adds a transaction to the path of every session shows in its own test run.
+//! adds a transaction to the path of every session shows in its own test run. Beside them, the CPU time of each process for short sessions.
 
+pub mod cpu;
 mod shapes;
 pub mod sizes;
 

@@ -1,7 +1,8 @@
 //! `flotilla-bench` starts a whole stack of release processes. It measures the main job on this machine and prints the cost beside that of the raw
 //! round trips in the same run. Each group measures something else: `durability` takeovers and queues, `loop` long conversations and many files,
-//! `events` the delivery of events, `hostile` what a hostile tenant does to another one, `peer` OpenCode's own server beside Flotilla, `week` what a week of
-//! use leaves behind, `repositories` what mirrors save, `env` environments, and `profile` what the services ask of Postgres. The report shows each figure
+//! `history` what the length of a conversation costs, `events` the delivery of events, `fanout` many subscribers, `hostile` what a hostile tenant does to another one, `peer` OpenCode's own server beside Flotilla, `week` what a week of
+//! use leaves behind, `repositories` what mirrors save, `env` environments, and `profile` what the services ask of Postgres and the CPU time of each
+//! process. The report shows each figure
 //! beside its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
@@ -13,6 +14,7 @@ use e2e::{
         durability, events,
         figure::Figure,
         hostile, loops,
+        machine::usage::MeasuredProcess,
         main_job::{self, raw},
         model::Model,
         peer, profile,
@@ -60,6 +62,18 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
+    /// Conversations of several lengths: from a prompt to the model request, and loading 50 MB.
+    History {
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
+    /// One session with 500 subscribers, over gRPC and over HTTP, and the memory of 10,000 idle ones.
+    Fanout {
+        /// Use small sizes, to check that it runs.
+        #[arg(long)]
+        small: bool,
+    },
     /// What a tenant that attacks everything at once does to another one, and to the memory of the services.
     Hostile {
         /// Leave these attacks out, separated by commas, to see what each costs: "large forks".
@@ -72,7 +86,7 @@ enum Group {
     /// The clients of the hostile tenant, which `hostile` starts as a process of its own.
     #[command(hide = true)]
     Attackers,
-    /// What the services ask of Postgres for a session and for a step, beside the counts that were committed last.
+    /// What the services ask of Postgres for a session and for a step, beside the counts that were committed last, and the CPU time of each process.
     Profile {
         /// Print how often each statement runs.
         #[arg(long)]
@@ -159,6 +173,18 @@ async fn main() -> anyhow::Result<()> {
             report(only, async |measure| Box::pin(loops::measure(measure, &servers, &sizes)).await).await;
             return Ok(());
         }
+        Some(Group::History { small }) => {
+            let sizes = if *small { loops::sizes::Sizes::smoke() } else { loops::sizes::Sizes::full() };
+            let only = [loops::Measure::History];
+            report(&only, async |measure| Box::pin(loops::measure(measure, &servers, &sizes)).await).await;
+            return Ok(());
+        }
+        Some(Group::Fanout { small }) => {
+            let sizes = if *small { events::sizes::Sizes::smoke() } else { events::sizes::Sizes::full() };
+            let only = [events::Measure::Fanout, events::Measure::Idle];
+            report(&only, async |measure| Box::pin(events::measure(measure, &servers, &sizes)).await).await;
+            return Ok(());
+        }
         Some(Group::Events { only, small }) => {
             let sizes = if *small { events::sizes::Sizes::smoke() } else { events::sizes::Sizes::full() };
             report(only, async |measure| Box::pin(events::measure(measure, &servers, &sizes)).await).await;
@@ -171,7 +197,8 @@ async fn main() -> anyhow::Result<()> {
         Some(Group::Profile { statements, json, small }) => {
             let sizes = if *small { profile::sizes::Sizes::smoke() } else { profile::sizes::Sizes::full() };
             let profile = Box::pin(profile::measure(&servers, &sizes)).await;
-            return print_profile(&profile, *statements, *json);
+            print_profile(&profile, *statements, *json)?;
+            return profile_cpu(directory.path(), &sizes).await;
         }
         Some(Group::Repositories { small }) => {
             let sizes = if *small { repositories::Sizes::smoke() } else { repositories::Sizes::full() };
@@ -268,6 +295,18 @@ fn print_profile(profile: &profile::Profile, with_statements: bool, with_json: b
     Ok(())
 }
 
+/// Prints the CPU time and the memory of each process of a stack for short sessions.
+async fn profile_cpu(directory: &Path, sizes: &profile::sizes::Sizes) -> anyhow::Result<()> {
+    let model = Model::start().await;
+    let stack = start(directory, &model.url).await?;
+    let api = Api::of_stack(text(&stack.ready, "gateway_url")?, text(&stack.ready, "api_key")?).await;
+    let roles = ["gateway", "worker-1", "sandbox", "broker", "postgres", "redis", "nats"];
+    let processes = processes(&stack.ready, &roles)?;
+    print(&profile::cpu::measure(&api, &model, &processes, sizes).await)?;
+    println!("load at the end: {}", load());
+    Ok(())
+}
+
 /// Runs the clients of the hostile tenant, and prints what became of their attacks.
 async fn attackers() -> anyhow::Result<()> {
     println!("{}", hostile::attackers::run().await?);
@@ -278,11 +317,11 @@ async fn attackers() -> anyhow::Result<()> {
 async fn attack(directory: &Path, sizes: &hostile::sizes::Sizes) -> anyhow::Result<()> {
     let model = testkit::model("").await;
     let stack = start(directory, &model.url).await?;
-    let roles = ["gateway", "worker-1", "sandbox"].map(|role| Ok((role, pid(&stack.ready, role)?)));
     let victim = hostile::Victim {
         gateway_url: text(&stack.ready, "gateway_url")?.to_owned(),
         operator_key: text(&stack.ready, "operator_key")?.to_owned(),
-        services: roles.into_iter().collect::<anyhow::Result<_>>()?,
+        services: processes(&stack.ready, &["gateway", "worker-1", "sandbox"])?,
+        servers: processes(&stack.ready, &["postgres", "redis", "nats"])?,
     };
     print(&hostile::measure(&victim, sizes).await)?;
     println!("load at the end: {}", load());
@@ -343,6 +382,11 @@ fn text<'a>(ready: &'a Value, key: &str) -> anyhow::Result<&'a str> {
 fn pid(ready: &Value, role: &str) -> anyhow::Result<u32> {
     let pid = ready["pids"][role].as_u64().and_then(|pid| u32::try_from(pid).ok());
     pid.with_context(|| format!("ready.json has no pid of {role}"))
+}
+
+/// Returns processes of a stack by their roles.
+fn processes(ready: &Value, roles: &[&str]) -> anyhow::Result<Vec<MeasuredProcess>> {
+    roles.iter().map(|role| Ok(MeasuredProcess::of_stack(role, pid(ready, role)?))).collect()
 }
 
 /// Returns the resident memory of gateway, worker and sandbox, in MB.

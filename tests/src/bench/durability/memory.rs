@@ -5,8 +5,8 @@ use crate::{
     Options,
     bench::{
         figure::{Figure, Quantity, Target},
+        machine::process::Process,
         model::{Model, Plan},
-        process::Process,
         stored::copies::{self, Owners},
         testbed::{Servers, Testbed, until},
     },

@@ -6,7 +6,7 @@ use crate::{
     Options,
     bench::{
         figure::{Figure, Target},
-        process::Process,
+        machine::process::Process,
         samples::Samples,
         testbed::{Servers, Testbed},
     },

@@ -1,25 +1,23 @@
 //! The memory that a gateway uses for each of many idle subscribers.
 
-use super::sizes::Sizes;
+use super::{sizes::Sizes, sse::SseClient};
 use crate::{
     Options,
     bench::{
         figure::{Figure, Quantity, Target},
-        process::Process,
+        machine::process::Process,
         stored::copies::{self, Owners},
         testbed::{Servers, Testbed},
     },
 };
 use rpc::v1;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
 /// Number of gRPC streams over one connection.
 const STREAMS: usize = 100;
-/// Limit of the memory for all of them; MB.
-const ALL_MB: f64 = 300.0;
+/// The events of a directory.
+const PATH: &str = "/event?directory=bench";
+/// Limit of the memory of the gateway with all of them; MB.
+const ALL_MB: f64 = 200.0;
 
 /// Measures gRPC subscribers of one session each, and then OpenCode clients with a separate connection each.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
@@ -47,15 +45,16 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     drop((streams, gateway));
 
     let (gateway, url) = Process::gateway(&testbed.stack).await;
-    let mut first = connect(&url, &testbed.stack.api.key).await;
-    read(&mut first, "server.connected").await;
+    let connect = async || SseClient::connect(&url, &testbed.stack.api.key, PATH).await;
+    let mut first = connect().await;
+    first.connected().await;
     let before = gateway.resident_bytes();
     let mut connections = vec![first];
     for _ in 0..sizes.idle {
-        connections.push(connect(&url, &testbed.stack.api.key).await);
+        connections.push(connect().await);
     }
     for connection in &mut connections[1..] {
-        read(connection, "server.connected").await;
+        connection.connected().await;
     }
     let after = gateway.resident_bytes();
     figures.extend(figure("OpenCode clients, one connection each", connections.len() - 1, before, after));
@@ -74,23 +73,4 @@ fn figure(name: &str, count: usize, before_bytes: u64, after_bytes: u64) -> [Fig
         Target::None,
     );
     [Figure::number(format!("gateway with {count} {name}"), all, count, Target::AtMost(ALL_MB)), each]
-}
-
-/// Requests the events of a directory, as a minimal client.
-async fn connect(gateway_url: &str, key: &str) -> TcpStream {
-    let address = gateway_url.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).await.expect("a connection");
-    let request = format!(
-        "GET /event?directory=bench HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\naccept: text/event-stream\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).await.expect("a sent request");
-    stream
-}
-
-async fn read(stream: &mut TcpStream, until: &str) {
-    let mut received = vec![];
-    while !String::from_utf8_lossy(&received).contains(until) {
-        let count = stream.read_buf(&mut received).await.expect("an answer");
-        assert!(count > 0, "the stream ended: {}", String::from_utf8_lossy(&received));
-    }
 }

@@ -6,8 +6,8 @@ use crate::{
     api::Api,
     bench::{
         figure::{Figure, Quantity, Target},
+        machine::process::Process,
         model::{self, Model, Plan},
-        process::Process,
         samples::Samples,
         testbed::{Servers, Testbed},
     },

@@ -6,8 +6,8 @@ use crate::{
     api::Api,
     bench::{
         figure::{Figure, Target},
+        machine::process::Process,
         model::Model,
-        process::Process,
         samples::Samples,
         stored::past::{self, Past, PastView},
         testbed::{Servers, Testbed},

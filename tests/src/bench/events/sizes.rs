@@ -26,7 +26,7 @@ impl Sizes {
             sessions: 50,
             chunks: 1_000,
             subscribers: 500,
-            answer_chunks: 2_500,
+            answer_chunks: 10_000,
             missed: 10_000,
             rounds: 30,
             idle: 10_000,

@@ -7,8 +7,8 @@ use crate::{
     api::Api,
     bench::{
         figure::{Figure, Quantity, Target},
+        machine::process::Process,
         model::{Call, Model, Plan},
-        process::Process,
         samples::Samples,
         stored::past::{self, Past, PastView},
         testbed::{Servers, Testbed},

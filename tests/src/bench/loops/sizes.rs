@@ -3,6 +3,8 @@
 /// The size of each measurement.
 #[derive(Debug, Clone)]
 pub struct Sizes {
+    /// Numbers of turns in the past of sessions that the model receives whole; three messages each.
+    pub lengths: [usize; 4],
     /// Number of turns in a long session; three messages each.
     pub turns: usize,
     /// Size of the tool output in each of these turns, in sessions with large outputs; bytes.
@@ -18,11 +20,18 @@ pub struct Sizes {
 impl Sizes {
     /// Returns the sizes for the report: 5,000 messages with 50 MB of output.
     pub fn full() -> Self {
-        Self { turns: 1_667, output_bytes: 30_000, rounds: 30, large: 4, files: 10_000 }
+        Self {
+            lengths: [3, 66, 333, 1_667],
+            turns: 1_667,
+            output_bytes: 30_000,
+            rounds: 30,
+            large: 4,
+            files: 10_000,
+        }
     }
 
     /// Returns small sizes, to check that every measurement runs.
     pub fn smoke() -> Self {
-        Self { turns: 20, output_bytes: 9_000, rounds: 2, large: 1, files: 20 }
+        Self { lengths: [1, 2, 3, 4], turns: 20, output_bytes: 9_000, rounds: 2, large: 1, files: 20 }
     }
 }

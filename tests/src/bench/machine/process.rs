@@ -1,16 +1,13 @@
 //! A service as a separate process: a benchmark can kill it and measure its own memory and CPU time.
 
-use super::testbed::until;
-use crate::Stack;
+use super::usage::{self, Extent};
+use crate::{Stack, bench::testbed::until};
 use std::{
     fs,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
 };
-
-/// Clock ticks per second in the process statistics of Linux.
-const TICKS: u64 = 100;
 
 /// A running service. It is killed when this value is dropped.
 pub struct Process(Child);
@@ -61,32 +58,22 @@ impl Process {
 
     /// Returns its resident memory; bytes.
     pub fn resident_bytes(&self) -> u64 {
-        self.status_bytes("VmRSS:")
+        usage::resident_bytes(self.0.id())
     }
 
     /// Returns the peak of its resident memory since the last reset; bytes.
     pub fn peak_bytes(&self) -> u64 {
-        self.status_bytes("VmHWM:")
+        usage::peak_bytes(self.0.id())
     }
 
     /// Resets the peak to the present resident memory.
     pub fn reset_peak(&self) {
-        fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").expect("a living process");
-    }
-
-    fn status_bytes(&self, key: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("a living process");
-        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("its memory");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+        usage::reset_peak(self.0.id());
     }
 
     /// Returns its CPU time on all cores.
     pub fn cpu_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("a living process");
-        // The name may contain spaces. After it, the state is the third field, and user and system time are the 14th and 15th.
-        let fields = stat.rsplit_once(')').expect("a name").1;
-        let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
-        Duration::from_millis(ticks.sum::<u64>() * (1_000 / TICKS))
+        usage::cpu_time(self.0.id(), Extent::Process).total()
     }
 }
 

@@ -1,15 +1,16 @@
 //! The two servers: OpenCode's own, and a stack of Flotilla.
 
-use crate::opencode::OpenCode;
+use crate::{
+    bench::machine::usage::{self, Extent},
+    opencode::OpenCode,
+};
 use serde_json::json;
-use std::{collections::BTreeMap, fs, process::Stdio, time::Duration};
+use std::{fs, process::Stdio, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::Child,
 };
 
-/// Clock ticks per second in the process statistics of Linux.
-const TICKS: u64 = 100;
 /// Longest wait for OpenCode's server.
 const START: Duration = Duration::from_secs(60);
 
@@ -30,35 +31,8 @@ impl Server {
     /// Returns the CPU time of its processes on all cores, also of those that have ended and that their parent has noticed. The time of a process whose
     /// parent ended before it is lost.
     pub(super) fn cpu_time(&self) -> Duration {
-        let processes = processes();
-        let mut ticks = 0;
-        let mut open = vec![self.pid];
-        while let Some(pid) = open.pop() {
-            ticks += processes.get(&pid).map_or(0, |process| process.ticks);
-            open.extend(processes.iter().filter(|(_, process)| process.parent == pid).map(|(pid, _)| *pid));
-        }
-        Duration::from_millis(ticks * (1_000 / TICKS))
+        usage::cpu_time(self.pid, Extent::Tree).total()
     }
-}
-
-struct Process {
-    parent: u32,
-    ticks: u64,
-}
-
-/// All processes of the machine.
-fn processes() -> BTreeMap<u32, Process> {
-    let entries = fs::read_dir("/proc").expect("processes").filter_map(Result::ok);
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name may contain spaces. After it come the state, the parent and, from the 14th field on, the times of the process and of its children that
-        // have ended.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
-        Some((pid, Process { parent: fields.get(1)?.parse().ok()?, ticks }))
-    })
-    .collect()
 }
 
 /// Starts OpenCode's server with a model. It ends when the child is dropped.

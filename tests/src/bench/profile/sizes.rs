@@ -3,18 +3,22 @@
 /// The number of sessions.
 #[derive(Debug, Clone)]
 pub struct Sizes {
-    /// Sessions of each shape.
+    /// Sessions of each shape, one after the other.
     pub sessions: usize,
+    /// Short sessions whose CPU time is measured.
+    pub crowd: usize,
+    /// How many of them run at once.
+    pub at_once: usize,
 }
 
 impl Sizes {
     /// Enough that work in the background does not show.
     pub fn full() -> Self {
-        Self { sessions: 100 }
+        Self { sessions: 100, crowd: 800, at_once: 16 }
     }
 
     /// Shows that it works, and that no transaction was added.
     pub fn smoke() -> Self {
-        Self { sessions: 3 }
+        Self { sessions: 3, crowd: 4, at_once: 2 }
     }
 }

@@ -2,7 +2,7 @@
 //! large program.
 
 use super::{client::Client, events::Events, installed::find_opencode, screen::Screen};
-use e2e::{Options, Stack, bench::process::Process, opencode::OpenCode};
+use e2e::{Options, Stack, bench::machine::process::Process, opencode::OpenCode};
 use serde_json::{Value, json};
 use testkit::proxy::{
     Proxy,

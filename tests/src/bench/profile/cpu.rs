@@ -1,0 +1,42 @@
+//! The CPU time and the memory of each process for short sessions, many at once.
+
+use super::{shapes::Shape, sizes::Sizes};
+use crate::{
+    api::Api,
+    bench::{
+        figure::{Figure, Quantity, Target},
+        machine::usage::{CpuTime, MeasuredProcess, Meter},
+        model::Model,
+    },
+};
+use futures::{StreamExt as _, stream};
+use std::time::Instant;
+
+/// Runs short sessions, and measures the processes of their stack meanwhile.
+pub async fn measure(api: &Api, model: &Model, processes: &[MeasuredProcess], sizes: &Sizes) -> Vec<Figure> {
+    // Connections are opened and statements prepared before anything counts.
+    run(api, model, sizes.at_once, sizes).await;
+    let (meter, begun) = (Meter::start(processes), Instant::now());
+    run(api, model, sizes.crowd, sizes).await;
+    let (took, usages) = (begun.elapsed(), meter.stop());
+    let total: f64 =
+        usages.iter().map(|usage| usage.cpu).map(CpuTime::total).map(|time| time.as_secs_f64()).sum();
+    let number =
+        |name: String, value, unit| Figure::number(name, Quantity { value, unit }, sizes.crowd, Target::None);
+    let all = [
+        number(
+            format!("short sessions, {} at once", sizes.at_once),
+            sizes.crowd as f64 / took.as_secs_f64(),
+            "/s",
+        ),
+        number("CPU of all processes, each session".to_owned(), total * 1_000.0 / sizes.crowd as f64, "ms"),
+    ];
+    let each = usages.iter().flat_map(|usage| usage.figures(Target::None));
+    all.into_iter().chain(each).collect()
+}
+
+/// Runs so many short sessions.
+async fn run(api: &Api, model: &Model, sessions: usize, sizes: &Sizes) {
+    let short = |_: usize| Shape::Short.run(api, model, Shape::Short.steps());
+    stream::iter(0..sessions).for_each_concurrent(sizes.at_once, short).await;
+}
