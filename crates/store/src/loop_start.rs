@@ -2,6 +2,7 @@
 
 use crate::{
     Tx,
+    column::{signed, unsigned},
     error::Error,
     log::messages::{self, MessageWithParts},
     people::settings::{self, StoredSettings},
@@ -10,7 +11,28 @@ use crate::{
         row::{self, Session},
     },
 };
-use domain::ids::{SessionId, TenantId};
+use domain::{
+    event::{MESSAGE_UPDATED, PART_UPDATED, SUPERSEDED},
+    ids::{SessionId, TenantId},
+};
+use sqlx::Row as _;
+use std::collections::HashSet;
+
+/// Events after a kept conversation that are compared with its new messages. After more of them, the loop reads everything.
+const NEW_EVENTS_MAX: usize = 256;
+/// The beginning of the kinds of events that change messages or parts.
+const MESSAGE_EVENTS: &str = "message.";
+
+/// How much of a session a worker has kept since an earlier turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptPosition {
+    /// Position of the newest event that it includes.
+    pub event_seq: u64,
+    /// The id of that event: a session that was deleted and made again has another one there.
+    pub event_id: String,
+    /// Position after which messages are read again: clients may have written some while the worker wrote later ones.
+    pub read_after: u64,
+}
 
 /// What a loop reads before its first step.
 #[derive(Debug)]
@@ -25,10 +47,12 @@ pub struct LoopStart {
     pub left_out: u64,
     /// The messages after it, oldest first. Every prompt among the inputs is one of them.
     pub messages: Vec<MessageWithParts>,
+    /// Whether the messages are only those after the kept ones, which are still as they were.
+    pub continues_kept: bool,
 }
 
-/// Reads what the loop of a session needs that has taken the inputs up to `input_ack`. The caller holds the control row, so no input is accepted
-/// meanwhile.
+/// Reads what the loop of a session needs that has taken the inputs up to `input_ack`. Of a conversation that the worker has kept it reads only the
+/// new messages, if no other has changed. The caller holds the control row, so nothing is written meanwhile.
 ///
 /// # Errors
 /// `NotFound`: the session was deleted; `Unreadable` for data of a newer version; `Db`.
@@ -37,11 +61,61 @@ pub(crate) async fn read(
     tenant: TenantId,
     session: &SessionId,
     input_ack: u64,
+    kept: Option<&KeptPosition>,
 ) -> Result<LoopStart, Error> {
     let settings = settings::list_of(tx, tenant, session).await?;
     let inputs = mailbox::list(tx, tenant, session, input_ack).await?;
-    let left_out = messages::find_horizon(tx, tenant, session).await?;
-    let messages = messages::load(tx, tenant, session, left_out).await?;
+    let new = match kept {
+        Some(kept) => find_new_messages(tx, tenant, session, kept).await?,
+        None => None,
+    };
+    let continues_kept = new.is_some();
+    let (left_out, messages) = match new {
+        Some(messages) => (0, messages),
+        None => {
+            let left_out = messages::find_horizon(tx, tenant, session).await?;
+            (left_out, messages::load(tx, tenant, session, left_out).await?)
+        }
+    };
     let session = row::read(tx, tenant, session).await?;
-    Ok(LoopStart { settings, session, inputs, left_out, messages })
+    Ok(LoopStart { settings, session, inputs, left_out, messages, continues_kept })
+}
+
+/// Reads the messages after the kept ones; `None` if a kept one may have changed since.
+///
+/// Every change of a message or a part is an event. The event that creates one has its position; any other event changes or removes what may have been
+/// kept.
+async fn find_new_messages(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+    kept: &KeptPosition,
+) -> Result<Option<Vec<MessageWithParts>>, Error> {
+    let messages = messages::load(tx, tenant, session, kept.read_after).await?;
+    let rows = sqlx::query(
+        "select seq, id, kind from session_event
+          where tenant_id = $1 and session_id = $2 and seq >= $3 order by seq limit $4",
+    )
+    .bind(tenant.0)
+    .bind(session.as_str())
+    .bind(signed(kept.event_seq))
+    .bind(signed(NEW_EVENTS_MAX as u64 + 1))
+    .fetch_all(&mut **tx)
+    .await?;
+    let Some((first, new)) = rows.split_first() else { return Ok(None) };
+    let is_known = unsigned(first.try_get("seq")?) == kept.event_seq
+        && first.try_get::<String, _>("id")? == kept.event_id;
+    if !is_known || new.len() == NEW_EVENTS_MAX {
+        return Ok(None);
+    }
+    let parts = messages.iter().flat_map(|entry| &entry.parts).map(|(seq, _)| *seq);
+    let created: HashSet<u64> = messages.iter().map(|entry| entry.seq).chain(parts).collect();
+    for row in new {
+        let (seq, kind) = (unsigned(row.try_get("seq")?), row.try_get::<String, _>("kind")?);
+        let creates = [MESSAGE_UPDATED, PART_UPDATED].contains(&kind.as_str()) && created.contains(&seq);
+        if !creates && (kind.starts_with(MESSAGE_EVENTS) || kind == SUPERSEDED) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(messages))
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod entries;
+pub(crate) mod kept;
 pub(crate) mod marks;
 pub(crate) mod memory;
 pub(crate) mod model_view;

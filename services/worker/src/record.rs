@@ -3,7 +3,7 @@
 // Continues in gateway::streams::subscription, which forwards the published events.
 
 use crate::{
-    conversation::memory::Conversation,
+    conversation::{kept::KeptConversation, memory::Conversation},
     process::{
         clock::now,
         deps::Deps,
@@ -25,6 +25,7 @@ use store::{
         chunks::Chunk,
         record::{Fence, Progress, WriteReceipt},
     },
+    loop_start::KeptPosition,
     session::{
         park::{Park, ParkOutcome},
         tree::{
@@ -33,7 +34,7 @@ use store::{
         },
     },
 };
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 /// Time for which a loop repeats a write whose outcome is in doubt. After that it leaves the session to another worker.
 const RECORD_RETRY: Duration = Duration::from_secs(60);
@@ -80,6 +81,8 @@ pub(crate) struct Record {
     /// The newest abort that a write found in the control row.
     newest_cancel: u64,
     newest_event: u64,
+    /// Its id; empty before the first write.
+    newest_event_id: String,
     /// Changes that the next write stores before its own. The conversation has them already.
     later: Vec<Change>,
     /// The worker's slot for suspects, until this session makes progress.
@@ -102,6 +105,7 @@ impl Record {
             newest_input: 0,
             newest_cancel: 0,
             newest_event: 0,
+            newest_event_id: String::new(),
             later: vec![],
             suspect_slot,
         }
@@ -359,6 +363,18 @@ impl Record {
         self.publish(&bus::feed::News::Beat { epoch: self.fence.epoch, seq: self.newest_event });
     }
 
+    /// Keeps the conversation of the session, which is parked, for its next turn.
+    pub(crate) fn keep_conversation(&mut self, kept_at: Instant) {
+        let conversation = std::mem::take(&mut self.conversation);
+        let position = KeptPosition {
+            event_seq: self.newest_event,
+            event_id: std::mem::take(&mut self.newest_event_id),
+            read_after: conversation.read_after(),
+        };
+        let (tenant, session) = (self.fence.tenant, self.fence.session.clone());
+        self.deps.kept.put(KeptConversation { tenant, session, position, conversation, kept_at });
+    }
+
     fn publish(&self, news: &bus::feed::News) {
         self.deps.publisher.publish(self.fence.tenant, &self.fence.session, news);
     }
@@ -383,7 +399,10 @@ impl Record {
                 ChangeBody::Spend(_) | ChangeBody::FileSummary(_) | ChangeBody::Title(_) => {}
             }
         }
-        self.newest_event = written.events.last().map_or(self.newest_event, |stored| stored.seq);
+        if let Some(newest) = written.events.last() {
+            self.newest_event = newest.seq;
+            self.newest_event_id.clone_from(&newest.id);
+        }
         self.deps.publisher.publish_events(self.fence.tenant, &self.fence.session, &written.events);
         self.newest_input = self.newest_input.max(written.input_seq);
         self.newest_cancel = self.newest_cancel.max(written.cancel_seq);

@@ -193,7 +193,8 @@ impl Pair {
         let limits = TakeLimits { attempts: ATTEMPTS, has_suspect: suspects == SuspectPolicy::Skip };
         let take = self.model.take(&Rules::SOUND, session, worker, limits, None);
         let (id, owner) = (&self.sessions[session], self.workers[worker]);
-        let real = match self.store.take_session(self.tenant, id, owner, suspects).await.unwrap() {
+        let real = match self.store.take_session(self.tenant, id, Taker::new(owner, suspects)).await.unwrap()
+        {
             store::session::runs::TakeResult::Taken(taken) => TakeResult::Yes {
                 epoch: taken.take_over.fence.epoch,
                 input_ack: taken.take_over.input_ack,

@@ -5,7 +5,7 @@ use crate::{
     column::{milliseconds, signed, unsigned},
     error::Error,
     log::record::Fence,
-    loop_start::{self, LoopStart},
+    loop_start::{self, KeptPosition, LoopStart},
     phase::{RUNNABLE, RUNNING, WAITING},
 };
 use domain::{
@@ -69,8 +69,26 @@ pub enum SuspectPolicy {
     Skip,
 }
 
+/// The worker that takes a session.
+#[derive(Debug, Clone, Copy)]
+pub struct Taker<'a> {
+    /// Its incarnation.
+    pub owner: Uuid,
+    /// Whether it takes a suspect.
+    pub suspects: SuspectPolicy,
+    /// What it has kept of the session.
+    pub kept: Option<&'a KeptPosition>,
+}
+
+impl Taker<'_> {
+    /// A worker that has kept nothing.
+    pub const fn new(owner: Uuid, suspects: SuspectPolicy) -> Self {
+        Self { owner, suspects, kept: None }
+    }
+}
+
 impl Store {
-    /// Takes a session for the worker `owner`: a runnable session, or one whose worker is dead by the database's clock. Reads what its loop needs
+    /// Takes a session: a runnable session, or one whose worker is dead by the database's clock. Reads what its loop needs
     /// in the same transaction.
     ///
     /// # Errors
@@ -79,17 +97,16 @@ impl Store {
         &self,
         tenant: TenantId,
         session: &SessionId,
-        owner: Uuid,
-        suspects: SuspectPolicy,
+        taker: Taker<'_>,
     ) -> Result<TakeResult, Error> {
-        let attempts_max = match suspects {
+        let attempts_max = match taker.suspects {
             SuspectPolicy::Accept => limits::ATTEMPTS_MAX,
             SuspectPolicy::Skip => limits::ATTEMPTS_SUSPECT,
         };
         let mut tx = self.begin(tenant).await?;
-        let take = Take { tenant, session, owner, attempts_max };
+        let take = Take { tenant, session, owner: taker.owner, attempts_max };
         let Some(taken) = take.update(&mut tx).await? else { return refusal(tx, tenant, session).await };
-        let start = loop_start::read(&mut tx, tenant, session, taken.input_ack).await;
+        let start = loop_start::read(&mut tx, tenant, session, taken.input_ack, taker.kept).await;
         if matches!(start, Err(Error::Db(_))) {
             // The failed statement undid the take. Without a take, this attempt would not count, and a session that cannot be read would be tried
             // for ever.

@@ -16,12 +16,12 @@ use store::{
         change::{Change, ChangeBody},
         record::{Fence, Progress, WriteReceipt},
     },
-    loop_start::LoopStart,
+    loop_start::{KeptPosition, LoopStart},
     session::{
         creation::NewSession,
         inputs::{Prompt, PromptReceipt, Reply, VariantChoice},
         park::{Park, ParkOutcome},
-        runs::{SuspectPolicy, TakeOver, TakeResult},
+        runs::{SuspectPolicy, TakeOver, TakeResult, Taker},
         tree::ledger::{CallOutcome, Entry, Purpose},
     },
 };
@@ -139,32 +139,44 @@ impl World {
     }
 
     pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<TakeOver> {
-        match self.store.take_session(self.tenant, session, worker, SuspectPolicy::Accept).await.unwrap() {
+        match self
+            .store
+            .take_session(self.tenant, session, Taker::new(worker, SuspectPolicy::Accept))
+            .await
+            .unwrap()
+        {
             TakeResult::Taken(taken) => Some(taken.take_over),
             TakeResult::Unavailable | TakeResult::Suspect | TakeResult::Exhausted { .. } => None,
         }
     }
 
     /// Takes a free session, and returns what its loop begins with.
-    pub(crate) async fn begin_loop(&self, session: &SessionId, worker: Uuid) -> LoopStart {
-        let taken =
-            self.store.take_session(self.tenant, session, worker, SuspectPolicy::Accept).await.unwrap();
+    pub(crate) async fn begin_loop(&self, session: &SessionId, taker: Taker<'_>) -> LoopStart {
+        let taken = self
+            .store
+            .take_session(self.tenant, session, Taker::new(worker, SuspectPolicy::Accept))
+            .await
+            .unwrap();
         let TakeResult::Taken(taken) = taken else { panic!("it is free: {taken:?}") };
         taken.start.unwrap()
     }
 
-    /// What another loop of the session would begin with. The session stays with its loop.
-    pub(crate) async fn next_start(&self, running: &Running) -> LoopStart {
+    /// What another loop of the session would begin with. The control row stays as it is.
+    pub(crate) async fn next_start(&self, running: &Running, kept: Option<&KeptPosition>) -> LoopStart {
         let id = &running.session;
-        let writes =
-            self.number(&format!("select write_seq from session_run where session_id = '{id}'")).await;
-        self.store.hand_over(&running.fence).await.unwrap();
-        let start = self.begin_loop(id, running.worker).await;
-        let epoch = running.fence.epoch;
-        self.sql(&format!(
-            "update session_run set epoch = {epoch}, write_seq = {writes} where session_id = '{id}'"
-        ))
-        .await;
+        let column = async |name: &str| {
+            self.number(&format!("select {name}::bigint from session_run where session_id = '{id}'")).await
+        };
+        let (phase, epoch, writes) =
+            (column("phase").await, column("epoch").await, column("write_seq").await);
+        let set = async |columns: &str| {
+            self.sql(&format!("update session_run set {columns} where session_id = '{id}'")).await;
+        };
+        set("phase = 1, owner = null, owned_at = null").await;
+        let taker = Taker { kept, ..Taker::new(running.worker, SuspectPolicy::Accept) };
+        let start = self.begin_loop(id, taker).await;
+        let owner = if phase == 2 { "owner = owner" } else { "owner = null, owned_at = null" };
+        set(&format!("phase = {phase}, epoch = {epoch}, write_seq = {writes}, attempts = 0, {owner}")).await;
         start
     }
 

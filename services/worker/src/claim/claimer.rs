@@ -23,9 +23,12 @@ use std::{
 use store::session::{
     mailbox::MailboxInput,
     quarantine::{Notice, QuarantineRule},
-    runs::{SuspectPolicy, TakeOver, TakeResult, TakenSession},
+    runs::{SuspectPolicy, TakeOver, TakeResult, TakenSession, Taker},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -56,6 +59,8 @@ pub(super) struct Claimer {
 /// A taken session.
 struct Start {
     taken: TakenSession,
+    /// Its conversation, if this worker ran its newest loop.
+    kept: Option<Kept>,
     suspect_slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -127,13 +132,14 @@ impl Claimer {
     /// Takes a session in Postgres, or releases it.
     async fn take_in_postgres(&self, key: &Key) -> Option<Start> {
         let (tenant, session) = key;
+        let kept = self.deps.kept.take(*tenant, session, Instant::now());
         let take = |suspects| {
-            with_store_timeout(self.deps.store.take_session(
-                *tenant,
-                session,
-                self.deps.incarnation,
+            let taker = Taker {
+                owner: self.deps.incarnation,
                 suspects,
-            ))
+                kept: kept.as_ref().map(|kept| &kept.position),
+            };
+            with_store_timeout(self.deps.store.take_session(*tenant, session, taker))
         };
         let (mut taken, mut suspect_slot) = (take(SuspectPolicy::Skip).await, None);
         if let Ok(TakeResult::Suspect) = taken {
@@ -146,7 +152,7 @@ impl Claimer {
         match taken {
             Ok(TakeResult::Taken(taken)) => {
                 let suspect_slot = suspect_slot.filter(|_| taken.take_over.is_suspect());
-                return Some(Start { taken: *taken, suspect_slot });
+                return Some(Start { taken: *taken, kept, suspect_slot });
             }
             Ok(TakeResult::Unavailable | TakeResult::Suspect) => self.forget(key, ReleaseTo::Rest).await,
             Ok(TakeResult::Exhausted { attempts }) => {
@@ -260,7 +266,7 @@ impl Claimer {
 
     /// Runs the loop of a taken session to its end.
     async fn run(&self, key: &Key, start: Start, nudges: watch::Receiver<u64>) {
-        let Start { taken: TakenSession { take_over, start }, suspect_slot } = start;
+        let Start { taken: TakenSession { take_over, start }, kept, suspect_slot } = start;
         let control = Control {
             nudges,
             leave: self.drain.leave(),
@@ -272,7 +278,8 @@ impl Claimer {
         metrics::gauge!("flotilla_loops_running").increment(1.0);
         let epoch = take_over.fence.epoch;
         let span = span(&take_over, start.as_ref().map_or(&[], |start| &start.inputs));
-        let turn = Box::pin(run::run(Arc::clone(&self.deps), take_over, start, control).instrument(span));
+        let turn =
+            Box::pin(run::run(Arc::clone(&self.deps), take_over, start, kept, control).instrument(span));
         let end = AssertUnwindSafe(turn).catch_unwind().await;
         metrics::gauge!("flotilla_loops_running").decrement(1.0);
         self.running().remove(key);

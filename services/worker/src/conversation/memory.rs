@@ -35,6 +35,8 @@ const LONG_ENTRIES: usize = 100;
 /// Bytes of texts, outputs and files from which on a conversation needs a summary, whatever the model can take: every loop has its
 /// conversation in memory. A model gets at most 16 MiB of files, and a million tokens of text are some 4 MiB.
 const HEAVY_BYTES: usize = 32 * 1024 * 1024;
+/// About the memory that a message or a part takes beside its content.
+const ROW_BYTES: usize = 1024;
 
 /// Messages in order, each with its parts in order.
 #[derive(Debug, Default)]
@@ -79,6 +81,14 @@ impl Conversation {
         conversation
     }
 
+    /// Continues a conversation that was kept since an earlier turn, with the messages after [`Conversation::read_after`]. Without one, begins as
+    /// [`Conversation::from_messages`].
+    pub(crate) fn begin(kept: Option<Self>, messages: Vec<MessageWithParts>, left_out: u64) -> Self {
+        let Some(mut conversation) = kept else { return Self::from_messages(messages, left_out) };
+        conversation.extend(messages);
+        conversation
+    }
+
     /// Reads new messages.
     ///
     /// Reads again everything after the newest loaded prompt: the gateway accepts prompts while the loop writes its own
@@ -89,10 +99,20 @@ impl Conversation {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<(), Error> {
-        let after = self.read_to.max(self.left_out);
-        let entries = store.load_conversation(tenant, session, after).await?;
+        let entries = store.load_conversation(tenant, session, self.read_after()).await?;
         self.extend(entries);
         self.complete(store, tenant, session).await
+    }
+
+    /// The position after which new messages are read.
+    pub(crate) fn read_after(&self) -> u64 {
+        self.read_to.max(self.left_out)
+    }
+
+    /// About the memory that the conversation takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let rows: usize = self.entries.iter().map(|entry| 1 + entry.parts.len()).sum();
+        self.bytes + rows * ROW_BYTES
     }
 
     /// Reads the whole past if the beginning of the turn is not in memory.

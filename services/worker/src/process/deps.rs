@@ -1,7 +1,7 @@
 //! The shared dependencies of a worker's loops: connections, model providers and a generator of ids.
 
 use super::{broker::Broker, clock::now, sandbox::Sandbox};
-use crate::config::Config;
+use crate::{config::Config, conversation::kept::KeptConversations};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
 use chassis::{backends::Backends, tasks::Tasks};
@@ -49,6 +49,8 @@ pub(crate) struct Deps {
     pub(crate) quota: PlatformQuota,
     /// The tasks that outlive their caller.
     pub(crate) tasks: Tasks,
+    /// The conversations of sessions that were parked here.
+    pub(crate) kept: KeptConversations,
     ids: Mutex<Ids>,
 }
 
@@ -88,6 +90,7 @@ impl Deps {
                 stored_bytes: config.quota.tenant_stored_bytes_max,
             },
             tasks,
+            kept: KeptConversations::default(),
             ids: Mutex::new(Ids::new(rand::random())),
         })
     }

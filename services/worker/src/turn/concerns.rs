@@ -21,7 +21,7 @@ use super::{
     },
 };
 use crate::{
-    conversation::memory::Conversation,
+    conversation::{kept::KeptConversation, memory::Conversation},
     model::call::ModelCall,
     process::{control::Control, deps::Deps},
     record::{ParkResult, Record, WriteError},
@@ -68,17 +68,22 @@ pub(super) struct StoredSession {
 }
 
 impl StoredSession {
-    /// Reads the stored settings.
+    /// Reads the stored settings. `kept` is the conversation with which the loop may continue.
     ///
     /// # Errors
     /// `Unreadable` for settings of a newer version.
-    pub(super) fn new(deps: &Deps, start: LoopStart) -> Result<Self, store::error::Error> {
-        let LoopStart { settings, session, inputs, left_out, messages } = start;
+    pub(super) fn new(
+        deps: &Deps,
+        start: LoopStart,
+        kept: Option<KeptConversation>,
+    ) -> Result<Self, store::error::Error> {
+        let LoopStart { settings, session, inputs, left_out, messages, continues_kept } = start;
         // The gateway checked the settings when it accepted them. If they are invalid here, a newer version accepted them.
         let above = SettingsAbove::of(&deps.platform, &settings).map_err(|problems| {
             store::error::Error::Unreadable { what: "settings", source: Box::new(problems) }
         })?;
-        let conversation = Conversation::from_messages(messages, left_out);
+        let kept = kept.filter(|_| continues_kept).map(|kept| kept.conversation);
+        let conversation = Conversation::begin(kept, messages, left_out);
         Ok(Self { above, session, inputs, conversation })
     }
 }

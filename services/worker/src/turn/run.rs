@@ -14,7 +14,7 @@ use super::{
     waits::doubt,
 };
 use crate::{
-    conversation::memory::Conversation,
+    conversation::{kept::KeptConversation, memory::Conversation},
     model::call::ModelEvent,
     process::{clock::now, control::Control, deps::Deps, store_timeout::with_store_timeout},
     record::{Record, WriteError},
@@ -68,14 +68,15 @@ enum LoopEvent {
     Tick,
 }
 
-/// Runs the loop of a taken session, which begins with `start`, until the session is parked, handed over or lost.
+/// Runs the loop of a taken session, which begins with `start` and perhaps with `kept`, until the session is parked, handed over or lost.
 pub(crate) async fn run(
     deps: Arc<Deps>,
     taken: TakeOver,
     start: Result<LoopStart, store::error::Error>,
+    kept: Option<KeptConversation>,
     control: Control,
 ) -> LoopEnd {
-    let stored = match start.and_then(|start| StoredSession::new(&deps, start)) {
+    let stored = match start.and_then(|start| StoredSession::new(&deps, start, kept)) {
         Ok(stored) => stored,
         Err(error @ store::error::Error::Unreadable { .. }) => {
             return Box::pin(refuse(&deps, &taken, &error)).await;
@@ -88,6 +89,10 @@ pub(crate) async fn run(
     // Borrowed by the future that drives it: a future that owned the loop would reserve memory for it twice.
     let mut loop_ = Loop::new(Concerns::new(&deps, &taken, stored, control));
     match loop_.drive().await {
+        Ok(LoopEnd::Parked) => {
+            loop_.concerns.session.record.keep_conversation(Instant::now());
+            LoopEnd::Parked
+        }
         Ok(end) => end,
         Err(WriteError::Store(error @ store::error::Error::Unreadable { .. })) => {
             Box::pin(refuse(&deps, &taken, &error)).await

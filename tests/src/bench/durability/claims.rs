@@ -23,7 +23,7 @@ use store::{
     log::change::{Change, ChangeBody},
     session::{
         park::{Park, ParkOutcome},
-        runs::{SuspectPolicy, TakeResult},
+        runs::{SuspectPolicy, TakeResult, Taker},
     },
 };
 use uuid::Uuid;
@@ -92,8 +92,11 @@ impl Claimer {
                 panic!("Redis was emptied");
             };
             let Some(session) = claimed.first() else { return samples };
-            let took =
-                self.store.take_session(session.tenant, &session.session, self.owner, SuspectPolicy::Accept);
+            let took = self.store.take_session(
+                session.tenant,
+                &session.session,
+                Taker::new(self.owner, SuspectPolicy::Accept),
+            );
             let TakeResult::Taken(taken) = took.await.expect("an answer of Postgres") else {
                 panic!("another worker took the session");
             };

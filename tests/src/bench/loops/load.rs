@@ -1,5 +1,5 @@
 //! Loading a long conversation and lowering it for a model: the time and the memory from a prompt until the model has the
-//! request. A worker keeps nothing between two turns, so each prompt loads the conversation again.
+//! request. A worker keeps what it has loaded of a small conversation for the next turn. The whole large one is loaded again for each prompt.
 
 use super::sizes::Sizes;
 use crate::{

@@ -22,7 +22,7 @@ use store::{
         change::{Change, ChangeBody},
         record::{Fence, Progress},
     },
-    session::runs::{SuspectPolicy, TakeOver, TakeResult},
+    session::runs::{SuspectPolicy, TakeOver, TakeResult, Taker},
 };
 
 fn tool(name: &str, input: &Value) -> String {
@@ -183,7 +183,7 @@ async fn end_calls_and_die(stack: &Stack, session: &str, last: LastWrite) {
     store.fail_attempt(tenant, &id, running.epoch).await.unwrap();
     let owner = uuid::Uuid::now_v7();
     let TakeResult::Taken(taken) =
-        store.take_session(tenant, &id, owner, SuspectPolicy::Accept).await.unwrap()
+        store.take_session(tenant, &id, Taker::new(owner, SuspectPolicy::Accept)).await.unwrap()
     else {
         panic!("no other worker has the session")
     };

@@ -1,6 +1,6 @@
 //! Conversations: whole for the loop, in pages for people.
 
-use crate::world::World;
+use crate::world::{Running, World};
 use domain::{
     conversation::{
         message::{Message, User},
@@ -15,9 +15,12 @@ use store::{
     error::{Entity, Error},
     log::{
         change::Change,
+        edits::Edit,
         messages::MessageWithParts,
         record::{Fence, Progress},
     },
+    loop_start::KeptPosition,
+    session::runs::{SuspectPolicy, Taker},
 };
 use testkit::sample::NOW;
 
@@ -119,7 +122,7 @@ async fn a_loop_begins_with_everything_that_it_needs() {
     world.accept(session, "begin").await;
     world.store.put_settings(world.tenant, None, "{}", "ann").await.unwrap();
     let (store, tenant, worker) = (&world.store, world.tenant, world.worker().await);
-    let start = world.begin_loop(session, worker).await;
+    let start = world.begin_loop(session, Taker::new(worker, SuspectPolicy::Accept)).await;
     assert_eq!(start.settings, store.list_settings_of(tenant, session).await.unwrap());
     assert_eq!(start.session, store.get_session(tenant, session).await.unwrap());
     assert_eq!(start.inputs, store.list_inputs(tenant, session, 0).await.unwrap());
@@ -131,7 +134,61 @@ async fn a_loop_begins_with_everything_that_it_needs() {
     let fence = Fence { tenant, session: session.clone(), epoch: 1, write_seq: 1 };
     store.append(&fence, &[], start.inputs[0].seq, Progress::Made, NOW).await.unwrap();
     store.hand_over(&fence).await.unwrap();
-    assert_eq!(world.begin_loop(session, worker).await.inputs, []);
+    assert_eq!(world.begin_loop(session, Taker::new(worker, SuspectPolicy::Accept)).await.inputs, []);
+}
+
+impl World {
+    /// Creates a session whose first turn is over, and the position that its worker has kept.
+    async fn kept(&mut self) -> (Running, KeptPosition) {
+        let running = self.running().await;
+        let last = self.park(&running.write(1)).await.unwrap().events.pop().unwrap();
+        let prompt = self.store.load_conversation(self.tenant, &running.session, 0).await.unwrap().remove(0);
+        (running, KeptPosition { event_seq: last.seq, event_id: last.id, read_after: prompt.seq })
+    }
+}
+
+#[tokio::test]
+async fn a_loop_reads_only_the_messages_that_came_after_the_kept_ones() {
+    let mut world = World::new().await;
+    let (running, kept) = world.kept().await;
+    let start = world.next_start(&running, Some(&kept)).await;
+    assert_eq!((start.continues_kept, start.messages), (true, vec![]));
+    world.accept(&running.session, "on").await;
+    let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
+    let start = world.next_start(&running, Some(&kept)).await;
+    assert_eq!((start.continues_kept, &start.messages[..]), (true, &all[1..]));
+    let (seq, id) = (kept.event_seq, &kept.event_id);
+    for (what, event_seq, event_id) in [
+        ("the log of another session with the same id", seq, "evt_other"),
+        ("a log without the kept event", seq + 1_000, id),
+        ("an older event of the log", seq - 1, id),
+    ] {
+        let other = KeptPosition { event_seq, event_id: event_id.to_owned(), ..kept };
+        let start = world.next_start(&running, Some(&other)).await;
+        assert_eq!((start.continues_kept, &start.messages), (false, &all), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_loop_reads_everything_after_any_change_of_a_kept_message() {
+    let mut world = World::new().await;
+    for change in ["text", "part", "message"] {
+        let (running, kept) = world.kept().await;
+        let (tenant, session) = (world.tenant, &running.session);
+        let first = world.store.load_conversation(tenant, session, 0).await.unwrap().remove(0);
+        let (message, part) = (first.message.id().clone(), first.parts[0].1.id.clone());
+        let edit = match change {
+            "text" => Edit::Text(message, part, "other".to_owned()),
+            "part" => Edit::RemovePart(message, part),
+            _ => Edit::RemoveMessage(message),
+        };
+        let event = world.sample.event();
+        world.store.edit(tenant, session, &edit, &event, NOW).await.unwrap();
+        world.accept(session, "on").await;
+        let all = world.store.load_conversation(tenant, session, 0).await.unwrap();
+        let start = world.next_start(&running, Some(&kept)).await;
+        assert_eq!((start.continues_kept, start.messages), (false, all), "{change}");
+    }
 }
 
 #[tokio::test]
@@ -189,7 +246,7 @@ async fn a_loop_reads_from_the_newest_summary_on() {
     };
     // The first message that a loop would read, counted from the oldest.
     let first = async |world: &World| {
-        let start = world.next_start(&running).await;
+        let start = world.next_start(&running, None).await;
         let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
         let first = all.iter().position(|entry| entry.seq > start.left_out).unwrap();
         assert_eq!(start.messages, all[first..]);

@@ -9,7 +9,7 @@ use store::{
     control::aborts::OwnerFilter,
     error::Error,
     log::record::Progress,
-    session::runs::{SuspectPolicy, TakeResult},
+    session::runs::{SuspectPolicy, TakeResult, Taker},
 };
 use testkit::sample::NOW;
 use uuid::Uuid;
@@ -77,7 +77,8 @@ async fn a_session_without_attempts_left_is_not_taken() {
     }
     let worker = world.worker().await;
     for suspects in [SuspectPolicy::Accept, SuspectPolicy::Skip] {
-        let take = world.store.take_session(world.tenant, &session, worker, suspects).await.unwrap();
+        let take =
+            world.store.take_session(world.tenant, &session, Taker::new(worker, suspects)).await.unwrap();
         assert!(matches!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX }), "{take:?}");
     }
     let state = world.store.get_session(world.tenant, &session).await.unwrap();
@@ -92,7 +93,8 @@ async fn a_session_that_postgres_cannot_read_is_taken_so_that_the_attempt_counts
     world.sql("alter table session_input rename to elsewhere").await;
     for attempt in 1..=ATTEMPTS_SUSPECT + 1 {
         let worker = Uuid::now_v7();
-        let taken = world.store.take_session(world.tenant, &session, worker, SuspectPolicy::Accept).await;
+        let taken =
+            world.store.take_session(world.tenant, &session, Taker::new(worker, SuspectPolicy::Accept)).await;
         let TakeResult::Taken(taken) = taken.unwrap() else { panic!("it is free") };
         assert!(matches!(taken.start, Err(Error::Db(_))), "{:?}", taken.start);
         assert_eq!(
@@ -101,7 +103,14 @@ async fn a_session_that_postgres_cannot_read_is_taken_so_that_the_attempt_counts
         );
     }
     world.sql("alter table elsewhere rename to session_input").await;
-    assert_eq!(world.begin_loop(&session, world.worker().await).await.inputs.len(), 1);
+    assert_eq!(
+        world
+            .begin_loop(&session, Taker::new(world.worker().await, SuspectPolicy::Accept))
+            .await
+            .inputs
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -110,7 +119,7 @@ async fn a_worker_with_a_suspect_leaves_other_suspects_to_others() {
     let session = world.session().await;
     world.accept(&session, "hello").await;
     let take = async |suspects, worker| {
-        world.store.take_session(world.tenant, &session, worker, suspects).await.unwrap()
+        world.store.take_session(world.tenant, &session, Taker::new(worker, suspects)).await.unwrap()
     };
     for _ in 0..ATTEMPTS_SUSPECT {
         assert!(
@@ -150,7 +159,11 @@ async fn the_pause_of_a_suspect_doubles() {
         assert_eq!(world.wake_due().await, 1);
     }
     let worker = world.worker().await;
-    let take = world.store.take_session(world.tenant, &session, worker, SuspectPolicy::Accept).await.unwrap();
+    let take = world
+        .store
+        .take_session(world.tenant, &session, Taker::new(worker, SuspectPolicy::Accept))
+        .await
+        .unwrap();
     assert!(matches!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX }), "the pause has a maximum");
 }
 

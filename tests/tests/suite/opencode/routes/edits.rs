@@ -4,7 +4,7 @@ use super::{
     super::{client::Client, events::Events},
     refused,
 };
-use e2e::turn::bash;
+use e2e::{Stack, turn::bash};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -39,6 +39,29 @@ pub(super) async fn check(client: &Client, session: &str) {
         client.expect(404, Method::GET, &at, Value::Null).await;
     }
     busy(client).await;
+}
+
+#[tokio::test]
+async fn a_turn_has_everything_before_it_once_and_as_people_have_edited_it() {
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let session = client.session(json!({"title": "edits"})).await;
+    let answer = client.prompt(&session, "@text To be changed.").await;
+    let mut part =
+        answer["parts"].as_array().unwrap().iter().find(|part| part["type"] == "text").unwrap().clone();
+    part["text"] = json!("Changed.");
+    let message = answer["info"]["id"].as_str().unwrap();
+    let at = format!("/session/{session}/message/{message}/part/{}", part["id"].as_str().unwrap());
+    client.expect(200, Method::PATCH, &at, part).await;
+    client.prompt(&session, "@text Second.").await;
+    client.prompt(&session, "@text Third.").await;
+    let requests = stack.model.journal.requests();
+    let of = |turn: usize| requests[turn].body["messages"].to_string();
+    assert_eq!(requests.len(), 3, "one for each turn");
+    for (turn, text, times) in [(1, "Changed.", 1), (1, "Second.", 1), (2, "Changed.", 1), (2, "Second.", 2)]
+    {
+        assert_eq!(of(turn).matches(text).count(), times, "{text} in the request of turn {turn}");
+    }
 }
 
 /// A busy session cannot be edited.
