@@ -11,6 +11,7 @@ use domain::{
     conversation::message::ModelRef,
     ids::{EventId, SessionId},
     money::{Rates, Tokens, UsdPicos},
+    text,
 };
 use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use llm::{
@@ -70,10 +71,14 @@ fn prompt_tokens_max(request: &Request, model: &Model) -> u64 {
     let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
     let mut tokens = request.system.iter().map(|text| count(text.len())).sum::<u64>();
     for tool in &request.tools {
-        let length = tool.name.len() + tool.description.len() + tool.schema.to_string().len();
+        let length = tool.name.len() + tool.description.len() + text::json_bytes(&tool.schema);
         tokens = tokens.saturating_add(count(length));
     }
     for message in &request.messages {
+        if tokens >= limit {
+            // The rest of a long conversation changes nothing.
+            return limit;
+        }
         let Some(length) = text_bytes(message) else { return limit };
         tokens = tokens.saturating_add(count(length));
     }
@@ -93,13 +98,15 @@ fn text_bytes(message: &Message) -> Option<usize> {
             .sum(),
         Message::Assistant(parts) => {
             let bytes = |part: &AssistantPart| match part {
-                AssistantPart::Text { text, details } => text.len() + json_bytes(details.as_ref()),
+                AssistantPart::Text { text, details } => {
+                    text.len() + details.as_ref().map_or(0, text::json_bytes)
+                }
                 AssistantPart::Reasoning { text, signature, redacted, details } => {
                     let opaque = [signature, redacted].into_iter().flatten().map(String::len).sum::<usize>();
-                    text.len() + opaque + json_bytes(details.as_ref())
+                    text.len() + opaque + details.as_ref().map_or(0, text::json_bytes)
                 }
                 AssistantPart::ToolCall { id, name, input } => {
-                    id.len() + name.len() + input.to_string().len()
+                    id.len() + name.len() + text::json_bytes(input)
                 }
             };
             Some(parts.iter().map(bytes).sum())
@@ -112,10 +119,6 @@ fn text_bytes(message: &Message) -> Option<usize> {
             })
             .sum(),
     }
-}
-
-fn json_bytes(value: Option<&serde_json::Value>) -> usize {
-    value.map_or(0, |value| value.to_string().len())
 }
 
 /// The cost of one purpose's calls so far. Clones share it, so that the loop can account for a call whose task it ends.

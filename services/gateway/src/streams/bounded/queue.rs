@@ -76,9 +76,13 @@ impl<T> Sender<T> {
     pub(crate) async fn reserve(&self, bytes: usize) -> Result<QueueSlot<'_, T>, Left> {
         let units = bytes.clamp(1, BYTES_MAX).div_ceil(UNIT_BYTES);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let bytes = tokio::select! {
-            bytes = Arc::clone(&self.bytes).acquire_many_owned(units) => bytes.map_err(|_| Left)?,
-            () = self.items.closed() => return Err(Left),
+        let bytes = match Arc::clone(&self.bytes).try_acquire_many_owned(units) {
+            Ok(bytes) => bytes,
+            // Only now: to register for the end of the subscriber costs as much as to deliver an item.
+            Err(_) => tokio::select! {
+                bytes = Arc::clone(&self.bytes).acquire_many_owned(units) => bytes.map_err(|_| Left)?,
+                () = self.items.closed() => return Err(Left),
+            },
         };
         let slot = self.items.reserve().await.map_err(|_| Left)?;
         Ok(QueueSlot { slot, bytes })
