@@ -141,7 +141,8 @@ impl World {
     /// Creates a session whose first turn is over, and the position that its worker has kept.
     async fn kept(&mut self) -> (Running, KeptPosition) {
         let running = self.running().await;
-        let last = self.park(&running.write(1)).await.unwrap().events.pop().unwrap();
+        let last = self.append(&running.write(1)).await.unwrap().events.pop().unwrap();
+        self.park(&running.write(2)).await.unwrap();
         let prompt = self.store.load_conversation(self.tenant, &running.session, 0).await.unwrap().remove(0);
         (running, KeptPosition { event_seq: last.seq, event_id: last.id, read_after: prompt.seq })
     }
@@ -157,7 +158,7 @@ async fn a_loop_reads_only_the_messages_that_came_after_the_kept_ones() {
     let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
     let start = world.next_start(&running, Some(&kept)).await;
     assert_eq!((start.continues_kept, &start.messages[..]), (true, &all[1..]));
-    let (seq, id) = (kept.event_seq, &kept.event_id);
+    let (seq, id) = (kept.event_seq, kept.event_id.as_str());
     for (what, event_seq, event_id) in [
         ("the log of another session with the same id", seq, "evt_other"),
         ("a log without the kept event", seq + 1_000, id),
