@@ -323,6 +323,28 @@ async fn a_resumed_stream_repeats_few_events() {
     }
 }
 
+#[tokio::test]
+async fn all_clients_of_a_directory_get_the_same_frames() {
+    if e2e::is_left_out(&["nats"], "pieces of text come through NATS only") {
+        return;
+    }
+    let stack = Stack::start().await;
+    let client = Client::new(&stack, "/home/me/project");
+    let session = client.session(json!({"title": "shared"})).await;
+    let (mut first, mut second) =
+        (Events::of(&client, "/event", "").await, Events::of(&client, "/event", "").await);
+    client.prompt_async(&session, "@chunk 4\n@text A text in pieces.").await;
+    for events in [&mut first, &mut second] {
+        events.until_session("session.idle", &session).await;
+    }
+    let pieces = |events: &Events| {
+        let pieces = events.seen.iter().filter(|event| event["type"] == "message.part.delta");
+        pieces.cloned().collect::<Vec<Value>>()
+    };
+    assert!(!pieces(&first).is_empty(), "{:?}", first.kinds());
+    assert_eq!(pieces(&first), pieces(&second), "with the same ids: they are encoded once");
+}
+
 /// Lasts a whole period: proxies and clients count on ten seconds. The streams wait together.
 #[tokio::test]
 async fn idle_streams_show_that_they_are_alive() {

@@ -189,6 +189,7 @@ impl Stream {
                     beat.as_mut().reset(Instant::now() + period);
                 }
                 next = updates.recv() => match next {
+                    Ok(update) if !update.concerns(self.principal.reader(), &self.view.interest) => {}
                     Ok(update) => Box::pin(self.forward(&update)).await?,
                     // Too slow for the feed: only the current state matters now.
                     Err(RecvError::Lagged(_)) => {
@@ -222,10 +223,8 @@ impl Stream {
         }
     }
 
+    /// Sends an update that concerns the client, unless the client has it.
     async fn forward(&mut self, update: &Update) -> Sent {
-        if !update.concerns(self.principal.reader(), &self.view.interest) {
-            return Ok(());
-        }
         let last_seq =
             update.scope.session().and_then(|session| self.seen.get(session)).copied().unwrap_or(0);
         self.cursor = Arc::clone(&update.cursor);
