@@ -153,8 +153,8 @@ const EDITS: [Edit; 28] = [
     Edit {
         mutant: Mutant::GapUnrepaired,
         file: "services/gateway/src/streams/subscription.rs",
-        guard: "LineEvent::Event(event) if event.seq == self.seen + 1 =>",
-        without: "LineEvent::Event(event) if event.seq > self.seen =>",
+        guard: "LineEvent::Event(event, text) if event.seq == self.seen + 1 =>",
+        without: "LineEvent::Event(event, text) if event.seq > self.seen =>",
     },
     Edit {
         mutant: Mutant::HeadUnchecked,
