@@ -89,8 +89,10 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use domain::{
-        conversation::message::{Message, MessageTime, ModelRef, User},
-        conversation::part::{Body, Part, Text},
+        conversation::{
+            message::{Message, MessageTime, ModelRef, User},
+            part::{Body, Part, Text},
+        },
         ids::Timestamp,
     };
     use store::log::messages::MessageWithParts;
