@@ -8,6 +8,8 @@
 //! ws/<tenant>/<session>/tree/        /workspace; belongs to the session's user
 //! ws/<tenant>/<session>/snapshots/   earlier states of the files; only helpers see them
 //! ws/<tenant>/<session>/configuration  what its repository configured at the start; no sandbox sees it
+//! ws/<tenant>/<session>/merged       the snapshot of its files that was last merged into those that they are a copy of
+//! ws/<tenant>/<session>/merge.json   the newest merge of a copy into its files
 //! ws/<tenant>/<session>/meta.json    what it started from; a workspace exists when this file does
 //! execs/<tenant>/<session>/<exec>/   spec.json, state.json, output
 //! images/layers/<digest>/tree/       the content of a layer, shared by all sessions; belongs to a user that no session has

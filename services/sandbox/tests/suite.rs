@@ -40,6 +40,8 @@ mod layers;
 mod lifecycle;
 #[path = "suite/memory.rs"]
 mod memory;
+#[path = "suite/merges.rs"]
+mod merges;
 #[path = "suite/options.rs"]
 mod options;
 #[path = "suite/outputs.rs"]

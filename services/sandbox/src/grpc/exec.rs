@@ -11,7 +11,7 @@ use crate::{
         variables::{NO_TERMINAL, environment},
     },
     session::{caller::Caller, state::Session},
-    workspace::changes,
+    workspace::{changes, snapshots::merge},
 };
 use domain::limits;
 use rpc::v1;
@@ -126,6 +126,16 @@ pub(super) async fn keep_patch(
 ) -> Result<v1::KeepPatchResponse, Error> {
     check_output_id(&message.output_id)?;
     changes::keep_patch(caller, &message.from_commit, &message.output_id).await
+}
+
+/// Merges the changes of the workspace of `copy` into that of `caller`.
+pub(super) async fn merge_copy(
+    caller: &Caller,
+    copy: &Caller,
+    message: v1::MergeCopyRequest,
+) -> Result<v1::MergeCopyResponse, Error> {
+    check_output_id(&message.output_id)?;
+    merge::run(caller, copy, &message).await
 }
 
 fn check_output_id(id: &str) -> Result<(), Error> {

@@ -1,6 +1,9 @@
 //! The stream that opens a workspace: a header, then the bytes of a bundle.
 
-use super::call::id;
+use super::{
+    call::{Call, id, to_status},
+    server::Server,
+};
 use crate::{
     code::Code,
     error::Error,
@@ -27,7 +30,8 @@ use sha2::{Digest as _, Sha256};
 use std::pin::Pin;
 use tokio::io::AsyncWriteExt as _;
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::Status;
+use tonic::{Request, Status, Streaming};
+use tracing::Instrument as _;
 
 /// Entries of one list of hosts, for all levels of settings. Beyond it: `argument_invalid`.
 pub(super) const HOSTS_MAX: usize = 1_000;
@@ -38,6 +42,37 @@ const IMAGE_ENV_BYTES_MAX: usize = 64 * 1024;
 
 /// A header, and then the bytes of a bundle.
 pub(super) type WorkspaceParts = Pin<Box<dyn Stream<Item = Result<v1::OpenWorkspaceRequest, Status>> + Send>>;
+
+impl Server {
+    /// Reads what a workspace starts from: the header, and the bytes of a bundle that follow it, unless the call takes files that were cloned ahead.
+    pub(super) async fn begin_opening(
+        &self,
+        method: &'static str,
+        request: Request<WorkspaceParts>,
+        takes_draft: bool,
+    ) -> Result<(Call, Option<OpenSpec>), Status> {
+        let (metadata, extensions, mut parts) = request.into_parts();
+        let first = parts.next().await.transpose()?.and_then(|message| message.part);
+        let Some(Part::Header(header)) = first else {
+            let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
+            return Err(to_status(method, &error));
+        };
+        let (call, header) = self.begin(method, Request::from_parts(metadata, extensions, header))?;
+        let spec = read(&call.caller.root, call.caller.opening, header, &mut parts, takes_draft)
+            .instrument(call.span.clone())
+            .await
+            .map_err(|error| to_status(method, &error))?;
+        Ok((call, spec))
+    }
+}
+
+/// The stream of a call that names a workspace as an opening does.
+pub(super) fn workspace_parts<M: Send + 'static>(
+    request: Request<Streaming<M>>,
+    part: fn(M) -> v1::OpenWorkspaceRequest,
+) -> Request<WorkspaceParts> {
+    request.map(|messages| Box::pin(messages.map(move |message| message.map(part))) as WorkspaceParts)
+}
 
 /// Reads what a workspace starts from; `None` if the session already has one. The bytes of a bundle go to a file, unless
 /// `takes_draft` and the machine has cloned it ahead.

@@ -1,60 +1,29 @@
 //! `SandboxService`: workspaces, execs, files and snapshots.
 
 use super::{
-    call::{Call, to_status},
+    call::to_status,
     environments, exec, guidance, layers, machine, mirrors,
-    open::{self, WorkspaceParts},
+    open::workspace_parts,
     server::{ResponseStream, STREAM_WAITING_MAX, Server},
 };
 use crate::{
     code::Code,
     error::Error,
     exec::{attach, kill},
+    session::caller::Caller,
     workspace::{
         branch, changes, close,
         meta::DIRECTORY,
-        open::{ahead, run, spec::OpenSpec},
+        open::{ahead, run},
         snapshots::{apply, export, operations},
     },
 };
 use domain::limits;
-use rpc::v1::{self, ExportHistory, open_workspace_request::Part, sandbox_service_server::SandboxService};
+use rpc::v1::{self, ExportHistory, sandbox_service_server::SandboxService};
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
-use tracing::Instrument as _;
-
-impl Server {
-    /// Reads what a workspace starts from: the header, and the bytes of a bundle that follow it, unless the call takes files that were cloned ahead.
-    async fn begin_opening(
-        &self,
-        method: &'static str,
-        request: Request<WorkspaceParts>,
-        takes_draft: bool,
-    ) -> Result<(Call, Option<OpenSpec>), Status> {
-        let (metadata, extensions, mut parts) = request.into_parts();
-        let first = parts.next().await.transpose()?.and_then(|message| message.part);
-        let Some(Part::Header(header)) = first else {
-            let error = Error::refused(Code::ArgumentInvalid, "the first message must be the header");
-            return Err(to_status(method, &error));
-        };
-        let (call, header) = self.begin(method, Request::from_parts(metadata, extensions, header))?;
-        let spec = open::read(&call.caller.root, call.caller.opening, header, &mut parts, takes_draft)
-            .instrument(call.span.clone())
-            .await
-            .map_err(|error| to_status(method, &error))?;
-        Ok((call, spec))
-    }
-}
-
-/// The stream of a call that names a workspace as an opening does.
-fn workspace_parts<M: Send + 'static>(
-    request: Request<Streaming<M>>,
-    part: fn(M) -> v1::OpenWorkspaceRequest,
-) -> Request<WorkspaceParts> {
-    request.map(|messages| Box::pin(messages.map(move |message| message.map(part))) as WorkspaceParts)
-}
 
 #[tonic::async_trait]
 impl SandboxService for Server {
@@ -225,6 +194,20 @@ impl SandboxService for Server {
         let (call, message) = self.begin("keep_patch", request)?;
         let caller = call.caller.clone();
         call.run(async move { exec::keep_patch(&caller, message).await }).await
+    }
+
+    async fn merge_copy(
+        &self,
+        request: Request<v1::MergeCopyRequest>,
+    ) -> Result<Response<v1::MergeCopyResponse>, Status> {
+        let (call, message) = self.begin("merge_copy", request)?;
+        let caller = call.caller.clone();
+        // The tenant is that of the caller: nothing of another tenant is merged.
+        let copy = self.sessions.get(&caller.session.key.tenant.to_string(), &message.copy_session_id);
+        let copy = copy.map_err(|error| to_status("merge_copy", &error))?;
+        let opening = message.copy_opening;
+        let copy = Caller { session: Arc::clone(&copy), root: copy, epoch: None, opening };
+        call.run(async move { exec::merge_copy(&caller, &copy, message).await }).await
     }
 
     async fn get_output(

@@ -58,7 +58,8 @@ scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), Stri
     GetWorkspaceRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest
     BuildEnvironmentRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), String::new()),
-    TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest KeepPatchRequest);
+    TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest KeepPatchRequest
+    MergeCopyRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), call.exec_id.clone()), StartExecRequest);
 scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), call.exec_id.clone()),
     AttachExecRequest KillExecRequest);

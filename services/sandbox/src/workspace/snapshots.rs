@@ -8,7 +8,9 @@ pub mod apply;
 mod differences;
 pub mod export;
 pub(crate) mod known;
+pub mod merge;
 pub mod operations;
+mod record;
 pub(super) mod seed;
 mod store;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use rpc::v1::{self, ExportHistory, WorkspaceHeader};
 use tonic::Status;
 
 /// A session whose workspace begins with the current files of `origin`, and the commit that holds them.
-async fn copy(machine: &Machine, origin: &Session) -> (Session, String) {
+pub async fn copy(machine: &Machine, origin: &Session) -> (Session, String) {
     let request = v1::ExportWorkspaceRequest {
         tenant_id: origin.tenant.clone(),
         session_id: origin.id.clone(),

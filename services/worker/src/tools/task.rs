@@ -36,7 +36,7 @@ pub(crate) fn spec() -> tool::Spec {
         "task",
         "Gives a task to another agent, which works in the same files, unless its description says that it has its own copy, and \
          answers once. Several calls in one answer run at the same time: give agents that work in the same files work that does \
-         not touch the same files. An agent with its own copy answers with a patch that you can apply. The agent knows nothing of this conversation, \
+         not touch the same files. When an agent with its own copy is done, its changes are merged into your files, and you read which files have conflicts. The agent knows nothing of this conversation, \
          so the prompt must contain everything that it needs.",
         json!({
             "type": "object",

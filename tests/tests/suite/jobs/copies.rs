@@ -38,17 +38,14 @@ async fn diff(stack: &Stack, session: &str) -> String {
     stack.api.sessions().get_session_diff(request).await.unwrap().into_inner().patch
 }
 
-/// The command that the answer of a subtask names for its patch.
+/// The command that the answer of a subtask names for a patch.
 fn apply_command(result: &str) -> String {
-    let line = result
-        .lines()
-        .find(|line| line.starts_with("The patch is in "))
-        .unwrap_or_else(|| panic!("{result}"));
-    line.rsplit_once("run: ").unwrap().1.to_owned()
+    let at = result.find("git apply ").unwrap_or_else(|| panic!("{result}"));
+    result[at..].split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test]
-async fn subtasks_with_copies_change_the_same_file_and_the_parent_takes_one_patch() {
+async fn subtasks_with_copies_are_merged_and_the_second_change_of_a_line_is_a_conflict() {
     let stack = start(Options { workers: 2, ..Options::default() }).await;
     let session = session_with_changes(&stack).await;
     let work = |name: &str| {
@@ -70,8 +67,15 @@ async fn subtasks_with_copies_change_the_same_file_and_the_parent_takes_one_patc
         let listed = format!("It changed 2 files:\n- a.txt (+1 -0)\n- {name} (+1 -0)\n");
         assert!(result.contains(&listed), "{result}");
     }
+    calls.sort_by_key(|call| call.result.contains("have conflicts"));
+    let [merged, conflict] = [0, 1].map(|index| &calls[index].result);
+    assert!(merged.contains("Its changes were merged into your files. It changed 2 files:"), "{merged}");
+    assert!(conflict.contains("except those to files with conflicts"), "{conflict}");
+    assert!(conflict.contains("as they were in your files:\n- a.txt\nThe patch "), "{conflict}");
+    let [winner, loser] =
+        if merged.contains("- first (+1 -0)") { ["first", "second"] } else { ["second", "first"] };
     let files = output(&stack.api, &session, "cat a.txt; ls").await.unwrap();
-    assert_eq!(files, "one\nmine\na.txt\nb.txt\nc.txt\n", "the files of the parent are unchanged");
+    assert_eq!(files, format!("one\nmine\n{winner}\na.txt\nb.txt\nc.txt\nfirst\nsecond\n"));
     let children = stack.api.children(&session).await;
     assert_eq!(children.len(), 2);
     let copies = transcript.events.iter().filter(|event| event.kind == "worktree.ready");
@@ -83,9 +87,9 @@ async fn subtasks_with_copies_change_the_same_file_and_the_parent_takes_one_patc
         assert!(first != second && !own.contains("+mine"), "only its own change: {own}");
     }
 
-    let take = format!("{} && cat a.txt first && ls", apply_command(&calls[0].result));
+    let take = format!("{} && cat a.txt", apply_command(conflict));
     let files = output(&stack.api, &session, &take).await.unwrap();
-    assert_eq!(files, "one\nmine\nfirst\nfirst\na.txt\nb.txt\nc.txt\nfirst\n");
+    assert_eq!(files, format!("one\nmine\n<<<<<<< parent\n{winner}\n=======\n{loser}\n>>>>>>> subtask\n"));
     let offered = stack.model.journal.requests()[0].body["tools"].to_string();
     assert!(offered.contains("loner: works alone (works on its own copy of the files)"), "{offered}");
 }
@@ -110,7 +114,7 @@ async fn a_copy_is_of_its_session_and_those_below_and_is_kept_when_it_is_continu
     );
     assert_eq!(calls[1].result, "one\nmine\nbelow\n");
     assert!(diff(&stack, &grandchild).await.contains("+below"));
-    assert!(!diff(&stack, &session).await.contains("+below"));
+    assert!(diff(&stack, &session).await.contains("+below"), "merged");
 
     output(&stack.api, &session, "echo later >> a.txt").await.unwrap();
     let again = json!({
@@ -120,7 +124,9 @@ async fn a_copy_is_of_its_session_and_those_below_and_is_kept_when_it_is_continu
     assert_eq!(run(&stack.api, &session, &format!("@tool task {again}\n@text over")).await.0, "done");
     let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
     assert!(result.contains("<task_result>\none\nmine\nbelow\n"), "its own files: {result}");
-    assert!(result.contains("git apply -R"), "{result}");
+    assert!(result.contains("merged into your files. It changed 1 file:"), "{result}");
+    let files = output(&stack.api, &session, "cat a.txt").await.unwrap();
+    assert_eq!(files, "one\nmine\nbelow\nlater\n", "what was merged before is no conflict");
 }
 
 #[tokio::test]
@@ -144,8 +150,11 @@ async fn a_revert_and_a_deletion_concern_the_right_copy() {
         };
         stack.api.sessions().revert_session(request).await.unwrap();
     };
+    let merged = diff(&stack, &session).await;
+    assert!(merged.contains("+more") && merged.contains("+copy"), "{merged}");
     revert(&session).await;
-    assert!(!diff(&stack, &session).await.contains("+more"));
+    let reverted = diff(&stack, &session).await;
+    assert!(!reverted.contains("+more") && !reverted.contains("+copy"), "the merge too: {reverted}");
     assert!(diff(&stack, &child).await.contains("+copy"), "the copy stays as it is");
     output(&stack.api, &session, "echo kept >> a.txt").await.unwrap();
     revert(&child).await;
@@ -241,7 +250,7 @@ async fn lost_copies_are_decided_for_themselves() {
 }
 
 #[tokio::test]
-async fn a_session_without_files_gives_its_source_and_takes_a_patch() {
+async fn a_session_without_files_gives_its_source_and_gets_what_changed() {
     let stack = start(Options::default()).await;
     let session = stack.session().await;
     let idle = task_for("loner", "@text nothing to do");
@@ -249,8 +258,23 @@ async fn a_session_without_files_gives_its_source_and_takes_a_patch() {
     assert_eq!(run(&stack.api, &session, &format!("{idle}\n{work}\n@text over")).await.0, "done");
     let calls = stack.api.tool_calls(&session).await;
     assert!(calls[0].result.contains("It changed no files."), "{}", calls[0].result);
-    let take = format!("{} && cat new.txt", apply_command(&calls[1].result));
-    assert_eq!(output(&stack.api, &session, &take).await.unwrap(), "new\n");
+    assert!(calls[1].result.contains("were merged into your files"), "{}", calls[1].result);
+    assert_eq!(output(&stack.api, &session, "cat new.txt here").await.unwrap(), "new\n/workspace\n");
+}
+
+#[tokio::test]
+async fn the_changes_of_a_subtask_that_failed_stay_in_its_copy() {
+    let stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    let work = format!("{}\n@status 400\n@text never", bash("echo half > half.txt"));
+    assert_eq!(
+        run(&stack.api, &session, &format!("{}\n@text over", task_for("loner", &work))).await.0,
+        "done"
+    );
+    let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
+    assert!(result.contains("Your files are unchanged. It changed 1 file:\n- half.txt"), "{result}");
+    let take = format!("ls half.txt 2>&1 | wc -l; {} && cat half.txt", apply_command(&result));
+    assert_eq!(output(&stack.api, &session, &take).await.unwrap(), "1\nhalf\n");
 }
 
 #[tokio::test]

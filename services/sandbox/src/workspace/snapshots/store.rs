@@ -2,6 +2,7 @@
 
 use super::{
     known::{KnownSnapshot, Proof, Snapshot},
+    record::MergeRecord,
     seed,
     track::{DIRECTORY, INSIDE, TrackedFiles, check_exit, quick_task},
 };
@@ -26,6 +27,14 @@ pub(super) const RESTORE: &str = concat!(
     include_str!("snapshot.sh"),
     include_str!("restore.sh")
 );
+/// Restores the files in which two snapshots differ.
+const UNDO: &str = concat!(
+    include_str!("../git.sh"),
+    include_str!("../lfs-filter.sh"),
+    include_str!("snapshot.sh"),
+    include_str!("undo.sh")
+);
+
 /// The snapshots of one workspace.
 pub(super) struct SnapshotStore<'a> {
     pub(super) root: &'a Session,
@@ -41,20 +50,26 @@ impl<'a> SnapshotStore<'a> {
         self.root.shared.uid(self.meta.slot)
     }
 
+    /// The directory of the workspace.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.root.shared.layout.workspace(&self.root.key)
+    }
+
     pub(super) fn tree(&self) -> PathBuf {
-        self.root.shared.layout.workspace(&self.root.key).join(TREE)
+        self.directory().join(TREE)
     }
 
     pub(super) fn snapshots(&self) -> PathBuf {
-        self.root.shared.layout.workspace(&self.root.key).join(DIRECTORY)
+        self.directory().join(DIRECTORY)
     }
 
     pub(super) fn task(&self, script: &'static str, arguments: Vec<String>, mounts: Vec<Mount>) -> Task {
         Task { script, arguments, mounts, ..quick_task(self.root.key.tenant, self.uid()) }
     }
 
-    /// Takes a snapshot, unless the files have not changed since the newest one.
+    /// Takes a snapshot, unless the files have not changed since the newest one. A merge that did not end is undone first.
     pub(super) async fn track(&self, known: &mut KnownSnapshot) -> Result<Snapshot, Error> {
+        self.undo_merge(known).await?;
         // Before git reads the files: a change or a sandbox that begins meanwhile makes the snapshot count no longer.
         let mut proof = Proof { starts: self.root.starts_if_quiet(), fingerprint: None };
         if let Some(snapshot) = known.find(proof) {
@@ -78,6 +93,26 @@ impl<'a> SnapshotStore<'a> {
         let snapshot = files.track(&self.root.shared.helpers).await?;
         known.keep(snapshot.clone(), proof);
         Ok(snapshot)
+    }
+
+    /// Restores the files before a merge that did not end: the service stopped, or the files could not be written.
+    ///
+    /// # Errors
+    /// `disk_full`, those of the helper; the next call tries again.
+    pub(super) async fn undo_merge(&self, known: &mut KnownSnapshot) -> Result<(), Error> {
+        let directory = self.directory();
+        let Some(MergeRecord { before, after, answer: None, .. }) = MergeRecord::find(&directory).await?
+        else {
+            return Ok(());
+        };
+        match self.write_files(known, UNDO, vec![before, after], None).await {
+            // Another attempt would restore no further file.
+            Err(error) if matches!(error.code(), Code::SnapshotUnknown | Code::FileNotPermitted) => {
+                tracing::warn!(error.code = error.code().name(), "a merge is not undone as a whole: {error}");
+            }
+            undone => undone?,
+        }
+        MergeRecord::remove(&directory).await
     }
 
     /// Runs a script that writes files.

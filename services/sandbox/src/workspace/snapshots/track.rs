@@ -28,7 +28,7 @@ const SNAPSHOT_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1_000;
 const SNAPSHOT_SWEEP_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Disk space for the snapshots of one workspace, without the objects of its repository; bytes. As much as the files of
 /// a workspace may take. Beyond it: `snapshots_full`.
-const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
+pub(super) const SNAPSHOTS_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
 /// The snapshots, seen from a helper.
 pub(in crate::workspace) const INSIDE: &str = "/run/sbx/snapshots";
@@ -99,6 +99,9 @@ pub(super) fn check_exit(output: Output, text: &str) -> Result<Output, Error> {
                 SNAPSHOT_KEPT_MS / (24 * 60 * MS_PER_MINUTE)
             );
             Err(Error::refused(Code::SnapshotsFull, text))
+        }
+        23 => {
+            Err(refused(Code::FileChanged, "the files changed while they were to be written", &output.stderr))
         }
         _ => Err(refused(Code::Internal, text, &output.stderr)),
     }

@@ -248,7 +248,7 @@ pub(in crate::turn) async fn end(
             *stored = Some(metadata);
         }
     }
-    let files = copies::describe(session, &call, &answer.child).await?;
+    let files = copies::take_over(session, &call, answer).await?;
     let text = answer_text(answer, files.as_deref());
     let answer = match answer.outcome {
         Outcome::Done => Ok(TitledText { title: known_title, text, metadata: Map::new() }),

@@ -1,5 +1,5 @@
-//! Subtasks that work on a copy of the files: the copy before a subtask begins, and its changes as a patch for the parent after it has answered. Both may be
-//! repeated.
+//! Subtasks that work on a copy of the files: the copy before a subtask begins, and the merge of its changes into the files of the parent after it has
+//! answered. Both may be repeated.
 
 use crate::{
     process::store_timeout::with_store_timeout,
@@ -11,14 +11,22 @@ use crate::{
     },
     turn::{session::Session, tool_calls::LoopCall},
 };
-use domain::{ids::SessionId, limits, session::Source, text};
+use domain::{
+    limits,
+    session::{Outcome, Source},
+    text,
+};
 use rpc::v1;
 use serde_json::Value;
 use settings::SubtaskFiles;
 use std::{pin::pin, time::Duration};
 use store::{
     error::{Entity, Error},
-    session::{mailbox::Kind, row, tree::children::Dispatch},
+    session::{
+        mailbox::Kind,
+        row,
+        tree::{answers::ChildAnswer, children::Dispatch},
+    },
 };
 use tonic::Status;
 
@@ -31,6 +39,24 @@ const PATCH_WAIT: Duration = Duration::from_secs(5 * 60);
 
 /// Pause between two looks for an abort while the files are copied or compared.
 const ABORT_LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the model reads first.
+const OWN_COPY: &str = "The subtask worked on its own copy of the files. ";
+const UNCHANGED: &str = "Your files are unchanged. ";
+
+/// What became of the changes in the files of this session.
+enum Merging {
+    /// There are no changes.
+    Nothing,
+    /// The subtask is not done, so its changes are not merged.
+    Unfinished(Dispatch),
+    /// The reason why the sandbox did not merge them.
+    Refused(String, Dispatch),
+    /// The turn was aborted, and the sandbox may have merged them all the same.
+    Aborted,
+    /// Files with conflicts are unchanged.
+    Merged(v1::MergeCopyResponse),
+}
 
 /// Why there is no copy.
 pub(super) enum NoCopy {
@@ -77,17 +103,17 @@ async fn unless_aborted<T>(session: &Session, work: impl Future<Output = T>) -> 
     }
 }
 
-/// Keeps the changes of a subtask that worked on a copy as a patch where the tools of this session find it, and describes them for the model. `None`:
-/// the subtask worked in the files of this session.
+/// Merges the changes of a subtask that worked on a copy into the files of this session if the subtask is done, keeps them as a patch where the tools of this
+/// session find it, and describes both for the model. `None`: the subtask worked in the files of this session.
 ///
 /// # Errors
 /// `Fenced`; those of the store.
-pub(super) async fn describe(
+pub(super) async fn take_over(
     session: &Session,
     call: &LoopCall,
-    child: &SessionId,
+    answer: &ChildAnswer,
 ) -> Result<Option<String>, WriteError> {
-    let stored = session.deps.store.get_session(session.record.tenant(), child);
+    let stored = session.deps.store.get_session(session.record.tenant(), &answer.child);
     let stored = match with_store_timeout(stored).await {
         Ok(stored) => stored,
         Err(Error::NotFound(Entity::Session)) => return Ok(None),
@@ -97,22 +123,66 @@ pub(super) async fn describe(
         return Ok(None);
     }
     if !stored.has_workspace {
-        return Ok(Some(description(&v1::KeepPatchResponse::default(), dispatch_of(call))));
+        return Ok(Some(description(&v1::KeepPatchResponse::default(), &Merging::Nothing)));
     }
     let keeping = tokio::time::timeout(PATCH_WAIT, keep_patch(session, call, &stored));
     let late = || rpc::status::unavailable("patch_timeout", "reading its changes took too long");
-    let aborted = || rpc::status::unavailable("aborted", "the turn was aborted");
     let kept = unless_aborted(session, keeping).await.unwrap_or_else(|| Ok(Err(aborted())));
-    match kept.unwrap_or_else(|_| Err(late())) {
-        Ok(patch) => Ok(Some(description(&patch, dispatch_of(call)))),
-        Err(status) => match sandbox_error(&status) {
-            ToolError::Fenced => Err(WriteError::Fenced),
-            ToolError::Model(_) | ToolError::Broken(_) => Ok(Some(format!(
-                "The subtask worked on its own copy of the files. Your files are unchanged. Its changes cannot be read: {}",
-                status.message()
-            ))),
-        },
+    let patch = match kept.unwrap_or_else(|_| Err(late())) {
+        Ok(patch) => patch,
+        Err(status) => {
+            let message = unless_fenced(status)?;
+            return Ok(Some(format!("{OWN_COPY}{UNCHANGED}Its changes cannot be read: {message}")));
+        }
+    };
+    let merging = match answer.outcome {
+        _ if patch.files_total == 0 => Merging::Nothing,
+        Outcome::Failed | Outcome::Aborted | Outcome::NeedsHuman => Merging::Unfinished(dispatch_of(call)),
+        Outcome::Done => {
+            let merged = unless_aborted(session, merge(session, call, &stored)).await;
+            match merged {
+                Some(Ok(merged)) => Merging::Merged(merged),
+                Some(Err(status)) => Merging::Refused(unless_fenced(status)?, dispatch_of(call)),
+                // The sandbox may finish the merge.
+                None => Merging::Aborted,
+            }
+        }
+    };
+    Ok(Some(description(&patch, &merging)))
+}
+
+fn aborted() -> Status {
+    rpc::status::unavailable("aborted", "the turn was aborted")
+}
+
+/// The text of a refusal for the model.
+fn unless_fenced(status: Status) -> Result<String, WriteError> {
+    match sandbox_error(&status) {
+        ToolError::Fenced => Err(WriteError::Fenced),
+        ToolError::Model(_) | ToolError::Broken(_) => Ok(status.message().to_owned()),
     }
+}
+
+/// Merges the files of a subtask into those of this session. A repeated call gets the answer of the first.
+async fn merge(
+    session: &Session,
+    call: &LoopCall,
+    child: &row::Session,
+) -> Result<v1::MergeCopyResponse, Status> {
+    // This session may not have used its files yet.
+    session.workspace.ready().await?;
+    let request = v1::MergeCopyRequest {
+        fence: session.identity.fence(),
+        output_id: format!("{}-merge", call.part_id),
+        copy_session_id: child.workspace_id.to_string(),
+        copy_opening: Some(child.workspace_opening),
+        from_commit: child.forked_commit().unwrap_or_default().to_owned(),
+    };
+    let merged = session.deps.sandbox.call(|mut client| {
+        let request = request.clone();
+        async move { client.merge_copy(request).await }
+    });
+    merged.await
 }
 
 async fn keep_patch(
@@ -145,87 +215,106 @@ fn dispatch_of(call: &LoopCall) -> Dispatch {
 }
 
 /// What the model reads about the changes.
-fn description(patch: &v1::KeepPatchResponse, dispatch: Dispatch) -> String {
+fn description(patch: &v1::KeepPatchResponse, merging: &Merging) -> String {
     let v1::KeepPatchResponse { path, files, files_total, left_out } = patch;
-    let mut text = "The subtask worked on its own copy of the files. Your files are unchanged. ".to_owned();
+    let mut text = OWN_COPY.to_owned();
+    text.push_str(&merging.head());
     text.push_str(&match files_total {
         0 => "It changed no files.".to_owned(),
         1 => "It changed 1 file:".to_owned(),
         count => format!("It changed {count} files:"),
     });
-    for file in files.iter().take(FILES_LISTED_MAX) {
-        // A name may hold line breaks.
-        let name = text::head(&file.path, LISTED_PATH_BYTES_MAX).escape_debug();
-        text.push_str(&format!("\n- {name} (+{} -{})", file.additions, file.deletions));
-    }
-    let listed = files.len().min(FILES_LISTED_MAX);
-    match usize::try_from(*files_total).unwrap_or(usize::MAX).saturating_sub(listed) {
-        0 => {}
-        more => text.push_str(&format!("\n- and {more} more")),
-    }
+    let line =
+        |file: &v1::DiffStat| format!("{} (+{} -{})", shown(&file.path), file.additions, file.deletions);
+    text.push_str(&list(files.iter().map(line), *files_total));
     if !left_out.is_empty() {
         let names: Vec<String> = left_out.iter().map(|name| name.escape_debug().to_string()).collect();
         text.push_str(&format!("\nToo large to compare, so not among these: {}", names.join("; ")));
     }
-    if !path.is_empty() {
+    text.push_str(&merging.rest());
+    if path.is_empty() && *files_total > 0 {
         text.push_str(&format!(
-            "\nThe patch is in {path}. To take these changes over, run: git apply {path}"
-        ));
-        text.push_str(match dispatch {
-            Dispatch::New => "",
-            Dispatch::Resumed => {
-                "\nIt has everything that the subtask changed in its copy. If you applied an earlier patch of this subtask, first undo that \
-                 one with git apply -R."
-            }
-        });
-    } else if *files_total > 0 {
-        text.push_str(&format!(
-            "\nThe patch is larger than {} bytes, so it was not kept. Let the subtask make smaller changes, or make them yourself.",
+            "\nThe patch of its changes is larger than {} bytes, so it was not kept.",
             limits::EXEC_OUTPUT_BYTES_MAX
         ));
+    } else if *files_total > 0 {
+        text.push_str(&merging.use_of_patch(path));
     }
     text
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn changed(count: u32, path: &str) -> v1::KeepPatchResponse {
-        let file = |number| v1::DiffStat { path: format!("f{number}\n"), additions: number, deletions: 1 };
-        v1::KeepPatchResponse {
-            path: path.to_owned(),
-            files: (0..count.min(1_000)).map(file).collect(),
-            files_total: count,
-            left_out: vec![],
+impl Merging {
+    /// What became of the files of this session.
+    fn head(&self) -> String {
+        match self {
+            Self::Nothing | Self::Unfinished(_) => UNCHANGED.to_owned(),
+            Self::Refused(reason, _) => format!("{UNCHANGED}Its changes cannot be merged: {reason}. "),
+            Self::Aborted => "The turn was aborted while its changes were merged into your files: they may or may not be there. ".to_owned(),
+            Self::Merged(merged) if merged.conflicts_total == 0 => {
+                "Its changes were merged into your files. ".to_owned()
+            }
+            Self::Merged(_) => "Its changes were merged into your files, except those to files with conflicts. ".to_owned(),
         }
     }
 
-    #[test]
-    fn the_model_reads_what_changed_and_how_to_take_it() {
-        let begin = "The subtask worked on its own copy of the files. Your files are unchanged.";
-        assert_eq!(description(&changed(0, ""), Dispatch::New), format!("{begin} It changed no files."));
-        let want = format!(
-            "{begin} It changed 1 file:\n- f0\\n (+0 -1)\nThe patch is in /p. To take these changes over, run: git apply /p"
-        );
-        assert_eq!(description(&changed(1, "/p"), Dispatch::New), want);
-        let again = description(&changed(1, "/p"), Dispatch::Resumed);
-        assert!(again.starts_with(&want) && again.contains("git apply -R"), "{again}");
+    /// The files that were not merged.
+    fn rest(&self) -> String {
+        let Self::Merged(merged) = self else { return String::new() };
+        let v1::MergeCopyResponse { conflicts, conflicts_total, conflicts_path, left_out, .. } = merged;
+        let mut text = String::new();
+        if *conflicts_total > 0 {
+            text.push_str("\nThese files have conflicts, so they are as they were in your files:");
+            text.push_str(&list(conflicts.iter().map(|path| shown(path)), *conflicts_total));
+            if conflicts_path.is_empty() {
+                text.push_str("\nMake these changes yourself.");
+            } else {
+                text.push_str(&format!(
+                    "\nThe patch {conflicts_path} shows both versions with conflict markers. Read it and make these changes yourself; or write the \
+                     markers into the files with git apply {conflicts_path} and resolve them there."
+                ));
+            }
+        }
+        if !left_out.is_empty() {
+            let names: Vec<String> = left_out.iter().map(|path| shown(path)).collect();
+            text.push_str(&format!("\nToo large to merge, so only in its copy: {}", names.join("; ")));
+        }
+        text
     }
 
-    #[test]
-    fn long_lists_and_patches_are_bounded_and_told() {
-        let large = vec!["x, 8.0 GiB".to_owned()];
-        let text =
-            description(&v1::KeepPatchResponse { left_out: large, ..changed(2_000, "") }, Dispatch::New);
-        assert_eq!(text.matches("\n- f").count(), FILES_LISTED_MAX);
-        for part in ["changed 2000 files", "- and 1950 more", "x, 8.0 GiB", "larger than 10485760 bytes"] {
-            assert!(text.contains(part), "{part}: {text}");
+    /// What the patch with all changes is good for.
+    fn use_of_patch(&self, path: &str) -> String {
+        match self {
+            Self::Nothing => String::new(),
+            Self::Merged(_) | Self::Aborted => {
+                format!("\nThe patch with everything that it changed is in {path}.")
+            }
+            Self::Unfinished(dispatch) | Self::Refused(_, dispatch) => {
+                let apply =
+                    format!("\nThe patch is in {path}. To take these changes over, run: git apply {path}");
+                match dispatch {
+                    Dispatch::New => apply,
+                    Dispatch::Resumed => format!(
+                        "{apply}\nIt has everything that the subtask changed in its copy. If an earlier patch or merge of this subtask is in your files, \
+                         first take that one back."
+                    ),
+                }
+            }
         }
-        assert!(!text.contains("git apply"), "{text}");
-        let long = v1::DiffStat { path: "d/".repeat(1_000), additions: 1, deletions: 0 };
-        let text =
-            description(&v1::KeepPatchResponse { files: vec![long], ..changed(1, "/p") }, Dispatch::New);
-        assert!(text.len() < 600, "{text}");
     }
 }
+
+/// A name on one line: it may hold line breaks.
+fn shown(path: &str) -> String {
+    text::head(path, LISTED_PATH_BYTES_MAX).escape_debug().to_string()
+}
+
+/// One line for each of the first files, and the number of the others.
+fn list(lines: impl Iterator<Item = String>, total: u32) -> String {
+    let listed: Vec<String> = lines.take(FILES_LISTED_MAX).map(|line| format!("\n- {line}")).collect();
+    let more = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(listed.len());
+    let rest = if more > 0 { format!("\n- and {more} more") } else { String::new() };
+    listed.concat() + &rest
+}
+
+#[cfg(test)]
+mod tests;
