@@ -11,3 +11,4 @@ pub(crate) mod requests;
 pub(crate) mod secret;
 pub(crate) mod session;
 pub(crate) mod tenant;
+pub(crate) mod worktree;

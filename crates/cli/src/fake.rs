@@ -7,6 +7,7 @@ mod history;
 mod operator;
 mod people;
 mod secrets;
+mod worktrees;
 
 use crate::{Cli, Command, client::Client, exit::Exit, terminal::output::Output};
 use clap::Parser as _;
@@ -171,6 +172,36 @@ impl ProjectService for Fake {
 
     async fn delete_project(&self, _: Request<DeleteProjectRequest>) -> Answer<DeleteProjectResponse> {
         Ok(Response::new(DeleteProjectResponse {}))
+    }
+
+    async fn create_worktree(
+        &self,
+        request: Request<CreateWorktreeRequest>,
+    ) -> Answer<CreateWorktreeResponse> {
+        let CreateWorktreeRequest { project_id, name } = request.into_inner();
+        let worktree = Some(self.worktree(format!("create worktree {name:?} of {project_id}")));
+        Ok(Response::new(CreateWorktreeResponse { worktree }))
+    }
+
+    async fn list_worktrees(&self, request: Request<ListWorktreesRequest>) -> Answer<ListWorktreesResponse> {
+        let ListWorktreesRequest { project_id } = request.into_inner();
+        let worktrees = vec![self.worktree(format!("list worktrees of {project_id}"))];
+        Ok(Response::new(ListWorktreesResponse { worktrees }))
+    }
+
+    async fn reset_worktree(&self, request: Request<ResetWorktreeRequest>) -> Answer<ResetWorktreeResponse> {
+        let ResetWorktreeRequest { project_id, directory } = request.into_inner();
+        let worktree = Some(self.worktree(format!("reset worktree {directory} of {project_id}")));
+        Ok(Response::new(ResetWorktreeResponse { worktree }))
+    }
+
+    async fn remove_worktree(
+        &self,
+        request: Request<RemoveWorktreeRequest>,
+    ) -> Answer<RemoveWorktreeResponse> {
+        let RemoveWorktreeRequest { project_id, directory } = request.into_inner();
+        drop(self.worktree(format!("remove worktree {directory} of {project_id}")));
+        Ok(Response::new(RemoveWorktreeResponse {}))
     }
 
     async fn list_projects(&self, _: Request<ListProjectsRequest>) -> Answer<ListProjectsResponse> {

@@ -19,7 +19,7 @@ use commands::{
     requests::{answer, approvals, why},
     secret,
     session::{budget, checkout, egress, family, history, outcome, prompt, pty, push, sessions, watch},
-    tenant,
+    tenant, worktree,
 };
 use exit::Exit;
 use stack::{
@@ -150,6 +150,8 @@ enum TenantCommand {
     },
     /// Create, list and change projects: the repositories that new sessions open.
     Project(project::ProjectArgs),
+    /// List, create, remove and reset worktrees: directories of a project whose sessions begin on a branch of their own.
+    Worktree(worktree::WorktreeArgs),
     /// Show what a session reached of the network.
     Egress(egress::EgressArgs),
     /// Write, allow and try the environments of projects; show and remove what their scripts made.
@@ -342,6 +344,7 @@ async fn call_gateway(client: &Client, output: &Output, command: TenantCommand) 
         TenantCommand::Budget(arguments) => budget::run(client, output, arguments).await,
         TenantCommand::Abort { id } => sessions::abort(client, output, &id).await,
         TenantCommand::Project(arguments) => project::run(client, output, arguments).await,
+        TenantCommand::Worktree(arguments) => worktree::run(client, output, arguments).await,
         TenantCommand::Egress(arguments) => egress::run(client, output, arguments).await,
         TenantCommand::Env(arguments) => Box::pin(environment::run(client, output, arguments)).await,
         TenantCommand::Secret(arguments) => secret::run(client, output, arguments).await,

@@ -124,6 +124,33 @@ async fn a_project_gets_another_repository_by_its_name() {
 }
 
 #[tokio::test]
+async fn a_worktree_is_named_by_its_name_or_its_directory() {
+    let fake = Fake::default();
+    let project = Project { id: "prj_1".to_owned(), name: "shop".to_owned(), ..Project::default() };
+    fake.0.lock().unwrap().projects = vec![project];
+    let worktree = async |words: &[&str]| {
+        let words = [&["worktree"], words, &["--project", "shop"]].concat();
+        command(&fake, &words).await
+    };
+    worktree(&["create", "fix"]).await.unwrap();
+    worktree(&["reset", "fix"]).await.unwrap();
+    worktree(&["remove", "shop.worktrees/fix"]).await.unwrap();
+    let unknown = worktree(&["remove", "other"]).await.unwrap_err();
+    assert_eq!(exit::code(&unknown), "worktree_unknown");
+    assert!(unknown.to_string().contains("`flotilla worktree ls --project shop`"), "{unknown}");
+    let list = "list worktrees of prj_1";
+    let want = [
+        "create worktree \"fix\" of prj_1",
+        list,
+        "reset worktree shop.worktrees/fix of prj_1",
+        list,
+        "remove worktree shop.worktrees/fix of prj_1",
+        list,
+    ];
+    assert_eq!(fake.0.lock().unwrap().orders, want);
+}
+
+#[tokio::test]
 async fn a_new_session_says_which_files_it_has() {
     let (dir, output) = (tempfile::tempdir().unwrap(), Output::kept(false));
     repository(dir.path());

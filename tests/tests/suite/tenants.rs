@@ -312,6 +312,22 @@ async fn tenant_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     ]
 }
 
+/// Calls the rpcs of worktrees. Their directories are names in a project.
+async fn worktree_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
+    let (project_id, directory) = (|| theirs.project.clone(), || "acme.worktrees/fix".to_owned());
+    let create = v1::CreateWorktreeRequest { project_id: project_id(), name: "taken".to_owned() };
+    let list = v1::ListWorktreesRequest { project_id: project_id() };
+    let reset = v1::ResetWorktreeRequest { project_id: project_id(), directory: directory() };
+    let remove = v1::RemoveWorktreeRequest { project_id: project_id(), directory: directory() };
+    let (unknown, mut projects) = ("project_not_found", api.projects());
+    vec![
+        ("CreateWorktree", unknown, projects.create_worktree(create).await.map(drop)),
+        ("ListWorktrees", unknown, projects.list_worktrees(list).await.map(drop)),
+        ("ResetWorktree", unknown, projects.reset_worktree(reset).await.map(drop)),
+        ("RemoveWorktree", unknown, projects.remove_worktree(remove).await.map(drop)),
+    ]
+}
+
 /// Calls the rpcs of secrets.
 async fn secret_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (project_id, name) = (|| theirs.project.clone(), || "TOKEN".to_owned());
@@ -376,6 +392,7 @@ async fn data_of_another_tenant_is_not_found() {
     attacks.extend(conversation_attacks(&api, &own, &theirs).await);
     attacks.extend(pty_attacks(&api, &theirs).await);
     attacks.extend(tenant_attacks(&api, &theirs).await);
+    attacks.extend(worktree_attacks(&api, &theirs).await);
     attacks.extend(secret_attacks(&api, &theirs).await);
     attacks.extend(environment_attacks(&api, &theirs).await);
     for (rpc, expected, answer) in &attacks {

@@ -110,6 +110,29 @@ impl Store {
         Ok(WorktreeCreation::Created)
     }
 
+    /// Lists the worktrees of a project, the oldest first, at most `worktrees_max`.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn list_worktrees(
+        &self,
+        tenant: TenantId,
+        project: &ProjectId,
+        worktrees_max: u32,
+    ) -> Result<Vec<Worktree>, Error> {
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select id, project_id, name, directory, branch from worktree where tenant_id = $1 and project_id = $2
+              order by created_at, name limit $3",
+        )
+        .bind(tenant.0)
+        .bind(project.as_str())
+        .bind(i64::from(worktrees_max))
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(from_row).collect()
+    }
+
     /// Returns the worktree with this directory.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! `ProjectService`: repositories, and the bundles that clients upload for them.
+//! `ProjectService`: repositories, their worktrees, and the bundles that clients upload for them.
 
 use super::{
     convert,
@@ -11,15 +11,21 @@ use crate::{
         manage::{self, CreatedProject, Match, PlacedSource},
         place::RepositoryLocation,
         uploaded::{self, UploadedSource},
+        worktrees::{self, WorktreeRequest},
     },
     ground::{entity::Entity, invalid::Invalid},
 };
 use rpc::v1::{self, project_service_server::ProjectService, upload_bundle_request::Part};
+use store::tenant::worktrees::Worktree;
 use tonic::{Request, Response, Status, Streaming};
 
 fn placed(source: Option<v1::Source>, place: Option<v1::Place>) -> PlacedSource {
     let v1::Place { directory, remote } = place.unwrap_or_default();
     PlacedSource { source: convert::from_source(source), place: RepositoryLocation { directory, remote } }
+}
+
+fn worktree(Worktree { directory, name, branch, .. }: Worktree) -> v1::Worktree {
+    v1::Worktree { directory, name, branch }
 }
 
 #[tonic::async_trait]
@@ -86,6 +92,57 @@ impl ProjectService for Service {
             projects: list.entries.into_iter().map(convert::project).collect(),
             next_cursor: list.next.unwrap_or_default(),
         })
+    }
+
+    async fn create_worktree(
+        &self,
+        request: Request<v1::CreateWorktreeRequest>,
+    ) -> Result<Response<v1::CreateWorktreeResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let v1::CreateWorktreeRequest { project_id, name } = request.into_inner();
+        let id = id(&project_id, Entity::Project)?;
+        let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
+        let request = WorktreeRequest { name, ..WorktreeRequest::default() };
+        respond(worktrees::create(&self.0, &principal, &project, &request).await, |created| {
+            v1::CreateWorktreeResponse { worktree: Some(worktree(created)) }
+        })
+    }
+
+    async fn list_worktrees(
+        &self,
+        request: Request<v1::ListWorktreesRequest>,
+    ) -> Result<Response<v1::ListWorktreesResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let id = id(&request.get_ref().project_id, Entity::Project)?;
+        let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
+        respond(worktrees::list(&self.0, &principal, &project).await, |list| v1::ListWorktreesResponse {
+            worktrees: list.into_iter().map(worktree).collect(),
+        })
+    }
+
+    async fn reset_worktree(
+        &self,
+        request: Request<v1::ResetWorktreeRequest>,
+    ) -> Result<Response<v1::ResetWorktreeResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let v1::ResetWorktreeRequest { project_id, directory } = request.into_inner();
+        let id = id(&project_id, Entity::Project)?;
+        let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
+        respond(worktrees::reset(&self.0, &principal, &project, &directory).await, |reset| {
+            v1::ResetWorktreeResponse { worktree: Some(worktree(reset)) }
+        })
+    }
+
+    async fn remove_worktree(
+        &self,
+        request: Request<v1::RemoveWorktreeRequest>,
+    ) -> Result<Response<v1::RemoveWorktreeResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let v1::RemoveWorktreeRequest { project_id, directory } = request.into_inner();
+        let id = id(&project_id, Entity::Project)?;
+        let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
+        let removed = worktrees::remove(&self.0, &principal, &project, &directory).await;
+        respond(removed, |()| v1::RemoveWorktreeResponse {})
     }
 
     async fn upload_bundle(

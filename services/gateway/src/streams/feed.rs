@@ -7,7 +7,7 @@ use super::{
     cursor::TenantCursor,
     event::{Fragment, open_text},
     hub::POLL_WITHOUT_NATS,
-    notices::{EVERY_READER, WORKTREE_READY},
+    notices::{DISPOSED, EVERY_READER, WORKTREE_READY},
     open_parts::{OpenParts, TextChange},
     open_texts::OpenTexts,
     progress::Progress,
@@ -117,6 +117,8 @@ struct Source {
 /// The forwarded position of a session.
 struct Position {
     directory: Arc<Directory>,
+    /// Whether its worktree may be gone, or begin anew: then the session is in another directory.
+    may_have_left: bool,
     seen: u64,
     epoch: u64,
     open: OpenParts,
@@ -218,6 +220,11 @@ impl Source {
             }
             (Subject::Tenant, News::Notice(notice)) => {
                 let name = notice.project_name.clone();
+                if notice.kind == DISPOSED {
+                    let inside =
+                        self.sessions.values_mut().filter(|position| position.directory.name == name);
+                    inside.for_each(|position| position.may_have_left = true);
+                }
                 let project = directory_project::id_of(self.tenant, &name);
                 (UpdateScope::Directory(Arc::new(Directory { project, name })), notice)
             }
@@ -234,6 +241,7 @@ impl Source {
     }
 
     async fn take(&mut self, session: SessionId, news: News) -> Result<(), store::error::Error> {
+        self.find_directory(&session).await?;
         let position = self.sessions.get_mut(&session);
         match news {
             // The tombstone was reported together with those of its subtasks; the log is deleted.
@@ -271,6 +279,22 @@ impl Source {
         Ok(())
     }
 
+    /// Reads the directory of a session again that may have left its worktree.
+    async fn find_directory(&mut self, session: &SessionId) -> Result<(), store::error::Error> {
+        let Some(position) = self.sessions.get_mut(session).filter(|position| position.may_have_left) else {
+            return Ok(());
+        };
+        match self.state.store.get_session(self.tenant, session).await {
+            Ok(stored) => {
+                (position.directory, position.may_have_left) = (Arc::new(Directory::from(&stored)), false);
+                Ok(())
+            }
+            // The report of its deletion names its directory.
+            Err(store::error::Error::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reports deleted sessions. The store may list the deletions of one moment more than once.
     async fn report_deleted(&mut self, since: Horizon) -> Result<(), store::error::Error> {
         if since == 0 {
@@ -300,8 +324,13 @@ impl Source {
             let head = store.get_head(tenant, session).await?;
             let first = store.find_first_since(tenant, session, self.horizon()).await?;
             let last_seq = first.map_or(head.seq, |first| first.saturating_sub(1));
-            let position =
-                Position { directory, seen: last_seq, epoch: head.epoch, open: OpenParts::default() };
+            let position = Position {
+                directory,
+                may_have_left: false,
+                seen: last_seq,
+                epoch: head.epoch,
+                open: OpenParts::default(),
+            };
             self.sessions.insert(session.clone(), position);
             self.adopt_open_parts(session).await?;
         }

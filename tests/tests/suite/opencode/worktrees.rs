@@ -166,10 +166,21 @@ async fn clients_hear_of_a_worktree_and_commands_reach_only_its_directory() {
         event["type"] == "server.instance.disposed" && event["properties"]["directory"] == made["directory"]
     };
     own.until(of_disposal).await;
+    let session = worktree.session(json!({})).await;
+    worktree.prompt(&session, "@text inside").await;
+    own.until_session("session.idle", &session).await;
     client.post(RESET, json!({"directory": made["directory"]})).await;
     own.until(of_disposal).await;
     let event = own.until(|event| event["type"] == "worktree.ready").await;
     assert!(event["properties"]["branch"].as_str().unwrap().starts_with("opencode/fix-"), "{event}");
+    // Its session is in the project alone from now on.
+    let (seen, shown) = (own.seen.len(), events.seen.len());
+    client.prompt(&session, "@text outside").await;
+    worktree.post("/tui/append-prompt", json!({"text": "over"})).await;
+    own.until(of_command).await;
+    assert!(!json!(own.seen[seen..]).to_string().contains(&session), "another directory");
+    events.until_session("session.idle", &session).await;
+    assert!(json!(events.seen[shown..]).to_string().contains("outside"));
     client.expect(200, Method::DELETE, PATH, json!({"directory": made["directory"]})).await;
     own.until(of_disposal).await;
 }
@@ -207,6 +218,85 @@ async fn what_a_session_does_and_asks_is_shown_in_its_worktree_and_in_its_projec
     assert_eq!(first.post(&reply, json!({"reply": "once"})).await, true);
     of_first.until_session("session.idle", &asking).await;
     assert!(!json!(of_first.seen).to_string().contains(&other), "another worktree");
+}
+
+#[tokio::test]
+async fn files_and_terminals_in_a_worktree_are_those_of_its_newest_session() {
+    let stack = Stack::start().await;
+    project(&stack, "app", &repository()).await;
+    let client = Client::new(&stack, "app");
+    let mut worktrees = vec![];
+    for name in ["first", "second"] {
+        let made = client.post(PATH, json!({"name": name})).await;
+        let worktree = Client::new(&stack, made["directory"].as_str().unwrap());
+        let session = worktree.session(json!({})).await;
+        worktree.prompt(&session, &format!("{}\n@text done", bash(&format!("echo {name} > own.txt")))).await;
+        worktrees.push(worktree);
+    }
+    let content = async |worktree: &Client, path: &str| {
+        worktree.get(&format!("/file/content?path={path}")).await["content"].clone()
+    };
+    for (worktree, name, other) in [(&worktrees[0], "first", "second"), (&worktrees[1], "second", "first")] {
+        assert_eq!(content(worktree, "own.txt").await, format!("{name}\n"));
+        let listed = worktree.get("/file?path=.").await;
+        assert!(listed.as_array().unwrap().iter().any(|node| node["name"] == "own.txt"), "{listed}");
+        let found = worktree.get(&format!("/find?pattern={name}")).await;
+        assert_eq!(found[0]["path"]["text"], "own.txt", "{found}");
+        assert_eq!(worktree.get(&format!("/find?pattern={other}")).await, json!([]));
+        assert_eq!(worktree.get("/find/file?query=own").await, json!(["own.txt"]));
+    }
+    let (first, second) = (&worktrees[0], &worktrees[1]);
+    let command = json!({"command": "/bin/bash", "args": ["-c", "echo typed > typed.txt; cat"]});
+    let terminal = first.post("/pty", command).await;
+    testkit::eventually("the terminal writes", async || content(first, "typed.txt").await == "typed\n").await;
+    assert_eq!(content(second, "typed.txt").await, "", "the files of another worktree");
+    assert_eq!(first.get("/pty").await, json!([terminal]));
+    assert_eq!(second.get("/pty").await, json!([]));
+}
+
+/// The directories that gRPC lists.
+async fn listed(stack: &Stack, project_id: &str) -> Vec<v1::Worktree> {
+    let request = v1::ListWorktreesRequest { project_id: project_id.to_owned() };
+    stack.api.projects().list_worktrees(request).await.unwrap().into_inner().worktrees
+}
+
+#[tokio::test]
+async fn both_ways_in_manage_the_same_worktrees() {
+    let stack = Stack::start().await;
+    let project_id = project(&stack, "app", &repository()).await;
+    let (client, mut projects) = (Client::new(&stack, "app"), stack.api.projects());
+    let create =
+        |name: &str| v1::CreateWorktreeRequest { project_id: project_id.clone(), name: name.to_owned() };
+    let made = projects.create_worktree(create("Fix it")).await.unwrap().into_inner().worktree.unwrap();
+    let [directory, name, branch] =
+        ["app.worktrees/fix-it", "fix-it", "opencode/fix-it"].map(ToOwned::to_owned);
+    assert_eq!(made, v1::Worktree { directory: directory.clone(), name, branch });
+    assert_eq!(client.get(PATH).await, json!([directory]));
+    let other = client.post(PATH, json!({"name": "other"})).await["directory"].as_str().unwrap().to_owned();
+    let directories: Vec<String> =
+        listed(&stack, &project_id).await.into_iter().map(|worktree| worktree.directory).collect();
+    assert_eq!(directories, [directory.clone(), other.clone()]);
+    let reset = v1::ResetWorktreeRequest { project_id: project_id.clone(), directory: directory.clone() };
+    let reset = projects.reset_worktree(reset).await.unwrap().into_inner().worktree.unwrap();
+    assert!(reset.branch.starts_with("opencode/fix-it-"), "{reset:?}");
+    assert_eq!(listed(&stack, &project_id).await[0], reset);
+    let remove = |directory: &str| v1::RemoveWorktreeRequest {
+        project_id: project_id.clone(),
+        directory: directory.to_owned(),
+    };
+    projects.remove_worktree(remove(&other)).await.unwrap();
+    assert_eq!(client.get(PATH).await, json!([directory]));
+    let gone = projects.remove_worktree(remove(&other)).await;
+    assert_refused(gone, Code::InvalidArgument, "worktree_unknown");
+    // That of another project.
+    let elsewhere = project(&stack, "elsewhere", &repository()).await;
+    let foreign = v1::RemoveWorktreeRequest { project_id: elsewhere, directory };
+    assert_refused(projects.remove_worktree(foreign).await, Code::InvalidArgument, "worktree_unknown");
+    assert_refused(
+        projects.create_worktree(create(&"x".repeat(65))).await,
+        Code::InvalidArgument,
+        "name_too_long",
+    );
 }
 
 #[tokio::test]

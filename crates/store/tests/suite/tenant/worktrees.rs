@@ -53,12 +53,18 @@ async fn a_project_has_a_bounded_number_of_worktrees_with_directories_of_their_o
     assert_eq!(world.store.find_project(tenant, &fix.directory).await.unwrap(), Some(project));
     assert_eq!(world.store.find_worktree(tenant, &fix.directory).await.unwrap(), Some(fix.clone()));
     assert_eq!(world.store.find_worktree(tenant, &third.directory).await.unwrap(), None);
+    let list = async |tenant, most| world.store.list_worktrees(tenant, &world.project, most).await.unwrap();
+    let mut listed = list(tenant, 2).await;
+    listed.sort_by(|one, other| one.name.cmp(&other.name));
+    assert_eq!(listed, [fix.clone(), other.clone()]);
+    assert_eq!(list(tenant, 1).await.len(), 1);
 
     let stranger = world.sample.tenant();
     world.store.create_tenant(stranger, "second").await.unwrap();
     let foreign = world.store.create_worktree(stranger, &third, 2).await;
     assert!(matches!(foreign, Err(Error::NotFound(Entity::Project))), "{foreign:?}");
     assert_eq!(world.store.find_worktree(stranger, &fix.directory).await.unwrap(), None);
+    assert_eq!(list(stranger, 2).await, []);
     assert!(!world.store.delete_worktree(stranger, &fix).await.unwrap());
     assert!(!world.store.reset_worktree(stranger, &fix.id, &third).await.unwrap());
     assert!(world.store.delete_worktree(tenant, &fix).await.unwrap());

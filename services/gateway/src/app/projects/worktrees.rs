@@ -23,8 +23,8 @@ const WORKTREES_MAX: u32 = 50;
 const WORKTREE_NAME_BYTES_MAX: usize = 64;
 /// What the names of branches begin with, as in OpenCode.
 const BRANCH_PREFIX: &str = "opencode/";
-/// A reset that meets another one tries again.
-const RESET_TRIES: u32 = 2;
+/// A reset or a removal that meets another reset tries again.
+const CHANGE_TRIES: u32 = 2;
 /// Letters and digits of an id that distinguish worktrees of the same name.
 const TAIL_CHARS: usize = 8;
 
@@ -35,15 +35,46 @@ pub(crate) struct WorktreeRequest {
     pub(crate) start_command: String,
 }
 
-/// Creates a worktree of the project of a directory. If the name is taken, it gets another one that begins with it.
+/// Finds the project of a client's directory.
 ///
 /// # Errors
-/// `scope_missing`, `start_command_unsupported`, `name_too_long`, `directory_invalid`, `directory_unknown`, `worktree_source_missing`,
-/// `worktrees_too_many`, `name_invalid`, `store_unavailable`.
-pub(crate) async fn create(
+/// `scope_missing`, `directory_invalid`, `directory_unknown`, `store_unavailable`.
+pub(crate) async fn get_project(
     gateway: &Gateway,
     principal: &Principal,
     directory: &str,
+) -> Result<Project, Error> {
+    let missing = || {
+        let message = format!(
+            "there is no project for the directory {directory}; `flotilla project create --repo PATH` makes one"
+        );
+        Invalid::DirectoryUnknown.because(message)
+    };
+    manage::find_by_directory(gateway, principal, directory).await?.ok_or_else(missing)
+}
+
+/// Lists the worktrees of a project, the oldest first.
+///
+/// # Errors
+/// `scope_missing`, `store_unavailable`.
+pub(crate) async fn list(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: &Project,
+) -> Result<Vec<Worktree>, Error> {
+    let tenant = principal.tenant(Scope::Read)?;
+    Ok(gateway.state.store.list_worktrees(tenant, &project.id, WORKTREES_MAX).await?)
+}
+
+/// Creates a worktree of a project. If the name is taken, it gets another one that begins with it.
+///
+/// # Errors
+/// `scope_missing`, `start_command_unsupported`, `name_too_long`, `directory_invalid`, `worktree_source_missing`, `worktrees_too_many`,
+/// `name_invalid`, `store_unavailable`.
+pub(crate) async fn create(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: &Project,
     request: &WorktreeRequest,
 ) -> Result<Worktree, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
@@ -57,7 +88,6 @@ pub(crate) async fn create(
         let message = format!("the name of a worktree may have {WORKTREE_NAME_BYTES_MAX} bytes");
         return Err(Invalid::NameTooLong.because(message));
     }
-    let project = get_project(gateway, principal, directory).await?;
     if project.source.origin == Origin::Empty {
         let message = format!(
             "the project {0} has no repository, so it has no branches; `flotilla project update {0} --repo PATH` gives it one",
@@ -96,40 +126,42 @@ pub(crate) async fn create(
     Err(Invalid::Name.because("the name of the worktree is taken; choose another one"))
 }
 
-/// Removes a worktree of the project of a directory. Its sessions stay, with their files: they are listed in the directory of the project.
+/// Removes a worktree of a project. Its sessions stay, with their files: they are listed in the directory of the project.
 ///
 /// # Errors
-/// `scope_missing`, `directory_invalid`, `directory_unknown`, `worktree_unknown`, `store_unavailable`.
+/// `scope_missing`, `directory_invalid`, `worktree_unknown`, `store_unavailable`.
 pub(crate) async fn remove(
     gateway: &Gateway,
     principal: &Principal,
+    project: &Project,
     directory: &str,
-    worktree: &str,
 ) -> Result<(), Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
-    let worktree = get(gateway, principal, directory, worktree).await?;
-    if !state.store.delete_worktree(tenant, &worktree).await? {
-        return Err(unknown(&worktree.directory));
+    for _ in 0..CHANGE_TRIES {
+        let worktree = get(gateway, principal, project, directory).await?;
+        if state.store.delete_worktree(tenant, &worktree).await? {
+            notify_updated(state, tenant, &worktree).await;
+            notify_worktree_disposed(state, tenant, &worktree);
+            return Ok(());
+        }
     }
-    notify_updated(state, tenant, &worktree).await;
-    notify_worktree_disposed(state, tenant, &worktree);
-    Ok(())
+    Err(unknown(directory))
 }
 
-/// Lets a worktree of the project of a directory begin anew: the files of its next session begin at the source of the project, on a branch that the
+/// Lets a worktree of a project begin anew, and returns it as it is then: the files of its next session begin at the source of the project, on a branch that the
 /// repository does not have. Its sessions stay as in [`remove`].
 ///
 /// # Errors
-/// `scope_missing`, `directory_invalid`, `directory_unknown`, `worktree_unknown`, `store_unavailable`.
+/// `scope_missing`, `directory_invalid`, `worktree_unknown`, `store_unavailable`.
 pub(crate) async fn reset(
     gateway: &Gateway,
     principal: &Principal,
+    project: &Project,
     directory: &str,
-    worktree: &str,
-) -> Result<(), Error> {
+) -> Result<Worktree, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
-    for _ in 0..RESET_TRIES {
-        let before = get(gateway, principal, directory, worktree).await?;
+    for _ in 0..CHANGE_TRIES {
+        let before = get(gateway, principal, project, directory).await?;
         let id = state.id(WorktreeId::make);
         // Nothing takes a branch back that was pushed, so the old name would bring its commits again.
         let branch = format!("{BRANCH_PREFIX}{}-{}", before.name, tail(&id));
@@ -138,10 +170,10 @@ pub(crate) async fn reset(
             notify_updated(state, tenant, &after).await;
             notify_worktree_disposed(state, tenant, &after);
             notify_worktree_ready(state, tenant, &after);
-            return Ok(());
+            return Ok(after);
         }
     }
-    Err(unknown(worktree))
+    Err(unknown(directory))
 }
 
 /// Tells clients that the worktrees of a project have changed. The change is stored, so a failure here is none of the call.
@@ -155,27 +187,16 @@ async fn notify_updated(state: &State, tenant: TenantId, worktree: &Worktree) {
     }
 }
 
-async fn get_project(gateway: &Gateway, principal: &Principal, directory: &str) -> Result<Project, Error> {
-    let missing = || {
-        let message = format!(
-            "there is no project for the directory {directory}; `flotilla project create --repo PATH` makes one"
-        );
-        Invalid::DirectoryUnknown.because(message)
-    };
-    manage::find_by_directory(gateway, principal, directory).await?.ok_or_else(missing)
-}
-
-/// The worktree that a client names, if it is one of the project of its directory.
+/// The worktree with a directory, if it is one of the project.
 async fn get(
     gateway: &Gateway,
     principal: &Principal,
+    project: &Project,
     directory: &str,
-    worktree: &str,
 ) -> Result<Worktree, Error> {
-    manage::check_directory(worktree)?;
-    let project = get_project(gateway, principal, directory).await?;
-    let found = gateway.state.store.find_worktree(principal.tenant(Scope::Write)?, worktree).await?;
-    found.filter(|found| found.project == project.id).ok_or_else(|| unknown(worktree))
+    manage::check_directory(directory)?;
+    let found = gateway.state.store.find_worktree(principal.tenant(Scope::Write)?, directory).await?;
+    found.filter(|found| found.project == project.id).ok_or_else(|| unknown(directory))
 }
 
 fn unknown(worktree: &str) -> Error {

@@ -40,7 +40,8 @@ pub(in crate::http) async fn create(
     Body(CreateBody { name, start_command }): Body<CreateBody>,
 ) -> Result<Json<Value>> {
     let request = WorktreeRequest { name, start_command };
-    let created = worktrees::create(&gateway, &caller.principal, caller.project_name()?, &request).await?;
+    let project = worktrees::get_project(&gateway, &caller.principal, caller.project_name()?).await?;
+    let created = worktrees::create(&gateway, &caller.principal, &project, &request).await?;
     let Worktree { name, branch, directory, .. } = created;
     Ok(Json(json!({"name": name, "branch": branch, "directory": directory})))
 }
@@ -51,7 +52,8 @@ pub(in crate::http) async fn remove(
     caller: Caller,
     Body(DirectoryBody { directory }): Body<DirectoryBody>,
 ) -> Result<Json<bool>> {
-    worktrees::remove(&gateway, &caller.principal, caller.project_name()?, &directory).await?;
+    let project = worktrees::get_project(&gateway, &caller.principal, caller.project_name()?).await?;
+    worktrees::remove(&gateway, &caller.principal, &project, &directory).await?;
     Ok(Json(true))
 }
 
@@ -61,6 +63,7 @@ pub(in crate::http) async fn reset(
     caller: Caller,
     Body(DirectoryBody { directory }): Body<DirectoryBody>,
 ) -> Result<Json<bool>> {
-    worktrees::reset(&gateway, &caller.principal, caller.project_name()?, &directory).await?;
+    let project = worktrees::get_project(&gateway, &caller.principal, caller.project_name()?).await?;
+    worktrees::reset(&gateway, &caller.principal, &project, &directory).await?;
     Ok(Json(true))
 }
