@@ -250,6 +250,42 @@ async fn lost_copies_are_decided_for_themselves() {
 }
 
 #[tokio::test]
+async fn lost_copies_continue_with_what_they_began_with_if_the_project_says_so() {
+    let mut stack = start(Options::default()).await;
+    set(&stack, &FORKS.replacen('{', r#"{"lost_workspace": "restart", "#, 1)).await;
+    let session = session_with_changes(&stack).await;
+    let work = format!("{}\n@text over", bash("echo copy >> a.txt"));
+    assert_eq!(
+        run(&stack.api, &session, &format!("{}\n@text over", task_for("loner", &work))).await.0,
+        "done"
+    );
+    let child = only_child(&stack, &session).await;
+    stack.stop_sandbox().await;
+    stack.lose_sandbox_files();
+    stack.start_sandbox().await;
+    let files = output(&stack.api, &child, "cat a.txt b.txt").await.unwrap();
+    assert_eq!(files, "one\nmine\nuntracked\n", "without its own changes");
+    assert_eq!(output(&stack.api, &session, "cat a.txt").await.unwrap(), "one\n", "its source");
+}
+
+#[tokio::test]
+async fn a_copy_has_what_an_install_made_and_only_files_of_the_repository_are_merged() {
+    let stack = start(Options::default()).await;
+    let environment = json!({"install": "mkdir packages; echo kept > packages/id"});
+    stack.api.set_environment("", &environment).await;
+    let repository = testkit::git::repository(&[("a.txt", "one\n"), (".gitignore", "packages/\n")]);
+    let session = stack.session_on(&repository).await;
+    let work = bash("cat packages/id; echo changed > packages/id; echo two >> a.txt");
+    let task = task_for("loner", &format!("{work}\n@text {{{{last_tool_result}}}}"));
+    assert_eq!(run(&stack.api, &session, &format!("{task}\n@text over")).await.0, "done");
+    let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
+    assert!(result.contains("<task_result>\nkept\n"), "{result}");
+    assert!(result.contains("It changed 1 file:\n- a.txt (+1 -0)\n"), "{result}");
+    let files = output(&stack.api, &session, "cat packages/id a.txt").await.unwrap();
+    assert_eq!(files, "kept\none\ntwo\n");
+}
+
+#[tokio::test]
 async fn a_session_without_files_gives_its_source_and_gets_what_changed() {
     let stack = start(Options::default()).await;
     let session = stack.session().await;

@@ -254,7 +254,24 @@ async fn files_and_terminals_in_a_worktree_are_those_of_its_newest_session() {
     assert_eq!(second.get("/pty").await, json!([]));
 }
 
-/// The directories that gRPC lists.
+#[tokio::test]
+async fn lost_files_of_a_worktree_begin_on_its_branch_again_if_the_project_says_so() {
+    let mut stack = Stack::start().await;
+    let project_id = project(&stack, "app", &repository()).await;
+    let document = r#"{"lost_workspace": "restart"}"#.to_owned();
+    stack.api.settings().set_settings(v1::SetSettingsRequest { project_id, document }).await.unwrap();
+    let made = Client::new(&stack, "app").post(PATH, json!({"name": "pushed"})).await;
+    let worktree = Client::new(&stack, made["directory"].as_str().unwrap());
+    let session = worktree.session(json!({})).await;
+    worktree.prompt(&session, &format!("{}\n@text done", bash("echo lost > a.txt"))).await;
+    stack.stop_sandbox().await;
+    stack.lose_sandbox_files();
+    stack.start_sandbox().await;
+    let again = files(&worktree, &session).await;
+    assert!(again.contains("opencode/pushed\nfrom the branch"), "{again}");
+}
+
+/// The worktrees that gRPC lists.
 async fn listed(stack: &Stack, project_id: &str) -> Vec<v1::Worktree> {
     let request = v1::ListWorktreesRequest { project_id: project_id.to_owned() };
     stack.api.projects().list_worktrees(request).await.unwrap().into_inner().worktrees

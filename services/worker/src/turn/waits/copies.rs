@@ -270,7 +270,8 @@ impl Merging {
             } else {
                 text.push_str(&format!(
                     "\nThe patch {conflicts_path} shows both versions with conflict markers. Read it and make these changes yourself; or write the \
-                     markers into the files with git apply {conflicts_path} and resolve them there."
+                     markers into the files with git apply {conflicts_path} and resolve them there. Files that are not in it are \
+                     binary, or git ignores yours."
                 ));
             }
         }

@@ -57,7 +57,11 @@ is_hidden() {
 git read-tree "$merged" || exit 22
 # A snapshot does not have files that are too large, so they look removed.
 sed -z 's/^[^ ]* //' <$scratch/left >/tmp/left
-keep_ours /tmp/left || exit 22
+changes --name-only --diff-filter=A -z "$ours" "$merged" | while IFS= read -r -d '' name; do
+  ! is_hidden "$name" || printf '%s\0' "$name"
+done >/tmp/hidden
+# Neither is in the patch of the conflicts: git would refuse to write it.
+keep_ours /tmp/left && keep_ours /tmp/hidden || exit 22
 merged=$(git write-tree) || exit 22
 tail -z -n +2 /tmp/merge >/tmp/names
 {
@@ -66,9 +70,7 @@ tail -z -n +2 /tmp/merge >/tmp/names
     # A file that makes room for a directory of the other side.
     case $name in *~parent* | *~subtask*) printf '%s\0' "${name%~*}" ;; esac
   done </tmp/names
-  changes --name-only --diff-filter=A -z "$ours" "$merged" | while IFS= read -r -d '' name; do
-    ! is_hidden "$name" || printf '%s\0' "$name"
-  done
+  cat /tmp/hidden
 } >/tmp/conflicts
 keep_ours /tmp/conflicts || exit 22
 final=$(git write-tree) || exit 22
