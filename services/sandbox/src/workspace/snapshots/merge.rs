@@ -60,7 +60,7 @@ struct PackedCopy {
 
 /// What git made of three trees.
 #[derive(Debug, PartialEq, Eq)]
-struct Merged {
+struct MergeResult {
     snapshot: String,
     files_changed: u32,
     conflicts: Vec<String>,
@@ -170,7 +170,7 @@ impl Merge<'_> {
     }
 
     /// Merges the trees. No file of the workspace changes.
-    async fn merge(&self, packed: &PackedCopy, ours: &str) -> Result<Merged, Error> {
+    async fn merge(&self, packed: &PackedCopy, ours: &str) -> Result<MergeResult, Error> {
         let store = self.store;
         let scratch = Scratch::make(store.root, store.uid())?;
         let facts = store.root.shared.launcher.facts();
@@ -201,7 +201,7 @@ impl Merge<'_> {
         scratch.remove().await;
         let output = explain(output?)?;
         let broken = || refused(Code::Internal, "the files could not be merged", &output.stderr);
-        Merged::parse(&output.stdout).ok_or_else(broken)
+        MergeResult::parse(&output.stdout).ok_or_else(broken)
     }
 
     /// Writes the merged files, all or none.
@@ -232,8 +232,8 @@ impl Merge<'_> {
     }
 
     /// Keeps the patch of the conflicts among the outputs of the session.
-    async fn answer(&self, merged: Merged, packed: &PackedCopy) -> Result<MergeAnswer, Error> {
-        let Merged { files_changed, conflicts, conflicts_total, patch, .. } = merged;
+    async fn answer(&self, merged: MergeResult, packed: &PackedCopy) -> Result<MergeAnswer, Error> {
+        let MergeResult { files_changed, conflicts, conflicts_total, patch, .. } = merged;
         let mut conflicts_path = String::new();
         if !patch.is_empty() && patch.len() as u64 <= limits::EXEC_OUTPUT_BYTES_MAX {
             let output_id = format!("{}-conflicts", self.output_id);
@@ -244,7 +244,7 @@ impl Merge<'_> {
     }
 }
 
-impl Merged {
+impl MergeResult {
     /// Parses a line with a tree, two numbers and a length; names of that length; and a patch.
     fn parse(output: &[u8]) -> Option<Self> {
         let end = output.iter().position(|byte| *byte == b'\n')?;
@@ -286,8 +286,8 @@ mod tests {
     #[test]
     fn an_answer_of_git_is_read_and_a_broken_one_is_not() {
         let tree = "a".repeat(40);
-        let merged = Merged::parse(format!("{tree} 3 2 8\na b\nc\0d\0patch").as_bytes());
-        let want = Merged {
+        let merged = MergeResult::parse(format!("{tree} 3 2 8\na b\nc\0d\0patch").as_bytes());
+        let want = MergeResult {
             snapshot: tree.clone(),
             files_changed: 3,
             conflicts: vec!["a b\nc".to_owned(), "d".to_owned()],
@@ -296,7 +296,7 @@ mod tests {
         };
         assert_eq!(merged, Some(want));
         for broken in ["", "x 1 1 0\n", &format!("{tree} 1 1\n"), &format!("{tree} 1 1 9\nab\0")] {
-            assert_eq!(Merged::parse(broken.as_bytes()), None, "{broken:?}");
+            assert_eq!(MergeResult::parse(broken.as_bytes()), None, "{broken:?}");
         }
     }
 }

@@ -45,7 +45,7 @@ const OWN_COPY: &str = "The subtask worked on its own copy of the files. ";
 const UNCHANGED: &str = "Your files are unchanged. ";
 
 /// What became of the changes in the files of this session.
-enum Merging {
+enum MergeOutcome {
     /// There are no changes.
     Nothing,
     /// The subtask is not done, so its changes are not merged.
@@ -123,7 +123,7 @@ pub(super) async fn take_over(
         return Ok(None);
     }
     if !stored.has_workspace {
-        return Ok(Some(description(&v1::KeepPatchResponse::default(), &Merging::Nothing)));
+        return Ok(Some(description(&v1::KeepPatchResponse::default(), &MergeOutcome::Nothing)));
     }
     let keeping = tokio::time::timeout(PATCH_WAIT, keep_patch(session, call, &stored));
     let late = || rpc::status::unavailable("patch_timeout", "reading its changes took too long");
@@ -136,15 +136,17 @@ pub(super) async fn take_over(
         }
     };
     let merging = match answer.outcome {
-        _ if patch.files_total == 0 => Merging::Nothing,
-        Outcome::Failed | Outcome::Aborted | Outcome::NeedsHuman => Merging::Unfinished(dispatch_of(call)),
+        _ if patch.files_total == 0 => MergeOutcome::Nothing,
+        Outcome::Failed | Outcome::Aborted | Outcome::NeedsHuman => {
+            MergeOutcome::Unfinished(dispatch_of(call))
+        }
         Outcome::Done => {
             let merged = unless_aborted(session, merge(session, call, &stored)).await;
             match merged {
-                Some(Ok(merged)) => Merging::Merged(merged),
-                Some(Err(status)) => Merging::Refused(unless_fenced(status)?, dispatch_of(call)),
+                Some(Ok(merged)) => MergeOutcome::Merged(merged),
+                Some(Err(status)) => MergeOutcome::Refused(unless_fenced(status)?, dispatch_of(call)),
                 // The sandbox may finish the merge.
-                None => Merging::Aborted,
+                None => MergeOutcome::Aborted,
             }
         }
     };
@@ -215,7 +217,7 @@ fn dispatch_of(call: &LoopCall) -> Dispatch {
 }
 
 /// What the model reads about the changes.
-fn description(patch: &v1::KeepPatchResponse, merging: &Merging) -> String {
+fn description(patch: &v1::KeepPatchResponse, merging: &MergeOutcome) -> String {
     let v1::KeepPatchResponse { path, files, files_total, left_out } = patch;
     let mut text = OWN_COPY.to_owned();
     text.push_str(&merging.head());
@@ -243,7 +245,7 @@ fn description(patch: &v1::KeepPatchResponse, merging: &Merging) -> String {
     text
 }
 
-impl Merging {
+impl MergeOutcome {
     /// What became of the files of this session.
     fn head(&self) -> String {
         match self {

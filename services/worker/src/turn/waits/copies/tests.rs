@@ -22,15 +22,15 @@ fn merged(conflicts: &[&str]) -> v1::MergeCopyResponse {
 #[test]
 fn the_model_reads_what_changed_and_how_to_take_it() {
     let begin = "The subtask worked on its own copy of the files. Your files are unchanged.";
-    assert_eq!(description(&changed(0, ""), &Merging::Nothing), format!("{begin} It changed no files."));
+    assert_eq!(description(&changed(0, ""), &MergeOutcome::Nothing), format!("{begin} It changed no files."));
     let want = format!(
         "{begin} It changed 1 file:\n- f0\\n (+0 -1)\nThe patch is in /p. To take these changes over, run: git apply /p"
     );
-    assert_eq!(description(&changed(1, "/p"), &Merging::Unfinished(Dispatch::New)), want);
-    let again = description(&changed(1, "/p"), &Merging::Unfinished(Dispatch::Resumed));
+    assert_eq!(description(&changed(1, "/p"), &MergeOutcome::Unfinished(Dispatch::New)), want);
+    let again = description(&changed(1, "/p"), &MergeOutcome::Unfinished(Dispatch::Resumed));
     assert!(again.starts_with(&want) && again.contains("first take that one back"), "{again}");
     let refused =
-        description(&changed(1, "/p"), &Merging::Refused("the disk is full".to_owned(), Dispatch::New));
+        description(&changed(1, "/p"), &MergeOutcome::Refused("the disk is full".to_owned(), Dispatch::New));
     for part in
         ["Your files are unchanged. Its changes cannot be merged: the disk is full. It", "git apply /p"]
     {
@@ -40,7 +40,7 @@ fn the_model_reads_what_changed_and_how_to_take_it() {
 
 #[test]
 fn the_model_reads_what_was_merged_and_what_was_not() {
-    let text = description(&changed(1, "/p"), &Merging::Merged(merged(&[])));
+    let text = description(&changed(1, "/p"), &MergeOutcome::Merged(merged(&[])));
     let want = "The subtask worked on its own copy of the files. Its changes were merged into your files. It changed 1 file:\n\
                 - f0\\n (+0 -1)\nThe patch with everything that it changed is in /p.";
     assert_eq!(text, want);
@@ -49,7 +49,7 @@ fn the_model_reads_what_was_merged_and_what_was_not() {
         left_out: vec!["big".to_owned()],
         ..merged(&["a\n", "b"])
     };
-    let text = description(&changed(3, "/p"), &Merging::Merged(conflicts));
+    let text = description(&changed(3, "/p"), &MergeOutcome::Merged(conflicts));
     for part in [
         "except those to files with conflicts. It changed 3 files:",
         "have conflicts, so they are as they were in your files:\n- a\\n\n- b\n",
@@ -59,14 +59,14 @@ fn the_model_reads_what_was_merged_and_what_was_not() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let binary = description(&changed(1, "/p"), &Merging::Merged(merged(&["b"])));
+    let binary = description(&changed(1, "/p"), &MergeOutcome::Merged(merged(&["b"])));
     assert!(binary.contains("\n- b\nMake these changes yourself."), "{binary}");
 }
 
 #[test]
 fn long_lists_and_patches_are_bounded_and_told() {
     let large = vec!["x, 8.0 GiB".to_owned()];
-    let unfinished = Merging::Unfinished(Dispatch::New);
+    let unfinished = MergeOutcome::Unfinished(Dispatch::New);
     let text = description(&v1::KeepPatchResponse { left_out: large, ..changed(2_000, "") }, &unfinished);
     assert_eq!(text.matches("\n- f").count(), FILES_LISTED_MAX);
     for part in ["changed 2000 files", "- and 1950 more", "x, 8.0 GiB", "larger than 10485760 bytes"] {
