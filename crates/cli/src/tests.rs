@@ -148,6 +148,9 @@ async fn a_worktree_is_named_by_its_name_or_its_directory() {
         list,
     ];
     assert_eq!(fake.0.lock().unwrap().orders, want);
+    let run = ["run", "--project", "shop", "--worktree", "fix", "--detach", "fix it"];
+    command(&fake, &run).await.unwrap();
+    assert_eq!(fake.0.lock().unwrap().session.worktree, "shop.worktrees/fix");
 }
 
 #[tokio::test]

@@ -101,6 +101,12 @@ async fn list(client: &Client, project: &Project) -> Result<Vec<Worktree>> {
     Ok(call("list the worktrees", list).await?.worktrees)
 }
 
+/// Finds the directory of a worktree of a project, both by their names.
+pub(crate) async fn find_directory(client: &Client, project: &str, named: &str) -> Result<String> {
+    let project = project::find(client, project).await?;
+    Ok(find(client, &project, named).await?.directory)
+}
+
 /// Finds a worktree of a project by its directory or its name.
 async fn find(client: &Client, project: &Project, named: &str) -> Result<Worktree> {
     let worktrees = list(client, project).await?;

@@ -12,7 +12,7 @@ use crate::{
             restart,
             revert::{self, RevertPoint},
         },
-        projects::manage,
+        projects::{manage, worktrees},
         sessions::{
             abort::{self, AbortOutcome},
             budget,
@@ -47,9 +47,16 @@ impl SessionService for Service {
         let principal = self.principal(&request).await?;
         let request = request.into_inner();
         let (class, on_ask) = (convert::from_class(request.class()), convert::from_on_ask(request.on_ask()));
+        let project = id(&request.project_id, Entity::Project)?;
+        let worktree = match request.worktree.as_str() {
+            "" => None,
+            directory => {
+                Some(worktrees::get(&self.0, &principal, &project, directory).await.map_err(to_status)?)
+            }
+        };
         let request = SessionRequest {
-            project: id(&request.project_id, Entity::Project)?,
-            worktree: None,
+            project,
+            worktree,
             id: request.id,
             idempotency_key: request.idempotency_key,
             title: request.title,

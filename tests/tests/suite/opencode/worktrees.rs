@@ -293,6 +293,18 @@ async fn both_ways_in_manage_the_same_worktrees() {
     let directories: Vec<String> =
         listed(&stack, &project_id).await.into_iter().map(|worktree| worktree.directory).collect();
     assert_eq!(directories, [directory.clone(), other.clone()]);
+    let begin = |worktree: &str| v1::CreateSessionRequest {
+        project_id: project_id.clone(),
+        worktree: worktree.to_owned(),
+        ..Default::default()
+    };
+    let begun = stack.api.sessions().create_session(begin(&directory)).await.unwrap().into_inner();
+    let begun = begun.session.unwrap().id;
+    let worktree = Client::new(&stack, &directory);
+    assert_eq!(sessions(&worktree).await, BTreeSet::from([begun.clone()]));
+    assert_eq!(files(&worktree, &begun).await, "opencode/fix-it\nfrom main");
+    let unknown = stack.api.sessions().create_session(begin("app.worktrees/none")).await;
+    assert_refused(unknown, Code::InvalidArgument, "worktree_unknown");
     let reset = v1::ResetWorktreeRequest { project_id: project_id.clone(), directory: directory.clone() };
     let reset = projects.reset_worktree(reset).await.unwrap().into_inner().worktree.unwrap();
     assert!(reset.branch.starts_with("opencode/fix-it-"), "{reset:?}");

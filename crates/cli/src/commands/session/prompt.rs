@@ -2,12 +2,15 @@
 
 use crate::{
     client::{Client, call},
-    commands::session::{
-        attach::AttachArgs,
-        budget,
-        opening::{OpenedProject, open_project, open_repository},
-        outcome::failed,
-        watch,
+    commands::{
+        session::{
+            attach::AttachArgs,
+            budget,
+            opening::{OpenedProject, open_project, open_repository},
+            outcome::failed,
+            watch,
+        },
+        worktree,
     },
     exit::Exit,
     repository::source::RepositoryArgs,
@@ -34,6 +37,9 @@ pub(crate) struct RunArgs {
     /// Start in this project, by name or id, with the project's own files instead of a repository of yours.
     #[arg(long, value_name = "PROJECT", conflicts_with_all = ["repo", "base", "dirty"])]
     project: Option<String>,
+    /// Start in this worktree of the project, by name or directory: on its branch.
+    #[arg(long, value_name = "WORKTREE", requires = "project")]
+    worktree: Option<String>,
     /// The model that answers; default: the tenant's.
     #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
@@ -161,8 +167,13 @@ async fn start(
         Some(named) => open_project(client, output, named).await?,
         None => open_repository(client, output, &arguments.files).await?,
     };
+    let worktree = match (&arguments.project, &arguments.worktree) {
+        (Some(project), Some(named)) => worktree::find_directory(client, project, named).await?,
+        _ => String::new(),
+    };
     let session = CreateSessionRequest {
         project_id,
+        worktree,
         title: arguments.title.clone().unwrap_or_default(),
         agent: String::new(),
         model: arguments.model.clone(),

@@ -9,7 +9,7 @@ use crate::{
     streams::notices::{notify_project_updated, notify_worktree_disposed, notify_worktree_ready},
 };
 use domain::{
-    ids::{TenantId, WorktreeId},
+    ids::{ProjectId, TenantId, WorktreeId},
     session::Origin,
 };
 use store::tenant::{
@@ -64,6 +64,21 @@ pub(crate) async fn list(
 ) -> Result<Vec<Worktree>, Error> {
     let tenant = principal.tenant(Scope::Read)?;
     Ok(gateway.state.store.list_worktrees(tenant, &project.id, WORKTREES_MAX).await?)
+}
+
+/// Returns the worktree of a project with a directory, to begin a session in it or to change it.
+///
+/// # Errors
+/// `scope_missing`, `directory_invalid`, `worktree_unknown`, `store_unavailable`.
+pub(crate) async fn get(
+    gateway: &Gateway,
+    principal: &Principal,
+    project: &ProjectId,
+    directory: &str,
+) -> Result<Worktree, Error> {
+    manage::check_directory(directory)?;
+    let found = gateway.state.store.find_worktree(principal.tenant(Scope::Write)?, directory).await?;
+    found.filter(|found| found.project == *project).ok_or_else(|| unknown(directory))
 }
 
 /// Creates a worktree of a project. If the name is taken, it gets another one that begins with it.
@@ -138,7 +153,7 @@ pub(crate) async fn remove(
 ) -> Result<(), Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     for _ in 0..CHANGE_TRIES {
-        let worktree = get(gateway, principal, project, directory).await?;
+        let worktree = get(gateway, principal, &project.id, directory).await?;
         if state.store.delete_worktree(tenant, &worktree).await? {
             notify_updated(state, tenant, &worktree).await;
             notify_worktree_disposed(state, tenant, &worktree);
@@ -161,7 +176,7 @@ pub(crate) async fn reset(
 ) -> Result<Worktree, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     for _ in 0..CHANGE_TRIES {
-        let before = get(gateway, principal, project, directory).await?;
+        let before = get(gateway, principal, &project.id, directory).await?;
         let id = state.id(WorktreeId::make);
         // Nothing takes a branch back that was pushed, so the old name would bring its commits again.
         let branch = format!("{BRANCH_PREFIX}{}-{}", before.name, tail(&id));
@@ -185,18 +200,6 @@ async fn notify_updated(state: &State, tenant: TenantId, worktree: &Worktree) {
             tracing::warn!(error, "cannot tell clients of a change of worktrees");
         }
     }
-}
-
-/// The worktree with a directory, if it is one of the project.
-async fn get(
-    gateway: &Gateway,
-    principal: &Principal,
-    project: &Project,
-    directory: &str,
-) -> Result<Worktree, Error> {
-    manage::check_directory(directory)?;
-    let found = gateway.state.store.find_worktree(principal.tenant(Scope::Write)?, directory).await?;
-    found.filter(|found| found.project == project.id).ok_or_else(|| unknown(directory))
 }
 
 fn unknown(worktree: &str) -> Error {
