@@ -168,7 +168,7 @@ async fn a_revert_and_a_deletion_concern_the_right_copy() {
     testkit::eventually("no files of the tree are left", are_gone).await;
 }
 
-/// The children that wait for the lock of a test.
+/// The writes that wait for the lock of a test.
 const WAITING: &str = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
     where l.locktype = 'advisory' and l.objid = 4711 and not l.granted and d.datname = current_database()";
 
@@ -203,6 +203,33 @@ async fn a_worker_that_dies_after_the_copy_leaves_one_subtask() {
     assert!(calls[1].result.contains("only one"), "{}", calls[1].result);
     let bundles = count(&stack, "select count(*) from bundle where complete").await;
     assert_eq!(bundles, 3, "that of the repository, that of the dead worker, and that of the subtask");
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_after_a_merge_leaves_one_merge() {
+    let mut stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    // The answer of the subtask waits for this lock, so its files are merged and the call has not ended.
+    let mut sql = testkit::database::connect(&stack.database.migrator_url).await;
+    let hold = "create function hold_answer() returns trigger language plpgsql as $$
+                begin perform pg_advisory_xact_lock(4711); return new; end $$;
+                create trigger hold_answer before insert on part for each row when (new.data::text like '%<task_files>%')
+                execute function hold_answer(); select pg_advisory_lock(4711);";
+    sqlx::raw_sql(hold).execute(&mut sql).await.unwrap();
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let work = format!("{}\n@text changed", bash("echo copy >> a.txt"));
+    let accepted =
+        stack.api.prompt(&session, &format!("{}\n@text over", task_for("loner", &work))).await.unwrap();
+    testkit::eventually("the call is about to end", async || count(&stack, WAITING).await == 1).await;
+    stack.add_worker().await;
+    stack.crash_worker(0);
+    sqlx::raw_sql("select pg_advisory_unlock(4711)").execute(&mut sql).await.unwrap();
+    let idle = watch.until(|event| event.kind == "session.idle" && event.seq > accepted.event_seq).await;
+    assert_eq!(idle.properties["outcome"], "done");
+    watch.transcript.assert_gap_free();
+    let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
+    assert!(result.contains("were merged into your files. It changed 1 file:"), "{result}");
+    assert_eq!(output(&stack.api, &session, "cat a.txt").await.unwrap(), "one\nmine\ncopy\n");
 }
 
 #[tokio::test]
