@@ -108,6 +108,11 @@ impl GitServer {
         state.lfs.entry(path.to_owned()).or_default().insert(oid.to_owned(), content.to_owned());
     }
 
+    /// The content of an object of Git LFS.
+    pub fn find_lfs(&self, path: &str, oid: &str) -> Option<Vec<u8>> {
+        self.state().lfs.get(path)?.get(oid).cloned()
+    }
+
     /// Forgets an object of Git LFS.
     pub fn forget_lfs(&self, path: &str, oid: &str) {
         if let Some(objects) = self.state().lfs.get_mut(path) {

@@ -128,6 +128,7 @@ impl Error {
             | "push_file_too_large"
             | "push_lfs_content"
             | "push_lfs_object_missing"
+            | "push_lfs_refused"
             | "push_too_large"
             | "push_content_invalid"
             | "push_refused"

@@ -9,6 +9,12 @@ pub const PUSH_RULES_MAX: usize = 32;
 pub const PUSH_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of one file of a push: servers such as GitHub refuse larger ones. Beyond it: `push_file_too_large`.
 pub const PUSH_FILE_BYTES_MAX: u64 = 100 * 1024 * 1024;
+/// Bytes of one file of Git LFS of a push: as many as a push has at most, because the content comes with the commits. Beyond it: `push_file_too_large`.
+pub const PUSH_LFS_FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Bytes of all contents of Git LFS that a push sends. The broker unpacks them to its disk. Beyond it: `push_too_large`.
+pub const PUSH_LFS_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Contents of Git LFS that a push sends: the broker needs two gits and three requests for each. Beyond it: `push_too_large`.
+pub const PUSH_LFS_OBJECTS_MAX: usize = 1_000;
 /// Commits of a push. A session makes one. Beyond it: `push_too_large`.
 pub const PUSH_COMMITS_MAX: usize = 100;
 /// Changes of files in all commits of a push. A person reads no more of them. Beyond it: `push_too_large`.

@@ -46,7 +46,8 @@ pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Re
         Some(GitFault::Page) => return axum::response::Html("<h1>sign in</h1>").into_response(),
         Some(GitFault::Hold(_) | GitFault::Truncate(_)) | None => {}
     }
-    if let Some(answer) = lfs::answer_store(&shared, &parts) {
+    let body = to_bytes(body, REQUEST_BYTES).await.expect("a body");
+    if let Some(answer) = lfs::answer_store(&shared, &parts, &body) {
         return answer;
     }
     let wanted = login.map(|login| format!("Basic {}", STANDARD.encode(login)));
@@ -54,7 +55,6 @@ pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Re
         let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"git\"")];
         return (StatusCode::UNAUTHORIZED, challenge, "who are you?").into_response();
     }
-    let body = to_bytes(body, REQUEST_BYTES).await.expect("a body");
     if let Some(answer) = lfs::answer(&shared, &parts, &body) {
         return answer;
     }

@@ -1,5 +1,6 @@
-//! The commits of a push: which they are, and what each of them changes.
+//! The commits of a push: which they are, what each of them changes, and how contents of Git LFS become pointers.
 
 pub(super) mod change;
 pub(super) mod inspection;
 pub(super) mod lfs;
+pub(super) mod pointers;

@@ -61,6 +61,11 @@ impl<'a> Commit<'a> {
             && last.strip_prefix(SESSION_TRAILER) == Some(session.as_str())
     }
 
+    /// The same commit with other files.
+    pub(super) fn with_tree(self, tree: &'a str) -> Self {
+        Self { tree, ..self }
+    }
+
     /// The text of the same commit on top of another one.
     pub(super) fn on_top_of(&self, parent: &ObjectId) -> String {
         let Self { tree, author, committer, message } = self;
@@ -86,6 +91,8 @@ mod tests {
         let parent = ObjectId::parse(&"3".repeat(40)).unwrap();
         let moved = Commit::parse(TEXT.as_bytes()).unwrap().on_top_of(&parent);
         assert_eq!(moved, TEXT.replace("parent 2", &format!("parent {parent}")));
+        let other = Commit::parse(TEXT.as_bytes()).unwrap().with_tree("4").on_top_of(&parent);
+        assert_eq!(other, moved.replace("tree 1", "tree 4"));
     }
 
     #[test]

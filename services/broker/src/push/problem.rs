@@ -33,8 +33,18 @@ pub enum ProblemKind {
         /// The limit.
         bytes_max: u64,
     },
-    /// A file of Git LFS has its content, and not a pointer.
+    /// A file of Git LFS has its content, in a push of several commits.
     LfsContent,
+    /// The server takes no objects of Git LFS.
+    LfsUnsupported {
+        /// The server.
+        host: String,
+    },
+    /// The server does not take the content of a file of Git LFS.
+    LfsRefused {
+        /// Which server, and what it says.
+        reason: String,
+    },
     /// The server does not have the object of a pointer.
     LfsMissing {
         /// The server.
@@ -47,7 +57,8 @@ impl Problem {
         match self.kind {
             ProblemKind::PathRefused { .. } => "push_path_refused",
             ProblemKind::FileTooLarge { .. } => "push_file_too_large",
-            ProblemKind::LfsContent => "push_lfs_content",
+            ProblemKind::LfsContent | ProblemKind::LfsUnsupported { .. } => "push_lfs_content",
+            ProblemKind::LfsRefused { .. } => "push_lfs_refused",
             ProblemKind::LfsMissing { .. } => "push_lfs_object_missing",
         }
     }
@@ -59,9 +70,10 @@ impl Problem {
                 "remove this change from the session, or bring it into the repository yourself with `flotilla checkout`"
             }
             ProblemKind::FileTooLarge { .. } => "remove the file, or have git ignore it",
-            ProblemKind::LfsContent | ProblemKind::LfsMissing { .. } => {
-                "use `flotilla checkout`, and push from there with git-lfs"
-            }
+            ProblemKind::LfsContent
+            | ProblemKind::LfsUnsupported { .. }
+            | ProblemKind::LfsRefused { .. }
+            | ProblemKind::LfsMissing { .. } => "use `flotilla checkout`, and push from there with git-lfs",
         }
     }
 }
@@ -77,7 +89,16 @@ impl fmt::Display for Problem {
             ),
             ProblemKind::LfsContent => write!(
                 f,
-                "the commit {commit} changes the content of {path}, which is a file of Git LFS, and pushes bring no objects of Git LFS"
+                "the commit {commit} changes the content of {path}, which is a file of Git LFS, and a push of several commits brings no \
+                 objects of Git LFS"
+            ),
+            ProblemKind::LfsUnsupported { host } => write!(
+                f,
+                "the commit {commit} changes the content of {path}, which is a file of Git LFS, and {host} has no Git LFS for this repository"
+            ),
+            ProblemKind::LfsRefused { reason } => write!(
+                f,
+                "the commit {commit} changes the content of {path}, which is a file of Git LFS, and the server does not take it: {reason}"
             ),
             ProblemKind::LfsMissing { host } => write!(
                 f,

@@ -3,7 +3,10 @@
 use super::{
     audit::AuditLine,
     bundle::{self, BUNDLE_PACK},
-    commits::inspection::{Inspection, InspectionReport},
+    commits::{
+        inspection::{Inspection, InspectionReport},
+        pointers::{LfsObject, PointerCommit, Pointers},
+    },
     error::PushError,
     git::{GitEnd, Input, Output, WalledGit},
     objects::{Commit, missing, parse_batch},
@@ -76,6 +79,15 @@ pub(crate) struct Receipt {
     pub(crate) message: String,
 }
 
+/// The commits of a bundle, as they may be pushed.
+#[derive(Debug)]
+struct InspectedCommits {
+    /// Newest first.
+    commits: Vec<ObjectId>,
+    files: usize,
+    objects: Vec<LfsObject>,
+}
+
 /// How a branch is to be moved.
 #[derive(Debug)]
 struct Plan {
@@ -83,6 +95,8 @@ struct Plan {
     new: ObjectId,
     commits: usize,
     files: usize,
+    /// The objects of Git LFS that the server may lack.
+    objects: Vec<LfsObject>,
 }
 
 impl Pusher {
@@ -192,6 +206,8 @@ impl Push<'_> {
         if plan.old.as_ref() == Some(&plan.new) {
             return Ok(self.receipt(plan, String::new()));
         }
+        // A branch never has a pointer whose object the server lacks.
+        server.upload_lfs(&plan.objects).await?;
         self.pack(&plan, &capabilities).await?;
         let pack = self.quarantine.path().join(PUSHED_PACK);
         let command = Move { branch, old: plan.old.as_ref(), new: &plan.new, pack: &pack };
@@ -261,44 +277,62 @@ impl Push<'_> {
 
     /// Inspects the commits, and decides how the branch is to be moved.
     async fn plan(&self, server: &Server<'_>, tip: Option<ObjectId>) -> Result<Plan, PushError> {
-        let PushRequest { commit, base, denied, .. } = self.request;
+        let PushRequest { base, denied, .. } = self.request;
         let inspection = Inspection { git: &self.pusher.git, quarantine: self.quarantine, denied };
-        let commits = inspection.list(base, commit).await?;
-        let InspectionReport { files, pointers, mut problems } = inspection.inspect(&commits).await?;
-        let checked = server.check_lfs(&pointers, &mut problems).await;
-        match checked {
-            Err(error) if problems.is_empty() => return Err(error),
-            // The person mends the problems of the commits first.
-            Ok(()) | Err(_) => PushError::check(problems)?,
-        }
-        let forward = |old, commits| Ok(Plan { old, new: commit.clone(), commits, files });
-        let Some(tip) = tip else { return forward(None, commits.len()) };
+        let InspectedCommits { commits, files, objects } = self.inspect(server, inspection).await?;
+        let commit = commits.first().ok_or_else(missing)?;
+        let up_to_date =
+            |tip: ObjectId| Plan { old: Some(tip.clone()), new: tip, commits: 0, files: 0, objects: vec![] };
+        let forward = |old, commits, objects| Plan { old, new: commit.clone(), commits, files, objects };
+        let Some(tip) = tip else { return Ok(forward(None, commits.len(), objects)) };
         if tip == *base {
-            return forward(Some(tip), commits.len());
+            return Ok(forward(Some(tip), commits.len(), objects));
         }
-        if let Some(at) = commits.iter().position(|commit| *commit == tip) {
-            return if at == 0 {
-                Ok(Plan { old: Some(tip.clone()), new: tip, commits: 0, files: 0 })
-            } else {
-                forward(Some(tip), at)
-            };
+        match commits.iter().position(|commit| *commit == tip) {
+            Some(0) => return Ok(up_to_date(tip)),
+            Some(at) => return Ok(forward(Some(tip), at, objects)),
+            None => {}
         }
         self.load_earlier(server, &tip).await?;
         let (own, earlier) = (self.read(commit).await?, self.read(&tip).await?);
         let own = Commit::parse(&own).ok_or_else(missing)?;
         let earlier = Commit::parse(&earlier).ok_or_else(missing)?;
         if own.tree == earlier.tree {
-            return Ok(Plan { old: Some(tip.clone()), new: tip, commits: 0, files: 0 });
+            return Ok(up_to_date(tip));
         }
         let moved = own.on_top_of(&tip);
         let arguments = ["hash-object", "-t", "commit", "-w", "--stdin"];
         let output =
             self.pusher.git.check(self.quarantine, &arguments, Input::Bytes(moved.as_bytes())).await?;
         let new = ObjectId::parse(String::from_utf8_lossy(&output).trim()).ok_or_else(missing)?;
-        // Its files are those of the commits before.
+        // Its files are those of the commits before. A content of Git LFS among its changes is one of the base commit, to which the session went back.
         let InspectionReport { files, problems, .. } = inspection.inspect(std::slice::from_ref(&new)).await?;
         PushError::check(problems)?;
-        Ok(Plan { old: Some(tip), new, commits: 1, files })
+        Ok(Plan { old: Some(tip), new, commits: 1, files, objects })
+    }
+
+    /// Inspects the commits of the bundle, and puts pointers in place of contents of Git LFS.
+    async fn inspect(
+        &self,
+        server: &Server<'_>,
+        inspection: Inspection<'_>,
+    ) -> Result<InspectedCommits, PushError> {
+        let PushRequest { commit, base, .. } = self.request;
+        let commits = inspection.list(base, commit).await?;
+        let InspectionReport { files, lfs, mut problems } = inspection.inspect(&commits).await?;
+        let checked = server.check_lfs(&lfs.pointers, &mut problems).await;
+        match checked {
+            Err(error) if problems.is_empty() => return Err(error),
+            // The person mends the problems of the commits first.
+            Ok(()) | Err(_) => PushError::check(problems)?,
+        }
+        if lfs.contents.is_empty() {
+            return Ok(InspectedCommits { commits, files, objects: vec![] });
+        }
+        // The inspection lets no contents pass in a push of several commits.
+        let pointers = Pointers { git: &self.pusher.git, quarantine: self.quarantine };
+        let PointerCommit { commit, objects } = pointers.put(commit, base, &lfs.contents).await?;
+        Ok(InspectedCommits { commits: vec![commit], files, objects })
     }
 
     /// Loads the commits that this session pushed before.

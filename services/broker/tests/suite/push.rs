@@ -2,6 +2,8 @@
 
 #[path = "push/attacks.rs"]
 mod attacks;
+#[path = "push/lfs.rs"]
+mod lfs;
 #[path = "push/outcomes.rs"]
 mod outcomes;
 #[path = "push/testbed.rs"]

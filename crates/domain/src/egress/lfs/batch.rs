@@ -1,4 +1,4 @@
-//! The batch API of Git LFS: a client names objects, and the server says for each where it is read, or why it is not.
+//! The batch API of Git LFS: a client names objects, and the server says for each where it is read or sent to, or why it is not.
 //! <https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md>
 
 use super::pointer::LfsPointer;
@@ -15,6 +15,8 @@ pub const LFS_TYPE: &str = "application/vnd.git-lfs+json";
 pub const LFS_BATCH_OBJECTS_MAX: usize = 100;
 /// The operation that reads.
 pub const LFS_DOWNLOAD: &str = "download";
+/// The operation that writes.
+const LFS_UPLOAD: &str = "upload";
 /// The transfer that every server has: one request for each object.
 const BASIC: &str = "basic";
 /// The function that names objects.
@@ -23,7 +25,7 @@ const SHA256: &str = "sha256";
 /// What a client asks for. Servers also know further fields, which have no meaning here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LfsBatch {
-    /// [`LFS_DOWNLOAD`], or `upload`.
+    /// [`LFS_DOWNLOAD`] or [`LFS_UPLOAD`].
     pub operation: String,
     /// The transfers that the client knows. None: [`BASIC`].
     #[serde(default)]
@@ -68,6 +70,10 @@ struct LfsObjectAnswer {
 struct LfsActions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     download: Option<LfsLink>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    upload: Option<LfsLink>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    verify: Option<LfsLink>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +83,7 @@ struct LfsLink {
     header: Option<BTreeMap<String, String>>,
 }
 
-/// Why a server does not give an object.
+/// Why a server does not give or take an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LfsObjectError {
     /// As a status of HTTP.
@@ -87,9 +93,9 @@ pub struct LfsObjectError {
     pub message: String,
 }
 
-/// Where an object is read.
+/// A place that a server names for an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LfsDownload {
+pub struct LfsPlace {
     /// The URL.
     pub href: String,
     /// The headers that open it, which may be credentials.
@@ -98,8 +104,19 @@ pub struct LfsDownload {
     pub is_authenticated: bool,
 }
 
-/// What a server says about an object.
-pub type LfsResult = Result<LfsDownload, LfsObjectError>;
+/// Where a server takes an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LfsUpload {
+    /// The place for the content.
+    pub content: LfsPlace,
+    /// The place where the client says that it has sent the content; `None`: the server does not want to know.
+    pub verification: Option<LfsPlace>,
+}
+
+/// What a server says about an object that is to be read: where it is.
+pub type LfsResult = Result<LfsPlace, LfsObjectError>;
+/// What a server says about an object that is to be sent. `None`: the server has it.
+pub type LfsUploadResult = Result<Option<LfsUpload>, LfsObjectError>;
 
 impl LfsObjectError {
     /// Whether the server does not have the object, now and later.
@@ -111,12 +128,20 @@ impl LfsObjectError {
 impl LfsBatch {
     /// The message that asks where objects are read.
     pub fn download<'a>(pointers: impl IntoIterator<Item = &'a LfsPointer>) -> Self {
-        let object = |pointer: &LfsPointer| LfsObject { oid: pointer.oid().to_owned(), size: pointer.size() };
+        Self::of(LFS_DOWNLOAD, pointers)
+    }
+
+    /// The message that asks where objects are sent to.
+    pub fn upload<'a>(pointers: impl IntoIterator<Item = &'a LfsPointer>) -> Self {
+        Self::of(LFS_UPLOAD, pointers)
+    }
+
+    fn of<'a>(operation: &str, pointers: impl IntoIterator<Item = &'a LfsPointer>) -> Self {
         Self {
-            operation: LFS_DOWNLOAD.to_owned(),
+            operation: operation.to_owned(),
             transfers: vec![BASIC.to_owned()],
             hash_algo: None,
-            objects: pointers.into_iter().map(object).collect(),
+            objects: pointers.into_iter().map(LfsObject::new).collect(),
         }
     }
 
@@ -149,9 +174,10 @@ impl LfsBatchAnswer {
         let object = |(pointer, result): (&LfsPointer, LfsResult)| {
             let (oid, size) = (pointer.oid().to_owned(), pointer.size());
             match result {
-                Ok(LfsDownload { href, headers, is_authenticated }) => {
+                Ok(LfsPlace { href, headers, is_authenticated }) => {
                     let header = (!headers.is_empty()).then_some(headers);
-                    let actions = Some(LfsActions { download: Some(LfsLink { href, header }) });
+                    let download = Some(LfsLink { href, header });
+                    let actions = Some(LfsActions { download, ..LfsActions::default() });
                     let authenticated = Some(is_authenticated);
                     LfsObjectAnswer { oid, size, authenticated, actions, error: None }
                 }
@@ -178,31 +204,79 @@ impl LfsBatchAnswer {
     /// What the server says about each of these objects, in their order. `None`: the server chose another transfer than the one of this client. An object
     /// that the server does not mention is missing, and one for which it names another size is refused.
     pub fn results(self, pointers: &[LfsPointer]) -> Option<Vec<LfsResult>> {
+        let objects = self.objects()?;
+        Some(pointers.iter().map(|pointer| download(pointer, objects.get(pointer.oid()))).collect())
+    }
+
+    /// The same for objects that are to be sent.
+    pub fn upload_results(self, pointers: &[LfsPointer]) -> Option<Vec<LfsUploadResult>> {
+        let objects = self.objects()?;
+        Some(pointers.iter().map(|pointer| upload(pointer, objects.get(pointer.oid()))).collect())
+    }
+
+    /// The objects by their names. `None`: the server chose another transfer.
+    fn objects(self) -> Option<BTreeMap<String, LfsObjectAnswer>> {
         if self.transfer.as_deref().is_some_and(|name| name != BASIC) {
             return None;
         }
-        let objects: BTreeMap<String, LfsObjectAnswer> =
-            self.objects.into_iter().map(|object| (object.oid.clone(), object)).collect();
-        Some(pointers.iter().map(|pointer| result(pointer, objects.get(pointer.oid()))).collect())
+        Some(self.objects.into_iter().map(|object| (object.oid.clone(), object)).collect())
     }
 }
 
-fn result(pointer: &LfsPointer, object: Option<&LfsObjectAnswer>) -> LfsResult {
-    let refused = |code, message: &str| Err(LfsObjectError { code, message: message.to_owned() });
-    let Some(object) = object else { return refused(404, "the server does not mention it") };
-    if let Some(error) = &object.error {
-        return Err(error.clone());
+impl LfsObject {
+    fn new(pointer: &LfsPointer) -> Self {
+        Self { oid: pointer.oid().to_owned(), size: pointer.size() }
     }
-    let Some(LfsLink { href, header }) =
-        object.actions.as_ref().and_then(|actions| actions.download.as_ref())
-    else {
-        return refused(404, "the server does not say where it is");
-    };
-    if object.size != pointer.size() {
-        return refused(422, "the server has it with another size");
+}
+
+/// The message that says that a client has sent an object.
+pub fn verification(pointer: &LfsPointer) -> String {
+    // Nothing in it cannot be written as JSON.
+    serde_json::to_string(&LfsObject::new(pointer)).unwrap_or_default()
+}
+
+fn download(pointer: &LfsPointer, object: Option<&LfsObjectAnswer>) -> LfsResult {
+    let object = accepted(object)?;
+    let link = object.actions.as_ref().and_then(|actions| actions.download.as_ref());
+    let link = link.ok_or_else(|| refusal(404, "the server does not say where it is"))?;
+    check_size(pointer, object)?;
+    Ok(object.place(link))
+}
+
+fn upload(pointer: &LfsPointer, object: Option<&LfsObjectAnswer>) -> LfsUploadResult {
+    let object = accepted(object)?;
+    let actions = object.actions.as_ref();
+    let Some(link) = actions.and_then(|actions| actions.upload.as_ref()) else { return Ok(None) };
+    check_size(pointer, object)?;
+    let verification = actions.and_then(|actions| actions.verify.as_ref());
+    Ok(Some(LfsUpload {
+        content: object.place(link),
+        verification: verification.map(|link| object.place(link)),
+    }))
+}
+
+/// The answer about an object, unless it is a refusal.
+fn accepted(object: Option<&LfsObjectAnswer>) -> Result<&LfsObjectAnswer, LfsObjectError> {
+    let object = object.ok_or_else(|| refusal(404, "the server does not mention it"))?;
+    object.error.clone().map_or(Ok(object), Err)
+}
+
+fn check_size(pointer: &LfsPointer, object: &LfsObjectAnswer) -> Result<(), LfsObjectError> {
+    if object.size == pointer.size() {
+        return Ok(());
     }
-    let headers = header.clone().unwrap_or_default();
-    Ok(LfsDownload { href: href.clone(), headers, is_authenticated: object.authenticated == Some(true) })
+    Err(refusal(422, "the server has it with another size"))
+}
+
+fn refusal(code: u32, message: &str) -> LfsObjectError {
+    LfsObjectError { code, message: message.to_owned() }
+}
+
+impl LfsObjectAnswer {
+    fn place(&self, LfsLink { href, header }: &LfsLink) -> LfsPlace {
+        let headers = header.clone().unwrap_or_default();
+        LfsPlace { href: href.clone(), headers, is_authenticated: self.authenticated == Some(true) }
+    }
 }
 
 #[cfg(test)]
@@ -261,7 +335,7 @@ mod tests {
             ('a'..='e').zip(1..).map(|(letter, size)| pointer(letter, size)).collect();
         let results = answer.results(&asked).unwrap();
         let headers = BTreeMap::from([("Key".to_owned(), "value".to_owned())]);
-        let download = LfsDownload { href: "https://h.org/x".to_owned(), headers, is_authenticated: true };
+        let download = LfsPlace { href: "https://h.org/x".to_owned(), headers, is_authenticated: true };
         assert_eq!(results[0], Ok(download));
         let codes: Vec<u32> = results[1..].iter().map(|result| result.as_ref().unwrap_err().code).collect();
         assert_eq!(codes, [422, 410, 404, 404]);
@@ -274,5 +348,32 @@ mod tests {
         let written = LfsBatchAnswer::new(asked.iter().zip(results.clone()));
         let read = LfsBatchAnswer::parse(written.to_text().as_bytes()).unwrap();
         assert_eq!(read.results(&asked), Some(results));
+    }
+
+    #[test]
+    fn an_answer_says_where_an_object_is_sent_to() {
+        let oids: Vec<String> = ["a", "b", "c", "d"].iter().map(|letter| letter.repeat(64)).collect();
+        let text = format!(
+            r#"{{"objects":[
+                {{"oid":"{}","size":1,"actions":{{"upload":{{"href":"https://h.org/x","header":{{"Key":"value"}}}},"verify":{{"href":"https://h.org/v"}}}}}},
+                {{"oid":"{}","size":2}},
+                {{"oid":"{}","size":9,"actions":{{"upload":{{"href":"https://h.org/y"}}}}}},
+                {{"oid":"{}","size":4,"error":{{"code":422,"message":"too large"}}}}]}}"#,
+            oids[0], oids[1], oids[2], oids[3]
+        );
+        let sent: Vec<LfsPointer> =
+            ('a'..='e').zip(1..).map(|(letter, size)| pointer(letter, size)).collect();
+        assert!(
+            LfsBatch::upload(&sent).to_text().starts_with(r#"{"operation":"upload","transfers":["basic"]"#)
+        );
+        let results = LfsBatchAnswer::parse(text.as_bytes()).unwrap().upload_results(&sent).unwrap();
+        let headers = BTreeMap::from([("Key".to_owned(), "value".to_owned())]);
+        let content = LfsPlace { href: "https://h.org/x".to_owned(), headers, is_authenticated: false };
+        let place = LfsPlace { href: "https://h.org/v".to_owned(), ..LfsPlace::default() };
+        assert_eq!(results[0], Ok(Some(LfsUpload { content, verification: Some(place) })));
+        assert_eq!(results[1], Ok(None), "the server has it");
+        let codes: Vec<u32> = results[2..].iter().map(|result| result.as_ref().unwrap_err().code).collect();
+        assert_eq!(codes, [422, 422, 404]);
+        assert_eq!(verification(&sent[0]), format!(r#"{{"oid":"{}","size":1}}"#, oids[0]));
     }
 }

@@ -67,8 +67,10 @@ pub(crate) enum GitRefusal {
     /// The server does not have an object of Git LFS.
     #[error("{0} does not have this object of Git LFS")]
     LfsMissing(String),
-    /// The server leads to a place that this door reads no object from.
-    #[error("{host} leads to a place from which no object of Git LFS is read: {reason}")]
+    /// The server leads to a place that no object is read from or sent to.
+    #[error(
+        "{host} leads to a place from which no object of Git LFS is read, and to which none is sent: {reason}"
+    )]
     LfsLink { host: String, reason: &'static str },
     /// What the server sends is not what the pointer names.
     #[error("{host} sends an object of Git LFS that {reason}")]

@@ -11,7 +11,7 @@ use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap,
     HeaderName, HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
 };
-use reqwest::{Body, Certificate, Client, Response, StatusCode, Url};
+use reqwest::{Body, Certificate, Client, RequestBuilder, Response, StatusCode, Url};
 use std::sync::Arc;
 
 /// What of a request reaches the server. Everything else is between git and this door.
@@ -143,17 +143,60 @@ impl GitServers {
         &self,
         tenant: TenantId,
         link: &Link,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
     ) -> Result<Response, GitRefusal> {
+        self.reach(tenant, link, self.http.get(self.place(link)).headers(headers)).await
+    }
+
+    /// Sends a content to a URL, and gives whatever its host answers.
+    ///
+    /// # Errors
+    /// Those of the look-up, `Unreachable`.
+    pub(super) async fn put(
+        &self,
+        tenant: TenantId,
+        link: &Link,
+        headers: HeaderMap,
+        content: Body,
+    ) -> Result<Response, GitRefusal> {
+        self.reach(tenant, link, self.http.put(self.place(link)).headers(headers).body(content)).await
+    }
+
+    /// Sends a message to a URL, and gives whatever its host answers.
+    ///
+    /// # Errors
+    /// Those of the look-up, `Unreachable`.
+    pub(super) async fn post_to(
+        &self,
+        tenant: TenantId,
+        link: &Link,
+        message: Message,
+    ) -> Result<Response, GitRefusal> {
+        let Message { headers, body } = message;
+        self.reach(tenant, link, self.http.post(self.place(link)).headers(headers).body(body)).await
+    }
+
+    /// Sends a request to the place of a link.
+    async fn reach(
+        &self,
+        tenant: TenantId,
+        link: &Link,
+        request: RequestBuilder,
+    ) -> Result<Response, GitRefusal> {
+        // The client connects to these alone.
         self.names.find(tenant, link.host(), link.port()).await?;
-        let (mut url, authority) = (link.url().clone(), link.authority());
+        let sent = request.header(HOST, link.authority()).send().await;
+        sent.map_err(|error| unreachable(&link.authority(), &error))
+    }
+
+    /// The URL of a link, without its port if the operator gives an address with a port to the host.
+    fn place(&self, link: &Link) -> Url {
+        let mut url = link.url().clone();
         if self.names.is_fixed(link.host()) {
             // An error means that a URL of this scheme has no port.
             let _ = url.set_port(None);
         }
-        headers.extend(HeaderValue::from_str(&authority).ok().map(|host| (HOST, host)));
-        let sent = self.http.get(url).headers(headers).send().await;
-        sent.map_err(|error| unreachable(&authority, &error))
+        url
     }
 
     /// The URL as it was checked. The address that the operator gives to a host has a port of its own, which counts only without one in the URL.

@@ -24,6 +24,8 @@ pub(in crate::push) struct Change {
 pub(in crate::push) enum Kind {
     Removed,
     File,
+    /// A file that can be executed.
+    Program,
     Link,
     /// A submodule, or a kind of entry that git does not have yet.
     Other,
@@ -58,7 +60,8 @@ pub(in crate::push) fn parse(output: &[u8]) -> Option<Vec<Change>> {
         let [_, mode, _, object, status] = record.split(' ').collect::<Vec<_>>()[..] else { return None };
         let kind = match (status, mode) {
             ("D", _) => Kind::Removed,
-            (_, "100644" | "100755") => Kind::File,
+            (_, "100644") => Kind::File,
+            (_, "100755") => Kind::Program,
             (_, "120000") => Kind::Link,
             (_, _) => Kind::Other,
         };
@@ -78,7 +81,8 @@ mod tests {
         let (none, one, two) = ("0".repeat(40), "1".repeat(40), "2".repeat(40));
         let text = format!(
             "{one}\0:000000 100644 {none} {two} A\0a b\0:100644 000000 {two} {none} D\0:odd\0{two}\0:100644 120000 {one} {two} T\0l\0\
-             {two}\0:000000 160000 {none} {one} A\0m\0"
+             {two}\0:000000 160000 {none} {one} A\0m\0\
+             :100644 100755 {one} {two} M\0run\0"
         );
         let read = parse(text.as_bytes()).unwrap();
         let read: Vec<_> =
@@ -89,7 +93,8 @@ mod tests {
                 (&*one, Kind::File, &b"a b"[..]),
                 (&*one, Kind::Removed, b":odd"),
                 (&*two, Kind::Link, b"l"),
-                (&*two, Kind::Other, b"m")
+                (&*two, Kind::Other, b"m"),
+                (&*two, Kind::Program, b"run")
             ]
         );
         assert_eq!(parse(b""), Some(vec![]));

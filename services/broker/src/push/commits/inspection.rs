@@ -3,7 +3,7 @@
 
 use super::{
     change::{self, Change, Kind},
-    lfs::{LfsFile, LfsSearch},
+    lfs::{LfsChanges, LfsContent, LfsSearch},
 };
 use crate::push::{
     error::PushError,
@@ -14,7 +14,8 @@ use crate::push::{
     request::ObjectId,
 };
 use domain::egress::push::{
-    PUSH_CHANGES_MAX, PUSH_COMMITS_MAX, PUSH_FILE_BYTES_MAX,
+    PUSH_CHANGES_MAX, PUSH_COMMITS_MAX, PUSH_FILE_BYTES_MAX, PUSH_LFS_BYTES_MAX, PUSH_LFS_FILE_BYTES_MAX,
+    PUSH_LFS_OBJECTS_MAX,
     paths::{DeniedPaths, check_link},
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -35,8 +36,8 @@ pub(in crate::push) struct Inspection<'a> {
 pub(in crate::push) struct InspectionReport {
     /// How many files differ.
     pub(in crate::push) files: usize,
-    /// The pointers of Git LFS among them.
-    pub(in crate::push) pointers: Vec<LfsFile>,
+    /// Those of Git LFS among them.
+    pub(in crate::push) lfs: LfsChanges,
     /// What no push may bring.
     pub(in crate::push) problems: Problems,
 }
@@ -97,17 +98,25 @@ impl Inspection<'_> {
             }
         }
         let sizes = self.sizes(&changes).await?;
+        let search = LfsSearch { git: self.git, quarantine: self.quarantine, sizes: &sizes };
+        let lfs = search.run(tip, &changes).await?;
+        let large: HashSet<&Change> = lfs.contents.iter().map(|content| &content.change).collect();
         for change in stored(&changes) {
-            if let Some(bytes) = sizes.get(&change.object).copied().filter(|it| *it > PUSH_FILE_BYTES_MAX) {
-                let kind = ProblemKind::FileTooLarge { bytes, bytes_max: PUSH_FILE_BYTES_MAX };
-                problems.add(change.problem(kind));
+            let bytes_max =
+                if large.contains(change) { PUSH_LFS_FILE_BYTES_MAX } else { PUSH_FILE_BYTES_MAX };
+            if let Some(bytes) = sizes.get(&change.object).copied().filter(|it| *it > bytes_max) {
+                problems.add(change.problem(ProblemKind::FileTooLarge { bytes, bytes_max }));
             }
         }
         self.check_links(&changes, &sizes, &mut problems).await?;
-        let search = LfsSearch { git: self.git, quarantine: self.quarantine, sizes: &sizes };
-        let pointers = search.run(tip, &changes, &mut problems).await?;
+        check_contents(&lfs.contents)?;
+        if commits.len() > 1 {
+            for content in &lfs.contents {
+                problems.add(content.change.problem(ProblemKind::LfsContent));
+            }
+        }
         let files = changes.iter().map(|change| change.path.as_slice()).collect::<BTreeSet<_>>().len();
-        Ok(InspectionReport { files, pointers, problems })
+        Ok(InspectionReport { files, lfs, problems })
     }
 
     /// Why no push may touch the path of a change.
@@ -167,14 +176,62 @@ impl Inspection<'_> {
     }
 }
 
+/// Checks that there is room for the objects that are to be made of these contents.
+///
+/// # Errors
+/// `TooLarge`.
+fn check_contents(contents: &[LfsContent]) -> Result<(), PushError> {
+    let objects: HashMap<&ObjectId, u64> =
+        contents.iter().map(|content| (&content.change.object, content.bytes)).collect();
+    if objects.len() > PUSH_LFS_OBJECTS_MAX {
+        return Err(PushError::TooLarge { most: PUSH_LFS_OBJECTS_MAX as u64, what: "contents of Git LFS" });
+    }
+    if objects.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)) > PUSH_LFS_BYTES_MAX {
+        return Err(PushError::TooLarge { most: PUSH_LFS_BYTES_MAX, what: "bytes of contents of Git LFS" });
+    }
+    Ok(())
+}
+
 /// The changes after which there is a file or a link.
 fn stored(changes: &[Change]) -> impl Iterator<Item = &Change> {
     changes.iter().filter(|change| match change.kind {
-        Kind::File | Kind::Link => true,
+        Kind::File | Kind::Program | Kind::Link => true,
         Kind::Removed | Kind::Other => false,
     })
 }
 
 fn refused(change: &Change, reason: String) -> Problem {
     change.problem(ProblemKind::PathRefused { reason })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+
+    /// The refusal of contents with these lengths.
+    fn refusal(lengths: &[u64]) -> Option<String> {
+        let commit = ObjectId::parse(&"1".repeat(40)).unwrap();
+        let content = |(number, bytes): (usize, &u64)| {
+            let object = ObjectId::parse(&format!("{number:040x}")).unwrap();
+            let change = Change { commit: commit.clone(), kind: Kind::File, object, path: b"a.bin".to_vec() };
+            LfsContent { change, bytes: *bytes }
+        };
+        let contents: Vec<LfsContent> = lengths.iter().enumerate().map(content).collect();
+        check_contents(&contents).err().map(|error| format!("{} {error}", error.code()))
+    }
+
+    #[test]
+    fn the_contents_of_a_push_are_bounded() {
+        assert_eq!(refusal(&[PUSH_LFS_BYTES_MAX]), None);
+        assert_eq!(refusal(&[1; PUSH_LFS_OBJECTS_MAX]), None);
+        for (lengths, want) in [
+            (&[PUSH_LFS_BYTES_MAX, 1][..], "1073741824 bytes of contents of Git LFS"),
+            (&[u64::MAX, u64::MAX][..], "bytes of contents of Git LFS"),
+            (&[1; PUSH_LFS_OBJECTS_MAX + 1][..], "1000 contents of Git LFS"),
+        ] {
+            let text = refusal(lengths).unwrap();
+            assert!(text.starts_with("push_too_large ") && text.contains(want), "{text}");
+        }
+    }
 }

@@ -1,12 +1,11 @@
-//! The files of Git LFS among the changes of commits. Only their pointers can be pushed: Git LFS would not know a file that has its content, and could not read
-//! a file whose object the server lacks.
+//! The files of Git LFS among the changes of commits. A file that has its content is to become a pointer, and the content an object that the push sends. A
+//! file that is a pointer needs an object that the server has.
 
 use super::change::{Change, Kind};
 use crate::push::{
     error::PushError,
     git::{GitEnd, Input, Output, WalledGit},
     objects::{missing, parse_batch},
-    problem::{ProblemKind, Problems},
     quarantine::Quarantine,
     request::ObjectId,
 };
@@ -32,6 +31,20 @@ pub(in crate::push) struct LfsFile {
     pub(in crate::push) pointer: LfsPointer,
 }
 
+/// A content that a commit adds, where the server wants a pointer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::push) struct LfsContent {
+    pub(in crate::push) change: Change,
+    pub(in crate::push) bytes: u64,
+}
+
+/// The files of Git LFS among changes.
+#[derive(Debug, Default)]
+pub(in crate::push) struct LfsChanges {
+    pub(in crate::push) pointers: Vec<LfsFile>,
+    pub(in crate::push) contents: Vec<LfsContent>,
+}
+
 /// A look for files of Git LFS.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LfsSearch<'a> {
@@ -41,19 +54,21 @@ pub(super) struct LfsSearch<'a> {
     pub(super) sizes: &'a HashMap<ObjectId, u64>,
 }
 
+impl LfsFile {
+    pub(super) fn new(change: &Change, pointer: LfsPointer) -> Self {
+        Self { commit: change.commit.short(), path: change.shown_path(), pointer }
+    }
+}
+
 impl LfsSearch<'_> {
-    /// Finds the pointers among these changes, with the attributes of the commit `tip`, and adds the files that have their content to the problems.
+    /// Finds the files of Git LFS among these changes, with the attributes of the commit `tip`.
     ///
     /// # Errors
     /// `ContentInvalid`, `Failed`.
-    pub(super) async fn run(
-        &self,
-        tip: &ObjectId,
-        changes: &[Change],
-        problems: &mut Problems,
-    ) -> Result<Vec<LfsFile>, PushError> {
-        let Some(attributes) = self.attributes(tip).await? else { return Ok(vec![]) };
-        let files: Vec<&Change> = changes.iter().filter(|change| change.kind == Kind::File).collect();
+    pub(super) async fn run(&self, tip: &ObjectId, changes: &[Change]) -> Result<LfsChanges, PushError> {
+        let Some(attributes) = self.attributes(tip).await? else { return Ok(LfsChanges::default()) };
+        let is_file = |change: &&Change| matches!(change.kind, Kind::File | Kind::Program);
+        let files: Vec<&Change> = changes.iter().filter(is_file).collect();
         let paths: BTreeSet<&[u8]> = files.iter().map(|change| change.path.as_slice()).collect();
         let paths = self.paths(&attributes, &paths).await?;
         let files: Vec<&Change> = files.into_iter().filter(|change| paths.contains(&change.path)).collect();
@@ -68,15 +83,12 @@ impl LfsSearch<'_> {
             .into_iter()
             .filter_map(|object| Some((object.id, LfsPointer::parse(object.content)?)))
             .collect();
-        let mut found = vec![];
+        let mut found = LfsChanges::default();
         // An empty file has no pointer.
         for change in files.into_iter().filter(|change| size(change) > 0) {
             match pointers.get(&change.object) {
-                Some(pointer) => {
-                    let (commit, path) = (change.commit.short(), change.shown_path());
-                    found.push(LfsFile { commit, path, pointer: pointer.clone() });
-                }
-                None => problems.add(change.problem(ProblemKind::LfsContent)),
+                Some(pointer) => found.pointers.push(LfsFile::new(change, pointer.clone())),
+                None => found.contents.push(LfsContent { change: change.clone(), bytes: size(change) }),
             }
         }
         Ok(found)

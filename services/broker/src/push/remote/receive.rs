@@ -8,25 +8,20 @@ use super::{
     server::Server,
 };
 use crate::{
-    egress::git::request::Action,
+    egress::git::{file_pieces::pieces, request::Action},
     push::{error::PushError, request::ObjectId},
 };
 use bytes::Bytes;
 use domain::egress::push::branch::BranchName;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use reqwest::Body;
 use std::path::Path;
-use tokio::{
-    fs::File,
-    io::{self, AsyncReadExt as _},
-};
+use tokio::{fs::File, io};
 
 /// Bytes of the first line of a server's references, with all that it can do. Beyond it: `push_unreachable`.
 const CAPABILITIES_BYTES_MAX: u64 = 512 * 1024;
 /// Bytes of the answer to a push: what hooks print. Beyond it: `push_unreachable`.
 const REPORT_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Bytes of a piece of the pack.
-const PIECE_BYTES: usize = 64 * 1024;
 
 /// What a server can do with pushes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,13 +98,4 @@ impl Server<'_> {
         let packets = PacketReader::new(answer, REPORT_BYTES_MAX, self.host());
         report::read(packets, &reference, capabilities.has("side-band-64k")).await
     }
-}
-
-fn pieces(file: File) -> impl stream::Stream<Item = io::Result<Bytes>> + Send + 'static {
-    stream::try_unfold(file, |mut file| async move {
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        let length = (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut piece).await?;
-        Ok((length > 0).then(|| (Bytes::from(piece), file)))
-    })
-    .into_stream()
 }

@@ -1,4 +1,4 @@
-//! Asks the server of a repository which objects of Git LFS it gives, and where.
+//! Asks the server of a repository which objects of Git LFS it gives or takes, and where.
 
 use crate::egress::git::{
     refusal::GitRefusal,
@@ -8,7 +8,9 @@ use domain::{
     egress::{
         git::GitAddress,
         lfs::{
-            batch::{LFS_BATCH, LFS_OBJECTS_PATH, LFS_TYPE, LfsBatch, LfsBatchAnswer, LfsResult},
+            batch::{
+                LFS_BATCH, LFS_OBJECTS_PATH, LFS_TYPE, LfsBatch, LfsBatchAnswer, LfsResult, LfsUploadResult,
+            },
             pointer::LfsPointer,
         },
     },
@@ -20,6 +22,8 @@ use reqwest::{Response, StatusCode};
 
 /// Bytes of an answer: a hundred objects, each with a URL that is signed and with headers. Beyond it: `git_failed`.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// What a host does that answers something else.
+const NO_SERVER: &str = "does not answer as a server of Git LFS";
 
 /// What is asked, and with which credential.
 #[derive(Debug)]
@@ -35,33 +39,47 @@ pub(crate) struct LfsQuestion<'a> {
 }
 
 impl LfsQuestion<'_> {
-    /// Asks the server, and gives what it says about each object, in their order.
+    /// Asks the server where it gives the objects, and returns what it says about each of them, in their order.
     ///
     /// # Errors
     /// `LfsUnsupported`, `Unauthorized`, `RateLimited`, `Busy`, `Failed`, `Unreachable`, those of the look-up.
     pub(crate) async fn ask(&self, servers: &GitServers) -> Result<Vec<LfsResult>, GitRefusal> {
-        let host = self.repository.authority();
-        let failed = |reason: &str| GitRefusal::Failed { host: host.clone(), reason: reason.to_owned() };
-        let body = LfsBatch::download(self.pointers).to_text();
+        let answer = self.send(servers, &LfsBatch::download(self.pointers)).await?;
+        answer.results(self.pointers).ok_or_else(|| self.failed(NO_SERVER))
+    }
+
+    /// Asks the server where it takes the objects. Those that it has need no upload.
+    ///
+    /// # Errors
+    /// Those of [`Self::ask`].
+    pub(crate) async fn ask_upload(&self, servers: &GitServers) -> Result<Vec<LfsUploadResult>, GitRefusal> {
+        let answer = self.send(servers, &LfsBatch::upload(self.pointers)).await?;
+        answer.upload_results(self.pointers).ok_or_else(|| self.failed(NO_SERVER))
+    }
+
+    async fn send(&self, servers: &GitServers, batch: &LfsBatch) -> Result<LfsBatchAnswer, GitRefusal> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(LFS_TYPE));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(LFS_TYPE));
         headers.insert(AUTHORIZATION, self.authorization.clone());
         let target = format!("{LFS_OBJECTS_PATH}{LFS_BATCH}");
-        let message = Message { headers, body };
+        let message = Message { headers, body: batch.to_text() };
         let mut response = servers.post(self.tenant, self.repository, &target, message).await?;
         self.judge(&response)?;
         let mut text = vec![];
         while let Some(piece) =
-            response.chunk().await.map_err(|_| failed("broke off an answer about Git LFS"))?
+            response.chunk().await.map_err(|_| self.failed("broke off an answer about Git LFS"))?
         {
             if text.len() + piece.len() > ANSWER_BYTES_MAX {
-                return Err(failed("answers more about Git LFS than is read"));
+                return Err(self.failed("answers more about Git LFS than is read"));
             }
             text.extend_from_slice(&piece);
         }
-        let results = LfsBatchAnswer::parse(&text).and_then(|answer| answer.results(self.pointers));
-        results.ok_or_else(|| failed("does not answer as a server of Git LFS"))
+        LfsBatchAnswer::parse(&text).ok_or_else(|| self.failed(NO_SERVER))
+    }
+
+    fn failed(&self, reason: &str) -> GitRefusal {
+        GitRefusal::Failed { host: self.repository.authority(), reason: reason.to_owned() }
     }
 
     fn judge(&self, response: &Response) -> Result<(), GitRefusal> {

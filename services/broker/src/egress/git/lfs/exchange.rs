@@ -15,7 +15,7 @@ use crate::egress::{
 use domain::egress::{
     git::GitAddress,
     lfs::{
-        batch::{LFS_DOWNLOAD, LFS_TYPE, LfsBatch, LfsBatchAnswer, LfsDownload, LfsObjectError, LfsResult},
+        batch::{LFS_DOWNLOAD, LFS_TYPE, LfsBatch, LfsBatchAnswer, LfsObjectError, LfsPlace, LfsResult},
         pointer::LfsPointer,
     },
 };
@@ -112,10 +112,10 @@ fn question<'a>(
 /// What a client gets to know about an object: nothing of what opens it.
 fn show(repository: &GitAddress, pointer: &LfsPointer, result: LfsResult) -> LfsResult {
     match result {
-        Ok(_) => Ok(LfsDownload {
+        Ok(_) => Ok(LfsPlace {
             href: request::link(repository, pointer),
             is_authenticated: true,
-            ..LfsDownload::default()
+            ..LfsPlace::default()
         }),
         Err(LfsObjectError { code, message }) => {
             let letters = message.chars().filter(|letter| !letter.is_control());
@@ -148,15 +148,15 @@ async fn object(
     let pointers = [pointer];
     let question = question(context, repository, &opened, &pointers);
     let host = repository.authority();
-    let download = match question.ask(&context.servers).await?.pop() {
-        Some(Ok(download)) => download,
+    let place = match question.ask(&context.servers).await?.pop() {
+        Some(Ok(place)) => place,
         Some(Err(error)) if !error.is_missing() => {
             let reason = format!("gives no object of Git LFS ({})", error.code);
             return Err(GitRefusal::Failed { host, reason });
         }
         Some(Err(_)) | None => return Err(GitRefusal::LfsMissing(host)),
     };
-    let read = ObjectRead { question: &question, access: &context.access, download };
+    let read = ObjectRead { question: &question, access: &context.access, place };
     let (host, answer) = read.open(&context.servers).await?;
     record.host = host;
     Ok(answer)

@@ -1,24 +1,17 @@
 //! Reads the content of an object where the server of its repository says that it is. The place is foreign content: it may be at any host of the public
 //! internet, and gets the credential of the settings only if it is below the same prefix as the repository.
 
-use super::batch::{LfsQuestion, busy};
-use crate::egress::git::{link::Link, refusal::GitRefusal, rules::GitAccess, servers::GitServers};
-use domain::egress::lfs::batch::LfsDownload;
-use hyper::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName,
-    HeaderValue, LOCATION, RANGE, TE, TRANSFER_ENCODING, UPGRADE,
+use super::{
+    batch::{LfsQuestion, busy},
+    place::Place,
 };
+use crate::egress::git::{link::Link, refusal::GitRefusal, rules::GitAccess, servers::GitServers};
+use domain::egress::lfs::batch::LfsPlace;
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, LOCATION};
 use reqwest::{Response, StatusCode};
 
 /// Redirects of one object: from a server to its store, and from there to another region. Beyond it: `git_lfs_link_refused`.
 const REDIRECTS_MAX: usize = 3;
-/// Headers that open an object. Stores need one or two. Beyond it: `git_lfs_link_refused`.
-const HEADERS_MAX: usize = 16;
-/// Bytes of these headers: a token may have some thousand. Beyond it: `git_lfs_link_refused`.
-const HEADERS_BYTES_MAX: usize = 16 * 1024;
-/// What a server may not set: it would change the request itself.
-const OWN_HEADERS: [HeaderName; 9] =
-    [ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, RANGE, TE, TRANSFER_ENCODING, UPGRADE];
 
 /// An object that a server gives.
 #[derive(Debug)]
@@ -26,7 +19,7 @@ pub(super) struct ObjectRead<'a> {
     /// How the server was asked, for this object alone.
     pub(super) question: &'a LfsQuestion<'a>,
     pub(super) access: &'a GitAccess,
-    pub(super) download: LfsDownload,
+    pub(super) place: LfsPlace,
 }
 
 impl ObjectRead<'_> {
@@ -37,9 +30,8 @@ impl ObjectRead<'_> {
     pub(super) async fn open(&self, servers: &GitServers) -> Result<(String, Response), GitRefusal> {
         let own = self.question.repository.authority();
         let refused = |reason| GitRefusal::LfsLink { host: own.clone(), reason };
-        let mut link = Link::parse(&self.download.href).map_err(refused)?;
-        let mut given = self.headers().map_err(refused)?;
-        let needs_credential = !given.contains_key(AUTHORIZATION) && !self.download.is_authenticated;
+        let Place { mut link, headers: mut given, needs_credential } =
+            Place::parse(&self.place).map_err(refused)?;
         for _ in 0..=REDIRECTS_MAX {
             let mut headers = given.clone();
             if needs_credential && self.is_own(&link) {
@@ -60,25 +52,6 @@ impl ObjectRead<'_> {
             link = next;
         }
         Err(refused("it redirects too often"))
-    }
-
-    /// The headers that the server gave for the place.
-    fn headers(&self) -> Result<HeaderMap, &'static str> {
-        let given = &self.download.headers;
-        let bytes: usize = given.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if given.len() > HEADERS_MAX || bytes > HEADERS_BYTES_MAX {
-            return Err("it has too many headers");
-        }
-        let mut headers = HeaderMap::new();
-        for (name, value) in given {
-            let name: HeaderName = name.parse().map_err(|_| "a header of it has no valid name")?;
-            let mut value = HeaderValue::from_str(value).map_err(|_| "a header of it has no valid value")?;
-            value.set_sensitive(true);
-            if !OWN_HEADERS.contains(&name) {
-                headers.insert(name, value);
-            }
-        }
-        Ok(headers)
     }
 
     /// Whether the place is opened by the same prefix and the same secret as the repository.
