@@ -38,6 +38,13 @@ impl Scratch {
         &self.path
     }
 
+    /// Moves it to a place where it stays.
+    pub(super) fn move_to(mut self, place: &Path) -> io::Result<()> {
+        std::fs::rename(&self.path, place)?;
+        self.tasks = None;
+        Ok(())
+    }
+
     /// Removes it with its content.
     pub(super) async fn remove(mut self) {
         remove(&self.path).await;

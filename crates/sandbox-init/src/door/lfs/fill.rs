@@ -1,8 +1,9 @@
-//! `flotilla-init lfs <repository> <directory> <own or other> <mirror> <report>`: puts the contents of files of Git LFS in place of their pointers. It reads
-//! the paths of these files, each with a NUL, prints those that it has filled, keeps the contents in `directory`, each by its SHA-256, and writes to `report` where they
-//! came from. It always asks the server first, and takes from `mirror` only what the server gives to this session.
+//! `flotilla-init lfs <repository> <directory> <own or other> <mirror> <report> <arrivals> <turn>`: puts the contents of files of Git LFS in place of their pointers.
+//! It reads the paths of these files, each with a NUL, prints those that it has filled, keeps the contents in `directory`, each by its SHA-256, and writes to `report`
+//! where they came from. It always asks the server first, and takes from `mirror`, and from `arrivals` of another session, only what the server gives to this session.
 
 use super::{
+    arrivals::{self, Arrivals},
     client::{Client, Failure},
     objects::{ObjectReader, ObjectResults},
     record::{self, RECORD, Reason, Record},
@@ -55,6 +56,8 @@ pub(crate) struct LfsFill {
     mirror: PathBuf,
     /// The file of the report.
     report: PathBuf,
+    /// The objects that another session is bringing.
+    arrivals: Arrivals,
 }
 
 /// A file that is a pointer.
@@ -73,7 +76,8 @@ impl LfsFill {
         let repository = arguments.next()?.into_string().ok()?;
         let (objects, server) = (arguments.next()?.into(), arguments.next()?);
         let (mirror, report) = (arguments.next()?.into(), arguments.next()?.into());
-        Some(Self { repository, objects, is_own: server == OWN, mirror, report })
+        let arrivals = Arrivals::new(arguments.next()?.into(), arguments.next()?.into());
+        Some(Self { repository, objects, is_own: server == OWN, mirror, report, arrivals })
     }
 
     /// Fills the files in the working directory.
@@ -98,8 +102,11 @@ impl LfsFill {
         let files = pointer_files(&paths);
         let mut outcomes = select(&files);
         self.ask(&mut outcomes)?;
-        let reader = ObjectReader { client: self.client(), mirror: &self.mirror, objects: &self.objects };
-        let ObjectResults { report, missing } = reader.read(&wanted(&outcomes))?;
+        let given = wanted(&outcomes);
+        arrivals::announce(&self.objects, &given)?;
+        let Self { mirror, arrivals, objects, .. } = self;
+        let reader = ObjectReader { client: self.client(), mirror, arrivals, objects };
+        let ObjectResults { report, missing } = reader.read(&given)?;
         mark(&mut outcomes, &missing, Reason::Missing);
         let (mut record, mut output) = (Record::new(), io::stdout());
         for file in &files {

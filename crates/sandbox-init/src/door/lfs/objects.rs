@@ -1,7 +1,10 @@
-//! Brings objects of Git LFS into a directory, each by its SHA-256, some at the same time. The mirror of the repository may have an object; all others come through
-//! the door. Nothing is used before its length and its SHA-256 are those of the pointer.
+//! Brings objects of Git LFS into a directory, each by its SHA-256, some at the same time. The mirror of the repository may have an object, and another session may be
+//! bringing it; all others come through the door. Nothing is used before its length and its SHA-256 are those of the pointer.
 
-use super::client::{Client, Failure, broken};
+use super::{
+    arrivals::Arrivals,
+    client::{Client, Failure, broken},
+};
 use domain::{
     egress::lfs::{pointer::LfsPointer, report::LfsReport},
     text::hex,
@@ -26,6 +29,8 @@ pub(super) struct ObjectReader<'a> {
     pub(super) client: Client<'a>,
     /// The objects of the mirror, each by its SHA-256. The directory need not exist, and no process can write it.
     pub(super) mirror: &'a Path,
+    /// The objects that another session is bringing.
+    pub(super) arrivals: &'a Arrivals,
     /// Where the contents are kept.
     pub(super) objects: &'a Path,
 }
@@ -92,8 +97,16 @@ impl ObjectReader<'_> {
     }
 
     fn read_object(&self, pointer: &LfsPointer) -> Result<Origin, Failure> {
-        if self.copy_from_mirror(pointer)? {
+        if let Ok(file) = File::open(self.mirror.join(pointer.oid()))
+            && self.copy_whole(pointer, file)?
+        {
             return Ok(Origin::Mirror);
+        }
+        // The other session has it from the server.
+        if let Some(file) = self.arrivals.wait(pointer)
+            && self.copy_whole(pointer, file)?
+        {
+            return Ok(Origin::Server);
         }
         let body = self.client.object(pointer)?;
         let content = self.write_part(pointer, body)?;
@@ -112,9 +125,8 @@ impl ObjectReader<'_> {
         Ok(Origin::Server)
     }
 
-    /// Copies an object of the mirror. Returns whether it did: the mirror may not have the object, or its bytes may be damaged.
-    fn copy_from_mirror(&self, pointer: &LfsPointer) -> Result<bool, Failure> {
-        let Ok(file) = File::open(self.mirror.join(pointer.oid())) else { return Ok(false) };
+    /// Copies an object of this disk. Returns whether it did: the bytes of the file may be damaged.
+    fn copy_whole(&self, pointer: &LfsPointer, file: File) -> Result<bool, Failure> {
         match self.write_part(pointer, file) {
             Ok(content) if content.is_of(pointer) => {
                 self.finish_part(pointer)?;
@@ -196,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn whole_objects_of_a_mirror_are_copied_and_all_others_come_through_the_door() {
+    fn whole_objects_of_a_mirror_or_another_session_are_copied_and_all_others_come_through_the_door() {
         let directory = tempfile::tempdir().unwrap();
         let (mirror, objects) = (directory.path().join("mirror"), directory.path().join("objects"));
         fs::create_dir(&mirror).unwrap();
         fs::create_dir(&objects).unwrap();
-        let contents = ["whole", "other bytes", "cut off", "longer", "absent", ""];
+        let contents = ["whole", "other bytes", "cut off", "longer", "absent", "", "brought", "wrong"];
         let wanted = contents.map(pointer);
         for (content, kept) in [
             ("whole", "whole"),
@@ -212,10 +224,15 @@ mod tests {
         ] {
             fs::write(mirror.join(pointer(content).oid()), kept).unwrap();
         }
+        let brought = directory.path().join("brought");
+        fs::create_dir(&brought).unwrap();
+        fs::write(brought.join(pointer("brought").oid()), "brought").unwrap();
+        fs::write(brought.join(pointer("wrong").oid()), "wronG").unwrap();
+        let arrivals = Arrivals::new(brought, directory.path().join("turn"));
         let listener = UnixListener::bind(directory.path().join("git")).unwrap();
-        let server = serve(listener, &contents, 4);
+        let server = serve(listener, &contents, 5);
         let client = Client { door: directory.path(), repository: "h.org/a.git" };
-        let reader = ObjectReader { client, mirror: &mirror, objects: &objects };
+        let reader = ObjectReader { client, mirror: &mirror, arrivals: &arrivals, objects: &objects };
         let ObjectResults { report: LfsReport { mirrored, transferred }, missing } =
             reader.read(&wanted).unwrap();
         server.join().unwrap();
@@ -226,7 +243,7 @@ mod tests {
         assert_eq!(sorted(mirrored), sorted(["whole", ""].map(pointer).to_vec()));
         assert_eq!(
             sorted(transferred),
-            sorted(["other bytes", "cut off", "longer", "absent"].map(pointer).to_vec())
+            sorted(["other bytes", "cut off", "longer", "absent", "brought", "wrong"].map(pointer).to_vec())
         );
         assert!(missing.is_empty());
         for content in contents {

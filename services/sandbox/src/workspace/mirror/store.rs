@@ -1,12 +1,14 @@
 //! The mirrors of this machine.
 
 use super::{
+    arrivals::{Arrivals, ObjectsTurn},
     content::MirrorContent,
     draft::{Draft, DraftParts},
     generation::Generation,
     key::MirrorKey,
     ledger::Ledger,
     objects::{MirrorObjects, SessionObjects},
+    writes::Writes,
 };
 use crate::{
     disk::{space::Space, workspace::Quota},
@@ -30,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a mirror stays without a use.
 const MIRROR_UNUSED: Duration = Duration::from_secs(14 * 24 * 60 * 60);
-/// Longest wait for the clone that fills a mirror, with its objects of Git LFS. A clone that waited longer transfers what the mirror does not have yet.
+/// Longest wait for the clone that fills a mirror. A clone that waited longer transfers what the mirror does not have yet.
 const MIRROR_FILL_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Mirrors that were found too large for the machine and are not tried again until the service restarts. Beyond it all are tried again.
 const MIRRORS_TOO_LARGE_MAX: usize = 1_000;
@@ -56,6 +58,8 @@ pub struct Mirrors {
     /// The mirrors that a first clone fills. The receiver ends with the clone.
     fillings: Mutex<HashMap<MirrorKey, watch::Receiver<()>>>,
     too_large: Mutex<HashSet<MirrorKey>>,
+    writes: Writes,
+    arrivals: Arc<Arrivals>,
 }
 
 /// The mirror of a clone. While it lives, what the clone reads stays on the disk, and clones that wait for the first one go on waiting.
@@ -100,6 +104,8 @@ impl Mirrors {
             ledger: Mutex::new(ledger),
             fillings: Mutex::default(),
             too_large: Mutex::default(),
+            writes: Writes::default(),
+            arrivals: Arc::default(),
         };
         mirrors.report();
         Ok(mirrors)
@@ -120,11 +126,8 @@ impl Mirrors {
         if self.spec.bytes_max == 0 {
             return Ok(None);
         }
-        // A mirror that has its packs already may still get its objects of Git LFS.
-        let is_being_filled = lock(&self.fillings).contains_key(&key);
         let taken = self.find(key).await?;
-        let is_filled = taken.generation.is_some() && !is_being_filled;
-        if is_filled || lock(&self.too_large).contains(&taken.key) {
+        if taken.generation.is_some() || lock(&self.too_large).contains(&taken.key) {
             return Ok(Some(taken));
         }
         let filling = match self.fill(&taken.key) {
@@ -201,17 +204,42 @@ impl Mirrors {
             too_large.insert(key.clone());
             return Ok(None);
         }
-        let earlier = match base {
-            Some(base) => whole_objects(base)?,
-            None => vec![],
+        self.writes.run(key, || {
+            let base = &self.successor(key, base)?;
+            let earlier = match base {
+                Some(base) => whole_objects(base)?,
+                None => vec![],
+            };
+            let objects = &MirrorObjects::choose(earlier, self.spec.bytes_max - content.bytes());
+            let base = base.as_ref();
+            self.replace(&DraftParts { key, content, clone: Some(clone), objects, session: None, base })
+        })
+    }
+
+    /// The newest generation, if it only has other objects of Git LFS than this one: another session has kept objects since a clone read this one.
+    fn successor(
+        &self,
+        key: &MirrorKey,
+        read: Option<&Arc<Generation>>,
+    ) -> Result<Option<Arc<Generation>>, Error> {
+        let Some(read) = read else { return Ok(None) };
+        let newest = lock(&self.ledger).find(key);
+        let Some(newest) = newest.filter(|newest| newest.has_frame()) else {
+            return Ok(Some(Arc::clone(read)));
         };
-        let objects = &MirrorObjects::choose(earlier, self.spec.bytes_max - content.bytes());
-        self.replace(&DraftParts { key, content, clone: Some(clone), objects, session: None, base })
+        let [own, other] = [read, &newest].map(|generation| generation.content());
+        let (own, other) =
+            (own.map_err(Error::io("read a mirror"))?, other.map_err(Error::io("read a mirror"))?);
+        Ok(Some(if own == other { newest } else { Arc::clone(read) }))
     }
 
     /// Keeps the objects of Git LFS that a session has got, beside those that the mirror has. Another session may have replaced the generation since the
     /// helper read it: the objects then go into the newest one. Blocks.
     fn keep_objects(&self, key: &MirrorKey, session: &SessionObjects) -> Result<(), Error> {
+        self.writes.run(key, || self.add_objects(key, session))
+    }
+
+    fn add_objects(&self, key: &MirrorKey, session: &SessionObjects) -> Result<(), Error> {
         let newest = lock(&self.ledger).find(key);
         // Without packs there is no mirror.
         let Some(base) = newest else { return Ok(()) };
@@ -322,10 +350,31 @@ impl MirrorUse {
                 Ok(None) => {}
                 Err(error) => tracing::warn!("a mirror of a repository is not kept: {}", error.chain()),
             }
+            // Clones that wait find the packs on this disk.
+            self.filling = None;
             Ok(self)
         };
         // A panic is logged by its thread.
         blocking("keep a mirror", keep).await.ok()
+    }
+
+    /// Begins to bring objects of Git LFS into `store`, or finds the session that does so. `None`: this session brings them by itself, and the others do not
+    /// learn of it. Blocks for a moment.
+    pub fn begin_objects(&self, store: &Path) -> Option<ObjectsTurn> {
+        let name = uuid::Uuid::now_v7().simple().to_string();
+        let directory = self.mirrors.spec.layout.mirror_drafts().join(name);
+        let begun = self.mirrors.arrivals.begin(&self.key, store, directory);
+        let explain = |error: io::Error| tracing::warn!(%error, "sessions do not share the objects of Git LFS that they bring");
+        begun.map_err(explain).ok()
+    }
+
+    /// Goes on with the newest generation, which may have objects that another session has brought.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn refresh(self) -> Result<Self, Error> {
+        let Self { mirrors, key, filling, .. } = self;
+        Ok(Self { filling, ..mirrors.find(key).await? })
     }
 
     /// Keeps the objects of Git LFS that a helper reported, in a next generation. They are in `store`, each by its SHA-256, and no process uses them. Without

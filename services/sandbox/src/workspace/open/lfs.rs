@@ -5,12 +5,16 @@
 use crate::{
     code::Code,
     error::Error,
-    isolation::launch::{Mount, give_to},
+    isolation::launch::Mount,
     session::state::Session,
     workspace::{
         door,
         helper::{Task, refused},
-        mirror::{generation::Generation, store::MirrorUse},
+        mirror::{
+            arrivals::{Arrival, ObjectsTurn},
+            generation::Generation,
+            store::MirrorUse,
+        },
         scratch::Scratch,
         snapshots::{
             seed,
@@ -22,10 +26,7 @@ use domain::egress::{
     git::GitAddress,
     lfs::report::{LFS_REPORT_BYTES_MAX, LfsReport},
 };
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 /// Longest time for all contents; milliseconds. Beyond it: `sandbox_unavailable`.
@@ -49,11 +50,12 @@ pub(super) struct LfsContents<'a> {
     pub(super) url: &'a str,
 }
 
-/// Where the contents are kept.
-enum Store {
-    Workspace(PathBuf),
-    /// The clone of an install, which has no snapshots.
-    Install(Scratch),
+/// Where contents are on this disk.
+#[derive(Debug, Clone, Copy)]
+struct LfsSource<'a> {
+    mirror: Option<&'a Generation>,
+    /// What another session is bringing.
+    arrival: Option<&'a Arrival>,
 }
 
 impl LfsContents<'_> {
@@ -68,41 +70,61 @@ impl LfsContents<'_> {
         left: &CancellationToken,
     ) -> Result<(), Error> {
         let store = self.store()?;
-        let generation = mirror.as_ref().and_then(MirrorUse::generation);
-        let filled = self.fill(store.path(), generation, left).await;
+        // In this order: what another session has brought before this one looks is in the newest generation.
+        let turn = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
+        let mirror = match mirror {
+            Some(mirror) => Some(mirror.refresh().await?),
+            None => None,
+        };
+        let source = LfsSource {
+            mirror: mirror.as_ref().and_then(MirrorUse::generation),
+            arrival: turn.as_ref().and_then(ObjectsTurn::arrival),
+        };
+        let filled = self.fill(store.path(), source, left).await;
         if let Some(mirror) = mirror
             && let Ok(Some(report)) = &filled
         {
             // Before the first program of the tenant runs.
             mirror.keep_objects(report.clone(), store.path().to_owned()).await;
         }
-        match store {
-            Store::Workspace(_) => {}
-            Store::Install(scratch) => scratch.remove().await,
+        // Sessions that begin from now on find the objects in the mirror.
+        drop(turn);
+        match filled {
+            Ok(_) => self.settle(store).await,
+            Err(error) => {
+                store.remove().await;
+                Err(error)
+            }
         }
-        filled.map(drop)
     }
 
-    fn store(&self) -> Result<Store, Error> {
+    /// Makes the directory of the contents. Helpers of other sessions of the project, which have other users, read it, so it is at a place whose random name only the
+    /// service can list, as a mirror is.
+    fn store(&self) -> Result<Scratch, Error> {
+        let store = Scratch::make(self.session, self.uid)?;
+        std::fs::set_permissions(store.path(), Permissions::from_mode(0o755))
+            .map_err(Error::io("open the directory of Git LFS"))?;
+        Ok(store)
+    }
+
+    /// Moves the contents beside the snapshots of the workspace, where no other user finds them. The clone of an install has no snapshots.
+    async fn settle(&self, store: Scratch) -> Result<(), Error> {
         let Self { session, build, uid, .. } = *self;
-        let shared = &session.shared;
-        let workspace = shared.layout.workspace(&session.key);
+        let workspace = session.shared.layout.workspace(&session.key);
         if !build.starts_with(&workspace) {
-            return Scratch::make(session, uid).map(Store::Install);
+            store.remove().await;
+            return Ok(());
         }
         seed::make_directory(session, uid)?;
-        let path = workspace.join(DIRECTORY).join(LFS_OBJECTS);
-        std::fs::create_dir(&path)
-            .and_then(|()| give_to(shared.launcher.facts(), uid, &path))
-            .map_err(Error::io("make the directory of Git LFS"))?;
-        Ok(Store::Workspace(path))
+        let place = workspace.join(DIRECTORY).join(LFS_OBJECTS);
+        store.move_to(&place).map_err(Error::io("keep the contents of Git LFS"))
     }
 
     /// Runs the helper. Returns its report; `None` if it printed something else.
     async fn fill(
         &self,
         store: &Path,
-        mirror: Option<&Generation>,
+        source: LfsSource<'_>,
         left: &CancellationToken,
     ) -> Result<Option<LfsReport>, Error> {
         let Self { session, build, uid, address, url } = *self;
@@ -110,7 +132,8 @@ impl LfsContents<'_> {
         let repository = address.clone().with_repository_ending();
         let place = format!("{}{}", repository.authority(), repository.path());
         let mounts = [Mount::write(build, "/workspace"), Mount::write(store, INSIDE)];
-        let mounts = mounts.into_iter().chain(mirror.and_then(Generation::mount_objects));
+        let mounts = mounts.into_iter().chain(source.mirror.and_then(Generation::mount_objects));
+        let mounts = mounts.chain(source.arrival.into_iter().flat_map(Arrival::mounts));
         let task = Task {
             script: SCRIPT,
             arguments: vec![limit_kib.to_string(), place, url.to_owned()],
@@ -128,15 +151,6 @@ impl LfsContents<'_> {
             _ => Err(door::find_refusal(&output.stderr).unwrap_or_else(|| {
                 refused(Code::Internal, "cannot fill the files of Git LFS", &output.stderr)
             })),
-        }
-    }
-}
-
-impl Store {
-    fn path(&self) -> &Path {
-        match self {
-            Self::Workspace(path) => path,
-            Self::Install(scratch) => scratch.path(),
         }
     }
 }

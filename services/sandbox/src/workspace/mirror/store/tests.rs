@@ -389,15 +389,64 @@ async fn objects_leave_room_for_the_packs_and_the_newest_stay() {
 }
 
 #[tokio::test]
-async fn a_clone_waits_for_the_objects_of_the_one_that_fills_the_mirror() {
+async fn a_clone_waits_for_the_packs_of_the_first_one_and_not_for_its_objects() {
     let site = Site::new(1 << 20, 0);
     let own = key(tenant(), "own");
-    let first = site.take(&own).await.keep(content(10), site.clone_of(10)).await.unwrap();
+    let first = site.take(&own).await;
     let mut second = Box::pin(site.take(&own));
     assert!(second.as_mut().now_or_never().is_none());
+    let first = first.keep(content(10), site.clone_of(10)).await.unwrap();
+    let second = second.await;
+    assert!(second.filling.is_none() && second.generation.is_some());
+
+    // It finds them when it asks again.
     let report = LfsReport { transferred: pointers(&["one"]), ..LfsReport::default() };
     first.keep_objects(report, site.store_of(&["one"])).await;
-    let second = second.await;
-    assert!(second.filling.is_none());
+    let second = second.refresh().await.unwrap();
     assert_eq!(second.generation.unwrap().objects().unwrap().pointers(), pointers(&["one"]));
+}
+
+#[tokio::test]
+async fn one_session_brings_objects_and_the_others_learn_where_until_it_ends() {
+    let site = Site::new(1 << 20, 0);
+    let (own, foreign) = (key(tenant(), "same"), key(tenant(), "same"));
+    site.keep(&own, 10).await;
+    let begin = async |key: &MirrorKey, content: &str| {
+        site.take(key).await.begin_objects(&site.store_of(&[content])).unwrap()
+    };
+    let first = begin(&own, "one").await;
+    assert!(matches!(first, ObjectsTurn::First(_)) && first.arrival().is_none());
+    let second = begin(&own, "two").await;
+    assert!(matches!(second, ObjectsTurn::Later(_)) && second.arrival().is_some());
+    assert!(matches!(begin(&foreign, "one").await, ObjectsTurn::First(_)), "another tenant learns nothing");
+    drop(second);
+    assert!(matches!(begin(&own, "two").await, ObjectsTurn::Later(_)));
+    drop(first);
+    assert!(matches!(begin(&own, "two").await, ObjectsTurn::First(_)));
+    assert_eq!(fs::read_dir(site.mirrors.spec.layout.mirror_drafts()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn sessions_that_keep_objects_at_once_lose_none() {
+    let site = Site::new(1 << 20, 0);
+    let own = key(tenant(), "own");
+    site.keep(&own, 10).await;
+    let contents = ["1", "2", "3", "4", "5", "6", "7", "8"];
+    futures::future::join_all(contents.map(|content| site.keep_objects(&own, &[content]))).await;
+    assert_eq!(site.objects(&own).await, contents);
+}
+
+#[tokio::test]
+async fn packs_of_a_clone_are_kept_although_a_session_has_kept_objects_meanwhile() {
+    let site = Site::new(1 << 20, 0);
+    let own = key(tenant(), "own");
+    site.keep(&own, 10).await;
+    let [early, late] = [site.take(&own).await, site.take(&own).await];
+    site.keep_objects(&own, &["one"]).await;
+    early.keep(content(20), site.clone_of(20)).await;
+    let newest = site.take(&own).await.generation.unwrap().content().unwrap();
+    assert_eq!((newest.bytes(), site.objects(&own).await), (content(20).bytes(), vec!["one".to_owned()]));
+    // Another clone has replaced the packs that this one knows.
+    late.keep(content(30), site.clone_of(30)).await;
+    assert_eq!(site.take(&own).await.generation.unwrap().content().unwrap().bytes(), content(20).bytes());
 }
