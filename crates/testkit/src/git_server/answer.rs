@@ -56,7 +56,10 @@ pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Re
         return (StatusCode::UNAUTHORIZED, challenge, "who are you?").into_response();
     }
     if let Some(answer) = lfs::answer(&shared, &parts, &body) {
-        return answer;
+        let Some(GitFault::Hold(bytes)) = fault else { return answer };
+        let (head, body) = answer.into_parts();
+        let content = to_bytes(body, REQUEST_BYTES).await.expect("a body");
+        return Response::from_parts(head, hold(&shared, content, bytes));
     }
     let (status, headers, content) = run(&shared, &parts, &body).await;
     let body = match fault {

@@ -221,3 +221,31 @@ async fn a_broker_that_dies_in_the_middle_of_a_push_leaves_nothing_half() {
     assert_eq!(remote(&testbed, &["rev-parse", &format!("agent/{session}")]), pushed.commit);
     assert_eq!(remote(&testbed, &["rev-list", "--count", &format!("main..agent/{session}")]), "1");
 }
+
+#[tokio::test]
+async fn changed_files_of_git_lfs_are_pushed_as_pointers_and_their_contents_as_objects() {
+    const AT: &str = "acme/app.git";
+    let testbed = Testbed::start().await;
+    let old = testbed.server.store_lfs(AT, b"the old content\n");
+    testbed.commit_lfs(&[("large.bin", &old), ("same.bin", &old)]);
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    allow(api, &json!({"credential": "TOKEN"})).await;
+    output(api, &session, "echo changed > large.bin; cp large.bin again.bin; touch same.bin").await.unwrap();
+    let pushed = push(api, &session, "").await.unwrap();
+    assert_eq!((pushed.commits, pushed.files), (1, 2));
+    let branch = format!("agent/{session}");
+    assert_eq!(remote(&testbed, &["rev-parse", &branch]), pushed.commit);
+    // The server of this path gives the same pointer.
+    let pointer = testbed.server.store_lfs("acme/unused.git", b"changed\n");
+    for path in ["large.bin", "again.bin"] {
+        assert_eq!(remote(&testbed, &["show", &format!("{branch}:{path}")]), pointer.trim_end(), "{path}");
+    }
+    let changed = remote(&testbed, &["diff", "--name-only", "main", &branch]);
+    assert_eq!(changed, "again.bin\nlarge.bin");
+    let oid = pointer.split("sha256:").nth(1).unwrap().split('\n').next().unwrap();
+    assert_eq!(testbed.server.find_lfs(AT, oid).as_deref(), Some(&b"changed\n"[..]));
+
+    // What an agent commits without git-lfs has the content, and changes nothing of a push.
+    output(api, &session, "git add --all && git commit -qm own").await.unwrap();
+    assert_eq!(push(api, &session, "").await.unwrap().commits, 0);
+}

@@ -194,3 +194,29 @@ async fn sessions_that_open_at_once_transfer_an_object_once() {
     }
     assert_eq!(testbed.lfs_requests().len(), 3 * ASKED_ONCE + TRANSFER);
 }
+
+#[tokio::test]
+async fn a_session_begins_with_its_own_objects_while_another_one_still_waits_for_others() {
+    let testbed = Testbed::start().await;
+    let [one, two] = [ONE, TWO].map(|content| testbed.server.store_lfs(AT, content.as_bytes()));
+    testbed.commit_lfs(&[("one.bin", &one), ("two.bin", &two)]);
+    let held = format!("objects/{}", oid(&two));
+    testbed.server.fail(&held, GitFault::Hold(3));
+    let (api, first) = (testbed.stack.api.clone(), testbed.session().await);
+    let opened = tokio::spawn(async move { output(&api, &first, "cat one.bin two.bin").await });
+    testbed.server.wait_for_request(&held).await;
+
+    testbed.app.git(&["rm", "--quiet", "two.bin"]);
+    testbed.commit_lfs(&[]);
+    let second = testbed.session().await;
+    assert_eq!(output(&testbed.stack.api, &second, "cat *.bin").await.unwrap(), ONE);
+    assert!(!opened.is_finished(), "the first session waits for its second object");
+    let read = format!("objects/{}", oid(&one));
+    let transfers = testbed.lfs_requests().into_iter().filter(|target| target.ends_with(&read));
+    assert_eq!(transfers.count(), 1, "the second session has the object of the first one");
+
+    testbed.server.heal(&held);
+    testbed.server.release();
+    assert_eq!(opened.await.unwrap().unwrap(), format!("{ONE}{TWO}"));
+    assert_eq!(testbed.objects().await.len(), 2);
+}
