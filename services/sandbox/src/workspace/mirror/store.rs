@@ -55,7 +55,7 @@ pub struct MirrorsSpec {
 pub struct Mirrors {
     spec: MirrorsSpec,
     ledger: Mutex<Ledger>,
-    /// The mirrors that a first clone fills. The receiver ends with the clone.
+    /// The mirrors that a first clone fills. The receiver ends when its packs are kept, or with the clone.
     fillings: Mutex<HashMap<MirrorKey, watch::Receiver<()>>>,
     too_large: Mutex<HashSet<MirrorKey>>,
     writes: Writes,
@@ -111,7 +111,7 @@ impl Mirrors {
         Ok(mirrors)
     }
 
-    /// Takes the mirror of a clone into use. If another clone fills the mirror, this waits for its end, or until the caller has `left`: the objects
+    /// Takes the mirror of a clone into use. If another clone fills the mirror, this waits for its end, or until the caller has `left`: the packs
     /// are then on this disk. A clone waits once, and then goes on with what there is.
     ///
     /// # Errors

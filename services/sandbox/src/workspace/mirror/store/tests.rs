@@ -432,7 +432,9 @@ async fn sessions_that_keep_objects_at_once_lose_none() {
     let own = key(tenant(), "own");
     site.keep(&own, 10).await;
     let contents = ["1", "2", "3", "4", "5", "6", "7", "8"];
-    futures::future::join_all(contents.map(|content| site.keep_objects(&own, &[content]))).await;
+    let (place, name) = (&site, &own);
+    let keep = |content| async move { place.keep_objects(name, &[content]).await };
+    futures::future::join_all(contents.map(keep)).await;
     assert_eq!(site.objects(&own).await, contents);
 }
 
