@@ -29,10 +29,17 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 const SANDBOX_HELPERS_MAX: u32 = 8;
 /// Quick helpers (snapshots and the like) at once: a turn waits for them, and each takes some 50 ms. Beyond it: `helpers_busy`.
 const SANDBOX_QUICK_HELPERS_MAX: u32 = 8;
+/// Helpers that transfer objects of Git LFS at once: most of their time they wait, for a server or for the objects of another session. Beyond it:
+/// `helpers_busy`.
+const SANDBOX_TRANSFER_HELPERS_MAX: u32 = 16;
 /// Helpers of each kind of one tenant: two tenants together leave room for a third. Beyond it: `helpers_busy`.
 const SANDBOX_HELPERS_TENANT_MAX: usize = 3;
+/// Helpers of one tenant that transfer objects of Git LFS: two tenants together leave room for a third. Beyond it: `helpers_busy`.
+const SANDBOX_TRANSFER_HELPERS_TENANT_MAX: usize = 6;
 /// Longest wait of a quick helper for its turn. A helper that takes longer than some seconds is stuck or hostile; the caller may try again.
 const QUICK_WAIT: Duration = Duration::from_secs(30);
+/// Longest wait of a transfer for its turn: as long as one may take. A refusal would lose the clone before it.
+const TRANSFER_WAIT: Duration = Duration::from_secs(600);
 /// Bytes of a helper's error output that are kept, to find the cause of a failure. The rest is dropped.
 const HELPER_ERROR_BYTES_MAX: usize = 64 * 1024;
 
@@ -43,6 +50,7 @@ pub struct Helpers {
     slow: Shares<TenantId>,
     slow_wait: Duration,
     quick: Shares<TenantId>,
+    transfer: Shares<TenantId>,
 }
 
 /// The queue of a helper while many run.
@@ -52,6 +60,8 @@ pub enum Queue {
     Slow,
     /// The helpers of each step of a turn, which must not wait for clones.
     Quick,
+    /// Transfers of objects of Git LFS, which may wait for another session. Clones must not wait for them.
+    Transfer,
 }
 
 /// The task of a helper.
@@ -117,7 +127,8 @@ impl Helpers {
     pub fn new(launcher: Launcher, slow_wait: Duration) -> Self {
         let slow = Shares::new(SANDBOX_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
         let quick = Shares::new(SANDBOX_QUICK_HELPERS_MAX, SANDBOX_HELPERS_TENANT_MAX);
-        Self { launcher, slow, slow_wait, quick }
+        let transfer = Shares::new(SANDBOX_TRANSFER_HELPERS_MAX, SANDBOX_TRANSFER_HELPERS_TENANT_MAX);
+        Self { launcher, slow, slow_wait, quick, transfer }
     }
 
     /// Runs a task and gives the first `stdout_max` bytes that it prints; the helper waits for more to be read and is
@@ -172,6 +183,7 @@ impl Helpers {
         let (shares, wait) = match task.queue {
             Queue::Slow => (&self.slow, self.slow_wait),
             Queue::Quick => (&self.quick, QUICK_WAIT),
+            Queue::Transfer => (&self.transfer, TRANSFER_WAIT),
         };
         shares.acquire(task.tenant, wait).await.map_err(busy)
     }

@@ -9,7 +9,7 @@ use crate::{
     session::state::Session,
     workspace::{
         door,
-        helper::{Task, refused},
+        helper::{Queue, Task, refused},
         mirror::{
             arrivals::{Arrival, ObjectsTurn},
             generation::Generation,
@@ -138,6 +138,7 @@ impl LfsContents<'_> {
             script: SCRIPT,
             arguments: vec![limit_kib.to_string(), place, url.to_owned()],
             mounts: mounts.chain(door::mounts(session)?).collect(),
+            queue: Queue::Transfer,
             ..Task::new(session.key.tenant, uid, Duration::from_millis(LFS_MS_MAX))
         };
         let output = session.shared.helpers.run_until(task, LFS_REPORT_BYTES_MAX, left).await?;
