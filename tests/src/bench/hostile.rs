@@ -11,7 +11,6 @@ pub mod sizes;
 mod timeline;
 
 use self::{
-    attack::Tally,
     attackers::Attackers,
     timeline::{ACCEPTED, STAGES, Timeline},
 };

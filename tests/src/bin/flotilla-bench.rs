@@ -14,7 +14,7 @@ use e2e::{
         durability, events,
         figure::Figure,
         hostile, loops,
-        machine::usage::MeasuredProcess,
+        machine::{process, usage::MeasuredProcess},
         main_job::{self, raw},
         model::Model,
         peer, profile,
@@ -142,8 +142,7 @@ struct Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        let stopped = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        if stopped.is_ok() {
+        if process::terminate(&self.child).is_ok() {
             drop(self.child.wait());
         }
     }

@@ -34,7 +34,7 @@ use store::{
         park::{self, ParkOutcome},
         quarantine::QuarantineRule,
         row::ParentCall,
-        runs::SuspectPolicy,
+        runs::{SuspectPolicy, Taker},
         tree::{
             answers::ChildAnswer,
             children::{Dispatch, DispatchOutcome, NewChild},

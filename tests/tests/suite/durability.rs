@@ -6,6 +6,10 @@ use e2e::{
     DatabaseUrls, Options, Stack,
     turn::{Watch, run},
 };
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
 use rpc::v1;
 use std::time::{Duration, Instant};
 use testkit::proxy::{
@@ -411,6 +415,6 @@ async fn a_worker_waits_for_postgres_to_start() {
 
 async fn kill_postgres(servers: &mut local::stack::Stack) {
     let (_, pid) = servers.pids().into_iter().find(|(role, _)| *role == "postgres").unwrap();
-    assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+    signal::kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
     assert_eq!(servers.next_exit().await.role, "postgres");
 }

@@ -22,7 +22,6 @@ use store::{
         chunks::Chunk,
         record::{Fence, Progress},
     },
-    loop_start::KeptPosition,
     people::{
         environments::{NewDecision, NewProposal},
         requests::{NewAnswer, RequestScope},
@@ -275,11 +274,9 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     assert!(matches!(store.park(&fence, &[], 1, &end, NOW).await, Err(Error::Fenced)));
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     assert!(matches!(store.append_chunk(stranger, &session, 1, &chunk).await, Err(Error::Fenced)));
-    let taken = store
-        .take_session(stranger, &session, Taker::new(Uuid::now_v7(), SuspectPolicy::Accept))
-        .await
-        .unwrap();
-    assert!(matches!(taken, TakeResult::Unavailable), "{taken:?}");
+    let taker = Taker::new(Uuid::now_v7(), SuspectPolicy::Accept);
+    let taken = store.take_session(stranger, &session, taker).await;
+    assert!(matches!(taken, Ok(TakeResult::Unavailable)), "{taken:?}");
     let dispatched = store.dispatch_child(&fence, &changes, &child, Dispatch::New, NOW).await;
     assert!(matches!(dispatched, Err(Error::Fenced)), "{dispatched:?}");
     let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;

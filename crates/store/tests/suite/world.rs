@@ -152,11 +152,7 @@ impl World {
 
     /// Takes a free session, and returns what its loop begins with.
     pub(crate) async fn begin_loop(&self, session: &SessionId, taker: Taker<'_>) -> LoopStart {
-        let taken = self
-            .store
-            .take_session(self.tenant, session, Taker::new(worker, SuspectPolicy::Accept))
-            .await
-            .unwrap();
+        let taken = self.store.take_session(self.tenant, session, taker).await.unwrap();
         let TakeResult::Taken(taken) = taken else { panic!("it is free: {taken:?}") };
         taken.start.unwrap()
     }

@@ -144,7 +144,7 @@ async fn a_merge_that_did_not_end_is_undone_and_done_again() {
     let (before, state) = (origin.snapshot().await, origin.sh(STATE).await);
     let merged = pair.merge("prt_1").await.unwrap();
     let after = origin.sh(STATE).await;
-    let (place, theirs) = [origin, copied].map(|session| session.place(&pair.directory, "ws"));
+    let [place, theirs] = [origin, copied].map(|session| session.place(&pair.directory, "ws"));
     // The service died with one file half written, another one removed, and the others not written.
     fs::remove_file(theirs.join("merged")).unwrap();
     origin.sh(": > a; echo gone > gone; rm -f lines").await;

@@ -4,6 +4,7 @@
 use super::{drain::Drain, lease::Lease};
 use crate::{
     config::Config,
+    conversation::kept::KeptConversation,
     process::{
         clock::now, contention::Contention, control::Control, deps::Deps, store_timeout::with_store_timeout,
     },
@@ -60,7 +61,7 @@ pub(super) struct Claimer {
 struct Start {
     taken: TakenSession,
     /// Its conversation, if this worker ran its newest loop.
-    kept: Option<Kept>,
+    kept: Option<KeptConversation>,
     suspect_slot: Option<OwnedSemaphorePermit>,
 }
 

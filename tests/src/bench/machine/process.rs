@@ -2,6 +2,10 @@
 
 use super::usage::{self, Extent};
 use crate::{Stack, bench::testbed::until};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
 use std::{
     fs,
     path::PathBuf,
@@ -52,8 +56,7 @@ impl Process {
 
     /// Sends SIGTERM, so that it hands its sessions over.
     pub fn terminate(&self) {
-        let kill = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
-        assert!(kill.expect("a signal").success(), "the process lives");
+        terminate(&self.0).expect("a living process");
     }
 
     /// Returns its resident memory; bytes.
@@ -83,6 +86,14 @@ impl Drop for Process {
         drop(self.0.kill());
         drop(self.0.wait());
     }
+}
+
+/// Sends SIGTERM to a child process.
+///
+/// # Errors
+/// When it has ended.
+pub fn terminate(child: &Child) -> nix::Result<()> {
+    signal::kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)
 }
 
 /// Finds the `flotilla` program of this build. Tests are one directory deeper.
