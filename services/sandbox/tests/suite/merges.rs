@@ -174,5 +174,5 @@ async fn a_merge_needs_the_newest_loop_and_files_of_its_own_tenant() {
     let successor = Session { epoch: 2, ..origin.clone() };
     assert_eq!(merge(&successor, copied, &pair.commit, "prt_1").await.unwrap().files_merged, 1);
     assert_eq!(code(merge(origin, copied, &pair.commit, "prt_2").await), "epoch_stale");
-    assert_eq!(origin.sh("cat a").await, "theirs");
+    assert_eq!(successor.sh("cat a").await, "theirs");
 }

@@ -140,7 +140,8 @@ async fn the_copy_of_a_subtask_is_pushed_to_the_repository_of_its_root() {
     assert_eq!(remote(&testbed, &["show", &format!("{}:above", pushed.commit)]), "above");
     assert_eq!(remote(&testbed, &["rev-parse", &format!("{}^", pushed.commit)]), testbed.app.commit);
     let of_root = push(api, &session, "").await.unwrap();
-    assert_eq!((of_root.branch, of_root.files), (format!("agent/{session}"), 1));
+    // Its own file, and that of the subtask, which was merged.
+    assert_eq!((of_root.branch, of_root.files), (format!("agent/{session}"), 2));
 }
 
 #[tokio::test]

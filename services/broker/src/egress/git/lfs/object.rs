@@ -3,7 +3,7 @@
 
 use super::{
     batch::{LfsQuestion, busy},
-    place::Place,
+    place::ObjectPlace,
 };
 use crate::egress::git::{link::Link, refusal::GitRefusal, rules::GitAccess, servers::GitServers};
 use domain::egress::lfs::batch::LfsPlace;
@@ -30,8 +30,8 @@ impl ObjectRead<'_> {
     pub(super) async fn open(&self, servers: &GitServers) -> Result<(String, Response), GitRefusal> {
         let own = self.question.repository.authority();
         let refused = |reason| GitRefusal::LfsLink { host: own.clone(), reason };
-        let Place { mut link, headers: mut given, needs_credential } =
-            Place::parse(&self.place).map_err(refused)?;
+        let ObjectPlace { mut link, headers: mut given, needs_credential } =
+            ObjectPlace::parse(&self.place).map_err(refused)?;
         for _ in 0..=REDIRECTS_MAX {
             let mut headers = given.clone();
             if needs_credential && self.is_own(&link) {

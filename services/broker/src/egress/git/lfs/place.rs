@@ -17,7 +17,7 @@ const OWN_HEADERS: [HeaderName; 9] =
 
 /// The place.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ObjectPlace {
     pub(super) link: Link,
     /// They do not print.
     pub(super) headers: HeaderMap,
@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub(super) needs_credential: bool,
 }
 
-impl Place {
+impl ObjectPlace {
     /// Reads what a server names.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use super::{
     batch::{LfsQuestion, busy},
-    place::Place,
+    place::ObjectPlace,
 };
 use crate::egress::git::{
     file_pieces::pieces,
@@ -87,7 +87,8 @@ impl ObjectUpload<'_> {
     fn open(&self, place: &LfsPlace) -> Result<(Link, HeaderMap), UploadFailure> {
         let LfsQuestion { repository, authorization, .. } = *self.question;
         let refused = |reason| GitRefusal::LfsLink { host: repository.authority(), reason };
-        let Place { link, mut headers, needs_credential } = Place::parse(place).map_err(refused)?;
+        let ObjectPlace { link, mut headers, needs_credential } =
+            ObjectPlace::parse(place).map_err(refused)?;
         let prefix = GitPrefix::parse(&format!("{repository}/")).ok();
         let is_own = prefix.zip(link.address()).is_some_and(|(prefix, address)| prefix.covers(&address));
         if needs_credential && is_own {
