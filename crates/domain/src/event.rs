@@ -163,7 +163,7 @@ impl Event {
             Self::MessageRemoved(_) => "message.removed",
             Self::SessionDiff(_) => "session.diff",
             Self::FileEdited(_) => "file.edited",
-            Self::FilesChanged(_) => "file.watcher.updated",
+            Self::FilesChanged(_) => FILES_CHANGED,
             Self::SnapshotMissed(_) => "flotilla.snapshot.missed",
             Self::WorkspaceRestarted => "flotilla.workspace.restarted",
             Self::BranchUpdated(_) => "vcs.branch.updated",
@@ -283,6 +283,8 @@ pub const IDLE: &str = "session.idle";
 pub const MESSAGE_UPDATED: &str = "message.updated";
 /// See [`Event::PartUpdated`].
 pub const PART_UPDATED: &str = "message.part.updated";
+/// The kind of [`Event::FilesChanged`].
+pub const FILES_CHANGED: &str = "file.watcher.updated";
 /// An event whose content a later version of the same message or part replaces. It keeps its position; no client gets it.
 pub const SUPERSEDED: &str = "flotilla.superseded";
 /// See [`Event::LoopStarted`]: it raises the epoch that subscribers accept.

@@ -1,7 +1,7 @@
-//! What a loop reads before its first step, in the transaction that takes the session.
+//! What a loop reads before its first step, in one transaction.
 
 use crate::{
-    Tx,
+    Store, Tx,
     column::{signed, unsigned},
     error::Error,
     log::messages::{self, MessageWithParts},
@@ -9,6 +9,7 @@ use crate::{
     session::{
         mailbox::{self, MailboxInput},
         row::{self, Session},
+        runs::TakeOver,
     },
 };
 use domain::{
@@ -51,40 +52,37 @@ pub struct LoopStart {
     pub continues_kept: bool,
 }
 
-/// Reads what the loop of a session needs that has taken the inputs up to `input_ack`. Of a conversation that the worker has kept it reads only the
-/// new messages, if no other has changed. The caller holds the control row, so nothing is written meanwhile.
-///
-/// # Errors
-/// `NotFound`: the session was deleted; `Unreadable` for data of a newer version; `Db`.
-pub(crate) async fn read(
-    tx: &mut Tx,
-    tenant: TenantId,
-    session: &SessionId,
-    input_ack: u64,
-    kept: Option<&KeptPosition>,
-) -> Result<LoopStart, Error> {
-    let settings = settings::list_of(tx, tenant, session).await?;
-    let inputs = mailbox::list(tx, tenant, session, input_ack).await?;
-    let new = match kept {
-        Some(kept) => find_new_messages(tx, tenant, session, kept).await?,
-        None => None,
-    };
-    let continues_kept = new.is_some();
-    let (left_out, messages) = match new {
-        Some(messages) => (0, messages),
-        None => {
-            let left_out = messages::find_horizon(tx, tenant, session).await?;
-            (left_out, messages::load(tx, tenant, session, left_out).await?)
+impl Store {
+    /// Reads what the loop of a taken session needs. Of a conversation that the worker has kept it reads only the new messages, if no other has changed.
+    ///
+    /// # Errors
+    /// `NotFound`: the session was deleted; `Unreadable` for data of a newer version; `Db`.
+    pub async fn read_loop_start(
+        &self,
+        taken: &TakeOver,
+        kept: Option<&KeptPosition>,
+    ) -> Result<LoopStart, Error> {
+        let (tenant, id) = (taken.fence.tenant, &taken.fence.session);
+        let mut tx = self.begin(tenant).await?;
+        let settings = settings::list_of(&mut tx, tenant, id).await?;
+        let session = row::read(&mut tx, tenant, id).await?;
+        // Before the messages: a prompt that is accepted in between is then only among the messages, and is read again.
+        let inputs = mailbox::list(&mut tx, tenant, id, taken.input_ack).await?;
+        if let Some(kept) = kept
+            && let Some(messages) = find_new_messages(&mut tx, tenant, id, kept).await?
+        {
+            return Ok(LoopStart { settings, session, inputs, left_out: 0, messages, continues_kept: true });
         }
-    };
-    let session = row::read(tx, tenant, session).await?;
-    Ok(LoopStart { settings, session, inputs, left_out, messages, continues_kept })
+        let left_out = messages::find_horizon(&mut tx, tenant, id).await?;
+        let messages = messages::load(&mut tx, tenant, id, left_out).await?;
+        Ok(LoopStart { settings, session, inputs, left_out, messages, continues_kept: false })
+    }
 }
 
 /// Reads the messages after the kept ones; `None` if a kept one may have changed since.
 ///
 /// Every change of a message or a part is an event. The event that creates one has its position; any other event changes or removes what may have been
-/// kept.
+/// kept. An event that came between the two reads is taken for a change, too.
 async fn find_new_messages(
     tx: &mut Tx,
     tenant: TenantId,

@@ -83,6 +83,8 @@ pub(crate) struct Record {
     newest_event: u64,
     /// Its id; empty before the first write.
     newest_event_id: String,
+    /// Whether all events since the loop began are its own: the conversation then has everything.
+    is_alone: bool,
     /// Changes that the next write stores before its own. The conversation has them already.
     later: Vec<Change>,
     /// The worker's slot for suspects, until this session makes progress.
@@ -90,10 +92,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The record of a session whose log had `event_seq` events before its conversation was read.
     pub(crate) fn new(
         deps: Arc<Deps>,
         taken: &store::session::runs::TakeOver,
         conversation: Conversation,
+        event_seq: u64,
         suspect_slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
@@ -104,8 +108,9 @@ impl Record {
             input_ack: taken.input_ack,
             newest_input: 0,
             newest_cancel: 0,
-            newest_event: 0,
+            newest_event: event_seq,
             newest_event_id: String::new(),
+            is_alone: true,
             later: vec![],
             suspect_slot,
         }
@@ -363,8 +368,12 @@ impl Record {
         self.publish(&bus::feed::News::Beat { epoch: self.fence.epoch, seq: self.newest_event });
     }
 
-    /// Keeps the conversation of the session, which is parked, for its next turn.
+    /// Keeps the conversation of the session, which is parked, for its next turn, unless something beside this loop wrote to the session: the conversation
+    /// may lack that.
     pub(crate) fn keep_conversation(&mut self, kept_at: Instant) {
+        if !self.is_alone || self.newest_event_id.is_empty() {
+            return;
+        }
         let conversation = std::mem::take(&mut self.conversation);
         let position = KeptPosition {
             event_seq: self.newest_event,
@@ -398,6 +407,9 @@ impl Record {
                 }
                 ChangeBody::Spend(_) | ChangeBody::FileSummary(_) | ChangeBody::Title(_) => {}
             }
+        }
+        if let Some(first) = written.events.first() {
+            self.is_alone &= first.seq == self.newest_event + 1;
         }
         if let Some(newest) = written.events.last() {
             self.newest_event = newest.seq;

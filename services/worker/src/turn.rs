@@ -13,6 +13,7 @@ pub(crate) mod run;
 mod session;
 mod snapshots;
 mod step;
+mod stored;
 mod titling;
 mod tool_calls;
 mod waits;

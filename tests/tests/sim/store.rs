@@ -34,7 +34,7 @@ use store::{
         park::{self, ParkOutcome},
         quarantine::QuarantineRule,
         row::ParentCall,
-        runs::{SuspectPolicy, Taker},
+        runs::SuspectPolicy,
         tree::{
             answers::ChildAnswer,
             children::{Dispatch, DispatchOutcome, NewChild},
@@ -193,12 +193,11 @@ impl Pair {
         let limits = TakeLimits { attempts: ATTEMPTS, has_suspect: suspects == SuspectPolicy::Skip };
         let take = self.model.take(&Rules::SOUND, session, worker, limits, None);
         let (id, owner) = (&self.sessions[session], self.workers[worker]);
-        let real = match self.store.take_session(self.tenant, id, Taker::new(owner, suspects)).await.unwrap()
-        {
+        let real = match self.store.take_session(self.tenant, id, owner, suspects).await.unwrap() {
             store::session::runs::TakeResult::Taken(taken) => TakeResult::Yes {
-                epoch: taken.take_over.fence.epoch,
-                input_ack: taken.take_over.input_ack,
-                attempts: u8::try_from(taken.take_over.attempts).unwrap(),
+                epoch: taken.fence.epoch,
+                input_ack: taken.input_ack,
+                attempts: u8::try_from(taken.attempts).unwrap(),
             },
             store::session::runs::TakeResult::Unavailable => TakeResult::No,
             store::session::runs::TakeResult::Suspect => TakeResult::Suspect,

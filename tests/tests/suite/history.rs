@@ -2,6 +2,7 @@
 
 mod announcements;
 mod forks;
+mod kept;
 mod reverts;
 mod steps;
 

@@ -308,18 +308,18 @@ impl ToolState {
         }
     }
 
-    /// Bytes of its arguments, its output and its files.
+    /// Bytes of its arguments, its output, its metadata and its files.
     fn content_bytes(&self) -> usize {
-        let input = text::json_bytes(self.input());
-        match self {
-            Self::Pending { raw, .. } => input + raw.len(),
-            Self::Running { .. } => input,
-            Self::Completed { output, attachments, .. } => {
+        let of_state = match self {
+            Self::Pending { raw, .. } => raw.len(),
+            Self::Running { metadata, .. } => text::json_bytes(metadata),
+            Self::Completed { output, metadata, attachments, .. } => {
                 let files = attachments.iter().map(|part| part.body.content_bytes());
-                input + output.len() + files.sum::<usize>()
+                output.len() + text::json_bytes(metadata) + files.sum::<usize>()
             }
-            Self::Error { error, .. } => input + error.len(),
-        }
+            Self::Error { error, metadata, .. } => error.len() + text::json_bytes(metadata),
+        };
+        text::json_bytes(self.input()) + of_state
     }
 
     /// Whether the call is over.

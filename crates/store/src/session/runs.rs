@@ -5,7 +5,6 @@ use crate::{
     column::{milliseconds, signed, unsigned},
     error::Error,
     log::record::Fence,
-    loop_start::{self, KeptPosition, LoopStart},
     phase::{RUNNABLE, RUNNING, WAITING},
 };
 use domain::{
@@ -35,20 +34,11 @@ impl TakeOver {
     }
 }
 
-/// A taken session.
-#[derive(Debug)]
-pub struct TakenSession {
-    /// The ownership.
-    pub take_over: TakeOver,
-    /// What the loop needs. An error fails the loop, and the attempt counts.
-    pub start: Result<LoopStart, Error>,
-}
-
 /// The result of an attempt to take a session over.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakeResult {
     /// The worker owns the session.
-    Taken(Box<TakenSession>),
+    Taken(TakeOver),
     /// Another worker owns the session, or the session needs no worker.
     Unavailable,
     /// The session is a suspect, and this worker already runs one.
@@ -69,27 +59,8 @@ pub enum SuspectPolicy {
     Skip,
 }
 
-/// The worker that takes a session.
-#[derive(Debug, Clone, Copy)]
-pub struct Taker<'a> {
-    /// Its incarnation.
-    pub owner: Uuid,
-    /// Whether it takes a suspect.
-    pub suspects: SuspectPolicy,
-    /// What it has kept of the session.
-    pub kept: Option<&'a KeptPosition>,
-}
-
-impl Taker<'_> {
-    /// A worker that has kept nothing.
-    pub const fn new(owner: Uuid, suspects: SuspectPolicy) -> Self {
-        Self { owner, suspects, kept: None }
-    }
-}
-
 impl Store {
-    /// Takes a session: a runnable session, or one whose worker is dead by the database's clock. Reads what its loop needs
-    /// in the same transaction.
+    /// Takes a session for the worker `owner`: a runnable session, or one whose worker is dead by the database's clock.
     ///
     /// # Errors
     /// `Db`: taken or not; [`Store::list_held`] finds a session whose takeover was in doubt.
@@ -97,27 +68,36 @@ impl Store {
         &self,
         tenant: TenantId,
         session: &SessionId,
-        taker: Taker<'_>,
+        owner: Uuid,
+        suspects: SuspectPolicy,
     ) -> Result<TakeResult, Error> {
-        let attempts_max = match taker.suspects {
+        let attempts_max = match suspects {
             SuspectPolicy::Accept => limits::ATTEMPTS_MAX,
             SuspectPolicy::Skip => limits::ATTEMPTS_SUSPECT,
         };
         let mut tx = self.begin(tenant).await?;
-        let take = Take { tenant, session, owner: taker.owner, attempts_max };
-        let Some(taken) = take.update(&mut tx).await? else { return refusal(tx, tenant, session).await };
-        let start = loop_start::read(&mut tx, tenant, session, taken.input_ack, taker.kept).await;
-        if matches!(start, Err(Error::Db(_))) {
-            // The failed statement undid the take. Without a take, this attempt would not count, and a session that cannot be read would be tried
-            // for ever.
-            drop(tx);
-            tx = self.begin(tenant).await?;
-            if take.update(&mut tx).await?.as_ref() != Some(&taken) {
-                return Ok(TakeResult::Unavailable);
-            }
-        }
+        let sql = format!(
+            "update session_run r set epoch = epoch + 1, write_seq = 0, phase = {RUNNING}, owner = $3, owned_at = now(),
+                    waiting_reason = null, waiting_detail = null, attempts = attempts + 1, wake_at = null
+              where r.tenant_id = $1 and r.session_id = $2 and r.attempts < $4
+                and (r.phase = {RUNNABLE} or r.phase = {RUNNING} and not coalesce(worker_alive(r.owner), false))
+             returning epoch, input_ack, attempts"
+        );
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .bind(tenant.0)
+            .bind(session.as_str())
+            .bind(owner)
+            .bind(attempts_max)
+            .fetch_optional(&mut *tx)
+            .await?;
+        let Some(row) = row else { return refusal(tx, tenant, session).await };
         tx.commit().await?;
-        Ok(TakeResult::Taken(Box::new(TakenSession { take_over: taken, start })))
+        let epoch = unsigned(row.try_get("epoch")?);
+        Ok(TakeResult::Taken(TakeOver {
+            fence: Fence { tenant, session: session.clone(), epoch, write_seq: 0 },
+            input_ack: unsigned(row.try_get("input_ack")?),
+            attempts: row.try_get("attempts")?,
+        }))
     }
 
     /// Releases a session so that another worker continues it at once. A clean hand-over is not a failed attempt. Does nothing
@@ -195,42 +175,6 @@ impl Store {
             .await?;
         tx.commit().await?;
         Ok(())
-    }
-}
-
-/// One take of a session.
-struct Take<'a> {
-    tenant: TenantId,
-    session: &'a SessionId,
-    owner: Uuid,
-    /// Failed attempts from which on it is refused.
-    attempts_max: i16,
-}
-
-impl Take<'_> {
-    /// Takes the session if it is free, in the transaction of the caller.
-    async fn update(&self, tx: &mut Tx) -> Result<Option<TakeOver>, Error> {
-        let sql = format!(
-            "update session_run r set epoch = epoch + 1, write_seq = 0, phase = {RUNNING}, owner = $3, owned_at = now(),
-                    waiting_reason = null, waiting_detail = null, attempts = attempts + 1, wake_at = null
-              where r.tenant_id = $1 and r.session_id = $2 and r.attempts < $4
-                and (r.phase = {RUNNABLE} or r.phase = {RUNNING} and not coalesce(worker_alive(r.owner), false))
-             returning epoch, input_ack, attempts"
-        );
-        let row = sqlx::query(AssertSqlSafe(sql))
-            .bind(self.tenant.0)
-            .bind(self.session.as_str())
-            .bind(self.owner)
-            .bind(self.attempts_max)
-            .fetch_optional(&mut **tx)
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let epoch = unsigned(row.try_get("epoch")?);
-        Ok(Some(TakeOver {
-            fence: Fence { tenant: self.tenant, session: self.session.clone(), epoch, write_seq: 0 },
-            input_ack: unsigned(row.try_get("input_ack")?),
-            attempts: row.try_get("attempts")?,
-        }))
     }
 }
 

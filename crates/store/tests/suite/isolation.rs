@@ -22,13 +22,14 @@ use store::{
         chunks::Chunk,
         record::{Fence, Progress},
     },
+    loop_start::KeptPosition,
     people::{
         environments::{NewDecision, NewProposal},
         requests::{NewAnswer, RequestScope},
     },
     session::{
         quarantine::{Notice, QuarantineRule},
-        runs::{SuspectPolicy, TakeResult, Taker},
+        runs::{SuspectPolicy, TakeOver, TakeResult},
         sessions::{Filter, Patch},
         tree::children::Dispatch,
     },
@@ -210,6 +211,10 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.list_messages(stranger, session, &Page::default()).await.unwrap().entries, []);
     assert_eq!(store.find_newest_answer(stranger, session).await.unwrap(), None);
     assert_eq!(store.load_conversation(stranger, session, 0).await.unwrap(), []);
+    let fence = Fence { tenant: stranger, session: session.clone(), epoch: 1, write_seq: 0 };
+    let kept = KeptPosition { event_seq: 1, event_id: "evt_1".to_owned(), read_after: 0 };
+    let start = store.read_loop_start(&TakeOver { fence, input_ack: 0, attempts: 1 }, Some(&kept)).await;
+    assert!(matches!(start, Err(Error::NotFound(_))));
     assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap().events, []);
     assert_eq!(store.find_event(stranger, session, 1).await.unwrap(), None);
     assert_eq!(store.list_inputs(stranger, session, 0).await.unwrap(), []);
@@ -274,9 +279,8 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     assert!(matches!(store.park(&fence, &[], 1, &end, NOW).await, Err(Error::Fenced)));
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     assert!(matches!(store.append_chunk(stranger, &session, 1, &chunk).await, Err(Error::Fenced)));
-    let taker = Taker::new(Uuid::now_v7(), SuspectPolicy::Accept);
-    let taken = store.take_session(stranger, &session, taker).await;
-    assert!(matches!(taken, Ok(TakeResult::Unavailable)), "{taken:?}");
+    let taken = store.take_session(stranger, &session, Uuid::now_v7(), SuspectPolicy::Accept).await.unwrap();
+    assert_eq!(taken, TakeResult::Unavailable);
     let dispatched = store.dispatch_child(&fence, &changes, &child, Dispatch::New, NOW).await;
     assert!(matches!(dispatched, Err(Error::Fenced)), "{dispatched:?}");
     let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;

@@ -16,12 +16,11 @@ use store::{
         change::{Change, ChangeBody},
         record::{Fence, Progress, WriteReceipt},
     },
-    loop_start::{KeptPosition, LoopStart},
     session::{
         creation::NewSession,
         inputs::{Prompt, PromptReceipt, Reply, VariantChoice},
         park::{Park, ParkOutcome},
-        runs::{SuspectPolicy, TakeOver, TakeResult, Taker},
+        runs::{SuspectPolicy, TakeOver, TakeResult},
         tree::ledger::{CallOutcome, Entry, Purpose},
     },
 };
@@ -139,41 +138,10 @@ impl World {
     }
 
     pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<TakeOver> {
-        match self
-            .store
-            .take_session(self.tenant, session, Taker::new(worker, SuspectPolicy::Accept))
-            .await
-            .unwrap()
-        {
-            TakeResult::Taken(taken) => Some(taken.take_over),
+        match self.store.take_session(self.tenant, session, worker, SuspectPolicy::Accept).await.unwrap() {
+            TakeResult::Taken(taken) => Some(taken),
             TakeResult::Unavailable | TakeResult::Suspect | TakeResult::Exhausted { .. } => None,
         }
-    }
-
-    /// Takes a free session, and returns what its loop begins with.
-    pub(crate) async fn begin_loop(&self, session: &SessionId, taker: Taker<'_>) -> LoopStart {
-        let taken = self.store.take_session(self.tenant, session, taker).await.unwrap();
-        let TakeResult::Taken(taken) = taken else { panic!("it is free: {taken:?}") };
-        taken.start.unwrap()
-    }
-
-    /// What another loop of the session would begin with. The control row stays as it is.
-    pub(crate) async fn next_start(&self, running: &Running, kept: Option<&KeptPosition>) -> LoopStart {
-        let id = &running.session;
-        let column = async |name: &str| {
-            self.number(&format!("select {name}::bigint from session_run where session_id = '{id}'")).await
-        };
-        let (phase, epoch, writes) =
-            (column("phase").await, column("epoch").await, column("write_seq").await);
-        let set = async |columns: &str| {
-            self.sql(&format!("update session_run set {columns} where session_id = '{id}'")).await;
-        };
-        set("phase = 1, owner = null, owned_at = null").await;
-        let taker = Taker { kept, ..Taker::new(running.worker, SuspectPolicy::Accept) };
-        let start = self.begin_loop(id, taker).await;
-        let owner = if phase == 2 { "owner = owner" } else { "owner = null, owned_at = null" };
-        set(&format!("phase = {phase}, epoch = {epoch}, write_seq = {writes}, attempts = 0, {owner}")).await;
-        start
     }
 
     /// Creates a session with one prompt and a worker that took it.
@@ -275,6 +243,11 @@ impl World {
 }
 
 impl Running {
+    /// The loop as it begins, after the inputs up to `input_ack`.
+    pub(crate) fn take_over(&self, input_ack: u64) -> TakeOver {
+        TakeOver { fence: self.fence.clone(), input_ack, attempts: 1 }
+    }
+
     /// Returns the fence for the write with this number.
     pub(crate) fn write(&self, write_seq: u64) -> Fence {
         Fence { write_seq, ..self.fence.clone() }

@@ -4,7 +4,7 @@ use super::{cursor::TenantCursor, event::Fragment, notices::EVERY_READER, open_p
 use bus::feed::Notice;
 use bytes::Bytes;
 use domain::{
-    event::StoredEvent,
+    event::{FILES_CHANGED, StoredEvent},
     ids::{ProjectId, SessionId},
 };
 use std::sync::{Arc, OnceLock};
@@ -16,10 +16,10 @@ use store::{
 /// Bytes of the content of an update whose frames its subscribers share. A feed keeps the frames with the update. A larger content is encoded for each
 /// subscriber, in the room of its stream.
 const SHARED_BYTES_MAX: usize = 4 * 1024;
-/// Forms in which the streams of a protocol send an update.
-const FORMS: usize = 3;
-/// About the bytes that a frame has beside the content: its cursor, the ids and the directory.
-const FRAME_BYTES: usize = 512;
+/// About the bytes that a frame has beside the content: the ids and the directory.
+const FRAME_BYTES: usize = 256;
+/// Bytes of one session in the cursor of a frame.
+const POSITION_BYTES: usize = 40;
 
 /// One update.
 #[derive(Debug)]
@@ -28,12 +28,16 @@ pub(crate) struct Update {
     pub(crate) content: Content,
     /// The cursor for resuming after this update.
     pub(crate) cursor: Arc<TenantCursor>,
-    frames: SharedFrames,
+    frames: OnceLock<SharedFrames>,
 }
 
-/// The frames of an update in each form, encoded by the first subscriber that needs them: hundreds of subscribers send the same bytes.
-#[derive(Debug, Default)]
-struct SharedFrames([OnceLock<Vec<Bytes>>; FORMS]);
+/// The frames of an update in the form of the first subscriber that needs them: hundreds of subscribers send the same bytes. Those of another form
+/// encode their own.
+#[derive(Debug)]
+struct SharedFrames {
+    form: usize,
+    frames: Vec<Bytes>,
+}
 
 /// The content of the update.
 #[derive(Debug)]
@@ -83,23 +87,31 @@ impl Interest {
 
 impl Update {
     pub(crate) fn new(scope: UpdateScope, content: Content, cursor: Arc<TenantCursor>) -> Self {
-        Self { scope, content, cursor, frames: SharedFrames::default() }
+        Self { scope, content, cursor, frames: OnceLock::new() }
     }
 
-    /// The frames of a form, which the first caller encodes; `None`: the update is too large to be kept in several forms.
+    /// The frames of a form, encoded by the first caller; `None`: the caller encodes its own, because the update is too large to be kept twice or has one
+    /// frame for each file, or because the first caller has another form.
     pub(crate) fn frames(&self, form: usize, encode: impl FnOnce() -> Vec<Bytes>) -> Option<&[Bytes]> {
-        if self.content_bytes() > SHARED_BYTES_MAX {
+        if !self.is_shared() {
             return None;
         }
-        let frames = self.frames.0.get(form)?.get_or_init(encode);
-        Some(frames)
+        let shared = self.frames.get_or_init(|| SharedFrames { form, frames: encode() });
+        (shared.form == form).then_some(&shared.frames)
     }
 
     /// About the memory that the update takes, with the frames that its subscribers may share. Updates share their directories and cursors.
     pub(crate) fn bytes(&self) -> usize {
         let content = self.content_bytes();
-        let frames = if content > SHARED_BYTES_MAX { 0 } else { FORMS * (content + FRAME_BYTES) };
+        let cursor = self.cursor.sessions.len() * POSITION_BYTES;
+        let frames = if self.is_shared() { content + cursor + FRAME_BYTES } else { 0 };
         size_of::<Self>() + content + frames
+    }
+
+    fn is_shared(&self) -> bool {
+        let is_of_files =
+            matches!(&self.content, Content::Event { event, .. } if event.kind == FILES_CHANGED);
+        self.content_bytes() <= SHARED_BYTES_MAX && !is_of_files
     }
 
     fn content_bytes(&self) -> usize {
@@ -213,11 +225,11 @@ mod tests {
         let first = update.frames(0, || vec![Bytes::from_static(b"a")]).unwrap().to_vec();
         let again = update.frames(0, || panic!("it is encoded twice")).unwrap();
         assert_eq!(first, again);
-        assert_eq!(update.frames(1, || vec![Bytes::from_static(b"b")]).unwrap(), [Bytes::from_static(b"b")]);
-        assert!(update.bytes() > FORMS * FRAME_BYTES, "the feed counts what its subscribers may share");
+        assert_eq!(update.frames(1, || panic!("another form is kept")), None);
+        assert!(update.bytes() > FRAME_BYTES, "the feed counts what its subscribers may share");
         let large = notice(SHARED_BYTES_MAX);
         assert_eq!(large.frames(0, || panic!("it is encoded")), None);
-        assert!(large.bytes() < SHARED_BYTES_MAX + FORMS * FRAME_BYTES);
+        assert!(large.bytes() < SHARED_BYTES_MAX + FRAME_BYTES);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use super::{drain::Drain, lease::Lease};
 use crate::{
     config::Config,
-    conversation::kept::KeptConversation,
     process::{
         clock::now, contention::Contention, control::Control, deps::Deps, store_timeout::with_store_timeout,
     },
@@ -24,7 +23,7 @@ use std::{
 use store::session::{
     mailbox::MailboxInput,
     quarantine::{Notice, QuarantineRule},
-    runs::{SuspectPolicy, TakeOver, TakeResult, TakenSession, Taker},
+    runs::{SuspectPolicy, TakeOver, TakeResult},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -57,11 +56,9 @@ pub(super) struct Claimer {
     pub(super) health: chassis::admin::Health,
 }
 
-/// A taken session.
+/// A taken session, with what its loop holds while it runs.
 struct Start {
-    taken: TakenSession,
-    /// Its conversation, if this worker ran its newest loop.
-    kept: Option<KeptConversation>,
+    taken: TakeOver,
     suspect_slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -115,7 +112,9 @@ impl Claimer {
         }
         let claimer = Arc::clone(self);
         self.tasks.spawn("loop", async move {
-            match AssertUnwindSafe(Box::pin(claimer.take_in_postgres(&key))).catch_unwind().await {
+            let start = AssertUnwindSafe(Box::pin(claimer.take_in_postgres(&key))).catch_unwind().await;
+            let has_run = matches!(start, Ok(Some(_)));
+            match start {
                 Ok(Some(start)) => claimer.run(&key, start, nudges).await,
                 Ok(None) => {}
                 Err(_) => {
@@ -125,22 +124,20 @@ impl Claimer {
             }
             // Ring the doorbell last: a claim before the slot is free finds none, and the next sweep comes a second
             // later.
+            let was_full = claimer.slots.available_permits() == 0;
             drop(slot);
-            claimer.deps.bus.ring();
+            if was_full || has_run {
+                claimer.deps.bus.ring();
+            }
         });
     }
 
     /// Takes a session in Postgres, or releases it.
     async fn take_in_postgres(&self, key: &Key) -> Option<Start> {
         let (tenant, session) = key;
-        let kept = self.deps.kept.take(*tenant, session, Instant::now());
         let take = |suspects| {
-            let taker = Taker {
-                owner: self.deps.incarnation,
-                suspects,
-                kept: kept.as_ref().map(|kept| &kept.position),
-            };
-            with_store_timeout(self.deps.store.take_session(*tenant, session, taker))
+            let owner = self.deps.incarnation;
+            with_store_timeout(self.deps.store.take_session(*tenant, session, owner, suspects))
         };
         let (mut taken, mut suspect_slot) = (take(SuspectPolicy::Skip).await, None);
         if let Ok(TakeResult::Suspect) = taken {
@@ -152,8 +149,8 @@ impl Claimer {
         }
         match taken {
             Ok(TakeResult::Taken(taken)) => {
-                let suspect_slot = suspect_slot.filter(|_| taken.take_over.is_suspect());
-                return Some(Start { taken: *taken, kept, suspect_slot });
+                let suspect_slot = suspect_slot.filter(|_| taken.is_suspect());
+                return Some(Start { taken, suspect_slot });
             }
             Ok(TakeResult::Unavailable | TakeResult::Suspect) => self.forget(key, ReleaseTo::Rest).await,
             Ok(TakeResult::Exhausted { attempts }) => {
@@ -267,7 +264,7 @@ impl Claimer {
 
     /// Runs the loop of a taken session to its end.
     async fn run(&self, key: &Key, start: Start, nudges: watch::Receiver<u64>) {
-        let Start { taken: TakenSession { take_over, start }, kept, suspect_slot } = start;
+        let Start { taken, suspect_slot } = start;
         let control = Control {
             nudges,
             leave: self.drain.leave(),
@@ -277,15 +274,20 @@ impl Claimer {
             suspect_slot,
         };
         metrics::gauge!("flotilla_loops_running").increment(1.0);
-        let epoch = take_over.fence.epoch;
-        let span = span(&take_over, start.as_ref().map_or(&[], |start| &start.inputs));
-        let turn =
-            Box::pin(run::run(Arc::clone(&self.deps), take_over, start, kept, control).instrument(span));
-        let end = AssertUnwindSafe(turn).catch_unwind().await;
+        let epoch = taken.fence.epoch;
+        let end = AssertUnwindSafe(self.turn(key, taken, control)).catch_unwind().await;
         metrics::gauge!("flotilla_loops_running").decrement(1.0);
         self.running().remove(key);
         // Boxed, so that it takes no memory while the loop waits for its model.
         Box::pin(let_go(&self.deps, key, epoch, end.ok())).await;
+    }
+
+    async fn turn(&self, key: &Key, taken: TakeOver, control: Control) -> LoopEnd {
+        let kept = self.deps.kept.take(key.0, &key.1, Instant::now());
+        let position = kept.as_ref().map(|kept| &kept.position);
+        let start = Box::pin(with_store_timeout(self.deps.store.read_loop_start(&taken, position))).await;
+        let span = span(&taken, start.as_ref().map_or(&[], |start| &start.inputs));
+        Box::pin(run::run(Arc::clone(&self.deps), taken, start, kept, control).instrument(span)).await
     }
 }
 

@@ -35,6 +35,7 @@ pub(super) async fn sweep_until(claimer: Arc<Claimer>, shutdown: CancellationTok
             wake_from_the_future(&claimer).await;
             forget_dead_workers(&claimer).await;
             forget_deleted(&claimer).await;
+            claimer.deps.kept.drop_old(Instant::now());
             survey_at = Instant::now() + Duration::from_millis(SURVEY_MS);
         }
         // Spreads the sweeps of several workers over time.

@@ -16,12 +16,19 @@ const TENANT_KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const CONVERSATION_KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Conversations that are kept. Beyond that, the oldest ones are dropped.
 const CONVERSATIONS_KEPT_MAX: usize = 1_000;
-/// Time for which a conversation is kept: people answer within it, or after hours.
+/// Time for which a conversation is kept. Most people answer within it, or not for hours.
 const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// The kept conversations.
+#[derive(Debug, Default)]
+pub(crate) struct KeptConversations(Mutex<Shelf>);
 
 /// The kept conversations, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct KeptConversations(Mutex<VecDeque<KeptConversation>>);
+struct Shelf {
+    all: VecDeque<KeptConversation>,
+    bytes: usize,
+}
 
 /// A kept conversation.
 #[derive(Debug)]
@@ -37,19 +44,24 @@ pub(crate) struct KeptConversation {
 impl KeptConversations {
     /// Keeps a conversation, unless it is too large.
     pub(crate) fn put(&self, kept: KeptConversation) {
-        let mut all = lock(&self.0);
-        all.retain(|other| !other.is_of(kept.tenant, &kept.session) && !other.is_old(kept.kept_at));
+        let mut shelf = lock(&self.0);
+        shelf.remove(|other| other.is_of(kept.tenant, &kept.session) || other.is_old(kept.kept_at));
         if kept.bytes() > CONVERSATION_KEPT_BYTES_MAX {
             return;
         }
         let tenant = kept.tenant;
-        all.push_back(kept);
-        while bytes(all.iter().filter(|other| other.tenant == tenant)) > TENANT_KEPT_BYTES_MAX {
-            let Some(oldest) = all.iter().position(|other| other.tenant == tenant) else { break };
-            all.remove(oldest);
-        }
-        while all.len() > CONVERSATIONS_KEPT_MAX || bytes(all.iter()) > KEPT_BYTES_MAX {
-            all.pop_front();
+        let own = shelf.all.iter().filter(|other| other.tenant == tenant).map(KeptConversation::bytes);
+        let mut excess = (own.sum::<usize>() + kept.bytes()).saturating_sub(TENANT_KEPT_BYTES_MAX);
+        shelf.remove(|other| {
+            let is_displaced = excess > 0 && other.tenant == tenant;
+            excess = excess.saturating_sub(if is_displaced { other.bytes() } else { 0 });
+            is_displaced
+        });
+        shelf.bytes += kept.bytes();
+        shelf.all.push_back(kept);
+        while shelf.all.len() > CONVERSATIONS_KEPT_MAX || shelf.bytes > KEPT_BYTES_MAX {
+            let Some(oldest) = shelf.all.pop_front() else { break };
+            shelf.bytes -= oldest.bytes();
         }
     }
 
@@ -60,9 +72,28 @@ impl KeptConversations {
         session: &SessionId,
         now: Instant,
     ) -> Option<KeptConversation> {
-        let mut all = lock(&self.0);
-        let at = all.iter().position(|kept| kept.is_of(tenant, session))?;
-        all.remove(at).filter(|kept| !kept.is_old(now))
+        let mut shelf = lock(&self.0);
+        let at = shelf.all.iter().position(|kept| kept.is_of(tenant, session))?;
+        let kept = shelf.all.remove(at)?;
+        shelf.bytes -= kept.bytes();
+        (!kept.is_old(now)).then_some(kept)
+    }
+
+    /// Drops what has been kept for too long.
+    pub(crate) fn drop_old(&self, now: Instant) {
+        lock(&self.0).remove(|kept| kept.is_old(now));
+    }
+}
+
+impl Shelf {
+    /// Removes what a condition holds for. It is asked for each one once, from the oldest on.
+    fn remove(&mut self, mut is_removed: impl FnMut(&KeptConversation) -> bool) {
+        let bytes = &mut self.bytes;
+        self.all.retain(|kept| {
+            let is_removed = is_removed(kept);
+            *bytes -= if is_removed { kept.bytes() } else { 0 };
+            !is_removed
+        });
     }
 }
 
@@ -78,10 +109,6 @@ impl KeptConversation {
     fn is_old(&self, now: Instant) -> bool {
         now.duration_since(self.kept_at) > KEPT_FOR
     }
-}
-
-fn bytes<'a>(kept: impl Iterator<Item = &'a KeptConversation>) -> usize {
-    kept.map(KeptConversation::bytes).sum()
 }
 
 #[cfg(test)]
@@ -140,6 +167,11 @@ mod tests {
         assert!(!take(&all, 1, "ses_1", now), "it was taken");
         all.put(kept(1, "ses_1", 10, now));
         assert!(!take(&all, 1, "ses_1", now + KEPT_FOR + Duration::from_secs(1)), "it is old");
+        all.put(kept(1, "ses_1", 10, now));
+        all.drop_old(now + KEPT_FOR);
+        assert_eq!(lock(&all.0).all.len(), 1);
+        all.drop_old(now + KEPT_FOR + Duration::from_secs(1));
+        assert_eq!((lock(&all.0).all.len(), lock(&all.0).bytes), (0, 0));
         all.put(kept(1, "ses_1", 10, now));
         all.put(kept(1, "ses_1", CONVERSATION_KEPT_BYTES_MAX, now));
         assert!(!take(&all, 1, "ses_1", now), "it is too large now, and what was kept before is out of date");

@@ -15,6 +15,7 @@ use domain::{
     event::Event,
     ids::{MessageId, PartId, SessionId, TenantId},
     money::Tokens,
+    text::json_bytes,
     turn::{
         outcome::outcome_of,
         view::{LastStep, View},
@@ -145,12 +146,14 @@ impl Conversation {
     /// Applies a stored event.
     pub(crate) fn apply(&mut self, event: &Event, seq: u64) {
         match event {
-            Event::MessageUpdated(message) => match self.find_mut(message.id()) {
-                Some(entry) => entry.message = (**message).clone(),
-                None => {
-                    self.entries.push(MessageWithParts { seq, message: (**message).clone(), parts: vec![] })
-                }
-            },
+            Event::MessageUpdated(message) if self.find_mut(message.id()).is_some() => {
+                self.change(message.id(), |entry| entry.message = (**message).clone());
+            }
+            Event::MessageUpdated(message) => {
+                let entry = MessageWithParts { seq, message: (**message).clone(), parts: vec![] };
+                self.bytes += content_bytes(&entry);
+                self.entries.push(entry);
+            }
             Event::PartUpdated { part, .. } => {
                 self.change(&part.message_id, |entry| {
                     match entry.parts.iter_mut().find(|(_, known)| known.id == part.id) {
@@ -163,7 +166,7 @@ impl Conversation {
                 self.change(message_id, |entry| entry.parts.retain(|(_, part)| &part.id != part_id));
             }
             Event::MessageRemoved(id) => {
-                self.change(id, |entry| entry.parts.clear());
+                self.bytes -= self.find_mut(id).map_or(0, |entry| content_bytes(entry));
                 self.entries.retain(|entry| entry.message.id() != id);
             }
             Event::SessionCreated(_)
@@ -360,7 +363,8 @@ impl Conversation {
 }
 
 fn content_bytes(entry: &MessageWithParts) -> usize {
-    entry.parts.iter().map(|(_, part)| part.body.content_bytes()).sum()
+    let parts = entry.parts.iter().map(|(_, part)| part.body.content_bytes());
+    json_bytes(&entry.message) + parts.sum::<usize>()
 }
 
 fn last_step(assistant: &Assistant, parts: &[(u64, Part)]) -> LastStep {

@@ -13,6 +13,7 @@ use super::{
     session::Session,
     snapshots::{self, PATIENCE, STOP_PATIENCE, Snapshots, StepFiles, Tracked},
     step::{self, Remains, Step},
+    stored::StoredSession,
     titling::{self, Titling},
     tool_calls::{self, LoopCall, ToolCalls, child_of},
     waits::{
@@ -21,12 +22,10 @@ use super::{
     },
 };
 use crate::{
-    conversation::{kept::KeptConversation, memory::Conversation},
     model::call::ModelCall,
     process::{control::Control, deps::Deps},
     record::{ParkResult, Record, WriteError},
     repository::{
-        above::SettingsAbove,
         guidance::{GuidanceError, configuration_error},
         workspace,
     },
@@ -50,43 +49,10 @@ use domain::{
 };
 use settings::LostWorkspace;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
-use store::{
-    log::record::Progress,
-    loop_start::LoopStart,
-    session::{mailbox::MailboxInput, row, runs::TakeOver},
-};
+use store::{log::record::Progress, session::runs::TakeOver};
 
 /// Who decided that a session continues without its lost files, in the note that tells the model.
 const DECISION: &str = "The settings of the project let the session continue";
-
-/// A stored session with its conversation and its waiting inputs, and the settings above its repository.
-pub(super) struct StoredSession {
-    above: SettingsAbove,
-    session: row::Session,
-    inputs: Vec<MailboxInput>,
-    conversation: Conversation,
-}
-
-impl StoredSession {
-    /// Reads the stored settings. `kept` is the conversation with which the loop may continue.
-    ///
-    /// # Errors
-    /// `Unreadable` for settings of a newer version.
-    pub(super) fn new(
-        deps: &Deps,
-        start: LoopStart,
-        kept: Option<KeptConversation>,
-    ) -> Result<Self, store::error::Error> {
-        let LoopStart { settings, session, inputs, left_out, messages, continues_kept } = start;
-        // The gateway checked the settings when it accepted them. If they are invalid here, a newer version accepted them.
-        let above = SettingsAbove::of(&deps.platform, &settings).map_err(|problems| {
-            store::error::Error::Unreadable { what: "settings", source: Box::new(problems) }
-        })?;
-        let kept = kept.filter(|_| continues_kept).map(|kept| kept.conversation);
-        let conversation = Conversation::begin(kept, messages, left_out);
-        Ok(Self { above, session, inputs, conversation })
-    }
-}
 
 /// The concerns of a loop.
 pub(super) struct Concerns {
@@ -117,7 +83,9 @@ impl Concerns {
         let titling = Titling::new(&stored.info);
         let snapshots = Snapshots::new(stored.branch.clone());
         let budget = Budget::new(stored.budget.is_some());
-        let record = Record::new(Arc::clone(deps), taken, conversation, control.suspect_slot.take());
+        let event_seq = stored.event_seq;
+        let record =
+            Record::new(Arc::clone(deps), taken, conversation, event_seq, control.suspect_slot.take());
         let take_over = Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
         let mut session = Session::new(record, inputs, stored, &above, take_over);
         session.configure(&above.settings);

@@ -23,7 +23,7 @@ use store::{
     log::change::{Change, ChangeBody},
     session::{
         park::{Park, ParkOutcome},
-        runs::{SuspectPolicy, TakeResult, Taker},
+        runs::{SuspectPolicy, TakeResult},
     },
 };
 use uuid::Uuid;
@@ -92,15 +92,12 @@ impl Claimer {
                 panic!("Redis was emptied");
             };
             let Some(session) = claimed.first() else { return samples };
-            let took = self.store.take_session(
-                session.tenant,
-                &session.session,
-                Taker::new(self.owner, SuspectPolicy::Accept),
-            );
+            let took =
+                self.store.take_session(session.tenant, &session.session, self.owner, SuspectPolicy::Accept);
             let TakeResult::Taken(taken) = took.await.expect("an answer of Postgres") else {
                 panic!("another worker took the session");
             };
-            let mut fence = taken.take_over.fence;
+            let mut fence = taken.fence;
             fence.write_seq += 1;
             let change =
                 |event| Change { id: EventId::make(&mut ids, Timestamp(0)), body: ChangeBody::Event(event) };

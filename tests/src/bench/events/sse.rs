@@ -36,11 +36,11 @@ impl SseClient {
 
     /// Waits until the next turn of a session is over, and gives each frame before that to `note`.
     pub(super) async fn until_idle(&mut self, session: &str, note: impl FnMut(&str)) {
-        // A stream may begin with the state of the session, which is idle before the turn.
-        let mut has_begun = false;
+        // A stream may begin with the state of the session: idle before the turn, or, if the client is late, with the answer already.
+        let mut has_answer = false;
         let is_over = |frame: &str| {
-            has_begun |= frame.contains("\"busy\"");
-            has_begun && frame.contains("\"session.idle\"") && frame.contains(session)
+            has_answer |= frame.contains(session) && frame.contains("\"assistant\"");
+            has_answer && frame.contains("\"session.idle\"") && frame.contains(session)
         };
         timeout(TURN, self.until(is_over, note)).await.expect("the end of the turn in time");
     }

@@ -22,7 +22,7 @@ use store::{
         change::{Change, ChangeBody},
         record::{Fence, Progress},
     },
-    session::runs::{SuspectPolicy, TakeOver, TakeResult, Taker},
+    session::runs::{SuspectPolicy, TakeResult},
 };
 
 fn tool(name: &str, input: &Value) -> String {
@@ -183,7 +183,7 @@ async fn end_calls_and_die(stack: &Stack, session: &str, last: LastWrite) {
     store.fail_attempt(tenant, &id, running.epoch).await.unwrap();
     let owner = uuid::Uuid::now_v7();
     let TakeResult::Taken(taken) =
-        store.take_session(tenant, &id, Taker::new(owner, SuspectPolicy::Accept)).await.unwrap()
+        store.take_session(tenant, &id, owner, SuspectPolicy::Accept).await.unwrap()
     else {
         panic!("no other worker has the session")
     };
@@ -218,9 +218,8 @@ async fn end_calls_and_die(stack: &Stack, session: &str, last: LastWrite) {
         .take(count)
         .map(|event| Change { id: EventId::make(&mut ids, Timestamp(2)), body: ChangeBody::Event(event) });
     let changes: Vec<Change> = changes.collect();
-    let TakeOver { fence, input_ack, .. } = taken.take_over;
-    let fence = Fence { write_seq: 1, ..fence };
-    store.append(&fence, &changes, input_ack, Progress::Made, Timestamp(2)).await.unwrap();
+    let fence = Fence { write_seq: 1, ..taken.fence };
+    store.append(&fence, &changes, taken.input_ack, Progress::Made, Timestamp(2)).await.unwrap();
     store.fail_attempt(tenant, &id, fence.epoch).await.unwrap();
     store.close().await;
 }

@@ -13,14 +13,8 @@ use domain::{
 use store::{
     Page,
     error::{Entity, Error},
-    log::{
-        change::Change,
-        edits::Edit,
-        messages::MessageWithParts,
-        record::{Fence, Progress},
-    },
-    loop_start::KeptPosition,
-    session::runs::{SuspectPolicy, Taker},
+    log::{change::Change, edits::Edit, messages::MessageWithParts, record::Progress},
+    loop_start::{KeptPosition, LoopStart},
 };
 use testkit::sample::NOW;
 
@@ -118,11 +112,10 @@ async fn the_loop_reads_all_messages_or_those_after_a_position() {
 #[tokio::test]
 async fn a_loop_begins_with_everything_that_it_needs() {
     let mut world = World::new().await;
-    let session = &world.session().await;
-    world.accept(session, "begin").await;
+    let running = world.running().await;
     world.store.put_settings(world.tenant, None, "{}", "ann").await.unwrap();
-    let (store, tenant, worker) = (&world.store, world.tenant, world.worker().await);
-    let start = world.begin_loop(session, Taker::new(worker, SuspectPolicy::Accept)).await;
+    let (store, tenant, session) = (&world.store, world.tenant, &running.session);
+    let start = store.read_loop_start(&running.take_over(0), None).await.unwrap();
     assert_eq!(start.settings, store.list_settings_of(tenant, session).await.unwrap());
     assert_eq!(start.session, store.get_session(tenant, session).await.unwrap());
     assert_eq!(start.inputs, store.list_inputs(tenant, session, 0).await.unwrap());
@@ -131,10 +124,8 @@ async fn a_loop_begins_with_everything_that_it_needs() {
         (start.settings.len(), start.inputs.len(), start.messages.len(), start.left_out),
         (1, 1, 1, 0)
     );
-    let fence = Fence { tenant, session: session.clone(), epoch: 1, write_seq: 1 };
-    store.append(&fence, &[], start.inputs[0].seq, Progress::Made, NOW).await.unwrap();
-    store.hand_over(&fence).await.unwrap();
-    assert_eq!(world.begin_loop(session, Taker::new(worker, SuspectPolicy::Accept)).await.inputs, []);
+    let acknowledged = running.take_over(start.inputs[0].seq);
+    assert_eq!(store.read_loop_start(&acknowledged, None).await.unwrap().inputs, []);
 }
 
 impl World {
@@ -146,17 +137,21 @@ impl World {
         let prompt = self.store.load_conversation(self.tenant, &running.session, 0).await.unwrap().remove(0);
         (running, KeptPosition { event_seq: last.seq, event_id: last.id, read_after: prompt.seq })
     }
+
+    async fn start(&self, running: &Running, kept: &KeptPosition) -> LoopStart {
+        self.store.read_loop_start(&running.take_over(0), Some(kept)).await.unwrap()
+    }
 }
 
 #[tokio::test]
 async fn a_loop_reads_only_the_messages_that_came_after_the_kept_ones() {
     let mut world = World::new().await;
     let (running, kept) = world.kept().await;
-    let start = world.next_start(&running, Some(&kept)).await;
+    let start = world.start(&running, &kept).await;
     assert_eq!((start.continues_kept, start.messages), (true, vec![]));
     world.accept(&running.session, "on").await;
     let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
-    let start = world.next_start(&running, Some(&kept)).await;
+    let start = world.start(&running, &kept).await;
     assert_eq!((start.continues_kept, &start.messages[..]), (true, &all[1..]));
     let (seq, id) = (kept.event_seq, kept.event_id.as_str());
     for (what, event_seq, event_id) in [
@@ -165,7 +160,7 @@ async fn a_loop_reads_only_the_messages_that_came_after_the_kept_ones() {
         ("an older event of the log", seq - 1, id),
     ] {
         let other = KeptPosition { event_seq, event_id: event_id.to_owned(), ..kept };
-        let start = world.next_start(&running, Some(&other)).await;
+        let start = world.start(&running, &other).await;
         assert_eq!((start.continues_kept, &start.messages), (false, &all), "{what}");
     }
 }
@@ -187,7 +182,7 @@ async fn a_loop_reads_everything_after_any_change_of_a_kept_message() {
         world.store.edit(tenant, session, &edit, &event, NOW).await.unwrap();
         world.accept(session, "on").await;
         let all = world.store.load_conversation(tenant, session, 0).await.unwrap();
-        let start = world.next_start(&running, Some(&kept)).await;
+        let start = world.start(&running, &kept).await;
         assert_eq!((start.continues_kept, start.messages), (false, all), "{change}");
     }
 }
@@ -247,7 +242,7 @@ async fn a_loop_reads_from_the_newest_summary_on() {
     };
     // The first message that a loop would read, counted from the oldest.
     let first = async |world: &World| {
-        let start = world.next_start(&running, None).await;
+        let start = world.store.read_loop_start(&running.take_over(0), None).await.unwrap();
         let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
         let first = all.iter().position(|entry| entry.seq > start.left_out).unwrap();
         assert_eq!(start.messages, all[first..]);

@@ -15,7 +15,7 @@ use store::{
     error::Error,
     session::{
         quarantine::{Notice, Quarantine, QuarantineRule},
-        runs::{SuspectPolicy, TakeResult, Taker},
+        runs::{SuspectPolicy, TakeResult},
         tree::answers::ChildAnswer,
     },
 };
@@ -53,12 +53,8 @@ async fn only_an_ownerless_session_without_attempts_left_is_exhausted() {
         "it has attempts left"
     );
     set_attempts(&world, &session, ATTEMPTS_MAX).await;
-    let take = world
-        .store
-        .take_session(world.tenant, &session, Taker::new(Uuid::now_v7(), SuspectPolicy::Accept))
-        .await;
-    let take = take.unwrap();
-    assert!(matches!(take, TakeResult::Exhausted { attempts: ATTEMPTS_MAX }), "{take:?}");
+    let take = world.store.take_session(world.tenant, &session, Uuid::now_v7(), SuspectPolicy::Accept).await;
+    assert_eq!(take.unwrap(), TakeResult::Exhausted { attempts: ATTEMPTS_MAX });
 
     let outcome = quarantine(&mut world, &session, QuarantineRule::Exhausted).await.unwrap();
     assert_eq!((outcome.epoch, outcome.parent), (2, None));

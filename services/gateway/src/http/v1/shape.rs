@@ -82,7 +82,7 @@ fn show_input(part: &mut Value, at: &Value) {
 /// The events that clients get for an update; empty for Flotilla's own events.
 pub(super) fn payloads(gateway: &Gateway, update: &Update) -> Vec<String> {
     match &update.content {
-        Content::Event { event, .. } if event.kind == "file.watcher.updated" => by_file(event),
+        Content::Event { event, .. } if event.kind == event::FILES_CHANGED => by_file(event),
         Content::Event { event, .. } => {
             let directory = update.scope.directory().map_or("", |directory| &directory.name);
             let properties = properties(&event.kind, &event.properties, directory);
