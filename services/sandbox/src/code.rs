@@ -94,6 +94,8 @@ pub enum Code {
     TerminalInputFull,
     /// The patch is malformed, or it does not apply to the files.
     PatchRefused,
+    /// A merge failed, and not every file that it wrote could be restored.
+    MergeIncomplete,
     /// The machine cannot run images.
     ImagesUnsupported,
     /// The operator does not offer an option that the settings ask for.
@@ -247,6 +249,7 @@ const CODES: [(Code, &str, Grpc); Code::EnvironmentInUse as usize + 1] = [
     (Code::TerminalsTooMany, "terminals_too_many", Grpc::ResourceExhausted),
     (Code::TerminalInputFull, "terminal_input_full", Grpc::ResourceExhausted),
     (Code::PatchRefused, "patch_refused", Grpc::FailedPrecondition),
+    (Code::MergeIncomplete, "merge_incomplete", Grpc::FailedPrecondition),
     (Code::ImagesUnsupported, "images_unsupported", Grpc::FailedPrecondition),
     (Code::OptionsUnsupported, "options_unsupported", Grpc::FailedPrecondition),
     (Code::ImagesFull, "images_full", Grpc::ResourceExhausted),

@@ -6,7 +6,8 @@ use crate::{
     snapshots::STATE,
 };
 use rpc::v1;
-use std::{fs, path::Path};
+use serde_json::json;
+use std::{fs, path::PathBuf};
 use tempfile::TempDir;
 use tonic::Status;
 
@@ -17,6 +18,8 @@ struct Pair {
     origin: Session,
     copied: Session,
     commit: String,
+    /// Of the repository.
+    url: String,
 }
 
 impl Pair {
@@ -27,7 +30,33 @@ impl Pair {
         let (machine, origin) = Machine::with_open(directory.path(), &path).await;
         origin.sh(prepare).await;
         let (copied, commit) = copy(&machine, &origin).await;
-        Self { directory, machine, origin, copied, commit }
+        let url = format!("file://{}", path.display());
+        Self { directory, machine, origin, copied, commit, url }
+    }
+
+    /// The directories of the workspaces.
+    fn places(&self) -> [PathBuf; 2] {
+        [&self.origin, &self.copied].map(|session| session.place(&self.directory, "ws"))
+    }
+
+    /// The record of the merge `prt_1` while its files are written.
+    fn open_merge(&self, before: &str, after: &str) -> String {
+        let (origin, copy) = (&self.origin.id, &self.copied.id);
+        let id = json!({"workspace": origin, "opening": 0, "session": origin, "output_id": "prt_1"});
+        json!({"id": id, "copy": copy, "before": before, "after": after}).to_string()
+    }
+
+    /// Stops the service, changes what it keeps in the directories of the workspaces, and starts it again.
+    async fn restart(self, change: impl FnOnce([PathBuf; 2])) -> Self {
+        let places = self.places();
+        self.machine.stop().await;
+        change(places);
+        let roots = self.directory.path().to_str().unwrap();
+        let machine = Machine::start_with(self.directory.path(), &["--file-roots", roots]).await;
+        let client = machine.client.clone();
+        let [origin, copied] =
+            [self.origin, self.copied].map(|session| Session { client: client.clone(), ..session });
+        Self { machine, origin, copied, ..self }
     }
 
     async fn merge(&self, id: &str) -> Result<v1::MergeCopyResponse, Status> {
@@ -128,14 +157,6 @@ async fn a_repeated_merge_changes_nothing_and_a_later_one_takes_what_changed_sin
     assert_eq!(origin.sh("cat a b").await, "base\ntheirs\nlater\nnew");
 }
 
-/// Leaves the record of a merge as a service does that dies while it writes the files.
-fn leave_open(place: &Path) {
-    let path = place.join("merge.json");
-    let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    record["answer"] = serde_json::Value::Null;
-    fs::write(&path, record.to_string()).unwrap();
-}
-
 #[tokio::test]
 async fn a_merge_that_did_not_end_is_undone_and_done_again() {
     let pair = Pair::start("echo base > a; echo gone > gone; seq 9 > lines").await;
@@ -143,17 +164,139 @@ async fn a_merge_that_did_not_end_is_undone_and_done_again() {
     copied.sh("echo theirs >> a; rm gone; echo new > new; sed -i s/^9$/nine/ lines").await;
     let (before, state) = (origin.snapshot().await, origin.sh(STATE).await);
     let merged = pair.merge("prt_1").await.unwrap();
-    let after = origin.sh(STATE).await;
-    let [place, theirs] = [origin, copied].map(|session| session.place(&pair.directory, "ws"));
-    // The service died with one file half written, another one removed, and the others not written.
-    fs::remove_file(theirs.join("merged")).unwrap();
+    let (written, after) = (origin.snapshot().await, origin.sh(STATE).await);
+    // The service dies with one file half written, another one removed, and the others not written.
     origin.sh(": > a; echo gone > gone; rm -f lines").await;
-    leave_open(&place);
+    let open = pair.open_merge(&before, &written);
+    let leave = |[place, theirs]: [PathBuf; 2]| {
+        fs::remove_file(theirs.join("merged.json")).unwrap();
+        fs::write(place.join("merging.json"), open).unwrap();
+    };
+    let pair = pair.restart(leave).await;
+    let origin = &pair.origin;
     assert_eq!(origin.snapshot().await, before, "the next look at the files restores them");
     assert_eq!(origin.sh(STATE).await, state);
     let again = pair.merge("prt_1").await.unwrap();
     assert_eq!(again, merged);
     assert_eq!(origin.sh(STATE).await, after);
+    assert!(!pair.places()[0].join("merging.json").exists());
+}
+
+#[tokio::test]
+async fn a_merge_that_is_recorded_is_not_undone() {
+    let pair = Pair::start("echo base > a").await;
+    let (origin, copied) = (&pair.origin, &pair.copied);
+    copied.sh("echo theirs > a").await;
+    let before = origin.snapshot().await;
+    let merged = pair.merge("prt_1").await.unwrap();
+    let written = origin.snapshot().await;
+    // The service dies before it removes the record of the open merge.
+    let open = pair.open_merge(&before, &written);
+    let pair = pair.restart(|[place, _]| fs::write(place.join("merging.json"), open).unwrap()).await;
+    assert_eq!(pair.origin.snapshot().await, written);
+    assert_eq!(pair.merge("prt_1").await.unwrap(), merged);
+    assert_eq!(pair.origin.sh("cat a").await, "theirs");
+    let open = pair.places()[0].join("merging.json");
+    assert!(!open.exists());
+    fs::write(open, "no record").unwrap();
+    assert_eq!(pair.origin.snapshot().await, written, "one look is enough");
+}
+
+#[tokio::test]
+async fn a_merge_that_cannot_be_recorded_changes_nothing_then_or_later() {
+    let pair = Pair::start("echo base > a; echo base > both").await;
+    let (origin, copied) = (&pair.origin, &pair.copied);
+    copied.sh("echo theirs > a; echo theirs > both").await;
+    origin.sh("echo ours > both").await;
+    let (before, state) = (origin.snapshot().await, origin.sh(STATE).await);
+    let [_, theirs] = pair.places();
+    // A directory is in the place of the file.
+    fs::create_dir(theirs.join("merged.new")).unwrap();
+    assert_eq!(code(pair.merge("prt_1").await), "internal");
+    assert_eq!(origin.sh(STATE).await, state);
+    origin.sh("echo later > a").await;
+    origin.snapshot().await;
+    assert_eq!(origin.sh("cat a").await, "later", "nothing is left to be undone");
+
+    fs::remove_dir(theirs.join("merged.new")).unwrap();
+    origin.restore(&before).await.unwrap();
+    let merged = pair.merge("prt_1").await.unwrap();
+    let name = merged.conflicts_path.split('/').rev().nth(1).unwrap();
+    let output = origin.place(&pair.directory, "execs").join(name);
+    fs::remove_dir_all(&output).unwrap();
+    fs::write(&output, "a file is in the place of the patch").unwrap();
+    fs::remove_file(theirs.join("merged.json")).unwrap();
+    origin.restore(&before).await.unwrap();
+    assert_eq!(code(pair.merge("prt_1").await), "internal");
+    assert_eq!(origin.sh(STATE).await, state);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_removed_takes_the_whole_merge_back() {
+    let pair = Pair::start("echo base > a; mkdir ro; echo x > ro/gone").await;
+    let (origin, copied) = (&pair.origin, &pair.copied);
+    copied.sh("echo theirs > a; rm ro/gone").await;
+    origin.sh("chmod 555 ro").await;
+    let state = origin.sh(STATE).await;
+    let refused = pair.merge("prt_1").await.unwrap_err();
+    assert!(refused.message().contains("cannot remove ro/gone"), "{refused}");
+    assert_eq!(code::<()>(Err(refused)), "file_not_permitted");
+    assert_eq!(origin.sh(STATE).await, state);
+    origin.sh("chmod 755 ro").await;
+    assert_eq!(pair.merge("prt_1").await.unwrap().files_merged, 2);
+    assert_eq!(origin.sh("cat a; ls ro/gone 2>/dev/null | wc -l").await, "theirs\n0");
+}
+
+#[tokio::test]
+async fn files_that_a_failed_merge_cannot_restore_are_named() {
+    let pair = Pair::start("mkdir a z; echo x > a/x; echo x > b; echo z > z/gone").await;
+    let (origin, copied) = (&pair.origin, &pair.copied);
+    copied.sh("echo new > a/new; echo theirs > b; rm z/gone").await;
+    origin.sh("chmod 555 z").await;
+    // The merge can write to this directory, and nothing can be removed from it afterwards.
+    let lock = "until [ -e a/new ]; do :; done; chmod 555 a";
+    origin.sh(&format!("(setsid bash -c '{lock}' > /dev/null 2>&1 &)")).await;
+    let refused = pair.merge("prt_1").await.unwrap_err();
+    let text = refused.message();
+    assert!(
+        text.contains("cannot remove z/gone") && text.ends_with("as the merge left them: a/new"),
+        "{text}"
+    );
+    assert_eq!(code::<()>(Err(refused)), "merge_incomplete");
+    assert_eq!(origin.sh("cat a/new b z/gone").await, "new\nx\nz");
+    origin.sh("chmod 755 a z").await;
+    assert_eq!(pair.merge("prt_1").await.unwrap().files_merged, 2);
+    assert_eq!(origin.sh("cat a/new b; ls z/gone 2>/dev/null | wc -l").await, "new\ntheirs\n0");
+}
+
+#[tokio::test]
+async fn each_copy_has_the_answer_of_its_own_merge() {
+    let pair = Pair::start("echo base > a").await;
+    let (origin, copied) = (&pair.origin, &pair.copied);
+    let (other, commit) = copy(&pair.machine, origin).await;
+    origin.sh("echo ours > a").await;
+    copied.sh("echo theirs > a").await;
+    other.sh("echo b > b").await;
+    let first = pair.merge("prt_1").await.unwrap();
+    assert_eq!(first.conflicts, ["a"]);
+    // Another loop in the same files.
+    merge(&origin.child(), &other, &commit, "prt_2").await.unwrap();
+    assert_eq!(pair.merge("prt_1").await.unwrap(), first);
+}
+
+#[tokio::test]
+async fn files_that_start_again_get_everything_that_the_copy_changed() {
+    let pair = Pair::start("true").await;
+    pair.copied.sh("echo one > one").await;
+    assert_eq!(pair.merge("prt_1").await.unwrap().files_merged, 1);
+    pair.origin.release().await.unwrap();
+    let again = Session { opening: Some(1), ..pair.origin.clone() };
+    again.open_url(&pair.url).await.unwrap();
+    assert_eq!(again.sh("ls one 2>/dev/null | wc -l").await, "0");
+    pair.copied.sh("echo two > two").await;
+    let merged = merge(&again, &pair.copied, &pair.commit, "prt_1").await.unwrap();
+    assert_eq!((merged.files_merged, merged.conflicts_total), (2, 0));
+    assert_eq!(again.sh("cat one two").await, "one\ntwo");
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ pub(in crate::workspace) struct Snapshot {
 #[derive(Debug, Default)]
 pub(crate) struct KnownSnapshot {
     newest: Option<NewestSnapshot>,
+    /// Whether no merge into the files is open. `false`: the service merges, or it has not looked since it started.
+    has_no_merge: bool,
 }
 
 #[derive(Debug)]
@@ -62,6 +64,21 @@ impl KnownSnapshot {
     /// Keeps a snapshot of the files. `proof` is older than it.
     pub(in crate::workspace) fn keep(&mut self, snapshot: Snapshot, proof: Proof) {
         self.newest = Some(NewestSnapshot { snapshot, proof, taken: Instant::now() });
+    }
+
+    /// Whether every look at the files must first look for an open merge.
+    pub(super) fn may_have_merge(&self) -> bool {
+        !self.has_no_merge
+    }
+
+    /// Notes that a merge begins.
+    pub(super) fn begin_merge(&mut self) {
+        self.has_no_merge = false;
+    }
+
+    /// Notes that no merge is open.
+    pub(super) fn end_merge(&mut self) {
+        self.has_no_merge = true;
     }
 
     /// Forgets the snapshot, because the files may change.

@@ -7,7 +7,7 @@
 
 use super::{
     known::{KnownSnapshot, Snapshot},
-    record::{self, MergeAnswer, MergeRecord},
+    record::{MergeAnswer, MergeId, MergeRecord, OpenMerge},
     store::SnapshotStore,
     track::{INSIDE, SNAPSHOTS_BYTES_MAX, check_exit, parse},
 };
@@ -22,17 +22,19 @@ use crate::{
         scratch::Scratch,
     },
 };
-use domain::{limits, text::is_object_id};
+use domain::{ids::SessionId, limits, text::is_object_id};
 use rpc::v1;
-use std::{path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf, sync::Arc};
 
-const PACK: &str = concat!(include_str!("../git.sh"), include_str!("merge/pack.sh"));
+const PACK: &str =
+    concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("merge/pack.sh"));
 const MERGE: &str =
     concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("merge/merge.sh"));
 const WRITE: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../lfs-filter.sh"),
     include_str!("snapshot.sh"),
+    include_str!("merge/present.sh"),
     include_str!("merge/write.sh")
 );
 /// Attempts to merge while programs change the files that it writes. Beyond it: `file_changed`.
@@ -41,11 +43,15 @@ const MERGE_TRIES_MAX: u32 = 3;
 const MERGE_CONFLICTS_NAMED_MAX: usize = 100;
 /// Files of a copy that are too large for a snapshot: as many as track.sh lists. The others would look removed. Beyond it: `diff_too_large`.
 const MERGE_LEFT_OUT_MAX: u32 = 200;
+/// The files that a helper of the copy leaves for one of our user.
+const HANDED_OVER: [&str; 2] = ["pack", "left"];
 /// Longest first line of an output: a tree and three numbers.
 const LINE_BYTES_MAX: usize = 128;
 
 /// What a copy has and the files that it was copied from do not.
 struct PackedCopy {
+    /// The session that it belongs to.
+    session: SessionId,
     /// The directory of its workspace.
     directory: PathBuf,
     /// Has the new objects, and the list of the files that are too large.
@@ -73,7 +79,7 @@ struct MergeResult {
 ///
 /// # Errors
 /// `workspace_missing`, `base_commit_missing`, `snapshot_unknown`, `file_changed`, `file_not_permitted`, `disk_full`, `limit_disk`, `snapshots_full`,
-/// `diff_too_large`, `argument_invalid`, `epoch_stale`. The files are then as they were.
+/// `diff_too_large`, `argument_invalid`, `epoch_stale`. The files are then as they were. `merge_incomplete`: some of them are not.
 ///
 /// Dropped midway: the next snapshot restores the files; call it from a task.
 pub async fn run(
@@ -85,20 +91,32 @@ pub async fn run(
     if copy.root.key == root.key {
         return Err(Error::refused(Code::ArgumentInvalid, "copy_session_id must name another workspace"));
     }
-    caller.session.disk.check_host()?;
     copy.check_opening().await?;
-    let packed = pack(&copy.root, &request.from_commit).await?;
+    let id = MergeId {
+        workspace: root.key.session.clone(),
+        opening: root.workspace().await?.opening,
+        session: caller.session.key.session.clone(),
+        output_id: request.output_id.clone(),
+    };
+    // Before everything that may fail: what was merged once stays merged.
+    let directory = root.shared.layout.workspace(&copy.root.key);
+    if let Some(record) = MergeRecord::find_of(&directory, &id).await? {
+        return Ok(record.answer.into());
+    }
+    caller.session.disk.check_host()?;
     root.disk.admit(Purpose::Write).await?;
+    let packed = pack(&copy.root, &id, &request.from_commit).await?;
     let mut known = root.snapshots.lock().await;
     let store = SnapshotStore::of(root).await?;
-    let merge = Merge { caller, store: &store, output_id: &request.output_id };
-    let merged = merge.run(&mut known, &packed).await;
+    store.meta.require(Some(id.opening))?;
+    let merge = Merge { caller, store: &store, id: &id, packed: &packed };
+    let merged = merge.run(&mut known).await;
     packed.scratch.remove().await;
     merged.map(v1::MergeCopyResponse::from)
 }
 
-/// Packs what the workspace of `copy` changed.
-async fn pack(copy: &Arc<Session>, from_commit: &str) -> Result<PackedCopy, Error> {
+/// Packs what the workspace of `copy` changed and `id` is to take over.
+async fn pack(copy: &Arc<Session>, id: &MergeId, from_commit: &str) -> Result<PackedCopy, Error> {
     if !from_commit.is_empty() && !is_object_id(from_commit) {
         return Err(Error::refused(Code::ArgumentInvalid, "from_commit must be the id of a commit"));
     }
@@ -119,72 +137,105 @@ async fn pack(copy: &Arc<Session>, from_commit: &str) -> Result<PackedCopy, Erro
         Mount::read(store.snapshots(), INSIDE),
         Mount::write(scratch.path(), "/run/sbx/scratch"),
     ];
+    let merged = MergeRecord::find(&store.directory()).await?.filter(|merged| merged.id.has_files_of(id));
     // A snapshot has expired if the script does not find it.
-    let since =
-        record::find_merged(&store.directory()).await?.and_then(|it| parse(&it).map(ToOwned::to_owned).ok());
-    let arguments = vec![commit.to_owned(), snapshot.clone(), since.unwrap_or_default()];
+    let since = merged.map(|merged| merged.snapshot).unwrap_or_default();
+    let limit = (SNAPSHOTS_BYTES_MAX >> 10).to_string();
+    let arguments = vec![commit.to_owned(), snapshot.clone(), since, limit];
     let task = store.task(PACK, arguments, mounts);
-    let output = explain(copy.shared.helpers.run(task, LINE_BYTES_MAX).await?)?;
-    let base = parse(String::from_utf8_lossy(&output.stdout).trim())?.to_owned();
-    Ok(PackedCopy { directory: store.directory(), scratch, base, snapshot, left_out: left_out_paths })
+    let output = copy.shared.helpers.run(task, LINE_BYTES_MAX).await?;
+    if matches!(output.code, 19 | 137) {
+        let text = format!("the changes of the copy take more than {} GiB", SNAPSHOTS_BYTES_MAX >> 30);
+        return Err(Error::refused(Code::SnapshotsFull, text));
+    }
+    let base = parse(String::from_utf8_lossy(&explain(output)?.stdout).trim())?.to_owned();
+    let session = copy.key.session.clone();
+    Ok(PackedCopy {
+        session,
+        directory: store.directory(),
+        scratch,
+        base,
+        snapshot,
+        left_out: left_out_paths,
+    })
 }
 
 /// A merge into the files of a session, whose snapshots nothing else uses meanwhile.
 struct Merge<'a> {
     caller: &'a Caller,
     store: &'a SnapshotStore<'a>,
-    output_id: &'a str,
+    id: &'a MergeId,
+    packed: &'a PackedCopy,
 }
 
 impl Merge<'_> {
-    async fn run(&self, known: &mut KnownSnapshot, packed: &PackedCopy) -> Result<MergeAnswer, Error> {
-        let id = format!("{}/{}", self.caller.session.key.session, self.output_id);
-        let directory = self.store.directory();
-        if let Some(MergeRecord { id: newest, answer: Some(answer), .. }) =
-            MergeRecord::find(&directory).await?
-            && newest == id
-        {
-            return Ok(answer);
+    async fn run(&self, known: &mut KnownSnapshot) -> Result<MergeAnswer, Error> {
+        // The first call may have been at work when the loop repeated it.
+        if let Some(record) = MergeRecord::find_of(&self.packed.directory, self.id).await? {
+            return Ok(record.answer);
         }
+        let copy = self.hand_over()?;
         let mut tries = 1;
-        loop {
-            let before = self.store.track(known).await?.snapshot;
-            let merged = self.merge(packed, &before).await?;
-            // Held until the last file is written and the answer is recorded: a successor finds either all of it or nothing.
-            let _right = self.caller.hold().await?;
-            let after = merged.snapshot.clone();
-            let open = MergeRecord { id: id.clone(), before, after, answer: None };
-            match self.write(known, &open).await {
+        let merged = loop {
+            match self.attempt(known, &copy).await {
                 // A program wrote one of the files since the snapshot.
                 Err(error) if error.code() == Code::FileChanged && tries < MERGE_TRIES_MAX => tries += 1,
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    let answer = self.answer(merged, packed).await?;
-                    MergeRecord { answer: Some(answer.clone()), ..open }.write(&directory).await?;
-                    // Last: if the service dies before, the next merge finds the same changes on both sides.
-                    record::write_merged(&packed.directory, &packed.snapshot).await?;
-                    return Ok(answer);
-                }
+                ended => break ended,
             }
+        };
+        copy.remove().await;
+        merged
+    }
+
+    /// Moves what the helper of the copy wrote to a directory of the user of our files.
+    fn hand_over(&self) -> Result<Scratch, Error> {
+        let store = self.store;
+        let copy = Scratch::make(store.root, store.uid())?;
+        let facts = store.root.shared.launcher.facts();
+        for name in HANDED_OVER {
+            let file = copy.path().join(name);
+            let moved = fs::rename(self.packed.scratch.path().join(name), &file);
+            moved
+                .and_then(|()| give_to(facts, store.uid(), &file))
+                .map_err(Error::io("hand over the objects of a copy"))?;
         }
+        Ok(copy)
+    }
+
+    /// Merges with the files as they are now. An error leaves them so, except for `merge_incomplete`.
+    async fn attempt(&self, known: &mut KnownSnapshot, copy: &Scratch) -> Result<MergeAnswer, Error> {
+        let before = self.store.track(known).await?.snapshot;
+        let merged = self.merge(copy, &before).await?;
+        // Held until the last file is written and the answer is recorded: a successor finds either all of it or nothing.
+        let _right = self.caller.hold().await?;
+        let after = merged.snapshot.clone();
+        // Before the first file is written, because it may fail.
+        let answer = self.answer(merged).await?;
+        let open = OpenMerge { id: self.id.clone(), copy: self.packed.session.clone(), before, after };
+        self.write(known, &open).await?;
+        let snapshot = self.packed.snapshot.clone();
+        let record = MergeRecord { id: self.id.clone(), snapshot, answer };
+        if let Err(error) = record.write(&self.packed.directory).await {
+            return Err(self.undo(known, error).await);
+        }
+        if let Err(error) = self.store.close_merge(known).await {
+            tracing::warn!(
+                error.code = error.code().name(),
+                "a merge is closed by the next snapshot: {error}"
+            );
+        }
+        Ok(record.answer)
     }
 
     /// Merges the trees. No file of the workspace changes.
-    async fn merge(&self, packed: &PackedCopy, ours: &str) -> Result<MergeResult, Error> {
+    async fn merge(&self, copy: &Scratch, ours: &str) -> Result<MergeResult, Error> {
         let store = self.store;
         let scratch = Scratch::make(store.root, store.uid())?;
-        let facts = store.root.shared.launcher.facts();
-        for name in ["pack", "left"] {
-            let file = scratch.path().join(name);
-            let lent = tokio::fs::copy(packed.scratch.path().join(name), &file).await;
-            lent.and_then(|_| give_to(facts, store.uid(), &file))
-                .map_err(Error::io("lend the objects of a copy"))?;
-        }
         let patch_bytes_max = usize::try_from(limits::EXEC_OUTPUT_BYTES_MAX).unwrap_or(usize::MAX);
         let arguments = vec![
-            packed.base.clone(),
+            self.packed.base.clone(),
             ours.to_owned(),
-            packed.snapshot.clone(),
+            self.packed.snapshot.clone(),
             (SNAPSHOTS_BYTES_MAX >> 10).to_string(),
             MERGE_CONFLICTS_NAMED_MAX.to_string(),
             // One byte more than the limit shows that the patch is truncated.
@@ -193,6 +244,7 @@ impl Merge<'_> {
         let mounts = vec![
             Mount::read(store.tree(), "/workspace"),
             Mount::write(store.snapshots(), INSIDE),
+            Mount::read(copy.path(), "/run/sbx/copy"),
             Mount::write(scratch.path(), "/run/sbx/scratch"),
         ];
         let names = MERGE_CONFLICTS_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
@@ -205,41 +257,50 @@ impl Merge<'_> {
     }
 
     /// Writes the merged files, all or none.
-    async fn write(&self, known: &mut KnownSnapshot, record: &MergeRecord) -> Result<(), Error> {
-        if record.before == record.after {
+    async fn write(&self, known: &mut KnownSnapshot, open: &OpenMerge) -> Result<(), Error> {
+        if open.before == open.after {
             return Ok(());
         }
-        let directory = self.store.directory();
-        record.write(&directory).await?;
-        let arguments = vec![record.before.clone(), record.after.clone()];
+        known.begin_merge();
+        open.write(&self.store.directory()).await?;
+        let arguments = vec![open.before.clone(), open.after.clone()];
         match self.store.write_files(known, WRITE, arguments, None).await {
             // Git has written nothing.
             Err(error) if error.code() == Code::FileChanged => {
-                MergeRecord::remove(&directory).await?;
+                self.store.close_merge(known).await?;
                 Err(error)
             }
-            Err(error) => {
-                if let Err(left) = self.store.undo_merge(known).await {
-                    tracing::warn!(
-                        error.code = left.code().name(),
-                        "a merge is undone by the next snapshot: {left}"
-                    );
-                }
-                Err(error)
-            }
+            Err(error) => Err(self.undo(known, error).await),
             Ok(()) => Ok(()),
         }
     }
 
-    /// Keeps the patch of the conflicts among the outputs of the session.
-    async fn answer(&self, merged: MergeResult, packed: &PackedCopy) -> Result<MergeAnswer, Error> {
+    /// Restores the files after an error, and gives the error for the caller: another one if the files are not as they were.
+    async fn undo(&self, known: &mut KnownSnapshot, error: Error) -> Error {
+        let Err(left) = self.store.undo_merge(known).await else { return error };
+        tracing::warn!(
+            error.code = left.code().name(),
+            "a merge is not undone: {}; {}",
+            error.chain(),
+            left.chain()
+        );
+        let mut rest = left.to_status().message().to_owned();
+        if left.code() != Code::MergeIncomplete {
+            // The merge is still open.
+            rest = format!("the files are not restored yet, and the next snapshot tries again: {rest}");
+        }
+        Error::refused(Code::MergeIncomplete, format!("{}; {rest}", error.to_status().message()))
+    }
+
+    /// The answer. Keeps the patch of the conflicts among the outputs of the session.
+    async fn answer(&self, merged: MergeResult) -> Result<MergeAnswer, Error> {
         let MergeResult { files_changed, conflicts, conflicts_total, patch, .. } = merged;
         let mut conflicts_path = String::new();
         if !patch.is_empty() && patch.len() as u64 <= limits::EXEC_OUTPUT_BYTES_MAX {
-            let output_id = format!("{}-conflicts", self.output_id);
+            let output_id = format!("{}-conflicts", self.id.output_id);
             conflicts_path = self.caller.session.execs.keep(&output_id, patch).await?;
         }
-        let left_out = packed.left_out.clone();
+        let left_out = self.packed.left_out.clone();
         Ok(MergeAnswer { files_merged: files_changed, conflicts, conflicts_total, conflicts_path, left_out })
     }
 }
@@ -281,7 +342,35 @@ fn explain(output: Output) -> Result<Output, Error> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use std::process::Command;
+
+    /// Makes a repository and the snapshots of its files, and prints a commit and a snapshot with another 100 KB.
+    const PREPARE: &str = "set -e; git init -q workspace; cd workspace; git config user.name a; git config user.email a@b; echo a > a; git add a; \
+                           git commit -qm a; head -c 100000 /dev/urandom > b; git add b; tree=$(git write-tree); mkdir ../snapshots; \
+                           cp -r .git ../snapshots/git; mkdir ../snapshots/git/refs/snapshots; : > ../snapshots/git/refs/snapshots/$tree; \
+                           echo $(git rev-parse HEAD) $tree";
+
+    #[test]
+    fn the_objects_of_a_copy_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let prepared = Command::new("bash").args(["-c", PREPARE]).current_dir(&directory).output().unwrap();
+        let printed = String::from_utf8(prepared.stdout).unwrap();
+        let (commit, snapshot) = printed.trim().split_once(' ').unwrap();
+        let at = directory.path().display().to_string();
+        let script = PACK.replace("/workspace", &format!("{at}/workspace")).replace("/run/sbx", &at);
+        // This is no helper: `kill` may only look for processes, not end them.
+        let script = format!("kill() {{ [ \"$1\" = -0 ] && command kill \"$@\"; }}\n{script}");
+        let scratch = directory.path().join("scratch");
+        for (limit_kib, code) in [("50", 19), ("10000", 0)] {
+            fs::create_dir(&scratch).unwrap();
+            let arguments = ["-c", &script, "pack", commit, snapshot, "", limit_kib];
+            let ended = Command::new("bash").args(arguments).output().unwrap();
+            assert_eq!(ended.status.code(), Some(code), "{limit_kib}: {ended:?}");
+            fs::remove_dir_all(&scratch).unwrap();
+        }
+    }
 
     #[test]
     fn an_answer_of_git_is_read_and_a_broken_one_is_not() {

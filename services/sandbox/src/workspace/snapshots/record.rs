@@ -1,29 +1,55 @@
-//! The record of the newest merge into the files of a workspace: written before the first file is, and again, with the answer, after the last one. And the record
-//! of the newest merge of a copy, in the directory of the copy.
+//! The records of merges, which no sandbox sees. An [`OpenMerge`] exists from before the first file is written until the merge is recorded or undone. A
+//! [`MergeRecord`] says that a merge is done: the moment in which it is written decides whether the files keep the merge.
 
 use crate::{
     error::{Error, blocking},
     layout,
 };
+use domain::ids::SessionId;
 use rpc::v1;
-use serde::{Deserialize, Serialize};
-use std::{fs, io, path::Path};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
-/// The files, in the directories of the workspaces. No sandbox sees them.
-const NAME: &str = "merge.json";
-const MERGED: &str = "merged";
+/// In the directory of the workspace that takes the changes.
+const OPEN: &str = "merging.json";
+/// In the directory of the copy.
+const MERGED: &str = "merged.json";
 
-/// A merge. `{"id":"ses_1/prt_1","before":"9d3f…","after":"5d2c…","answer":null}`
+/// The name of a merge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MergeRecord {
-    /// The session that merged, and its name for the merge.
-    pub(super) id: String,
+pub(super) struct MergeId {
+    /// The session whose workspace takes the changes.
+    pub(super) workspace: SessionId,
+    /// The opening of that workspace. Files that start from their source again have no earlier merge.
+    pub(super) opening: u32,
+    /// The session that merges.
+    pub(super) session: SessionId,
+    /// Its name for the merge.
+    pub(super) output_id: String,
+}
+
+/// A merge whose files are being written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OpenMerge {
+    pub(super) id: MergeId,
+    /// The session that has the changes.
+    pub(super) copy: SessionId,
     /// The snapshot of the files before the merge.
     pub(super) before: String,
     /// The snapshot that the merge writes.
     pub(super) after: String,
-    /// `None`: some files may not be written.
-    pub(super) answer: Option<MergeAnswer>,
+}
+
+/// The newest merge of a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MergeRecord {
+    pub(super) id: MergeId,
+    /// The snapshot of the copy. The next merge takes over what changed since.
+    pub(super) snapshot: String,
+    pub(super) answer: MergeAnswer,
 }
 
 /// What the caller was told about a merge.
@@ -43,59 +69,81 @@ impl From<MergeAnswer> for v1::MergeCopyResponse {
     }
 }
 
-impl MergeRecord {
-    /// Reads the record of the workspace in `directory`. `None`: nothing was merged.
+impl MergeId {
+    /// Whether both merges write the same files.
+    pub(super) fn has_files_of(&self, other: &Self) -> bool {
+        self.workspace == other.workspace && self.opening == other.opening
+    }
+}
+
+impl OpenMerge {
+    /// Reads the open merge of the workspace in `directory`, if there is one.
     ///
     /// # Errors
     /// Those of the file system.
     pub(super) async fn find(directory: &Path) -> Result<Option<Self>, Error> {
-        let path = directory.join(NAME);
-        blocking("read the record of a merge", move || match fs::read(path) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        })
-        .await
+        let path = directory.join(OPEN);
+        blocking("read the record of an open merge", move || read(&path)).await
     }
 
-    /// Replaces the record of the workspace in `directory`.
+    /// Writes it to the directory of the workspace.
     ///
     /// # Errors
     /// Those of the file system.
     pub(super) async fn write(&self, directory: &Path) -> Result<(), Error> {
-        let (path, written) = (directory.join(NAME), serde_json::to_vec(self));
-        blocking("write the record of a merge", move || layout::replace(&path, &written?)).await
+        write("write the record of an open merge", directory.join(OPEN), self).await
     }
 
-    /// Removes the record of the workspace in `directory`, because its merge has changed no file or was undone.
+    /// Removes that of the workspace in `directory`, if there is one: the merge has changed no file, is recorded, or is undone.
     ///
     /// # Errors
     /// Those of the file system.
     pub(super) async fn remove(directory: &Path) -> Result<(), Error> {
-        let path = directory.join(NAME);
-        blocking("remove the record of a merge", move || fs::remove_file(path)).await
+        let path = directory.join(OPEN);
+        blocking("remove the record of an open merge", move || match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        })
+        .await
     }
 }
 
-/// Gives the snapshot of the copy in `directory` that was merged last. `None`: it was never merged.
-///
-/// # Errors
-/// Those of the file system.
-pub(super) async fn find_merged(directory: &Path) -> Result<Option<String>, Error> {
-    let path = directory.join(MERGED);
-    blocking("read what was merged", move || match fs::read_to_string(path) {
-        Ok(snapshot) => Ok(Some(snapshot)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    })
-    .await
+impl MergeRecord {
+    /// Reads the newest merge of the copy in `directory`, if there is one.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) async fn find(directory: &Path) -> Result<Option<Self>, Error> {
+        let path = directory.join(MERGED);
+        blocking("read the record of a merge", move || read(&path)).await
+    }
+
+    /// Reads the newest merge of the copy in `directory` if it is `id`.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) async fn find_of(directory: &Path, id: &MergeId) -> Result<Option<Self>, Error> {
+        Ok(Self::find(directory).await?.filter(|record| record.id == *id))
+    }
+
+    /// Writes it to the directory of the copy. If that fails, the earlier one stays.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) async fn write(&self, directory: &Path) -> Result<(), Error> {
+        write("write the record of a merge", directory.join(MERGED), self).await
+    }
 }
 
-/// Records the snapshot of the copy in `directory` that was merged. The next merge takes over what changed since.
-///
-/// # Errors
-/// Those of the file system.
-pub(super) async fn write_merged(directory: &Path, snapshot: &str) -> Result<(), Error> {
-    let (path, content) = (directory.join(MERGED), snapshot.as_bytes().to_vec());
-    blocking("record what was merged", move || layout::replace_quickly(&path, &content)).await
+fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn write(doing: &'static str, path: PathBuf, record: &impl Serialize) -> Result<(), Error> {
+    let written = serde_json::to_vec(record);
+    blocking(doing, move || layout::replace(&path, &written?)).await
 }

@@ -2,7 +2,7 @@
 
 use super::{
     known::{KnownSnapshot, Proof, Snapshot},
-    record::MergeRecord,
+    record::{MergeRecord, OpenMerge},
     seed,
     track::{DIRECTORY, INSIDE, TrackedFiles, check_exit, quick_task},
 };
@@ -11,13 +11,15 @@ use crate::{
     disk::fingerprint::Fingerprint,
     error::{Error, blocking},
     isolation::launch::{Mount, give_to},
+    layout::Key,
     session::state::Session,
     workspace::{
-        helper::{Task, refused},
+        helper::{Output, Task, refused},
         meta::{Meta, TREE},
         scratch::Scratch,
     },
 };
+use domain::limits;
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// Restores the files of a snapshot.
@@ -32,8 +34,11 @@ const UNDO: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../lfs-filter.sh"),
     include_str!("snapshot.sh"),
+    include_str!("merge/present.sh"),
     include_str!("undo.sh")
 );
+/// Files that could not be restored, and that the error names. The others are left out.
+const UNDO_NAMED_MAX: usize = 20;
 
 /// The snapshots of one workspace.
 pub(super) struct SnapshotStore<'a> {
@@ -69,7 +74,13 @@ impl<'a> SnapshotStore<'a> {
 
     /// Takes a snapshot, unless the files have not changed since the newest one. A merge that did not end is undone first.
     pub(super) async fn track(&self, known: &mut KnownSnapshot) -> Result<Snapshot, Error> {
-        self.undo_merge(known).await?;
+        match self.undo_merge(known).await {
+            // Another attempt would restore no further file.
+            Err(error) if error.code() == Code::MergeIncomplete => {
+                tracing::warn!(error.code = error.code().name(), "a merge is not undone as a whole: {error}");
+            }
+            undone => undone?,
+        }
         // Before git reads the files: a change or a sandbox that begins meanwhile makes the snapshot count no longer.
         let mut proof = Proof { starts: self.root.starts_if_quiet(), fingerprint: None };
         if let Some(snapshot) = known.find(proof) {
@@ -95,24 +106,66 @@ impl<'a> SnapshotStore<'a> {
         Ok(snapshot)
     }
 
-    /// Restores the files before a merge that did not end: the service stopped, or the files could not be written.
+    /// Restores the files before a merge that is not recorded: the service stopped, or the files could not be written.
     ///
     /// # Errors
-    /// `disk_full`, those of the helper; the next call tries again.
+    /// `merge_incomplete` if some files cannot be restored; the merge is then no longer open. `disk_full`, those of the helper; the next call tries again.
     pub(super) async fn undo_merge(&self, known: &mut KnownSnapshot) -> Result<(), Error> {
-        let directory = self.directory();
-        let Some(MergeRecord { before, after, answer: None, .. }) = MergeRecord::find(&directory).await?
-        else {
+        if !known.may_have_merge() {
             return Ok(());
-        };
-        match self.write_files(known, UNDO, vec![before, after], None).await {
-            // Another attempt would restore no further file.
-            Err(error) if matches!(error.code(), Code::SnapshotUnknown | Code::FileNotPermitted) => {
-                tracing::warn!(error.code = error.code().name(), "a merge is not undone as a whole: {error}");
-            }
-            undone => undone?,
         }
-        MergeRecord::remove(&directory).await
+        let directory = self.directory();
+        let mut undone = Ok(());
+        if let Some(open) = OpenMerge::find(&directory).await? {
+            let copy = Key { tenant: self.root.key.tenant, session: open.copy.clone() };
+            let copy = self.root.shared.layout.workspace(&copy);
+            // Otherwise the service stopped after the last file and before it removed the record.
+            if MergeRecord::find_of(&copy, &open.id).await?.is_none() {
+                undone = self.restore_merged(known, open).await;
+            }
+        }
+        match undone {
+            Err(error) if error.code() != Code::MergeIncomplete => Err(error),
+            undone => {
+                self.close_merge(known).await?;
+                undone
+            }
+        }
+    }
+
+    /// Removes the record of the open merge: its files are as they stay.
+    ///
+    /// # Errors
+    /// Those of the file system; the next snapshot tries again.
+    pub(super) async fn close_merge(&self, known: &mut KnownSnapshot) -> Result<(), Error> {
+        OpenMerge::remove(&self.directory()).await?;
+        known.end_merge();
+        Ok(())
+    }
+
+    /// Restores the files that a merge wrote.
+    async fn restore_merged(&self, known: &mut KnownSnapshot, open: OpenMerge) -> Result<(), Error> {
+        known.forget();
+        let arguments = vec![open.before, open.after, UNDO_NAMED_MAX.to_string()];
+        let task = self.writer(UNDO, arguments, None);
+        let names = UNDO_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
+        let output = self.root.shared.helpers.run(task, names + 1).await?;
+        let incomplete = |text: String| Err(Error::refused(Code::MergeIncomplete, text));
+        match output.code {
+            17 => incomplete("the snapshot of the files before the merge has expired".to_owned()),
+            24 => {
+                let names = output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+                let names: Vec<String> =
+                    names.map(|name| String::from_utf8_lossy(name).escape_debug().to_string()).collect();
+                incomplete(format!(
+                    "these files cannot be restored and are as the merge left them: {}",
+                    names.join("; ")
+                ))
+            }
+            // Git cannot even look at some of them.
+            128 => Err(refused(Code::MergeIncomplete, "git cannot restore the files", &output.stderr)),
+            _ => check_written(output),
+        }
     }
 
     /// Runs a script that writes files.
@@ -124,17 +177,15 @@ impl<'a> SnapshotStore<'a> {
         scratch: Option<&Scratch>,
     ) -> Result<(), Error> {
         known.forget();
+        let task = self.writer(script, arguments, scratch);
+        check_written(self.root.shared.helpers.run(task, 0).await?)
+    }
+
+    /// The task of a script that writes files.
+    fn writer(&self, script: &'static str, arguments: Vec<String>, scratch: Option<&Scratch>) -> Task {
         let mut mounts = vec![Mount::write(self.tree(), "/workspace"), Mount::read(self.snapshots(), INSIDE)];
         mounts.extend(scratch.map(|scratch| Mount::read(scratch.path(), "/run/sbx/scratch")));
-        let output = self.root.shared.helpers.run(self.task(script, arguments, mounts), 0).await?;
-        if output.code != 0 && output.stderr.contains("No space left") {
-            return Err(Error::refused(Code::DiskFull, "no space left in the workspace"));
-        }
-        if output.code == 128 {
-            // Git could not remove or write some files; the others are restored.
-            return Err(refused(Code::FileNotPermitted, "not every file could be written", &output.stderr));
-        }
-        check_exit(output, "the files could not be written").map(drop)
+        self.task(script, arguments, mounts)
     }
 
     /// Writes one file for each snapshot, with the paths to restore from it.
@@ -151,4 +202,16 @@ impl<'a> SnapshotStore<'a> {
         };
         lists.iter().try_for_each(write).map_err(Error::io("write the list of files"))
     }
+}
+
+/// The exit codes of the scripts that write files.
+fn check_written(output: Output) -> Result<(), Error> {
+    if output.code != 0 && output.stderr.contains("No space left") {
+        return Err(Error::refused(Code::DiskFull, "no space left in the workspace"));
+    }
+    if output.code == 128 {
+        // Git could not remove or write some files; the others are restored.
+        return Err(refused(Code::FileNotPermitted, "not every file could be written", &output.stderr));
+    }
+    check_exit(output, "the files could not be written").map(drop)
 }

@@ -1,4 +1,5 @@
-# $1: the snapshot before a merge that did not end  $2: the snapshot that it began to write. Restores the files in which they differ, and follows no link.
+# $1: the snapshot before a merge that did not end  $2: the snapshot that it began to write  $3: files to be named
+# Restores the files in which they differ, and follows no link. Prints those that are not as before, each with a NUL.
 require_snapshot "$1"
 require_snapshot "$2"
 git diff-tree -r --no-renames --name-only -z "$1" "$2" >/tmp/paths
@@ -9,4 +10,24 @@ files() { xargs -0 -a /tmp/paths git ls-tree -rz "$1" --; }
 files "$1" | GIT_INDEX_FILE=/tmp/index git update-index --replace -z --index-info || exit 1
 tree=$(GIT_INDEX_FILE=/tmp/index git write-tree) || exit 1
 files "$2" | GIT_INDEX_FILE=/tmp/index-now git update-index --replace -z --index-info || exit 1
-GIT_INDEX_FILE=/tmp/index-now git read-tree --reset -u "$tree"
+GIT_INDEX_FILE=/tmp/index-now git read-tree --reset -u "$tree" 2>/tmp/errors
+code=$?
+cat /tmp/errors >&2
+case $code in 0 | 128) ;; *) exit $code ;; esac
+! grep -q ': No space left on device$' /tmp/errors || exit 18
+
+# Git's exit code does not say it: git only warns if it cannot remove a file, and fails at one that is as before and cannot be written.
+git diff-tree -r --no-renames --diff-filter=A --name-only -z "$1" "$2" >/tmp/added
+{
+  GIT_INDEX_FILE=/tmp/index git update-index -q --refresh >/dev/null
+  GIT_INDEX_FILE=/tmp/index git diff-files --name-only -z
+  present "$2" /tmp/added
+} >/tmp/unlike 2>/tmp/unread || exit 1
+if [ -s /tmp/unlike ]; then
+  head -z -n "$3" /tmp/unlike
+  exit 24
+fi
+[ ! -s /tmp/unread ] || {
+  cat /tmp/unread >&2
+  exit 128
+}

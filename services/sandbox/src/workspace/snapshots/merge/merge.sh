@@ -1,10 +1,10 @@
 # $1: the tree since which the copy has changed  $2: the snapshot of our files  $3: the snapshot of the files of the copy, whose objects and list of large files are in
-# the scratch directory  $4: KiB that the merge and all snapshots may take  $5: files with conflicts to be named  $6: bytes of their patch at most
+# /run/sbx/copy  $4: KiB that the merge and all snapshots may take  $5: files with conflicts to be named  $6: bytes of their patch at most
 # Prints the snapshot of the merged files, how many of our files it changes, how many have conflicts, and the length of the names of those; the
 # names; and a patch that writes the conflicts into the merged files.
 base=$1 ours=$2 theirs=$3 limit=$4 named=$5 patch=$6
-scratch=/run/sbx/scratch shadow=/run/sbx/snapshots/git
-used() { du -skc $scratch $shadow/objects 2>/dev/null | tail -n 1 | cut -f1; }
+scratch=/run/sbx/scratch copy=/run/sbx/copy shadow=/run/sbx/snapshots/git
+used() { du -skc $scratch $copy $shadow/objects 2>/dev/null | tail -n 1 | cut -f1; }
 count() { tr -cd '\0' <"$1" | wc -c; }
 changes() { git -c core.bigFileThreshold=8m diff-tree -r --no-color --no-ext-diff --no-textconv --no-renames "$@"; }
 [ -e "$shadow/refs/snapshots/$ours" ] || exit 17
@@ -16,7 +16,7 @@ git init --quiet --bare --template= --object-format=$format $GIT_DIR || exit 1
 mkdir -p $GIT_DIR/info
 echo '* -text -ident !eol !diff !merge !working-tree-encoding' >$GIT_DIR/info/attributes
 echo $shadow/objects >$GIT_DIR/objects/info/alternates
-git unpack-objects -q <$scratch/pack || exit 22
+git unpack-objects -q <$copy/pack || exit 22
 # The branches have the names that the conflict markers show. Git 2.39 takes the common ancestor from the commits only.
 commit() { git commit-tree -m 'Files of a merge' "$@"; }
 root=$(commit "$base") || exit 22
@@ -56,7 +56,7 @@ is_hidden() {
 
 git read-tree "$merged" || exit 22
 # A snapshot does not have files that are too large, so they look removed.
-sed -z 's/^[^ ]* //' <$scratch/left >/tmp/left
+sed -z 's/^[^ ]* //' <$copy/left >/tmp/left
 changes --name-only --diff-filter=A -z "$ours" "$merged" | while IFS= read -r -d '' name; do
   ! is_hidden "$name" || printf '%s\0' "$name"
 done >/tmp/hidden
