@@ -124,9 +124,29 @@ async fn a_copy_is_of_its_session_and_those_below_and_is_kept_when_it_is_continu
     assert_eq!(run(&stack.api, &session, &format!("@tool task {again}\n@text over")).await.0, "done");
     let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
     assert!(result.contains("<task_result>\none\nmine\nbelow\n"), "its own files: {result}");
-    assert!(result.contains("merged into your files. It changed 1 file:"), "{result}");
+    let merged = "were merged into your files. That changed no file of yours. In all, it changed 1 file:";
+    assert!(result.contains(merged), "{result}");
     let files = output(&stack.api, &session, "cat a.txt").await.unwrap();
     assert_eq!(files, "one\nmine\nbelow\nlater\n", "what was merged before is no conflict");
+}
+
+#[tokio::test]
+async fn a_subtask_that_takes_its_changes_back_takes_them_from_its_parent_too() {
+    let stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    let work = task_for("loner", &format!("{}\n@text over", bash("echo copy > copy.txt")));
+    assert_eq!(run(&stack.api, &session, &format!("{work}\n@text over")).await.0, "done");
+    assert_eq!(output(&stack.api, &session, "cat copy.txt").await.unwrap(), "copy\n");
+    let child = only_child(&stack, &session).await;
+    let again = json!({
+        "description": "the same subtask", "prompt": format!("{}\n@text over", bash("rm copy.txt")),
+        "subagent_type": "loner", "task_id": child,
+    });
+    assert_eq!(run(&stack.api, &session, &format!("@tool task {again}\n@text over")).await.0, "done");
+    let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
+    let merged = "That changed 1 file of yours. Its copy is as it was at the beginning.";
+    assert!(result.contains(merged), "{result}");
+    assert_eq!(output(&stack.api, &session, "ls").await.unwrap(), "a.txt\nb.txt\nc.txt\n");
 }
 
 #[tokio::test]

@@ -36,10 +36,14 @@ const FILES_LISTED_MAX: usize = 50;
 const LISTED_PATH_BYTES_MAX: usize = 200;
 /// Longest wait for the patch: the parent's model then reads the answer without it.
 const PATCH_WAIT: Duration = Duration::from_secs(5 * 60);
+/// Longest wait for the merge, with that for busy helpers: the parent's model then reads that the changes may or may not be there.
+const MERGE_WAIT: Duration = Duration::from_secs(15 * 60);
 
 /// Pause between two looks for an abort while the files are copied or compared.
 const ABORT_LOOK_PAUSE: Duration = Duration::from_secs(1);
 
+/// The reason of a work that an abort ended.
+const ABORTED: &str = "the turn was aborted";
 /// What the model reads first.
 const OWN_COPY: &str = "The subtask worked on its own copy of the files. ";
 const UNCHANGED: &str = "Your files are unchanged. ";
@@ -49,13 +53,22 @@ enum MergeOutcome {
     /// There are no changes.
     Nothing,
     /// The subtask is not done, so its changes are not merged.
-    Unfinished(Dispatch),
+    Unfinished,
     /// The reason why the sandbox did not merge them.
-    Refused(String, Dispatch),
-    /// The turn was aborted, and the sandbox may have merged them all the same.
-    Aborted,
+    Refused(String),
+    /// Why it is not known whether the sandbox has merged them.
+    InDoubt(String),
+    /// Why the sandbox merged only some of them.
+    Incomplete(String),
     /// Files with conflicts are unchanged.
     Merged(v1::MergeCopyResponse),
+}
+
+/// The changes of a subtask, as far as they could be read.
+enum Patch {
+    Kept(v1::KeepPatchResponse),
+    /// The reason.
+    Missing(String),
 }
 
 /// Why there is no copy.
@@ -122,44 +135,54 @@ pub(super) async fn take_over(
     if stored.workspace_id == session.identity.workspace {
         return Ok(None);
     }
+    let dispatch = dispatch_of(call);
     if !stored.has_workspace {
-        return Ok(Some(description(&v1::KeepPatchResponse::default(), &MergeOutcome::Nothing)));
+        let nothing = Patch::Kept(v1::KeepPatchResponse::default());
+        return Ok(Some(description(&nothing, &MergeOutcome::Nothing, dispatch)));
     }
     let keeping = tokio::time::timeout(PATCH_WAIT, keep_patch(session, call, &stored));
-    let late = || rpc::status::unavailable("patch_timeout", "reading its changes took too long");
-    let kept = unless_aborted(session, keeping).await.unwrap_or_else(|| Ok(Err(aborted())));
-    let patch = match kept.unwrap_or_else(|_| Err(late())) {
-        Ok(patch) => patch,
-        Err(status) => {
-            let message = unless_fenced(status)?;
-            return Ok(Some(format!("{OWN_COPY}{UNCHANGED}Its changes cannot be read: {message}")));
-        }
+    let kept = unless_aborted(session, keeping).await;
+    let is_aborted = kept.is_none();
+    let patch = match kept {
+        None => Patch::Missing(ABORTED.to_owned()),
+        Some(Err(_)) => Patch::Missing("this took too long".to_owned()),
+        Some(Ok(Err(status))) => Patch::Missing(unless_fenced(&status)?),
+        Some(Ok(Ok(patch))) => Patch::Kept(patch),
     };
     let merging = match answer.outcome {
-        _ if patch.files_total == 0 => MergeOutcome::Nothing,
-        Outcome::Failed | Outcome::Aborted | Outcome::NeedsHuman => {
-            MergeOutcome::Unfinished(dispatch_of(call))
-        }
+        Outcome::Failed | Outcome::Aborted | Outcome::NeedsHuman => MergeOutcome::Unfinished,
+        // A subtask that continues may have taken back what was merged before.
+        Outcome::Done if dispatch == Dispatch::New && patch.is_empty() => MergeOutcome::Nothing,
+        // The worker before this one may have come as far as the merge.
+        Outcome::Done if is_aborted => MergeOutcome::InDoubt(ABORTED.to_owned()),
         Outcome::Done => {
-            let merged = unless_aborted(session, merge(session, call, &stored)).await;
-            match merged {
-                Some(Ok(merged)) => MergeOutcome::Merged(merged),
-                Some(Err(status)) => MergeOutcome::Refused(unless_fenced(status)?, dispatch_of(call)),
-                // The sandbox may finish the merge.
-                None => MergeOutcome::Aborted,
+            let merging = tokio::time::timeout(MERGE_WAIT, merge(session, call, &stored));
+            // The sandbox may finish a merge that this loop no longer waits for.
+            match unless_aborted(session, merging).await {
+                None => MergeOutcome::InDoubt(ABORTED.to_owned()),
+                Some(Err(_)) => MergeOutcome::InDoubt("it took too long".to_owned()),
+                Some(Ok(Err(status))) => failure_of(&status)?,
+                Some(Ok(Ok(merged))) => MergeOutcome::Merged(merged),
             }
         }
     };
-    Ok(Some(description(&patch, &merging)))
+    Ok(Some(description(&patch, &merging, dispatch)))
 }
 
-fn aborted() -> Status {
-    rpc::status::unavailable("aborted", "the turn was aborted")
+/// What a failed call of the sandbox says about the files of this session.
+fn failure_of(status: &Status) -> Result<MergeOutcome, WriteError> {
+    let reason = unless_fenced(status)?;
+    Ok(match rpc::status::code_of(status).as_deref() {
+        // The sandbox did not answer, or it failed at an unknown point.
+        None | Some("sandbox_unavailable" | "internal") => MergeOutcome::InDoubt(reason),
+        Some("merge_incomplete") => MergeOutcome::Incomplete(reason),
+        Some(_) => MergeOutcome::Refused(reason),
+    })
 }
 
 /// The text of a refusal for the model.
-fn unless_fenced(status: Status) -> Result<String, WriteError> {
-    match sandbox_error(&status) {
+fn unless_fenced(status: &Status) -> Result<String, WriteError> {
+    match sandbox_error(status) {
         ToolError::Fenced => Err(WriteError::Fenced),
         ToolError::Model(_) | ToolError::Broken(_) => Ok(status.message().to_owned()),
     }
@@ -217,14 +240,22 @@ fn dispatch_of(call: &LoopCall) -> Dispatch {
 }
 
 /// What the model reads about the changes.
-fn description(patch: &v1::KeepPatchResponse, merging: &MergeOutcome) -> String {
-    let v1::KeepPatchResponse { path, files, files_total, left_out } = patch;
-    let mut text = OWN_COPY.to_owned();
-    text.push_str(&merging.head());
-    text.push_str(&match files_total {
-        0 => "It changed no files.".to_owned(),
-        1 => "It changed 1 file:".to_owned(),
-        count => format!("It changed {count} files:"),
+fn description(patch: &Patch, merging: &MergeOutcome, dispatch: Dispatch) -> String {
+    let head = format!("{OWN_COPY}{}", merging.head(dispatch));
+    let v1::KeepPatchResponse { path, files, files_total, left_out } = match patch {
+        Patch::Kept(patch) => patch,
+        Patch::Missing(reason) => {
+            return format!("{head}The list of what it changed cannot be read: {reason}{}", merging.rest());
+        }
+    };
+    let mut text = head;
+    text.push_str(&match (*files_total, dispatch) {
+        (0, Dispatch::New) => "It changed no files.".to_owned(),
+        (0, Dispatch::Resumed) => "Its copy is as it was at the beginning.".to_owned(),
+        (1, Dispatch::New) => "It changed 1 file:".to_owned(),
+        (1, Dispatch::Resumed) => "In all, it changed 1 file:".to_owned(),
+        (count, Dispatch::New) => format!("It changed {count} files:"),
+        (count, Dispatch::Resumed) => format!("In all, it changed {count} files:"),
     });
     let line =
         |file: &v1::DiffStat| format!("{} (+{} -{})", shown(&file.path), file.additions, file.deletions);
@@ -240,22 +271,52 @@ fn description(patch: &v1::KeepPatchResponse, merging: &MergeOutcome) -> String 
             limits::EXEC_OUTPUT_BYTES_MAX
         ));
     } else if *files_total > 0 {
-        text.push_str(&merging.use_of_patch(path));
+        text.push_str(&merging.use_of_patch(path, dispatch));
     }
     text
 }
 
+impl Patch {
+    /// Whether it is known that there are no changes.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Kept(patch) => patch.files_total == 0,
+            Self::Missing(_) => false,
+        }
+    }
+}
+
 impl MergeOutcome {
     /// What became of the files of this session.
-    fn head(&self) -> String {
+    fn head(&self, dispatch: Dispatch) -> String {
         match self {
-            Self::Nothing | Self::Unfinished(_) => UNCHANGED.to_owned(),
-            Self::Refused(reason, _) => format!("{UNCHANGED}Its changes cannot be merged: {reason}. "),
-            Self::Aborted => "The turn was aborted while its changes were merged into your files: they may or may not be there. ".to_owned(),
-            Self::Merged(merged) if merged.conflicts_total == 0 => {
-                "Its changes were merged into your files. ".to_owned()
+            Self::Nothing | Self::Unfinished => UNCHANGED.to_owned(),
+            Self::Refused(reason) => format!("{UNCHANGED}Its changes cannot be merged: {reason}. "),
+            Self::InDoubt(reason) => format!(
+                "The merge was interrupted ({reason}), so its changes may or may not be in your files: check the files before you repeat a change. "
+            ),
+            Self::Incomplete(reason) => {
+                format!("Its changes cannot be merged, and your files are not all as they were: {reason}. ")
             }
-            Self::Merged(_) => "Its changes were merged into your files, except those to files with conflicts. ".to_owned(),
+            Self::Merged(merged) => {
+                let but = match merged.conflicts_total {
+                    0 => "",
+                    _ => ", except those to files with conflicts",
+                };
+                match (dispatch, merged.files_merged) {
+                    (Dispatch::New, _) => format!("Its changes were merged into your files{but}. "),
+                    (Dispatch::Resumed, count) => {
+                        let changed = match count {
+                            0 => "no file of yours".to_owned(),
+                            1 => "1 file of yours".to_owned(),
+                            count => format!("{count} files of yours"),
+                        };
+                        format!(
+                            "Its changes since its last merge were merged into your files{but}. That changed {changed}. "
+                        )
+                    }
+                }
+            }
         }
     }
 
@@ -272,8 +333,8 @@ impl MergeOutcome {
             } else {
                 text.push_str(&format!(
                     "\nThe patch {conflicts_path} shows both versions with conflict markers. Read it and make these changes yourself; or write the \
-                     markers into the files with git apply {conflicts_path} and resolve them there. Files that are not in it are \
-                     binary, or git ignores yours."
+                     markers into the files with git apply {conflicts_path} and resolve them there. The patch leaves out \
+                     binary files and files that git ignores in your workspace."
                 ));
             }
         }
@@ -285,20 +346,20 @@ impl MergeOutcome {
     }
 
     /// What the patch with all changes is good for.
-    fn use_of_patch(&self, path: &str) -> String {
+    fn use_of_patch(&self, path: &str, dispatch: Dispatch) -> String {
         match self {
             Self::Nothing => String::new(),
-            Self::Merged(_) | Self::Aborted => {
+            Self::Merged(_) | Self::InDoubt(_) | Self::Incomplete(_) => {
                 format!("\nThe patch with everything that it changed is in {path}.")
             }
-            Self::Unfinished(dispatch) | Self::Refused(_, dispatch) => {
+            Self::Unfinished | Self::Refused(_) => {
                 let apply =
                     format!("\nThe patch is in {path}. To take these changes over, run: git apply {path}");
                 match dispatch {
                     Dispatch::New => apply,
                     Dispatch::Resumed => format!(
                         "{apply}\nIt has everything that the subtask changed in its copy. If an earlier patch or merge of this subtask is in your files, \
-                         first take that one back."
+                         revert it first."
                     ),
                 }
             }

@@ -1,3 +1,4 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
 
 fn changed(count: u32, path: &str) -> v1::KeepPatchResponse {
@@ -19,18 +20,25 @@ fn merged(conflicts: &[&str]) -> v1::MergeCopyResponse {
     }
 }
 
+/// What the model reads about a patch.
+fn text_of(patch: v1::KeepPatchResponse, merging: &MergeOutcome, dispatch: Dispatch) -> String {
+    description(&Patch::Kept(patch), merging, dispatch)
+}
+
 #[test]
 fn the_model_reads_what_changed_and_how_to_take_it() {
     let begin = "The subtask worked on its own copy of the files. Your files are unchanged.";
-    assert_eq!(description(&changed(0, ""), &MergeOutcome::Nothing), format!("{begin} It changed no files."));
-    let want = format!(
-        "{begin} It changed 1 file:\n- f0\\n (+0 -1)\nThe patch is in /p. To take these changes over, run: git apply /p"
-    );
-    assert_eq!(description(&changed(1, "/p"), &MergeOutcome::Unfinished(Dispatch::New)), want);
-    let again = description(&changed(1, "/p"), &MergeOutcome::Unfinished(Dispatch::Resumed));
-    assert!(again.starts_with(&want) && again.contains("first take that one back"), "{again}");
-    let refused =
-        description(&changed(1, "/p"), &MergeOutcome::Refused("the disk is full".to_owned(), Dispatch::New));
+    let nothing = text_of(changed(0, ""), &MergeOutcome::Nothing, Dispatch::New);
+    assert_eq!(nothing, format!("{begin} It changed no files."));
+    let list =
+        "changed 1 file:\n- f0\\n (+0 -1)\nThe patch is in /p. To take these changes over, run: git apply /p";
+    let first = text_of(changed(1, "/p"), &MergeOutcome::Unfinished, Dispatch::New);
+    assert_eq!(first, format!("{begin} It {list}"));
+    let again = text_of(changed(1, "/p"), &MergeOutcome::Unfinished, Dispatch::Resumed);
+    assert!(again.starts_with(&format!("{begin} In all, it {list}")), "{again}");
+    assert!(again.ends_with("in your files, revert it first."), "{again}");
+    let refused = MergeOutcome::Refused("the disk is full".to_owned());
+    let refused = text_of(changed(1, "/p"), &refused, Dispatch::New);
     for part in
         ["Your files are unchanged. Its changes cannot be merged: the disk is full. It", "git apply /p"]
     {
@@ -39,41 +47,77 @@ fn the_model_reads_what_changed_and_how_to_take_it() {
 }
 
 #[test]
+fn the_model_does_not_read_that_its_files_are_unchanged_if_they_may_not_be() {
+    let status = |code: &str| rpc::status::error(tonic::Code::Internal, code, "no answer");
+    for (status, want) in [
+        (Status::unavailable("no answer"), "(no answer), so its changes may or may not be in your files"),
+        (Status::internal("no answer"), "(no answer), so its changes may or may not be"),
+        (status("internal"), "(no answer), so its changes may or may not be"),
+        (status("sandbox_unavailable"), "(no answer), so its changes may or may not be"),
+        (status("merge_incomplete"), "your files are not all as they were: no answer."),
+        (status("disk_full"), "Your files are unchanged. Its changes cannot be merged: no answer."),
+    ] {
+        let outcome = failure_of(&status).unwrap();
+        let is_unchanged = matches!(outcome, MergeOutcome::Refused(_));
+        for text in [
+            text_of(changed(1, "/p"), &outcome, Dispatch::New),
+            description(&Patch::Missing("it took too long".to_owned()), &outcome, Dispatch::New),
+        ] {
+            assert!(text.contains(want), "{want}: {text}");
+            assert_eq!(text.contains("unchanged"), is_unchanged, "{text}");
+            assert!(is_unchanged || !text.contains("git apply"), "{text}");
+        }
+    }
+    assert!(matches!(failure_of(&status("epoch_stale")), Err(WriteError::Fenced)));
+}
+
+#[test]
 fn the_model_reads_what_was_merged_and_what_was_not() {
-    let text = description(&changed(1, "/p"), &MergeOutcome::Merged(merged(&[])));
+    let outcome = MergeOutcome::Merged(merged(&[]));
     let want = "The subtask worked on its own copy of the files. Its changes were merged into your files. It changed 1 file:\n\
                 - f0\\n (+0 -1)\nThe patch with everything that it changed is in /p.";
-    assert_eq!(text, want);
+    assert_eq!(text_of(changed(1, "/p"), &outcome, Dispatch::New), want);
     let conflicts = v1::MergeCopyResponse {
         conflicts_path: "/c".to_owned(),
         left_out: vec!["big".to_owned()],
         ..merged(&["a\n", "b"])
     };
-    let text = description(&changed(3, "/p"), &MergeOutcome::Merged(conflicts));
+    let conflicts = text_of(changed(3, "/p"), &MergeOutcome::Merged(conflicts), Dispatch::New);
     for part in [
         "except those to files with conflicts. It changed 3 files:",
         "have conflicts, so they are as they were in your files:\n- a\\n\n- b\n",
         "The patch /c shows both versions",
         "git apply /c",
+        "The patch leaves out binary files and files that git ignores in your workspace.",
         "only in its copy: big",
     ] {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(conflicts.contains(part), "{part}: {conflicts}");
     }
-    let binary = description(&changed(1, "/p"), &MergeOutcome::Merged(merged(&["b"])));
+    let binary = text_of(changed(1, "/p"), &MergeOutcome::Merged(merged(&["b"])), Dispatch::New);
     assert!(binary.contains("\n- b\nMake these changes yourself."), "{binary}");
+}
+
+#[test]
+fn the_model_reads_what_a_subtask_that_continued_changed_since_its_last_merge() {
+    let outcome = MergeOutcome::Merged(merged(&[]));
+    let want = "The subtask worked on its own copy of the files. Its changes since its last merge were merged into your files. \
+                That changed 1 file of yours. Its copy is as it was at the beginning.";
+    assert_eq!(text_of(changed(0, ""), &outcome, Dispatch::Resumed), want);
 }
 
 #[test]
 fn long_lists_and_patches_are_bounded_and_told() {
     let large = vec!["x, 8.0 GiB".to_owned()];
-    let unfinished = MergeOutcome::Unfinished(Dispatch::New);
-    let text = description(&v1::KeepPatchResponse { left_out: large, ..changed(2_000, "") }, &unfinished);
-    assert_eq!(text.matches("\n- f").count(), FILES_LISTED_MAX);
+    let unfinished = MergeOutcome::Unfinished;
+    let many = v1::KeepPatchResponse { left_out: large, ..changed(2_000, "") };
+    let many = text_of(many, &unfinished, Dispatch::New);
+    assert_eq!(many.matches("\n- f").count(), FILES_LISTED_MAX);
     for part in ["changed 2000 files", "- and 1950 more", "x, 8.0 GiB", "larger than 10485760 bytes"] {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(many.contains(part), "{part}: {many}");
     }
-    assert!(!text.contains("git apply"), "{text}");
+    assert!(!many.contains("git apply"), "{many}");
     let long = v1::DiffStat { path: "d/".repeat(1_000), additions: 1, deletions: 0 };
-    let text = description(&v1::KeepPatchResponse { files: vec![long], ..changed(1, "/p") }, &unfinished);
-    assert!(text.len() < 600, "{text}");
+    let long = v1::KeepPatchResponse { files: vec![long], ..changed(1, "/p") };
+    let long = text_of(long, &unfinished, Dispatch::New);
+    assert!(long.len() < 600, "{long}");
 }
