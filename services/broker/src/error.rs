@@ -107,6 +107,7 @@ impl Error {
             | "secret_too_large"
             | "egress_list_invalid"
             | "git_prefix_invalid"
+            | "git_address_invalid"
             | "push_branch_invalid"
             | "page_address_invalid"
             | "image_reference_invalid" => Code::InvalidArgument,

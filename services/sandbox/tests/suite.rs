@@ -36,6 +36,8 @@ mod images_hostile;
 mod installs;
 #[path = "suite/layers.rs"]
 mod layers;
+#[path = "suite/lfs.rs"]
+mod lfs;
 #[path = "suite/lifecycle.rs"]
 mod lifecycle;
 #[path = "suite/memory.rs"]

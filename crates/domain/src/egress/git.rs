@@ -97,6 +97,15 @@ impl GitAddress {
         Ok(Self { host, port, segments })
     }
 
+    /// Reads the URL of a repository over https.
+    ///
+    /// # Errors
+    /// By the first thing that is wrong.
+    pub fn parse_url(url: &str) -> Result<Self, GitAddressError> {
+        let (authority, path) = split_path(url.strip_prefix("https://").ok_or(GitAddressError::Scheme)?);
+        Self::parse(authority, path)
+    }
+
     /// Its host.
     pub fn host(&self) -> &HostName {
         &self.host
@@ -139,10 +148,8 @@ impl GitPrefix {
     /// # Errors
     /// By the first thing that is wrong.
     pub fn parse(text: &str) -> Result<Self, GitAddressError> {
-        let rest = text.strip_prefix("https://").ok_or(GitAddressError::Scheme)?;
-        let (authority, path) = split_path(rest);
-        let address = GitAddress::parse(authority, path)?;
-        let is_directory = address.segments.is_empty() || path.ends_with('/');
+        let address = GitAddress::parse_url(text)?;
+        let is_directory = address.segments.is_empty() || text.ends_with('/');
         Ok(Self { address, is_directory })
     }
 
@@ -202,7 +209,7 @@ pub fn find_address<'a>(prefixes: impl IntoIterator<Item = &'a GitPrefix>, url: 
     let (authority, path) = split_path(rest);
     match scheme {
         "https" => {
-            let address = GitAddress::parse(authority, path).ok()?;
+            let address = GitAddress::parse_url(url).ok()?;
             find_longest(prefixes, &address).map(|_| address)
         }
         "ssh" => {

@@ -196,8 +196,9 @@ impl Server {
         let credentials = credentials.map(|credential| (credential.url_prefix, credential.secret)).collect();
         let project = Some(request.project_id).filter(|project| !project.is_empty());
         let secrets = request.secrets.into_iter().map(|secret| (secret.variable, secret.secret)).collect();
-        let rules =
-            DoorRules { lists, git: GitRules { project, credentials }, secrets, ..DoorRules::default() };
+        let public = Some(request.public_repository).filter(|url| !url.is_empty());
+        let git = GitRules { project, credentials, public };
+        let rules = DoorRules { lists, git, secrets, ..DoorRules::default() };
         let stage = match request.workspace_opening {
             None => DoorStage::Unknown,
             Some(opening) if request.has_files => DoorStage::Open(opening),

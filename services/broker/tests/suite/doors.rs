@@ -129,7 +129,7 @@ async fn a_door_follows_its_rules_and_is_found_again() {
 
     // A killed broker leaves sockets behind that no process serves.
     let credentials = [("https://h.org/acme/".to_owned(), "TOKEN".to_owned())].into();
-    let git = GitRules { project: None, credentials };
+    let git = GitRules { credentials, ..GitRules::default() };
     broker.doors.open(&key("ses_a"), &DoorRules { git, ..rules(&[HOST]) }, DoorStage::Unknown).unwrap();
     drop(broker);
     let configuration = home(path, "ses_a").join("door/gitconfig");

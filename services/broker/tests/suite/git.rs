@@ -78,6 +78,20 @@ impl Testbed {
         self.broker.client.clone().open_egress(request).await.map(drop)
     }
 
+    /// Opens the door of the session for the prefix of the other tests and a public repository.
+    async fn open_public(&self, url: &str) -> Result<(), tonic::Status> {
+        let credential =
+            v1::GitCredential { url_prefix: format!("https://{HOST}/acme/"), secret: "TOKEN".to_owned() };
+        let request = v1::OpenEgressRequest {
+            tenant_id: self.broker.tenants[0].to_string(),
+            session_id: SESSION.to_owned(),
+            git_credentials: vec![credential],
+            public_repository: url.to_owned(),
+            ..Default::default()
+        };
+        self.broker.client.clone().open_egress(request).await.map(drop)
+    }
+
     fn door(&self) -> PathBuf {
         let tenant = self.broker.tenants[0].to_string();
         self.directory.path().join("egress").join(tenant).join(SESSION).join("door")

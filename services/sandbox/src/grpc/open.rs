@@ -120,8 +120,9 @@ pub(super) async fn read(
         (true, false) => header.bundle_sha256.clone(),
         (false, _) => header.git_url.clone(),
     };
-    let (revision, branch, uncommitted) = (header.revision, header.branch, header.uncommitted);
-    let key = DraftKey { source: source_name, revision, branch, uncommitted, has_door: false, opening };
+    let v1::WorkspaceHeader { revision, branch, uncommitted, lfs_url, .. } = header;
+    let key =
+        DraftKey { source: source_name, revision, branch, uncommitted, has_door: false, lfs_url, opening };
     let source = if header.bundle {
         let file = upload(session)?;
         let has_draft = session.files.lock().await.draft.as_ref().is_some_and(|draft| draft.key == key);
@@ -136,8 +137,11 @@ pub(super) async fn read(
     };
     let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
     let key = DraftKey { has_door, ..key };
+    // Without a door the files stay pointers.
+    let with_door = source.as_ref().filter(|_| session.shared.doors.home(&session.key).is_some());
+    let lfs = with_door.map(|source| source.lfs_repository(&key.lfs_url)).transpose()?.flatten();
     let base_commit = header.base_commit;
-    Ok(Some(OpenSpec { source, key, image, env, install, start, options, project, base_commit }))
+    Ok(Some(OpenSpec { source, lfs, key, image, env, install, start, options, project, base_commit }))
 }
 
 /// The script that starts a sandbox; empty: none.

@@ -37,6 +37,8 @@ pub struct DraftKey {
     pub uncommitted: bool,
     /// Whether submodules come through the door of the session.
     pub has_door: bool,
+    /// The repository whose objects of Git LFS the door reads, as the caller names it; empty: none.
+    pub lfs_url: String,
     /// The number of the opening.
     pub opening: u32,
 }

@@ -112,7 +112,7 @@ choose
 # The checkout may have needed the source until now.
 [ -z "$origin" ] || git remote set-url origin "$origin"
 [ $# -le 8 ] || { wait $reporting && cat /tmp/report; }
-# Whether files stand for contents that the door can read.
+# Whether there are files of Git LFS.
 lfs=no
-[ "$from" != door ] || [ -z "$(git ls-files -- ':(attr:filter=lfs)' | head -n 1)" ] || lfs=yes
+[ -z "$(git ls-files -- ':(attr:filter=lfs)' | head -n 1)" ] || lfs=yes
 echo "$ours $lfs $(git rev-parse HEAD)"

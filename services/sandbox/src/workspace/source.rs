@@ -37,6 +37,15 @@ impl Drop for Upload {
     }
 }
 
+/// The repository through whose server the door of a session reads objects of Git LFS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LfsRepository {
+    /// As the caller gave it.
+    pub url: String,
+    /// Where it is.
+    pub address: GitAddress,
+}
+
 /// What a workspace starts from.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Source {
@@ -69,6 +78,25 @@ impl Source {
             Self::Door { .. } | Self::Remote { .. } => true,
             Self::Bundle(_) | Self::Directory(_) => false,
         }
+    }
+
+    /// The repository that has its objects of Git LFS: its own if it is behind the door, else the one that the caller names with `url`. `None`: no door reads
+    /// any.
+    ///
+    /// # Errors
+    /// `argument_invalid`: the URL is none of a repository.
+    pub fn lfs_repository(&self, url: &str) -> Result<Option<LfsRepository>, Error> {
+        if let Self::Door { url, address } = self {
+            return Ok(Some(LfsRepository { url: url.clone(), address: address.clone() }));
+        }
+        if url.is_empty() {
+            return Ok(None);
+        }
+        let invalid = |error| {
+            Error::refused(Code::ArgumentInvalid, format!("the URL for Git LFS cannot be one: {error}"))
+        };
+        let address = GitAddress::parse_url(url).map_err(invalid)?;
+        Ok(Some(LfsRepository { url: url.to_owned(), address }))
     }
 }
 

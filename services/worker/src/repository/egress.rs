@@ -8,7 +8,10 @@ use crate::process::{
     sandbox::Identity,
 };
 use domain::{
-    egress::{git::GitPrefix, host::HostName},
+    egress::{
+        git::{GitAddress, GitPrefix, find_address},
+        host::HostName,
+    },
     ids::ProjectId,
     secret::SecretName,
 };
@@ -79,7 +82,35 @@ enum Files {
 struct DoorRules {
     lists: Vec<AllowList>,
     git: Vec<GitCredential>,
+    /// The URL of the public repository whose objects of Git LFS the door reads; empty: none.
+    public: String,
     secrets: Vec<SecretVariable>,
+}
+
+/// The repositories that a clone reads through the door.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CloneAccess<'a> {
+    pub(super) git: &'a BTreeMap<GitPrefix, SecretName>,
+    /// The URL of the repository; empty: none.
+    pub(super) url: &'a str,
+}
+
+impl CloneAccess<'_> {
+    /// Whether the repository is below a prefix.
+    pub(super) fn has_credential(&self) -> bool {
+        find_address(self.git.keys(), self.url).is_some()
+    }
+
+    /// Whether there is anything to be read through the door.
+    pub(super) fn is_empty(&self) -> bool {
+        self.git.is_empty() && self.public().is_empty()
+    }
+
+    /// The URL of the repository, if only a reader without a credential can read it; else empty.
+    pub(super) fn public(&self) -> String {
+        let is_public = !self.has_credential() && GitAddress::parse_url(self.url).is_ok();
+        if is_public { self.url.to_owned() } else { String::new() }
+    }
 }
 
 /// What the commands of a turn may reach.
@@ -91,10 +122,11 @@ struct WantedAccess {
 }
 
 impl DoorRules {
-    /// No host and no secret; git may read these repositories.
-    fn closed(git: Vec<GitCredential>) -> Self {
+    /// No host, no repository and no secret.
+    fn closed() -> Self {
         // Without any list, pages of all hosts could be read.
-        Self { lists: vec![empty_list(ALLOW_LATER)], git, secrets: vec![] }
+        let lists = vec![empty_list(ALLOW_LATER)];
+        Self { lists, git: vec![], public: String::new(), secrets: vec![] }
     }
 
     fn is_closed(&self) -> bool {
@@ -115,7 +147,7 @@ impl Egress {
     pub(crate) fn allow(&self, settings: &Settings, granted: Option<BTreeSet<HostName>>) {
         let lists = settings.network().iter().map(|hosts| allow_list(ALLOW, hosts));
         let git = git_credentials(&settings.git_credentials);
-        let rules = DoorRules { lists: lists.collect(), git, secrets: vec![] };
+        let rules = DoorRules { lists: lists.collect(), git, public: String::new(), secrets: vec![] };
         *self.wanted() = Some(WantedAccess { rules, granted });
     }
 
@@ -142,8 +174,9 @@ impl Egress {
     ///
     /// # Errors
     /// Those of the broker; `broker_unavailable`.
-    pub(super) async fn open_for_clone(&self, git: &BTreeMap<GitPrefix, SecretName>) -> Result<(), Status> {
-        self.open_or_fail(DoorRules::closed(git_credentials(git))).await
+    pub(super) async fn open_for_clone(&self, access: CloneAccess<'_>) -> Result<(), Status> {
+        let (git, public) = (git_credentials(access.git), access.public());
+        self.open_or_fail(DoorRules { git, public, ..DoorRules::closed() }).await
     }
 
     /// Opens the door for a setup or an install, before the workspace exists. Without a list it leads to no host of the network. A setup without
@@ -154,15 +187,15 @@ impl Egress {
     pub(super) async fn open_for_setup(
         &self,
         network: &[LevelHosts],
-        git: &BTreeMap<GitPrefix, SecretName>,
+        access: CloneAccess<'_>,
         secrets: &SetupSecrets,
     ) -> Result<(), Status> {
         let mut lists: Vec<_> = network.iter().map(|hosts| allow_list(SETUP, hosts)).collect();
         if lists.is_empty() {
             lists.push(empty_list(SETUP));
         }
-        let (git, secrets) = (git_credentials(git), secrets.variables.clone());
-        let rules = DoorRules { lists, git, secrets };
+        let (git, public) = (git_credentials(access.git), access.public());
+        let rules = DoorRules { lists, git, public, secrets: secrets.variables.clone() };
         let needs_door = !rules.secrets.is_empty();
         if !needs_door && self.deps.broker.is_none() {
             return Ok(());
@@ -199,7 +232,7 @@ impl Egress {
             DoorState::Confirmed(rules) if rules.is_closed() => return Ok(()),
             DoorState::Untouched | DoorState::Confirmed(_) | DoorState::Unknown => {}
         }
-        let closed = DoorRules::closed(vec![]);
+        let closed = DoorRules::closed();
         let result = if has_script {
             state.confirm(&closed, self.set_patiently(broker, &closed)).await
         } else {
@@ -219,7 +252,7 @@ impl Egress {
     pub(super) async fn seal(&self) {
         let Some(broker) = &self.deps.broker else { return };
         let state = &mut *self.state.lock().await;
-        let closed = DoorRules::closed(vec![]);
+        let closed = DoorRules::closed();
         // The first rules of a turn seal it too.
         if let Err(status) = state.confirm(&closed, self.set(broker, &closed, Files::Open)).await {
             tracing::debug!("the door was not sealed: {}", status.message());
@@ -232,7 +265,7 @@ impl Egress {
     }
 
     async fn set(&self, broker: &Broker, rules: &DoorRules, files: Files) -> Result<(), Status> {
-        let DoorRules { lists, git, secrets } = rules.clone();
+        let DoorRules { lists, git, public, secrets } = rules.clone();
         let door = v1::OpenEgressRequest {
             tenant_id: self.identity.tenant.to_string(),
             session_id: self.identity.workspace.to_string(),
@@ -242,6 +275,7 @@ impl Egress {
             secrets,
             workspace_opening: Some(self.identity.opening.load(Ordering::Relaxed)),
             has_files: files == Files::Open,
+            public_repository: public,
         };
         broker.open_egress(door).await
     }
@@ -292,7 +326,7 @@ pub(super) fn is_sealed(status: &Status) -> bool {
 }
 
 /// Whether the broker says that its machine has no doors.
-fn has_no_doors(status: &Status) -> bool {
+pub(super) fn has_no_doors(status: &Status) -> bool {
     rpc::status::code_of(status).as_deref() == Some("egress_unavailable")
 }
 
@@ -311,4 +345,36 @@ fn git_credentials(git: &BTreeMap<GitPrefix, SecretName>) -> Vec<GitCredential> 
         secret: secret.to_string(),
     };
     git.iter().map(credential).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn only_a_repository_over_https_below_no_prefix_is_public() {
+        let prefix = GitPrefix::parse("https://github.com/acme/").unwrap();
+        let git = BTreeMap::from([(prefix, "TOKEN".parse().unwrap())]);
+        for (url, has_credential, public) in [
+            ("https://github.com/open/app.git", false, "https://github.com/open/app.git"),
+            ("https://github.com/acme/app.git", true, ""),
+            ("ssh://git@github.com/acme/app.git", true, ""),
+            ("ssh://git@github.com/open/app.git", false, ""),
+            ("https://user:pass@github.com/open/app.git", false, ""),
+            ("https://127.0.0.1/open/app.git", false, ""),
+            ("file:///srv/app", false, ""),
+            ("", false, ""),
+        ] {
+            let access = CloneAccess { git: &git, url };
+            assert_eq!(
+                (access.has_credential(), access.public().as_str()),
+                (has_credential, public),
+                "{url}"
+            );
+            assert!(!access.is_empty(), "submodules may have a credential");
+            let without = CloneAccess { git: &BTreeMap::new(), url };
+            assert_eq!(without.is_empty(), without.public().is_empty(), "{url}");
+        }
+    }
 }

@@ -1,7 +1,10 @@
 //! What the setup of the settings makes on top of the image of a workspace. The sandbox machine builds it once for all sessions that need the same;
 //! while it is built, the door of the session that asked for it leads to the hosts of the setup.
 
-use super::{egress::Egress, secrets::SetupSecrets};
+use super::{
+    egress::{CloneAccess, Egress},
+    secrets::SetupSecrets,
+};
 use crate::process::{
     deps::Deps,
     sandbox::{Identity, is_away},
@@ -48,7 +51,8 @@ impl WorkspaceEnvironment<'_> {
             secrets: self.secrets.versions.clone(),
         };
         with_interruptions(|| async {
-            self.egress.open_for_setup(self.network, &BTreeMap::new(), self.secrets).await?;
+            let nothing = CloneAccess { git: &BTreeMap::new(), url: "" };
+            self.egress.open_for_setup(self.network, nothing, self.secrets).await?;
             let build = self.deps.sandbox.call(|mut client| {
                 let request = request.clone();
                 async move { client.build_environment(request).await }

@@ -2,7 +2,7 @@
 
 use super::{
     above::SettingsAbove,
-    egress::{Egress, is_sealed},
+    egress::{CloneAccess, Egress, has_no_doors, is_sealed},
     environment::{WorkspaceEnvironment, entries, with_interruptions},
     image::WorkspaceImage,
     proposal::{ChosenEnvironment, EnvironmentNotice},
@@ -15,7 +15,6 @@ use crate::process::{
 };
 use domain::{
     conversation::message,
-    egress::git::find_address,
     ids::ProjectId,
     session::{Origin, Source, environment::merged_variables},
 };
@@ -70,6 +69,15 @@ struct WorkspacePlan {
     secrets: SetupSecrets,
     /// Whether a setup or an install belongs to it.
     has_script: bool,
+}
+
+/// What the door of a session reads for its clone.
+#[derive(Debug, Default)]
+struct CloneDoor {
+    /// The prefixes of the URLs for which the broker has a credential.
+    git_prefixes: Vec<String>,
+    /// The repository below no prefix whose objects of Git LFS it reads; empty: none.
+    lfs_url: String,
 }
 
 /// A workspace that is open.
@@ -294,8 +302,9 @@ impl Workspace {
         let installed = async {
             let has_door = !header.git_prefixes.is_empty();
             let git = if has_door { settings.git_credentials.clone() } else { BTreeMap::new() };
+            let access = CloneAccess { git: &git, url: &header.lfs_url };
             with_interruptions(|| async {
-                self.egress.open_for_setup(&settings.setup_network, &git, secrets).await?;
+                self.egress.open_for_setup(&settings.setup_network, access, secrets).await?;
                 let items = self.deps.sandbox.call(|mut client| {
                     let parts = self.messages(header.clone());
                     let parts = parts.map(|part| v1::InstallWorkspaceRequest { workspace: Some(part) });
@@ -319,23 +328,32 @@ impl Workspace {
         })
     }
 
-    /// Opens the door to git before the clone, and gives the prefixes of the URLs for which the broker has a credential. The submodules of a public
-    /// repository need the door too, but without it the repository itself can still be cloned.
+    /// Opens the door to git before the clone. The submodules and the objects of Git LFS of a public repository need the door too, but without it the
+    /// repository itself can still be cloned.
     ///
     /// # Errors
     /// Those of the broker, for a repository below a prefix.
-    async fn open_door(&self) -> Result<Vec<String>, Status> {
+    async fn open_door(&self) -> Result<CloneDoor, Status> {
         let git = &self.origin.above.settings.git_credentials;
-        let Origin::GitUrl(url) = &self.origin.source.origin else { return Ok(vec![]) };
-        if git.is_empty() {
-            return Ok(vec![]);
+        let Origin::GitUrl(url) = &self.origin.source.origin else { return Ok(CloneDoor::default()) };
+        let access = CloneAccess { git, url };
+        let has_broker = self.deps.broker.is_some();
+        if access.is_empty() || !has_broker && !access.has_credential() {
+            return Ok(CloneDoor::default());
         }
-        match self.egress.open_for_clone(git).await {
-            Ok(()) => Ok(git.keys().map(ToString::to_string).collect()),
-            Err(status) if find_address(git.keys(), url).is_some() => Err(status),
+        match self.egress.open_for_clone(access).await {
+            Ok(()) => Ok(CloneDoor {
+                git_prefixes: git.keys().map(ToString::to_string).collect(),
+                lfs_url: access.public(),
+            }),
+            Err(status) if access.has_credential() => Err(status),
+            Err(status) if has_no_doors(&status) => Ok(CloneDoor::default()),
             Err(status) => {
-                tracing::warn!("submodules are cloned without credentials: {}", status.message());
-                Ok(vec![])
+                tracing::warn!(
+                    "a public repository is cloned without its submodules and its objects of Git LFS: {}",
+                    status.message()
+                );
+                Ok(CloneDoor::default())
             }
         }
     }
@@ -369,9 +387,11 @@ impl Workspace {
     /// # Errors
     /// As [`Workspace::open_door`].
     async fn source_header(&self) -> Result<v1::WorkspaceHeader, Status> {
+        let CloneDoor { git_prefixes, lfs_url } = self.open_door().await?;
         Ok(v1::WorkspaceHeader {
             fence: self.identity.fence(),
-            git_prefixes: self.open_door().await?,
+            git_prefixes,
+            lfs_url,
             project_id: self.origin.project.to_string(),
             ..v1::WorkspaceHeader::from(&self.origin.source)
         })

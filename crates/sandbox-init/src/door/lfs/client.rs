@@ -1,5 +1,6 @@
 //! Asks the door for objects of Git LFS. A message of HTTP/1.0 ends with its connection, so nothing has to be put together from pieces.
 
+use super::record::Reason;
 use domain::{
     egress::lfs::{
         batch::{LFS_BATCH, LFS_OBJECTS_PATH, LfsBatch, LfsBatchAnswer, LfsResult},
@@ -63,9 +64,17 @@ impl Failure {
         Self::Refusal { code: code.to_owned(), line: format!("{text} ({code})") }
     }
 
-    /// Whether it is a refusal with this code.
-    pub(super) fn has_code(&self, wanted: &str) -> bool {
-        matches!(self, Self::Refusal { code, .. } if code == wanted)
+    /// Why files stay pointers after this failure. `None`: the whole run fails.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        let Self::Refusal { code, .. } = self else { return None };
+        match code.as_str() {
+            "git_lfs_missing" => Some(Reason::Missing),
+            "git_lfs_unsupported" => Some(Reason::Unsupported),
+            // A broker of an earlier version reads nothing without a credential.
+            "git_lfs_login_required" | "git_prefix_missing" => Some(Reason::Login),
+            "git_address_private" => Some(Reason::Private),
+            _ => None,
+        }
     }
 }
 
@@ -209,6 +218,25 @@ mod tests {
             Failure::Refusal { line, .. } => line,
             Failure::Io(error) => error.to_string(),
         })
+    }
+
+    #[test]
+    fn a_refusal_leaves_pointers_if_another_attempt_would_get_it_again() {
+        for (code, want) in [
+            ("git_lfs_missing", Some(Reason::Missing)),
+            ("git_lfs_unsupported", Some(Reason::Unsupported)),
+            ("git_lfs_login_required", Some(Reason::Login)),
+            ("git_prefix_missing", Some(Reason::Login)),
+            ("git_address_private", Some(Reason::Private)),
+            ("git_unauthorized", None),
+            ("git_busy", None),
+            ("git_failed", None),
+            ("git_lfs_object_invalid", None),
+            ("egress_quota_used_up", None),
+        ] {
+            assert_eq!(Failure::refusal(code, "x").reason(), want, "{code}");
+        }
+        assert_eq!(Failure::Io(io::ErrorKind::Other.into()).reason(), None);
     }
 
     #[test]

@@ -106,8 +106,8 @@ impl LfsFill {
         arrivals::announce(&self.objects, &given)?;
         let Self { mirror, arrivals, objects, .. } = self;
         let reader = ObjectReader { client: self.client(), mirror, arrivals, objects };
-        let ObjectResults { report, missing } = reader.read(&given)?;
-        mark(&mut outcomes, &missing, Reason::Missing);
+        let ObjectResults { report, absent } = reader.read(&given)?;
+        outcomes.extend(absent.into_iter().map(|(pointer, reason)| (pointer, Some(reason))));
         let (mut record, mut output) = (Record::new(), io::stdout());
         for file in &files {
             match outcomes.get(&file.pointer).copied().flatten() {
@@ -141,11 +141,15 @@ impl LfsFill {
         }
         for batch in wanted.chunks(LFS_BATCH_OBJECTS_MAX) {
             let results = match self.client().batch(batch) {
-                Err(failure) if failure.has_code("git_lfs_unsupported") => {
-                    mark(outcomes, &wanted, Reason::Unsupported);
-                    return Ok(());
-                }
-                other => other?,
+                Ok(results) => results,
+                Err(failure) => match failure.reason() {
+                    // It says something about the server, and not about a single object.
+                    Some(reason) => {
+                        mark(outcomes, &wanted, reason);
+                        return Ok(());
+                    }
+                    None => return Err(failure),
+                },
             };
             for (pointer, result) in batch.iter().zip(results) {
                 if let Err(error) = result {

@@ -4,6 +4,7 @@
 use super::{
     arrivals::Arrivals,
     client::{Client, Failure, broken},
+    record::Reason,
 };
 use domain::{
     egress::lfs::{pointer::LfsPointer, report::LfsReport},
@@ -11,6 +12,7 @@ use domain::{
 };
 use sha2::{Digest as _, Sha256};
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::{self, Read, Write as _},
     path::{Path, PathBuf},
@@ -40,8 +42,8 @@ pub(super) struct ObjectReader<'a> {
 pub(super) struct ObjectResults {
     /// Those that have come.
     pub(super) report: LfsReport,
-    /// Those that the server does not have after all.
-    pub(super) missing: Vec<LfsPointer>,
+    /// Those that do not come after all.
+    pub(super) absent: BTreeMap<LfsPointer, Reason>,
 }
 
 /// Where an object came from.
@@ -70,10 +72,10 @@ impl ObjectReader<'_> {
         });
         let mut all = ObjectResults::default();
         for result in results {
-            let ObjectResults { report, missing } = result?;
+            let ObjectResults { report, absent } = result?;
             all.report.mirrored.extend(report.mirrored);
             all.report.transferred.extend(report.transferred);
-            all.missing.extend(missing);
+            all.absent.extend(absent);
         }
         Ok(all)
     }
@@ -85,12 +87,16 @@ impl ObjectReader<'_> {
             match self.read_object(pointer) {
                 Ok(Origin::Mirror) => results.report.mirrored.push(pointer.clone()),
                 Ok(Origin::Server) => results.report.transferred.push(pointer.clone()),
-                Err(failure) if failure.has_code("git_lfs_missing") => results.missing.push(pointer.clone()),
-                Err(failure) => {
-                    // The other readers end too.
-                    next.store(given.len(), Ordering::Relaxed);
-                    return Err(failure);
-                }
+                Err(failure) => match failure.reason() {
+                    Some(reason) => {
+                        results.absent.insert(pointer.clone(), reason);
+                    }
+                    None => {
+                        // The other readers end too.
+                        next.store(given.len(), Ordering::Relaxed);
+                        return Err(failure);
+                    }
+                },
             }
         }
         Ok(results)
@@ -233,7 +239,7 @@ mod tests {
         let server = serve(listener, &contents, 5);
         let client = Client { door: directory.path(), repository: "h.org/a.git" };
         let reader = ObjectReader { client, mirror: &mirror, arrivals: &arrivals, objects: &objects };
-        let ObjectResults { report: LfsReport { mirrored, transferred }, missing } =
+        let ObjectResults { report: LfsReport { mirrored, transferred }, absent } =
             reader.read(&wanted).unwrap();
         server.join().unwrap();
         let sorted = |mut pointers: Vec<LfsPointer>| {
@@ -245,7 +251,7 @@ mod tests {
             sorted(transferred),
             sorted(["other bytes", "cut off", "longer", "absent", "brought", "wrong"].map(pointer).to_vec())
         );
-        assert!(missing.is_empty());
+        assert!(absent.is_empty());
         for content in contents {
             assert_eq!(fs::read_to_string(objects.join(pointer(content).oid())).unwrap(), content);
         }

@@ -21,6 +21,10 @@ pub(crate) enum Reason {
     TooLarge,
     /// The server has no Git LFS.
     Unsupported,
+    /// The server gives the content only with a credential, and the settings name none.
+    Login,
+    /// The server is in a network that is closed to sessions.
+    Private,
     /// The repository names another server for Git LFS.
     Elsewhere,
 }
@@ -37,7 +41,15 @@ pub(crate) struct PointerFiles {
 pub(crate) type Record = BTreeMap<Reason, PointerFiles>;
 
 impl Reason {
-    const ALL: [Self; 5] = [Self::Missing, Self::Refused, Self::TooLarge, Self::Unsupported, Self::Elsewhere];
+    const ALL: [Self; 7] = [
+        Self::Missing,
+        Self::Refused,
+        Self::TooLarge,
+        Self::Unsupported,
+        Self::Login,
+        Self::Private,
+        Self::Elsewhere,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -45,6 +57,8 @@ impl Reason {
             Self::Refused => "refused",
             Self::TooLarge => "too_large",
             Self::Unsupported => "unsupported",
+            Self::Login => "login",
+            Self::Private => "private",
             Self::Elsewhere => "elsewhere",
         }
     }
@@ -63,6 +77,12 @@ impl Reason {
             }
             Self::Unsupported => {
                 "These files are Git LFS pointers here, because the server of the repository has no Git LFS"
+            }
+            Self::Login => {
+                "These files are Git LFS pointers here, because their server gives the contents only with a credential, and the settings name none"
+            }
+            Self::Private => {
+                "These files are Git LFS pointers here, because the server of their contents is in a private network"
             }
             Self::Elsewhere => {
                 "These files are Git LFS pointers here, because .lfsconfig names another server for their contents"

@@ -65,19 +65,41 @@ impl ExchangeContext {
         repository: &GitAddress,
         record: &mut JournalRecord,
     ) -> Result<OpenedRepository, GitRefusal> {
-        repository.host().as_str().clone_into(&mut record.host);
-        let Self { key, access, servers, relay, .. } = self;
+        self.note_host(repository, record);
+        let Self { key, access, servers, .. } = self;
         let found = access.find(repository).ok_or_else(|| GitRefusal::NoPrefix(repository.to_string()));
         let (prefix, secret) = found?;
-        if relay.is_used_up() {
-            return Err(GitRefusal::Quota);
-        }
+        self.check_quota()?;
         let opened = credential::open(&servers.vault, key.tenant, access.project(), secret, SETTING).await;
         let GitCredential { version, authorization } = opened?;
         let secret = secret.clone();
         record.credential =
             Some(CredentialUse { prefix: prefix.to_string(), secret: secret.clone(), version });
         Ok(OpenedRepository { secret, authorization })
+    }
+
+    /// The same for the objects of Git LFS of a repository. `None`: it is the public one, which needs no secret.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub(super) async fn open_lfs(
+        &self,
+        repository: &GitAddress,
+        record: &mut JournalRecord,
+    ) -> Result<Option<OpenedRepository>, GitRefusal> {
+        if !self.access.is_public(repository) {
+            return self.open(repository, record).await.map(Some);
+        }
+        self.note_host(repository, record);
+        self.check_quota().map(|()| None)
+    }
+
+    fn note_host(&self, repository: &GitAddress, record: &mut JournalRecord) {
+        repository.host().as_str().clone_into(&mut record.host);
+    }
+
+    fn check_quota(&self) -> Result<(), GitRefusal> {
+        if self.relay.is_used_up() { Err(GitRefusal::Quota) } else { Ok(()) }
     }
 }
 

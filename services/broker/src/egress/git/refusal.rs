@@ -61,6 +61,11 @@ pub(crate) enum GitRefusal {
         "{0} leads to an address that is not on the public internet; the operator can open its network with FLOTILLA_BROKER_NETWORKS"
     )]
     Private(String),
+    /// The server gives nothing of Git LFS without a credential, and no prefix covers the repository.
+    #[error(
+        "{0} gives the objects of Git LFS of this repository only with a credential; name a secret for its URL in environment.git.credentials of the settings"
+    )]
+    LfsLogin(String),
     /// The server does not know the batch API of Git LFS.
     #[error("{0} has no Git LFS for this repository")]
     LfsUnsupported(String),
@@ -104,6 +109,7 @@ impl GitRefusal {
             Self::Failed { .. } => "git_failed",
             Self::Unreachable { .. } => "git_unreachable",
             Self::Private(_) => "git_address_private",
+            Self::LfsLogin(_) => "git_lfs_login_required",
             Self::LfsUnsupported(_) => "git_lfs_unsupported",
             Self::LfsMissing(_) => "git_lfs_missing",
             Self::LfsLink { .. } => "git_lfs_link_refused",
@@ -133,6 +139,7 @@ impl GitRefusal {
             | Self::NoPrefix(_)
             | Self::Secret(SecretRefusal::Missing { .. } | SecretRefusal::Invalid(_))
             | Self::Unauthorized { .. }
+            | Self::LfsLogin(_)
             | Self::Redirected { .. }
             | Self::Private(_)
             | Self::Quota => StatusCode::FORBIDDEN,

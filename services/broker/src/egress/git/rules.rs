@@ -1,4 +1,5 @@
-//! The repositories that a session may read with a credential, as the file of its door keeps them: names of secrets, and never their values.
+//! The repositories that a session may read, as the file of its door keeps them: those with a credential, which is the name of a secret and never its value,
+//! and a public one, of which the door reads only objects of Git LFS.
 
 use domain::{
     egress::git::{GIT_CREDENTIALS_MAX, GitAddress, GitAddressError, GitPrefix, find_longest},
@@ -17,6 +18,9 @@ pub struct GitRules {
     /// The name of a secret for each prefix of URLs.
     #[serde(default)]
     pub credentials: BTreeMap<String, String>,
+    /// The URL of the public repository. Brokers of earlier versions wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public: Option<String>,
 }
 
 /// Why rules are refused.
@@ -25,6 +29,9 @@ pub enum GitRulesError {
     /// A prefix is none. The text may hold a password, so the error does not repeat it.
     #[error("the prefix of a git credential cannot be one: {0}")]
     Prefix(#[from] GitAddressError),
+    /// The URL of the public repository is none. It may hold a password, so the error does not repeat it.
+    #[error("the URL of the public repository cannot be one: {0}")]
+    Public(#[source] GitAddressError),
     /// Too many prefixes.
     #[error("there are more than {GIT_CREDENTIALS_MAX} prefixes with a git credential")]
     TooMany,
@@ -42,6 +49,8 @@ pub struct GitAccess {
     /// The project whose secrets come before those of the tenant.
     project: Option<ProjectId>,
     secrets: BTreeMap<GitPrefix, SecretName>,
+    /// The public repository, with the ending of a repository.
+    public: Option<GitAddress>,
 }
 
 impl GitRules {
@@ -58,7 +67,9 @@ impl GitRules {
         };
         let secrets = self.credentials.iter().map(read).collect::<Result<_, _>>()?;
         let project = self.project.as_ref().map(|project| project.parse()).transpose();
-        Ok(GitAccess { project: project.map_err(|_| GitRulesError::Project)?, secrets })
+        let public = self.public.as_ref().map(|url| GitAddress::parse_url(url)).transpose();
+        let public = public.map_err(GitRulesError::Public)?.map(GitAddress::with_repository_ending);
+        Ok(GitAccess { project: project.map_err(|_| GitRulesError::Project)?, secrets, public })
     }
 }
 
@@ -67,6 +78,7 @@ impl GitRulesError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Prefix(_) | Self::TooMany => "git_prefix_invalid",
+            Self::Public(_) => "git_address_invalid",
             Self::Secret(_) => "secret_name_invalid",
             Self::Project => "argument_invalid",
         }
@@ -78,6 +90,12 @@ impl GitAccess {
     pub(super) fn find(&self, address: &GitAddress) -> Option<(&GitPrefix, &SecretName)> {
         let prefix = find_longest(self.secrets.keys(), address)?;
         self.secrets.get_key_value(prefix)
+    }
+
+    /// Whether an address is that of the public repository. A prefix that covers it comes first.
+    pub(super) fn is_public(&self, address: &GitAddress) -> bool {
+        let address = address.clone().with_repository_ending();
+        self.public.as_ref() == Some(&address) && self.find(&address).is_none()
     }
 
     /// The project whose secrets come before those of the tenant.

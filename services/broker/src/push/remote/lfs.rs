@@ -4,7 +4,7 @@ use super::{exchange::explain, server::Server};
 use crate::{
     egress::git::{
         lfs::{
-            batch::LfsQuestion,
+            batch::{LfsLogin, LfsQuestion},
             upload::{ObjectUpload, UploadFailure},
         },
         refusal::GitRefusal,
@@ -40,8 +40,7 @@ impl Server<'_> {
             let question = LfsQuestion {
                 tenant: self.tenant,
                 repository: &repository,
-                secret: self.secret,
-                authorization: &self.authorization,
+                login: Some(self.login()),
                 pointers: &pointers,
             };
             let results: Vec<bool> = match question.ask(self.servers).await {
@@ -68,8 +67,7 @@ impl Server<'_> {
             let question = LfsQuestion {
                 tenant: self.tenant,
                 repository: &repository,
-                secret: self.secret,
-                authorization: &self.authorization,
+                login: Some(self.login()),
                 pointers: &pointers,
             };
             let results = self.ask_upload(&question, batch).await?;
@@ -82,6 +80,10 @@ impl Server<'_> {
             }
         }
         Ok(())
+    }
+
+    fn login(&self) -> LfsLogin<'_> {
+        LfsLogin { secret: self.secret, authorization: &self.authorization }
     }
 
     /// Asks where the server takes each object of a batch. If it refuses one, none of them is sent: the push would not need the others.

@@ -1,9 +1,11 @@
 //! Objects of Git LFS, read through the door of a session.
 
-use super::{HOST, TOKEN, Testbed, ask, code};
+use super::{HOST, TOKEN, Testbed, ask, code, refs};
 use testkit::git_server::rules::{GitFault, LfsStore};
 
 const AT: &str = "acme/app.git";
+/// A repository below no prefix.
+const OPEN: &str = "open/app.git";
 const CONTENT: &[u8] = b"the content of a large file\n";
 /// The path of the links in the answer to a batch.
 const DOOR: &str = "http://127.0.0.1:3129";
@@ -21,12 +23,20 @@ impl Testbed {
     }
 
     async fn download(&self, oid: &str, size: usize) -> String {
+        self.download_of(AT, oid, size).await
+    }
+
+    async fn download_of(&self, path: &str, oid: &str, size: usize) -> String {
         let message = format!(r#"{{"operation":"download","objects":[{{"oid":"{oid}","size":{size}}}]}}"#);
-        self.batch(AT, &message).await
+        self.batch(path, &message).await
     }
 
     async fn object(&self, oid: &str, size: usize) -> String {
-        self.ask(&format!("GET /{HOST}/{AT}/info/lfs/objects/{oid}?size={size}")).await
+        self.object_of(AT, oid, size).await
+    }
+
+    async fn object_of(&self, path: &str, oid: &str, size: usize) -> String {
+        self.ask(&format!("GET /{HOST}/{path}/info/lfs/objects/{oid}?size={size}")).await
     }
 }
 
@@ -158,4 +168,81 @@ async fn what_a_server_of_git_lfs_answers_is_told() {
     let requests = testbed.server.requests();
     let mut outside = requests.iter().filter(|request| request.target.starts_with("/other/moved"));
     assert!(outside.next().is_some_and(|request| request.authorization.is_none()), "{requests:?}");
+}
+
+#[tokio::test]
+async fn objects_of_the_public_repository_are_read_without_a_credential_and_nothing_else_is() {
+    let testbed = Testbed::start().await;
+    let oid = oid_of(&testbed.server.store_lfs(OPEN, CONTENT));
+    testbed.server.store_lfs(AT, CONTENT);
+    testbed.server.store_lfs("open/other.git", CONTENT);
+    let size = CONTENT.len();
+    assert_eq!(code(&testbed.download_of(OPEN, &oid, size).await), "git_prefix_missing");
+    testbed.open_public(&format!("https://{HOST}/open/app")).await.unwrap();
+    // The server wants a credential.
+    for answer in [testbed.download_of(OPEN, &oid, size).await, testbed.object_of(OPEN, &oid, size).await] {
+        assert!(code(&answer) == "git_lfs_login_required" && answer.contains(HOST), "{answer}");
+    }
+    testbed.server.require_nothing();
+    let answer = testbed.download_of(OPEN, &oid, size).await;
+    assert!(answer.contains(&format!("{DOOR}/{HOST}/{OPEN}/info/lfs/objects/{oid}?size={size}")), "{answer}");
+    let read = testbed.object_of(OPEN, &oid, size).await;
+    assert!(read.starts_with("HTTP/1.1 200 OK") && read.contains("the content of a large file\n"), "{read}");
+    let requests = testbed.server.requests();
+    let open: Vec<_> = requests.iter().filter(|request| request.target.contains("/open/")).collect();
+    assert_eq!(open.len(), 2 + 1 + 2);
+    assert!(open.iter().all(|request| request.authorization.is_none()), "no client and no setting opens it");
+
+    // What is not an object of this repository.
+    let upload = format!(r#"{{"operation":"upload","objects":[{{"oid":"{oid}","size":{size}}}]}}"#);
+    for (answer, want) in [
+        (testbed.batch(OPEN, &upload).await, "git_push_refused"),
+        (testbed.download_of("open/other.git", &oid, size).await, "git_prefix_missing"),
+        (testbed.object_of("open/app/app.git", &oid, size).await, "git_prefix_missing"),
+        (testbed.ask(&refs(OPEN)).await, "git_prefix_missing"),
+    ] {
+        assert_eq!(code(&answer), want, "{answer}");
+    }
+    assert_eq!(testbed.server.requests().len(), requests.len(), "nothing of it reached the server");
+
+    // A prefix comes first.
+    testbed.open_public(&format!("https://{HOST}/{AT}")).await.unwrap();
+    assert_eq!(code(&testbed.download(&oid, size).await), "200");
+    assert!(testbed.server.requests().last().unwrap().authorization.is_some());
+}
+
+#[tokio::test]
+async fn the_host_of_a_public_repository_need_not_have_git_lfs() {
+    let testbed = Testbed::start().await;
+    let oid = oid_of(&testbed.server.store_lfs(OPEN, CONTENT));
+    testbed.server.require_nothing();
+    testbed.open_public(&format!("https://{HOST}/{OPEN}")).await.unwrap();
+    let at = "open/app.git/info/lfs/objects/batch";
+    for (fault, want) in [
+        (GitFault::Page, "git_lfs_unsupported"),
+        (GitFault::Redirect("https://evil.example.com/".to_owned()), "git_lfs_unsupported"),
+        (GitFault::Status(400), "git_lfs_unsupported"),
+        (GitFault::Status(403), "git_lfs_login_required"),
+        (GitFault::Status(404), "git_lfs_unsupported"),
+        (GitFault::Status(429), "git_busy"),
+        (GitFault::Status(500), "git_failed"),
+    ] {
+        testbed.server.fail(at, fault.clone());
+        assert_eq!(code(&testbed.download_of(OPEN, &oid, CONTENT.len()).await), want, "{fault:?}");
+    }
+    testbed.server.heal(at);
+    testbed.server.fail(&oid, GitFault::Status(403));
+    assert_eq!(code(&testbed.object_of(OPEN, &oid, CONTENT.len()).await), "git_lfs_login_required");
+
+    for wrong in [
+        "http://git.example.com/open/app",
+        "https://u:hunter2@git.example.com/open/app",
+        "https://127.0.0.1/open/app",
+        "https://git.example.com/open/../app",
+        "git.example.com/open/app",
+    ] {
+        let status = testbed.open_public(wrong).await.unwrap_err();
+        assert_eq!(rpc::status::code_of(&status).unwrap(), "git_address_invalid", "{wrong}");
+        assert!(!status.message().contains("hunter2"), "{status:?}");
+    }
 }

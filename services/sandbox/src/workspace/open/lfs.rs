@@ -1,4 +1,4 @@
-//! Fills the files of Git LFS in a new workspace whose repository is behind the door. A helper, which reaches only the door, asks the server for the contents. It
+//! Fills the files of Git LFS in a new workspace whose objects the door reads. A helper, which reaches only the door, asks the server for the contents. It
 //! reads the contents that the mirror of the project has from this disk, and transfers the others. The helper also keeps all contents beside the snapshots, where no
 //! program of a tenant sees them: snapshots, diffs and exports have pointers in their place. The service then keeps the contents in the mirror.
 
@@ -20,12 +20,10 @@ use crate::{
             seed,
             track::{DIRECTORY, LFS_OBJECTS},
         },
+        source::LfsRepository,
     },
 };
-use domain::egress::{
-    git::GitAddress,
-    lfs::report::{LFS_REPORT_BYTES_MAX, LfsReport},
-};
+use domain::egress::lfs::report::{LFS_REPORT_BYTES_MAX, LfsReport};
 use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -44,10 +42,8 @@ pub(super) struct LfsContents<'a> {
     pub(super) build: &'a Path,
     /// Their user.
     pub(super) uid: u32,
-    /// Where the repository is.
-    pub(super) address: &'a GitAddress,
-    /// As the caller gave it.
-    pub(super) url: &'a str,
+    /// The repository that has the objects.
+    pub(super) repository: &'a LfsRepository,
 }
 
 /// Where contents are on this disk.
@@ -127,16 +123,16 @@ impl LfsContents<'_> {
         source: LfsSource<'_>,
         left: &CancellationToken,
     ) -> Result<Option<LfsReport>, Error> {
-        let Self { session, build, uid, address, url } = *self;
+        let Self { session, build, uid, repository: LfsRepository { url, address } } = *self;
         let limit_kib = session.shared.config.disk_bytes >> 10;
-        let repository = address.clone().with_repository_ending();
-        let place = format!("{}{}", repository.authority(), repository.path());
+        let address = address.clone().with_repository_ending();
+        let place = format!("{}{}", address.authority(), address.path());
         let mounts = [Mount::write(build, "/workspace"), Mount::write(store, INSIDE)];
         let mounts = mounts.into_iter().chain(source.mirror.and_then(Generation::mount_objects));
         let mounts = mounts.chain(source.arrival.into_iter().flat_map(Arrival::mounts));
         let task = Task {
             script: SCRIPT,
-            arguments: vec![limit_kib.to_string(), place, url.to_owned()],
+            arguments: vec![limit_kib.to_string(), place, url.clone()],
             mounts: mounts.chain(door::mounts(session)?).collect(),
             queue: Queue::Transfer,
             ..Task::new(session.key.tenant, uid, Duration::from_millis(LFS_MS_MAX))

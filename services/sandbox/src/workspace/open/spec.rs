@@ -8,7 +8,7 @@ use crate::{
     session::{draft::DraftKey, state::Session},
     workspace::{
         install::key::InstallSpec,
-        source::{self, Source},
+        source::{self, LfsRepository, Source},
     },
 };
 use domain::{ids::ProjectId, session::environment::SandboxOptions};
@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub struct OpenSpec {
     /// What the workspace starts from; `None`: no files.
     pub source: Option<Source>,
+    /// The repository whose objects of Git LFS the door reads; `None`: the files stay pointers.
+    pub lfs: Option<LfsRepository>,
     /// Names the source, its revision and the opening.
     pub key: DraftKey,
     /// What its sandboxes see at `/`.
@@ -47,9 +49,10 @@ impl OpenSpec {
         build: &'a Path,
         uid: u32,
     ) -> GitClone<'a> {
-        let Self { key: DraftKey { revision, branch, uncommitted, has_door, .. }, project, .. } = self;
+        let Self { key: DraftKey { revision, branch, uncommitted, has_door, .. }, lfs, project, .. } = self;
         let (uncommitted, has_door, project) = (*uncommitted, *has_door, project.as_ref());
-        GitClone { session, source, revision, branch, uncommitted, has_door, project, build, uid }
+        let lfs = lfs.as_ref();
+        GitClone { session, source, lfs, revision, branch, uncommitted, has_door, project, build, uid }
     }
 
     /// Checks the names of its revision and its branch.

@@ -30,22 +30,28 @@ const NO_SERVER: &str = "does not answer as a server of Git LFS";
 pub(crate) struct LfsQuestion<'a> {
     pub(crate) tenant: TenantId,
     pub(crate) repository: &'a GitAddress,
-    /// The secret that opens it.
+    /// What opens it; `None`: it is public.
+    pub(crate) login: Option<LfsLogin<'a>>,
+    /// At most [`domain::egress::lfs::batch::LFS_BATCH_OBJECTS_MAX`].
+    pub(crate) pointers: &'a [LfsPointer],
+}
+
+/// What opens a repository.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LfsLogin<'a> {
     pub(crate) secret: &'a SecretName,
     /// It does not print.
     pub(crate) authorization: &'a HeaderValue,
-    /// At most [`domain::egress::lfs::batch::LFS_BATCH_OBJECTS_MAX`].
-    pub(crate) pointers: &'a [LfsPointer],
 }
 
 impl LfsQuestion<'_> {
     /// Asks the server where it gives the objects, and returns what it says about each of them, in their order.
     ///
     /// # Errors
-    /// `LfsUnsupported`, `Unauthorized`, `RateLimited`, `Busy`, `Failed`, `Unreachable`, those of the look-up.
+    /// `LfsUnsupported`, `LfsLogin`, `Unauthorized`, `RateLimited`, `Busy`, `Failed`, `Unreachable`, those of the look-up.
     pub(crate) async fn ask(&self, servers: &GitServers) -> Result<Vec<LfsResult>, GitRefusal> {
         let answer = self.send(servers, &LfsBatch::download(self.pointers)).await?;
-        answer.results(self.pointers).ok_or_else(|| self.failed(NO_SERVER))
+        answer.results(self.pointers).ok_or_else(|| self.no_server())
     }
 
     /// Asks the server where it takes the objects. Those that it has need no upload.
@@ -54,14 +60,14 @@ impl LfsQuestion<'_> {
     /// Those of [`Self::ask`].
     pub(crate) async fn ask_upload(&self, servers: &GitServers) -> Result<Vec<LfsUploadResult>, GitRefusal> {
         let answer = self.send(servers, &LfsBatch::upload(self.pointers)).await?;
-        answer.upload_results(self.pointers).ok_or_else(|| self.failed(NO_SERVER))
+        answer.upload_results(self.pointers).ok_or_else(|| self.no_server())
     }
 
     async fn send(&self, servers: &GitServers, batch: &LfsBatch) -> Result<LfsBatchAnswer, GitRefusal> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(LFS_TYPE));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(LFS_TYPE));
-        headers.insert(AUTHORIZATION, self.authorization.clone());
+        headers.extend(self.login.map(|login| (AUTHORIZATION, login.authorization.clone())));
         let target = format!("{LFS_OBJECTS_PATH}{LFS_BATCH}");
         let message = Message { headers, body: batch.to_text() };
         let mut response = servers.post(self.tenant, self.repository, &target, message).await?;
@@ -75,7 +81,15 @@ impl LfsQuestion<'_> {
             }
             text.extend_from_slice(&piece);
         }
-        LfsBatchAnswer::parse(&text).ok_or_else(|| self.failed(NO_SERVER))
+        LfsBatchAnswer::parse(&text).ok_or_else(|| self.no_server())
+    }
+
+    /// The refusal of a host that does not speak Git LFS. That of a public repository need not: its files then stay pointers.
+    fn no_server(&self) -> GitRefusal {
+        match self.login {
+            Some(_) => self.failed(NO_SERVER),
+            None => GitRefusal::LfsUnsupported(self.repository.authority()),
+        }
     }
 
     fn failed(&self, reason: &str) -> GitRefusal {
@@ -83,17 +97,21 @@ impl LfsQuestion<'_> {
     }
 
     fn judge(&self, response: &Response) -> Result<(), GitRefusal> {
-        let (host, secret) = (self.repository.authority(), self.secret.clone());
+        let host = self.repository.authority();
         match response.status() {
             StatusCode::OK => Ok(()),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(GitRefusal::Unauthorized { host, secret })
-            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(match self.login {
+                Some(login) => GitRefusal::Unauthorized { host, secret: login.secret.clone() },
+                None => GitRefusal::LfsLogin(host),
+            }),
             StatusCode::NOT_FOUND
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::GONE
             | StatusCode::NOT_IMPLEMENTED => Err(GitRefusal::LfsUnsupported(host)),
             StatusCode::TOO_MANY_REQUESTS => Err(busy(host, response)),
+            status if self.login.is_none() && !status.is_server_error() => {
+                Err(GitRefusal::LfsUnsupported(host))
+            }
             status if status.is_redirection() => {
                 let reason = "redirects requests of Git LFS to another place".to_owned();
                 Err(GitRefusal::Failed { host, reason })

@@ -1,7 +1,7 @@
 //! One request of a client of Git LFS and its answer.
 
 use super::{
-    batch::LfsQuestion,
+    batch::{LfsLogin, LfsQuestion},
     object::ObjectRead,
     request::{self, LfsRequest},
 };
@@ -81,14 +81,14 @@ async fn batch(
     body: Incoming,
     record: &mut JournalRecord,
 ) -> Result<String, GitRefusal> {
-    let opened = context.open(repository, record).await?;
+    let opened = context.open_lfs(repository, record).await?;
     let text = read(body).await?;
     let batch = LfsBatch::parse(&text).ok_or(GitRefusal::Request)?;
     if batch.operation != LFS_DOWNLOAD {
         return Err(GitRefusal::Push);
     }
     let pointers = batch.pointers().ok_or(GitRefusal::Request)?;
-    let question = question(context, repository, &opened, &pointers);
+    let question = question(context, repository, opened.as_ref(), &pointers);
     let results = question.ask(&context.servers).await?;
     let shown =
         pointers.iter().zip(results).map(|(pointer, result)| (pointer, show(repository, pointer, result)));
@@ -102,11 +102,11 @@ async fn batch(
 fn question<'a>(
     context: &ExchangeContext,
     repository: &'a GitAddress,
-    opened: &'a OpenedRepository,
+    opened: Option<&'a OpenedRepository>,
     pointers: &'a [LfsPointer],
 ) -> LfsQuestion<'a> {
-    let OpenedRepository { secret, authorization } = opened;
-    LfsQuestion { tenant: context.key.tenant, repository, secret, authorization, pointers }
+    let login = opened.map(|OpenedRepository { secret, authorization }| LfsLogin { secret, authorization });
+    LfsQuestion { tenant: context.key.tenant, repository, login, pointers }
 }
 
 /// What a client gets to know about an object: nothing of what opens it.
@@ -144,9 +144,9 @@ async fn object(
     pointer: LfsPointer,
     record: &mut JournalRecord,
 ) -> Result<reqwest::Response, GitRefusal> {
-    let opened = context.open(repository, record).await?;
+    let opened = context.open_lfs(repository, record).await?;
     let pointers = [pointer];
-    let question = question(context, repository, &opened, &pointers);
+    let question = question(context, repository, opened.as_ref(), &pointers);
     let host = repository.authority();
     let place = match question.ask(&context.servers).await?.pop() {
         Some(Ok(place)) => place,

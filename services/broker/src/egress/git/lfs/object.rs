@@ -26,7 +26,7 @@ impl ObjectRead<'_> {
     /// Begins to read the object. Returns the answer of the host that has it, with the name of this host.
     ///
     /// # Errors
-    /// `LfsLink`, `LfsMissing`, `LfsObject`, `RateLimited`, `Busy`, `Failed`, `Unreachable`, those of the look-up.
+    /// `LfsLink`, `LfsMissing`, `LfsLogin`, `LfsObject`, `RateLimited`, `Busy`, `Failed`, `Unreachable`, those of the look-up.
     pub(super) async fn open(&self, servers: &GitServers) -> Result<(String, Response), GitRefusal> {
         let own = self.question.repository.authority();
         let refused = |reason| GitRefusal::LfsLink { host: own.clone(), reason };
@@ -34,9 +34,8 @@ impl ObjectRead<'_> {
             ObjectPlace::parse(&self.place).map_err(refused)?;
         for _ in 0..=REDIRECTS_MAX {
             let mut headers = given.clone();
-            if needs_credential && self.is_own(&link) {
-                headers.insert(AUTHORIZATION, self.question.authorization.clone());
-            }
+            let login = self.question.login.filter(|_| needs_credential && self.is_own(&link));
+            headers.extend(login.map(|login| (AUTHORIZATION, login.authorization.clone())));
             let response = servers.get(self.question.tenant, &link, headers).await?;
             if !response.status().is_redirection() {
                 self.judge(&link, &response)?;
@@ -68,6 +67,9 @@ impl ObjectRead<'_> {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND | StatusCode::GONE => return Err(GitRefusal::LfsMissing(host)),
             StatusCode::TOO_MANY_REQUESTS => return Err(busy(host, response)),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.question.login.is_none() => {
+                return Err(GitRefusal::LfsLogin(host));
+            }
             status => {
                 let reason = format!("answered {} to a request for an object of Git LFS", status.as_u16());
                 return Err(GitRefusal::Failed { host, reason });

@@ -85,15 +85,14 @@ impl ObjectUpload<'_> {
 
     /// Where a place is, and the headers that open it.
     fn open(&self, place: &LfsPlace) -> Result<(Link, HeaderMap), UploadFailure> {
-        let LfsQuestion { repository, authorization, .. } = *self.question;
+        let LfsQuestion { repository, login, .. } = *self.question;
         let refused = |reason| GitRefusal::LfsLink { host: repository.authority(), reason };
         let ObjectPlace { link, mut headers, needs_credential } =
             ObjectPlace::parse(place).map_err(refused)?;
         let prefix = GitPrefix::parse(&format!("{repository}/")).ok();
         let is_own = prefix.zip(link.address()).is_some_and(|(prefix, address)| prefix.covers(&address));
-        if needs_credential && is_own {
-            headers.insert(AUTHORIZATION, authorization.clone());
-        }
+        let login = login.filter(|_| needs_credential && is_own);
+        headers.extend(login.map(|login| (AUTHORIZATION, login.authorization.clone())));
         Ok((link, headers))
     }
 }

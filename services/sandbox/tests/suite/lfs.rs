@@ -1,0 +1,209 @@
+//! Files of Git LFS whose objects a door reads, where the door is one that the test answers.
+
+use crate::harness::{Machine, Session, code, directory, git, repository};
+use domain::{
+    egress::lfs::{
+        batch::{LfsBatch, LfsBatchAnswer, LfsObjectError, LfsPlace, LfsResult},
+        pointer::LfsPointer,
+    },
+    text::hex,
+};
+use rpc::v1::WorkspaceHeader;
+use sha2::{Digest as _, Sha256};
+use std::{
+    fs::{self, Permissions},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::{
+            fs::PermissionsExt as _,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+use tempfile::TempDir;
+
+const URL: &str = "https://git.example.com/open/app";
+const OBJECTS: &str = "/git.example.com/open/app.git/info/lfs/objects";
+const CONTENT: &str = "the content of a picture, which is longer than a pointer of Git LFS is, because a pointer has at most 145 bytes, and \
+                       this text has some more of them\n";
+
+/// The pointer of a content.
+pub fn pointer(content: &str) -> LfsPointer {
+    LfsPointer::new(&hex(&Sha256::digest(content)), content.len() as u64).unwrap()
+}
+
+/// A machine with doors, and a repository whose files `*.bin` are of Git LFS.
+pub struct Site {
+    pub directory: TempDir,
+    pub machine: Machine,
+    pub repository: PathBuf,
+}
+
+/// What a door that the test answers has been asked: `POST /…`.
+pub type Requests = Arc<Mutex<Vec<String>>>;
+
+/// How the door answers.
+#[derive(Clone)]
+enum Answers {
+    /// With these contents.
+    Contents(Vec<&'static str>),
+    /// With a refusal of this code.
+    Refusal(&'static str),
+}
+
+impl Site {
+    /// Commits files of Git LFS with these contents.
+    pub async fn start(files: &[(&str, &str)]) -> Self {
+        let directory = directory();
+        let repository = repository(directory.path());
+        fs::write(repository.join(".gitattributes"), "*.bin filter=lfs diff=lfs merge=lfs -text\n").unwrap();
+        for (name, content) in files {
+            fs::write(repository.join(name), pointer(content).to_string()).unwrap();
+        }
+        git(&repository, &["add", "--all"]);
+        git(&repository, &["commit", "-qm", "large"]);
+        let root = directory.path().to_str().unwrap();
+        let egress = format!("{root}/egress");
+        let machine =
+            Machine::start_with(directory.path(), &["--file-roots", root, "--egress", &egress]).await;
+        Self { directory, machine, repository }
+    }
+
+    pub fn header(&self, lfs_url: &str) -> WorkspaceHeader {
+        WorkspaceHeader {
+            git_url: format!("file://{}", self.repository.display()),
+            lfs_url: lfs_url.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    /// Answers at the door of a session with these contents.
+    pub fn serve(&self, session: &Session, contents: &[&'static str]) -> Requests {
+        serve(self.directory.path(), session, Answers::Contents(contents.to_vec()))
+    }
+
+    /// Refuses at the door of a session.
+    pub fn refuse(&self, session: &Session, code: &'static str) -> Requests {
+        serve(self.directory.path(), session, Answers::Refusal(code))
+    }
+}
+
+/// Takes what a door has been asked so far.
+pub fn take(requests: &Requests) -> Vec<String> {
+    std::mem::take(&mut *requests.lock().unwrap())
+}
+
+fn serve(directory: &Path, session: &Session, answers: Answers) -> Requests {
+    let tenant = session.tenant.replace('-', "");
+    let door = directory.join("egress").join(tenant).join(&session.id).join("door");
+    fs::create_dir_all(&door).unwrap();
+    // The address of a socket has at most 107 bytes, fewer than the path may have.
+    let opened = fs::File::open(&door).unwrap();
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/git", opened.as_raw_fd())).unwrap();
+    fs::set_permissions(door.join("git"), Permissions::from_mode(0o666)).unwrap();
+    let requests = Requests::default();
+    let noted = Arc::clone(&requests);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            answer(stream.unwrap(), &answers, &noted);
+        }
+    });
+    requests
+}
+
+/// Answers one request, and notes its first line without the protocol.
+fn answer(mut stream: UnixStream, answers: &Answers, noted: &Requests) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut head: Vec<String> = vec![];
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if line.trim_end().is_empty() {
+            break;
+        }
+        head.push(line.trim_end().to_owned());
+    }
+    let length = head.iter().find_map(|line| line.strip_prefix("Content-Length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    reader.read_exact(&mut body).unwrap();
+    let target = head[0].strip_suffix(" HTTP/1.0").unwrap();
+    noted.lock().unwrap().push(target.to_owned());
+    let text = match answers {
+        Answers::Refusal(code) => {
+            let head = format!("HTTP/1.0 403 Forbidden\r\nx-flotilla-code: {code}");
+            write!(stream, "{head}\r\n\r\nthe door refuses ({code})\n").unwrap();
+            return;
+        }
+        Answers::Contents(contents) if target.ends_with("/batch") => {
+            let pointers = LfsBatch::parse(&body).unwrap().pointers().unwrap();
+            let result = |pointer: &LfsPointer| -> LfsResult {
+                let has = contents.iter().any(|content| self::pointer(content) == *pointer);
+                let missing = || LfsObjectError { code: 404, message: String::new() };
+                has.then(|| LfsPlace { href: "http://127.0.0.1:3129/".to_owned(), ..LfsPlace::default() })
+                    .ok_or_else(missing)
+            };
+            LfsBatchAnswer::new(pointers.iter().map(|pointer| (pointer, result(pointer)))).to_text()
+        }
+        Answers::Contents(contents) => {
+            let is_asked = |content: &&&str| target.contains(pointer(content).oid());
+            (*contents.iter().find(is_asked).unwrap()).to_owned()
+        }
+    };
+    write!(stream, "HTTP/1.0 200 OK\r\n\r\n{text}").unwrap();
+}
+
+#[tokio::test]
+async fn objects_of_a_repository_without_a_credential_come_through_the_door() {
+    let site = Site::start(&[("large.bin", CONTENT), ("again.bin", CONTENT)]).await;
+    let session = site.machine.session();
+    let requests = site.serve(&session, &[CONTENT]);
+    session.open(site.header(URL), vec![]).await.unwrap();
+    let look = "sha256sum <large.bin | cut -c -64; cmp large.bin again.bin && git status --porcelain";
+    assert_eq!(session.sh(look).await, pointer(CONTENT).oid());
+    let (oid, size) = (pointer(CONTENT).oid().to_owned(), CONTENT.len());
+    assert_eq!(
+        take(&requests),
+        [format!("POST {OBJECTS}/batch"), format!("GET {OBJECTS}/{oid}?size={size}")]
+    );
+
+    // Another caller names no repository, so the door is not asked.
+    let other = site.machine.session();
+    let requests = site.serve(&other, &[CONTENT]);
+    other.open(site.header(""), vec![]).await.unwrap();
+    assert_eq!(other.sh("cat large.bin").await, pointer(CONTENT).to_string().trim_end());
+    assert_eq!(take(&requests), Vec::<String>::new());
+    for url in
+        ["http://git.example.com/open/app", "https://user:x@git.example.com/app", "https://127.0.0.1/app"]
+    {
+        let opened = site.machine.session().open(site.header(url), vec![]).await;
+        assert_eq!(code(opened), "argument_invalid", "{url}");
+    }
+}
+
+#[tokio::test]
+async fn files_stay_pointers_if_the_server_of_a_public_repository_gives_nothing() {
+    let site = Site::start(&[("large.bin", CONTENT)]).await;
+    let look = "cat large.bin; tr '\\0' ' ' <.git/flotilla-lfs";
+    for (refusal, reason) in [
+        ("git_lfs_login_required", "login"),
+        ("git_prefix_missing", "login"),
+        ("git_lfs_unsupported", "unsupported"),
+        ("git_address_private", "private"),
+    ] {
+        let session = site.machine.session();
+        let requests = site.refuse(&session, refusal);
+        session.open(site.header(URL), vec![]).await.unwrap();
+        let want = format!("{}1 {reason} 1 /large.bin ", pointer(CONTENT));
+        assert_eq!(session.sh(look).await, want, "{refusal}");
+        assert_eq!(take(&requests), [format!("POST {OBJECTS}/batch")], "{refusal}");
+    }
+    // What may pass is told, as in a clone.
+    let session = site.machine.session();
+    let requests = site.refuse(&session, "git_failed");
+    assert_eq!(code(session.open(site.header(URL), vec![]).await), "repository_unreachable");
+    assert_eq!(take(&requests).len(), 1);
+    assert!(!session.place(&site.directory, "ws").join("tree").exists());
+}
