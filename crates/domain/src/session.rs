@@ -152,6 +152,44 @@ pub struct Source {
     /// Whether its last commit contains changes that were never committed, as in a fork.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncommitted: bool,
+    /// Where the objects of Git LFS of the files are, if the files are a copy of those of another session. Absent: they are none, or an earlier version
+    /// copied them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lfs: Option<LfsOrigin>,
+}
+
+/// Where the objects of Git LFS of copied files are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LfsOrigin {
+    /// The session whose workspace the files were copied from.
+    pub workspace: SessionId,
+    /// The URL of the repository that the first of these workspaces started from; absent: it started from none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+}
+
+impl Source {
+    /// The source of a workspace that begins with the current files of `workspace`, which started from this source. The bundle has all of them; its last
+    /// commit has those that were never committed.
+    pub fn copied(&self, workspace: &SessionId, bundle: String, commit: String) -> Self {
+        let repository = self.repository().map(ToOwned::to_owned);
+        Self {
+            origin: Origin::Bundle(bundle),
+            revision: Some(commit),
+            // The bundle has the branch that the files are on now.
+            branch: None,
+            uncommitted: true,
+            lfs: Some(LfsOrigin { workspace: workspace.clone(), repository }),
+        }
+    }
+
+    /// The URL of the repository that the files are from, also if they are a copy.
+    pub fn repository(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::GitUrl(url) => Some(url),
+            Origin::Empty | Origin::Bundle(_) => self.lfs.as_ref()?.repository.as_deref(),
+        }
+    }
 }
 
 /// The origin of files.

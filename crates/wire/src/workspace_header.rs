@@ -7,7 +7,7 @@ use domain::{
 };
 
 impl From<&Source> for v1::WorkspaceHeader {
-    /// Names the source, and nothing else.
+    /// Names the source, with the session whose files it is a copy of, and nothing else.
     fn from(source: &Source) -> Self {
         let (git_url, bundle) = match &source.origin {
             Origin::Empty => (String::new(), None),
@@ -22,6 +22,7 @@ impl From<&Source> for v1::WorkspaceHeader {
             uncommitted: source.uncommitted,
             // Forks of earlier versions have bundles with other names.
             bundle_sha256: bundle.filter(|id| is_sha256(id)).cloned().unwrap_or_default(),
+            lfs_session_id: source.lfs.as_ref().map(|lfs| lfs.workspace.to_string()).unwrap_or_default(),
             ..Self::default()
         }
     }

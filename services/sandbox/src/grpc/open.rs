@@ -12,7 +12,7 @@ use crate::{
     workspace::{
         install::key::InstallSpec,
         open::{run::upload, spec::OpenSpec},
-        source,
+        source::{self, LfsOrigins},
     },
 };
 use domain::{
@@ -120,9 +120,10 @@ pub(super) async fn read(
         (true, false) => header.bundle_sha256.clone(),
         (false, _) => header.git_url.clone(),
     };
-    let v1::WorkspaceHeader { revision, branch, uncommitted, lfs_url, .. } = header;
-    let key =
-        DraftKey { source: source_name, revision, branch, uncommitted, has_door: false, lfs_url, opening };
+    let v1::WorkspaceHeader { revision, branch, uncommitted, lfs_url, lfs_session_id: lfs_session, .. } =
+        header;
+    let (source, has_door) = (source_name, false);
+    let key = DraftKey { source, revision, branch, uncommitted, has_door, lfs_url, lfs_session, opening };
     let source = if header.bundle {
         let file = upload(session)?;
         let has_draft = session.files.lock().await.draft.as_ref().is_some_and(|draft| draft.key == key);
@@ -137,11 +138,22 @@ pub(super) async fn read(
     };
     let has_door = source.as_ref().is_some_and(source::Source::has_server) && !git_prefixes.is_empty();
     let key = DraftKey { has_door, ..key };
-    // Without a door the files stay pointers.
-    let with_door = source.as_ref().filter(|_| session.shared.doors.home(&session.key).is_some());
-    let lfs = with_door.map(|source| source.lfs_repository(&key.lfs_url)).transpose()?.flatten();
+    let lfs = read_lfs_origins(session, source.as_ref(), &key)?;
     let base_commit = header.base_commit;
     Ok(Some(OpenSpec { source, lfs, key, image, env, install, start, options, project, base_commit }))
+}
+
+/// Where the objects of Git LFS come from. Without doors, no server is asked.
+fn read_lfs_origins(
+    session: &Session,
+    source: Option<&source::Source>,
+    key: &DraftKey,
+) -> Result<LfsOrigins, Error> {
+    let with_door = source.filter(|_| session.shared.doors.home(&session.key).is_some());
+    let repository = with_door.map(|source| source.lfs_repository(&key.lfs_url)).transpose()?.flatten();
+    let origin = Some(&key.lfs_session).filter(|text| !text.is_empty());
+    let origin = origin.map(|text| id("lfs_session_id", text)).transpose()?;
+    Ok(LfsOrigins { repository, session: origin })
 }
 
 /// The script that starts a sandbox; empty: none.

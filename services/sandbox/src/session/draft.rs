@@ -39,6 +39,8 @@ pub struct DraftKey {
     pub has_door: bool,
     /// The repository whose objects of Git LFS the door reads, as the caller names it; empty: none.
     pub lfs_url: String,
+    /// The session that has objects of Git LFS of these files, as the caller names it; empty: none.
+    pub lfs_session: String,
     /// The number of the opening.
     pub opening: u32,
 }

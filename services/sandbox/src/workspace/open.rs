@@ -1,8 +1,9 @@
 //! The opening of workspaces. `spec` is what a caller asks for, `ahead` clones its source and keeps the files until `run` makes the workspace, and `clone`,
-//! `lfs` and `submodules` run git.
+//! `lfs` and `submodules` run git. `kept` finds the objects of Git LFS that another session has.
 
 pub mod ahead;
 mod clone;
+mod kept;
 mod lfs;
 pub mod run;
 pub mod spec;

@@ -5,7 +5,10 @@ use crate::{
     config::{Config, GitScheme},
     error::Error,
 };
-use domain::egress::git::{GIT_URL_BYTES_MAX, GitAddress, GitPrefix, find_address};
+use domain::{
+    egress::git::{GIT_URL_BYTES_MAX, GitAddress, GitPrefix, find_address},
+    ids::SessionId,
+};
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
@@ -44,6 +47,15 @@ pub struct LfsRepository {
     pub url: String,
     /// Where it is.
     pub address: GitAddress,
+}
+
+/// Where the objects of Git LFS of a workspace come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LfsOrigins {
+    /// The repository that has them; `None`: no door reads any.
+    pub repository: Option<LfsRepository>,
+    /// The session of the tenant whose files the workspace begins with; `None`: it does not begin with a copy.
+    pub session: Option<SessionId>,
 }
 
 /// What a workspace starts from.

@@ -7,8 +7,8 @@ use crate::{
 use rpc::v1::{self, ExportHistory, WorkspaceHeader};
 use tonic::Status;
 
-/// A session whose workspace begins with the current files of `origin`, and the commit that holds them.
-pub async fn copy(machine: &Machine, origin: &Session) -> (Session, String) {
+/// The current files of `origin`, and what a workspace is opened with that begins with them.
+pub async fn export(origin: &Session) -> (WorkspaceHeader, Vec<u8>) {
     let request = v1::ExportWorkspaceRequest {
         tenant_id: origin.tenant.clone(),
         session_id: origin.id.clone(),
@@ -20,9 +20,17 @@ pub async fn copy(machine: &Machine, origin: &Session) -> (Session, String) {
     while let Some(piece) = pieces.message().await.unwrap() {
         data.extend(piece.data);
     }
-    let copy = Session { tenant: origin.tenant.clone(), ..machine.session() };
-    let (bundle, revision, uncommitted) = (true, commit.clone(), true);
-    copy.open(WorkspaceHeader { bundle, revision, uncommitted, ..Default::default() }, data).await.unwrap();
+    let header =
+        WorkspaceHeader { bundle: true, revision: commit, uncommitted: true, ..WorkspaceHeader::default() };
+    (header, data)
+}
+
+/// A session whose workspace begins with the current files of `origin`, and the commit that holds them.
+pub async fn copy(machine: &Machine, origin: &Session) -> (Session, String) {
+    let (header, data) = export(origin).await;
+    let (copy, commit) =
+        (Session { tenant: origin.tenant.clone(), ..machine.session() }, header.revision.clone());
+    copy.open(header, data).await.unwrap();
     (copy, commit)
 }
 

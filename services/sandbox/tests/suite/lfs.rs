@@ -1,6 +1,10 @@
 //! Files of Git LFS whose objects a door reads, where the door is one that the test answers.
 
-use crate::harness::{Machine, Session, code, directory, git, repository};
+use crate::{
+    changes::diff,
+    copies::export,
+    harness::{Machine, Session, code, directory, git, repository},
+};
 use domain::{
     egress::lfs::{
         batch::{LfsBatch, LfsBatchAnswer, LfsObjectError, LfsPlace, LfsResult},
@@ -206,4 +210,72 @@ async fn files_stay_pointers_if_the_server_of_a_public_repository_gives_nothing(
     assert_eq!(code(session.open(site.header(URL), vec![]).await), "repository_unreachable");
     assert_eq!(take(&requests).len(), 1);
     assert!(!session.place(&site.directory, "ws").join("tree").exists());
+}
+
+const OTHER: &str = "the content of another picture, which is longer than a pointer of Git LFS is as well, because it has some more words at its \
+                     end, and these are the last of them\n";
+
+#[tokio::test]
+async fn a_copy_of_files_has_the_contents_of_its_origin_without_a_transfer() {
+    let files = [("large.bin", CONTENT), ("changed.bin", OTHER), ("gone.bin", "gone\n"), ("old.bin", OTHER)];
+    let site = Site::start(&files).await;
+    let origin = site.machine.session();
+    site.serve(&origin, &[CONTENT, OTHER]);
+    origin.open(site.header(URL), vec![]).await.unwrap();
+    let look = "sha256sum *.bin; git status --porcelain";
+    let work = "cp large.bin copy.bin; cp large.bin changed.bin; echo mine > own.bin; rm old.bin; echo x > README.md";
+    let seen = origin.sh(&format!("{work}; {look}")).await;
+    let changes = diff(&origin, 0).await.unwrap().files;
+
+    let (header, data) = export(&origin).await;
+    let header = WorkspaceHeader { lfs_session_id: origin.id.clone(), ..header };
+    let copied = Session { tenant: origin.tenant.clone(), ..site.machine.session() };
+    copied.open(header.clone(), data.clone()).await.unwrap();
+    assert_eq!(copied.sh(look).await, seen);
+    assert_eq!(diff(&copied, 0).await.unwrap().files, changes, "an unchanged file is no change");
+    let told = copied.sh("tr '\\0' ' ' <.git/flotilla-lfs").await;
+    assert_eq!(told, "1 origin 1 /gone.bin ", "the origin has no content of it");
+
+    // A copy of the copy has them from the copy, after the origin is gone.
+    origin.close().await;
+    let (second, pieces) = export(&copied).await;
+    let second = WorkspaceHeader { lfs_session_id: copied.id.clone(), ..second };
+    let again = Session { tenant: origin.tenant.clone(), ..site.machine.session() };
+    again.open(second, pieces).await.unwrap();
+    assert_eq!(again.sh(look).await, seen);
+
+    // Another tenant that knows the id has nothing of the objects.
+    let other = site.machine.session();
+    let foreign = WorkspaceHeader { lfs_session_id: copied.id.clone(), ..header.clone() };
+    other.open(foreign, data.clone()).await.unwrap();
+    assert_eq!(other.sh("cat large.bin").await, pointer(CONTENT).to_string().trim_end());
+    let wrong = WorkspaceHeader { lfs_session_id: "../ses_a".to_owned(), ..header };
+    assert_eq!(code(site.machine.session().open(wrong, data).await), "argument_invalid");
+}
+
+#[tokio::test]
+async fn what_an_origin_lacks_comes_through_the_door() {
+    let site = Site::start(&[("large.bin", CONTENT), ("other.bin", OTHER)]).await;
+    let origin = site.machine.session();
+    site.serve(&origin, &[CONTENT, OTHER]);
+    origin.open(site.header(URL), vec![]).await.unwrap();
+    let look = "sha256sum *.bin; git status --porcelain";
+    let seen = origin.sh(look).await;
+    let (header, data) = export(&origin).await;
+    // One object is damaged, and another one is a link.
+    let objects = origin.place(&site.directory, "ws").join("snapshots/lfs");
+    let [damaged, moved] = [CONTENT, OTHER].map(|content| objects.join(pointer(content).oid()));
+    fs::remove_file(&damaged).unwrap();
+    fs::write(&damaged, CONTENT.to_uppercase()).unwrap();
+    let outside = site.directory.path().join("outside");
+    fs::rename(&moved, &outside).unwrap();
+    std::os::unix::fs::symlink(&outside, &moved).unwrap();
+
+    let copied = Session { tenant: origin.tenant.clone(), ..site.machine.session() };
+    let requests = site.serve(&copied, &[CONTENT, OTHER]);
+    let header = WorkspaceHeader { lfs_session_id: origin.id.clone(), lfs_url: URL.to_owned(), ..header };
+    copied.open(header, data).await.unwrap();
+    assert_eq!(copied.sh(look).await, seen);
+    let asked = take(&requests);
+    assert_eq!(asked.len(), 3, "a batch and two objects: {asked:?}");
 }

@@ -3,10 +3,7 @@
 
 use super::workspace::{Workspace, is_missing, lost};
 use crate::process::{deps::Deps, sandbox::Identity};
-use domain::{
-    limits,
-    session::{Origin, Source},
-};
+use domain::{limits, session::Source};
 use rpc::v1::{self, ExportHistory};
 use std::time::Duration;
 use store::tenant::bundle_writer::BundleWriter;
@@ -26,7 +23,7 @@ pub(crate) async fn copy_files(
     identity: &Identity,
     workspace: &Workspace,
 ) -> Result<Source, Status> {
-    let copied = tokio::time::timeout(COPY_WAIT, export(deps, identity)).await;
+    let copied = tokio::time::timeout(COPY_WAIT, export(deps, identity, workspace)).await;
     let late = || rpc::status::unavailable("copy_timeout", "copying the files took too long");
     match copied.unwrap_or_else(|_| Err(late())) {
         Err(status) if is_missing(&status) && !workspace.is_recorded().await? => {
@@ -39,7 +36,7 @@ pub(crate) async fn copy_files(
 
 /// Stores the current files as a bundle.
 // The gateway does the same for a fork that a client asks for: `gateway::app::history::fork`.
-async fn export(deps: &Deps, identity: &Identity) -> Result<Source, Status> {
+async fn export(deps: &Deps, identity: &Identity, workspace: &Workspace) -> Result<Source, Status> {
     let request = v1::ExportWorkspaceRequest {
         tenant_id: identity.tenant.to_string(),
         session_id: identity.session.to_string(),
@@ -72,9 +69,8 @@ async fn export(deps: &Deps, identity: &Identity) -> Result<Source, Status> {
         next = pieces.message().await?;
     }
     let bundle = bundle.close().await.map_err(unstored)?;
-    let origin = Origin::Bundle(bundle.publish().await.map_err(unstored)?);
-    // The bundle has the branch that the files are on now.
-    Ok(Source { origin, revision: Some(commit), branch: None, uncommitted: true })
+    let bundle = bundle.publish().await.map_err(unstored)?;
+    Ok(workspace.source().copied(&identity.workspace, bundle, commit))
 }
 
 fn unstored(error: store::error::Error) -> Status {

@@ -106,8 +106,13 @@ impl CloneAccess<'_> {
         self.git.is_empty() && self.public().is_empty()
     }
 
+    /// The address of the repository at which the door reads its objects of Git LFS; empty: there is none.
+    pub(super) fn lfs_url(&self) -> String {
+        find_address(self.git.keys(), self.url).map_or_else(|| self.public(), |address| address.to_string())
+    }
+
     /// The URL of the repository, if only a reader without a credential can read it; else empty.
-    pub(super) fn public(&self) -> String {
+    fn public(&self) -> String {
         let is_public = !self.has_credential() && GitAddress::parse_url(self.url).is_ok();
         if is_public { self.url.to_owned() } else { String::new() }
     }
@@ -356,15 +361,16 @@ mod tests {
     fn only_a_repository_over_https_below_no_prefix_is_public() {
         let prefix = GitPrefix::parse("https://github.com/acme/").unwrap();
         let git = BTreeMap::from([(prefix, "TOKEN".parse().unwrap())]);
-        for (url, has_credential, public) in [
-            ("https://github.com/open/app.git", false, "https://github.com/open/app.git"),
-            ("https://github.com/acme/app.git", true, ""),
-            ("ssh://git@github.com/acme/app.git", true, ""),
-            ("ssh://git@github.com/open/app.git", false, ""),
-            ("https://user:pass@github.com/open/app.git", false, ""),
-            ("https://127.0.0.1/open/app.git", false, ""),
-            ("file:///srv/app", false, ""),
-            ("", false, ""),
+        let (open, own) = ("https://github.com/open/app.git", "https://github.com/acme/app.git");
+        for (url, has_credential, public, lfs_url) in [
+            (open, false, open, open),
+            (own, true, "", own),
+            ("ssh://git@github.com/acme/app.git", true, "", own),
+            ("ssh://git@github.com/open/app.git", false, "", ""),
+            ("https://user:pass@github.com/open/app.git", false, "", ""),
+            ("https://127.0.0.1/open/app.git", false, "", ""),
+            ("file:///srv/app", false, "", ""),
+            ("", false, "", ""),
         ] {
             let access = CloneAccess { git: &git, url };
             assert_eq!(
@@ -372,6 +378,7 @@ mod tests {
                 (has_credential, public),
                 "{url}"
             );
+            assert_eq!(access.lfs_url(), lfs_url, "{url}");
             assert!(!access.is_empty(), "submodules may have a credential");
             let without = CloneAccess { git: &BTreeMap::new(), url };
             assert_eq!(without.is_empty(), without.public().is_empty(), "{url}");

@@ -76,7 +76,7 @@ struct WorkspacePlan {
 struct CloneDoor {
     /// The prefixes of the URLs for which the broker has a credential.
     git_prefixes: Vec<String>,
-    /// The repository below no prefix whose objects of Git LFS it reads; empty: none.
+    /// The repository whose objects of Git LFS it reads; empty: none.
     lfs_url: String,
 }
 
@@ -328,29 +328,30 @@ impl Workspace {
         })
     }
 
-    /// Opens the door to git before the clone. The submodules and the objects of Git LFS of a public repository need the door too, but without it the
-    /// repository itself can still be cloned.
+    /// Opens the door to git before the clone. The submodules and the objects of Git LFS of a public repository, or of copied files, need the door too, but the
+    /// files themselves come without it.
     ///
     /// # Errors
     /// Those of the broker, for a repository below a prefix.
     async fn open_door(&self) -> Result<CloneDoor, Status> {
         let git = &self.origin.above.settings.git_credentials;
-        let Origin::GitUrl(url) = &self.origin.source.origin else { return Ok(CloneDoor::default()) };
+        let source = &self.origin.source;
+        let Some(url) = source.repository() else { return Ok(CloneDoor::default()) };
         let access = CloneAccess { git, url };
-        let has_broker = self.deps.broker.is_some();
-        if access.is_empty() || !has_broker && !access.has_credential() {
+        let needs_door = matches!(source.origin, Origin::GitUrl(_)) && access.has_credential();
+        if access.is_empty() || !needs_door && self.deps.broker.is_none() {
             return Ok(CloneDoor::default());
         }
         match self.egress.open_for_clone(access).await {
             Ok(()) => Ok(CloneDoor {
                 git_prefixes: git.keys().map(ToString::to_string).collect(),
-                lfs_url: access.public(),
+                lfs_url: access.lfs_url(),
             }),
-            Err(status) if access.has_credential() => Err(status),
+            Err(status) if needs_door => Err(status),
             Err(status) if has_no_doors(&status) => Ok(CloneDoor::default()),
             Err(status) => {
                 tracing::warn!(
-                    "a public repository is cloned without its submodules and its objects of Git LFS: {}",
+                    "files come without their submodules and their objects of Git LFS: {}",
                     status.message()
                 );
                 Ok(CloneDoor::default())

@@ -1,7 +1,10 @@
 //! Git LFS: the files of a private repository have their contents, git takes them for unchanged, and no sandbox has what opens them.
 
 use super::{HOST, Testbed, URL, session, set_secret, store};
-use e2e::{api::Api, turn::output};
+use e2e::{
+    api::Api,
+    turn::{bash, output, run, task_for},
+};
 use rpc::v1;
 use serde_json::json;
 use testkit::git_server::rules::{GitFault, LfsStore};
@@ -201,4 +204,47 @@ async fn a_server_that_refuses_is_told_as_in_a_clone() {
     let refused = session(&other, URL).await;
     assert!(output(&other, &refused, "true").await.unwrap_err().contains("repository_unauthorized"));
     assert!(testbed.lfs_requests().iter().all(|target| target.ends_with("/batch")), "nothing was read");
+}
+
+#[tokio::test]
+async fn forks_and_copies_for_subtasks_have_the_contents_of_their_origin() {
+    let testbed = Testbed::start().await;
+    let pointer = testbed.server.store_lfs(AT, CONTENT);
+    testbed.commit_lfs(&[("large.bin", &pointer)]);
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    let (project_id, agent) = (api.project_id.clone(), json!({"mode": "subagent", "files": "fork"}));
+    let document = json!({"agent": {"loner": agent}}).to_string();
+    api.settings().set_settings(v1::SetSettingsRequest { project_id, document }).await.unwrap();
+    let look = "sha256sum *.bin; git status --porcelain";
+    let seen = output(api, &session, &format!("cp large.bin copy.bin; {look}")).await.unwrap();
+    let oid = pointer.split("sha256:").nth(1).unwrap().split('\n').next().unwrap();
+    assert_eq!(seen, format!("{oid}  copy.bin\n{oid}  large.bin\n?? copy.bin\n"));
+    let asked = testbed.lfs_requests().len();
+
+    let work = format!("{}\n@text {{{{last_tool_result}}}}", bash(look));
+    let prompt = format!("{}\n@text over", task_for("loner", &work));
+    assert_eq!(run(api, &session, &prompt).await.0, "done");
+    let told = api.tool_calls(&session).await.pop().unwrap().result;
+    for name in ["copy.bin", "large.bin"] {
+        assert!(told.contains(&format!("{oid}  {name}")), "{told}");
+    }
+    let fork = async || {
+        let request = v1::ForkSessionRequest { session_id: session.clone(), ..Default::default() };
+        api.sessions().fork_session(request).await.unwrap().into_inner().session.unwrap().id
+    };
+    let first = fork().await;
+    assert_eq!(output(api, &first, look).await.unwrap(), seen);
+    assert_eq!(testbed.lfs_requests().len(), asked, "they are on the machine");
+
+    // What the machine no longer has comes from the server, with the secret of the repository.
+    let second = fork().await;
+    std::fs::remove_file(testbed.stack.workspace(&session).join("snapshots/lfs").join(oid)).unwrap();
+    assert_eq!(output(api, &second, look).await.unwrap(), seen);
+    assert_eq!(testbed.lfs_requests().len(), asked + 3, "a batch, and for the object another one");
+    // A fork of the fork knows the repository too.
+    let request = v1::ForkSessionRequest { session_id: second.clone(), ..Default::default() };
+    let third = api.sessions().fork_session(request).await.unwrap().into_inner().session.unwrap().id;
+    std::fs::remove_file(testbed.stack.workspace(&second).join("snapshots/lfs").join(oid)).unwrap();
+    assert_eq!(output(api, &third, look).await.unwrap(), seen);
+    assert_eq!(testbed.lfs_requests().len(), asked + 6);
 }

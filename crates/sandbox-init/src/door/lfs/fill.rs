@@ -1,6 +1,7 @@
-//! `flotilla-init lfs <repository> <directory> <own or other> <mirror> <report> <arrivals> <turn>`: puts the contents of files of Git LFS in place of their pointers.
+//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <turn> <kept>`: puts the contents of files of Git LFS in place of their pointers.
 //! It reads the paths of these files, each with a NUL, prints those that it has filled, keeps the contents in `directory`, each by its SHA-256, and writes to `report`
-//! where they came from. It always asks the server first, and takes from `mirror`, and from `arrivals` of another session, only what the server gives to this session.
+//! where they came from. It takes the objects in `kept` first: the files are copies of those of a session that has them. For all others it asks the server, and takes
+//! from `mirror`, and from `arrivals` of another session, only what the server gives to this session.
 
 use super::{
     arrivals::{self, Arrivals},
@@ -14,7 +15,7 @@ use domain::egress::lfs::{
     pointer::{LFS_POINTER_BYTES_MAX, LfsPointer},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Read, Write as _},
@@ -36,8 +37,6 @@ const LFS_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 const AGE: Duration = Duration::from_secs(10);
 /// A file while it is filled, below the work tree.
 const PART: &str = ".git/flotilla-lfs.part";
-/// The argument that says that the server of the repository has the objects.
-const OWN: &str = "own";
 /// The exit code of a refusal, whose last line says why.
 const REFUSED: u8 = 17;
 /// The exit code of a failure of the disk.
@@ -50,14 +49,26 @@ pub(crate) struct LfsFill {
     repository: String,
     /// Where the contents are kept.
     objects: PathBuf,
-    /// Whether the server of the repository has them.
-    is_own: bool,
+    server: LfsServer,
     /// The objects of the mirror. The directory need not exist.
     mirror: PathBuf,
     /// The file of the report.
     report: PathBuf,
     /// The objects that another session is bringing.
     arrivals: Arrivals,
+    /// The objects of the session whose files these are copies of. The directory need not exist.
+    kept: PathBuf,
+}
+
+/// The server that has the objects, as the script found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LfsServer {
+    /// That of the repository, behind the door.
+    Own,
+    /// Another one, which the repository names.
+    Other,
+    /// No door leads to any.
+    None,
 }
 
 /// A file that is a pointer.
@@ -74,10 +85,17 @@ impl LfsFill {
     /// Reads the arguments after the first one.
     pub(crate) fn from_arguments(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
         let repository = arguments.next()?.into_string().ok()?;
-        let (objects, server) = (arguments.next()?.into(), arguments.next()?);
+        let objects = arguments.next()?.into();
+        let server = match arguments.next()?.to_str()? {
+            "own" => LfsServer::Own,
+            "other" => LfsServer::Other,
+            "none" => LfsServer::None,
+            _ => return None,
+        };
         let (mirror, report) = (arguments.next()?.into(), arguments.next()?.into());
         let arrivals = Arrivals::new(arguments.next()?.into(), arguments.next()?.into());
-        Some(Self { repository, objects, is_own: server == OWN, mirror, report, arrivals })
+        let kept = arguments.next()?.into();
+        Some(Self { repository, objects, server, mirror, report, arrivals, kept })
     }
 
     /// Fills the files in the working directory.
@@ -101,11 +119,13 @@ impl LfsFill {
         io::stdin().take(LFS_PATHS_BYTES_MAX).read_to_end(&mut paths)?;
         let files = pointer_files(&paths);
         let mut outcomes = select(&files);
-        self.ask(&mut outcomes)?;
-        let given = wanted(&outcomes);
+        let Self { mirror, arrivals, objects, kept, .. } = self;
+        let reader = ObjectReader { client: self.client(), kept, mirror, arrivals, objects };
+        let kept: BTreeSet<LfsPointer> = reader.take_kept(&wanted(&outcomes))?;
+        let asked: Vec<_> = wanted(&outcomes).into_iter().filter(|pointer| !kept.contains(pointer)).collect();
+        self.ask(&asked, &mut outcomes)?;
+        let given: Vec<_> = wanted(&outcomes).into_iter().filter(|pointer| !kept.contains(pointer)).collect();
         arrivals::announce(&self.objects, &given)?;
-        let Self { mirror, arrivals, objects, .. } = self;
-        let reader = ObjectReader { client: self.client(), mirror, arrivals, objects };
         let ObjectResults { report, absent } = reader.read(&given)?;
         outcomes.extend(absent.into_iter().map(|(pointer, reason)| (pointer, Some(reason))));
         let (mut record, mut output) = (Record::new(), io::stdout());
@@ -132,11 +152,15 @@ impl LfsFill {
         Client { door: Path::new(DIRECTORY), repository: &self.repository }
     }
 
-    /// Asks which objects the server gives.
-    fn ask(&self, outcomes: &mut Outcomes) -> Result<(), Failure> {
-        let wanted = wanted(outcomes);
-        if !self.is_own {
-            mark(outcomes, &wanted, Reason::Elsewhere);
+    /// Asks which of these objects the server gives.
+    fn ask(&self, wanted: &[LfsPointer], outcomes: &mut Outcomes) -> Result<(), Failure> {
+        let unasked = match self.server {
+            LfsServer::Own => None,
+            LfsServer::Other => Some(Reason::Elsewhere),
+            LfsServer::None => Some(Reason::Origin),
+        };
+        if let Some(reason) = unasked {
+            mark(outcomes, wanted, reason);
             return Ok(());
         }
         for batch in wanted.chunks(LFS_BATCH_OBJECTS_MAX) {
@@ -145,7 +169,7 @@ impl LfsFill {
                 Err(failure) => match failure.reason() {
                     // It says something about the server, and not about a single object.
                     Some(reason) => {
-                        mark(outcomes, &wanted, reason);
+                        mark(outcomes, wanted, reason);
                         return Ok(());
                     }
                     None => return Err(failure),

@@ -2,7 +2,7 @@
 //! bringing it; all others come through the door. Nothing is used before its length and its SHA-256 are those of the pointer.
 
 use super::{
-    arrivals::Arrivals,
+    arrivals::{self, Arrivals},
     client::{Client, Failure, broken},
     record::Reason,
 };
@@ -12,7 +12,7 @@ use domain::{
 };
 use sha2::{Digest as _, Sha256};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read, Write as _},
     path::{Path, PathBuf},
@@ -29,6 +29,8 @@ const PIECE_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct ObjectReader<'a> {
     pub(super) client: Client<'a>,
+    /// The objects of the session whose files these are copies of. The directory need not exist.
+    pub(super) kept: &'a Path,
     /// The objects of the mirror, each by its SHA-256. The directory need not exist, and no process can write it.
     pub(super) mirror: &'a Path,
     /// The objects that another session is bringing.
@@ -61,6 +63,19 @@ struct Content {
 }
 
 impl ObjectReader<'_> {
+    /// Takes those of these objects that the session has whose files these are copies of. Its helpers wrote them, so each of them is checked.
+    pub(super) fn take_kept(&self, wanted: &[LfsPointer]) -> Result<BTreeSet<LfsPointer>, Failure> {
+        let mut taken = BTreeSet::new();
+        for pointer in wanted {
+            if let Ok(file) = arrivals::open(&self.kept.join(pointer.oid()))
+                && self.copy_whole(pointer, file)?
+            {
+                taken.insert(pointer.clone());
+            }
+        }
+        Ok(taken)
+    }
+
     /// Brings these objects. The server must have agreed to give each of them to this session, because the mirror gives everything that it has.
     pub(super) fn read(&self, given: &[LfsPointer]) -> Result<ObjectResults, Failure> {
         let next = AtomicUsize::new(0);
@@ -238,7 +253,19 @@ mod tests {
         let listener = UnixListener::bind(directory.path().join("git")).unwrap();
         let server = serve(listener, &contents, 5);
         let client = Client { door: directory.path(), repository: "h.org/a.git" };
-        let reader = ObjectReader { client, mirror: &mirror, arrivals: &arrivals, objects: &objects };
+        let kept = directory.path().join("kept");
+        fs::create_dir(&kept).unwrap();
+        fs::write(kept.join(pointer("copied").oid()), "copied").unwrap();
+        fs::write(kept.join(pointer("changed").oid()), "changeD").unwrap();
+        let reader =
+            ObjectReader { client, kept: &kept, mirror: &mirror, arrivals: &arrivals, objects: &objects };
+        let taken = reader.take_kept(&["copied", "changed", "whole"].map(pointer)).unwrap();
+        assert_eq!(taken, BTreeSet::from([pointer("copied")]));
+        let copied = objects.join(pointer("copied").oid());
+        assert_eq!(fs::read_to_string(&copied).unwrap(), "copied");
+        fs::remove_file(copied).unwrap();
+        // What was copied from a damaged file.
+        drop(fs::remove_file(objects.join(pointer("changed").oid()).with_extension("part")));
         let ObjectResults { report: LfsReport { mirrored, transferred }, absent } =
             reader.read(&wanted).unwrap();
         server.join().unwrap();

@@ -27,6 +27,8 @@ pub(crate) enum Reason {
     Private,
     /// The repository names another server for Git LFS.
     Elsewhere,
+    /// The files are copies, and the session that they are from does not have the content on this machine.
+    Origin,
 }
 
 /// The files of one reason.
@@ -41,7 +43,7 @@ pub(crate) struct PointerFiles {
 pub(crate) type Record = BTreeMap<Reason, PointerFiles>;
 
 impl Reason {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Missing,
         Self::Refused,
         Self::TooLarge,
@@ -49,6 +51,7 @@ impl Reason {
         Self::Login,
         Self::Private,
         Self::Elsewhere,
+        Self::Origin,
     ];
 
     fn name(self) -> &'static str {
@@ -60,6 +63,7 @@ impl Reason {
             Self::Login => "login",
             Self::Private => "private",
             Self::Elsewhere => "elsewhere",
+            Self::Origin => "origin",
         }
     }
 
@@ -86,6 +90,9 @@ impl Reason {
             }
             Self::Elsewhere => {
                 "These files are Git LFS pointers here, because .lfsconfig names another server for their contents"
+            }
+            Self::Origin => {
+                "These files are Git LFS pointers here, because the session that they were copied from does not have their contents"
             }
         }
     }

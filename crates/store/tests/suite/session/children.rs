@@ -392,12 +392,8 @@ async fn a_forked_child_and_those_below_have_a_workspace_of_their_own() {
     let (reference, layers, env) = ("app@sha256:1".to_owned(), vec![], vec![]);
     let image = Image { reference, credential: None, layers, env };
     world.store.record_image(world.tenant, root.session(), &image).await.unwrap();
-    let own = Source {
-        origin: Origin::Bundle("b1".to_owned()),
-        revision: Some("c1".to_owned()),
-        branch: None,
-        uncommitted: true,
-    };
+    let source = Source { origin: Origin::GitUrl("https://h.org/a".to_owned()), ..Source::default() };
+    let own = source.copied(root.session(), "b1".to_owned(), "c1".to_owned());
     let (call, changes) = world.call(root.session());
     let forked = NewChild { own_source: Some(own.clone()), ..world.new_child(&call) };
     let outcome =

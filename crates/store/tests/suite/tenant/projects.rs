@@ -21,6 +21,7 @@ async fn a_project_is_created_once_for_each_name() {
         revision: Some("main".to_owned()),
         branch: Some("opencode/new".to_owned()),
         uncommitted: false,
+        lfs: None,
     };
     let creation = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
     assert!(creation.is_new);

@@ -24,7 +24,7 @@ use domain::{
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
     limits,
     policy::permission::Rules,
-    session::{Origin, Source},
+    session::Source,
 };
 use rpc::v1::{self, ExportHistory};
 use sha2::{Digest as _, Sha256};
@@ -220,7 +220,6 @@ async fn bundle_files(
         let received = pieces.message().await.map_err(Refusal::from);
         next = received.map_err(|refusal| Error::Sandbox(refusal).about_files(origin.has_workspace))?;
     }
-    let origin = Origin::Bundle(bundle.close().await?.publish().await?);
-    // The bundle has the branch that the files are on now.
-    Ok(Some(Source { origin, revision: Some(commit), branch: None, uncommitted: true }))
+    let bundle = bundle.close().await?.publish().await?;
+    Ok(Some(origin.source.copied(&origin.workspace_id, bundle, commit)))
 }

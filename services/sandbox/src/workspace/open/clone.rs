@@ -21,7 +21,7 @@ use crate::{
             key::MirrorKey,
             store::MirrorUse,
         },
-        source::{LfsRepository, Source},
+        source::{LfsOrigins, Source},
     },
 };
 use domain::{egress::git::GIT_DOOR, ids::ProjectId, text::is_object_id};
@@ -50,8 +50,8 @@ const ENDS: [i32; 9] = [0, 10, 11, 12, 13, 15, 17, 18, 22];
 pub(super) struct GitClone<'a> {
     pub(super) session: &'a Session,
     pub(super) source: &'a Source,
-    /// The repository whose objects of Git LFS the door reads; `None`: the files stay pointers.
-    pub(super) lfs: Option<&'a LfsRepository>,
+    /// Where the objects of Git LFS come from.
+    pub(super) lfs: &'a LfsOrigins,
     /// Branch, tag or commit; empty: the default one.
     pub(super) revision: &'a str,
     /// The branch on which the files begin; empty: that of the revision.
@@ -83,8 +83,8 @@ impl GitClone<'_> {
         let Self { session, build, uid, .. } = *self;
         // Once the clone has ended, the opening goes on without its caller.
         let (answer, mirror) = self.clone_with_mirror(left).await?;
-        if let Some(repository) = self.lfs.filter(|_| answer.has_lfs) {
-            LfsContents { session, build, uid, repository }.bring(mirror, left).await?;
+        if answer.has_lfs {
+            LfsContents { session, build, uid, origins: self.lfs }.bring(mirror, left).await?;
         } else {
             // Other clones may wait for this one.
             drop(mirror);

@@ -1,7 +1,9 @@
-//! Fills the files of Git LFS in a new workspace whose objects the door reads. A helper, which reaches only the door, asks the server for the contents. It
-//! reads the contents that the mirror of the project has from this disk, and transfers the others. The helper also keeps all contents beside the snapshots, where no
-//! program of a tenant sees them: snapshots, diffs and exports have pointers in their place. The service then keeps the contents in the mirror.
+//! Fills the files of Git LFS in a new workspace. If the files are a copy of those of another session, a helper takes the contents that this session has. It asks the
+//! server for all others, through the door, which is all that it reaches. It reads those that the mirror of the project has from this disk, and transfers the rest. The
+//! helper also keeps all contents beside the snapshots, where no program of a tenant sees them: snapshots, diffs and exports have pointers in their place. The service
+//! then keeps in the mirror what the server gave.
 
+use super::kept;
 use crate::{
     code::Code,
     error::Error,
@@ -20,7 +22,7 @@ use crate::{
             seed,
             track::{DIRECTORY, LFS_OBJECTS},
         },
-        source::LfsRepository,
+        source::{LfsOrigins, LfsRepository},
     },
 };
 use domain::egress::lfs::report::{LFS_REPORT_BYTES_MAX, LfsReport};
@@ -31,6 +33,8 @@ use tokio_util::sync::CancellationToken;
 const LFS_MS_MAX: u64 = 600_000;
 /// Where the helper keeps the contents.
 const INSIDE: &str = "/run/sbx/lfs";
+/// Where it finds the contents of the session whose files these are copies of.
+const KEPT_INSIDE: &str = "/run/sbx/lfs-kept";
 const SCRIPT: &str =
     concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("../lfs.sh"));
 
@@ -42,8 +46,7 @@ pub(super) struct LfsContents<'a> {
     pub(super) build: &'a Path,
     /// Their user.
     pub(super) uid: u32,
-    /// The repository that has the objects.
-    pub(super) repository: &'a LfsRepository,
+    pub(super) origins: &'a LfsOrigins,
 }
 
 /// Where contents are on this disk.
@@ -52,6 +55,8 @@ struct LfsSource<'a> {
     mirror: Option<&'a Generation>,
     /// What another session is bringing.
     arrival: Option<&'a Arrival>,
+    /// What the session has whose files these are copies of.
+    kept: Option<&'a Path>,
 }
 
 impl LfsContents<'_> {
@@ -65,6 +70,13 @@ impl LfsContents<'_> {
         mirror: Option<MirrorUse>,
         left: &CancellationToken,
     ) -> Result<(), Error> {
+        let kept = match &self.origins.session {
+            Some(from) => kept::link(self.session, self.uid, from).await,
+            None => None,
+        };
+        if kept.is_none() && self.origins.repository.is_none() {
+            return Ok(());
+        }
         let store = self.store()?;
         // In this order: what another session has brought before this one looks is in the newest generation.
         let turn = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
@@ -75,6 +87,7 @@ impl LfsContents<'_> {
         let source = LfsSource {
             mirror: mirror.as_ref().and_then(MirrorUse::generation),
             arrival: turn.as_ref().and_then(ObjectsTurn::arrival),
+            kept: kept.as_ref().map(Scratch::path),
         };
         let filled = self.fill(store.path(), source, left).await;
         if let Some(mirror) = mirror
@@ -123,17 +136,23 @@ impl LfsContents<'_> {
         source: LfsSource<'_>,
         left: &CancellationToken,
     ) -> Result<Option<LfsReport>, Error> {
-        let Self { session, build, uid, repository: LfsRepository { url, address } } = *self;
+        let Self { session, build, uid, origins } = *self;
         let limit_kib = session.shared.config.disk_bytes >> 10;
-        let address = address.clone().with_repository_ending();
-        let place = format!("{}{}", address.authority(), address.path());
-        let mounts = [Mount::write(build, "/workspace"), Mount::write(store, INSIDE)];
-        let mounts = mounts.into_iter().chain(source.mirror.and_then(Generation::mount_objects));
-        let mounts = mounts.chain(source.arrival.into_iter().flat_map(Arrival::mounts));
+        let mut mounts = vec![Mount::write(build, "/workspace"), Mount::write(store, INSIDE)];
+        mounts.extend(source.mirror.and_then(Generation::mount_objects));
+        mounts.extend(source.arrival.into_iter().flat_map(Arrival::mounts));
+        mounts.extend(source.kept.map(|kept| Mount::read(kept, KEPT_INSIDE)));
+        let (mut place, mut url) = (String::new(), String::new());
+        if let Some(LfsRepository { url: given, address }) = &origins.repository {
+            let address = address.clone().with_repository_ending();
+            place = format!("{}{}", address.authority(), address.path());
+            url.clone_from(given);
+            mounts.extend(door::mounts(session)?);
+        }
         let task = Task {
             script: SCRIPT,
-            arguments: vec![limit_kib.to_string(), place, url.clone()],
-            mounts: mounts.chain(door::mounts(session)?).collect(),
+            arguments: vec![limit_kib.to_string(), place, url],
+            mounts,
             queue: Queue::Transfer,
             ..Task::new(session.key.tenant, uid, Duration::from_millis(LFS_MS_MAX))
         };

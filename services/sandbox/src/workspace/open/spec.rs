@@ -8,7 +8,7 @@ use crate::{
     session::{draft::DraftKey, state::Session},
     workspace::{
         install::key::InstallSpec,
-        source::{self, LfsRepository, Source},
+        source::{self, LfsOrigins, Source},
     },
 };
 use domain::{ids::ProjectId, session::environment::SandboxOptions};
@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub struct OpenSpec {
     /// What the workspace starts from; `None`: no files.
     pub source: Option<Source>,
-    /// The repository whose objects of Git LFS the door reads; `None`: the files stay pointers.
-    pub lfs: Option<LfsRepository>,
+    /// Where the objects of Git LFS come from.
+    pub lfs: LfsOrigins,
     /// Names the source, its revision and the opening.
     pub key: DraftKey,
     /// What its sandboxes see at `/`.
@@ -51,7 +51,6 @@ impl OpenSpec {
     ) -> GitClone<'a> {
         let Self { key: DraftKey { revision, branch, uncommitted, has_door, .. }, lfs, project, .. } = self;
         let (uncommitted, has_door, project) = (*uncommitted, *has_door, project.as_ref());
-        let lfs = lfs.as_ref();
         GitClone { session, source, lfs, revision, branch, uncommitted, has_door, project, build, uid }
     }
 
