@@ -36,6 +36,7 @@ const DIFF_BYTES_SCRIPT: &str = concat!(
 const EXPORT_SCRIPT: &str = concat!(
     include_str!("git.sh"),
     include_str!("lfs-filter.sh"),
+    include_str!("lfs-own.sh"),
     include_str!("shadow.sh"),
     include_str!("export.sh")
 );

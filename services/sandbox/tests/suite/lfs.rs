@@ -1,7 +1,7 @@
 //! Files of Git LFS whose objects a door reads, where the door is one that the test answers.
 
 use crate::{
-    changes::diff,
+    changes::{self, diff},
     copies::export,
     harness::{Machine, Session, code, directory, git, repository},
 };
@@ -278,4 +278,50 @@ async fn what_an_origin_lacks_comes_through_the_door() {
     assert_eq!(copied.sh(look).await, seen);
     let asked = take(&requests);
     assert_eq!(asked.len(), 3, "a batch and two objects: {asked:?}");
+}
+
+/// The command that writes the pointer of a content to `path`, and `kept` where git-lfs keeps the content.
+fn keep(path: &str, content: &str, kept: &str) -> String {
+    let pointer = pointer(content);
+    let oid = pointer.oid();
+    let object = format!(".git/lfs/objects/{}/{}/{oid}", &oid[..2], &oid[2..4]);
+    format!(
+        "mkdir -p \"$(dirname '{path}')\" $(dirname {object}); printf %s '{kept}' >{object}; printf %s '{pointer}' >'{path}'\n"
+    )
+}
+
+#[tokio::test]
+async fn an_export_has_the_contents_that_a_git_lfs_of_the_session_keeps() {
+    let site = Site::start(&[("old.bin", "old")]).await;
+    let session = site.machine.session();
+    session.open(site.header(""), vec![]).await.unwrap();
+    let work: String = [
+        keep("new.bin", "new", "new"),
+        keep("d/a b.bin", "in a directory", "in a directory"),
+        keep("old.bin", "old", "old"),
+        // What is no content of its pointer, no file of Git LFS, or one by attributes that a push does not read.
+        keep("wrong.bin", "right", "wrong"),
+        keep("plain.txt", "plain", "plain"),
+        keep("e/inner.bin", "inner", "inner"),
+    ]
+    .concat();
+    session
+        .sh(&format!("{work} echo '*.bin filter=lfs' >e/.gitattributes; git add --all; git commit -qm own"))
+        .await;
+    let (_, _, bundle) = changes::export(&session).await.unwrap();
+    let file = site.directory.path().join("out.bundle");
+    fs::write(&file, bundle).unwrap();
+    git(
+        &site.repository,
+        &["fetch", "-q", file.to_str().unwrap(), "refs/heads/flotilla:refs/heads/flotilla"],
+    );
+    let show = |path: &str| git(&site.repository, &["show", &format!("flotilla:{path}")]);
+    assert_eq!((show("new.bin"), show("d/a b.bin")), ("new".to_owned(), "in a directory".to_owned()));
+    for (path, content) in
+        [("old.bin", "old"), ("wrong.bin", "right"), ("plain.txt", "plain"), ("e/inner.bin", "inner")]
+    {
+        assert_eq!(show(path), pointer(content).to_string().trim_end(), "{path}");
+    }
+    let compared = diff(&session, 10_000).await.unwrap();
+    assert!(compared.patch.contains(pointer("new").oid()), "a comparison has pointers: {}", compared.patch);
 }

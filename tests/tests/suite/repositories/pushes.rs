@@ -250,3 +250,28 @@ async fn changed_files_of_git_lfs_are_pushed_as_pointers_and_their_contents_as_o
     output(api, &session, "git add --all && git commit -qm own").await.unwrap();
     assert_eq!(push(api, &session, "").await.unwrap().commits, 0);
 }
+
+#[tokio::test]
+async fn contents_that_a_git_lfs_of_the_session_keeps_are_pushed_with_their_pointers() {
+    const AT: &str = "acme/app.git";
+    let testbed = Testbed::start().await;
+    let old = testbed.server.store_lfs(AT, b"the old content\n");
+    testbed.commit_lfs(&[("large.bin", &old)]);
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    allow(api, &json!({"credential": "TOKEN"})).await;
+    // The server of this path gives the same pointer.
+    let pointer = testbed.server.store_lfs("acme/unused.git", b"kept");
+    let oid = pointer.split("sha256:").nth(1).unwrap().split('\n').next().unwrap();
+    let objects = format!(".git/lfs/objects/{}/{}", &oid[..2], &oid[2..4]);
+    let text = pointer.replace('\n', "\\n");
+    let work = format!("printf '{text}' >new.bin; git add new.bin; git commit -qm own");
+    output(api, &session, &work).await.unwrap();
+    let (code, message) = refusal(api, &session, "").await;
+    assert!(code == "push_lfs_object_missing" && message.contains("new.bin"), "{code}: {message}");
+
+    output(api, &session, &format!("mkdir -p {objects} && printf kept >{objects}/{oid}")).await.unwrap();
+    let pushed = push(api, &session, "").await.unwrap();
+    assert_eq!((pushed.commits, pushed.files), (1, 1));
+    assert_eq!(remote(&testbed, &["show", &format!("agent/{session}:new.bin")]), pointer.trim_end());
+    assert_eq!(testbed.server.find_lfs(AT, oid).as_deref(), Some(&b"kept"[..]));
+}
