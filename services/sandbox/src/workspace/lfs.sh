@@ -6,21 +6,7 @@ cd /workspace || exit 1
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
 
-# The URL of a repository or of its Git LFS, without what can be left out.
-plain() {
-  local url=${1%/}
-  url=${url%/info/lfs}
-  echo "${url%.git}"
-}
-
-# The credential is for the server of the repository, and so is what the settings allow.
-server=own
-while IFS= read -r url; do
-  case $(plain "$url") in
-  "$(plain "$origin")" | "$(plain "https://$place")") ;;
-  *) server=other ;;
-  esac
-done < <(git config --file .lfsconfig --get-regexp '^(lfs\.url|remote\..*\.lfsurl)$' 2>/dev/null | cut -d ' ' -f 2-)
+server=$(lfs_server . "$place" "$origin")
 [ -n "$place" ] || server=none
 
 # The files of Git LFS that no commit has, as in a copy of the files of a session.

@@ -7,7 +7,10 @@ use e2e::{
 };
 use rpc::v1;
 use serde_json::json;
-use testkit::git_server::rules::{GitFault, LfsStore};
+use testkit::{
+    git::repository,
+    git_server::rules::{GitFault, LfsStore},
+};
 
 /// The repository.
 const AT: &str = "acme/app.git";
@@ -247,4 +250,44 @@ async fn forks_and_copies_for_subtasks_have_the_contents_of_their_origin() {
     std::fs::remove_file(testbed.stack.workspace(&second).join("snapshots/lfs").join(oid)).unwrap();
     assert_eq!(output(api, &third, look).await.unwrap(), seen);
     assert_eq!(testbed.lfs_requests().len(), asked + 6);
+}
+
+#[tokio::test]
+async fn files_of_git_lfs_in_submodules_have_their_contents_and_what_is_missing_is_told() {
+    const LEAF: &str = "acme/leaf.git";
+    let testbed = Testbed::start().await;
+    let (server, app, api) = (&testbed.server, &testbed.app, &testbed.stack.api);
+    let (there, gone) = (server.store_lfs(LEAF, CONTENT), server.store_lfs(LEAF, b"gone\n"));
+    let oid = |pointer: &str| pointer.split("sha256:").nth(1).unwrap().split('\n').next().unwrap().to_owned();
+    server.forget_lfs(LEAF, &oid(&gone));
+    let attributes = (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+    let leaf = repository(&[attributes, ("large one.bin", &there), ("gone.bin", &gone)]);
+    server.push(LEAF, &leaf);
+    app.git(&["config", "--file", ".gitmodules", "submodule.leaf.path", "vendor/leaf"]);
+    app.git(&["config", "--file", ".gitmodules", "submodule.leaf.url", "../leaf.git"]);
+    app.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},vendor/leaf", leaf.commit)]);
+    app.git(&["add", ".gitmodules"]);
+    app.git(&["commit", "--quiet", "--message=submodule"]);
+    server.push(AT, app);
+    let look = "sha256sum <'vendor/leaf/large one.bin' | cut -c -64; cat vendor/leaf/gone.bin; git -C vendor/leaf status --porcelain; \
+                git status --porcelain; find .git -name 'flotilla-lfs.part'";
+    let session = testbed.session().await;
+    assert_eq!(output(api, &session, look).await.unwrap(), format!("{}\n{gone}", oid(&there)));
+    let told = testbed.told();
+    assert!(told.contains("the server does not have their contents: vendor/leaf/gone.bin."), "{told}");
+
+    // The repository has files of Git LFS as well, and the server refuses those of the submodule.
+    let own = server.store_lfs(AT, b"own\n");
+    // Git takes the link for removed if there is no directory.
+    std::fs::create_dir_all(app.path().join("vendor/leaf")).unwrap();
+    testbed.commit_lfs(&[("own.bin", &own)]);
+    server.fail("leaf.git/info/lfs/objects/batch", GitFault::Status(500));
+    let second = testbed.session().await;
+    let look = "cat own.bin 'vendor/leaf/large one.bin'; git -C vendor/leaf status --porcelain; git status --porcelain";
+    assert_eq!(output(api, &second, look).await.unwrap(), format!("own\n{there}"));
+    let told = testbed.told();
+    assert!(
+        told.contains("refuses to send their contents: ") && told.contains("vendor/leaf/large one.bin"),
+        "{told}"
+    );
 }

@@ -1,7 +1,8 @@
-//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <turn> <kept>`: puts the contents of files of Git LFS in place of their pointers.
+//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <turn> <kept> [submodule]`: puts the contents of files of Git LFS in place of their pointers.
 //! It reads the paths of these files, each with a NUL, prints those that it has filled, keeps the contents in `directory`, each by its SHA-256, and writes to `report`
 //! where they came from. It takes the objects in `kept` first: the files are copies of those of a session that has them. For all others it asks the server, and takes
-//! from `mirror`, and from `arrivals` of another session, only what the server gives to this session.
+//! from `mirror`, and from `arrivals` of another session, only what the server gives to this session. A run for a `submodule` follows that for the repository: it adds to what
+//! was kept and told, and leaves pointers where the other one fails.
 
 use super::{
     arrivals::{self, Arrivals},
@@ -10,9 +11,12 @@ use super::{
     record::{self, RECORD, Reason, Record},
 };
 use crate::door::forward::DIRECTORY;
-use domain::egress::lfs::{
-    batch::LFS_BATCH_OBJECTS_MAX,
-    pointer::{LFS_POINTER_BYTES_MAX, LfsPointer},
+use domain::{
+    egress::lfs::{
+        batch::LFS_BATCH_OBJECTS_MAX,
+        pointer::{LFS_POINTER_BYTES_MAX, LfsPointer},
+    },
+    text::is_sha256,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,6 +41,8 @@ const LFS_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 const AGE: Duration = Duration::from_secs(10);
 /// A file while it is filled, below the work tree.
 const PART: &str = ".git/flotilla-lfs.part";
+/// The argument of a run for a submodule.
+const SUBMODULE: &str = "submodule";
 /// The exit code of a refusal, whose last line says why.
 const REFUSED: u8 = 17;
 /// The exit code of a failure of the disk.
@@ -58,6 +64,14 @@ pub(crate) struct LfsFill {
     arrivals: Arrivals,
     /// The objects of the session whose files these are copies of. The directory need not exist.
     kept: PathBuf,
+    is_submodule: bool,
+}
+
+/// What a directory has of objects already.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct StoredObjects {
+    count: usize,
+    bytes: u64,
 }
 
 /// The server that has the objects, as the script found it.
@@ -95,7 +109,12 @@ impl LfsFill {
         let (mirror, report) = (arguments.next()?.into(), arguments.next()?.into());
         let arrivals = Arrivals::new(arguments.next()?.into(), arguments.next()?.into());
         let kept = arguments.next()?.into();
-        Some(Self { repository, objects, server, mirror, report, arrivals, kept })
+        let is_submodule = match arguments.next() {
+            Some(word) if word == SUBMODULE => true,
+            Some(_) => return None,
+            None => false,
+        };
+        Some(Self { repository, objects, server, mirror, report, arrivals, kept, is_submodule })
     }
 
     /// Fills the files in the working directory.
@@ -118,17 +137,25 @@ impl LfsFill {
         let mut paths = vec![];
         io::stdin().take(LFS_PATHS_BYTES_MAX).read_to_end(&mut paths)?;
         let files = pointer_files(&paths);
-        let mut outcomes = select(&files);
+        let mut outcomes = select(&files, StoredObjects::read(&self.objects)?);
         let Self { mirror, arrivals, objects, kept, .. } = self;
         let reader = ObjectReader { client: self.client(), kept, mirror, arrivals, objects };
         let kept: BTreeSet<LfsPointer> = reader.take_kept(&wanted(&outcomes))?;
         let asked: Vec<_> = wanted(&outcomes).into_iter().filter(|pointer| !kept.contains(pointer)).collect();
-        self.ask(&asked, &mut outcomes)?;
+        if let Err(failure) = self.ask(&asked, &mut outcomes) {
+            self.forgive(failure, &asked, &mut outcomes)?;
+        }
         let given: Vec<_> = wanted(&outcomes).into_iter().filter(|pointer| !kept.contains(pointer)).collect();
         arrivals::announce(&self.objects, &given)?;
-        let ObjectResults { report, absent } = reader.read(&given)?;
+        let ObjectResults { report, absent } = match reader.read(&given) {
+            Ok(results) => results,
+            Err(failure) => {
+                self.forgive(failure, &given, &mut outcomes)?;
+                ObjectResults::default()
+            }
+        };
         outcomes.extend(absent.into_iter().map(|(pointer, reason)| (pointer, Some(reason))));
-        let (mut record, mut output) = (Record::new(), io::stdout());
+        let (mut record, mut output) = (self.earlier_record()?, io::stdout());
         for file in &files {
             match outcomes.get(&file.pointer).copied().flatten() {
                 Some(reason) => {
@@ -146,6 +173,33 @@ impl LfsFill {
         fs::write(RECORD, record::encode(&record))?;
         fs::write(&self.report, report.to_text())?;
         Ok(())
+    }
+
+    /// Leaves the pointers of a submodule after a refusal, as a submodule that cannot be cloned stays empty.
+    fn forgive(
+        &self,
+        failure: Failure,
+        pointers: &[LfsPointer],
+        outcomes: &mut Outcomes,
+    ) -> Result<(), Failure> {
+        match failure {
+            Failure::Refusal { .. } if self.is_submodule => {
+                mark(outcomes, pointers, Reason::Refused);
+                Ok(())
+            }
+            failure => Err(failure),
+        }
+    }
+
+    /// What the run for the repository has recorded, for that of a submodule.
+    fn earlier_record(&self) -> io::Result<Record> {
+        if !self.is_submodule {
+            return Ok(Record::new());
+        }
+        match fs::read_to_string(RECORD) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::new()),
+            read => Ok(record::decode(&read?)),
+        }
     }
 
     fn client(&self) -> Client<'_> {
@@ -210,9 +264,23 @@ fn read_pointer(path: &Path) -> Option<LfsPointer> {
     LfsPointer::parse(&content?)
 }
 
-/// The objects of these files, with those that are too large.
-fn select(files: &[PointerFile]) -> Outcomes {
-    let (mut outcomes, mut bytes, mut objects) = (Outcomes::new(), 0_u64, 0);
+impl StoredObjects {
+    fn read(directory: &Path) -> io::Result<Self> {
+        let mut stored = Self::default();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(is_sha256) {
+                stored.count += 1;
+                stored.bytes = stored.bytes.saturating_add(entry.metadata()?.len());
+            }
+        }
+        Ok(stored)
+    }
+}
+
+/// The objects of these files, with those that are too large beside what is stored.
+fn select(files: &[PointerFile], stored: StoredObjects) -> Outcomes {
+    let (mut outcomes, mut bytes, mut objects) = (Outcomes::new(), stored.bytes, stored.count);
     for PointerFile { pointer, .. } in files {
         if outcomes.contains_key(pointer) {
             continue;
@@ -291,7 +359,7 @@ mod tests {
             file('f', most),
             file('0', 1),
         ];
-        let reasons: Vec<_> = select(&files)
+        let reasons: Vec<_> = select(&files, StoredObjects::default())
             .into_iter()
             .map(|(pointer, reason)| (pointer.oid()[..1].to_owned(), reason))
             .collect();
@@ -299,5 +367,17 @@ mod tests {
         let want =
             [("0", large), ("a", None), ("b", large), ("c", large), ("d", None), ("e", None), ("f", None)];
         assert_eq!(reasons, want.map(|(letter, reason)| (letter.to_owned(), reason)));
+
+        // What is stored takes its part.
+        let directory = tempfile::tempdir().unwrap();
+        File::create(directory.path().join("a".repeat(64))).unwrap().set_len(3 * most + 1).unwrap();
+        fs::write(directory.path().join("wanted"), "x").unwrap();
+        let stored = StoredObjects::read(directory.path()).unwrap();
+        assert_eq!(stored, StoredObjects { count: 1, bytes: 3 * most + 1 });
+        let both = [file('d', most), file('e', most - 1)];
+        let reasons: Vec<_> = select(&both, stored).into_values().collect();
+        assert_eq!(reasons, [large, None]);
+        let full = StoredObjects { count: LFS_OBJECTS_MAX, bytes: 0 };
+        assert_eq!(select(&both, full).into_values().collect::<Vec<_>>(), [large, large]);
     }
 }

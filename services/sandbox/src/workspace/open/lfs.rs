@@ -7,7 +7,7 @@ use super::kept;
 use crate::{
     code::Code,
     error::Error,
-    isolation::launch::Mount,
+    isolation::launch::{Mount, give_to},
     session::state::Session,
     workspace::{
         door,
@@ -26,7 +26,12 @@ use crate::{
     },
 };
 use domain::egress::lfs::report::{LFS_REPORT_BYTES_MAX, LfsReport};
-use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+use std::{
+    fs::Permissions,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Longest time for all contents; milliseconds. Beyond it: `sandbox_unavailable`.
@@ -35,8 +40,12 @@ const LFS_MS_MAX: u64 = 600_000;
 const INSIDE: &str = "/run/sbx/lfs";
 /// Where it finds the contents of the session whose files these are copies of.
 const KEPT_INSIDE: &str = "/run/sbx/lfs-kept";
-const SCRIPT: &str =
-    concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("../lfs.sh"));
+const SCRIPT: &str = concat!(
+    include_str!("../git.sh"),
+    include_str!("../bound.sh"),
+    include_str!("../lfs-server.sh"),
+    include_str!("../lfs.sh")
+);
 
 /// The contents.
 #[derive(Debug)]
@@ -119,13 +128,12 @@ impl LfsContents<'_> {
     /// Moves the contents beside the snapshots of the workspace, where no other user finds them. The clone of an install has no snapshots.
     async fn settle(&self, store: Scratch) -> Result<(), Error> {
         let Self { session, build, uid, .. } = *self;
-        let workspace = session.shared.layout.workspace(&session.key);
-        if !build.starts_with(&workspace) {
+        if !has_snapshots(session, build) {
             store.remove().await;
             return Ok(());
         }
         seed::make_directory(session, uid)?;
-        let place = workspace.join(DIRECTORY).join(LFS_OBJECTS);
+        let place = session.shared.layout.workspace(&session.key).join(DIRECTORY).join(LFS_OBJECTS);
         store.move_to(&place).map_err(Error::io("keep the contents of Git LFS"))
     }
 
@@ -167,6 +175,54 @@ impl LfsContents<'_> {
             _ => Err(door::find_refusal(&output.stderr).unwrap_or_else(|| {
                 refused(Code::Internal, "cannot fill the files of Git LFS", &output.stderr)
             })),
+        }
+    }
+}
+
+/// Whether files become those of the workspace. Those of an install have no snapshots, so the contents beside them have no use.
+fn has_snapshots(session: &Session, build: &Path) -> bool {
+    build.starts_with(session.shared.layout.workspace(&session.key))
+}
+
+/// The directory of contents in which the helper for submodules adds those of theirs.
+#[derive(Debug)]
+pub(super) enum SubmoduleContents {
+    /// That of the workspace.
+    Kept(PathBuf),
+    /// One that is removed again.
+    Temporary(Scratch),
+}
+
+impl SubmoduleContents {
+    /// Finds the directory, or makes it.
+    pub(super) fn open(session: &Session, uid: u32, build: &Path) -> Result<Self, Error> {
+        if !has_snapshots(session, build) {
+            return Scratch::make(session, uid).map(Self::Temporary);
+        }
+        seed::make_directory(session, uid)?;
+        let place = session.shared.layout.workspace(&session.key).join(DIRECTORY).join(LFS_OBJECTS);
+        if !place.is_dir() {
+            std::fs::create_dir(&place)
+                .and_then(|()| give_to(session.shared.launcher.facts(), uid, &place))
+                .map_err(Error::io("make the directory of Git LFS"))?;
+        }
+        Ok(Self::Kept(place))
+    }
+
+    /// As the helper sees it.
+    pub(super) fn mount(&self) -> Mount {
+        match self {
+            Self::Kept(place) => Mount::write(place, INSIDE),
+            Self::Temporary(scratch) => Mount::write(scratch.path(), INSIDE),
+        }
+    }
+
+    /// Removes the directory, unless it has contents that the workspace keeps. The helper has ended.
+    pub(super) async fn close(self) {
+        match self {
+            // Only an empty directory is removed.
+            Self::Kept(place) => drop(std::fs::remove_dir(place)),
+            Self::Temporary(scratch) => scratch.remove().await,
         }
     }
 }

@@ -1,6 +1,7 @@
-//! The submodules of a new workspace for which the settings name a credential. Helpers without any other way out clone them through the door; all others
-//! stay empty.
+//! The submodules of a new workspace for which the settings name a credential. Helpers without any other way out clone them through the door, with the contents of
+//! their files of Git LFS; all others stay empty.
 
+use super::lfs::SubmoduleContents;
 use crate::workspace::{
     door,
     helper::{Task, refused},
@@ -19,6 +20,7 @@ const SCRIPT: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../bound.sh"),
     include_str!("../door.sh"),
+    include_str!("../lfs-server.sh"),
     include_str!("../submodules.sh")
 );
 
@@ -38,14 +40,18 @@ pub(super) async fn bring(
     let limit_kib = session.shared.config.disk_bytes >> 10;
     let arguments =
         [limit_kib.to_string(), SUBMODULES_CLONED_MAX.to_string(), SUBMODULE_LEVELS_MAX.to_string()];
-    let mounts = [Mount::write(build, "/workspace")].into_iter().chain(door::mounts(session)?);
+    let contents = SubmoduleContents::open(session, uid, build)?;
+    let mounts = [Mount::write(build, "/workspace"), contents.mount()].into_iter();
+    let mounts = mounts.chain(door::mounts(session)?);
     let task = Task {
         script: SCRIPT,
         arguments: arguments.into(),
         mounts: mounts.collect(),
         ..Task::new(session.key.tenant, uid, Duration::from_millis(SUBMODULES_MS_MAX))
     };
-    let output = session.shared.helpers.run_until(task, 0, left).await?;
+    let output = session.shared.helpers.run_until(task, 0, left).await;
+    contents.close().await;
+    let output = output?;
     match output.code {
         0 => Ok(()),
         137 => Err(refused(
