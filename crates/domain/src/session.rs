@@ -337,3 +337,30 @@ pub struct InfoTime {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived: Option<Timestamp>,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_copy_of_a_copy_knows_its_origin_and_the_first_repository() {
+        let [first, second]: [SessionId; 2] = ["ses_1", "ses_2"].map(|id| id.parse().unwrap());
+        let url = "https://h.org/a.git";
+        let source = Source { origin: Origin::GitUrl(url.to_owned()), ..Source::default() };
+        let copied = source.copied(&first, "b1".to_owned(), "c1".to_owned());
+        let again = copied.copied(&second, "b2".to_owned(), "c2".to_owned());
+        assert_eq!(again.lfs, Some(LfsOrigin { workspace: second, repository: Some(url.to_owned()) }));
+        assert_eq!((source.repository(), again.repository()), (Some(url), Some(url)));
+        let empty = Source::default().copied(&first, "b3".to_owned(), "c3".to_owned());
+        assert_eq!(empty.repository(), None);
+        for source in [source, copied, again, empty] {
+            let stored = serde_json::to_value(&source).unwrap();
+            assert_eq!(serde_json::from_value::<Source>(stored).unwrap(), source);
+        }
+        // A copy that an earlier version made.
+        let stored = json!({"from": "bundle", "id": "b1", "revision": "c1", "uncommitted": true});
+        assert_eq!(serde_json::from_value::<Source>(stored).unwrap().lfs, None);
+    }
+}

@@ -6,7 +6,7 @@ use crate::{
     error::Error,
 };
 use domain::{
-    egress::git::{GIT_URL_BYTES_MAX, GitAddress, GitPrefix, find_address},
+    egress::git::{GIT_URL_BYTES_MAX, GitAddress, GitAddressError, GitPrefix, find_address},
     ids::SessionId,
 };
 use std::{
@@ -104,7 +104,7 @@ impl Source {
         if url.is_empty() {
             return Ok(None);
         }
-        let invalid = |error| {
+        let invalid = |error: GitAddressError| {
             Error::refused(Code::ArgumentInvalid, format!("the URL for Git LFS cannot be one: {error}"))
         };
         let address = GitAddress::parse_url(url).map_err(invalid)?;
