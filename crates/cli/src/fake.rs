@@ -73,6 +73,8 @@ pub(crate) struct State {
     pub orders: Vec<String>,
     /// Whether a shell command begins a build.
     pub begins_build: bool,
+    /// Logs of the network may lack the newest connections.
+    pub broker_is_away: bool,
     /// The value of the secret that was set last.
     pub secret: Vec<u8>,
     /// What the only session is doing.
@@ -281,7 +283,8 @@ impl SessionService for Fake {
         };
         let npm = access("registry.npmjs.org", "egress_host_not_allowed");
         let accesses = vec![npm, access("", "egress_request_invalid"), access("pypi.org", "")];
-        Ok(Response::new(ListEgressResponse { accesses, next_cursor: String::new() }))
+        let newest_missing = self.0.lock().unwrap().broker_is_away;
+        Ok(Response::new(ListEgressResponse { accesses, next_cursor: String::new(), newest_missing }))
     }
 
     async fn get_session_diff(&self, _: Request<GetSessionDiffRequest>) -> Answer<GetSessionDiffResponse> {

@@ -52,6 +52,9 @@ pub enum Error {
     /// The page cannot be read.
     #[error(transparent)]
     Page(#[from] PageError),
+    /// What a session reached cannot be stored.
+    #[error("the network use of this session cannot be stored")]
+    Journal(#[source] StoreError),
     /// The secret cannot be stored or opened.
     #[error(transparent)]
     Vault(#[from] VaultError),
@@ -80,6 +83,8 @@ impl Error {
             Self::Door(_) => "internal",
             Self::Image(error) => error.code(),
             Self::Push(error) => error.code(),
+            Self::Journal(error) if error.is_transient() => "store_unavailable",
+            Self::Journal(_) => "internal",
             Self::Vault(error) => match error {
                 VaultError::Empty => "secret_empty",
                 VaultError::OtherKey { .. } => "secret_key_missing",

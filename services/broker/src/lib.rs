@@ -81,8 +81,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let doors = doors(&config, &store, &names, &servers, &service)?;
     let pushes = pushes(&config, &servers, &service).await?;
     let api =
-        BrokerServiceServer::new(Server { vault: Arc::clone(&vault), doors: doors.clone(), puller, pushes })
-            .max_decoding_message_size(CALL_BYTES_MAX);
+        Server { vault: Arc::clone(&vault), doors: doors.clone(), puller, pushes, store: store.clone() };
+    let api = BrokerServiceServer::new(api).max_decoding_message_size(CALL_BYTES_MAX);
     let server = internal_port::server(tls).context("prepare TLS")?;
     let server = server
         .concurrency_limit_per_connection(CALLS_MAX)

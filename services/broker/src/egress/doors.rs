@@ -115,6 +115,22 @@ impl Doors {
         self.context.journal.store(store, &self.context.shutdown).await;
     }
 
+    /// Stores what a session reached until now.
+    ///
+    /// # Errors
+    /// `store_unavailable`, `internal`.
+    ///
+    /// Dropped midway: what has begun to be stored is stored.
+    pub async fn store_session_accesses(&self, store: &BrokerStore, key: &DoorKey) -> Result<(), Error> {
+        let (journal, store, key) = (Arc::clone(&self.context.journal), store.clone(), key.clone());
+        // Callers that leave while they wait start no task.
+        let turn = journal.storing_turn().await;
+        let storing = async move { journal.store_session(&store, &key, turn).await };
+        // After a panic, which is logged, the rows are lost, as after an error of Postgres.
+        let stored = self.context.tasks.run("egress rows", storing).await;
+        stored.unwrap_or(Ok(())).map_err(Error::Journal)
+    }
+
     /// Opens the door of a session, or changes what it allows from the next connection on. `stage` says for what.
     ///
     /// # Errors

@@ -10,11 +10,14 @@ use domain::{
 };
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use store::{broker::BrokerStore, error::Error};
-use tokio::time::Instant;
+use tokio::{
+    sync::{Mutex as AsyncMutex, OwnedMutexGuard},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Time for which connections gather in a row.
@@ -103,9 +106,19 @@ impl Drop for JournalRecord {
     }
 }
 
+/// The rows of each session that wait to be stored.
+type WaitingRows = HashMap<DoorKey, BTreeMap<Destination, EgressAccess>>;
+
 /// What waits to be stored.
 #[derive(Debug, Default)]
-pub(super) struct Journal(Mutex<HashMap<DoorKey, BTreeMap<Destination, EgressAccess>>>);
+pub(super) struct Journal {
+    waiting: Mutex<WaitingRows>,
+    storing: Arc<AsyncMutex<()>>,
+}
+
+/// The right to store rows. Only one task has it, so rows that an earlier task took are stored when the next one begins.
+#[derive(Debug)]
+pub(super) struct StoringTurn(#[expect(dead_code, reason = "held until it is dropped")] OwnedMutexGuard<()>);
 
 impl Journal {
     /// Notes a connection that has ended.
@@ -138,7 +151,7 @@ impl Journal {
         let result = if code.is_empty() { "ok" } else { code };
         metrics::counter!("flotilla_broker_egress_total", "code" => result).increment(1);
         metrics::counter!("flotilla_broker_egress_bytes_total").increment(bytes);
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
         if waiting.len() >= SESSIONS_MAX && !waiting.contains_key(key) {
             metrics::counter!("flotilla_broker_egress_rows_lost_total").increment(1);
             return;
@@ -165,7 +178,7 @@ impl Journal {
     /// The codes of what was noted.
     #[cfg(test)]
     pub(super) fn codes(&self) -> Vec<String> {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.lock();
         waiting.values().flat_map(|rows| rows.keys().map(|(_, code)| code.clone())).collect()
     }
 
@@ -178,20 +191,49 @@ impl Journal {
 
     /// Stores what was noted.
     pub(super) async fn flush(&self, store: &BrokerStore) {
-        let waiting = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        for (key, rows) in waiting {
-            let mut rows: Vec<EgressAccess> = rows.into_values().collect();
-            rows.sort_by_key(|row| row.began_at);
-            match store.add_egress(key.tenant, &key.session, &rows).await {
-                // The session was deleted meanwhile.
-                Ok(()) | Err(Error::NotFound(_)) => {}
-                Err(error) => {
-                    let lost = rows.len() as u64;
-                    metrics::counter!("flotilla_broker_egress_rows_lost_total").increment(lost);
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, lost, "rows about the network use of a session are lost");
-                }
+        let keys: Vec<DoorKey> = self.lock().keys().cloned().collect();
+        for key in keys {
+            // Somebody who reads the log of one session waits for one transaction, and not for those of all sessions.
+            let turn = self.storing_turn().await;
+            // The rows that are lost are counted.
+            drop(self.store_session(store, &key, turn).await);
+        }
+    }
+
+    /// Waits for the right to store rows. Cancel-safe.
+    pub(super) async fn storing_turn(&self) -> StoringTurn {
+        StoringTurn(Arc::clone(&self.storing).lock_owned().await)
+    }
+
+    /// Stores what was noted of one session.
+    ///
+    /// # Errors
+    /// Those of the store. The rows are lost.
+    ///
+    /// Dropped midway: the rows may be lost, so call it from a task.
+    pub(super) async fn store_session(
+        &self,
+        store: &BrokerStore,
+        key: &DoorKey,
+        _turn: StoringTurn,
+    ) -> Result<(), Error> {
+        let Some(rows) = self.lock().remove(key) else { return Ok(()) };
+        let mut rows: Vec<EgressAccess> = rows.into_values().collect();
+        rows.sort_by_key(|row| row.began_at);
+        match store.add_egress(key.tenant, &key.session, &rows).await {
+            // The session was deleted meanwhile.
+            Ok(()) | Err(Error::NotFound(_)) => Ok(()),
+            Err(error) => {
+                let lost = rows.len() as u64;
+                metrics::counter!("flotilla_broker_egress_rows_lost_total").increment(lost);
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(error = cause, lost, "rows about the network use of a session are lost");
+                Err(error)
             }
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WaitingRows> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

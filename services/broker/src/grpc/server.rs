@@ -25,6 +25,7 @@ use domain::{
 use futures::{StreamExt as _, stream::Map};
 use rpc::v1::{self, broker_service_server::BrokerService};
 use std::{sync::Arc, time::Duration};
+use store::broker::BrokerStore;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::Instrument as _;
 
@@ -41,6 +42,8 @@ pub(crate) struct Server {
     pub(crate) doors: Option<Arc<Doors>>,
     pub(crate) puller: Puller,
     pub(crate) pushes: Pushes,
+    /// Where the doors note what sessions reach.
+    pub(crate) store: BrokerStore,
 }
 
 #[tonic::async_trait]
@@ -71,6 +74,15 @@ impl BrokerService for Server {
         let call = Call { method: "GrantHosts", tenant: request.get_ref().tenant_id.clone() };
         let (metadata, _, request) = request.into_parts();
         call.run(&metadata, async { self.grant(request) }).await
+    }
+
+    async fn flush_egress(
+        &self,
+        request: Request<v1::FlushEgressRequest>,
+    ) -> Result<Response<v1::FlushEgressResponse>, Status> {
+        let call = Call { method: "FlushEgress", tenant: request.get_ref().tenant_id.clone() };
+        let (metadata, _, request) = request.into_parts();
+        call.run(&metadata, self.flush(request)).await
     }
 
     type ReadPageStream = pages::PageResponses;
@@ -178,6 +190,15 @@ impl Server {
         let time = Duration::from_millis(valid_ms.min(GRANT_MS_MAX).into());
         doors.grant(&key, session(&session_id)?, Grant::valid_for(time, epoch, hosts))?;
         Ok(v1::GrantHostsResponse {})
+    }
+
+    async fn flush(&self, request: v1::FlushEgressRequest) -> Result<v1::FlushEgressResponse, Error> {
+        let key = door(&request.tenant_id, &request.session_id)?;
+        // Without doors, no session reaches anything through this broker.
+        if let Some(doors) = &self.doors {
+            doors.store_session_accesses(&self.store, &key).await?;
+        }
+        Ok(v1::FlushEgressResponse {})
     }
 
     fn open(&self, request: v1::OpenEgressRequest) -> Result<v1::OpenEgressResponse, Error> {

@@ -213,10 +213,11 @@ impl SessionService for Service {
         let principal = self.principal(&request).await?;
         let v1::ListEgressRequest { session_id, page } = request.into_inner();
         let session = id(&session_id, Entity::Session)?;
-        respond(egress::list(&self.0, &principal, &session, convert::page(page)).await, |list| {
+        respond(egress::list(&self.0, &principal, &session, convert::page(page)).await, |log| {
             v1::ListEgressResponse {
-                accesses: list.entries.into_iter().map(|entry| convert::egress(entry.access)).collect(),
-                next_cursor: list.next.unwrap_or_default(),
+                accesses: log.list.entries.into_iter().map(|entry| convert::egress(entry.access)).collect(),
+                next_cursor: log.list.next.unwrap_or_default(),
+                newest_missing: log.newest_missing,
             }
         })
     }

@@ -7,13 +7,8 @@ use crate::{
 };
 use anyhow::Result;
 use rpc::v1::{EgressAccess, ListEgressRequest};
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    time::Duration,
-};
+use std::collections::{BTreeMap, btree_map::Entry};
 
-/// Time after which everything is stored: the broker gathers for two seconds what sessions reach. There is no broker in the tests of this program.
-const STORED_AFTER: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 3 });
 /// Refused hosts that are shown to people. A note counts the others.
 const SHOWN_HOSTS: usize = 20;
 /// Characters of a host.
@@ -24,12 +19,7 @@ const HOST_CHARS: usize = 100;
 /// # Errors
 /// If the output is closed.
 pub(super) async fn show(client: &Client, output: &Output, session: &str) -> Result<()> {
-    tokio::select! {
-        () = tokio::time::sleep(STORED_AFTER) => {}
-        // A person who presses Ctrl-C again does not want to wait.
-        _ = tokio::signal::ctrl_c() => {}
-    }
-    let accesses = match list(client, session).await {
+    let accesses = match list(client, output, session).await {
         Ok(accesses) => accesses,
         Err(error) => {
             output.note(&format!("cannot read which hosts the session was refused: {error:#}"));
@@ -49,11 +39,14 @@ pub(super) async fn show(client: &Client, output: &Output, session: &str) -> Res
     Ok(())
 }
 
-async fn list(client: &Client, session: &str) -> Result<Vec<EgressAccess>> {
+async fn list(client: &Client, output: &Output, session: &str) -> Result<Vec<EgressAccess>> {
     all_pages(async |page| {
         let request = ListEgressRequest { session_id: session.to_owned(), page: Some(page) };
         let list = async || client.sessions().list_egress(request.clone()).await;
         let answer = call("list the network use", list).await?;
+        if answer.newest_missing {
+            output.note(egress::NEWEST_MISSING);
+        }
         Ok(Paged { entries: answer.accesses, next_cursor: answer.next_cursor })
     })
     .await

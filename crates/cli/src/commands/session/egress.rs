@@ -12,9 +12,12 @@ use crate::{
 };
 use anyhow::Result;
 use domain::limits::PAGE_MAX;
-use rpc::v1::{EgressAccess, ListEgressRequest, Page};
+use rpc::v1::{EgressAccess, ListEgressRequest, ListEgressResponse, Page};
 use serde_json::{Value, json};
 
+/// The note about a log whose newest entries the broker has not stored.
+pub(crate) const NEWEST_MISSING: &str =
+    "the broker does not answer, so connections of the last seconds may be missing; try again later";
 /// Characters of a host in the table.
 const HOST_CHARS: usize = 60;
 
@@ -42,10 +45,13 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: EgressArgs)
     let page = Some(Page { limit, cursor: String::new() });
     let request = ListEgressRequest { session_id, page };
     let list = async || client.sessions().list_egress(request.clone()).await;
-    let mut accesses = call("list the network use", list).await?.accesses;
+    let ListEgressResponse { mut accesses, newest_missing, .. } = call("list the network use", list).await?;
     accesses.reverse();
     let none = "this session has not used the network; `environment.network.allow` in the project's settings lists the hosts that it may reach";
     output.list(&accesses, &ListText { to_json, table: &table, none })?;
+    if newest_missing {
+        output.note(NEWEST_MISSING);
+    }
     Ok(Exit::Done)
 }
 
@@ -93,5 +99,15 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].contains("pypi.org") && lines[1].contains("ok"), "{text}");
         assert!(lines[2].contains("egress_request_invalid"), "{text}");
+        assert_eq!(output.take_notes(), "");
+    }
+
+    #[tokio::test]
+    async fn a_log_that_may_lack_the_last_seconds_says_so() {
+        let (fake, output) = (Fake::default(), Output::kept(false));
+        fake.0.lock().unwrap().broker_is_away = true;
+        fake.run(&output, &["egress", "log", "ses_1"]).await.unwrap();
+        assert!(output.take().contains("pypi.org"));
+        assert_eq!(output.take_notes(), format!("{NEWEST_MISSING}\n"));
     }
 }

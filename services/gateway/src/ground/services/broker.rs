@@ -16,6 +16,8 @@ use tonic::{Request, Status, service::interceptor::InterceptedService, transport
 const CALL: Duration = Duration::from_secs(20);
 /// Longest wait for a push, which the broker ends after ten minutes.
 const PUSH: Duration = Duration::from_secs(660);
+/// Longest wait until the broker has stored what a session reached: a person waits for the log, which is nearly complete without it.
+const FLUSH: Duration = Duration::from_secs(2);
 /// The beginning of the codes of refused pushes.
 const PUSH_CODES: &str = "push_";
 
@@ -50,6 +52,23 @@ impl Broker {
         match client.clone().put_secret(request).await {
             Ok(response) => Ok(response.into_inner()),
             Err(status) => Err(refusal(&status)),
+        }
+    }
+
+    /// Has the broker store what a session reached of the network until now. Without a broker, sessions reach nothing.
+    ///
+    /// # Errors
+    /// `broker_unavailable`, `store_unavailable`, `broker_failed`: the log may lack the last seconds.
+    pub(crate) async fn flush_egress(&self, session: v1::FlushEgressRequest) -> Result<(), Error> {
+        let Some(client) = &self.0 else { return Ok(()) };
+        let mut client = client.clone();
+        // The time includes that of a new connection.
+        match tokio::time::timeout(FLUSH, client.flush_egress(session)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(status)) => Err(refusal(&status)),
+            Err(_) => Err(refusal(&Status::deadline_exceeded(
+                "it did not store the network use of a session in time",
+            ))),
         }
     }
 
