@@ -169,6 +169,10 @@ impl Settings {
             arguments.extend(self.broker());
         }
         arguments.extend(self.worker.iter().map(|it| (*it).to_owned()));
+        // Tests count the requests of the sessions that they prompt.
+        if !self.worker.contains(&"--warm-ups") {
+            arguments.extend(["--warm-ups", "0"].map(ToOwned::to_owned));
+        }
         arguments
     }
 }

@@ -65,7 +65,7 @@ impl Nudges {
                 Some(Signal::Joined) => continue,
                 None => return futures::future::pending().await,
             };
-            if let Some(nudged) = subjects::parse_nudge(&message.subject) {
+            if let Some(nudged) = subjects::parse_session(&message.subject) {
                 return nudged;
             }
         }

@@ -22,8 +22,18 @@ pub(crate) fn any_nudge(namespace: &str) -> String {
     format!("{namespace}.v1.t.*.s.*.ctl")
 }
 
-/// The session in a subject that [`nudge`] returned.
-pub(crate) fn parse_nudge(subject: &str) -> Option<(TenantId, SessionId)> {
+/// The hints that a session may soon need what its machine can have before.
+pub(crate) fn warm_up(namespace: &str, tenant: TenantId, session: &SessionId) -> String {
+    format!("{namespace}.v1.t.{tenant}.s.{session}.warm")
+}
+
+/// The hints for all sessions.
+pub(crate) fn any_warm_up(namespace: &str) -> String {
+    format!("{namespace}.v1.t.*.s.*.warm")
+}
+
+/// The session in a subject that [`nudge`] or [`warm_up`] returned.
+pub(crate) fn parse_session(subject: &str) -> Option<(TenantId, SessionId)> {
     let mut words = subject.split('.').rev().skip(1);
     let session = words.next()?.parse().ok()?;
     let tenant = words.nth(1)?.parse().ok()?;

@@ -54,6 +54,11 @@ impl Subscription {
         }))
     }
 
+    /// Begins a subscription that shares the messages with the others of `group`: one of them gets each message. Does not wait.
+    pub(crate) fn share(nats: &Client, subject: String, group: &'static str) -> Self {
+        Self(State::Joining(Box::pin(join_group(nats.clone(), subject, group))))
+    }
+
     /// Whether the subscription works already.
     pub(crate) fn is_joined(&self) -> bool {
         matches!(self.0, State::Joined(_))
@@ -86,13 +91,22 @@ impl std::fmt::Debug for Subscription {
 }
 
 async fn join(nats: Client, subject: String, start: Start) -> Result<Subscriber, Error> {
-    // Queue nothing while disconnected: thousands of readers that come and go would fill the client's queue.
-    while nats.connection_state() == connection::State::Disconnected {
-        tokio::time::sleep(Duration::from_millis(NATS_LOOK_MS)).await;
-    }
+    wait_for_connection(&nats).await;
     let subscriber = nats.subscribe(subject).await?;
     if start == Start::Sent {
         nats.flush().await?;
     }
     Ok(subscriber)
+}
+
+async fn join_group(nats: Client, subject: String, group: &'static str) -> Result<Subscriber, Error> {
+    wait_for_connection(&nats).await;
+    Ok(nats.queue_subscribe(subject, group.to_owned()).await?)
+}
+
+/// Waits until the client is not disconnected. It must queue nothing before: thousands of readers that come and go would fill its queue.
+async fn wait_for_connection(nats: &Client) {
+    while nats.connection_state() == connection::State::Disconnected {
+        tokio::time::sleep(Duration::from_millis(NATS_LOOK_MS)).await;
+    }
 }

@@ -79,6 +79,13 @@ impl QuestionId {
     }
 }
 
+impl SessionId {
+    /// Names the door of the warm-ups of a project, which belong to no session: always the same id. No session has it, because it is longer than those of sessions.
+    pub fn of_warm_ups(project: &ProjectId) -> Self {
+        Self(format!("{}warm", renamed(&project.0, "ses")).into())
+    }
+}
+
 impl ProjectId {
     /// The id that stands for a SHA-256: always the same one.
     pub fn of_sha256(hash: [u8; 32]) -> Self {
@@ -213,6 +220,18 @@ mod tests {
         assert_eq!(first.as_str().len(), "msg_".len() + 26);
         assert_eq!(first.as_str().parse::<MessageId>().as_ref(), Ok(&first));
         assert!(SessionId::make(&mut ids, now) > SessionId::make(&mut ids, now), "sessions descend");
+    }
+
+    #[test]
+    fn no_session_has_the_id_of_the_warm_ups_of_a_project() {
+        let now = Timestamp(1_795_292_980_519);
+        let mut ids = Ids::new([7; 32]);
+        let of_session = SessionId::make(&mut ids, now).as_str().len();
+        for project in [ProjectId::make(&mut ids, now), ProjectId::of_sha256([7; 32])] {
+            let id = SessionId::of_warm_ups(&project);
+            assert_eq!(id.as_str().parse::<SessionId>().as_ref(), Ok(&id));
+            assert!(id.as_str().len() > of_session, "{id}");
+        }
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub struct Config {
     /// Loops that run at the same time. Further sessions wait for a slot.
     #[arg(long, env = "FLOTILLA_WORKER_SLOTS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub slots: u32,
+    /// Warm-ups at the same time: each brings the repository and the image of a session to the sandbox machine before its first prompt. Without one, the first
+    /// turn does that. 0: none.
+    #[arg(long, env = "FLOTILLA_WORKER_WARM_UPS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub warm_ups: u32,
     /// The worker's name in events and logs.
     #[arg(long, env = "FLOTILLA_WORKER_NAME", default_value = "worker-1")]
     pub name: String,

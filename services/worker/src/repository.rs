@@ -1,5 +1,5 @@
 //! The loop's questions to the sandbox about the files of its session: opening the workspace with its environment and its door to the network,
-//! reading the repository's guidance, taking snapshots, and copying the files for a subtask.
+//! reading the repository's guidance, taking snapshots, and copying the files for a subtask. `warm_up` brings what sessions share before there is a loop.
 
 pub(crate) mod above;
 pub(crate) mod copy;
@@ -13,4 +13,5 @@ mod proposal;
 mod secrets;
 pub(crate) mod snapshots;
 mod stored;
+pub(crate) mod warm_up;
 pub(crate) mod workspace;

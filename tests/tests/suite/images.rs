@@ -2,6 +2,7 @@
 
 mod packages;
 mod setups;
+mod warm_ups;
 
 use e2e::{Options, Stack, settings::Outside, turn::output};
 use rpc::v1;

@@ -4,6 +4,7 @@ mod failures;
 mod lfs;
 mod mirrors;
 mod pushes;
+mod warm_ups;
 
 use e2e::{
     Options, Stack,

@@ -12,5 +12,6 @@ mod rebuild;
 mod report;
 mod sequence;
 mod tickets;
+mod warm_up;
 mod world;
 mod yields;

@@ -210,7 +210,8 @@ pub(super) fn check_secrets(secrets: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {
+/// Reads the prefixes of URLs of repositories that the broker opens.
+pub(super) fn git_prefixes(texts: &[String]) -> Result<Vec<GitPrefix>, Error> {
     let read: Result<Vec<_>, _> = texts.iter().map(|text| GitPrefix::parse(text)).collect();
     let read = read.map_err(|error| {
         Error::refused(

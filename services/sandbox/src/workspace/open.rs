@@ -1,8 +1,10 @@
 //! The opening of workspaces. `spec` is what a caller asks for, `ahead` clones its source and keeps the files until `run` makes the workspace, and `clone`,
-//! `lfs` and `submodules` run git. `kept` finds the objects of Git LFS that another session has.
+//! `lfs` and `submodules` run git. `kept` finds the objects of Git LFS that another session has. `fill` clones for a mirror alone, before any session
+//! needs it.
 
 pub mod ahead;
 mod clone;
+pub mod fill;
 mod kept;
 mod lfs;
 pub mod run;

@@ -1,6 +1,6 @@
 //! The claiming side of a worker: receives doorbell rings and claims, until the process must stop.
 
-use super::{claimer::Claimer, handover, lease::Lease, nudges, sweep};
+use super::{claimer::Claimer, handover, lease::Lease, nudges, sweep, warm_ups};
 use crate::{config::Config, process::deps::Deps};
 use domain::limits;
 use std::{sync::Arc, time::Duration};
@@ -49,6 +49,10 @@ pub(crate) async fn run(config: &Config, deps: Arc<Deps>, lease: Lease, service:
     service.tasks.spawn_loop("sweep", move || sweep::sweep_until(Arc::clone(&own), shutdown.clone()));
     let handed_over = CancellationToken::new();
     nudges::spawn(&claimer, nudges, &handed_over);
+    if config.warm_ups > 0 {
+        let hints = claimer.deps.bus.warm_up_hints();
+        warm_ups::spawn(&claimer, hints, config.warm_ups, &service.shutdown);
+    }
     let mut drain_asked = claimer.lease.drain_asked.clone();
     while !service.shutdown.is_cancelled() {
         tokio::select! {

@@ -54,6 +54,24 @@ impl WorkspaceImage<'_> {
             }
             (None, None) => return Ok(None),
         };
+        self.bring_layers(&image).await.map(Some)
+    }
+
+    /// Brings the layers of the image of the settings, for a session that may come. Nothing is recorded: that session resolves the image itself.
+    ///
+    /// # Errors
+    /// As [`WorkspaceImage::bring`].
+    ///
+    /// Dropped midway: as [`WorkspaceImage::bring`].
+    pub(super) async fn bring_ahead(&self) -> Result<(), Status> {
+        let Some(setting) = self.setting else { return Ok(()) };
+        let image = self.resolve(setting).await?;
+        self.bring_layers(&image).await.map(drop)
+    }
+
+    /// Brings the layers that the machine lacks, and those that the tenant has not shown. Returns the image as the machine knows it.
+    async fn bring_layers(&self, image: &Image) -> Result<v1::Image, Status> {
+        let (store, tenant) = (&self.deps.store, self.identity.tenant);
         let diff_ids: Vec<String> = image.layers.iter().map(|layer| layer.diff_id.clone()).collect();
         let known = v1::Image { diff_ids: diff_ids.clone(), env: image.env.clone() };
         let request = v1::CheckLayersRequest { image: Some(known.clone()) };
@@ -72,10 +90,10 @@ impl WorkspaceImage<'_> {
             .map(|(layer, is_proof)| (layer.diff_id.clone(), MissingLayer { layer: layer.clone(), is_proof }))
             .collect();
         let brought = stream::iter(wanted.into_values())
-            .map(|layer| self.bring_layer(&image, layer))
+            .map(|layer| self.bring_layer(image, layer))
             .buffer_unordered(LAYERS_AT_ONCE);
         brought.try_collect::<()>().await?;
-        Ok(Some(known))
+        Ok(known)
     }
 
     async fn resolve(&self, setting: &ImageSetting) -> Result<Image, Status> {

@@ -11,7 +11,7 @@ use settings::{
     proposal::{self, Proposal},
     standing,
 };
-use store::people::environments::{EnvironmentChoice, NewProposal};
+use store::people::environments::{EnvironmentChoice, NewProposal, ProposedEnvironment};
 use tonic::Status;
 
 /// Digits of a digest that people read and type.
@@ -69,15 +69,15 @@ impl ChosenEnvironment {
         };
         let chosen = from_store(|| deps.store.propose_environment(identity.tenant, new)).await?;
         let notice = notice(project, &proposal, &chosen);
-        let document = chosen.allowed.and_then(|allowed| {
-            let read = standing::allowed(&allowed.file, &allowed.document);
-            read.inspect_err(|problems| {
-                tracing::warn!("an environment that was allowed is invalid now: {problems}")
-            })
-            .ok()
-        });
-        Ok(Self { document, notice })
+        Ok(Self { document: chosen.allowed.as_ref().and_then(read), notice })
     }
+}
+
+/// Reads an environment that an admin has allowed.
+pub(super) fn read(allowed: &ProposedEnvironment) -> Option<Document> {
+    let read = standing::allowed(&allowed.file, &allowed.document);
+    read.inspect_err(|problems| tracing::warn!("an environment that was allowed is invalid now: {problems}"))
+        .ok()
 }
 
 /// The mistakes in a file of another tool. Those in the file that is written for Flotilla are told with the rest of the configuration.
@@ -125,7 +125,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use domain::ids::Timestamp;
-    use store::people::environments::{EnvironmentDecision, ProposedEnvironment};
+    use store::people::environments::EnvironmentDecision;
 
     #[test]
     fn people_and_the_model_learn_which_environment_is_used_and_which_one_waits() {

@@ -22,7 +22,7 @@ const FETCH: &str = "/git.example.com/acme/app.git/git-upload-pack";
 
 impl Testbed {
     /// What the server has been asked since `requests` were there: a session that transfers objects asks a third time.
-    fn asked_since(&self, requests: usize) -> usize {
+    pub(super) fn asked_since(&self, requests: usize) -> usize {
         self.server.requests().len() - requests
     }
 
@@ -41,7 +41,12 @@ impl Testbed {
 
     /// The generations of the tenant's mirrors.
     fn generations(&self) -> Vec<PathBuf> {
-        let tenant = self.stack.api.tenant_id.replace('-', "");
+        self.generations_of(&self.stack.api)
+    }
+
+    /// The generations of the mirrors of a tenant.
+    pub(super) fn generations_of(&self, api: &Api) -> Vec<PathBuf> {
+        let tenant = api.tenant_id.replace('-', "");
         let entries = std::fs::read_dir(self.stack.sandbox_data().join("mirrors").join(tenant));
         entries.map(|entries| entries.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
     }
@@ -55,7 +60,7 @@ impl Testbed {
 }
 
 /// The same tenant in another project.
-async fn other_project(api: &Api, name: &str) -> Api {
+pub(super) async fn other_project(api: &Api, name: &str) -> Api {
     let request = v1::CreateProjectRequest { name: name.to_owned(), ..Default::default() };
     let project = api.projects().create_project(request).await.unwrap().into_inner().project.unwrap();
     let mut other = api.clone();

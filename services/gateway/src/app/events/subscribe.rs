@@ -50,9 +50,13 @@ pub(crate) async fn follow_session(
     stream: SessionStream,
 ) -> Result<Items, Error> {
     let SessionStream { session, start, until_idle_after, taken } = stream;
+    let (tenant, hinted) = (principal.tenant(Scope::Read)?, session.clone());
     let room = gateway.begin_stream(principal, &taken).await?;
     let subscription = Subscription { room, session, start, until_idle_after };
-    subscription::subscribe(&gateway.state, &gateway.hub, subscription).await
+    let items = subscription::subscribe(&gateway.state, &gateway.hub, subscription).await?;
+    // A person who follows a session may soon prompt it. A worker checks whether that would be its first prompt.
+    gateway.state.bus.hint_warm_up(tenant, &hinted);
+    Ok(items)
 }
 
 /// Subscribes to all sessions of the tenant, or of a project.

@@ -168,6 +168,10 @@ pub(crate) async fn create(
     let event = state.id(EventId::make);
     let (session, events) = state.store.create_session(tenant, &new, &event, now()).await?;
     state.publisher.publish_events(tenant, &session.info.id, &events);
+    // A person will soon prompt it. A session of a batch may wait for hours.
+    if session.class == Class::Interactive {
+        state.bus.hint_warm_up(tenant, &session.info.id);
+    }
     if let Some(warning) = admission::warning(&near) {
         let command = ClientCommand::warning("Quota", &warning);
         // The session is stored, so a warning that gets lost is no failure of the call.

@@ -11,6 +11,7 @@ use super::{
     writes::Writes,
 };
 use crate::{
+    code::Code,
     disk::{space::Space, workspace::Quota},
     error::{Error, blocking},
     layout::{self, Layout},
@@ -20,6 +21,7 @@ use domain::{
     egress::lfs::{pointer::LfsPointer, report::LfsReport},
     ids::{ProjectId, TenantId},
 };
+use shares::{Share, Shares};
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
@@ -34,6 +36,10 @@ use tokio_util::sync::CancellationToken;
 const MIRROR_UNUSED: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// Longest wait for the clone that fills a mirror. A clone that waited longer transfers what the mirror does not have yet.
 const MIRROR_FILL_WAIT_MAX: Duration = Duration::from_secs(300);
+/// Clones at once that only fill mirrors, before a session needs them: clones of sessions come first. Beyond it: `helpers_busy`.
+const WARM_UP_CLONES_MAX: u32 = 2;
+/// Those of one tenant. Beyond it: `helpers_busy`.
+const WARM_UP_CLONES_TENANT_MAX: usize = 1;
 /// Mirrors that were found too large for the machine and are not tried again until the service restarts. Beyond it all are tried again.
 const MIRRORS_TOO_LARGE_MAX: usize = 1_000;
 
@@ -60,6 +66,7 @@ pub struct Mirrors {
     too_large: Mutex<HashSet<MirrorKey>>,
     writes: Writes,
     arrivals: Arc<Arrivals>,
+    warm_ups: Shares<TenantId>,
 }
 
 /// The mirror of a clone. While it lives, what the clone reads stays on the disk, and clones that wait for the first one go on waiting.
@@ -106,6 +113,7 @@ impl Mirrors {
             too_large: Mutex::default(),
             writes: Writes::default(),
             arrivals: Arc::default(),
+            warm_ups: Shares::new(WARM_UP_CLONES_MAX, WARM_UP_CLONES_TENANT_MAX),
         };
         mirrors.report();
         Ok(mirrors)
@@ -143,6 +151,24 @@ impl Mirrors {
         let taken = self.find(taken.key).await?;
         let filling = filling.filter(|_| taken.generation.is_none());
         Ok(Some(MirrorUse { filling, ..taken }))
+    }
+
+    /// Whether a clone that begins now would fill the mirror: the machine keeps mirrors and lacks this one, it was not found too large, and no clone fills it.
+    pub fn wants(&self, key: &MirrorKey) -> bool {
+        self.spec.bytes_max > 0
+            && lock(&self.ledger).find(key).is_none()
+            && !lock(&self.too_large).contains(key)
+            && !lock(&self.fillings).contains_key(key)
+    }
+
+    /// Takes the right to fill a mirror that no session needs yet. It does not wait: such a clone is of use only now.
+    ///
+    /// # Errors
+    /// `helpers_busy`.
+    pub async fn begin_warm_up(&self, tenant: TenantId) -> Result<Share, Error> {
+        let text = "the machine already fills other mirrors; a session clones this repository when it opens its files";
+        let share = self.warm_ups.acquire(tenant, Duration::ZERO).await;
+        share.map_err(|_| Error::refused(Code::HelpersBusy, text))
     }
 
     async fn find(self: &Arc<Self>, key: MirrorKey) -> Result<MirrorUse, Error> {

@@ -1,0 +1,58 @@
+//! Fills the mirror of a repository before a session needs it. The clone goes into a directory of its own, which is removed: no session gets these files.
+
+use super::clone::GitClone;
+use crate::{
+    error::Error,
+    session::state::Session,
+    workspace::{mirror::key::MirrorKey, scratch::Scratch, source::Source},
+};
+use domain::ids::ProjectId;
+use tokio_util::sync::CancellationToken;
+
+/// The repository of a mirror.
+#[derive(Debug)]
+pub struct MirrorSource {
+    /// The project whose sessions have the mirror.
+    pub project: ProjectId,
+    /// The repository.
+    pub source: Source,
+}
+
+/// Clones a repository whose mirror the machine lacks, and keeps what came. Returns whether it cloned. `door` has only the door
+/// through which a private repository is read.
+///
+/// # Errors
+/// Those of a clone; `helpers_busy`: the tenant or the machine fills others already; `disk_full`.
+///
+/// It ends early when the caller has `left`. Dropped midway: the files of the clone are removed by a task.
+pub async fn run(door: &Session, of: &MirrorSource, left: &CancellationToken) -> Result<bool, Error> {
+    let (shared, tenant) = (&door.shared, door.key.tenant);
+    let MirrorSource { project, source } = of;
+    let key = MirrorKey::of(tenant, project, source);
+    if !key.is_some_and(|key| shared.mirrors.wants(&key)) {
+        return Ok(false);
+    }
+    door.disk.check_host()?;
+    let _share = shared.mirrors.begin_warm_up(tenant).await?;
+    // Held, so that the end of the tenant waits for this clone and removes what it kept.
+    let _files = door.files.lock().await;
+    let slot = shared.take_slot(tenant)?;
+    let uid = shared.uid(slot.number());
+    let scratch = Scratch::make(door, uid)?;
+    let clone = GitClone {
+        session: door,
+        source,
+        // A mirror has all branches.
+        revision: "",
+        branch: "",
+        uncommitted: false,
+        // Submodules have no mirrors.
+        has_door: false,
+        project: Some(project),
+        build: scratch.path(),
+        uid,
+    };
+    let cloned = clone.run(left).await;
+    scratch.remove().await;
+    cloned.map(|_| true)
+}

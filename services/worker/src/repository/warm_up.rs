@@ -1,0 +1,140 @@
+//! What the first turn of a session needs and sessions share, brought to the sandbox machine before there is a prompt: the mirror of the repository, and the layers
+//! of the image. Only the loop of a session opens its files, so this touches no file, door or record of a session: it reads a private repository through a door
+//! whose id no session has. It runs no script: a setup or an install would work for minutes, with secrets, for a prompt that may never come.
+
+use super::{above::SettingsAbove, egress::Egress, image::WorkspaceImage, proposal};
+use crate::process::{deps::Deps, sandbox::Identity, store_timeout::with_store_timeout};
+use domain::{
+    egress::git::find_address,
+    ids::{ProjectId, SessionId, TenantId},
+    session::{Class, Origin, Phase},
+};
+use rpc::v1;
+use settings::Settings;
+use std::{
+    sync::{Arc, atomic::AtomicU32},
+    time::Duration,
+};
+use store::{error::Error, session::row::Session};
+use tonic::Status;
+
+/// Longest warm-up: somewhat longer than a clone may take. A longer one is ended.
+const WARM_UP_TIME_MAX: Duration = Duration::from_secs(900);
+/// The epoch of the door: it has no loop.
+const NO_EPOCH: u64 = 0;
+
+/// What can be brought for a session.
+pub(crate) struct WarmUp {
+    deps: Arc<Deps>,
+    /// Names the door, and nothing else.
+    identity: Identity,
+    project: ProjectId,
+    settings: Arc<Settings>,
+    /// The repository; `None`: it is on no server.
+    git_url: Option<String>,
+}
+
+impl WarmUp {
+    /// Finds what can be brought for a session. `None`: it has files, has been prompted, waits for no person, or needs nothing that can be shared.
+    ///
+    /// The environment is the one that was allowed last in the project: which one the repository proposes is known only from its clone.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unreadable`, also for settings of a newer version; `Db`.
+    pub(crate) async fn find(
+        deps: &Arc<Deps>,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Self>, Error> {
+        let stored = with_store_timeout(deps.store.get_session(tenant, session)).await?;
+        if !awaits_first_prompt(&stored) {
+            return Ok(None);
+        }
+        let project = stored.info.project_id;
+        let above = with_store_timeout(deps.store.list_settings(tenant, Some(&project))).await?;
+        let above = SettingsAbove::of(&deps.platform, &above)
+            .map_err(|problems| Error::Unreadable { what: "settings", source: Box::new(problems) })?;
+        let settings = match &stored.source.origin {
+            Origin::Empty => above.settings,
+            Origin::GitUrl(_) | Origin::Bundle(_) => {
+                let choice = with_store_timeout(deps.store.find_environment(tenant, &project, "")).await?;
+                let environment = choice.allowed.as_ref().and_then(proposal::read);
+                above.with(environment).unwrap_or(above.settings)
+            }
+        };
+        let git_url = match stored.source.origin {
+            Origin::GitUrl(url) => Some(url),
+            Origin::Empty | Origin::Bundle(_) => None,
+        };
+        if git_url.is_none() && settings.image.is_none() {
+            return Ok(None);
+        }
+        let identity = door(tenant, &project);
+        Ok(Some(Self { deps: Arc::clone(deps), identity, project, settings, git_url }))
+    }
+
+    /// The project of the session.
+    pub(crate) fn project(&self) -> &ProjectId {
+        &self.project
+    }
+
+    /// Brings it.
+    ///
+    /// # Errors
+    /// Those of the broker and of the sandbox. The first turn of the session meets and shows those that last.
+    ///
+    /// Dropped midway: the clone ends, and a layer is on the machine whole or not at all.
+    pub(crate) async fn bring(&self) -> Result<(), Status> {
+        let image = WorkspaceImage {
+            deps: &self.deps,
+            identity: &self.identity,
+            project: &self.project,
+            setting: self.settings.image.as_ref(),
+        };
+        let both = async { tokio::join!(self.fill_mirror(), image.bring_ahead()) };
+        match tokio::time::timeout(WARM_UP_TIME_MAX, both).await {
+            Ok((mirror, layers)) => mirror.and(layers),
+            Err(_) => Err(Status::deadline_exceeded("it took too long")),
+        }
+    }
+
+    async fn fill_mirror(&self) -> Result<(), Status> {
+        let Some(url) = &self.git_url else { return Ok(()) };
+        let git = &self.settings.git_credentials;
+        let mut git_prefixes = vec![];
+        if find_address(git.keys(), url).is_some() {
+            let egress = Egress::new(Arc::clone(&self.deps), self.identity.clone(), self.project.clone());
+            // The call of the sandbox below removes the door. If it does not arrive, the next warm-up of the project does, or the broker after a week.
+            egress.open_for_clone(git).await?;
+            git_prefixes = git.keys().map(ToString::to_string).collect();
+        }
+        let request = v1::FillMirrorRequest {
+            tenant_id: self.identity.tenant.to_string(),
+            project_id: self.project.to_string(),
+            git_url: url.clone(),
+            git_prefixes,
+        };
+        // Not repeated: a machine that is busy or away has no time for this.
+        self.deps.sandbox.client().fill_mirror(request).await.map(drop)
+    }
+}
+
+/// Whether a person is about to send the first prompt of a session.
+fn awaits_first_prompt(stored: &Session) -> bool {
+    stored.class == Class::Interactive
+        && stored.phase == Phase::Idle
+        && !stored.has_workspace
+        && stored.workspace_id == stored.info.id
+}
+
+/// Names the door of the warm-ups of a project. It is the same one for all of them, so that an interrupted one leaves no further door.
+fn door(tenant: TenantId, project: &ProjectId) -> Identity {
+    let session = SessionId::of_warm_ups(project);
+    Identity {
+        tenant,
+        workspace: session.clone(),
+        session,
+        opening: Arc::new(AtomicU32::new(0)),
+        epoch: NO_EPOCH,
+    }
+}
