@@ -2,7 +2,12 @@
 //! of the image. Only the loop of a session opens its files, so this touches no file, door or record of a session: it reads a private repository through a door
 //! whose id no session has. It runs no script: a setup or an install would work for minutes, with secrets, for a prompt that may never come.
 
-use super::{above::SettingsAbove, egress::Egress, image::WorkspaceImage, proposal};
+use super::{
+    above::SettingsAbove,
+    egress::{CloneAccess, Egress},
+    image::WorkspaceImage,
+    proposal,
+};
 use crate::process::{deps::Deps, sandbox::Identity, store_timeout::with_store_timeout};
 use domain::{
     egress::git::find_address,
@@ -105,7 +110,7 @@ impl WarmUp {
         if find_address(git.keys(), url).is_some() {
             let egress = Egress::new(Arc::clone(&self.deps), self.identity.clone(), self.project.clone());
             // The call of the sandbox below removes the door. If it does not arrive, the next warm-up of the project does, or the broker after a week.
-            egress.open_for_clone(git).await?;
+            egress.open_for_clone(CloneAccess { git, url }).await?;
             git_prefixes = git.keys().map(ToString::to_string).collect();
         }
         let request = v1::FillMirrorRequest {

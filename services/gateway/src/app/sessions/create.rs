@@ -127,14 +127,11 @@ pub(crate) async fn create(
         Err(full) => return find_repeated(state, tenant, key.as_ref()).await?.ok_or(full),
     };
     source::check(state, tenant, &request.source).await?;
-    let mut source = (request.source.origin != Origin::Empty).then_some(request.source);
-    if let Some(worktree) = &request.worktree {
-        let source = match &mut source {
-            Some(source) => source,
-            None => source.insert(state.store.get_project(tenant, &request.project).await?.source),
-        };
-        source.branch = Some(worktree.branch.clone());
-    }
+    let given = (request.source.origin != Origin::Empty).then_some(request.source);
+    let source = match &request.worktree {
+        Some(worktree) => Some(worktree_source(state, tenant, &request.project, given, worktree).await?),
+        None => given,
+    };
     let agent_use = AgentUse { name: &request.agent, mode: Mode::Primary };
     agents::check_of_project(state, tenant, &request.project, source.as_ref(), agent_use).await?;
     check_rules(&request.rules)?;
@@ -180,6 +177,21 @@ pub(crate) async fn create(
         }
     }
     Ok(session)
+}
+
+/// The source of a session in a worktree: the given one, or that of its project, on the branch of the worktree.
+async fn worktree_source(
+    state: &State,
+    tenant: TenantId,
+    project: &ProjectId,
+    given: Option<Source>,
+    worktree: &Worktree,
+) -> Result<Source, Error> {
+    let source = match given {
+        Some(source) => source,
+        None => state.store.get_project(tenant, project).await?.source,
+    };
+    Ok(Source { branch: Some(worktree.branch.clone()), ..source })
 }
 
 /// The session that an earlier call with this key created: it is no new one, so no quota refuses it.

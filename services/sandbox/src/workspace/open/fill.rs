@@ -4,7 +4,11 @@ use super::clone::GitClone;
 use crate::{
     error::Error,
     session::state::Session,
-    workspace::{mirror::key::MirrorKey, scratch::Scratch, source::Source},
+    workspace::{
+        mirror::key::MirrorKey,
+        scratch::Scratch,
+        source::{LfsOrigins, Source},
+    },
 };
 use domain::ids::ProjectId;
 use tokio_util::sync::CancellationToken;
@@ -39,9 +43,12 @@ pub async fn run(door: &Session, of: &MirrorSource, left: &CancellationToken) ->
     let slot = shared.take_slot(tenant)?;
     let uid = shared.uid(slot.number());
     let scratch = Scratch::make(door, uid)?;
+    // Each session brings its own objects of Git LFS.
+    let lfs = LfsOrigins::default();
     let clone = GitClone {
         session: door,
         source,
+        lfs: &lfs,
         // A mirror has all branches.
         revision: "",
         branch: "",
