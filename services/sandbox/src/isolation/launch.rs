@@ -5,7 +5,7 @@ mod seccomp;
 mod spec;
 
 use self::seccomp::Filters;
-pub use self::spec::{LaunchSpec, Mount, Program};
+pub use self::spec::{LaunchSpec, Mount, MountAccess, Program};
 use super::{
     cgroup::{Entrances, Group},
     child::ChildSetup,
@@ -406,8 +406,20 @@ impl Launcher {
         args.extend(["--perms", "1777", "--size", &tmp_bytes, "--tmpfs", "/tmp"].map(Into::into));
         args.extend(["--perms", "700", "--size", &tmp_bytes, "--tmpfs", "/home/agent"].map(Into::into));
         for mount in mounts {
-            let how = if mount.writable { "--bind" } else { "--ro-bind" };
-            let source = on_stage(&mount.source, stage.as_deref_mut())?;
+            let how = match mount.access {
+                MountAccess::Read => "--ro-bind",
+                MountAccess::ReadIfPresent => "--ro-bind-try",
+                MountAccess::Write => "--bind",
+            };
+            let source = match on_stage(&mount.source, stage.as_deref_mut()) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        && mount.access == MountAccess::ReadIfPresent =>
+                {
+                    continue;
+                }
+                staged => staged?,
+            };
             args.extend([how.into(), source.into(), OsString::from(mount.inside)]);
         }
         args.extend(["--chdir", "/workspace"].map(Into::into));

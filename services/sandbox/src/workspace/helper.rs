@@ -153,9 +153,37 @@ impl Helpers {
         stdout_max: usize,
         left: &CancellationToken,
     ) -> Result<Output, Error> {
-        let caller_left = || Error::refused(Code::CallerLeft, "the caller left before the helper had ended");
-        let share = left.run_until_cancelled(self.turn(&task)).await.ok_or_else(caller_left)??;
-        let mut running = self.launch(task, share).await?;
+        let turn = self.wait_for_turn(task.tenant, task.queue, left).await?;
+        self.run_in_turn(turn, task, stdout_max, left).await
+    }
+
+    /// Waits for the turn of a helper, or until the caller has `left`. A caller does so before it looks for what the helper reads, if that may change during the wait.
+    ///
+    /// # Errors
+    /// `helpers_busy` when the turn did not come, `caller_left`.
+    ///
+    /// Cancel-safe.
+    pub async fn wait_for_turn(
+        &self,
+        tenant: TenantId,
+        queue: Queue,
+        left: &CancellationToken,
+    ) -> Result<Share, Error> {
+        left.run_until_cancelled(self.turn(tenant, queue)).await.ok_or_else(caller_left)?
+    }
+
+    /// The same as [`Helpers::run_until`], in a turn that the caller has waited for.
+    ///
+    /// # Errors
+    /// `sandbox_unavailable` when it took too long, `caller_left`.
+    pub async fn run_in_turn(
+        &self,
+        turn: Share,
+        task: Task,
+        stdout_max: usize,
+        left: &CancellationToken,
+    ) -> Result<Output, Error> {
+        let mut running = self.launch(task, turn).await?;
         let mut stdout = Vec::new();
         let read = left.run_until_cancelled(running.read_to_end(&mut stdout, stdout_max)).await;
         if let Err(error) = read.unwrap_or_else(|| Err(caller_left())) {
@@ -174,18 +202,17 @@ impl Helpers {
     ///
     /// Dropped midway: it is killed.
     pub async fn start(&self, task: Task) -> Result<HelperRun, Error> {
-        let share = self.turn(&task).await?;
+        let share = self.turn(task.tenant, task.queue).await?;
         self.launch(task, share).await
     }
 
-    /// Waits for the turn of a task.
-    async fn turn(&self, task: &Task) -> Result<Share, Error> {
-        let (shares, wait) = match task.queue {
+    async fn turn(&self, tenant: TenantId, queue: Queue) -> Result<Share, Error> {
+        let (shares, wait) = match queue {
             Queue::Slow => (&self.slow, self.slow_wait),
             Queue::Quick => (&self.quick, QUICK_WAIT),
             Queue::Transfer => (&self.transfer, TRANSFER_WAIT),
         };
-        shares.acquire(task.tenant, wait).await.map_err(busy)
+        shares.acquire(tenant, wait).await.map_err(busy)
     }
 
     async fn launch(&self, task: Task, share: Share) -> Result<HelperRun, Error> {
@@ -256,6 +283,10 @@ fn busy(reason: Busy) -> Error {
         Busy::All => "too many clones, diffs and snapshots are running on this machine; try again later",
     };
     Error::refused(Code::HelpersBusy, text)
+}
+
+fn caller_left() -> Error {
+    Error::refused(Code::CallerLeft, "the caller left before the helper had ended")
 }
 
 fn too_slow() -> Error {

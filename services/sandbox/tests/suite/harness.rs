@@ -7,13 +7,22 @@ use rpc::v1::{
     WorkspaceHeader, attach_exec_response::Item, open_workspace_request::Part,
     sandbox_service_client::SandboxServiceClient,
 };
-use sandbox::config::Config;
+use sandbox::{
+    claims::users::UserIds,
+    config::Config,
+    isolation::{
+        facts::Facts,
+        launch::{Directories, LaunchSpec, Launcher, Mount, Program, give_to},
+        policy::Network,
+        root::image::Root,
+    },
+};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
+use tokio::{io::AsyncReadExt as _, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     Request, Status, metadata::MetadataValue, service::interceptor::InterceptedService, transport::Channel,
@@ -351,4 +360,33 @@ pub fn repository(directory: &Path) -> PathBuf {
     std::fs::write(path.join("README.md"), "one\ntwo\n").unwrap();
     git(&path, &["commit", "-qam", "second"]);
     path
+}
+
+/// Runs a script as helpers run theirs, on a machine with these arguments, and gives its exit code and its output. It sees `mounts` beside an empty workspace.
+pub async fn help(script: &'static str, arguments: &[&str], mounts: Vec<Mount>) -> (Option<i32>, String) {
+    let directory = directory();
+    let users = UserIds { first: uid_base().parse().unwrap(), count: 1 };
+    let facts = Facts::find(&config(directory.path(), arguments), users).unwrap();
+    let uid = facts.user_ids.first;
+    let (etc, tree) = (directory.path().join("etc"), directory.path().join("tree"));
+    std::fs::create_dir(&etc).unwrap();
+    std::fs::create_dir(&tree).unwrap();
+    give_to(&facts, uid, &tree).unwrap();
+    let [libraries, copies] = ["libraries", "copies"].map(|name| directory.path().join(name));
+    let directories = Directories { etc, libraries, copies };
+    let launcher = Launcher::start(facts, directories, chassis::tasks::Tasks::default()).unwrap();
+    let spec = LaunchSpec {
+        program: Program::Script(script, Vec::new()),
+        tenant: domain::ids::TenantId(uuid::Uuid::now_v7()),
+        uid,
+        root: Root::Host,
+        mounts: std::iter::once(Mount::write(&tree, "/workspace")).chain(mounts).collect(),
+        network: Network::None,
+        options: domain::session::environment::SandboxOptions::NONE,
+        share: None,
+    };
+    let mut process = launcher.launch(spec).await.unwrap();
+    let mut output = String::new();
+    process.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();
+    (process.wait().await.code, output)
 }

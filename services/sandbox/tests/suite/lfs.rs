@@ -3,7 +3,7 @@
 use crate::{
     changes::{self, diff},
     copies::export,
-    harness::{Machine, Session, code, directory, git, repository},
+    harness::{Machine, Session, code, directory, git, help, repository},
 };
 use domain::{
     egress::lfs::{
@@ -13,6 +13,7 @@ use domain::{
     text::hex,
 };
 use rpc::v1::WorkspaceHeader;
+use sandbox::isolation::launch::Mount;
 use sha2::{Digest as _, Sha256};
 use std::{
     fs::{self, Permissions},
@@ -324,4 +325,16 @@ async fn an_export_has_the_contents_that_a_git_lfs_of_the_session_keeps() {
     }
     let compared = diff(&session, 10_000).await.unwrap();
     assert!(compared.patch.contains(pointer("new").oid()), "a comparison has pointers: {}", compared.patch);
+}
+
+#[tokio::test]
+async fn a_helper_starts_although_the_session_whose_objects_it_would_wait_for_has_ended() {
+    let directory = directory();
+    let [there, gone] = ["there", "gone"].map(|name| directory.path().join(name));
+    fs::create_dir(&there).unwrap();
+    fs::write(there.join("object"), "").unwrap();
+    let mounts =
+        vec![Mount::read_if_present(there, "/run/sbx/there"), Mount::read_if_present(gone, "/run/sbx/gone")];
+    let look = "ls /run/sbx/there; test -e /run/sbx/gone || echo gone";
+    assert_eq!(help(look, &[], mounts).await, (Some(0), "object\ngone\n".to_owned()));
 }

@@ -1,17 +1,7 @@
 //! Memory and processes on a machine without control groups: the service is told to make none.
 
-use crate::harness::{Session, config, directory, fresh};
+use crate::harness::{Session, fresh, help};
 use rpc::v1::ExecEnd;
-use sandbox::{
-    claims::users::UserIds,
-    isolation::{
-        facts::Facts,
-        launch::{Directories, LaunchSpec, Launcher, Mount, Program, give_to},
-        policy::Network,
-        root::image::Root,
-    },
-};
-use tokio::io::AsyncReadExt as _;
 
 /// Every sandbox may use 128 MiB.
 const ALONE: [&str; 6] =
@@ -54,37 +44,12 @@ async fn what_several_processes_share_counts_once() {
     assert_eq!((outcome.exit.end(), outcome.output.as_str()), (ExecEnd::Exited, "11111"), "{outcome:?}");
 }
 
-/// Runs a script as helpers run theirs, and gives its exit code and its output.
-async fn help(script: &'static str) -> (Option<i32>, String) {
-    let directory = directory();
-    let facts =
-        Facts::find(&config(directory.path(), &ALONE), UserIds { first: 1_949_000_000, count: 1 }).unwrap();
-    let (etc, tree) = (directory.path().join("etc"), directory.path().join("tree"));
-    std::fs::create_dir(&etc).unwrap();
-    std::fs::create_dir(&tree).unwrap();
-    give_to(&facts, facts.user_ids.first, &tree).unwrap();
-    let uid = facts.user_ids.first;
-    let [libraries, copies] = ["libraries", "copies"].map(|name| directory.path().join(name));
-    let directories = Directories { etc, libraries, copies };
-    let launcher = Launcher::start(facts, directories, chassis::tasks::Tasks::default()).unwrap();
-    let program = Program::Script(script, Vec::new());
-    let mounts = vec![Mount::write(&tree, "/workspace")];
-    let tenant = domain::ids::TenantId(uuid::Uuid::now_v7());
-    let (root, options) = (Root::Host, domain::session::environment::SandboxOptions::NONE);
-    let spec =
-        LaunchSpec { program, tenant, uid, root, mounts, network: Network::None, options, share: None };
-    let mut process = launcher.launch(spec).await.unwrap();
-    let mut output = String::new();
-    process.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();
-    (process.wait().await.code, output)
-}
-
 #[tokio::test]
 async fn a_helper_has_the_limits_of_a_sandbox() {
     assert_eq!(
-        help("ulimit -u; ulimit -u 9999 2>/dev/null || echo refused; nice").await,
+        help("ulimit -u; ulimit -u 9999 2>/dev/null || echo refused; nice", &ALONE, vec![]).await,
         (Some(0), "512\nrefused\n10\n".to_owned())
     );
-    let (code, output) = help("tail -c 1G /dev/zero | tail -n 1; echo survived").await;
+    let (code, output) = help("tail -c 1G /dev/zero | tail -n 1; echo survived", &ALONE, vec![]).await;
     assert_eq!((code, output.as_str()), (Some(137), ""));
 }

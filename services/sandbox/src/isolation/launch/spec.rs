@@ -21,19 +21,35 @@ pub struct Mount {
     pub source: PathBuf,
     /// The path inside. Never below another mount that the tenant writes.
     pub inside: &'static str,
-    /// Whether the sandbox may write to it.
-    pub writable: bool,
+    /// How the sandbox sees it.
+    pub access: MountAccess,
+}
+
+/// What a sandbox may do with a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MountAccess {
+    /// Read it.
+    Read,
+    /// Read it, unless it is removed before the sandbox starts. The sandbox then has no such path.
+    ReadIfPresent,
+    /// Read it and write to it.
+    Write,
 }
 
 impl Mount {
     /// Shows `source` read-only.
     pub fn read(source: impl Into<PathBuf>, inside: &'static str) -> Self {
-        Self { source: source.into(), inside, writable: false }
+        Self { source: source.into(), inside, access: MountAccess::Read }
+    }
+
+    /// Shows `source` read-only, unless another task removes it before the sandbox starts.
+    pub fn read_if_present(source: impl Into<PathBuf>, inside: &'static str) -> Self {
+        Self { source: source.into(), inside, access: MountAccess::ReadIfPresent }
     }
 
     /// Shows `source` to be written.
     pub fn write(source: impl Into<PathBuf>, inside: &'static str) -> Self {
-        Self { source: source.into(), inside, writable: true }
+        Self { source: source.into(), inside, access: MountAccess::Write }
     }
 }
 

@@ -79,9 +79,13 @@ fn make(turn: &Path) -> io::Result<()> {
 }
 
 impl Arrival {
-    /// What a helper sees of it.
+    /// What a helper sees of it. The other session removes both directories when it ends, which may be before the helper starts. The helper then brings the objects
+    /// by itself.
     pub fn mounts(&self) -> [Mount; 2] {
-        [Mount::read(&self.objects, OBJECTS_INSIDE), Mount::read(&self.turn, TURN_INSIDE)]
+        [
+            Mount::read_if_present(&self.objects, OBJECTS_INSIDE),
+            Mount::read_if_present(&self.turn, TURN_INSIDE),
+        ]
     }
 }
 

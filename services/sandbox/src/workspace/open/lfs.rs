@@ -26,6 +26,7 @@ use crate::{
     },
 };
 use domain::egress::lfs::report::{LFS_REPORT_BYTES_MAX, LfsReport};
+use shares::Share;
 use std::{
     fs::Permissions,
     os::unix::fs::PermissionsExt as _,
@@ -36,6 +37,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Longest time for all contents; milliseconds. Beyond it: `sandbox_unavailable`.
 const LFS_MS_MAX: u64 = 600_000;
+/// The queue of the helper.
+const QUEUE: Queue = Queue::Transfer;
 /// Where the helper keeps the contents.
 const INSIDE: &str = "/run/sbx/lfs";
 /// Where it finds the contents of the session whose files these are copies of.
@@ -86,19 +89,23 @@ impl LfsContents<'_> {
         if kept.is_none() && self.origins.repository.is_none() {
             return Ok(());
         }
+        // First of all: while this session waits for its turn, others may bring the objects to the mirror, and the session that the others wait for must not wait for
+        // a turn itself.
+        let helpers = &self.session.shared.helpers;
+        let turn = helpers.wait_for_turn(self.session.key.tenant, QUEUE, left).await?;
         let store = self.store()?;
         // In this order: what another session has brought before this one looks is in the newest generation.
-        let turn = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
+        let objects_turn = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
         let mirror = match mirror {
             Some(mirror) => Some(mirror.refresh().await?),
             None => None,
         };
         let source = LfsSource {
             mirror: mirror.as_ref().and_then(MirrorUse::generation),
-            arrival: turn.as_ref().and_then(ObjectsTurn::arrival),
+            arrival: objects_turn.as_ref().and_then(ObjectsTurn::arrival),
             kept: kept.as_ref().map(Scratch::path),
         };
-        let filled = self.fill(store.path(), source, left).await;
+        let filled = self.fill(turn, store.path(), source, left).await;
         if let Some(mirror) = mirror
             && let Ok(Some(report)) = &filled
         {
@@ -106,7 +113,7 @@ impl LfsContents<'_> {
             mirror.keep_objects(report.clone(), store.path().to_owned()).await;
         }
         // Sessions that begin from now on find the objects in the mirror.
-        drop(turn);
+        drop(objects_turn);
         match filled {
             Ok(_) => self.settle(store).await,
             Err(error) => {
@@ -140,6 +147,7 @@ impl LfsContents<'_> {
     /// Runs the helper. Returns its report; `None` if it printed something else.
     async fn fill(
         &self,
+        turn: Share,
         store: &Path,
         source: LfsSource<'_>,
         left: &CancellationToken,
@@ -161,10 +169,10 @@ impl LfsContents<'_> {
             script: SCRIPT,
             arguments: vec![limit_kib.to_string(), place, url],
             mounts,
-            queue: Queue::Transfer,
+            queue: QUEUE,
             ..Task::new(session.key.tenant, uid, Duration::from_millis(LFS_MS_MAX))
         };
-        let output = session.shared.helpers.run_until(task, LFS_REPORT_BYTES_MAX, left).await?;
+        let output = session.shared.helpers.run_in_turn(turn, task, LFS_REPORT_BYTES_MAX, left).await?;
         match output.code {
             0 => Ok(LfsReport::parse(&String::from_utf8_lossy(&output.stdout))),
             137 => Err(refused(
