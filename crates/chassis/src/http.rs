@@ -15,11 +15,16 @@ pub const USER_AGENT: &str = concat!("flotilla/", env!("CARGO_PKG_VERSION"));
 
 /// Returns a builder with these limits. The caller may change it before building.
 pub fn builder() -> reqwest::ClientBuilder {
+    upload_builder().read_timeout(READ_TIMEOUT)
+}
+
+/// The same without a limit on silence: that of reqwest begins with the request and goes on while the client sends the body, so it would end long uploads. The caller
+/// bounds their silence.
+pub fn upload_builder() -> reqwest::ClientBuilder {
     crate::install_crypto();
     reqwest::Client::builder()
         .user_agent(USER_AGENT)
         .connect_timeout(CONNECT_TIMEOUT)
-        .read_timeout(READ_TIMEOUT)
         .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .tcp_nodelay(true)
         // Our callers sign or authenticate requests for one host and must not follow a redirect to another.
@@ -32,4 +37,18 @@ pub fn builder() -> reqwest::ClientBuilder {
 /// `HttpClient` if the system's root certificates cannot be used.
 pub fn client() -> Result<reqwest::Client, Error> {
     builder().build().map_err(Error::HttpClient)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn a_client_for_uploads_has_no_limit_that_begins_with_the_request() {
+        let has_limit = |builder: reqwest::ClientBuilder| {
+            format!("{:?}", builder.build().unwrap()).contains("read_timeout")
+        };
+        assert!(has_limit(builder()) && !has_limit(upload_builder()));
+    }
 }

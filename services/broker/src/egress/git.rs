@@ -11,6 +11,7 @@ pub(crate) mod file_pieces;
 pub(crate) mod lfs;
 pub(crate) mod refusal;
 pub(crate) mod request;
+pub(crate) mod upload_body;
 
 mod exchange;
 mod link;

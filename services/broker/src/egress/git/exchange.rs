@@ -5,7 +5,7 @@ use super::{
     refusal::GitRefusal,
     request::{self, GitRequest},
     rules::GitAccess,
-    servers::{GitQuestion, GitServers},
+    servers::{GitBody, GitQuestion, GitServers},
 };
 use crate::egress::{
     journal::{CredentialUse, Journal, JournalRecord},
@@ -140,7 +140,7 @@ async fn forward(
     let cause = Arc::new(OnceLock::new());
     let body = upload(body, Arc::clone(relay), Arc::clone(&cause));
     let question = GitQuestion { repository: &repository, action, headers: &head.headers, secret: &secret };
-    let asked = servers.ask(key.tenant, &question, authorization, body).await;
+    let asked = servers.ask(key.tenant, &question, authorization, GitBody::Message(body)).await;
     // The server only saw a request that ended early.
     asked.map_err(|refusal| cause.get().cloned().unwrap_or(refusal))
 }

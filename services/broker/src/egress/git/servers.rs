@@ -1,6 +1,11 @@
 //! The servers of git, over TLS and at addresses that were checked.
 
-use super::{link::Link, refusal::GitRefusal, request::Action};
+use super::{
+    link::Link,
+    refusal::GitRefusal,
+    request::Action,
+    upload_body::{SendFailure, UploadBody},
+};
 use crate::{
     cause::innermost,
     egress::names::{CheckedNames, Names, Reach},
@@ -11,7 +16,7 @@ use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap,
     HeaderName, HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
 };
-use reqwest::{Body, Certificate, Client, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Body, Certificate, Client, ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 use std::sync::Arc;
 
 /// What of a request reaches the server. Everything else is between git and this door.
@@ -27,12 +32,21 @@ const FORWARDED: [HeaderName; 7] = [
 /// Characters of another URL that a refusal shows.
 const SHOWN_CHARS_MAX: usize = 300;
 
-/// The client of all servers.
+/// The clients of all servers.
 #[derive(Debug)]
 pub struct GitServers {
     pub(crate) vault: Arc<Vault>,
     names: Arc<Names>,
     http: Client,
+    /// The same without a limit on silence; [`UploadBody`] has one.
+    uploads: Client,
+}
+
+/// The body of a request to a server of git.
+#[derive(Debug)]
+pub(crate) enum GitBody {
+    Message(Body),
+    Upload(UploadBody),
 }
 
 /// A request that is to be sent.
@@ -54,7 +68,7 @@ pub(super) struct Message {
 }
 
 impl GitServers {
-    /// The client, which trusts these authorities besides those of this machine.
+    /// The clients, which trust these authorities besides those of this machine.
     ///
     /// # Errors
     /// The certificates of this system cannot be used.
@@ -65,12 +79,15 @@ impl GitServers {
     ) -> Result<Self, reqwest::Error> {
         // A pack must arrive as the server sends it. A proxy of the environment would resolve names without our check. No connection is kept: one that was
         // opened with the credential of one tenant must not serve another.
-        let builder = chassis::http::builder().no_gzip().no_proxy().http1_only().https_only(true);
-        let builder = builder
-            .pool_max_idle_per_host(0)
-            .dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), Reach::Opened)));
-        let http = builder.tls_certs_merge(authorities.iter().cloned()).build()?;
-        Ok(Self { vault, names, http })
+        let build = |builder: ClientBuilder| {
+            let builder = builder.no_gzip().no_proxy().http1_only().https_only(true);
+            let builder = builder
+                .pool_max_idle_per_host(0)
+                .dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), Reach::Opened)));
+            builder.tls_certs_merge(authorities.iter().cloned()).build()
+        };
+        let (http, uploads) = (build(chassis::http::builder())?, build(chassis::http::upload_builder())?);
+        Ok(Self { vault, names, http, uploads })
     }
 
     /// Asks a server, and gives its answer if it is one of git.
@@ -82,7 +99,7 @@ impl GitServers {
         tenant: TenantId,
         question: &GitQuestion<'_>,
         authorization: HeaderValue,
-        body: Body,
+        body: GitBody,
     ) -> Result<Response, GitRefusal> {
         let GitQuestion { repository, action, headers, .. } = *question;
         // The client connects to these alone.
@@ -106,12 +123,18 @@ impl GitServers {
         let host = HeaderValue::from_str(&repository.authority());
         sent.extend(host.ok().map(|host| (HOST, host)));
         sent.insert(AUTHORIZATION, authorization);
-        let request = match action {
-            Action::Refs | Action::PushRefs => self.http.get(url),
-            Action::Pack | Action::Push => self.http.post(url).body(body),
+        let answer = match (action, body) {
+            (Action::Refs | Action::PushRefs, _) => {
+                self.http.get(url).headers(sent).send().await.map_err(SendFailure::Http)
+            }
+            (Action::Pack | Action::Push, GitBody::Message(body)) => {
+                self.http.post(url).headers(sent).body(body).send().await.map_err(SendFailure::Http)
+            }
+            (Action::Pack | Action::Push, GitBody::Upload(body)) => {
+                body.send(self.uploads.post(url).headers(sent)).await
+            }
         };
-        let host = repository.authority();
-        let response = request.headers(sent).send().await.map_err(|error| unreachable(&host, &error))?;
+        let response = answer.map_err(|failure| unreachable(&repository.authority(), failure))?;
         judge(question, &response).map_or(Ok(response), Err)
     }
 
@@ -132,7 +155,7 @@ impl GitServers {
         let mut headers = message.headers;
         headers.extend(HeaderValue::from_str(&host).ok().map(|host| (HOST, host)));
         let sent = self.http.post(url).headers(headers).body(message.body).send().await;
-        sent.map_err(|error| unreachable(&host, &error))
+        sent.map_err(|error| unreachable(&host, error))
     }
 
     /// Reads a URL, and gives whatever its host answers.
@@ -157,9 +180,11 @@ impl GitServers {
         tenant: TenantId,
         link: &Link,
         headers: HeaderMap,
-        content: Body,
+        content: UploadBody,
     ) -> Result<Response, GitRefusal> {
-        self.reach(tenant, link, self.http.put(self.place(link)).headers(headers).body(content)).await
+        self.check(tenant, link).await?;
+        let request = self.uploads.put(self.place(link)).headers(headers).header(HOST, link.authority());
+        content.send(request).await.map_err(|failure| unreachable(&link.authority(), failure))
     }
 
     /// Sends a message to a URL, and gives whatever its host answers.
@@ -183,10 +208,15 @@ impl GitServers {
         link: &Link,
         request: RequestBuilder,
     ) -> Result<Response, GitRefusal> {
-        // The client connects to these alone.
-        self.names.find(tenant, link.host(), link.port()).await?;
+        self.check(tenant, link).await?;
         let sent = request.header(HOST, link.authority()).send().await;
-        sent.map_err(|error| unreachable(&link.authority(), &error))
+        sent.map_err(|error| unreachable(&link.authority(), error))
+    }
+
+    /// Looks up the host of a link. The client connects to the addresses that this finds alone.
+    async fn check(&self, tenant: TenantId, link: &Link) -> Result<(), GitRefusal> {
+        self.names.find(tenant, link.host(), link.port()).await?;
+        Ok(())
     }
 
     /// The URL of a link, without its port if the operator gives an address with a port to the host.
@@ -252,7 +282,10 @@ fn target(response: &Response) -> String {
     text.strip_suffix("/info/refs").unwrap_or(text).chars().take(SHOWN_CHARS_MAX).collect()
 }
 
-fn unreachable(host: &str, error: &reqwest::Error) -> GitRefusal {
-    let reason = if error.is_timeout() { "it does not answer in time".to_owned() } else { innermost(error) };
+fn unreachable(host: &str, failure: impl Into<SendFailure>) -> GitRefusal {
+    let reason = match failure.into() {
+        SendFailure::Http(error) if !error.is_timeout() => innermost(&error),
+        SendFailure::Http(_) | SendFailure::Silence => "it does not answer in time".to_owned(),
+    };
     GitRefusal::Unreachable { host: host.to_owned(), reason }
 }

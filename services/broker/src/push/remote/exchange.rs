@@ -2,7 +2,11 @@
 
 use super::server::Server;
 use crate::{
-    egress::git::{refusal::GitRefusal, request::Action, servers::GitQuestion},
+    egress::git::{
+        refusal::GitRefusal,
+        request::Action,
+        servers::{GitBody, GitQuestion},
+    },
     push::error::PushError,
 };
 use reqwest::{
@@ -15,13 +19,13 @@ const VERSION: &str = "version=2";
 
 /// The body of a request, and its length.
 pub(super) struct Upload {
-    pub(super) body: Body,
+    pub(super) body: GitBody,
     pub(super) bytes: u64,
 }
 
 impl From<String> for Upload {
     fn from(text: String) -> Self {
-        Self { bytes: text.len() as u64, body: Body::from(text) }
+        Self { bytes: text.len() as u64, body: GitBody::Message(Body::from(text)) }
     }
 }
 

@@ -8,13 +8,12 @@ use super::{
     server::Server,
 };
 use crate::{
-    egress::git::{file_pieces::pieces, request::Action},
+    egress::git::{file_pieces::pieces, request::Action, servers::GitBody, upload_body::UploadBody},
     push::{error::PushError, request::ObjectId},
 };
 use bytes::Bytes;
 use domain::egress::push::branch::BranchName;
 use futures::{StreamExt as _, stream};
-use reqwest::Body;
 use std::path::Path;
 use tokio::{fs::File, io};
 
@@ -93,8 +92,8 @@ impl Server<'_> {
         let failed = |error: io::Error| PushError::failed("read a pack", &error);
         let file = File::open(pack).await.map_err(failed)?;
         let bytes = head.len() as u64 + file.metadata().await.map_err(failed)?.len();
-        let body = Body::wrap_stream(stream::once(async { Ok(Bytes::from(head)) }).chain(pieces(file)));
-        let answer = self.ask(Action::Push, Upload { body, bytes }).await?;
+        let body = UploadBody::new(stream::once(async { Ok(Bytes::from(head)) }).chain(pieces(file)));
+        let answer = self.ask(Action::Push, Upload { body: GitBody::Upload(body), bytes }).await?;
         let packets = PacketReader::new(answer, REPORT_BYTES_MAX, self.host());
         report::read(packets, &reference, capabilities.has("side-band-64k")).await
     }

@@ -10,6 +10,7 @@ use crate::egress::git::{
     link::Link,
     refusal::GitRefusal,
     servers::{GitServers, Message},
+    upload_body::UploadBody,
 };
 use domain::egress::{
     git::GitPrefix,
@@ -19,7 +20,7 @@ use domain::egress::{
     },
 };
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Body, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use std::path::Path;
 use tokio::fs::File;
 
@@ -69,7 +70,7 @@ impl ObjectUpload<'_> {
         }
         headers.insert(CONTENT_LENGTH, HeaderValue::from(self.pointer.size()));
         let file = File::open(self.content).await.map_err(UploadFailure::Io)?;
-        let body = Body::wrap_stream(pieces(file));
+        let body = UploadBody::new(pieces(file));
         let response = servers.put(self.question.tenant, &link, headers, body).await?;
         judge(&link, &response)
     }
