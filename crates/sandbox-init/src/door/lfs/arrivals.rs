@@ -1,6 +1,10 @@
 //! The objects that another session of the same mirror is bringing. Its helper writes them, so each of them is checked like one of a server.
 
-use domain::egress::lfs::{pointer::LfsPointer, report::LFS_REPORT_BYTES_MAX};
+use domain::egress::lfs::{
+    arrivals::{ARRIVALS_WAIT_MAX, RUNNING},
+    pointer::LfsPointer,
+    report::LFS_REPORT_BYTES_MAX,
+};
 use std::{
     collections::HashSet,
     fs::{self, File},
@@ -12,14 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait for objects of another session. The helper then transfers what it still lacks.
-const ARRIVALS_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The list of the objects that a session brings, beside them.
 const WANTED: &str = "wanted";
-/// The file that is there as long as further objects may come.
-const RUNNING: &str = "running";
 
 /// The objects of the other session.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 use super::key::MirrorKey;
 use crate::{isolation::launch::Mount, layout::remove_directory};
 use chassis::lock;
+use domain::egress::lfs::arrivals::RUNNING;
 use std::{
     collections::HashMap,
     fs, io,
@@ -16,8 +17,6 @@ use std::{
 const OBJECTS_INSIDE: &str = "/run/sbx/lfs-arrivals";
 /// Where a helper sees whether further objects may come.
 const TURN_INSIDE: &str = "/run/sbx/lfs-turn";
-/// The file that is there as long as further objects may come.
-const RUNNING: &str = "running";
 
 /// The sessions that bring objects: at most one for each mirror.
 #[derive(Debug, Default)]

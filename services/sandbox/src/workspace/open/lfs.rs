@@ -25,7 +25,10 @@ use crate::{
         source::{LfsOrigins, LfsRepository},
     },
 };
-use domain::egress::lfs::report::{LFS_REPORT_BYTES_MAX, LfsReport};
+use domain::egress::lfs::{
+    arrivals::ARRIVALS_WAIT_MAX,
+    report::{LFS_REPORT_BYTES_MAX, LfsReport},
+};
 use shares::Share;
 use std::{
     fs::Permissions,
@@ -35,7 +38,7 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Longest time for all contents; milliseconds. Beyond it: `sandbox_unavailable`.
+/// Longest time to transfer all contents, beside the wait for another session that brings them; milliseconds. Beyond it: `sandbox_unavailable`.
 const LFS_MS_MAX: u64 = 600_000;
 /// The queue of the helper.
 const QUEUE: Queue = Queue::Transfer;
@@ -69,6 +72,14 @@ struct LfsSource<'a> {
     arrival: Option<&'a Arrival>,
     /// What the session has whose files these are copies of.
     kept: Option<&'a Path>,
+}
+
+impl LfsSource<'_> {
+    /// The helper may wait for another session in vain, and then needs the whole time to transfer.
+    fn time_limit(&self) -> Duration {
+        let wait = self.arrival.map_or(Duration::ZERO, |_| ARRIVALS_WAIT_MAX);
+        Duration::from_millis(LFS_MS_MAX) + wait
+    }
 }
 
 impl LfsContents<'_> {
@@ -170,7 +181,7 @@ impl LfsContents<'_> {
             arguments: vec![limit_kib.to_string(), place, url],
             mounts,
             queue: QUEUE,
-            ..Task::new(session.key.tenant, uid, Duration::from_millis(LFS_MS_MAX))
+            ..Task::new(session.key.tenant, uid, source.time_limit())
         };
         let output = session.shared.helpers.run_in_turn(turn, task, LFS_REPORT_BYTES_MAX, left).await?;
         match output.code {

@@ -1,0 +1,8 @@
+//! Objects that one session is bringing and others wait for: what the helper that waits and the service that starts it agree on.
+
+use std::time::Duration;
+
+/// Longest wait for objects of another session. The helper then transfers what it still lacks.
+pub const ARRIVALS_WAIT_MAX: Duration = Duration::from_secs(300);
+/// The file that is there as long as further objects may come.
+pub const RUNNING: &str = "running";
