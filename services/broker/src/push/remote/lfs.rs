@@ -15,9 +15,12 @@ use crate::{
         problem::{Problem, ProblemKind, Problems},
     },
 };
-use domain::egress::lfs::{
-    batch::{LFS_BATCH_OBJECTS_MAX, LfsUpload},
-    pointer::LfsPointer,
+use domain::egress::{
+    git::GitAddress,
+    lfs::{
+        batch::{LFS_BATCH_OBJECTS_MAX, LfsUpload},
+        pointer::LfsPointer,
+    },
 };
 use futures::future;
 
@@ -37,12 +40,7 @@ impl Server<'_> {
         let repository = self.repository.clone().with_repository_ending();
         for batch in files.chunks(LFS_BATCH_OBJECTS_MAX) {
             let pointers: Vec<LfsPointer> = batch.iter().map(|file| file.pointer.clone()).collect();
-            let question = LfsQuestion {
-                tenant: self.tenant,
-                repository: &repository,
-                login: Some(self.login()),
-                pointers: &pointers,
-            };
+            let question = self.lfs_question(&repository, &pointers);
             let results: Vec<bool> = match question.ask(self.servers).await {
                 Ok(results) => results.iter().map(Result::is_ok).collect(),
                 Err(GitRefusal::LfsUnsupported(_)) => vec![false; batch.len()],
@@ -64,12 +62,7 @@ impl Server<'_> {
         let repository = self.repository.clone().with_repository_ending();
         for batch in objects.chunks(LFS_BATCH_OBJECTS_MAX) {
             let pointers: Vec<LfsPointer> = batch.iter().map(|object| object.file.pointer.clone()).collect();
-            let question = LfsQuestion {
-                tenant: self.tenant,
-                repository: &repository,
-                login: Some(self.login()),
-                pointers: &pointers,
-            };
+            let question = self.lfs_question(&repository, &pointers);
             let results = self.ask_upload(&question, batch).await?;
             let wanted =
                 batch.iter().zip(&results).filter_map(|(object, upload)| Some((object, upload.as_ref()?)));
@@ -82,8 +75,10 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn login(&self) -> LfsLogin<'_> {
-        LfsLogin { secret: self.secret, authorization: &self.authorization }
+    /// A question about objects, with the credential of the push. `repository` is that of the server with its ending.
+    fn lfs_question<'a>(&'a self, repository: &'a GitAddress, pointers: &'a [LfsPointer]) -> LfsQuestion<'a> {
+        let login = LfsLogin { secret: self.secret, authorization: &self.authorization };
+        LfsQuestion { tenant: self.tenant, repository, login: Some(login), pointers }
     }
 
     /// Asks where the server takes each object of a batch. If it refuses one, none of them is sent: the push would not need the others.
