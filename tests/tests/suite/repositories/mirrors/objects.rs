@@ -22,6 +22,9 @@ const ASKED_ONCE: usize = 1;
 /// The requests for an object that comes from the server: the broker asks where it is, and reads it.
 const TRANSFER: usize = 2;
 
+/// Sessions of a tenant that transfer at a time.
+const TURNS: usize = 6;
+
 /// What happens to the file of an object.
 type Damage = fn(&Path);
 
@@ -193,6 +196,32 @@ async fn sessions_that_open_at_once_transfer_an_object_once() {
         assert_eq!(opened.await.unwrap().unwrap(), ONE);
     }
     assert_eq!(testbed.lfs_requests().len(), 3 * ASKED_ONCE + TRANSFER);
+}
+
+#[tokio::test]
+async fn sessions_that_wait_for_a_turn_to_transfer_open_although_the_first_one_has_ended() {
+    let testbed = Testbed::start().await;
+    let one = testbed.server.store_lfs(AT, ONE.as_bytes());
+    testbed.commit_lfs(&[("one.bin", &one)]);
+    let held = format!("objects/{}", oid(&one));
+    testbed.server.fail(&held, GitFault::Hold(3));
+    let mut opened = vec![];
+    for number in 0..TURNS + 2 {
+        let (api, session) = (testbed.stack.api.clone(), testbed.session().await);
+        let cloned = testbed.stack.workspace(&session).join("build/one.bin");
+        opened.push(tokio::spawn(async move { output(&api, &session, "cat one.bin").await }));
+        if number == 0 {
+            testbed.server.wait_for_request(&held).await;
+        }
+        testkit::eventually("the session has cloned", async || cloned.exists()).await;
+    }
+    let asked = TURNS * ASKED_ONCE + TRANSFER;
+    testkit::eventually("all turns are taken", async || testbed.lfs_requests().len() == asked).await;
+    testbed.server.heal(&held);
+    testbed.server.release();
+    for opened in opened {
+        assert_eq!(opened.await.unwrap().unwrap(), ONE);
+    }
 }
 
 #[tokio::test]
