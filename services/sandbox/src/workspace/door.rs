@@ -22,7 +22,12 @@ pub(super) fn mounts(session: &Session) -> Result<[Mount; 2], Error> {
                     FLOTILLA_SANDBOX_EGRESS";
         Error::refused(Code::GitUnavailable, text)
     })?;
-    Ok([door, Mount::read(shared.launcher.facts().init.as_path(), INIT_INSIDE)])
+    Ok([door, init(session)])
+}
+
+/// The program that helpers use for the door, and for files of Git LFS without one.
+pub(super) fn init(session: &Session) -> Mount {
+    Mount::read(session.shared.launcher.facts().init.as_path(), INIT_INSIDE)
 }
 
 /// The refusal of the broker in what git printed: one line with the code at its end.

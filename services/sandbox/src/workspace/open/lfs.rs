@@ -175,6 +175,9 @@ impl LfsContents<'_> {
             place = format!("{}{}", address.authority(), address.path());
             url.clone_from(given);
             mounts.extend(door::mounts(session)?);
+        } else {
+            // The contents are those of another session.
+            mounts.push(door::init(session));
         }
         let task = Task {
             script: SCRIPT,
