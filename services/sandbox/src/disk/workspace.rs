@@ -157,6 +157,16 @@ impl WorkspaceDisk {
         self.quota.host.check().map(drop)
     }
 
+    /// Refuses when the machine would have no space after so many bytes more.
+    ///
+    /// # Errors
+    /// `disk_full`.
+    pub fn check_room(&self, bytes: u64) -> Result<(), Error> {
+        let (host, free) = (&self.quota.host, self.quota.host.check()?);
+        let left = Space { bytes: free.bytes.saturating_sub(bytes), ..free };
+        if host.has_reserve(left) { Ok(()) } else { Err(Error::refused(Code::DiskFull, host.text(left))) }
+    }
+
     /// Why a limit of the disk ended a command, for a person or a model.
     pub fn explain_end(&self) -> String {
         if let Some(walk) = self.last_walk()

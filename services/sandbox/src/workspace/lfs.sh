@@ -1,6 +1,6 @@
 # Fills the files of Git LFS in /workspace from the objects of the session whose files these are copies of, through the door, or from the objects of the mirror or of
 # another session, and keeps their contents in /run/sbx/lfs. Prints where the contents came from. $1: KiB that the files may use
-# $2: host and path of the repository, or nothing: no door reads its objects  $3: URL of the repository
+# $2: host and path of the repository, or nothing: no door reads its objects  $3: URL of the repository  $4: `optional`, or nothing
 limit=$1 place=$2 origin=$3
 cd /workspace || exit 1
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
@@ -23,7 +23,7 @@ others() {
 git update-index -q --refresh >/dev/null 2>&1
 git diff-files -z --name-only | sort -z >/tmp/lfs-changed
 git ls-files -z | sort -z | comm -z -23 - /tmp/lfs-changed >/tmp/lfs-same
-/opt/flotilla/init lfs "$place" /run/sbx/lfs "$server" /run/sbx/lfs-mirror /tmp/lfs-report /run/sbx/lfs-arrivals /run/sbx/lfs-turn /run/sbx/lfs-kept \
+/opt/flotilla/init lfs "$place" /run/sbx/lfs "$server" /run/sbx/lfs-mirror /tmp/lfs-report /run/sbx/lfs-arrivals /run/sbx/lfs-turn /run/sbx/lfs-kept ${4:+"$4"} \
   </tmp/lfs-paths >/tmp/lfs-filled || exit
 sort -z /tmp/lfs-filled | comm -z -12 - /tmp/lfs-same >/tmp/lfs-indexed
 if [ -s /tmp/lfs-indexed ]; then

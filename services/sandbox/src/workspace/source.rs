@@ -47,6 +47,8 @@ pub struct LfsRepository {
     pub url: String,
     /// Where it is.
     pub address: GitAddress,
+    /// Whether the files do not open without its objects. Otherwise the files came another way, and stay pointers where the server fails.
+    pub is_required: bool,
 }
 
 /// Where the objects of Git LFS of a workspace come from.
@@ -99,7 +101,7 @@ impl Source {
     /// `argument_invalid`: the URL is none of a repository.
     pub fn lfs_repository(&self, url: &str) -> Result<Option<LfsRepository>, Error> {
         if let Self::Door { url, address } = self {
-            return Ok(Some(LfsRepository { url: url.clone(), address: address.clone() }));
+            return Ok(Some(LfsRepository { url: url.clone(), address: address.clone(), is_required: true }));
         }
         if url.is_empty() {
             return Ok(None);
@@ -108,7 +110,7 @@ impl Source {
             Error::refused(Code::ArgumentInvalid, format!("the URL for Git LFS cannot be one: {error}"))
         };
         let address = GitAddress::parse_url(url).map_err(invalid)?;
-        Ok(Some(LfsRepository { url: url.to_owned(), address }))
+        Ok(Some(LfsRepository { url: url.to_owned(), address, is_required: false }))
     }
 }
 

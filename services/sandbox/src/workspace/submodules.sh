@@ -1,6 +1,6 @@
 # Clones the submodules of /workspace that the door of the session leads to, and fills their files of Git LFS. Keeps the contents in /run/sbx/lfs.
-# $1: KiB that all files may use  $2: submodules at most  $3: levels
-limit=$1 left=$2
+# $1: KiB that all files may use  $2: submodules at most  $3: levels  $4: seconds after which no more contents are brought
+limit=$1 left=$2 lfs_seconds=$4
 cd /workspace || exit 1
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
@@ -27,14 +27,16 @@ place_of() {
 # Files that cannot be filled stay pointers, and the model is told so.
 fill() { # $1: a submodule
   local url place server name
+  # The rest of the time is for the clones: contents are less than files.
+  [ "$SECONDS" -lt "$lfs_seconds" ] || return 0
   git -C "$1" ls-files -z -- ':(attr:filter=lfs)' >/tmp/lfs-names
   [ -s /tmp/lfs-names ] || return 0
   url=$(git -C "$1" config remote.origin.url)
   place=$(place_of "$url") || return 0
   server=$(lfs_server "$1" "$place" "$url")
   while IFS= read -r -d '' name; do printf '%s/%s\0' "$1" "$name"; done </tmp/lfs-names >/tmp/lfs-paths
-  /opt/flotilla/init lfs "$place" /run/sbx/lfs "$server" /run/sbx/none /tmp/lfs-report /run/sbx/none /run/sbx/none /run/sbx/lfs submodule \
-    </tmp/lfs-paths >/tmp/lfs-filled || return 0
+  timeout "$((lfs_seconds - SECONDS + 1))" /opt/flotilla/init lfs "$place" /run/sbx/lfs "$server" /run/sbx/none /tmp/lfs-report /run/sbx/none /run/sbx/none /run/sbx/lfs optional \
+    </tmp/lfs-paths >/tmp/lfs-filled || true
   [ -s /tmp/lfs-filled ] || return 0
   while IFS= read -r -d '' name; do printf '%s\0' "${name#"$1/"}"; done </tmp/lfs-filled >/tmp/lfs-names
   # As in the repository itself: git takes the files for unchanged.

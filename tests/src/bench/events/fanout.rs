@@ -79,7 +79,7 @@ impl Subscribers {
                 for _ in 0..count {
                     clients.push(SseClient::connect(url, &api.key, "/global/event").await);
                 }
-                join_all(clients.iter_mut().map(SseClient::connected)).await;
+                join_all(clients.iter_mut().map(|client| client.has_state_of(session))).await;
                 Self::Sse(clients)
             }
         }

@@ -34,14 +34,14 @@ impl SseClient {
         self.until(|frame| frame.contains("server.connected"), |_| {}).await;
     }
 
+    /// Waits for the state of an idle session, with which a stream begins. What follows is live.
+    pub(super) async fn has_state_of(&mut self, session: &str) {
+        self.until(|frame| frame.contains("\"session.idle\"") && frame.contains(session), |_| {}).await;
+    }
+
     /// Waits until the next turn of a session is over, and gives each frame before that to `note`.
     pub(super) async fn until_idle(&mut self, session: &str, note: impl FnMut(&str)) {
-        // A stream may begin with the state of the session: idle before the turn, or, if the client is late, with the answer already.
-        let mut has_answer = false;
-        let is_over = |frame: &str| {
-            has_answer |= frame.contains(session) && frame.contains("\"assistant\"");
-            has_answer && frame.contains("\"session.idle\"") && frame.contains(session)
-        };
+        let is_over = |frame: &str| frame.contains("\"session.idle\"") && frame.contains(session);
         timeout(TURN, self.until(is_over, note)).await.expect("the end of the turn in time");
     }
 

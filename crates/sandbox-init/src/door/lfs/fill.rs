@@ -1,8 +1,8 @@
-//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <turn> <kept> [submodule]`: puts the contents of files of Git LFS in place of their pointers.
+//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <turn> <kept> [optional]`: puts the contents of files of Git LFS in place of their pointers.
 //! It reads the paths of these files, each with a NUL, prints those that it has filled, keeps the contents in `directory`, each by its SHA-256, and writes to `report`
 //! where they came from. It takes the objects in `kept` first: the files are copies of those of a session that has them. For all others it asks the server, and takes
-//! from `mirror`, and from `arrivals` of another session, only what the server gives to this session. A run for a `submodule` follows that for the repository: it adds to what
-//! was kept and told, and leaves pointers where the other one fails.
+//! from `mirror`, and from `arrivals` of another session, only what the server gives to this session. An `optional` run leaves pointers where another one fails, and adds to
+//! what an earlier run has kept and told.
 
 use super::{
     arrivals::{self, Arrivals},
@@ -41,8 +41,8 @@ const LFS_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 const AGE: Duration = Duration::from_secs(10);
 /// A file while it is filled, below the work tree.
 const PART: &str = ".git/flotilla-lfs.part";
-/// The argument of a run for a submodule.
-const SUBMODULE: &str = "submodule";
+/// The argument of a run whose files may stay pointers.
+const OPTIONAL: &str = "optional";
 /// The exit code of a refusal, whose last line says why.
 const REFUSED: u8 = 17;
 /// The exit code of a failure of the disk.
@@ -64,7 +64,7 @@ pub(crate) struct LfsFill {
     arrivals: Arrivals,
     /// The objects of the session whose files these are copies of. The directory need not exist.
     kept: PathBuf,
-    is_submodule: bool,
+    is_optional: bool,
 }
 
 /// What a directory has of objects already.
@@ -109,12 +109,12 @@ impl LfsFill {
         let (mirror, report) = (arguments.next()?.into(), arguments.next()?.into());
         let arrivals = Arrivals::new(arguments.next()?.into(), arguments.next()?.into());
         let kept = arguments.next()?.into();
-        let is_submodule = match arguments.next() {
-            Some(word) if word == SUBMODULE => true,
+        let is_optional = match arguments.next() {
+            Some(word) if word == OPTIONAL => true,
             Some(_) => return None,
             None => false,
         };
-        Some(Self { repository, objects, server, mirror, report, arrivals, kept, is_submodule })
+        Some(Self { repository, objects, server, mirror, report, arrivals, kept, is_optional })
     }
 
     /// Fills the files in the working directory.
@@ -165,17 +165,18 @@ impl LfsFill {
                     self.write(file)?;
                     output.write_all(file.path.as_os_str().as_bytes())?;
                     output.write_all(b"\0")?;
+                    // At once: an optional run may be ended, and git must know of the files that it has filled.
+                    output.flush()?;
                 }
             }
         }
-        output.flush()?;
         // A clone in which every file was filled has one without files.
         fs::write(RECORD, record::encode(&record))?;
         fs::write(&self.report, report.to_text())?;
         Ok(())
     }
 
-    /// Leaves the pointers of a submodule after a refusal, as a submodule that cannot be cloned stays empty.
+    /// Leaves pointers after a refusal, if the files may stay pointers.
     fn forgive(
         &self,
         failure: Failure,
@@ -183,7 +184,7 @@ impl LfsFill {
         outcomes: &mut Outcomes,
     ) -> Result<(), Failure> {
         match failure {
-            Failure::Refusal { .. } if self.is_submodule => {
+            Failure::Refusal { .. } if self.is_optional => {
                 mark(outcomes, pointers, Reason::Refused);
                 Ok(())
             }
@@ -191,9 +192,9 @@ impl LfsFill {
         }
     }
 
-    /// What the run for the repository has recorded, for that of a submodule.
+    /// What an earlier run has recorded, for an optional one.
     fn earlier_record(&self) -> io::Result<Record> {
-        if !self.is_submodule {
+        if !self.is_optional {
             return Ok(Record::new());
         }
         match fs::read_to_string(RECORD) {

@@ -161,6 +161,15 @@ impl Mirrors {
             && !lock(&self.fillings).contains_key(key)
     }
 
+    /// Expects no mirror of this repository: no clone waits for a first one, and no warm-up makes one.
+    pub fn give_up(&self, key: &MirrorKey) {
+        let mut too_large = lock(&self.too_large);
+        if too_large.len() >= MIRRORS_TOO_LARGE_MAX {
+            too_large.clear();
+        }
+        too_large.insert(key.clone());
+    }
+
     /// Takes the right to fill a mirror that no session needs yet. It does not wait: such a clone is of use only now.
     ///
     /// # Errors
@@ -223,11 +232,7 @@ impl Mirrors {
         base: Option<&Arc<Generation>>,
     ) -> Result<Option<Arc<Generation>>, Error> {
         if content.bytes() > self.spec.bytes_max {
-            let mut too_large = lock(&self.too_large);
-            if too_large.len() >= MIRRORS_TOO_LARGE_MAX {
-                too_large.clear();
-            }
-            too_large.insert(key.clone());
+            self.give_up(key);
             return Ok(None);
         }
         self.writes.run(key, || {

@@ -32,14 +32,18 @@ pub struct MirrorSource {
 pub async fn run(door: &Session, of: &MirrorSource, left: &CancellationToken) -> Result<bool, Error> {
     let (shared, tenant) = (&door.shared, door.key.tenant);
     let MirrorSource { project, source } = of;
-    let key = MirrorKey::of(tenant, project, source);
-    if !key.is_some_and(|key| shared.mirrors.wants(&key)) {
+    let Some(key) = MirrorKey::of(tenant, project, source) else { return Ok(false) };
+    if !shared.mirrors.wants(&key) {
         return Ok(false);
     }
-    door.disk.check_host()?;
     let _share = shared.mirrors.begin_warm_up(tenant).await?;
+    // The clone, and the copy for the mirror: sessions keep the reserve.
+    door.disk.check_room(2 * shared.config.disk_bytes)?;
     // Held, so that the end of the tenant waits for this clone and removes what it kept.
     let _files = door.files.lock().await;
+    if !shared.mirrors.wants(&key) {
+        return Ok(false);
+    }
     let slot = shared.take_slot(tenant)?;
     let uid = shared.uid(slot.number());
     let scratch = Scratch::make(door, uid)?;
@@ -61,5 +65,9 @@ pub async fn run(door: &Session, of: &MirrorSource, left: &CancellationToken) ->
     };
     let cloned = clone.run(left).await;
     scratch.remove().await;
+    if cloned.is_ok() && shared.mirrors.wants(&key) {
+        // It cannot have a mirror, so another clone would be in vain.
+        shared.mirrors.give_up(&key);
+    }
     cloned.map(|_| true)
 }

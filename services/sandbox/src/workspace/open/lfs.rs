@@ -44,6 +44,8 @@ const LFS_MS_MAX: u64 = 600_000;
 const QUEUE: Queue = Queue::Transfer;
 /// Where the helper keeps the contents.
 const INSIDE: &str = "/run/sbx/lfs";
+/// The argument of a script whose files may stay pointers.
+const OPTIONAL: &str = "optional";
 /// Where it finds the contents of the session whose files these are copies of.
 const KEPT_INSIDE: &str = "/run/sbx/lfs-kept";
 const SCRIPT: &str = concat!(
@@ -169,8 +171,9 @@ impl LfsContents<'_> {
         mounts.extend(source.mirror.and_then(Generation::mount_objects));
         mounts.extend(source.arrival.into_iter().flat_map(Arrival::mounts));
         mounts.extend(source.kept.map(|kept| Mount::read(kept, KEPT_INSIDE)));
-        let (mut place, mut url) = (String::new(), String::new());
-        if let Some(LfsRepository { url: given, address }) = &origins.repository {
+        let (mut place, mut url, mut optional) = (String::new(), String::new(), "");
+        if let Some(LfsRepository { url: given, address, is_required }) = &origins.repository {
+            optional = if *is_required { "" } else { OPTIONAL };
             let address = address.clone().with_repository_ending();
             place = format!("{}{}", address.authority(), address.path());
             url.clone_from(given);
@@ -181,7 +184,7 @@ impl LfsContents<'_> {
         }
         let task = Task {
             script: SCRIPT,
-            arguments: vec![limit_kib.to_string(), place, url],
+            arguments: vec![limit_kib.to_string(), place, url, optional.to_owned()],
             mounts,
             queue: QUEUE,
             ..Task::new(session.key.tenant, uid, source.time_limit())

@@ -16,6 +16,8 @@ const SUBMODULES_CLONED_MAX: usize = 64;
 const SUBMODULE_LEVELS_MAX: usize = 8;
 /// Longest time for all of them; milliseconds. Beyond it: `sandbox_unavailable`.
 const SUBMODULES_MS_MAX: u64 = 600_000;
+/// Seconds after which no more contents of Git LFS are brought; the files stay pointers. The rest of the time is for clones.
+const SUBMODULES_LFS_SECONDS_MAX: u64 = 420;
 const SCRIPT: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../bound.sh"),
@@ -38,8 +40,12 @@ pub(super) async fn bring(
         return Ok(());
     }
     let limit_kib = session.shared.config.disk_bytes >> 10;
-    let arguments =
-        [limit_kib.to_string(), SUBMODULES_CLONED_MAX.to_string(), SUBMODULE_LEVELS_MAX.to_string()];
+    let arguments = [
+        limit_kib.to_string(),
+        SUBMODULES_CLONED_MAX.to_string(),
+        SUBMODULE_LEVELS_MAX.to_string(),
+        SUBMODULES_LFS_SECONDS_MAX.to_string(),
+    ];
     let contents = SubmoduleContents::open(session, uid, build)?;
     let mounts = [Mount::write(build, "/workspace"), contents.mount()].into_iter();
     let mounts = mounts.chain(door::mounts(session)?);

@@ -101,6 +101,9 @@ pub async fn run(
     // Before everything that may fail: what was merged once stays merged.
     let directory = root.shared.layout.workspace(&copy.root.key);
     if let Some(record) = MergeRecord::find_of(&directory, &id).await? {
+        // The service may have stopped before it closed the merge. The copy proves that it is done, and may be removed any time.
+        let mut known = root.snapshots.lock().await;
+        SnapshotStore::of(root).await?.undo_merge(&mut known).await?;
         return Ok(record.answer.into());
     }
     caller.session.disk.check_host()?;
@@ -172,6 +175,7 @@ impl Merge<'_> {
     async fn run(&self, known: &mut KnownSnapshot) -> Result<MergeAnswer, Error> {
         // The first call may have been at work when the loop repeated it.
         if let Some(record) = MergeRecord::find_of(&self.packed.directory, self.id).await? {
+            self.store.undo_merge(known).await?;
             return Ok(record.answer);
         }
         let copy = self.hand_over()?;
