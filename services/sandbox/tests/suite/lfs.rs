@@ -197,6 +197,7 @@ async fn files_stay_pointers_if_the_server_of_a_public_repository_gives_nothing(
         ("git_prefix_missing", "login"),
         ("git_lfs_unsupported", "unsupported"),
         ("git_address_private", "private"),
+        ("git_failed", "refused"),
     ] {
         let session = site.machine.session();
         let requests = site.refuse(&session, refusal);
@@ -205,12 +206,6 @@ async fn files_stay_pointers_if_the_server_of_a_public_repository_gives_nothing(
         assert_eq!(session.sh(look).await, want, "{refusal}");
         assert_eq!(take(&requests), [format!("POST {OBJECTS}/batch")], "{refusal}");
     }
-    // What may pass is told, as in a clone.
-    let session = site.machine.session();
-    let requests = site.refuse(&session, "git_failed");
-    assert_eq!(code(session.open(site.header(URL), vec![]).await), "repository_unreachable");
-    assert_eq!(take(&requests).len(), 1);
-    assert!(!session.place(&site.directory, "ws").join("tree").exists());
 }
 
 const OTHER: &str = "the content of another picture, which is longer than a pointer of Git LFS is as well, because it has some more words at its \

@@ -118,7 +118,14 @@ impl LfsContents<'_> {
             arrival: objects_turn.as_ref().and_then(ObjectsTurn::arrival),
             kept: kept.as_ref().map(Scratch::path),
         };
-        let filled = self.fill(turn, store.path(), source, left).await;
+        let filled = match self.fill(turn, store.path(), source, left).await {
+            // The other session may have ended while the helper started, and its directories with it. A helper that did not start has done nothing.
+            Err(error) if error.code() == Code::Internal && source.arrival.is_some() => {
+                let turn = helpers.wait_for_turn(self.session.key.tenant, QUEUE, left).await?;
+                self.fill(turn, store.path(), LfsSource { arrival: None, ..source }, left).await
+            }
+            filled => filled,
+        };
         if let Some(mirror) = mirror
             && let Ok(Some(report)) = &filled
         {
