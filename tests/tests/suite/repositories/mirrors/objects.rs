@@ -175,27 +175,28 @@ async fn a_damaged_object_of_a_mirror_is_transferred_again() {
 }
 
 #[tokio::test]
-async fn sessions_that_open_at_once_transfer_an_object_once() {
+async fn sessions_that_open_while_one_transfers_an_object_take_it_from_that_one() {
     let testbed = Testbed::start().await;
     let one = testbed.server.store_lfs(AT, ONE.as_bytes());
     testbed.commit_lfs(&[("one.bin", &one)]);
-    testbed.server.fail("app.git/git-upload-pack", GitFault::Hold(40));
+    let held = format!("objects/{}", oid(&one));
+    testbed.server.fail(&held, GitFault::Hold(3));
     let mut opened = vec![];
     for number in 0..3 {
         let (api, session) = (testbed.stack.api.clone(), testbed.session().await);
-        let place = testbed.stack.workspace(&session);
         opened.push(tokio::spawn(async move { output(&api, &session, "cat one.bin").await }));
         if number == 0 {
-            testbed.server.wait_for_request("app.git/git-upload-pack").await;
+            testbed.server.wait_for_request(&held).await;
         }
-        testkit::eventually("the session clones or waits", async || place.join("build").exists()).await;
     }
-    testbed.server.heal("app.git/git-upload-pack");
+    let asked = 3 * ASKED_ONCE + TRANSFER;
+    testkit::eventually("all wait for the first one", async || testbed.lfs_requests().len() == asked).await;
+    testbed.server.heal(&held);
     testbed.server.release();
     for opened in opened {
         assert_eq!(opened.await.unwrap().unwrap(), ONE);
     }
-    assert_eq!(testbed.lfs_requests().len(), 3 * ASKED_ONCE + TRANSFER);
+    assert_eq!(testbed.lfs_requests().len(), asked);
 }
 
 #[tokio::test]
