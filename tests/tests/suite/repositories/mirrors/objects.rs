@@ -174,13 +174,19 @@ async fn a_damaged_object_of_a_mirror_is_transferred_again() {
     assert_eq!(testbed.print(&testbed.stack.api, look).await, (both, ASKED_ONCE));
 }
 
-#[tokio::test]
-async fn sessions_that_open_while_one_transfers_an_object_take_it_from_that_one() {
-    let testbed = Testbed::start().await;
+/// Gives the repository one file of Git LFS, whose transfer the server holds. Returns the target of that request.
+fn hold_one(testbed: &Testbed) -> String {
     let one = testbed.server.store_lfs(AT, ONE.as_bytes());
     testbed.commit_lfs(&[("one.bin", &one)]);
     let held = format!("objects/{}", oid(&one));
     testbed.server.fail(&held, GitFault::Hold(3));
+    held
+}
+
+#[tokio::test]
+async fn sessions_that_open_while_one_transfers_an_object_take_it_from_that_one() {
+    let testbed = Testbed::start().await;
+    let held = hold_one(&testbed);
     let mut opened = vec![];
     for number in 0..3 {
         let (api, session) = (testbed.stack.api.clone(), testbed.session().await);
@@ -202,10 +208,7 @@ async fn sessions_that_open_while_one_transfers_an_object_take_it_from_that_one(
 #[tokio::test]
 async fn sessions_that_wait_for_a_turn_to_transfer_open_although_the_first_one_has_ended() {
     let testbed = Testbed::start().await;
-    let one = testbed.server.store_lfs(AT, ONE.as_bytes());
-    testbed.commit_lfs(&[("one.bin", &one)]);
-    let held = format!("objects/{}", oid(&one));
-    testbed.server.fail(&held, GitFault::Hold(3));
+    let held = hold_one(&testbed);
     let mut opened = vec![];
     for number in 0..TURNS + 2 {
         let (api, session) = (testbed.stack.api.clone(), testbed.session().await);
