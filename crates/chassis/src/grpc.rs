@@ -1,5 +1,6 @@
 //! Builds channels to our gRPC servers: lazy channels that detect a dead peer.
 
+pub mod certificate;
 pub mod internal_port;
 pub mod tls;
 pub mod tokens;

@@ -12,10 +12,10 @@ pub mod proxy;
 pub mod ready_queue;
 pub mod registry;
 pub mod sample;
+pub mod tls;
 
 mod http_server;
 mod servers;
-mod tls;
 mod wait;
 
 use std::future::Future;

@@ -1,5 +1,7 @@
 //! The TLS of a server in this process, with a certificate of its own.
 
+pub mod authority;
+
 use axum::serve::Listener;
 use std::{net::SocketAddr, sync::Arc};
 use tokio::net::{TcpListener, TcpStream};

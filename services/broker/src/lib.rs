@@ -33,7 +33,7 @@ use std::{sync::Arc, time::Duration};
 use store::broker::BrokerStore;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::{service::interceptor::InterceptedService, transport::server::TcpIncoming};
+use tonic::service::interceptor::InterceptedService;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 /// How long calls and queries may take to end when the service stops.
@@ -55,9 +55,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     if !problems.is_empty() {
         bail!("invalid settings:\n{}", problems.join("\n"));
     }
-    let certificate = config.port().certificate();
-    let tls = certificate.map(|certificate| certificate.config()).transpose().context("prepare TLS")?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
+    let certificate = config.port().certificate().context("prepare TLS")?;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
     let hosts = config.registry_hosts().context("use FLOTILLA_BROKER_REGISTRY_CA")?;
     let key = KeyFile::open_or_create(&config.key_file).context("use the key of this deployment")?;
     let store = BrokerStore::connect(config.database_url.expose(), config.connections)
@@ -83,14 +82,12 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let api =
         Server { vault: Arc::clone(&vault), doors: doors.clone(), puller, pushes, store: store.clone() };
     let api = BrokerServiceServer::new(api).max_decoding_message_size(CALL_BYTES_MAX);
-    let server = internal_port::server(tls).context("prepare TLS")?;
-    let server = server
+    let server = internal_port::server()
         .concurrency_limit_per_connection(CALLS_MAX)
         .add_service(health)
         .add_service(InterceptedService::new(api, auth::interceptor(tokens)));
     service.ready.announce_url("broker", format!("{scheme}://{address}"));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let serving = server.serve_with_incoming_shutdown(incoming, service.shutdown.clone().cancelled_owned());
+    let serving = internal_port::serve(server, listener, certificate, service.shutdown.clone());
     let result = until_stopped(serving, &service.shutdown).await;
     if let Some(doors) = doors {
         drop(tokio::time::timeout(STOP, doors.close(&store)).await);

@@ -23,3 +23,5 @@ mod pages;
 mod push;
 #[path = "suite/secrets.rs"]
 mod secrets;
+#[path = "suite/tls.rs"]
+mod tls;

@@ -51,7 +51,7 @@ use session::registry::Sessions;
 use std::{fs::File, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::{service::interceptor::InterceptedService, transport::server::TcpIncoming};
+use tonic::service::interceptor::InterceptedService;
 
 /// How long calls and sandboxes may take to end when the service stops.
 const STOP: Duration = Duration::from_secs(4);
@@ -71,12 +71,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     if !problems.is_empty() {
         bail!("invalid settings:\n{}", problems.join("\n"));
     }
-    let tls = config
-        .port()
-        .certificate()
-        .map(|certificate| certificate.config())
-        .transpose()
-        .context("prepare TLS")?;
+    let certificate = config.port().certificate().context("prepare TLS")?;
     let layout = Layout::create(&config.data_directory)
         .with_context(|| format!("make the data directory {}", config.data_directory.display()))?;
     let _lock = lock_directory(&layout).await?;
@@ -112,16 +107,14 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let api = SandboxServiceServer::from_arc(implementation)
         .max_decoding_message_size(rpc::MESSAGE_BYTES_MAX)
         .max_encoding_message_size(rpc::MESSAGE_BYTES_MAX);
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let server = internal_port::server(tls)
-        .context("prepare TLS")?
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    let server = internal_port::server()
         .add_service(health)
         .add_service(InterceptedService::new(api, grpc::auth::interceptor(tokens.clone())))
         .add_service(InterceptedService::new(terminals, grpc::auth::interceptor(tokens)));
     service.ready.announce_url("sandbox", format!("{scheme}://{address}"));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let shutdown = service.shutdown.clone();
-    let serving = server.serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
+    let serving = internal_port::serve(server, listener, certificate, shutdown.clone());
     tokio::pin!(serving);
     tokio::select! {
         biased;

@@ -100,8 +100,8 @@ const OWNERS: [(&str, &[&str]); 30] = [
     ("hyper", &["crates/chassis", "services/broker"]),
     ("hyper-util", &["crates/chassis", "services/broker"]),
     ("tokio-tungstenite", &["tests"]),
-    ("tokio-rustls", &["crates/testkit"]),
-    ("rcgen", &["services/sandbox", "crates/testkit"]),
+    ("tokio-rustls", &["crates/chassis", "crates/testkit"]),
+    ("rcgen", &["crates/testkit"]),
     // What converts foreign content stays out of the processes that hold keys. The worker checks its own schemas only.
     ("html2text", &["crates/convert"]),
     ("jsonschema", &["crates/convert", "services/worker", "tests"]),

@@ -2,11 +2,16 @@
 
 use super::{
     CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
-    tls::ServerCertificate, tokens::Tokens,
+    certificate::PortCertificate, tls::ServerCertificate, tokens::Tokens,
 };
-use crate::secret::Secret;
+use crate::{error::Error, secret::Secret};
 use std::{net::SocketAddr, path::PathBuf};
-use tonic::transport::{Error, Server, ServerTlsConfig};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{
+    Server,
+    server::{Router, TcpIncoming},
+};
 
 /// Where calls may travel in plain text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -35,10 +40,15 @@ pub struct InternalPort {
 }
 
 impl InternalPort {
-    /// The certificate, if the port has TLS.
-    pub fn certificate(&self) -> Option<ServerCertificate> {
-        let (certificate, key) = (self.tls_certificate.clone()?, self.tls_key.clone()?);
-        Some(ServerCertificate { certificate, key })
+    /// Reads the certificate, if the port has TLS.
+    ///
+    /// # Errors
+    /// Those of [`PortCertificate::read`].
+    pub fn certificate(&self) -> Result<Option<PortCertificate>, Error> {
+        let (Some(certificate), Some(key)) = (self.tls_certificate.clone(), self.tls_key.clone()) else {
+            return Ok(None);
+        };
+        PortCertificate::read(ServerCertificate { certificate, key }).map(Some)
     }
 
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
@@ -65,18 +75,31 @@ impl InternalPort {
     }
 }
 
-/// The server of such a port, without its services.
-///
-/// # Errors
-/// The certificate cannot be used.
-pub fn server(tls: Option<ServerTlsConfig>) -> Result<Server, Error> {
-    let server = match tls {
-        Some(tls) => Server::builder().tls_config(tls)?,
-        None => Server::builder(),
-    };
-    Ok(server
+/// Returns the server of such a port, without its services.
+pub fn server() -> Server {
+    Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES))
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+}
+
+/// Serves the connections of `listener` until `shutdown`, with TLS if there is a certificate.
+///
+/// # Errors
+/// The server fails.
+pub async fn serve(
+    router: Router,
+    listener: TcpListener,
+    certificate: Option<PortCertificate>,
+    shutdown: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let shutdown = shutdown.cancelled_owned();
+    match certificate {
+        Some(certificate) => {
+            router.serve_with_incoming_shutdown(certificate.accept(incoming), shutdown).await
+        }
+        None => router.serve_with_incoming_shutdown(incoming, shutdown).await,
+    }
 }

@@ -2,21 +2,20 @@
 
 use crate::error::Error;
 use rustls::{
-    CertificateError,
+    CertificateError, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 use tonic::{
     Status,
-    transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig},
+    transport::{Certificate, ClientTlsConfig},
 };
 
-/// Time that a client has for its handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The protocol inside TLS: gRPC needs HTTP/2, and clients refuse a server that does not name it.
+const HTTP2: &[u8] = b"h2";
 
 /// How a client checks the certificate of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,22 +66,20 @@ impl ServerCertificate {
     ///
     /// # Errors
     /// `Io` if a file cannot be read, `Pem` if it has no certificate or key, `Certificate` if the two do not belong together.
-    pub fn config(&self) -> Result<ServerTlsConfig, Error> {
+    pub(super) fn config(&self) -> Result<ServerConfig, Error> {
         crate::install_crypto();
-        let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
-        let chain = certificates(&self.certificate, &certificate)?;
-        let private = PrivateKeyDer::from_pem_slice(&key)
+        let chain = certificates(&self.certificate, &read(&self.certificate)?)?;
+        let private = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
             .map_err(|_| Error::Pem { what: "private key", file: self.key.clone() })?;
         let broken = |source| Error::Certificate {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             source,
         };
-        rustls::ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(chain, private)
-            .map_err(broken)?;
-        Ok(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)).timeout(HANDSHAKE))
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private);
+        let mut config = config.map_err(broken)?;
+        config.alpn_protocols.push(HTTP2.to_vec());
+        Ok(config)
     }
 }
 
@@ -122,7 +119,7 @@ fn problem(error: &rustls::Error) -> String {
     let remedy = match error {
         rustls::Error::InvalidCertificate(problem) => match problem {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "its certificate has expired; give it a new one and restart it"
+                "its certificate has expired; give it a new one"
             }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "its certificate is not valid yet; compare the clocks of the machines"

@@ -1,7 +1,10 @@
 //! A broker in this process, with two tenants, a project and a log that the test reads.
 
 use broker::config::Config;
-use chassis::Service;
+use chassis::{
+    Service,
+    grpc::{self, ServerCheck},
+};
 use clap::Parser as _;
 use domain::{
     ids::{ProjectId, TenantId},
@@ -26,7 +29,7 @@ use tracing::subscriber::DefaultGuard;
 const TOKEN: &str = "test-token-of-the-broker";
 
 type Auth = fn(Request<()>) -> Result<Request<()>, Status>;
-type Client = BrokerServiceClient<InterceptedService<Channel, Auth>>;
+pub type Client = BrokerServiceClient<InterceptedService<Channel, Auth>>;
 
 #[derive(clap::Parser)]
 struct Cli {
@@ -35,6 +38,7 @@ struct Cli {
 }
 
 pub struct Broker {
+    pub url: String,
     pub client: Client,
     pub tenants: [TenantId; 2],
     /// A project of the first tenant.
@@ -97,6 +101,11 @@ fn authorize(mut request: Request<()>) -> Result<Request<()>, Status> {
     Ok(request)
 }
 
+/// A client with a connection of its own.
+pub fn client(url: &str, check: &ServerCheck) -> Client {
+    BrokerServiceClient::with_interceptor(grpc::channel_with(url, check).unwrap(), authorize as Auth)
+}
+
 fn config(directory: &Path, database: &Database, arguments: &[&str]) -> Config {
     let key = directory.join("key").display().to_string();
     let fixed = ["broker", "--token", TOKEN, "--database-url", &database.broker_url, "--key-file", &key];
@@ -111,6 +120,11 @@ impl Broker {
     }
 
     pub async fn start(arguments: &[&str]) -> Self {
+        Self::start_checked(arguments, &ServerCheck::default()).await
+    }
+
+    /// Starts a broker whose certificate the client checks like this.
+    pub async fn start_checked(arguments: &[&str], check: &ServerCheck) -> Self {
         let (log, subscriber) = Log::start();
         let (database, directory) = (testkit::database().await, tempfile::tempdir().unwrap());
         let (tenants, project) = tenants(&database).await;
@@ -120,10 +134,9 @@ impl Broker {
         let Ok(ready) = ready.recv().await else {
             panic!("the broker does not start: {:#}", running.await.unwrap().unwrap_err());
         };
-        let channel = Channel::from_shared(ready.url).unwrap().connect().await.unwrap();
-        let client = BrokerServiceClient::with_interceptor(channel, authorize as Auth);
+        let (url, client) = (ready.url.clone(), client(&ready.url, check));
         let (_subscriber, _directory) = (subscriber, directory);
-        Self { client, tenants, project, service, running, log, _subscriber, _directory }
+        Self { url, client, tenants, project, service, running, log, _subscriber, _directory }
     }
 
     /// Why a broker with these arguments does not start.

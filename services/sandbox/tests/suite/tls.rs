@@ -5,51 +5,23 @@ use chassis::{
     Service,
     grpc::{self, tls},
 };
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rpc::{
     client::Bearer,
     v1::{GetIsolationRequest, sandbox_service_client::SandboxServiceClient},
 };
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use testkit::tls::authority::{Authority, PORT_NAME};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Status, service::interceptor::InterceptedService, transport::Channel};
 
-/// The name in the certificate of the port.
-const NAME: &str = "sandbox.test";
+type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 
-/// Writes a CA to `directory`, and the certificates that it signs.
-struct Authority<'a> {
-    directory: &'a Path,
-    /// The file of its certificate.
-    file: PathBuf,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl<'a> Authority<'a> {
-    fn new(directory: &'a Path, name: &str) -> Self {
-        let (mut params, key) = (CertificateParams::new(vec![]).unwrap(), KeyPair::generate().unwrap());
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        let file = directory.join(format!("{name}.pem"));
-        std::fs::write(&file, params.self_signed(&key).unwrap().pem()).unwrap();
-        Self { directory, file, issuer: Issuer::new(params, key) }
-    }
-
-    /// Writes a certificate for the port that is valid until the end of this year, and its key.
-    fn sign(&self, name: &str, last_year: i32) -> [PathBuf; 2] {
-        let (mut params, key) =
-            (CertificateParams::new(vec![NAME.to_owned()]).unwrap(), KeyPair::generate().unwrap());
-        params.not_after = rcgen::date_time_ymd(last_year, 12, 31);
-        let files = ["certificate", "key"].map(|kind| self.directory.join(format!("{name}-{kind}.pem")));
-        std::fs::write(&files[0], params.signed_by(&key, &self.issuer).unwrap().pem()).unwrap();
-        std::fs::write(&files[1], key.serialize_pem()).unwrap();
-        files
-    }
-
-    fn check(&self) -> tls::ServerCheck {
-        tls::ServerCheck { ca: Some(self.file.clone()), server_name: Some(NAME.to_owned()) }
-    }
+fn check(authority: &Authority) -> tls::ServerCheck {
+    tls::ServerCheck { ca: Some(authority.file.clone()), server_name: Some(PORT_NAME.to_owned()) }
 }
 
 /// A service that others than this machine can reach.
@@ -82,10 +54,14 @@ impl Port {
     }
 }
 
-async fn call(url: &str, check: &tls::ServerCheck, token: &str) -> Result<(), Status> {
+/// A client with a connection of its own.
+fn client(url: &str, check: &tls::ServerCheck, token: &str) -> Client {
     let (channel, token) = (grpc::channel_with(url, check).unwrap(), Bearer::new(token).unwrap());
-    let mut client = SandboxServiceClient::with_interceptor(channel, token);
-    client.get_isolation(GetIsolationRequest {}).await.map(drop)
+    SandboxServiceClient::with_interceptor(channel, token)
+}
+
+async fn call(url: &str, check: &tls::ServerCheck, token: &str) -> Result<(), Status> {
+    client(url, check, token).get_isolation(GetIsolationRequest {}).await.map(drop)
 }
 
 #[tokio::test]
@@ -95,12 +71,12 @@ async fn the_port_has_tls_and_each_mistake_is_named() {
     let [certificate, key] = ours.sign("port", 2099);
     let port = Port::start(directory.path(), [&certificate, &key]).await.unwrap();
     assert!(port.url.starts_with("https://"), "{}", port.url);
-    port.call(&ours.check(), TOKEN).await.unwrap();
-    assert_eq!(code(port.call(&ours.check(), "another token").await), "token_invalid");
-    let other = Authority::new(directory.path(), "other").check();
-    let unnamed = tls::ServerCheck { server_name: None, ..ours.check() };
-    for (check, want) in [(&other, "FLOTILLA_SANDBOX_CA"), (&unnamed, "FLOTILLA_SANDBOX_SERVER_NAME")] {
-        let text = tls::explain(&port.call(check, TOKEN).await.unwrap_err());
+    port.call(&check(&ours), TOKEN).await.unwrap();
+    assert_eq!(code(port.call(&check(&ours), "another token").await), "token_invalid");
+    let other = check(&Authority::new(directory.path(), "other"));
+    let unnamed = tls::ServerCheck { server_name: None, ..check(&ours) };
+    for (wrong, want) in [(&other, "FLOTILLA_SANDBOX_CA"), (&unnamed, "FLOTILLA_SANDBOX_SERVER_NAME")] {
+        let text = tls::explain(&port.call(wrong, TOKEN).await.unwrap_err());
         assert!(text.contains(want), "{want}: {text}");
     }
     let plain = port.url.replace("https://", "http://");
@@ -112,8 +88,37 @@ async fn the_port_has_tls_and_each_mistake_is_named() {
 
     let [expired, its_key] = ours.sign("expired", 2020);
     let port = Port::start(directory.path(), [&expired, &its_key]).await.unwrap();
-    let text = tls::explain(&port.call(&ours.check(), TOKEN).await.unwrap_err());
+    let text = tls::explain(&port.call(&check(&ours), TOKEN).await.unwrap_err());
     assert!(text.contains("has expired"), "{text}");
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn the_next_connection_has_the_certificate_that_the_files_have_then() {
+    let directory = directory();
+    let authorities = ["ours", "next", "third"].map(|name| Authority::new(directory.path(), name));
+    let [ours, next, third] = authorities.each_ref().map(check);
+    let files = authorities[0].sign("port", 2099);
+    let [certificate, key] = &files;
+    let port = Port::start(directory.path(), [certificate, key]).await.unwrap();
+    let mut kept = client(&port.url, &ours, TOKEN);
+    kept.get_isolation(GetIsolationRequest {}).await.unwrap();
+
+    assert_eq!(authorities[1].sign("port", 2099), files, "the same files");
+    port.call(&next, TOKEN).await.unwrap();
+    port.call(&ours, TOKEN).await.expect_err("the port no longer shows the first certificate");
+    kept.get_isolation(GetIsolationRequest {}).await.expect("an open connection stays");
+
+    // Neither half a file, nor a key of another certificate, nor no key ends the service.
+    fs::write(certificate, "-----BEGIN CERT").unwrap();
+    port.call(&next, TOKEN).await.unwrap();
+    let [replaced, its_key] = authorities[2].sign("replaced", 2099);
+    fs::rename(replaced, certificate).unwrap();
+    port.call(&next, TOKEN).await.unwrap();
+    fs::remove_file(key).unwrap();
+    port.call(&next, TOKEN).await.unwrap();
+    fs::rename(its_key, key).unwrap();
+    port.call(&third, TOKEN).await.unwrap();
     port.stop().await;
 }
 
@@ -156,7 +161,7 @@ async fn a_port_without_tls_is_not_taken_for_one_with_tls() {
         let (mut stream, _) = listener.accept().await.unwrap();
         tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
     });
-    let text = tls::explain(&call(&url, &ours.check(), TOKEN).await.unwrap_err());
+    let text = tls::explain(&call(&url, &check(&ours), TOKEN).await.unwrap_err());
     assert!(text.contains("does not speak TLS"), "{text}");
     plain.await.unwrap();
 }
