@@ -23,7 +23,7 @@ const MATRIX: [(&str, &[&str]); 25] = [
     ("crates/store", &["domain", "shares"]),
     ("crates/bus", &["domain"]),
     ("crates/llm", &["domain"]),
-    ("crates/chassis", &[]),
+    ("crates/chassis", &["domain"]),
     ("crates/local", &[]),
     ("crates/model-script", &[]),
     ("crates/testkit", &["domain", "rpc", "local", "model-script"]),

@@ -10,12 +10,11 @@ use super::{
 use crate::config::{Config, UnknownDirectories};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
-use chassis::{quotas::QuotaConfig, tasks::Tasks};
+use chassis::tasks::Tasks;
 use convert_client::converter::{self, Converter};
 use domain::{
     conversation::message::ModelRef,
     ids::{Ids, TenantId, Timestamp},
-    policy::quota::PlatformQuota,
 };
 use settings::{document::Document, problem::Problems, standing};
 use shares::{Share, Shares};
@@ -92,7 +91,7 @@ impl State {
             ids: Arc::new(Mutex::new(Ids::new(rand::random()))),
             heavy_requests: Arc::new(Shares::new(HEAVY_REQUESTS_MAX, HEAVY_REQUESTS_TENANT_MAX)),
             room: Arc::new(Room::new()),
-            quotas: Arc::new(Quotas::new(platform_quota(config.quota))),
+            quotas: Arc::new(Quotas::new(config.quota.platform_quota())),
         })
     }
 
@@ -125,14 +124,6 @@ impl State {
     /// Makes an id with `make`, for example `SessionId::make`.
     pub(crate) fn id<T>(&self, make: impl FnOnce(&mut Ids, Timestamp) -> T) -> T {
         make(&mut self.ids.lock().unwrap_or_else(PoisonError::into_inner), now())
-    }
-}
-
-fn platform_quota(config: QuotaConfig) -> PlatformQuota {
-    PlatformQuota {
-        sessions: config.tenant_sessions_max,
-        projects: config.tenant_projects_max,
-        stored_bytes: config.tenant_stored_bytes_max,
     }
 }
 

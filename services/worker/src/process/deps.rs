@@ -84,11 +84,7 @@ impl Deps {
                 idle_days: config.keep_idle_days,
                 archived_days: config.keep_archived_days,
             },
-            quota: PlatformQuota {
-                sessions: config.quota.tenant_sessions_max,
-                projects: config.quota.tenant_projects_max,
-                stored_bytes: config.quota.tenant_stored_bytes_max,
-            },
+            quota: config.quota.platform_quota(),
             tasks,
             kept: KeptConversations::default(),
             ids: Mutex::new(Ids::new(rand::random())),
