@@ -85,6 +85,14 @@ impl<K: Eq + Hash> Shares<K> {
         self.take(key, count, Instant::now() + wait, &mut |_| {}).await
     }
 
+    /// Takes `count` permits at once, or all that one holder may have, if they are free now.
+    pub fn try_acquire_many(&self, key: K, count: usize) -> Option<Share> {
+        let count = u32::try_from(count.min(self.each_max)).unwrap_or(u32::MAX);
+        let own = self.holder(key).try_acquire_many_owned(count).ok()?;
+        let all = Arc::clone(&self.all).try_acquire_many_owned(count).ok()?;
+        Some(Share { _own: own, _all: all })
+    }
+
     /// A call holds its own permits while it waits for some of all, so the calls of a holder wait for at most `each_max` permits there.
     async fn take(
         &self,
@@ -170,6 +178,18 @@ mod tests {
         drop((held, rest));
         // A call for more permits than a holder can have gets all that it can have.
         assert!(shares.acquire_many("greedy", 1_000, LONG).now_or_never().unwrap().is_ok());
+        drop(other);
+    }
+
+    #[test]
+    fn permits_are_taken_at_once_or_not_at_all() {
+        let shares = Shares::new(10, 6);
+        let held = shares.try_acquire_many("greedy", 1_000).unwrap();
+        assert!(shares.try_acquire_many("greedy", 1).is_none(), "it has all that it can have");
+        assert!(shares.try_acquire_many("other", 5).is_none(), "only four are left");
+        let other = shares.try_acquire_many("other", 4).unwrap();
+        drop(held);
+        assert!(shares.try_acquire_many("greedy", 6).is_some());
         drop(other);
     }
 

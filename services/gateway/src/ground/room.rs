@@ -32,6 +32,11 @@ const ANSWER_BYTES: usize = 16 * TENANT_ANSWER_BYTES;
 pub(crate) const PAGE_BYTES: usize = limits::MESSAGES_PAGE_BYTES as usize;
 /// Items of streams up to this size need no room for their copies.
 const SMALL_ITEM_BYTES: usize = 64 * 1024;
+/// Bytes of the items that wait in the queues and rings of one tenant's streams. Beyond it, each of them holds one item, and what follows waits in
+/// Postgres. A tenant with thousands of silent readers would otherwise hold gigabytes.
+pub(crate) const TENANT_QUEUES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of the items that wait in the queues and rings of all streams. Beyond it, each of them holds one item.
+const QUEUES_BYTES_MAX: usize = 4 * TENANT_QUEUES_BYTES_MAX;
 /// Longest wait for room.
 const WAIT: Duration = Duration::from_secs(10);
 /// Longest wait of a stream for room. Its client has nothing to repeat, and silent readers give their room back before.
@@ -47,6 +52,7 @@ const STREAMS_MAX: u32 = 16_384;
 pub(crate) struct Room {
     bodies: Shares<Option<TenantId>>,
     answers: Shares<TenantId>,
+    queues: Shares<TenantId>,
     streams: Shares<TenantId>,
     readers: Readers,
 }
@@ -57,6 +63,7 @@ impl Room {
         Self {
             bodies: Shares::new(units(BODY_BYTES), TENANT_BODY_BYTES / UNIT_BYTES),
             answers: Shares::new(units(ANSWER_BYTES), TENANT_ANSWER_BYTES / UNIT_BYTES),
+            queues: Shares::new(units(QUEUES_BYTES_MAX), TENANT_QUEUES_BYTES_MAX / UNIT_BYTES),
             streams: Shares::three_quarters(STREAMS_MAX),
             readers: Readers::default(),
         }
@@ -125,6 +132,29 @@ impl StreamRoom {
     /// `requests_too_many`.
     pub(crate) async fn take_for_copy(&self, bytes: usize) -> Result<Option<HeldRoom>, Error> {
         if bytes <= SMALL_ITEM_BYTES { Ok(None) } else { self.take(bytes).await.map(Some) }
+    }
+
+    /// The room of what waits for the reader of the stream.
+    pub(crate) fn queues(&self) -> QueueRoom {
+        QueueRoom::new(Arc::clone(&self.room), self.tenant)
+    }
+}
+
+/// The room of the items that wait for the readers of a tenant's streams.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueRoom {
+    room: Arc<Room>,
+    tenant: TenantId,
+}
+
+impl QueueRoom {
+    pub(crate) fn new(room: Arc<Room>, tenant: TenantId) -> Self {
+        Self { room, tenant }
+    }
+
+    /// Takes the room of an item; `None`: there is none now.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Share> {
+        self.room.queues.try_acquire_many(self.tenant, bytes.div_ceil(UNIT_BYTES))
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     subscription::REPAIR_INTERVAL,
     update::{Content, Directory, Update, UpdateScope},
 };
-use crate::ground::{directory_project, state::State};
+use crate::ground::{directory_project, room::QueueRoom, state::State};
 use bus::feed::{Delta, News, Notice, Subject, TenantReader};
 use chassis::tasks;
 use domain::{
@@ -81,7 +81,8 @@ impl Feeds {
 impl Feed {
     fn start(state: &State, tenant: TenantId) -> Self {
         let texts = Arc::<OpenTexts>::default();
-        let (updates, (horizons, horizon)) = (ring::Sender::new(PENDING), watch::channel(None));
+        let updates = ring::Sender::new(PENDING, QueueRoom::new(Arc::clone(&state.room), tenant));
+        let (horizons, horizon) = watch::channel(None);
         let source = Source {
             state: state.clone(),
             tenant,

@@ -8,6 +8,10 @@ use super::{
     open_parts::TextChange,
     shared::SharedMap,
 };
+use crate::ground::{
+    room::{QueueRoom, Room},
+    state::State,
+};
 use bus::{
     Bus,
     feed::{Delta, News, Reader},
@@ -48,6 +52,7 @@ pub(crate) struct Hub {
     lines: Arc<Lines>,
     store: Store,
     bus: Bus,
+    room: Arc<Room>,
     _poll: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -89,10 +94,11 @@ enum HeadState {
 
 impl Hub {
     /// A hub without lines.
-    pub(crate) fn new(store: Store, bus: Bus) -> Self {
+    pub(crate) fn new(state: &State) -> Self {
+        let (store, bus) = (state.store.clone(), state.bus.clone());
         let lines = Arc::<Lines>::default();
         let poll = tasks::spawn_owned("heads", poll(Arc::downgrade(&lines), store.clone(), bus.clone()));
-        Self { lines, store, bus, _poll: Arc::new(poll) }
+        Self { lines, store, bus, room: Arc::clone(&state.room), _poll: Arc::new(poll) }
     }
 
     /// Subscribes to a session. The receiver gets everything that is committed from now on, as long as the line is
@@ -110,7 +116,8 @@ impl Hub {
     }
 
     fn start(&self, tenant: TenantId, session: &SessionId) -> Line {
-        let (events, (head, heads)) = (ring::Sender::new(PENDING), watch::channel(HeadState::Unknown));
+        let events = ring::Sender::new(PENDING, QueueRoom::new(Arc::clone(&self.room), tenant));
+        let (head, heads) = watch::channel(HeadState::Unknown);
         let (begun, has_begun) = watch::channel(false);
         let is_joined = Arc::<AtomicBool>::default();
         let listener = Listener {

@@ -18,10 +18,14 @@ struct OpenPart {
     have_bytes: u64,
     /// Pieces beyond a hole with their offsets, in order.
     ahead: VecDeque<(u64, String)>,
+    /// About the memory that those take.
+    ahead_bytes: usize,
 }
 
-/// Pieces of one part that are kept beyond a hole; the part's own event replaces further ones.
-const AHEAD_MAX: usize = 256;
+/// Bytes of the pieces of one part that are kept beyond a hole; stored text, or the part's own event, replaces further ones.
+const AHEAD_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a piece without its text.
+const PIECE_BYTES: usize = size_of::<(u64, String)>();
 
 /// The relevant members of `message.part.updated`.
 #[derive(Deserialize)]
@@ -97,7 +101,7 @@ impl OpenParts {
 
     /// Adds a part that opened before the subscriber joined.
     pub(crate) fn open(&mut self, part: PartId, message: MessageId, have_bytes: u64) {
-        self.0.insert(part, OpenPart { message, have_bytes, ahead: VecDeque::new() });
+        self.0.insert(part, OpenPart { message, have_bytes, ahead: VecDeque::new(), ahead_bytes: 0 });
     }
 
     /// Returns the text that a delta makes available: its own new text, and that of kept pieces behind it.
@@ -118,7 +122,10 @@ impl OpenParts {
     fn add(&mut self, part: &PartId, offset: u64, text: &str) -> Vec<Fragment> {
         let Some(open) = self.0.get_mut(part) else { return vec![] };
         if offset > open.have_bytes {
-            if open.ahead.len() < AHEAD_MAX {
+            let bytes = PIECE_BYTES + text.len();
+            // The first piece shows that there is a hole.
+            if open.ahead.is_empty() || open.ahead_bytes + bytes <= AHEAD_BYTES_MAX {
+                open.ahead_bytes += bytes;
                 open.ahead.push_back((offset, text.to_owned()));
             }
             return vec![];
@@ -134,7 +141,9 @@ impl OpenParts {
     fn next_ahead(&mut self, part: &PartId) -> Option<(u64, String)> {
         let open = self.0.get_mut(part)?;
         open.ahead.front().filter(|(offset, _)| *offset <= open.have_bytes)?;
-        open.ahead.pop_front()
+        let piece = open.ahead.pop_front()?;
+        open.ahead_bytes -= PIECE_BYTES + piece.1.len();
+        Some(piece)
     }
 
     fn advance(&mut self, part: &PartId, offset: u64, text: &str) -> Option<Fragment> {
@@ -213,9 +222,10 @@ mod tests {
             .collect();
         assert_eq!(fragments, [(2, "cdefg".to_owned()), (7, "h".to_owned()), (8, "i".to_owned())]);
         assert!(!parts.has_holes());
-        for at in 0..=AHEAD_MAX as u64 {
+        let most = AHEAD_BYTES_MAX / (PIECE_BYTES + 1);
+        for at in 0..=most as u64 {
             assert_eq!(given(&mut parts, 100 + at, "x"), None);
         }
-        assert_eq!(parts.add_chunk(&chunk(9, &"y".repeat(91))).len(), 1 + AHEAD_MAX, "the bound");
+        assert_eq!(parts.add_chunk(&chunk(9, &"y".repeat(91))).len(), 1 + most, "the bound");
     }
 }

@@ -73,7 +73,7 @@ pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscripti
     };
     // Everything later arrives over the line.
     let gap = Gap { events: start < head.seq, open_parts: !head.is_idle };
-    let (items, receiver) = queue::channel();
+    let (items, receiver) = queue::channel(subscription.room.queues());
     let stream = Stream {
         state: state.clone(),
         subscription,
@@ -176,7 +176,8 @@ impl Stream {
                 if let Some(change) = text {
                     self.open.change(change.clone());
                 }
-                self.send_event(event.clone(), None).await
+                let held = self.subscription.room.take_for_copy(event.bytes()).await?;
+                self.send_event(event.clone(), held).await
             }
             LineEvent::Head(seq) if *seq <= self.seen => Ok(()),
             LineEvent::Event(..) | LineEvent::Head(_) => Box::pin(self.catch_up()).await,

@@ -87,7 +87,7 @@ pub(crate) async fn subscribe(
     if cursor.horizon > now {
         return Err(Invalid::Cursor.because("the cursor is ahead of every event"));
     }
-    let (items, receiver) = queue::channel();
+    let (items, receiver) = queue::channel(subscription.room.queues());
     let cursor = Arc::new(cursor);
     let interest = Interest::of(subscription.project.clone());
     let stream = Stream { state: state.clone(), subscription, interest, items, seen: HashMap::new(), cursor };

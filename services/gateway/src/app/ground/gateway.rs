@@ -33,7 +33,7 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Creates a gateway from these connections.
     pub(crate) fn new(state: State, feeds: Feeds, keys: Keys) -> Self {
-        let hub = Hub::new(state.store.clone(), state.bus.clone());
+        let hub = Hub::new(&state);
         Self { state, hub, feeds, keys }
     }
 

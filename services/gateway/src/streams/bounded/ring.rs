@@ -1,6 +1,8 @@
-//! A broadcast channel that is bounded in items and in bytes. A receiver that is too slow loses the oldest items and is told so; it
+//! A broadcast channel that is bounded in items and in bytes, and with all channels of its tenant together. A receiver that is too slow loses the oldest items and is told so; it
 //! then reads from Postgres.
 
+use crate::ground::room::QueueRoom;
+use shares::Share;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -22,20 +24,29 @@ pub(crate) struct Sender<T> {
     channel: broadcast::Sender<Weak<T>>,
     kept: Arc<Mutex<Kept<T>>>,
     bytes_max: usize,
+    room: QueueRoom,
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
         let (channel, kept) = (self.channel.clone(), Arc::clone(&self.kept));
-        Self { channel, kept, bytes_max: self.bytes_max }
+        Self { channel, kept, bytes_max: self.bytes_max, room: self.room.clone() }
     }
 }
 
 /// The items that some receiver has not received yet, oldest first, with their bytes.
 #[derive(Debug)]
 struct Kept<T> {
-    items: VecDeque<(Arc<T>, usize)>,
+    items: VecDeque<KeptItem<T>>,
     bytes: usize,
+}
+
+#[derive(Debug)]
+struct KeptItem<T> {
+    _item: Arc<T>,
+    bytes: usize,
+    /// `None`: it was alone.
+    _share: Option<Share>,
 }
 
 /// A receiving end.
@@ -44,10 +55,10 @@ pub(crate) struct Receiver<T>(broadcast::Receiver<Weak<T>>);
 
 impl<T> Sender<T> {
     /// Creates a ring without receivers.
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    pub(crate) fn new(bounds: Bounds, room: QueueRoom) -> Self {
         let kept = Kept { items: VecDeque::new(), bytes: 0 };
         let channel = broadcast::Sender::new(bounds.items);
-        Self { channel, kept: Arc::new(Mutex::new(kept)), bytes_max: bounds.bytes }
+        Self { channel, kept: Arc::new(Mutex::new(kept)), bytes_max: bounds.bytes, room }
     }
 
     /// Adds a receiver of all later items.
@@ -63,7 +74,13 @@ impl<T> Sender<T> {
             kept.trim(0, 0);
             return;
         }
-        kept.items.push_back((item, bytes));
+        kept.trim(self.channel.len().saturating_sub(1), self.bytes_max);
+        let share = if kept.items.is_empty() { None } else { self.room.take(bytes) };
+        if share.is_none() {
+            // Without room, the newest item is kept alone.
+            kept.trim(0, 0);
+        }
+        kept.items.push_back(KeptItem { _item: item, bytes, _share: share });
         kept.bytes += bytes;
         kept.trim(self.channel.len().max(1), self.bytes_max.max(bytes));
     }
@@ -73,8 +90,8 @@ impl<T> Kept<T> {
     /// Drops the oldest items beyond the bounds.
     fn trim(&mut self, items_max: usize, bytes_max: usize) {
         while self.items.len() > items_max || self.bytes > bytes_max {
-            let Some((_, bytes)) = self.items.pop_front() else { return };
-            self.bytes -= bytes;
+            let Some(item) = self.items.pop_front() else { return };
+            self.bytes -= item.bytes;
         }
     }
 }
@@ -98,10 +115,18 @@ impl<T> Receiver<T> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use crate::ground::room::{Room, TENANT_QUEUES_BYTES_MAX};
+    use domain::ids::TenantId;
+
+    const BOUNDS: Bounds = Bounds { items: 16, bytes: 100 };
+
+    fn room() -> QueueRoom {
+        QueueRoom::new(Arc::new(Room::new()), TenantId(uuid::Uuid::nil()))
+    }
 
     #[tokio::test]
     async fn a_slow_receiver_loses_the_oldest_bytes() {
-        let sender = Sender::new(Bounds { items: 16, bytes: 100 });
+        let sender = Sender::new(BOUNDS, room());
         let (mut fast, mut slow) = (sender.subscribe(), sender.subscribe());
         for number in 0..5 {
             sender.send(number, 40);
@@ -115,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_newest_item_is_kept_however_large_and_forgotten_once_received() {
-        let sender = Sender::new(Bounds { items: 16, bytes: 100 });
+        let sender = Sender::new(BOUNDS, room());
         let mut receiver = sender.subscribe();
         sender.send("small", 1);
         sender.send("large", 1_000);
@@ -126,5 +151,19 @@ mod tests {
         drop(receiver);
         sender.send("nobody receives this", 1);
         assert!(sender.kept.lock().unwrap().items.is_empty());
+    }
+
+    #[tokio::test]
+    async fn without_room_of_the_tenant_the_newest_item_is_kept_alone() {
+        let room = room();
+        let sender = Sender::new(BOUNDS, room.clone());
+        let mut receiver = sender.subscribe();
+        let of_others = room.take(TENANT_QUEUES_BYTES_MAX).unwrap();
+        sender.send("lost", 1);
+        sender.send("kept", 1);
+        assert_eq!(receiver.recv().await, Err(RecvError::Lagged(1)));
+        drop(of_others);
+        sender.send("next", 1);
+        assert_eq!((*receiver.recv().await.unwrap(), *receiver.recv().await.unwrap()), ("kept", "next"));
     }
 }

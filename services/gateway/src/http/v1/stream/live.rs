@@ -110,9 +110,9 @@ pub(in crate::http) async fn of_tenant_natively(
 }
 
 async fn begin(gateway: Gateway, caller: Caller, view: View, headers: &HeaderMap) -> Result<Response> {
-    let (frames, receiver) = queue::channel();
     let cursor = last_event_id(headers).and_then(|text| cursor::parse_tenant(text).ok().flatten());
     let room = gateway.begin_stream(&caller.principal, &caller.taken).await?;
+    let (frames, receiver) = queue::channel(room.queues());
     let stream = Stream {
         gateway,
         principal: caller.principal,
