@@ -204,22 +204,22 @@ struct PendingNews {
 
 /// The news of one session.
 #[derive(Debug)]
-pub struct Reader {
-    subscription: Subscription,
-    /// News that was received after the fragment that the last call returned.
-    ahead: Option<News>,
-}
+pub struct Reader(NewsStream);
 
 /// The news of all sessions and projects of a tenant.
 #[derive(Debug)]
-pub struct TenantReader {
-    subscription: Subscription,
-    /// As in [`Reader`].
-    ahead: Option<TenantNews>,
-}
+pub struct TenantReader(NewsStream);
 
 /// News with its subject. [`News::Joined`] has no subject.
 pub type TenantNews = (Option<Subject>, News);
+
+/// The news of a NATS subject, which may have wildcards.
+#[derive(Debug)]
+struct NewsStream {
+    subscription: Subscription,
+    /// News that was received after the fragment that the last call returned.
+    ahead: Option<TenantNews>,
+}
 
 impl Bus {
     /// Starts a sending task. It ends with the last clone of the publisher.
@@ -254,9 +254,7 @@ impl Bus {
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub async fn read(&self, tenant: TenantId, session: &SessionId) -> Result<Reader, Error> {
-        self.subscribe(subjects::news(&self.namespace, tenant, session.as_str()))
-            .await
-            .map(|subscription| Reader { subscription, ahead: None })
+        self.subscribe(subjects::news(&self.namespace, tenant, session.as_str())).await.map(Reader)
     }
 
     /// Like [`Bus::read`], for all sessions and projects of a tenant.
@@ -264,15 +262,14 @@ impl Bus {
     /// # Errors
     /// `Subscribe` when the client is closed.
     pub async fn read_tenant(&self, tenant: TenantId) -> Result<TenantReader, Error> {
-        self.subscribe(subjects::news(&self.namespace, tenant, subjects::ANY))
-            .await
-            .map(|subscription| TenantReader { subscription, ahead: None })
+        self.subscribe(subjects::news(&self.namespace, tenant, subjects::ANY)).await.map(TenantReader)
     }
 
-    async fn subscribe(&self, subject: String) -> Result<Subscription, Error> {
+    async fn subscribe(&self, subject: String) -> Result<NewsStream, Error> {
         let is_away = self.nats.connection_state() == async_nats::connection::State::Disconnected;
         let wait = if is_away { Duration::ZERO } else { Duration::from_millis(NATS_JOIN_MS) };
-        Subscription::begin(&self.nats, subject, Start::Sent, wait).await
+        let subscription = Subscription::begin(&self.nats, subject, Start::Sent, wait).await?;
+        Ok(NewsStream { subscription, ahead: None })
     }
 }
 
@@ -361,61 +358,37 @@ impl Publisher {
 impl Reader {
     /// Whether the subscription works, as far as the client knows.
     pub fn is_joined(&self) -> bool {
-        self.subscription.is_joined()
+        self.0.subscription.is_joined()
     }
 
     /// Waits for the next news; `None` when the connection is closed for good. Cancel-safe. Skips messages of unknown versions;
     /// the positions of events show the gap. Joins fragments that have already arrived and continue each other: a reader that falls behind has
     /// fewer of them to deliver.
     pub async fn next(&mut self) -> Option<News> {
-        let mut news = match self.ahead.take() {
-            Some(news) => news,
-            None => self.receive().await?,
-        };
-        // Nothing waits from here on, so a caller that stops waiting loses nothing.
-        if let News::Delta(delta) = &mut news {
-            while let Some(Some(next)) = self.receive().now_or_never() {
-                self.ahead = match next {
-                    News::Delta(next) => delta.join(next).map(News::Delta),
-                    next @ (News::Event(_) | News::Beat { .. } | News::Notice(_) | News::Joined) => {
-                        Some(next)
-                    }
-                };
-                if self.ahead.is_some() {
-                    break;
-                }
-            }
-        }
-        Some(news)
-    }
-
-    /// Waits for the next message. Cancel-safe.
-    async fn receive(&mut self) -> Option<News> {
-        loop {
-            let message = match self.subscription.next().await? {
-                Signal::Joined => return Some(News::Joined),
-                Signal::Message(message) => message,
-            };
-            match serde_json::from_slice(&message.payload) {
-                Ok(news) => return Some(news),
-                Err(error) => tracing::warn!(%error, "skipped news of another version"),
-            }
-        }
+        self.0.next().await.map(|(_, news)| news)
     }
 }
 
 impl TenantReader {
     /// Whether the subscription works, as far as the client knows.
     pub fn is_joined(&self) -> bool {
-        self.subscription.is_joined()
+        self.0.subscription.is_joined()
     }
 
     /// Like [`Reader::next`], with the subject of the news.
     pub async fn next(&mut self) -> Option<TenantNews> {
+        self.0.next().await
+    }
+}
+
+impl NewsStream {
+    /// See [`Reader::next`].
+    async fn next(&mut self) -> Option<TenantNews> {
         let mut news = match self.ahead.take() {
             Some(news) => news,
             None => self.receive().await?,
         };
+        // Nothing waits from here on, so a caller that stops waiting loses nothing.
         if let (of, News::Delta(delta)) = &mut news {
             while let Some(Some(next)) = self.receive().now_or_never() {
                 self.ahead = match next {
