@@ -11,7 +11,7 @@
 //!
 //! `flotilla-init forward`: carries connections of git to the door beside the script of a helper, and does nothing else.
 //!
-//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <turn> <kept> [optional]`: a command of the script of a helper that fills files of Git LFS.
+//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <lock> <kept> [optional]`: a command of the script of a helper that fills files of Git LFS.
 //!
 //! `flotilla-init script <tree> <script>`: a command of a sandbox that runs the script of a setup or an install with its secrets.
 

@@ -1,6 +1,7 @@
-# Clones the submodules of /workspace that the door of the session leads to, and fills their files of Git LFS. Keeps the contents in /run/sbx/lfs.
+# Clones the submodules of /workspace that the door of the session leads to, and fills their files of Git LFS. Keeps the contents.
 # $1: KiB that all files may use  $2: submodules at most  $3: levels  $4: seconds after which no more contents are brought
-limit=$1 left=$2 lfs_seconds=$4
+# $5: directory for the contents
+limit=$1 left=$2 lfs_seconds=$4 contents=$5
 cd /workspace || exit 1
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
@@ -35,7 +36,7 @@ fill() { # $1: a submodule
   place=$(place_of "$url") || return 0
   server=$(lfs_server "$1" "$place" "$url")
   while IFS= read -r -d '' name; do printf '%s/%s\0' "$1" "$name"; done </tmp/lfs-names >/tmp/lfs-paths
-  timeout "$((lfs_seconds - SECONDS + 1))" /opt/flotilla/init lfs "$place" /run/sbx/lfs "$server" /run/sbx/none /tmp/lfs-report /run/sbx/none /run/sbx/none /run/sbx/lfs optional \
+  timeout "$((lfs_seconds - SECONDS + 1))" /opt/flotilla/init lfs "$place" "$contents" "$server" /run/sbx/none /tmp/lfs-report /run/sbx/none /run/sbx/none "$contents" optional \
     </tmp/lfs-paths >/tmp/lfs-filled || true
   [ -s /tmp/lfs-filled ] || return 0
   while IFS= read -r -d '' name; do printf '%s\0' "${name#"$1/"}"; done </tmp/lfs-filled >/tmp/lfs-names

@@ -27,7 +27,7 @@ pub(super) struct Arrivals {
     /// Their directory, each by its SHA-256. It need not exist.
     objects: PathBuf,
     /// The directory of [`RUNNING`]. It need not exist.
-    turn: PathBuf,
+    lock: PathBuf,
     /// Those that the other session brings, once it has said so.
     wanted: OnceLock<HashSet<LfsPointer>>,
     begun_at: Instant,
@@ -46,8 +46,8 @@ pub(super) fn announce(objects: &Path, wanted: &[LfsPointer]) -> io::Result<()> 
 }
 
 impl Arrivals {
-    pub(super) fn new(objects: PathBuf, turn: PathBuf) -> Self {
-        Self { objects, turn, wanted: OnceLock::new(), begun_at: Instant::now() }
+    pub(super) fn new(objects: PathBuf, lock: PathBuf) -> Self {
+        Self { objects, lock, wanted: OnceLock::new(), begun_at: Instant::now() }
     }
 
     /// Opens an object, as soon as the other session has it. `None`: it does not come from there.
@@ -64,7 +64,7 @@ impl Arrivals {
 
     fn may_come(&self, pointer: &LfsPointer) -> bool {
         self.begun_at.elapsed() < ARRIVALS_WAIT_MAX
-            && self.turn.join(RUNNING).exists()
+            && self.lock.join(RUNNING).exists()
             // Before the other session has asked its server, it may bring any object.
             && self.wanted().is_none_or(|wanted| wanted.contains(pointer))
     }
@@ -107,12 +107,12 @@ mod tests {
     #[test]
     fn an_object_is_waited_for_as_long_as_it_may_come() {
         let directory = tempfile::tempdir().unwrap();
-        let [objects, turn] = ["objects", "turn"].map(|name| directory.path().join(name));
-        let arrivals = || Arrivals::new(objects.clone(), turn.clone());
+        let [objects, lock] = ["objects", "lock"].map(|name| directory.path().join(name));
+        let arrivals = || Arrivals::new(objects.clone(), lock.clone());
         assert!(arrivals().wait(&pointer("a")).is_none(), "there is no other session");
         fs::create_dir(&objects).unwrap();
-        fs::create_dir(&turn).unwrap();
-        fs::write(turn.join(RUNNING), "").unwrap();
+        fs::create_dir(&lock).unwrap();
+        fs::write(lock.join(RUNNING), "").unwrap();
         fs::write(objects.join(pointer("a").oid()), "abc").unwrap();
         assert_eq!(read(arrivals().wait(&pointer("a"))).as_deref(), Some("abc"));
         announce(&objects, &[pointer("b"), pointer("c"), pointer("d")]).unwrap();
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(brought.as_deref(), Some("abc"));
         let gone = thread::scope(|scope| {
             let waiting = scope.spawn(|| arrivals.wait(&pointer("c")).is_none());
-            fs::remove_file(turn.join(RUNNING)).unwrap();
+            fs::remove_file(lock.join(RUNNING)).unwrap();
             waiting.join().unwrap()
         });
         assert!(gone, "the other session has ended");

@@ -1,4 +1,4 @@
-//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <turn> <kept> [optional]`: puts the contents of files of Git LFS in place of their pointers.
+//! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <lock> <kept> [optional]`: puts the contents of files of Git LFS in place of their pointers.
 //! It reads the paths of these files, each with a NUL, prints those that it has filled, keeps the contents in `directory`, each by its SHA-256, and writes to `report`
 //! where they came from. It takes the objects in `kept` first: the files are copies of those of a session that has them. For all others it asks the server, and takes
 //! from `mirror`, and from `arrivals` of another session, only what the server gives to this session. An `optional` run leaves pointers where another one fails, and adds to

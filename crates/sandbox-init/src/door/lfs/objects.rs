@@ -249,7 +249,7 @@ mod tests {
         fs::create_dir(&brought).unwrap();
         fs::write(brought.join(pointer("brought").oid()), "brought").unwrap();
         fs::write(brought.join(pointer("wrong").oid()), "wronG").unwrap();
-        let arrivals = Arrivals::new(brought, directory.path().join("turn"));
+        let arrivals = Arrivals::new(brought, directory.path().join("lock"));
         let listener = UnixListener::bind(directory.path().join("git")).unwrap();
         let server = serve(listener, &contents, 5);
         let client = Client { door: directory.path(), repository: "h.org/a.git" };

@@ -14,9 +14,9 @@ use std::{
 };
 
 /// Where a helper sees the objects.
-const OBJECTS_INSIDE: &str = "/run/sbx/lfs-arrivals";
+pub(in crate::workspace) const OBJECTS_INSIDE: &str = "/run/sbx/lfs-arrivals";
 /// Where a helper sees whether further objects may come.
-const TURN_INSIDE: &str = "/run/sbx/lfs-turn";
+pub(in crate::workspace) const LOCK_INSIDE: &str = "/run/sbx/lfs-lock";
 
 /// The sessions that bring objects: at most one for each mirror.
 #[derive(Debug, Default)]
@@ -28,53 +28,53 @@ pub struct Arrival {
     /// Where its helper writes them.
     objects: PathBuf,
     /// The directory of [`RUNNING`], which no helper can write.
-    turn: PathBuf,
+    lock: PathBuf,
 }
 
 /// Which session brings the objects of a mirror.
 #[derive(Debug)]
-pub enum ObjectsTurn {
+pub enum ObjectsLock {
     /// This one.
-    First(FirstTurn),
+    First(FirstLock),
     /// Another one has begun before.
     Later(Arrival),
 }
 
-/// The turn of the session that brings objects. It ends when it is dropped.
+/// The lock of the session that brings objects. It is free again when this is dropped.
 #[derive(Debug)]
-pub struct FirstTurn {
+pub struct FirstLock {
     arrivals: Arc<Arrivals>,
     key: MirrorKey,
     directory: PathBuf,
 }
 
 impl Arrivals {
-    /// Begins to bring objects into `objects`, with the new directory `turn`, unless another session does so. Blocks.
+    /// Begins to bring objects into `objects`, with the new directory `directory`, unless another session does so. Blocks.
     pub(super) fn begin(
         self: &Arc<Self>,
         key: &MirrorKey,
         objects: &Path,
-        turn: PathBuf,
-    ) -> io::Result<ObjectsTurn> {
+        directory: PathBuf,
+    ) -> io::Result<ObjectsLock> {
         let mut arrivals = lock(&self.0);
         if let Some(arrival) = arrivals.get(key) {
-            return Ok(ObjectsTurn::Later(arrival.clone()));
+            return Ok(ObjectsLock::Later(arrival.clone()));
         }
-        let first = FirstTurn { arrivals: Arc::clone(self), key: key.clone(), directory: turn.clone() };
-        // A failure drops the turn, which needs the lock.
-        let made = make(&turn);
+        let first = FirstLock { arrivals: Arc::clone(self), key: key.clone(), directory: directory.clone() };
+        // A failure drops `first`, which locks the map.
+        let made = make(&directory);
         if made.is_ok() {
-            arrivals.insert(key.clone(), Arrival { objects: objects.to_owned(), turn });
+            arrivals.insert(key.clone(), Arrival { objects: objects.to_owned(), lock: directory });
         }
         drop(arrivals);
-        made.map(|()| ObjectsTurn::First(first))
+        made.map(|()| ObjectsLock::First(first))
     }
 }
 
-fn make(turn: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().mode(0o755).create(turn)?;
-    fs::set_permissions(turn, fs::Permissions::from_mode(0o755))?;
-    fs::write(turn.join(RUNNING), "")
+fn make(directory: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o755).create(directory)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+    fs::write(directory.join(RUNNING), "")
 }
 
 impl Arrival {
@@ -83,12 +83,12 @@ impl Arrival {
     pub fn mounts(&self) -> [Mount; 2] {
         [
             Mount::read_if_present(&self.objects, OBJECTS_INSIDE),
-            Mount::read_if_present(&self.turn, TURN_INSIDE),
+            Mount::read_if_present(&self.lock, LOCK_INSIDE),
         ]
     }
 }
 
-impl ObjectsTurn {
+impl ObjectsLock {
     /// What another session brings.
     pub fn arrival(&self) -> Option<&Arrival> {
         match self {
@@ -98,16 +98,16 @@ impl ObjectsTurn {
     }
 }
 
-impl Drop for FirstTurn {
+impl Drop for FirstLock {
     fn drop(&mut self) {
         {
             let mut arrivals = lock(&self.arrivals.0);
-            if arrivals.get(&self.key).is_some_and(|arrival| arrival.turn == self.directory) {
+            if arrivals.get(&self.key).is_some_and(|arrival| arrival.lock == self.directory) {
                 arrivals.remove(&self.key);
             }
         }
         if let Err(error) = remove_directory(&self.directory) {
-            tracing::warn!(%error, "the turn of a session to bring objects of Git LFS takes space until the next start");
+            tracing::warn!(%error, "the lock of a session that brought objects of Git LFS takes space until the next start");
         }
     }
 }

@@ -14,15 +14,15 @@ pub(super) struct Writes(Mutex<HashMap<MirrorKey, Arc<Mutex<()>>>>);
 impl Writes {
     /// Runs `write` when no other thread writes the mirror. Blocks.
     pub(super) fn run<T>(&self, key: &MirrorKey, write: impl FnOnce() -> T) -> T {
-        let turn = Arc::clone(lock(&self.0).entry(key.clone()).or_default());
+        let own = Arc::clone(lock(&self.0).entry(key.clone()).or_default());
         let written = {
-            let _turn = lock(&turn);
+            let _guard = lock(&own);
             write()
         };
-        let mut turns = lock(&self.0);
-        // Each thread that waits has a reference too, beside this one and that of the map.
-        if Arc::strong_count(&turn) == 2 {
-            turns.remove(key);
+        let mut all = lock(&self.0);
+        // This thread has a reference, the map has one, and each thread that waits has one.
+        if Arc::strong_count(&own) == 2 {
+            all.remove(key);
         }
         written
     }

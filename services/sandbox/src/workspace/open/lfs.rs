@@ -13,8 +13,8 @@ use crate::{
         door,
         helper::{Queue, Task, refused},
         mirror::{
-            arrivals::{Arrival, ObjectsTurn},
-            generation::Generation,
+            arrivals::{self, Arrival, ObjectsLock},
+            generation::{self, Generation},
             store::MirrorUse,
         },
         scratch::Scratch,
@@ -43,7 +43,7 @@ const LFS_MS_MAX: u64 = 600_000;
 /// The queue of the helper.
 const QUEUE: Queue = Queue::Transfer;
 /// Where the helper keeps the contents.
-const INSIDE: &str = "/run/sbx/lfs";
+pub(super) const INSIDE: &str = "/run/sbx/lfs";
 /// The argument of a script whose files may stay pointers.
 const OPTIONAL: &str = "optional";
 /// Where it finds the contents of the session whose files these are copies of.
@@ -108,14 +108,14 @@ impl LfsContents<'_> {
         let turn = helpers.wait_for_turn(self.session.key.tenant, QUEUE, left).await?;
         let store = self.store()?;
         // In this order: what another session has brought before this one looks is in the newest generation.
-        let objects_turn = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
+        let objects_lock = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
         let mirror = match mirror {
             Some(mirror) => Some(mirror.refresh().await?),
             None => None,
         };
         let source = LfsSource {
             mirror: mirror.as_ref().and_then(MirrorUse::generation),
-            arrival: objects_turn.as_ref().and_then(ObjectsTurn::arrival),
+            arrival: objects_lock.as_ref().and_then(ObjectsLock::arrival),
             kept: kept.as_ref().map(Scratch::path),
         };
         let filled = match self.fill(turn, store.path(), source, left).await {
@@ -133,7 +133,7 @@ impl LfsContents<'_> {
             mirror.keep_objects(report.clone(), store.path().to_owned()).await;
         }
         // Sessions that begin from now on find the objects in the mirror.
-        drop(objects_turn);
+        drop(objects_lock);
         match filled {
             Ok(_) => self.settle(store).await,
             Err(error) => {
@@ -189,9 +189,18 @@ impl LfsContents<'_> {
             // The contents are those of another session.
             mounts.push(door::init(session));
         }
+        let mut arguments = vec![limit_kib.to_string(), place, url, optional.to_owned()];
+        let inside = [
+            INSIDE,
+            generation::OBJECTS_INSIDE,
+            arrivals::OBJECTS_INSIDE,
+            arrivals::LOCK_INSIDE,
+            KEPT_INSIDE,
+        ];
+        arguments.extend(inside.map(str::to_owned));
         let task = Task {
             script: SCRIPT,
-            arguments: vec![limit_kib.to_string(), place, url, optional.to_owned()],
+            arguments,
             mounts,
             queue: QUEUE,
             ..Task::new(session.key.tenant, uid, source.time_limit())

@@ -1,7 +1,7 @@
 //! The submodules of a new workspace for which the settings name a credential. Helpers without any other way out clone them through the door, with the contents of
 //! their files of Git LFS; all others stay empty.
 
-use super::lfs::SubmoduleContents;
+use super::lfs::{self, SubmoduleContents};
 use crate::workspace::{
     door,
     helper::{Task, refused},
@@ -45,6 +45,7 @@ pub(super) async fn bring(
         SUBMODULES_CLONED_MAX.to_string(),
         SUBMODULE_LEVELS_MAX.to_string(),
         SUBMODULES_LFS_SECONDS_MAX.to_string(),
+        lfs::INSIDE.to_owned(),
     ];
     let contents = SubmoduleContents::open(session, uid, build)?;
     let mounts = [Mount::write(build, "/workspace"), contents.mount()].into_iter();
