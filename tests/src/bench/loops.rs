@@ -4,6 +4,7 @@
 mod files;
 mod history;
 mod load;
+mod lone_worker;
 mod neighbour;
 pub mod sizes;
 mod steps;

@@ -2,18 +2,12 @@
 //! new sessions alternately. The worker keeps conversations of this size from one turn to the next, as long as it has room for them. One of 50 MB is
 //! too large for that, so each of its prompts loads and lowers it again.
 
-use super::sizes::Sizes;
-use crate::{
-    Options,
-    api::Api,
-    bench::{
-        figure::{Figure, Quantity, Target},
-        machine::process::Process,
-        model::{Call, Model, Plan},
-        samples::Samples,
-        stored::past::{self, Past, PastView},
-        testbed::{Servers, Testbed},
-    },
+use super::{lone_worker::LoneWorker, sizes::Sizes};
+use crate::bench::{
+    figure::{Figure, Quantity, Target},
+    samples::Samples,
+    stored::past::{self, Past, PastView},
+    testbed::Servers,
 };
 use domain::ids::{SessionId, TenantId};
 use rpc::v1;
@@ -42,16 +36,14 @@ struct LongSession {
 
 /// Measures every length once in each round, and then the large conversation.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
-    let model = Model::start().await;
-    let options = Options { workers: 0, model_url: Some(model.url.clone()), ..Options::default() };
-    let testbed = Testbed::start(servers, options).await;
-    let (worker, api) = (Process::worker(&testbed.stack, 1), &testbed.stack.api);
+    let lone = LoneWorker::start(servers).await;
+    let api = lone.api();
     let request = v1::SetSettingsRequest { project_id: String::new(), document: SETTINGS.to_owned() };
     api.settings().set_settings(request).await.expect("stored settings");
     let mut sessions = vec![];
     for turns in sizes.lengths {
         let past = Past { turns, output_bytes: OUTPUT_BYTES, view: PastView::Everything };
-        let id = past::session(&testbed, api, &model, past).await;
+        let id = past::session(&lone.testbed, api, &lone.model, past).await;
         sessions.push(LongSession { messages: TURN_MESSAGES * (turns + 1), id, begin: Samples::default() });
     }
     let mut fresh = Samples::default();
@@ -59,14 +51,13 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
         // The first turns also open connections, and load each conversation for the first time.
         let mut unused = Samples::default();
         let new = api.session(None).await;
-        measure_turn(api, &model, &new, if round == 0 { &mut unused } else { &mut fresh }).await;
+        lone.measure_turn(&new, if round == 0 { &mut unused } else { &mut fresh }).await;
         for LongSession { id, begin, .. } in &mut sessions {
-            measure_turn(api, &model, id, if round == 0 { &mut unused } else { begin }).await;
+            lone.measure_turn(id, if round == 0 { &mut unused } else { begin }).await;
         }
     }
-    let large = measure_large(&testbed, &model, sizes).await;
-    drop(worker);
-    testbed.end().await;
+    let large = measure_large(&lone, sizes).await;
+    lone.end().await;
     report(fresh, sessions, large)
 }
 
@@ -79,34 +70,25 @@ struct LargeSession {
     begin: Samples,
 }
 
-async fn measure_large(testbed: &Testbed, model: &Model, sizes: &Sizes) -> LargeSession {
-    let api = &testbed.stack.api;
+async fn measure_large(lone: &LoneWorker, sizes: &Sizes) -> LargeSession {
+    let (api, testbed) = (lone.api(), &lone.testbed);
     let past = Past { turns: sizes.turns, output_bytes: sizes.output_bytes, view: PastView::Everything };
-    let session = past::session(testbed, api, model, past).await;
+    let session = past::session(testbed, api, &lone.model, past).await;
     let store = testbed.store(1);
     let tenant: TenantId = api.tenant_id.parse().expect("an id");
     let id: SessionId = session.parse().expect("an id");
     let (mut load, mut begin) = (Samples::default(), Samples::default());
-    measure_turn(api, model, &session, &mut Samples::default()).await;
+    lone.measure_turn(&session, &mut Samples::default()).await;
     for _ in 0..sizes.rounds {
         let began_at = Instant::now();
         let messages = store.load_conversation(tenant, &id, 0).await.expect("the conversation");
         load.push(began_at.elapsed());
         assert!(messages.len() > TURN_MESSAGES * sizes.turns);
-        measure_turn(api, model, &session, &mut begin).await;
+        lone.measure_turn(&session, &mut begin).await;
     }
     let megabytes = (sizes.turns * sizes.output_bytes) as f64 / 1_000_000.0;
     let name = format!("{} messages, {megabytes:.1} MB", TURN_MESSAGES * (sizes.turns + 1));
     LargeSession { name, load, begin }
-}
-
-async fn measure_turn(api: &Api, model: &Model, session: &str, begin: &mut Samples) {
-    model.plan(Plan::Tools { steps: 0, call: Call::Todos });
-    let mut watch = past::watch(api, session).await;
-    let prompted_at = Instant::now();
-    api.prompt(session, "bench").await.expect("an accepted prompt");
-    watch.until_idle().await;
-    begin.push(model.take().requests[0] - prompted_at);
 }
 
 fn report(fresh: Samples, sessions: Vec<LongSession>, large: LargeSession) -> Vec<Figure> {

@@ -1,20 +1,13 @@
 //! Loading a long conversation and lowering it for a model: the time and the memory from a prompt until the model has the
 //! request. A worker keeps what it has loaded of a small conversation for the next turn. The whole large one is loaded again for each prompt.
 
-use super::sizes::Sizes;
-use crate::{
-    Options,
-    api::Api,
-    bench::{
-        figure::{Figure, Quantity, Target},
-        machine::process::Process,
-        model::{Call, Model, Plan},
-        samples::Samples,
-        stored::past::{self, Past, PastView},
-        testbed::{Servers, Testbed},
-    },
+use super::{lone_worker::LoneWorker, sizes::Sizes};
+use crate::bench::{
+    figure::{Figure, Quantity, Target},
+    samples::Samples,
+    stored::past::{self, Past, PastView},
+    testbed::Servers,
 };
-use std::time::Instant;
 
 /// Limit of the time to a request whose past is in a summary; milliseconds.
 const AT_MOST: Target = Target::AtMost(150.0);
@@ -23,11 +16,8 @@ const SHORT: usize = 2;
 
 /// Measures a short session, a long session with a summary, and a long session that the model receives whole.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
-    let model = Model::start().await;
-    // A process of its own, because its memory is measured.
-    let options = Options { workers: 0, model_url: Some(model.url.clone()), ..Options::default() };
-    let testbed = Testbed::start(servers, options).await;
-    let (worker, api) = (Process::worker(&testbed.stack, 1), &testbed.stack.api);
+    let lone = LoneWorker::start(servers).await;
+    let worker = &lone.worker;
     let mut figures = vec![];
     for (turns, view, name) in [
         (SHORT, PastView::Summary, "with a summary"),
@@ -35,16 +25,16 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
         (sizes.turns, PastView::Everything, "received whole"),
     ] {
         let past = Past { turns, output_bytes: sizes.output_bytes, view };
-        let session = past::session(&testbed, api, &model, past).await;
+        let session = past::session(&lone.testbed, lone.api(), &lone.model, past).await;
         // The first turn also opens connections.
-        measure_turn(api, &model, &session, &mut Samples::default()).await;
+        lone.measure_turn(&session, &mut Samples::default()).await;
         worker.reset_peak();
         let before = worker.peak_bytes();
         let mut begin = Samples::default();
-        measure_turn(api, &model, &session, &mut begin).await;
+        lone.measure_turn(&session, &mut begin).await;
         let growth = worker.peak_bytes().saturating_sub(before) as f64 / 1_000_000.0;
         for _ in 1..sizes.rounds {
-            measure_turn(api, &model, &session, &mut begin).await;
+            lone.measure_turn(&session, &mut begin).await;
         }
         let megabytes = (turns * sizes.output_bytes) as f64 / 1_000_000.0;
         let name = format!("load and lower {} messages, {megabytes:.1} MB, {name}", 3 * (turns + 1));
@@ -53,16 +43,6 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
         let growth = Quantity { value: growth, unit: "MB" };
         figures.push(Figure::number("  growth of the worker's resident memory", growth, 1, Target::None));
     }
-    drop(worker);
-    testbed.end().await;
+    lone.end().await;
     figures
-}
-
-async fn measure_turn(api: &Api, model: &Model, session: &str, begin: &mut Samples) {
-    model.plan(Plan::Tools { steps: 0, call: Call::Todos });
-    let mut watch = past::watch(api, session).await;
-    let prompted_at = Instant::now();
-    api.prompt(session, "bench").await.expect("an accepted prompt");
-    watch.until_idle().await;
-    begin.push(model.take().requests[0] - prompted_at);
 }

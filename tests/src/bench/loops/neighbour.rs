@@ -1,17 +1,15 @@
 //! The cost of a large session for a small session of another tenant on the same worker, which is a separate process. The
 //! large session is loaded, prompted, pruned and summarised meanwhile.
 
-use super::sizes::Sizes;
+use super::{lone_worker::LoneWorker, sizes::Sizes};
 use crate::{
-    Options,
     api::Api,
     bench::{
         figure::{Figure, Quantity, Target},
-        machine::process::Process,
         model::{Call, Model, Plan},
         samples::Samples,
         stored::past::{self, Past, PastView},
-        testbed::{Servers, Testbed},
+        testbed::Servers,
     },
 };
 use rpc::v1::AcceptPromptRequest;
@@ -24,21 +22,19 @@ const ADDED_MS: f64 = 30.0;
 
 /// Measures the small session alone, and beside each of the large sessions.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
-    let model = Model::start().await;
-    let options = Options { workers: 0, model_url: Some(model.url.clone()), ..Options::default() };
-    let testbed = Testbed::start(servers, options).await;
-    let worker = Process::worker(&testbed.stack, 1);
-    let (owner, other) = (&testbed.stack.api, testbed.stack.other_tenant().await);
+    let lone = LoneWorker::start(servers).await;
+    let (owner, model) = (lone.api(), &lone.model);
+    let other = lone.testbed.stack.other_tenant().await;
     let past = Past { turns: sizes.turns, output_bytes: sizes.output_bytes, view: PastView::Everything };
     let mut large = vec![];
     for _ in 0..sizes.large {
-        large.push(past::session(&testbed, owner, &model, past).await);
+        large.push(past::session(&lone.testbed, owner, model, past).await);
     }
     let small = other.session(None).await;
-    steps(&other, &model, &small).await;
+    steps(&other, model, &small).await;
     let mut alone = Samples::default();
     for _ in 0..sizes.rounds {
-        alone.extend(steps(&other, &model, &small).await);
+        alone.extend(steps(&other, model, &small).await);
     }
     let (mut beside, mut turns) = (Samples::default(), Samples::default());
     for session in &large {
@@ -52,13 +48,12 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
                 begun.elapsed()
             });
             while !busy.is_finished() {
-                beside.extend(steps(&other, &model, &small).await);
+                beside.extend(steps(&other, model, &small).await);
             }
             turns.push(busy.await.expect("no panic"));
         }
     }
-    drop(worker);
-    testbed.end().await;
+    lone.end().await;
     figures(alone, beside, turns)
 }
 

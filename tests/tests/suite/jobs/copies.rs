@@ -20,6 +20,13 @@ async fn start(options: Options) -> Stack {
     stack
 }
 
+/// The same, with a session that has changes.
+async fn start_with_changes(options: Options) -> (Stack, String) {
+    let stack = start(options).await;
+    let session = session_with_changes(&stack).await;
+    (stack, session)
+}
+
 async fn set(stack: &Stack, document: &str) {
     let (project_id, document) = (stack.api.project_id.clone(), document.to_owned());
     stack.api.settings().set_settings(v1::SetSettingsRequest { project_id, document }).await.unwrap();
@@ -31,6 +38,12 @@ async fn session_with_changes(stack: &Stack) -> String {
     let work = "echo mine >> a.txt; echo untracked > b.txt; echo ignored > c.txt; echo c.txt > .gitignore; cat a.txt";
     assert_eq!(output(&stack.api, &session, work).await.unwrap(), "one\nmine\n");
     session
+}
+
+/// Runs a turn that gives this work to a subtask with a copy.
+async fn delegate(stack: &Stack, session: &str, work: &str) {
+    let prompt = format!("{}\n@text over", task_for("loner", work));
+    assert_eq!(run(&stack.api, session, &prompt).await.0, "done");
 }
 
 async fn diff(stack: &Stack, session: &str) -> String {
@@ -46,8 +59,7 @@ fn apply_command(result: &str) -> String {
 
 #[tokio::test]
 async fn subtasks_with_copies_are_merged_and_the_second_change_of_a_line_is_a_conflict() {
-    let stack = start(Options { workers: 2, ..Options::default() }).await;
-    let session = session_with_changes(&stack).await;
+    let (stack, session) = start_with_changes(Options { workers: 2, ..Options::default() }).await;
     let work = |name: &str| {
         let command = format!(
             "cat a.txt b.txt; ls c.txt; git status --short; echo {name} >> a.txt; echo {name} > {name}"
@@ -96,8 +108,7 @@ async fn subtasks_with_copies_are_merged_and_the_second_change_of_a_line_is_a_co
 
 #[tokio::test]
 async fn a_copy_is_of_its_session_and_those_below_and_is_kept_when_it_is_continued() {
-    let stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
+    let (stack, session) = start_with_changes(Options::default()).await;
     // A subtask of the subtask shares its copy, because its agent does not fork.
     let below = task_for("general", &format!("{}\n@text below", bash("echo below >> a.txt")));
     let prompt =
@@ -132,10 +143,8 @@ async fn a_copy_is_of_its_session_and_those_below_and_is_kept_when_it_is_continu
 
 #[tokio::test]
 async fn a_subtask_that_takes_its_changes_back_takes_them_from_its_parent_too() {
-    let stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
-    let work = task_for("loner", &format!("{}\n@text over", bash("echo copy > copy.txt")));
-    assert_eq!(run(&stack.api, &session, &format!("{work}\n@text over")).await.0, "done");
+    let (stack, session) = start_with_changes(Options::default()).await;
+    delegate(&stack, &session, &format!("{}\n@text over", bash("echo copy > copy.txt"))).await;
     assert_eq!(output(&stack.api, &session, "cat copy.txt").await.unwrap(), "copy\n");
     let child = only_child(&stack, &session).await;
     let again = json!({
@@ -151,8 +160,7 @@ async fn a_subtask_that_takes_its_changes_back_takes_them_from_its_parent_too() 
 
 #[tokio::test]
 async fn a_revert_and_a_deletion_concern_the_right_copy() {
-    let stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
+    let (stack, session) = start_with_changes(Options::default()).await;
     let child_work = format!("{}\n@text changed", bash("echo copy >> a.txt"));
     let prompt = format!("{}\n{}\n@text over", bash("echo more >> a.txt"), task_for("loner", &child_work));
     assert_eq!(run(&stack.api, &session, &prompt).await.0, "done");
@@ -197,27 +205,42 @@ async fn count(stack: &Stack, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap()
 }
 
-#[tokio::test]
-async fn a_worker_that_dies_after_the_copy_leaves_one_subtask() {
-    let mut stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
-    // The rows of a child wait for this lock, so its copy is stored and it does not exist.
+/// Work of a subtask during which a write waits.
+struct HeldWork<'a> {
+    /// The write: the end of `before insert on`.
+    insert: &'a str,
+    work: &'a str,
+}
+
+/// Gives this work to a subtask. The worker dies while the write waits, and another one ends the turn.
+async fn delegate_to_dying_worker(stack: &mut Stack, session: &str, held: HeldWork<'_>) {
+    let HeldWork { insert, work } = held;
     let mut sql = testkit::database::connect(&stack.database.migrator_url).await;
-    let hold = "create function hold_child() returns trigger language plpgsql as $$
-                begin perform pg_advisory_xact_lock(4711); return new; end $$;
-                create trigger hold_child before insert on session for each row when (new.parent_id is not null)
-                execute function hold_child(); select pg_advisory_lock(4711);";
-    sqlx::raw_sql(hold).execute(&mut sql).await.unwrap();
-    let mut watch = Watch::start(&stack.api, &session).await;
-    let prompt = format!("{}\n@text over", task_for("loner", "@text only one"));
-    let accepted = stack.api.prompt(&session, &prompt).await.unwrap();
-    testkit::eventually("the child is about to be stored", async || count(&stack, WAITING).await == 1).await;
+    let hold = format!(
+        "create function hold() returns trigger language plpgsql as $$
+         begin perform pg_advisory_xact_lock(4711); return new; end $$;
+         create trigger hold before insert on {insert} execute function hold(); select pg_advisory_lock(4711);"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(hold)).execute(&mut sql).await.unwrap();
+    let mut watch = Watch::start(&stack.api, session).await;
+    let prompt = format!("{}\n@text over", task_for("loner", work));
+    let accepted = stack.api.prompt(session, &prompt).await.unwrap();
+    let reader = &*stack;
+    testkit::eventually("the write waits", async || count(reader, WAITING).await == 1).await;
     stack.add_worker().await;
     stack.crash_worker(0);
     sqlx::raw_sql("select pg_advisory_unlock(4711)").execute(&mut sql).await.unwrap();
     let idle = watch.until(|event| event.kind == "session.idle" && event.seq > accepted.event_seq).await;
     assert_eq!(idle.properties["outcome"], "done");
     watch.transcript.assert_gap_free();
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_after_the_copy_leaves_one_subtask() {
+    let (mut stack, session) = start_with_changes(Options::default()).await;
+    // The row of the child waits, so its copy is stored and it does not exist.
+    let held = "session for each row when (new.parent_id is not null)";
+    delegate_to_dying_worker(&mut stack, &session, HeldWork { insert: held, work: "@text only one" }).await;
     assert_eq!(stack.api.children(&session).await.len(), 1);
     let calls = stack.api.tool_calls(&session).await;
     assert!(calls[1].result.contains("only one"), "{}", calls[1].result);
@@ -227,26 +250,11 @@ async fn a_worker_that_dies_after_the_copy_leaves_one_subtask() {
 
 #[tokio::test]
 async fn a_worker_that_dies_after_a_merge_leaves_one_merge() {
-    let mut stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
-    // The answer of the subtask waits for this lock, so its files are merged and the call has not ended.
-    let mut sql = testkit::database::connect(&stack.database.migrator_url).await;
-    let hold = "create function hold_answer() returns trigger language plpgsql as $$
-                begin perform pg_advisory_xact_lock(4711); return new; end $$;
-                create trigger hold_answer before insert on part for each row when (new.data::text like '%<task_files>%')
-                execute function hold_answer(); select pg_advisory_lock(4711);";
-    sqlx::raw_sql(hold).execute(&mut sql).await.unwrap();
-    let mut watch = Watch::start(&stack.api, &session).await;
+    let (mut stack, session) = start_with_changes(Options::default()).await;
+    // The answer of the subtask waits, so its files are merged and the call has not ended.
+    let held = "part for each row when (new.data::text like '%<task_files>%')";
     let work = format!("{}\n@text changed", bash("echo copy >> a.txt"));
-    let accepted =
-        stack.api.prompt(&session, &format!("{}\n@text over", task_for("loner", &work))).await.unwrap();
-    testkit::eventually("the call is about to end", async || count(&stack, WAITING).await == 1).await;
-    stack.add_worker().await;
-    stack.crash_worker(0);
-    sqlx::raw_sql("select pg_advisory_unlock(4711)").execute(&mut sql).await.unwrap();
-    let idle = watch.until(|event| event.kind == "session.idle" && event.seq > accepted.event_seq).await;
-    assert_eq!(idle.properties["outcome"], "done");
-    watch.transcript.assert_gap_free();
+    delegate_to_dying_worker(&mut stack, &session, HeldWork { insert: held, work: &work }).await;
     let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
     assert!(result.contains("were merged into your files. It changed 1 file:"), "{result}");
     assert_eq!(output(&stack.api, &session, "cat a.txt").await.unwrap(), "one\nmine\ncopy\n");
@@ -254,8 +262,7 @@ async fn a_worker_that_dies_after_a_merge_leaves_one_merge() {
 
 #[tokio::test]
 async fn an_abort_ends_a_copy_that_takes_long() {
-    let stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
+    let (stack, session) = start_with_changes(Options::default()).await;
     let mut sql = testkit::database::connect(&stack.database.migrator_url).await;
     sqlx::raw_sql("begin; lock table bundle in exclusive mode").execute(&mut sql).await.unwrap();
     let mut watch = Watch::start(&stack.api, &session).await;
@@ -273,13 +280,9 @@ async fn an_abort_ends_a_copy_that_takes_long() {
 
 #[tokio::test]
 async fn lost_copies_are_decided_for_themselves() {
-    let mut stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
+    let (mut stack, session) = start_with_changes(Options::default()).await;
     let work = format!("{}\n@text over", bash("echo copy >> a.txt"));
-    assert_eq!(
-        run(&stack.api, &session, &format!("{}\n@text over", task_for("loner", &work))).await.0,
-        "done"
-    );
+    delegate(&stack, &session, &work).await;
     let child = only_child(&stack, &session).await;
     stack.stop_sandbox().await;
     stack.lose_sandbox_files();
@@ -302,10 +305,7 @@ async fn lost_copies_continue_with_what_they_began_with_if_the_project_says_so()
     set(&stack, &FORKS.replacen('{', r#"{"lost_workspace": "restart", "#, 1)).await;
     let session = session_with_changes(&stack).await;
     let work = format!("{}\n@text over", bash("echo copy >> a.txt"));
-    assert_eq!(
-        run(&stack.api, &session, &format!("{}\n@text over", task_for("loner", &work))).await.0,
-        "done"
-    );
+    delegate(&stack, &session, &work).await;
     let child = only_child(&stack, &session).await;
     stack.stop_sandbox().await;
     stack.lose_sandbox_files();
@@ -323,8 +323,7 @@ async fn a_copy_has_what_an_install_made_and_only_files_of_the_repository_are_me
     let repository = testkit::git::repository(&[("a.txt", "one\n"), (".gitignore", "packages/\n")]);
     let session = stack.session_on(&repository).await;
     let work = bash("cat packages/id; echo changed > packages/id; echo two >> a.txt");
-    let task = task_for("loner", &format!("{work}\n@text {{{{last_tool_result}}}}"));
-    assert_eq!(run(&stack.api, &session, &format!("{task}\n@text over")).await.0, "done");
+    delegate(&stack, &session, &format!("{work}\n@text {{{{last_tool_result}}}}")).await;
     let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
     assert!(result.contains("<task_result>\nkept\n"), "{result}");
     assert!(result.contains("It changed 1 file:\n- a.txt (+1 -0)\n"), "{result}");
@@ -347,13 +346,9 @@ async fn a_session_without_files_gives_its_source_and_gets_what_changed() {
 
 #[tokio::test]
 async fn the_changes_of_a_subtask_that_failed_stay_in_its_copy() {
-    let stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
+    let (stack, session) = start_with_changes(Options::default()).await;
     let work = format!("{}\n@status 400\n@text never", bash("echo half > half.txt"));
-    assert_eq!(
-        run(&stack.api, &session, &format!("{}\n@text over", task_for("loner", &work))).await.0,
-        "done"
-    );
+    delegate(&stack, &session, &work).await;
     let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
     assert!(result.contains("Your files are unchanged. It changed 1 file:\n- half.txt"), "{result}");
     let take = format!("ls half.txt 2>&1 | wc -l; {} && cat half.txt", apply_command(&result));
@@ -362,13 +357,9 @@ async fn the_changes_of_a_subtask_that_failed_stay_in_its_copy() {
 
 #[tokio::test]
 async fn a_terminal_of_a_subtask_is_in_its_copy_and_another_word_for_the_files_is_refused() {
-    let stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
+    let (stack, session) = start_with_changes(Options::default()).await;
     let work = format!("{}\n@text over", bash("echo copy > copy.txt"));
-    assert_eq!(
-        run(&stack.api, &session, &format!("{}\n@text over", task_for("loner", &work))).await.0,
-        "done"
-    );
+    delegate(&stack, &session, &work).await;
     let child = only_child(&stack, &session).await;
     let request = v1::CreatePtyRequest {
         session_id: child.clone(),
