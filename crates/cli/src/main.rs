@@ -84,7 +84,7 @@ enum TenantCommand {
     /// Run a command in the files of an idle session; its agent sees it with the next prompt.
     #[command(after_help = EXIT_CODES)]
     Shell(prompt::ShellArgs),
-    /// Open a terminal in the sandbox of a session, beside its agent.
+    /// Open a terminal in the sandbox of a session, while its agent may work.
     #[command(after_help = pty::HELP)]
     Pty(pty::PtyArgs),
     /// Show a session from its beginning until it is idle.

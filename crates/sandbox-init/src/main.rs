@@ -9,7 +9,7 @@
 //! operations. `memory` counts memory if no control group does, and two `forward` threads carry connections to the door of the session. All threads
 //! start before the first command, so a fork bomb cannot prevent them. When the service closes the socket, the sandbox ends.
 //!
-//! `flotilla-init forward`: carries connections of git to the door beside the script of a helper, and does nothing else.
+//! `flotilla-init forward`: carries connections of git to the door while the script of a helper runs, and does nothing else.
 //!
 //! `flotilla-init lfs <repository> <directory> <own, other or none> <mirror> <report> <arrivals> <lock> <kept> [optional]`: a command of the script of a helper that fills files of Git LFS.
 //!

@@ -97,7 +97,7 @@ pub struct GitPush {
     pub credential: SecretName,
     /// The beginning of the branches that sessions may get.
     pub branches: BranchPrefix,
-    /// Paths that no commit may touch, beside those that every push has ([`domain::egress::push::paths`]).
+    /// Paths that no commit may touch, in addition to those that every push has ([`domain::egress::push::paths`]).
     pub deny: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The walls around a git, with the real program. Beside each wall stands the same git without it, which gets through.
+//! The walls around a git, with the real program. For each wall, the same git runs without it and gets through.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::{

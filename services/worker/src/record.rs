@@ -368,7 +368,7 @@ impl Record {
         self.publish(&bus::feed::News::Beat { epoch: self.fence.epoch, seq: self.newest_event });
     }
 
-    /// Keeps the conversation of the session, which is parked, for its next turn, unless something beside this loop wrote to the session: the conversation
+    /// Keeps the conversation of the session, which is parked, for its next turn, unless something other than this loop wrote to the session: the conversation
     /// may lack that.
     pub(crate) fn keep_conversation(&mut self, kept_at: Instant) {
         if !self.is_alone || self.newest_event_id.is_empty() {

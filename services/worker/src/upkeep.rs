@@ -1,4 +1,4 @@
-//! Keeps what is stored bounded: removes what nobody needs any more and measures what stays, in small batches, beside the loops. Every worker
+//! Keeps what is stored bounded: removes what nobody needs any more and measures what stays, in small batches, while the loops run. Every worker
 //! does this; each batch is locked in Postgres, or may be done twice.
 
 mod bundles;

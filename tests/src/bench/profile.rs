@@ -1,5 +1,5 @@
 //! What the services ask of Postgres for a short session and for a step of a tool. The counts do not depend on the machine, so a change that
-//! adds a transaction to the path of every session shows in its own test run. Beside them, the CPU time of each process for short sessions.
+//! adds a transaction to the path of every session shows in its own test run. It also measures the CPU time of each process for short sessions.
 
 pub mod cpu;
 mod shapes;
@@ -32,7 +32,7 @@ struct Cost {
 /// The profile of this code.
 #[derive(Debug)]
 pub struct Profile {
-    /// Each count beside the committed one.
+    /// Each count with the committed one.
     pub figures: Vec<Figure>,
     /// The content for `committed.json`.
     pub counts: String,

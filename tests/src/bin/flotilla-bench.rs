@@ -1,9 +1,9 @@
-//! `flotilla-bench` starts a whole stack of release processes. It measures the main job on this machine and prints the cost beside that of the raw
+//! `flotilla-bench` starts a whole stack of release processes. It measures the main job on this machine and prints the cost next to that of the raw
 //! round trips in the same run. Each group measures something else: `durability` takeovers and queues, `loop` long conversations and many files,
-//! `history` what the length of a conversation costs, `events` the delivery of events, `fanout` many subscribers, `hostile` what a hostile tenant does to another one, `peer` OpenCode's own server beside Flotilla, `week` what a week of
+//! `history` what the length of a conversation costs, `events` the delivery of events, `fanout` many subscribers, `hostile` what a hostile tenant does to another one, `peer` OpenCode's own server compared with Flotilla, `week` what a week of
 //! use leaves behind, `repositories` what mirrors save, `env` environments, and `profile` what the services ask of Postgres and the CPU time of each
 //! process. The report shows each figure
-//! beside its target.
+//! with its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
 
 use anyhow::Context as _;
@@ -86,7 +86,7 @@ enum Group {
     /// The clients of the hostile tenant, which `hostile` starts as a process of its own.
     #[command(hide = true)]
     Attackers,
-    /// What the services ask of Postgres for a session and for a step, beside the counts that were committed last, and the CPU time of each process.
+    /// What the services ask of Postgres for a session and for a step, compared with the counts that were committed last, and the CPU time of each process.
     Profile {
         /// Print how often each statement runs.
         #[arg(long)]
@@ -116,7 +116,7 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
-    /// OpenCode's own server beside Flotilla: the same client, the same model, the same calls.
+    /// OpenCode's own server compared with Flotilla: the same client, the same model, the same calls.
     Peer {
         /// Use small sizes, to check that it runs.
         #[arg(long)]
@@ -219,7 +219,7 @@ async fn main() -> anyhow::Result<()> {
     measure_main_job(directory.path(), arguments.rounds).await
 }
 
-/// Prints the cost of the main job of `rounds` sessions, beside the raw round trips.
+/// Prints the cost of the main job of `rounds` sessions, and the raw round trips.
 async fn measure_main_job(directory: &Path, rounds: usize) -> anyhow::Result<()> {
     let raw = raw::measure(&directory.join("raw"), 200).await;
     for (name, samples) in [

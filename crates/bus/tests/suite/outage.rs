@@ -103,7 +103,7 @@ async fn a_reader_starts_without_nats_and_joins_when_nats_returns() {
     }
     assert!(tasks() < before + 10, "{} tasks wait for NATS, {before} did before", tasks());
     let mut reader = within("a reader begins", bus.read(tenant, &session)).await.unwrap();
-    // A loop polls it beside other futures, and dropping the poll loses nothing.
+    // A loop polls it together with other futures, and dropping the poll loses nothing.
     assert!(reader.next().now_or_never().is_none());
 
     proxy.set(Rules::default());

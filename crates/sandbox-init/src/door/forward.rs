@@ -70,7 +70,7 @@ pub(crate) fn spawn() -> io::Result<()> {
     Ok(())
 }
 
-/// Carries connections of git beside the script of a helper, which has no init of its own, until the script ends.
+/// Carries connections of git while the script of a helper runs, which has no init of its own.
 ///
 /// # Errors
 /// If this is no sandbox with a door, or the address is taken.

@@ -84,9 +84,11 @@ impl Reader {
             (Some(reference), credential, setup) => {
                 settings.image = Some(ImageSetting { reference, credential, setup });
             }
-            (None, Some(_), _) => self.problem(&node.origin, "an image beside image_credential", "none"),
+            (None, Some(_), _) => {
+                self.problem(&node.origin, "an image together with image_credential", "none")
+            }
             // It needs to know what it sets up: the scripts of two images seldom fit both.
-            (None, None, Some(_)) => self.problem(&node.origin, "an image beside setup", "none"),
+            (None, None, Some(_)) => self.problem(&node.origin, "an image together with setup", "none"),
             (None, None, None) => {}
         }
         if let Some(name) = settings.secrets.keys().find(|name| settings.variables.contains_key(*name)) {

@@ -101,7 +101,7 @@ fn a_setup_goes_with_its_image_and_a_repository_has_none() {
     let plain = at(Level::Project, r#"{"environment": {"image": "r.example.com/plain"}}"#);
     assert_eq!(merged(&[plain, files[2].clone()]).settings.image.unwrap().setup, None);
     for (wrong, found) in [
-        (r#"{"environment": {"setup": "true"}}"#, "an image beside setup"),
+        (r#"{"environment": {"setup": "true"}}"#, "an image together with setup"),
         (r#"{"environment": {"image": "a", "setup": " "}}"#, "a script for bash"),
         (r#"{"environment": {"image": "a", "setup": ["true"]}}"#, "a text"),
         (r#"{"environment": {"env": {"HOME": "/x"}}}"#, "does not set itself"),

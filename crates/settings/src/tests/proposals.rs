@@ -58,7 +58,7 @@ fn mistakes_in_a_file_for_flotilla_have_their_place() {
             ".flotilla/config.yaml:1:1: enviroment: expected environment, found an unknown key",
         ),
         ("environment:\n  instal: x\n", "2:3: environment.instal: expected one of allow_ptrace,"),
-        ("environment:\n  setup: x\n", "an image beside setup"),
+        ("environment:\n  setup: x\n", "an image together with setup"),
         (
             "environment:\n  git: {}\n",
             ".flotilla/config.yaml:2:3: environment.git: expected one of allow_ptrace,",

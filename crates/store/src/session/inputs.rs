@@ -215,7 +215,7 @@ impl EarlierInput {
     }
 }
 
-/// Refuses a prompt with which the conversation would be too large to load. A small prompt is accepted all the same: its turn may begin
+/// Refuses a prompt with which the conversation would be too large to load. A small prompt is accepted nevertheless: its turn may begin
 /// with a summary, and the number of waiting prompts is bounded. No turn follows a note, so nothing else bounds the notes.
 fn refuse_too_large(reply: Reply, bytes: u64, run: &ControlRow) -> Result<(), Error> {
     let limit = limits::SESSION_PROMPTS_BYTES_MAX;

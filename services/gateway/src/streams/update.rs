@@ -16,7 +16,7 @@ use store::{
 /// Bytes of the content of an update whose frames its subscribers share. A feed keeps the frames with the update. A larger content is encoded for each
 /// subscriber, in the room of its stream.
 const SHARED_BYTES_MAX: usize = 4 * 1024;
-/// About the bytes that a frame has beside the content: the ids and the directory.
+/// About the bytes that a frame has in addition to the content: the ids and the directory.
 const FRAME_BYTES: usize = 256;
 /// Bytes of one session in the cursor of a frame.
 const POSITION_BYTES: usize = 40;

@@ -133,7 +133,7 @@ impl DiskWatch {
                 due.into_iter().map(|disk| async move { (self.check(&disk).await.unwrap_or(0), disk) });
             let growths: Vec<(u64, Arc<WorkspaceDisk>)> = join_all(walks).await;
             let largest = growths.into_iter().max_by_key(|(growth, _)| *growth);
-            // Nothing new begins, and the reserve shrinks all the same: a program that runs takes it.
+            // Nothing new begins, but the reserve still shrinks: a program that runs takes it.
             if let Some((growth, disk)) = largest
                 && growth > 0
                 && self.quota.host.free().is_ok_and(|free| self.quota.host.is_critical(free))

@@ -116,7 +116,7 @@ impl Registry {
         .await
     }
 
-    /// Keeps the whole output of a tool beside those of execs, and returns its path inside.
+    /// Keeps the whole output of a tool in the directory of those of execs, and returns its path inside.
     ///
     /// # Errors
     /// Those of the file system; nothing is kept then.

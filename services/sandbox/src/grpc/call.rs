@@ -1,4 +1,4 @@
-//! One call: its session and epoch, and the task that does its work. If the caller leaves, an effect is finished all the same, and a read
+//! One call: its session and epoch, and the task that does its work. If the caller leaves, an effect is still finished, and a read
 //! ends.
 
 use super::{

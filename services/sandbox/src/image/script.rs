@@ -44,7 +44,7 @@ pub enum BuildStage {
     /// `setup`: a layer on top of an image.
     #[default]
     Setup,
-    /// `install`: files beside those of a repository.
+    /// `install`: files among those of a repository.
     Install,
 }
 

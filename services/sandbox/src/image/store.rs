@@ -30,7 +30,7 @@ use std::{
 const TREE: &str = UPPER;
 /// The record of a layer, beside its content. Its modification time is when a call last asked for the layer.
 const RECORD: &str = "record.json";
-/// What each entry of a layer takes beside its content, at most: a block of a directory, or an inode. Bytes.
+/// What each entry of a layer takes in addition to its content, at most: a block of a directory, or an inode. Bytes.
 const ENTRY_BYTES: u64 = 4096;
 
 /// What the store needs of the service.

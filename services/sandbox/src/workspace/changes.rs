@@ -174,7 +174,7 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
     result
 }
 
-/// Makes a scratch directory that has what git ignores beside what the repository says.
+/// Makes a scratch directory that has what git ignores in addition to what the repository says.
 fn scratch(session: &Session, meta: &Meta) -> Result<Scratch, Error> {
     let scratch = Scratch::make(session, session.shared.uid(meta.slot))?;
     let excluded = session.shared.layout.workspace(&session.key).join(DIRECTORY).join(EXCLUDED);

@@ -362,7 +362,7 @@ pub fn repository(directory: &Path) -> PathBuf {
     path
 }
 
-/// Runs a script as helpers run theirs, on a machine with these arguments, and gives its exit code and its output. It sees `mounts` beside an empty workspace.
+/// Runs a script as helpers run theirs, on a machine with these arguments, and gives its exit code and its output. It sees `mounts` and an empty workspace.
 pub async fn help(script: &'static str, arguments: &[&str], mounts: Vec<Mount>) -> (Option<i32>, String) {
     let directory = directory();
     let users = UserIds { first: uid_base().parse().unwrap(), count: 1 };

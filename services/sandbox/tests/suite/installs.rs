@@ -319,7 +319,7 @@ async fn an_install_that_fails_is_too_slow_or_too_large_tells_why_and_runs_again
     // The kernel stops a single file before anybody looks.
     let single = site.install(&session, "set -e; head -c 33554432 /dev/zero > big").await;
     assert_eq!(single.code, "install_disk_full", "{single:?}");
-    // Files without blocks have bytes all the same.
+    // Files without blocks still have bytes.
     let sparse = site.install(&session, "for n in {1..9}; do truncate -s 4194304 big$n; done").await;
     assert_eq!(sparse.code, "install_disk_full");
     let deep = site.install(&session, "for n in {1..70}; do mkdir d; cd d; done").await;

@@ -235,7 +235,7 @@ async fn an_old_fence_is_removed() {
     let then = std::time::SystemTime::now() - age;
     File::options().write(true).open(old.place(&directory, "fence")).unwrap().set_modified(then).unwrap();
     let _machine = Machine::start(directory.path()).await;
-    // The first sweep runs beside the start.
+    // The first sweep runs during the start.
     while old.place(&directory, "fence").exists() {
         tokio::task::yield_now().await;
     }

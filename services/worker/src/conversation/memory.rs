@@ -36,7 +36,7 @@ const LONG_ENTRIES: usize = 100;
 /// Bytes of texts, outputs and files from which on a conversation needs a summary, whatever the model can take: every loop has its
 /// conversation in memory. A model gets at most 16 MiB of files, and a million tokens of text are some 4 MiB.
 const HEAVY_BYTES: usize = 32 * 1024 * 1024;
-/// About the memory that a message or a part takes beside its content.
+/// About the memory that a message or a part takes in addition to its content.
 const ROW_BYTES: usize = 1024;
 
 /// Messages in order, each with its parts in order.

@@ -318,7 +318,7 @@ impl Workspace {
         self.close_door_after(installed).await.map(drop)
     }
 
-    /// What the workspace has beside the files of its repository. A session without a repository needs nothing.
+    /// What the workspace has in addition to the files of its repository. A session without a repository needs nothing.
     fn install_spec(&self, plan: &WorkspacePlan) -> Option<v1::WorkspaceInstall> {
         let script = plan.settings.install.as_ref().filter(|_| self.has_source())?;
         Some(v1::WorkspaceInstall {

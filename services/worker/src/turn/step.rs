@@ -34,7 +34,7 @@ use store::{
 };
 use tokio::time::Instant;
 
-/// Bytes of the text that says why a step is repeated: one line of a terminal, beside the countdown. The rest is cut.
+/// Bytes of the text that says why a step is repeated: one line of a terminal, together with the countdown. The rest is cut.
 const RETRY_TEXT_BYTES_MAX: usize = 80;
 
 /// What a stopped step leaves.

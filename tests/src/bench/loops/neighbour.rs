@@ -20,7 +20,7 @@ const STEPS: usize = 20;
 /// Limit of the time that a large session adds to a step of the small session; milliseconds.
 const ADDED_MS: f64 = 30.0;
 
-/// Measures the small session alone, and beside each of the large sessions.
+/// Measures the small session alone, and while each of the large sessions runs.
 pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let lone = LoneWorker::start(servers).await;
     let (owner, model) = (lone.api(), &lone.model);
@@ -86,7 +86,7 @@ fn figures(alone: Samples, beside: Samples, turns: Samples) -> Vec<Figure> {
     let (added, count) = (p99_ms(&beside) - p99_ms(&alone), beside.count());
     vec![
         Figure::times("step of a small session, alone", alone, Target::None),
-        Figure::times("step of a small session beside a large one", beside, Target::None),
+        Figure::times("step of a small session during a turn of a large one", beside, Target::None),
         Figure::number(
             "time that the large session adds, p99",
             Quantity { value: added, unit: "ms" },

@@ -11,7 +11,7 @@ pub struct Sizes {
     pub output_bytes: usize,
     /// Number of measured turns for each kind of session.
     pub rounds: usize,
-    /// Number of large sessions beside a small one.
+    /// Number of large sessions that run with a small one.
     pub large: usize,
     /// Number of files in a repository.
     pub files: usize,

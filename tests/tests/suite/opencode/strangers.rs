@@ -114,7 +114,7 @@ impl ResourceIds {
         if route.ends_with("/prompt") {
             body["prompt"] = json!({"text": "taken"});
         }
-        // A command accepts only files beside it.
+        // A command accepts only files in addition to its text.
         if route.ends_with("/command") {
             body["parts"] = json!([]);
         }

@@ -106,7 +106,7 @@ async fn the_tui_shows_every_part_of_a_turn() {
     say(&mut screen, "greet").await;
     answered(&mut screen, "Hello from the agent.").await;
 
-    // A command of a program beside the TUI, such as the extension of an editor.
+    // A command of a program other than the TUI, such as the extension of an editor.
     let toast = json!({"message": "CI is green", "variant": "success"});
     client.post("/tui/show-toast", toast).await;
     screen.until_output("CI is green").await;

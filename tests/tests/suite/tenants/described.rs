@@ -139,7 +139,7 @@ fn usual(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Creates the resources of the attacker that are needed beside those of the other tenant.
+/// Creates the resources of the attacker that are needed in addition to those of the other tenant.
 async fn own_names(api: &Api) -> Names {
     let session = api.session(None).await;
     assert_eq!(run(api, &session, "@tool bash {\"command\":\"true\"}\n@text own").await.0, "done");

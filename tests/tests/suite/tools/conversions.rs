@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// bound it takes minutes.
 const ATTACK_MAX: Duration = Duration::from_secs(15);
 
-/// Runs a turn of another session beside an attack, and asserts that both end in time.
+/// Runs a turn of another session during an attack, and asserts that both end in time.
 async fn assert_bounded(api: &Api, other: &str, attack: impl Future<Output = ()>) {
     let begun = Instant::now();
     let attack = async {

@@ -18,7 +18,7 @@ use std::{
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The list of the objects that a session brings, beside them.
+/// The list of the objects that a session brings, in the directory of the objects.
 const WANTED: &str = "wanted";
 
 /// The objects of the other session.

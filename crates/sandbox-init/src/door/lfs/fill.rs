@@ -279,7 +279,7 @@ impl StoredObjects {
     }
 }
 
-/// The objects of these files, with those that are too large beside what is stored.
+/// The objects of these files. Refuses those for which what is stored leaves no room.
 fn select(files: &[PointerFile], stored: StoredObjects) -> Outcomes {
     let (mut outcomes, mut bytes, mut objects) = (Outcomes::new(), stored.bytes, stored.count);
     for PointerFile { pointer, .. } in files {

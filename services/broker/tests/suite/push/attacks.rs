@@ -1,4 +1,4 @@
-//! What a session must not bring to a repository, however its commits are made. Beside each attack stands a push that succeeds without it.
+//! What a session must not bring to a repository, however its commits are made. For each attack, a push succeeds without it.
 
 use super::testbed::{Attempt, HOST, Testbed, code};
 use rpc::v1;

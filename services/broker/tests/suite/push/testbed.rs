@@ -119,7 +119,7 @@ impl Testbed {
         self.run(&self.app.path(), &["hash-object", "-w", "--stdin"], content)
     }
 
-    /// A commit of a tree with this entry beside those of the base: `100644 blob ID` and a name, as they are.
+    /// A commit of a tree with this entry and those of the base: `100644 blob ID` and a name, as they are.
     pub fn commit_entry(&self, entry: &str, name: &str) -> String {
         let base = self.app.git(&["ls-tree", "-z", &self.base]);
         let list = format!("{}\0{entry}\t{name}\0", base.trim_end_matches('\0'));

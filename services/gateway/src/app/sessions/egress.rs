@@ -37,7 +37,7 @@ pub(crate) async fn list(
     let mut newest_missing = false;
     if page.cursor.is_none() {
         let request = FlushEgressRequest { tenant_id: tenant.to_string(), session_id: owner.to_string() };
-        // The connection logs and counts a broker that does not answer. What is stored can be read all the same.
+        // The connection logs and counts a broker that does not answer. What is stored can still be read.
         newest_missing = gateway.state.broker.flush_egress(request).await.is_err();
     }
     let entries = store.list_egress(tenant, &owner, &page).await?;

@@ -90,7 +90,7 @@ pub(in crate::http) struct Model {
     provider_id: String,
     #[serde(rename = "modelID", alias = "id")]
     model_id: String,
-    /// Of a session. Prompts name theirs beside the model.
+    /// Of a session. Prompts name theirs next to the model.
     #[serde(default)]
     variant: Option<String>,
 }

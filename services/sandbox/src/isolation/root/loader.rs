@@ -1,4 +1,4 @@
-//! The dynamic loader and the libraries of our init. An image has others, or none, so they are shown beside the init.
+//! The dynamic loader and the libraries of our init. An image has others, or none, so the sandbox shows those of the machine to the init.
 
 use anyhow::{Context as _, ensure};
 use std::{

@@ -38,7 +38,7 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Longest time to transfer all contents, beside the wait for another session that brings them; milliseconds. Beyond it: `sandbox_unavailable`.
+/// Longest time to transfer all contents, without the wait for another session that brings them; milliseconds. Beyond it: `sandbox_unavailable`.
 const LFS_MS_MAX: u64 = 600_000;
 /// The queue of the helper.
 const QUEUE: Queue = Queue::Transfer;

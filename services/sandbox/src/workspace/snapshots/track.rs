@@ -12,7 +12,7 @@ use std::{path::PathBuf, time::Duration};
 
 /// The directory of the snapshots, in that of the workspace.
 pub(in crate::workspace) const DIRECTORY: &str = "snapshots";
-/// The patterns of files that git ignores beside those of the repository, in that directory.
+/// The patterns of files that git ignores in addition to those of the repository, in that directory.
 pub(in crate::workspace) const EXCLUDED: &str = "excluded";
 /// The objects of Git LFS that the session was given, each by its SHA-256, in that directory.
 pub(in crate::workspace) const LFS_OBJECTS: &str = "lfs";

@@ -276,7 +276,11 @@ fn old_outputs_are_left_out_and_the_last_turns_kept() {
     };
     let around = vec![big(21_000), skill(90_000), big(1_000), big(40_000)];
     assert_eq!(pruned(around), ["prt_22", "prt_20"], "a skill is neither cleared nor counted");
-    assert_eq!(pruned(vec![big(10_000), skill(90_000), big(40_000)]), [""; 0], "too little beside a skill");
+    assert_eq!(
+        pruned(vec![big(10_000), skill(90_000), big(40_000)]),
+        [""; 0],
+        "too little without the skill"
+    );
     assert_eq!(pruned(vec![big(10_000), big(40_000)]), [""; 0], "too little");
     assert_eq!(pruned(vec![big(90_000), tool("gone", Some(1)), big(40_000)]), [""; 0], "it was looked at");
     let parts = prune::pruned(&talk(vec![big(61_000)]), Timestamp(7));
