@@ -121,9 +121,10 @@ pub struct Notice {
     pub kind: String,
     /// The `properties` object.
     pub properties: Box<RawValue>,
-    /// The name of the project, if the notice is about one; otherwise empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub project_name: String,
+    /// The directory that the notice is about: the name of a project, or of one of its worktrees; otherwise empty. Messages call
+    /// it `project_name`: gateways of the version before read them during an update.
+    #[serde(default, rename = "project_name", skip_serializing_if = "String::is_empty")]
+    pub directory: String,
     /// The name of the key of its only reader; empty: for all subscribers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reader: String,

@@ -132,7 +132,7 @@ async fn a_tenant_receives_notices_of_its_sessions_projects_and_itself() {
         id: "evt_1".to_owned(),
         kind: "project.updated".to_owned(),
         properties: RawValue::from_string("{}".to_owned()).unwrap(),
-        project_name: "app".to_owned(),
+        directory: "app".to_owned(),
         reader: "ann".to_owned(),
     };
     let (publisher, stranger) = (world.bus.publisher(), world.sample.tenant());
@@ -144,6 +144,6 @@ async fn a_tenant_receives_notices_of_its_sessions_projects_and_itself() {
     for of in subjects {
         let (subject, news) = within("news arrives", reader.next()).await.unwrap();
         let News::Notice(notice) = news else { panic!("{news:?}") };
-        assert_eq!((subject, notice.project_name.as_str(), notice.reader.as_str()), (Some(of), "app", "ann"));
+        assert_eq!((subject, notice.directory.as_str(), notice.reader.as_str()), (Some(of), "app", "ann"));
     }
 }

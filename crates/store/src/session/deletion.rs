@@ -205,6 +205,7 @@ async fn bury(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Vec<Tombs
          insert into session_tombstone (tenant_id, session_id, project_id, project_name, parent_id, event_seq, epoch, created_at)
          select s.tenant_id, s.id, s.project_id, {DIRECTORY}, s.parent_id, r.event_seq, r.epoch, s.created_at
            from tree s join session_run r on r.tenant_id = $1 and r.session_id = s.id
+         -- `project_name` has the directory. A new name of the column would break the gateways of the version before, which run during an update.
          -- Earlier versions let a client create a session again within a week.
          on conflict (tenant_id, session_id) do update
            set project_id = excluded.project_id, project_name = excluded.project_name, parent_id = excluded.parent_id,

@@ -209,18 +209,18 @@ impl Source {
         let (scope, notice) = match (subject, news) {
             (Subject::Session(session), news) => return self.take(session, news).await,
             (Subject::Project(project), News::Notice(notice)) => {
-                let directory = Directory { project, name: notice.project_name.clone() };
+                let directory = Directory { project, name: notice.directory.clone() };
                 let directory = Arc::new(directory);
                 // A command for the clients in one directory of the project is none for those in another one.
                 let is_for_one = notice.kind == WORKTREE_READY || notice.reader != EVERY_READER;
                 let of = if is_for_one { UpdateScope::ProjectDirectory } else { UpdateScope::Project };
                 (of(directory), notice)
             }
-            (Subject::Tenant, News::Notice(notice)) if notice.project_name.is_empty() => {
+            (Subject::Tenant, News::Notice(notice)) if notice.directory.is_empty() => {
                 (UpdateScope::Tenant, notice)
             }
             (Subject::Tenant, News::Notice(notice)) => {
-                let name = notice.project_name.clone();
+                let name = notice.directory.clone();
                 if notice.kind == DISPOSED {
                     let inside =
                         self.sessions.values_mut().filter(|position| position.directory.name == name);

@@ -25,7 +25,7 @@ pub(crate) fn notice(state: &State, kind: &str, properties: &Value) -> Option<No
         id: state.id(EventId::make).to_string(),
         kind: kind.to_owned(),
         properties: to_raw_value(properties).ok()?,
-        project_name: String::new(),
+        directory: String::new(),
         reader: String::new(),
     })
 }
@@ -143,7 +143,7 @@ fn notify_subject(
     notice: Option<Notice>,
 ) {
     if let Some(notice) = notice {
-        let notice = Notice { project_name: directory.to_owned(), ..notice };
+        let notice = Notice { directory: directory.to_owned(), ..notice };
         state.publisher.notify(tenant, subject, &notice);
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     fn notice(bytes: usize) -> Update {
         let properties = RawValue::from_string(format!("\"{}\"", "x".repeat(bytes))).unwrap();
         let (kind, reader) = ("tui.toast.show".to_owned(), EVERY_READER.to_owned());
-        let notice = Notice { id: "evt_1".to_owned(), kind, properties, project_name: String::new(), reader };
+        let notice = Notice { id: "evt_1".to_owned(), kind, properties, directory: String::new(), reader };
         Update::new(UpdateScope::Tenant, Content::Notice(notice), Arc::default())
     }
 
