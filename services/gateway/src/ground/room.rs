@@ -131,7 +131,11 @@ impl StreamRoom {
     /// # Errors
     /// `requests_too_many`.
     pub(crate) async fn take_for_copy(&self, bytes: usize) -> Result<Option<HeldRoom>, Error> {
-        if bytes <= SMALL_ITEM_BYTES { Ok(None) } else { self.take(bytes).await.map(Some) }
+        if bytes <= SMALL_ITEM_BYTES {
+            return Ok(None);
+        }
+        // On the heap: thousands of streams wait for something else.
+        Box::pin(self.take(bytes)).await.map(Some)
     }
 
     /// The room of what waits for the reader of the stream.
