@@ -10,6 +10,7 @@ use std::{
 pub const PORT_NAME: &str = "port.test";
 
 /// Writes its own certificate to a directory, and those that it signs.
+#[derive(Debug)]
 pub struct Authority {
     directory: PathBuf,
     /// The file of its certificate.

@@ -148,7 +148,7 @@ mod tests {
     use crate::ground::room::{Room, TENANT_QUEUES_BYTES_MAX};
     use domain::ids::TenantId;
     use futures::FutureExt as _;
-    use tokio::task::unconstrained;
+    use tokio::task::coop::unconstrained;
 
     fn room() -> QueueRoom {
         QueueRoom::new(Arc::new(Room::new()), TenantId(uuid::Uuid::nil()))
