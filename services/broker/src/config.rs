@@ -74,7 +74,7 @@ pub struct Config {
     /// Addresses of hosts that no server of names knows: `registry.acme.dev=10.1.2.3:8443`. The port replaces that of the request. May be repeated.
     #[arg(long, env = "FLOTILLA_BROKER_HOSTS", value_delimiter = ',', value_name = "HOST=ADDRESS")]
     pub hosts: Vec<FixedHost>,
-    /// PEM file with the certificate of the port, and those between it and the CA. The service reads it when it starts.
+    /// PEM file with the certificate of the port, and those between it and the CA. New connections get a file that replaces it.
     #[arg(long, env = "FLOTILLA_BROKER_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
     /// PEM file with the private key of that certificate.

@@ -73,7 +73,7 @@ pub struct Config {
     /// of the image or of this machine, and those that each program brings along.
     #[arg(long, env = "FLOTILLA_SANDBOX_EGRESS_CA", value_name = "FILE")]
     pub egress_ca: Option<PathBuf>,
-    /// PEM file with the certificate of the port, and those between it and the CA. The service reads it when it starts.
+    /// PEM file with the certificate of the port, and those between it and the CA. New connections get a file that replaces it.
     #[arg(long, env = "FLOTILLA_SANDBOX_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
     /// PEM file with the private key of that certificate.
