@@ -17,8 +17,8 @@ use tonic::transport::server::TcpIncoming;
 
 /// Time that a client has for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes of one port at the same time: each holds some 30 KiB. Further connections wait.
-const HANDSHAKES_MAX: usize = 256;
+/// Handshakes of one port at the same time: each holds some 30 KiB for at most ten seconds. Further connections wait.
+const HANDSHAKES_MAX: usize = 1_024;
 
 /// The certificate and the key that a port uses, and the files that they are from.
 #[derive(Debug)]
