@@ -1,5 +1,6 @@
 //! Streamed text, insert-only. It preserves the text of an answer across a crash, and serves late readers of an open
-//! answer.
+//! answer. The write that ends the turn deletes it.
+// Continues in session::park.
 
 use crate::{
     Store,
@@ -95,27 +96,5 @@ impl Store {
                 })
             })
             .collect()
-    }
-
-    /// Deletes the chunks of a session that a loop with this or a lower epoch stored: its parts are complete. Those of a successor stay.
-    ///
-    /// # Errors
-    /// `Db`.
-    pub async fn delete_chunks(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        epoch: u64,
-    ) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
-        sqlx::query("set local synchronous_commit = off").execute(&mut *tx).await?;
-        sqlx::query("delete from part_chunk where tenant_id = $1 and session_id = $2 and epoch <= $3")
-            .bind(tenant.0)
-            .bind(session.as_str())
-            .bind(signed(epoch))
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
-        Ok(())
     }
 }

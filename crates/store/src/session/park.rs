@@ -119,7 +119,7 @@ async fn free(
         Park::Idle { outcome, error, .. } => (Phase::Idle, None, Some((outcome, error))),
         Park::Waiting { wait, .. } => (Phase::Waiting, Some(wait), None),
     };
-    // One round trip for both rows, because every turn ends here.
+    // One round trip for both rows and for the chunks of the turn, whose parts are complete, because every turn ends here.
     let sql = format!(
         "with freed as (
            update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, phase = $7,
@@ -132,7 +132,10 @@ async fn free(
            returning event_seq, input_seq, cancel_seq),
          ended as (
            update session set last_outcome = $10, last_error = $11, updated_at = date_trunc('milliseconds', now())
-             from freed where tenant_id = $1 and id = $2 and $10::text is not null)
+             from freed where tenant_id = $1 and id = $2 and $10::text is not null),
+         cleared as (
+           delete from part_chunk using freed
+            where tenant_id = $1 and session_id = $2 and epoch <= $3 and $10::text is not null)
          select event_seq, input_seq, cancel_seq from freed"
     );
     record::run_fenced(tx, fence, sqlx::query(AssertSqlSafe(sql)), |update| {

@@ -1,10 +1,7 @@
 //! The end of a turn, or of a loop's part of it: what parking a session stores, and what follows.
 
 use super::{session::Session, waits::children};
-use crate::{
-    conversation::entries,
-    process::{clock::now, store_timeout::with_store_timeout},
-};
+use crate::{conversation::entries, process::clock::now};
 use domain::{
     conversation::{
         command::{CommandRequest as Invocation, Progress as CommandProgress},
@@ -73,13 +70,8 @@ async fn after_turn(session: &Session, outcome: Outcome) {
     session.close_hosts();
     metrics::counter!("flotilla_turns_total", "outcome" => outcome.as_str()).increment(1);
     tracing::info!(outcome = outcome.as_str(), "the turn ended");
-    let (tenant, id) = (session.record.tenant(), session.record.session());
     if let Some(call) = &session.profile.call {
-        session.deps.interrupt(tenant, &call.session, session.profile.class).await;
-    }
-    let epoch = session.record.fence().epoch;
-    if let Err(error) = with_store_timeout(session.deps.store.delete_chunks(tenant, id, epoch)).await {
-        tracing::debug!(error = &error as &dyn std::error::Error, "cannot delete the chunks of a turn");
+        session.deps.interrupt(session.record.tenant(), &call.session, session.profile.class).await;
     }
 }
 

@@ -1,8 +1,11 @@
 //! Streamed text: fenced, in order, and removed once the parts are complete.
 
-use crate::world::World;
-use domain::ids::PartId;
-use store::{error::Error, log::chunks::Chunk};
+use crate::{
+    family::waiting,
+    world::{World, idle},
+};
+use domain::{ids::PartId, session::Outcome, wait::Reason};
+use store::{error::Error, log::chunks::Chunk, session::park::ParkOutcome};
 use testkit::sample::NOW;
 
 #[tokio::test]
@@ -24,14 +27,27 @@ async fn chunks_are_read_in_order_and_a_repeated_chunk_changes_nothing() {
     store.append_chunk(tenant, session, 1, &chunk(&first, 0, "another text")).await.unwrap();
     assert_eq!(store.list_chunks(tenant, session, 1).await.unwrap(), stored);
     assert_eq!(store.list_chunks(tenant, session, 2).await.unwrap(), []);
-    store.delete_chunks(tenant, session, 0).await.unwrap();
-    assert_eq!(
-        store.list_chunks(tenant, session, 1).await.unwrap(),
-        stored,
-        "a loop before it deletes none of its chunks"
-    );
-    store.delete_chunks(tenant, session, 1).await.unwrap();
-    assert_eq!(store.list_chunks(tenant, session, 1).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn the_end_of_a_turn_deletes_its_chunks_and_a_wait_keeps_them() {
+    let mut world = World::new().await;
+    let (mut waits, mut ends) = (world.actor().await, world.actor().await);
+    for actor in [&waits, &ends] {
+        let part_id = PartId::make(&mut world.sample.ids, NOW);
+        let chunk = Chunk { part_id, offset_bytes: 0, text: "text".to_owned() };
+        world.store.append_chunk(world.tenant, actor.session(), 1, &chunk).await.unwrap();
+    }
+    // The session has an input that the loop has not seen, so the turn goes on.
+    let (fence, end) = (ends.next(), idle(Outcome::Done, None));
+    let parked = world.store.park(&fence, &[], 0, &end, NOW).await.unwrap();
+    assert_eq!(parked, ParkOutcome::NewInput);
+    assert_eq!(world.number("select count(*) from part_chunk").await, 2);
+    let parked = world.store.park(&fence, &[], 1, &end, NOW).await.unwrap();
+    assert!(matches!(parked, ParkOutcome::Parked(_)), "{parked:?}");
+    assert_eq!(world.store.list_chunks(world.tenant, ends.session(), 1).await.unwrap(), []);
+    world.park_as(&mut waits, 1, &waiting(Reason::Permission, None)).await;
+    assert_eq!(world.store.list_chunks(world.tenant, waits.session(), 1).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
