@@ -12,7 +12,8 @@ use crate::{
     session::{
         control_row::{self, ControlRow, RevertState},
         mailbox::{Growth, InputMessage, Kind, Mailbox, NewInput},
-        removal, row,
+        removal,
+        row::{self, INFO},
     },
 };
 use domain::{
@@ -26,7 +27,7 @@ use domain::{
     session::Class,
     text,
 };
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 use std::collections::BTreeMap;
 
 /// A prompt to accept.
@@ -389,13 +390,11 @@ async fn preparations(
 
 /// Returns an archived session to the lists, and returns the event of that.
 async fn unarchive(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<Event, Error> {
-    sqlx::query(
-        "update session set archived_at = null, updated_at = date_trunc('milliseconds', now())
-          where tenant_id = $1 and id = $2",
-    )
-    .bind(tenant.0)
-    .bind(session.as_str())
-    .execute(&mut **tx)
-    .await?;
-    Ok(Event::SessionUpdated(Box::new(row::read(tx, tenant, session).await?.info)))
+    let sql = format!(
+        "update session s set archived_at = null, updated_at = date_trunc('milliseconds', now())
+          where s.tenant_id = $1 and s.id = $2
+         returning {INFO}"
+    );
+    let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
+    Ok(Event::SessionUpdated(Box::new(row::update(tx, update).await?)))
 }

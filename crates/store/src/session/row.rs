@@ -14,7 +14,12 @@ use domain::{
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Info, InfoModel, InfoTime, Outcome, Phase, Source, WORKSPACE},
 };
-use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
+use sqlx::{
+    AssertSqlSafe, Postgres, Row as _,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+    types::Json,
+};
 
 /// A session with its current state.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,14 +123,16 @@ pub(crate) const DIRECTORY: &str = "coalesce(
         where t.tenant_id = s.tenant_id and t.project_id = s.project_id and t.id = s.worktree_id) end,
       (select p.name from project p where p.tenant_id = s.tenant_id and p.id = s.project_id))";
 
+/// The columns of the session `s` that clients see: those of an [`Info`]. An update returns them, so that its event needs no further statement.
+pub(crate) const INFO: &str = "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.variant, s.rights, s.input_tokens,
+    s.output_tokens, s.reasoning_tokens, s.cache_read_tokens, s.cache_write_tokens, s.cost_usd_picos, s.summary, s.revert, s.created_at, s.updated_at,
+    s.archived_at";
+
 /// The columns of [`from_row`], except the position in the queue. The root is found by `case` as well.
 fn columns() -> String {
     format!(
-        "s.id, s.project_id, s.parent_id, s.title, s.agent, s.provider_id, s.model_id, s.source,
-    s.last_outcome, s.last_error, s.input_tokens, s.output_tokens, s.reasoning_tokens, s.cache_read_tokens,
-    s.cache_write_tokens, s.cost_usd_picos, s.created_at, s.updated_at, s.archived_at,
-    s.summary, s.revert, s.root_id, s.workspace_id, s.depth, s.parent_message_id, s.parent_part_id, s.rights, s.on_ask, s.agent_chosen,
-    s.model_chosen, s.variant, s.branch, {DIRECTORY} as directory, r.class,
+        "{INFO}, s.source, s.last_outcome, s.last_error, s.root_id, s.workspace_id, s.depth, s.parent_message_id, s.parent_part_id, s.on_ask,
+    s.agent_chosen, s.model_chosen, s.branch, {DIRECTORY} as directory, r.class,
     r.phase, r.waiting_reason, r.waiting_detail, r.wake_at, r.queued_at, r.attempts, r.epoch, r.event_seq,
     case when r.waiting_reason = 'children' then (select count(*) from session c
       where c.tenant_id = s.tenant_id and c.parent_id = s.id) else 0 end as children,
@@ -201,8 +208,7 @@ pub(crate) async fn read(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Resul
 /// Reads a row of [`select_page`].
 pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
     let outcome: Option<String> = row.try_get("last_outcome")?;
-    let permissions =
-        row.try_get::<Json<Vec<_>>, _>("rights").map_err(|error| Error::unreadable("session", error))?.0;
+    let permissions = permissions(row)?;
     let info = info(row, &permissions)?;
     let (root, workspace): (Option<String>, Option<String>) =
         (row.try_get("root_id")?, row.try_get("workspace_id")?);
@@ -243,6 +249,20 @@ pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
         epoch: unsigned(row.try_get("epoch")?),
         event_seq: unsigned(row.try_get("event_seq")?),
     })
+}
+
+/// Runs an update of one session that returns [`INFO`], and reads the session as it is now.
+///
+/// # Errors
+/// `NotFound`; `Unreadable`; `Db`.
+pub(crate) async fn update(tx: &mut Tx, update: Query<'_, Postgres, PgArguments>) -> Result<Info, Error> {
+    let row = update.fetch_optional(&mut **tx).await?.ok_or(Error::NotFound(Entity::Session))?;
+    info(&row, &permissions(&row)?)
+}
+
+fn permissions(row: &PgRow) -> Result<Vec<Rules>, Error> {
+    let rights = row.try_get::<Json<Vec<_>>, _>("rights");
+    Ok(rights.map_err(|error| Error::unreadable("session", error))?.0)
 }
 
 fn info(row: &PgRow, permissions: &[Rules]) -> Result<Info, Error> {

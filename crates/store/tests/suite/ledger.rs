@@ -8,7 +8,7 @@ use domain::{
 };
 use store::log::{
     change::{Change, ChangeBody},
-    record::Progress,
+    record::{Progress, WriteReceipt},
 };
 use testkit::sample::NOW;
 
@@ -43,12 +43,16 @@ async fn an_answer_is_charged_at_once_and_only_once() {
     assert_eq!(stored.message, *message);
 
     let closed = [Change { id: world.sample.event(), body: ChangeBody::Spend(vec![entry]) }];
+    let mut receipts = vec![];
     for _ in 0..2 {
-        world.store.append(&running.write(2), &closed, 0, Progress::Made, NOW).await.unwrap();
+        receipts.push(world.store.append(&running.write(2), &closed, 0, Progress::Made, NOW).await.unwrap());
     }
     assert_eq!(spent(&world, &session).await, UsdPicos(21));
     let info = world.store.get_session(world.tenant, &session).await.unwrap().info;
     assert_eq!((info.cost, info.tokens), (UsdPicos(21), tokens(7)));
+    let shown = Event::SessionUpdated(Box::new(info)).properties_text(&session);
+    let shows_session = |receipt: &WriteReceipt| receipt.events[0].properties == shown;
+    assert!(receipts.iter().all(shows_session), "{receipts:?}");
 }
 
 #[tokio::test]

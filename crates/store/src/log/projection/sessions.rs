@@ -6,8 +6,8 @@ use crate::{
     error::Error,
     log::change::{Scope, Title},
     session::{
-        row,
-        tree::ledger::{self, Entry},
+        row::{self, INFO},
+        tree::ledger::{self, Entry, INSERT_ENTRIES},
     },
 };
 use domain::{
@@ -15,31 +15,31 @@ use domain::{
     session::{Changes, Info},
 };
 use serde_json::Value;
-use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, types::Json};
 
-/// Stores entries in the ledger, adds them to the session's visible cost, and returns the session with the new sums.
+/// Stores entries in the ledger, adds them to the session's visible cost, and returns the session with the new sums. One statement, because every step
+/// ends with it.
 pub(crate) async fn charge(tx: &mut Tx, scope: &Scope<'_>, entries: &[Entry]) -> Result<Info, Error> {
-    ledger::insert(tx, scope.tenant, scope.session, entries).await?;
     let tokens = entries.iter().fold(Tokens::default(), |sum, entry| sum.plus(entry.tokens));
     let cost = entries.iter().fold(UsdPicos(0), |sum, entry| sum.plus(entry.cost));
-    sqlx::query(
-        "update session set input_tokens = input_tokens + $3, output_tokens = output_tokens + $4,
-                reasoning_tokens = reasoning_tokens + $5, cache_read_tokens = cache_read_tokens + $6,
-                cache_write_tokens = cache_write_tokens + $7, cost_usd_picos = cost_usd_picos + $8,
+    let sql = format!(
+        "with stored as ({INSERT_ENTRIES})
+         update session s
+            set input_tokens = s.input_tokens + $15, output_tokens = s.output_tokens + $16,
+                reasoning_tokens = s.reasoning_tokens + $17, cache_read_tokens = s.cache_read_tokens + $18,
+                cache_write_tokens = s.cache_write_tokens + $19, cost_usd_picos = s.cost_usd_picos + $20,
                 updated_at = date_trunc('milliseconds', now())
-          where tenant_id = $1 and id = $2",
-    )
-    .bind(scope.tenant.0)
-    .bind(scope.session.as_str())
-    .bind(signed(tokens.input))
-    .bind(signed(tokens.output))
-    .bind(signed(tokens.reasoning))
-    .bind(signed(tokens.cache_read))
-    .bind(signed(tokens.cache_write))
-    .bind(cost.0)
-    .execute(&mut **tx)
-    .await?;
-    read_info(tx, scope).await
+          where s.tenant_id = $1 and s.id = $2
+         returning {INFO}"
+    );
+    let update = ledger::bind(sqlx::query(AssertSqlSafe(sql)), scope.tenant, scope.session, entries)
+        .bind(signed(tokens.input))
+        .bind(signed(tokens.output))
+        .bind(signed(tokens.reasoning))
+        .bind(signed(tokens.cache_read))
+        .bind(signed(tokens.cache_write))
+        .bind(cost.0);
+    row::update(tx, update).await
 }
 
 /// Forgets the size of the prompts that a summary replaces. Prompts that came while the model wrote the summary are forgotten too; the
@@ -73,16 +73,13 @@ pub(crate) async fn set_file_summary(
     scope: &Scope<'_>,
     summary: &Changes,
 ) -> Result<Info, Error> {
-    sqlx::query(
-        "update session set summary = $3, updated_at = date_trunc('milliseconds', now())
-          where tenant_id = $1 and id = $2",
-    )
-    .bind(scope.tenant.0)
-    .bind(scope.session.as_str())
-    .bind(Json(summary))
-    .execute(&mut **tx)
-    .await?;
-    read_info(tx, scope).await
+    let sql = format!(
+        "update session s set summary = $3, updated_at = date_trunc('milliseconds', now())
+          where s.tenant_id = $1 and s.id = $2
+         returning {INFO}"
+    );
+    let update = sqlx::query(AssertSqlSafe(sql));
+    row::update(tx, update.bind(scope.tenant.0).bind(scope.session.as_str()).bind(Json(summary))).await
 }
 
 /// Sets the branch of the session's files.
@@ -115,8 +112,4 @@ pub(crate) async fn set_todos(tx: &mut Tx, scope: &Scope<'_>, todos: &Value) -> 
         .execute(&mut **tx)
         .await?;
     Ok(())
-}
-
-async fn read_info(tx: &mut Tx, scope: &Scope<'_>) -> Result<Info, Error> {
-    Ok(row::read(tx, scope.tenant, scope.session).await?.info)
 }
