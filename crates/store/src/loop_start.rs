@@ -3,8 +3,8 @@
 use crate::{
     Store, Tx,
     column::{signed, unsigned},
-    error::Error,
-    log::messages::{self, MessageWithParts},
+    error::{Entity, Error},
+    log::messages::{self, MessageWithParts, RecentConversation},
     people::settings::{self, StoredSettings},
     session::{
         mailbox::{self, MailboxInput},
@@ -64,8 +64,7 @@ impl Store {
     ) -> Result<LoopStart, Error> {
         let (tenant, id) = (taken.fence.tenant, &taken.fence.session);
         let mut tx = self.begin(tenant).await?;
-        let settings = settings::list_of(&mut tx, tenant, id).await?;
-        let session = row::read(&mut tx, tenant, id).await?;
+        let (session, settings) = read_session(&mut tx, tenant, id).await?;
         // Before the messages: a prompt that is accepted in between is then only among the messages, and is read again.
         let inputs = mailbox::list(&mut tx, tenant, id, taken.input_ack).await?;
         if let Some(kept) = kept
@@ -73,10 +72,30 @@ impl Store {
         {
             return Ok(LoopStart { settings, session, inputs, left_out: 0, messages, continues_kept: true });
         }
-        let left_out = messages::find_horizon(&mut tx, tenant, id).await?;
-        let messages = messages::load(&mut tx, tenant, id, left_out).await?;
+        let RecentConversation { left_out, messages } = messages::load_recent(&mut tx, tenant, id).await?;
         Ok(LoopStart { settings, session, inputs, left_out, messages, continues_kept: false })
     }
+}
+
+/// Reads the session with the settings of its tenant and of its project: a row for each settings, or one without any.
+async fn read_session(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: &SessionId,
+) -> Result<(Session, Vec<StoredSettings>), Error> {
+    let rows = sqlx::query(row::select_one(
+        ", t.project_id as settings_of, t.document, t.changed_by, t.changed_at",
+        "left join settings t on t.tenant_id = $1 and t.project_id in ('', s.project_id)",
+    ))
+    .bind(tenant.0)
+    .bind(id.as_str())
+    .fetch_all(&mut **tx)
+    .await?;
+    let session = row::from_row(rows.first().ok_or(Error::NotFound(Entity::Session))?)?;
+    let stored = rows.iter().map(settings::find_in_row).collect::<Result<Vec<_>, _>>()?;
+    let mut settings: Vec<StoredSettings> = stored.into_iter().flatten().collect();
+    settings.sort_by_key(|stored| stored.level);
+    Ok((session, settings))
 }
 
 /// Reads the messages after the kept ones; `None` if a kept one may have changed since.

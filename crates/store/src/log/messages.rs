@@ -187,44 +187,64 @@ pub(crate) async fn load(
     Ok(with_parts(tx, tenant, session, &rows, filter).await?.0)
 }
 
-/// Returns the position up to which the newest summary replaces the conversation, so that a loop need not read it; 0: the
-/// loop needs everything. The messages after it include the summary with the message that requested it, the tail that the
-/// summary kept, and the newest accepted prompt.
+/// What a loop reads of a conversation.
+pub(crate) struct RecentConversation {
+    /// The position up to which the newest summary replaces the conversation; 0: nothing is left out.
+    pub(crate) left_out: u64,
+    /// The messages after it, oldest first.
+    pub(crate) messages: Vec<MessageWithParts>,
+}
+
+/// Reads what a loop needs of a conversation: everything, or the part that the newest summary does not replace. Its messages include the summary with
+/// the message that requested it, the tail that the summary kept, and the newest accepted prompt.
 ///
 /// A summary counts once another step has begun after it. Until then the message that requested it decides what comes next.
 ///
 /// # Errors
-/// `Db`.
-pub(crate) async fn find_horizon(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<u64, Error> {
-    let first: Option<i64> = sqlx::query_scalar(AssertSqlSafe(format!(
-        "select least(ask.seq, tail.seq, prompt.seq)
-           from part p
-           join message ask on ask.tenant_id = $1 and ask.session_id = $2 and ask.id = p.message_id
-           join lateral (
-             select s.seq from message s
-              where s.tenant_id = $1 and s.session_id = $2 and s.seq > ask.seq and s.role = 'assistant'
-                and s.info->>'parentID' = ask.id and s.info->>'summary' = 'true'
-                and s.info->>'finish' is not null and s.info->>'error' is null
-              order by s.seq limit 1) summary on true
-           left join message tail
-             on tail.tenant_id = $1 and tail.session_id = $2 and tail.id = p.data->>'tail_start_id'
-           left join lateral (
-             select m.seq from session_input i
-               join message m on m.tenant_id = $1 and m.session_id = $2 and m.id = i.message_id
-              where i.tenant_id = $1 and i.session_id = $2 and i.kind = 'prompt'
-              order by i.seq desc limit 1) prompt on true
-          where p.tenant_id = $1 and p.session_id = $2 and p.kind = 'compaction' and {EXISTS}
-            and exists (
-              select 1 from message later
-               where later.tenant_id = $1 and later.session_id = $2 and later.seq > summary.seq
-                 and later.role = 'assistant')
-          order by p.seq desc limit 1"
+/// `Unreadable`; `Db`.
+pub(crate) async fn load_recent(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Result<RecentConversation, Error> {
+    let rows = sqlx::query(AssertSqlSafe(format!(
+        "with recent as materialized (
+           select coalesce((
+             select least(ask.seq, tail.seq, prompt.seq)
+               from part p
+               join message ask on ask.tenant_id = $1 and ask.session_id = $2 and ask.id = p.message_id
+               join lateral (
+                 select s.seq from message s
+                  where s.tenant_id = $1 and s.session_id = $2 and s.seq > ask.seq and s.role = 'assistant'
+                    and s.info->>'parentID' = ask.id and s.info->>'summary' = 'true'
+                    and s.info->>'finish' is not null and s.info->>'error' is null
+                  order by s.seq limit 1) summary on true
+               left join message tail
+                 on tail.tenant_id = $1 and tail.session_id = $2 and tail.id = p.data->>'tail_start_id'
+               left join lateral (
+                 select m.seq from session_input i
+                   join message m on m.tenant_id = $1 and m.session_id = $2 and m.id = i.message_id
+                  where i.tenant_id = $1 and i.session_id = $2 and i.kind = 'prompt'
+                  order by i.seq desc limit 1) prompt on true
+              where p.tenant_id = $1 and p.session_id = $2 and p.kind = 'compaction'
+                and exists (
+                  select 1 from message later
+                   where later.tenant_id = $1 and later.session_id = $2 and later.seq > summary.seq
+                     and later.role = 'assistant')
+              order by p.seq desc limit 1), 0) as begins_at)
+         select id, seq, info, (select begins_at from recent) as begins_at from message
+          where tenant_id = $1 and session_id = $2 and seq >= (select begins_at from recent) and {EXISTS}
+          order by seq"
     )))
     .bind(tenant.0)
     .bind(session.as_str())
-    .fetch_optional(&mut **tx)
+    .fetch_all(&mut **tx)
     .await?;
-    Ok(first.map_or(0, |first| unsigned(first) - 1))
+    let begins_at = rows.first().map_or(Ok(0), |row| row.try_get("begins_at"))?;
+    let left_out = unsigned(begins_at).saturating_sub(1);
+    let filter = if left_out == 0 { PartsFilter::All } else { PartsFilter::OfMessages };
+    let (messages, _) = with_parts(tx, tenant, session, &rows, filter).await?;
+    Ok(RecentConversation { left_out, messages })
 }
 
 /// Reads one page of a conversation.

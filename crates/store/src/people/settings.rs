@@ -1,7 +1,7 @@
 //! Settings of tenants and projects, stored as text. The crate `settings` interprets them.
 
 use crate::{
-    Store, Tx,
+    Store,
     column::timestamp,
     error::{Entity, Error},
 };
@@ -9,7 +9,7 @@ use domain::{
     ids::{ProjectId, SessionId, TenantId, Timestamp},
     policy::level::Level,
 };
-use sqlx::Row as _;
+use sqlx::{Row as _, postgres::PgRow};
 
 /// Settings as a person wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +24,22 @@ pub struct StoredSettings {
     pub at: Timestamp,
 }
 
-fn from_row(row: &sqlx::postgres::PgRow) -> Result<StoredSettings, Error> {
-    let project: String = row.try_get("project_id")?;
+fn from_row(row: &PgRow) -> Result<StoredSettings, Error> {
+    of_project(row, row.try_get("project_id")?)
+}
+
+/// Reads the settings in a row of a statement that joins them: with the column `settings_of` in place of `project_id`, and without values if there are
+/// none.
+///
+/// # Errors
+/// `Db`.
+pub(crate) fn find_in_row(row: &PgRow) -> Result<Option<StoredSettings>, Error> {
+    let project = row.try_get::<Option<&str>, _>("settings_of")?;
+    project.map(|project| of_project(row, project)).transpose()
+}
+
+/// Reads the settings in a row. Those of the tenant have an empty project.
+fn of_project(row: &PgRow, project: &str) -> Result<StoredSettings, Error> {
     Ok(StoredSettings {
         level: if project.is_empty() { Level::Tenant } else { Level::Project },
         document: row.try_get("document")?,
@@ -116,27 +130,16 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Vec<StoredSettings>, Error> {
-        list_of(&mut self.begin(tenant).await?, tenant, session).await
+        let mut tx = self.begin(tenant).await?;
+        let rows = sqlx::query(
+            "select t.project_id, t.document, t.changed_by, t.changed_at
+               from settings t join session s on s.tenant_id = t.tenant_id
+              where t.tenant_id = $1 and s.id = $2 and t.project_id in ('', s.project_id) order by t.project_id",
+        )
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .fetch_all(&mut *tx)
+        .await?;
+        rows.iter().map(from_row).collect()
     }
-}
-
-/// Reads the settings of the tenant and of the project of a session; see [`Store::list_settings_of`].
-///
-/// # Errors
-/// `Db`.
-pub(crate) async fn list_of(
-    tx: &mut Tx,
-    tenant: TenantId,
-    session: &SessionId,
-) -> Result<Vec<StoredSettings>, Error> {
-    let rows = sqlx::query(
-        "select t.project_id, t.document, t.changed_by, t.changed_at
-           from settings t join session s on s.tenant_id = t.tenant_id
-          where t.tenant_id = $1 and s.id = $2 and t.project_id in ('', s.project_id) order by t.project_id",
-    )
-    .bind(tenant.0)
-    .bind(session.as_str())
-    .fetch_all(&mut **tx)
-    .await?;
-    rows.iter().map(from_row).collect()
 }

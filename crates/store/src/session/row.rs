@@ -149,7 +149,6 @@ fn columns() -> String {
     )
 }
 
-/// Selects one session. Its position in the queue is the number of sessions that are not behind it.
 /// The condition of the index `session_updated`. It holds for every session `s`.
 const LISTED: &str = "s.updated_at > '-infinity'";
 
@@ -165,10 +164,11 @@ pub(crate) fn in_area(area: Option<&SessionArea>, worktree: &str) -> String {
     }
 }
 
-fn select_one() -> AssertSqlSafe<String> {
+/// Selects one session. Its position in the queue is the number of sessions that are not behind it. `more` are further columns, which `joins` add.
+pub(crate) fn select_one(more: &str, joins: &str) -> AssertSqlSafe<String> {
     AssertSqlSafe(format!(
-        "select {}, {} as queue_position
-           from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id
+        "select {}{more}, {} as queue_position
+           from session s join session_run r on r.tenant_id = s.tenant_id and r.session_id = s.id {joins}
           where s.tenant_id = $1 and s.id = $2",
         columns(),
         phase::queue_position()
@@ -196,7 +196,7 @@ pub(crate) fn select_page(condition: &str, order: &str) -> AssertSqlSafe<String>
 /// # Errors
 /// `NotFound`; `Unreadable`; `Db`.
 pub(crate) async fn read(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Session, Error> {
-    let row = sqlx::query(select_one())
+    let row = sqlx::query(select_one("", ""))
         .bind(tenant.0)
         .bind(id.as_str())
         .fetch_optional(&mut **tx)

@@ -113,7 +113,11 @@ async fn the_loop_reads_all_messages_or_those_after_a_position() {
 async fn a_loop_begins_with_everything_that_it_needs() {
     let mut world = World::new().await;
     let running = world.running().await;
-    world.store.put_settings(world.tenant, None, "{}", "ann").await.unwrap();
+    let none = world.store.read_loop_start(&running.take_over(0), None).await.unwrap().settings;
+    assert_eq!(none, []);
+    for project in [Some(&world.project), None] {
+        world.store.put_settings(world.tenant, project, "{}", "ann").await.unwrap();
+    }
     let (store, tenant, session) = (&world.store, world.tenant, &running.session);
     let start = store.read_loop_start(&running.take_over(0), None).await.unwrap();
     assert_eq!(start.settings, store.list_settings_of(tenant, session).await.unwrap());
@@ -122,7 +126,7 @@ async fn a_loop_begins_with_everything_that_it_needs() {
     assert_eq!(start.messages, store.load_conversation(tenant, session, 0).await.unwrap());
     assert_eq!(
         (start.settings.len(), start.inputs.len(), start.messages.len(), start.left_out),
-        (1, 1, 1, 0)
+        (2, 1, 1, 0)
     );
     let acknowledged = running.take_over(start.inputs[0].seq);
     assert_eq!(store.read_loop_start(&acknowledged, None).await.unwrap().inputs, []);
