@@ -68,12 +68,15 @@ impl Client {
         request: Request,
         headers: Vec<(String, String)>,
     ) -> Result<EventStream, Error> {
-        let (client, to, of) = (self.clone(), provider.clone(), model.clone());
-        // Serializing a long conversation takes milliseconds and would block the other calls on this thread.
-        let builder = tokio::task::spawn_blocking(move || client.question(&to, &of, &request, headers));
-        let builder = builder
-            .await
-            .map_err(|_| Error::new(ErrorKind::Transport, "the request could not be serialized"))?;
+        let builder = if request.is_small() {
+            self.question(provider, model, &request, headers)
+        } else {
+            let (client, to, of) = (self.clone(), provider.clone(), model.clone());
+            // Serializing a long conversation takes milliseconds and would block the other calls on this thread.
+            tokio::task::spawn_blocking(move || client.question(&to, &of, &request, headers))
+                .await
+                .map_err(|_| Error::new(ErrorKind::Transport, "the request could not be serialized"))?
+        };
         let wait = Duration::from_millis(provider.header_timeout_ms);
         let answer = tokio::time::timeout(wait, builder.send()).await;
         let named = |error: Error| error.of(&provider.id);

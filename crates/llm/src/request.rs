@@ -1,8 +1,11 @@
 //! A model request, independent of the provider. Each protocol's `request` file converts it to JSON.
 
 use crate::model::{Effort, Model};
-use domain::policy::tool;
+use domain::{policy::tool, text};
 use std::{borrow::Cow, sync::Arc};
+
+/// Bytes of the texts of a small request. It takes less time to serialize than to hand over to another thread.
+const SMALL_REQUEST_BYTES_MAX: usize = 64 * 1024;
 
 /// One model call.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -45,6 +48,18 @@ impl Request {
         let texts: Vec<&str> =
             self.system.iter().map(String::as_str).filter(|text| !text.trim().is_empty()).collect();
         texts.join("\n\n")
+    }
+
+    /// Whether its texts are short, and it has no pictures and documents.
+    pub(crate) fn is_small(&self) -> bool {
+        let mut bytes: usize = self.system.iter().map(String::len).sum();
+        for message in &self.messages {
+            match message.text_bytes() {
+                Some(more) if bytes + more <= SMALL_REQUEST_BYTES_MAX => bytes += more,
+                Some(_) | None => return false,
+            }
+        }
+        bytes <= SMALL_REQUEST_BYTES_MAX
     }
 
     /// Whether the conversation contains tool calls but the request offers no tools. Some servers refuse that.
@@ -91,6 +106,44 @@ pub enum Message {
     Assistant(Vec<AssistantPart>),
     /// The results of the tool calls in the previous answer.
     ToolResults(Vec<ToolResult>),
+}
+
+impl Message {
+    /// The bytes of its texts; `None` if it contains pictures or documents.
+    pub fn text_bytes(&self) -> Option<usize> {
+        match self {
+            Self::User(parts) => parts
+                .iter()
+                .map(|part| match part {
+                    UserPart::Text(text) => Some(text.len()),
+                    UserPart::Media(_) => None,
+                })
+                .sum(),
+            Self::Assistant(parts) => {
+                let bytes = |part: &AssistantPart| match part {
+                    AssistantPart::Text { text, details } => {
+                        text.len() + details.as_ref().map_or(0, text::json_bytes)
+                    }
+                    AssistantPart::Reasoning { text, signature, redacted, details } => {
+                        let opaque =
+                            [signature, redacted].into_iter().flatten().map(String::len).sum::<usize>();
+                        text.len() + opaque + details.as_ref().map_or(0, text::json_bytes)
+                    }
+                    AssistantPart::ToolCall { id, name, input } => {
+                        id.len() + name.len() + text::json_bytes(input)
+                    }
+                };
+                Some(parts.iter().map(bytes).sum())
+            }
+            Self::ToolResults(results) => results
+                .iter()
+                .map(|result| {
+                    let is_text = result.media.is_empty();
+                    is_text.then(|| result.call_id.len() + result.name.len() + result.text.len())
+                })
+                .sum(),
+        }
+    }
 }
 
 /// A piece of a user's message.

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use super::{AssistantPart, Media, Message, Source, ToolResult, UserPart};
+use super::{AssistantPart, Media, Message, Request, SMALL_REQUEST_BYTES_MAX, Source, ToolResult, UserPart};
 use crate::model::Effort;
 use crate::model::Model;
 use crate::protocols::history::{Entry, entries};
@@ -46,6 +46,19 @@ fn every_call_has_one_result_right_after_it() {
     let got: Vec<_> = results.iter().map(|result| (result.call_id.as_str(), result.text.as_str())).collect();
     assert_eq!(got, [("c1", "The tool call has no result: it was interrupted."), ("c2", "two")]);
     assert!(results[0].is_error && !results[1].is_error);
+}
+
+#[test]
+fn a_request_is_small_up_to_a_bound_and_without_pictures() {
+    let request = |bytes: usize, more: Message| Request {
+        system: vec!["x".to_owned()],
+        messages: vec![Message::User(vec![UserPart::Text("x".repeat(bytes))]), more],
+        ..Request::default()
+    };
+    let note = || Message::Assistant(vec![text("x")]);
+    assert!(request(SMALL_REQUEST_BYTES_MAX - 2, note()).is_small());
+    assert!(!request(SMALL_REQUEST_BYTES_MAX - 1, note()).is_small());
+    assert!(!request(0, Message::User(vec![png()])).is_small());
 }
 
 #[test]
@@ -117,15 +130,15 @@ fn every_protocols_request_contains_media_from_tools() {
     let media = |mime: &str, name: &str| media(mime, name, Source::Base64("AA==".to_owned()));
     let read = |name: &str, mime: &str| {
         let results = vec![ToolResult { media: vec![media(mime, name)], ..result("c1", "read", false) }];
-        super::Request {
+        Request {
             messages: vec![Message::Assistant(vec![call("c1", json!({}))]), Message::ToolResults(results)],
-            ..super::Request::default()
+            ..Request::default()
         }
     };
     let seeing = Model { images: true, pdf: true, ..crate::catalogue::find_or_default("m") };
     let blind = crate::catalogue::find_or_default("m");
     let of = |protocol| Provider::new("p", protocol, "https://x.example/v1");
-    let bodies = |model: &Model, request: &super::Request| {
+    let bodies = |model: &Model, request: &Request| {
         let chat = openai_chat::request::body(&of(Protocol::OpenAiChat), model, request);
         let responses = openai_responses::request::body(&of(Protocol::OpenAiResponses), model, request);
         [

@@ -19,7 +19,7 @@ use llm::{
     event::Event,
     model::Model,
     provider::Provider,
-    request::{AssistantPart, Message, Request, UserPart},
+    request::Request,
 };
 use std::{
     pin::Pin,
@@ -79,46 +79,11 @@ fn prompt_tokens_max(request: &Request, model: &Model) -> u64 {
             // The rest of a long conversation changes nothing.
             return limit;
         }
-        let Some(length) = text_bytes(message) else { return limit };
+        let Some(length) = message.text_bytes() else { return limit };
         tokens = tokens.saturating_add(count(length));
     }
     let items = count(1 + request.messages.len() + request.tools.len());
     tokens.saturating_add(items.saturating_mul(TOKENS_PER_ITEM_MAX)).min(limit)
-}
-
-/// The bytes of a message's texts; `None` if it contains pictures or documents.
-fn text_bytes(message: &Message) -> Option<usize> {
-    match message {
-        Message::User(parts) => parts
-            .iter()
-            .map(|part| match part {
-                UserPart::Text(text) => Some(text.len()),
-                UserPart::Media(_) => None,
-            })
-            .sum(),
-        Message::Assistant(parts) => {
-            let bytes = |part: &AssistantPart| match part {
-                AssistantPart::Text { text, details } => {
-                    text.len() + details.as_ref().map_or(0, text::json_bytes)
-                }
-                AssistantPart::Reasoning { text, signature, redacted, details } => {
-                    let opaque = [signature, redacted].into_iter().flatten().map(String::len).sum::<usize>();
-                    text.len() + opaque + details.as_ref().map_or(0, text::json_bytes)
-                }
-                AssistantPart::ToolCall { id, name, input } => {
-                    id.len() + name.len() + text::json_bytes(input)
-                }
-            };
-            Some(parts.iter().map(bytes).sum())
-        }
-        Message::ToolResults(results) => results
-            .iter()
-            .map(|result| {
-                let is_text = result.media.is_empty();
-                is_text.then(|| result.call_id.len() + result.name.len() + result.text.len())
-            })
-            .sum(),
-    }
 }
 
 /// The cost of one purpose's calls so far. Clones share it, so that the loop can account for a call whose task it ends.

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
 use domain::money::Price;
-use llm::request::{Media, Source, ToolResult};
+use llm::request::{Media, Message, Source, ToolResult, UserPart};
 
 fn model() -> Model {
     let base = Rates { input: 3, output: 15, cache_read: 1, cache_write: 4 };
