@@ -113,8 +113,11 @@ impl Projection {
                 messages::delete_message(tx, scope, message_id).await
             }
             Event::PartUpdated { part, .. } => {
+                if self.rows.must_precede(part) {
+                    self.rows.write(tx, scope, &[]).await?;
+                }
                 self.rows.add_part(part, seq)?;
-                tool_execs::update(tx, scope, part).await
+                tool_execs::end(tx, scope, part).await
             }
             Event::PartRemoved { message_id, part_id } => {
                 self.rows.write(tx, scope, &[]).await?;

@@ -1,5 +1,6 @@
-//! The rows of messages, parts and events that a projection writes with one statement.
+//! The rows of messages, parts, begun tool calls and events that a projection writes with one statement.
 
+use super::tool_execs::BegunExec;
 use crate::{Tx, column::signed, error::Error, log::change::Scope};
 use domain::{
     conversation::{message::Message, part::Part},
@@ -10,11 +11,12 @@ use sqlx::{AssertSqlSafe, Postgres, postgres::PgArguments, query::Query};
 /// Bytes of gathered rows beyond which they are written before the rest comes: together they may have megabytes.
 const GATHERED_BYTES: usize = 256 * 1024;
 
-/// Messages and parts that are not written yet.
+/// Messages, parts and begun tool calls that are not written yet.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     messages: Vec<MessageRow>,
     parts: Vec<PartRow>,
+    begun: Vec<BegunExec>,
     bytes: usize,
 }
 
@@ -53,8 +55,9 @@ impl Rows {
         Ok(())
     }
 
-    /// As [`Rows::add_message`], for a part.
+    /// As [`Rows::add_message`], for a part, and for the tool call that it begins.
     pub(super) fn add_part(&mut self, part: &Part, seq: u64) -> Result<(), Error> {
+        self.begun.extend(BegunExec::of(part));
         let (data, kind) = (json(part)?, part.body.kind());
         self.bytes += data.len();
         let (message_id, id) = (part.message_id.as_str(), part.id.as_str());
@@ -71,6 +74,11 @@ impl Rows {
         Ok(())
     }
 
+    /// Whether the rows must be written before this part is added: the end of a call closes the row that its beginning adds.
+    pub(super) fn must_precede(&self, part: &Part) -> bool {
+        self.begun.iter().any(|begun| begun.id == part.id.as_str())
+    }
+
     /// Whether the rows should be written before more are added.
     pub(super) fn are_many(&self) -> bool {
         self.bytes > GATHERED_BYTES
@@ -83,19 +91,22 @@ impl Rows {
         scope: &Scope<'_>,
         events: &[StoredEvent],
     ) -> Result<(), Error> {
-        let Self { messages, parts, .. } = std::mem::take(self);
+        let Self { messages, parts, begun, .. } = std::mem::take(self);
         if messages.is_empty() && parts.is_empty() && events.is_empty() {
             return Ok(());
         }
-        // A statement with all three needs one round trip, and leaves out what it does not write, because each table costs time. Postgres
+        // A statement with all of them needs one round trip, and leaves out what it does not write, because each table costs time. Postgres
         // checks that a part has its message when the statement ends.
-        let sql = statement(!messages.is_empty(), !parts.is_empty());
+        let sql = statement(!messages.is_empty(), !parts.is_empty(), !begun.is_empty());
         let mut query = bind_events(sqlx::query(AssertSqlSafe(sql)), scope, events);
         if !messages.is_empty() {
             query = bind_messages(query, &messages);
         }
         if !parts.is_empty() {
             query = bind_parts(query, &parts);
+        }
+        if !begun.is_empty() {
+            query = bind_begun(query, &begun);
         }
         query.execute(&mut **tx).await?;
         Ok(())
@@ -106,17 +117,27 @@ fn json(value: &impl serde::Serialize) -> Result<String, Error> {
     Ok(serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))?)
 }
 
-/// The statement that writes events, and messages and parts if there are any.
-fn statement(with_messages: bool, with_parts: bool) -> String {
-    let with = match (with_messages, with_parts) {
-        (false, false) => String::new(),
-        (true, false) => format!("with {MESSAGES} "),
-        (false, true) => {
+/// The statement that writes events, and messages, parts and begun tool calls if there are any. A tool call is a part.
+fn statement(with_messages: bool, with_parts: bool, with_begun: bool) -> String {
+    let with = match (with_messages, with_parts, with_begun) {
+        (false, false, _) => String::new(),
+        (true, false, _) => format!("with {MESSAGES} "),
+        (false, true, false) => {
             format!("with {} ", parts("$9::text[], $10::text[], $11::bigint[], $12::text[], $13::text[]"))
         }
-        (true, true) => {
+        (true, true, false) => {
             let parts = parts("$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[]");
             format!("with {MESSAGES}, {parts} ")
+        }
+        (false, true, true) => {
+            let parts = parts("$9::text[], $10::text[], $11::bigint[], $12::text[], $13::text[]");
+            let begun = begun("$14::text[], $15::text[]");
+            format!("with {parts}, {begun} ")
+        }
+        (true, true, true) => {
+            let parts = parts("$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[]");
+            let begun = begun("$18::text[], $19::text[]");
+            format!("with {MESSAGES}, {parts}, {begun} ")
         }
     };
     format!(
@@ -142,6 +163,16 @@ fn parts(columns: &str) -> String {
              from unnest({columns}) as p (message_id, id, seq, kind, data)
            on conflict (tenant_id, session_id, message_id, id) do update
               set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes)"
+    )
+}
+
+/// Writes begun tool calls, whose columns are the parameters `columns`. A call that an earlier loop began keeps the epoch of that loop.
+fn begun(columns: &str) -> String {
+    format!(
+        "begun as (
+           insert into tool_exec (tenant_id, session_id, exec_id, tool, epoch, state)
+           select $1, $2, b.exec_id, b.tool, $3, 'executing' from unnest({columns}) as b (exec_id, tool)
+           on conflict do nothing)"
     )
 }
 
@@ -177,4 +208,9 @@ fn bind_parts<'q>(query: Statement<'q>, parts: &'q [PartRow]) -> Statement<'q> {
         .bind(parts.iter().map(|row| row.seq).collect::<Vec<_>>())
         .bind(texts(|row| row.kind))
         .bind(texts(|row| &row.data))
+}
+
+fn bind_begun<'q>(query: Statement<'q>, begun: &'q [BegunExec]) -> Statement<'q> {
+    let texts = |of: fn(&BegunExec) -> &str| begun.iter().map(of).collect::<Vec<_>>();
+    query.bind(texts(|exec| &exec.id)).bind(texts(|exec| &exec.tool))
 }

@@ -60,3 +60,26 @@ async fn an_effect_is_known_from_its_intent_to_its_answer() {
     let sql = "select count(*) from tool_exec where state = 'done' and ended_at is not null";
     assert_eq!((world.number(sql).await, world.number("select count(*) from tool_exec").await), (1, 1));
 }
+
+#[tokio::test]
+async fn an_effect_that_begins_and_ends_in_one_write_is_over() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let both = states(&mut world, &running).concat();
+    let written = world.store.append(&running.write(1), &both, 0, Progress::Made, NOW).await.unwrap();
+    assert_eq!(written.events.len(), both.len());
+    let sql = "select count(*) from tool_exec where state = 'done' and ended_at is not null and epoch = 1";
+    assert_eq!((world.number(sql).await, world.number("select count(*) from tool_exec").await), (1, 1));
+    assert_eq!(world.gap_free(&running.session).await, written.events.last().unwrap().seq);
+}
+
+#[tokio::test]
+async fn the_end_of_an_effect_that_never_began_adds_nothing() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let [mut refused, end] = states(&mut world, &running);
+    refused.truncate(1);
+    refused.extend(end);
+    world.store.append(&running.write(1), &refused, 0, Progress::Made, NOW).await.unwrap();
+    assert_eq!(world.number("select count(*) from tool_exec").await, 0);
+}
