@@ -1,4 +1,4 @@
-//! What a loop reads before its first step, in one transaction.
+//! What a loop reads before its first step, in one transaction, and what a warm-up reads of it.
 
 use crate::{
     Store, Tx,
@@ -53,6 +53,18 @@ pub struct LoopStart {
 }
 
 impl Store {
+    /// Returns a session with the settings of its tenant and of its project, in this order; either settings may be missing.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unreadable`; `Db`.
+    pub async fn get_session_with_settings(
+        &self,
+        tenant: TenantId,
+        id: &SessionId,
+    ) -> Result<(Session, Vec<StoredSettings>), Error> {
+        read_session(&mut self.begin(tenant).await?, tenant, id).await
+    }
+
     /// Reads what the loop of a taken session needs. Of a conversation that the worker has kept it reads only the new messages, if no other has changed.
     ///
     /// # Errors

@@ -215,6 +215,8 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     let kept = KeptPosition { event_seq: 1, event_id: "evt_1".to_owned(), read_after: 0 };
     let start = store.read_loop_start(&TakeOver { fence, input_ack: 0, attempts: 1 }, Some(&kept)).await;
     assert!(matches!(start, Err(Error::NotFound(_))));
+    let read = store.get_session_with_settings(stranger, session).await;
+    assert!(matches!(read, Err(Error::NotFound(_))));
     assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap().events, []);
     assert_eq!(store.find_event(stranger, session, 1).await.unwrap(), None);
     assert_eq!(store.list_inputs(stranger, session, 0).await.unwrap(), []);

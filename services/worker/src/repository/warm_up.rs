@@ -51,12 +51,12 @@ impl WarmUp {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Option<Self>, Error> {
-        let stored = with_store_timeout(deps.store.get_session(tenant, session)).await?;
+        let read = deps.store.get_session_with_settings(tenant, session);
+        let (stored, above) = with_store_timeout(read).await?;
         if !awaits_first_prompt(&stored) {
             return Ok(None);
         }
         let project = stored.info.project_id;
-        let above = with_store_timeout(deps.store.list_settings(tenant, Some(&project))).await?;
         let above = SettingsAbove::of(&deps.platform, &above)
             .map_err(|problems| Error::Unreadable { what: "settings", source: Box::new(problems) })?;
         let settings = match &stored.source.origin {

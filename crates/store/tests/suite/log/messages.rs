@@ -122,6 +122,8 @@ async fn a_loop_begins_with_everything_that_it_needs() {
     let start = store.read_loop_start(&running.take_over(0), None).await.unwrap();
     assert_eq!(start.settings, store.list_settings_of(tenant, session).await.unwrap());
     assert_eq!(start.session, store.get_session(tenant, session).await.unwrap());
+    let read = store.get_session_with_settings(tenant, session).await.unwrap();
+    assert_eq!((&start.session, &start.settings), (&read.0, &read.1));
     assert_eq!(start.inputs, store.list_inputs(tenant, session, 0).await.unwrap());
     assert_eq!(start.messages, store.load_conversation(tenant, session, 0).await.unwrap());
     assert_eq!(
