@@ -10,6 +10,7 @@ pub mod push;
 pub mod secrets;
 
 use crate::ids::Timestamp;
+use serde::Serialize;
 
 /// Connections of a session to one host with one result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,4 +25,61 @@ pub struct EgressAccess {
     pub connections: u64,
     /// Bytes to the host and from it.
     pub bytes: u64,
+}
+
+/// What a push brought to a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PushReceipt {
+    /// The address of the repository, without a user or a password.
+    pub url: String,
+    /// The branch.
+    pub branch: String,
+    /// Its newest commit.
+    pub commit: String,
+    /// New commits on the branch; 0: it had this commit already.
+    pub commits: u32,
+    /// Files that the new commits change.
+    pub files: u32,
+}
+
+impl PushReceipt {
+    /// The push in a sentence.
+    pub fn sentence(&self) -> String {
+        let Self { url, branch, commit, commits, files } = self;
+        if *commits == 0 {
+            return format!("{branch} of {url} is already at {commit}");
+        }
+        format!(
+            "pushed {} with {} to {branch} of {url}: {commit}",
+            count(*commits, "commit"),
+            count(*files, "file")
+        )
+    }
+}
+
+fn count(number: u32, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_says_what_went_where() {
+        let receipt = |commits, files| PushReceipt {
+            url: "https://h/r".to_owned(),
+            branch: "agent/x".to_owned(),
+            commit: "c0ffee".to_owned(),
+            commits,
+            files,
+        };
+        for (receipt, want) in [
+            (receipt(1, 2), "pushed 1 commit with 2 files to agent/x of https://h/r: c0ffee"),
+            (receipt(2, 1), "pushed 2 commits with 1 file to agent/x of https://h/r: c0ffee"),
+            (receipt(0, 0), "agent/x of https://h/r is already at c0ffee"),
+        ] {
+            assert_eq!(receipt.sentence(), want);
+        }
+    }
 }

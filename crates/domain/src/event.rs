@@ -6,6 +6,7 @@ use crate::{
         part::Part,
         request::{Answer, Id, Request},
     },
+    egress::PushReceipt,
     ids::{MessageId, PartId, SessionId, Timestamp},
     session::{Info, Outcome},
     wait::Wait,
@@ -43,6 +44,13 @@ pub enum Event {
     SnapshotMissed(MessageId),
     /// A person let the session continue with the files of its source, because a sandbox machine lost its workspace.
     WorkspaceRestarted,
+    /// A person had the result of the session pushed to the repository that its files came from.
+    SessionPushed {
+        /// What the push brought.
+        receipt: Box<PushReceipt>,
+        /// The name of the person's key.
+        by: String,
+    },
     /// The files are on another branch; `None`: on no branch, or on one that cannot be read.
     BranchUpdated(Option<String>),
     /// The files were copied for this subtask, which works on the copy.
@@ -166,6 +174,7 @@ impl Event {
             Self::FilesChanged(_) => FILES_CHANGED,
             Self::SnapshotMissed(_) => "flotilla.snapshot.missed",
             Self::WorkspaceRestarted => "flotilla.workspace.restarted",
+            Self::SessionPushed { .. } => "flotilla.session.pushed",
             Self::BranchUpdated(_) => "vcs.branch.updated",
             Self::WorktreeReady(_) => "worktree.ready",
             Self::WorktreeFailed(_) => "worktree.failed",
@@ -210,6 +219,7 @@ impl Event {
             Self::FileEdited(file) => json!({"file": file}),
             Self::FilesChanged(files) => json!({"files": files}),
             Self::SnapshotMissed(message_id) => json!({"sessionID": session, "messageID": message_id}),
+            Self::SessionPushed { receipt, by } => json!({"sessionID": session, "push": receipt, "by": by}),
             Self::BranchUpdated(Some(branch)) => json!({"branch": branch}),
             Self::BranchUpdated(None) => json!({}),
             Self::WorktreeReady(child) => json!({"name": child}),

@@ -10,7 +10,7 @@ use crate::{
         projection,
     },
     session::{
-        control_row::{self, RevertState},
+        control_row::{self, ControlRow, RevertState},
         removal,
     },
 };
@@ -83,22 +83,31 @@ impl Store {
                 vec![Event::PartUpdated { part: Box::new(part), at }]
             }
         };
-        sqlx::query(
-            "update session_run set event_seq = event_seq + $3 where tenant_id = $1 and session_id = $2",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .bind(signed(events.len() as u64))
-        .execute(&mut *tx)
-        .await?;
-        let numbered = events.into_iter().enumerate();
-        let changes: Vec<Change> =
-            numbered.map(|(number, event)| Change::event(id.numbered(number), event)).collect();
         let scope = Scope { tenant, session, epoch: run.epoch, at };
-        let stored = projection::project(&mut tx, &scope, &changes, run.event_seq + 1).await?;
+        let stored = append(&mut tx, &scope, &run, id, events).await?;
         tx.commit().await?;
         Ok(stored)
     }
+}
+
+/// Stores what people did behind the events of a session, also while a loop writes it. The transaction holds the control row.
+pub(crate) async fn append(
+    tx: &mut Tx,
+    scope: &Scope<'_>,
+    run: &ControlRow,
+    id: &EventId,
+    events: Vec<Event>,
+) -> Result<Vec<StoredEvent>, Error> {
+    sqlx::query("update session_run set event_seq = event_seq + $3 where tenant_id = $1 and session_id = $2")
+        .bind(scope.tenant.0)
+        .bind(scope.session.as_str())
+        .bind(signed(events.len() as u64))
+        .execute(&mut **tx)
+        .await?;
+    let numbered = events.into_iter().enumerate();
+    let changes: Vec<Change> =
+        numbered.map(|(number, event)| Change::event(id.numbered(number), event)).collect();
+    projection::project(tx, scope, &changes, run.event_seq + 1).await
 }
 
 async fn check_message(

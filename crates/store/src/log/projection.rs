@@ -139,6 +139,7 @@ impl Projection {
             | Event::LoopStarted { .. }
             | Event::LoopHandedOver { .. }
             | Event::SnapshotMissed(_)
+            | Event::SessionPushed { .. }
             | Event::WorktreeReady(_)
             | Event::WorktreeFailed(_)
             | Event::SessionWaiting(_)

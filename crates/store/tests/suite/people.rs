@@ -1,7 +1,8 @@
-//! Requests, approvals and settings of people, and their decisions about environments.
+//! Requests, approvals, settings and pushes of people, and their decisions about environments.
 
 mod approvals;
 mod environments;
+mod pushes;
 mod requests;
 mod settings;
 mod waits;

@@ -180,6 +180,7 @@ impl Conversation {
             | Event::LoopHandedOver { .. }
             | Event::SnapshotMissed(_)
             | Event::WorkspaceRestarted
+            | Event::SessionPushed { .. }
             | Event::SessionWaiting(_)
             | Event::SessionQuarantined { .. }
             | Event::SessionReleased

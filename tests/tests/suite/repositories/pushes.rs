@@ -2,7 +2,7 @@
 
 use super::{HOST, Testbed, URL, set_secret};
 use e2e::api::Api;
-use e2e::turn::{bash, output, run, task_for};
+use e2e::turn::{Watch, bash, output, run, task_for};
 use rpc::v1;
 use serde_json::json;
 use std::process::Command;
@@ -29,6 +29,12 @@ async fn push(api: &Api, session: &str, branch: &str) -> Result<v1::PushSessionR
 async fn refusal(api: &Api, session: &str, branch: &str) -> (String, String) {
     let status = push(api, session, branch).await.unwrap_err();
     (rpc::status::code_of(&status).unwrap_or_default(), status.message().to_owned())
+}
+
+/// Waits for the next push in the log of a session, and gives the name of the key and what was pushed.
+async fn next_push(log: &mut Watch) -> (String, serde_json::Value) {
+    let properties = log.until(|event| event.kind == "flotilla.session.pushed").await.properties;
+    (properties["by"].as_str().unwrap().to_owned(), properties["push"].clone())
 }
 
 /// Runs git in the repository of the server.
@@ -77,8 +83,22 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
     assert!(text.ends_with(&format!("\n\nFlotilla-Session: {session}")), "{text}");
     let again = push(api, &session, "").await.unwrap();
     assert_eq!((again.commit, again.commits), (pushed.commit.clone(), 0));
+    // Both stand in the log, without the token, and people read them in the conversation.
+    let mut log = Watch::start(api, &session).await;
+    let (by, first) = next_push(&mut log).await;
+    let want = json!({"url": URL, "branch": branch, "commit": pushed.commit, "commits": 1, "files": 2});
+    assert_eq!((by.as_str(), first), ("test", want));
+    assert_eq!(next_push(&mut log).await.1["commits"], 0);
+    log.transcript.assert_gap_free();
+    let notes: Vec<_> = api.conversation(&session).await.into_iter().rev().take(2).collect();
+    let told = |at: usize| notes[at].1[0]["text"].as_str().unwrap().to_owned();
+    let sentence = format!("pushed 1 commit with 2 files to {branch} of {URL}: {}", pushed.commit);
+    assert_eq!(told(1), format!("flotilla push by test: {sentence}"));
+    assert_eq!(told(0), format!("flotilla push by test: {branch} of {URL} is already at {}", pushed.commit));
 
     output(api, &session, "echo more >> file").await.unwrap();
+    let asked = testbed.stack.model.journal.requests().last().unwrap().body.to_string();
+    assert!(!asked.contains("flotilla push by"), "the model does not read the notes: {asked}");
     let more = push(api, &session, "").await.unwrap();
     assert_eq!((more.commits, more.files), (1, 1));
     assert_eq!(remote(&testbed, &["rev-parse", &format!("{branch}^")]), pushed.commit);
@@ -136,6 +156,8 @@ async fn the_copy_of_a_subtask_is_pushed_to_the_repository_of_its_root() {
     assert_ne!(log(&child).await, log(&session).await, "each has its own");
     let pushed = push(api, &child, "").await.unwrap();
     assert_eq!(pushed.branch, format!("agent/{child}"));
+    let (_, push) = next_push(&mut Watch::start(api, &child).await).await;
+    assert_eq!(push["commit"], pushed.commit, "it stands in the log of the copy");
     assert_eq!(remote(&testbed, &["show", &format!("{}:copy", pushed.commit)]), "copy");
     assert_eq!(remote(&testbed, &["show", &format!("{}:above", pushed.commit)]), "above");
     assert_eq!(remote(&testbed, &["rev-parse", &format!("{}^", pushed.commit)]), testbed.app.commit);
@@ -221,6 +243,9 @@ async fn a_broker_that_dies_in_the_middle_of_a_push_leaves_nothing_half() {
     let pushed = push(&api, &session, "").await.unwrap();
     assert_eq!(remote(&testbed, &["rev-parse", &format!("agent/{session}")]), pushed.commit);
     assert_eq!(remote(&testbed, &["rev-list", "--count", &format!("main..agent/{session}")]), "1");
+    // So does the log, which nobody wrote when the broker died.
+    let (_, push) = next_push(&mut Watch::start(&api, &session).await).await;
+    assert_eq!((&push["commit"], &push["commits"]), (&json!(pushed.commit), &json!(0)));
 }
 
 #[tokio::test]

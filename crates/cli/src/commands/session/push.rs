@@ -6,6 +6,7 @@ use crate::{
     terminal::{output::Output, paint::one_line, progress::Amount},
 };
 use anyhow::{Context as _, Result};
+use domain::egress::PushReceipt;
 use rpc::v1::{PushSessionRequest, PushSessionResponse};
 use serde_json::json;
 
@@ -43,21 +44,9 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: PushArgs) -
         "type": "push", "session": id, "url": pushed.url, "branch": pushed.branch, "commit": pushed.commit,
         "commits": pushed.commits, "files": pushed.files, "remote_message": pushed.remote_message,
     });
-    output.result(&sentence(&pushed), &object)?;
-    Ok(Exit::Done)
-}
-
-fn sentence(pushed: &PushSessionResponse) -> String {
     let PushSessionResponse { url, branch, commit, commits, files, .. } = pushed;
-    let count = |number: u32, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    if *commits == 0 {
-        return format!("{branch} of {url} is already at {commit}");
-    }
-    format!(
-        "pushed {} with {} to {branch} of {url}: {commit}",
-        count(*commits, "commit"),
-        count(*files, "file")
-    )
+    output.result(&PushReceipt { url, branch, commit, commits, files }.sentence(), &object)?;
+    Ok(Exit::Done)
 }
 
 #[cfg(test)]
@@ -72,12 +61,5 @@ mod tests {
         fake.run(&output, &["push", SESSION, "--branch", "agent/fix", "--message", "Fix it"]).await.unwrap();
         assert_eq!(output.take().trim(), "pushed 1 commit with 2 files to agent/fix of https://h/r: c0ffee");
         assert_eq!(fake.0.lock().unwrap().orders, ["Fix it"]);
-        let pushed = PushSessionResponse {
-            url: "https://h/r".to_owned(),
-            branch: "agent/x".to_owned(),
-            commit: "c0ffee".to_owned(),
-            ..Default::default()
-        };
-        assert_eq!(sentence(&pushed), "agent/x of https://h/r is already at c0ffee");
     }
 }

@@ -8,7 +8,7 @@ use domain::{
     },
     ids::{MessageId, PartId, SessionId},
 };
-use store::log::change::Note;
+use store::{log::change::Note, session::row::Session};
 
 /// The session that gets a note, with its agent and its model.
 #[derive(Debug, Clone)]
@@ -16,6 +16,15 @@ pub(in crate::app) struct NoteContext<'a> {
     pub(in crate::app) session: &'a SessionId,
     pub(in crate::app) agent: &'a str,
     pub(in crate::app) model: ModelRef,
+}
+
+impl<'a> NoteContext<'a> {
+    /// A stored session.
+    pub(in crate::app) fn of(session: &'a Session) -> Self {
+        let info = &session.info;
+        let model = ModelRef { provider_id: info.model.provider_id.clone(), model_id: info.model.id.clone() };
+        Self { session: &info.id, agent: &info.agent, model }
+    }
 }
 
 /// Makes a note with this text.

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 use domain::{
-    conversation::{message::ModelRef, part::Text},
+    conversation::part::Text,
     ids::SessionId,
     session::{WORKSPACE, restart_note},
 };
@@ -57,9 +57,6 @@ pub(crate) async fn restart_workspace(
         Err(refusal) => return Err(Error::Sandbox(refusal)),
         Ok(_) => return Err(Invalid::WorkspaceNotLost.because("the session has its files")),
     }
-    let id = owner.info.id;
-    let model = ModelRef { provider_id: owner.info.model.provider_id, model_id: owner.info.model.id };
-    let context = NoteContext { session: &id, agent: &owner.info.agent, model };
-    let note = note(state, context, Text::synthetic(restart_note(DECISION)));
-    edits::edit(gateway, principal, &id, &Edit::RestartWorkspace(note)).await
+    let note = note(state, NoteContext::of(&owner), Text::synthetic(restart_note(DECISION)));
+    edits::edit(gateway, principal, &owner.info.id, &Edit::RestartWorkspace(note)).await
 }

@@ -3,27 +3,38 @@
 // Continues in broker::push::pusher.
 
 use crate::{
-    app::ground::gateway::Gateway,
+    app::ground::{
+        gateway::Gateway,
+        note::{NoteContext, note},
+    },
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, scope::Scope, services::sandbox, state::State},
+    ground::{
+        error::Error,
+        invalid::Invalid,
+        scope::Scope,
+        services::sandbox,
+        state::{State, now},
+    },
 };
 use chassis::telemetry::AUDIT;
 use domain::{
+    conversation::part::Text,
     egress::{
+        PushReceipt,
         git::{GitPrefix, find_address, find_longest},
         push::{
             PUSH_MESSAGE_BYTES_MAX, SESSION_TRAILER,
             branch::{BranchError, BranchName},
         },
     },
-    ids::{SessionId, TenantId},
+    ids::{EventId, SessionId, TenantId},
     session::{Origin, Source},
 };
 use futures::{Stream, StreamExt as _, stream};
 use rpc::v1::{self, push_request::Part};
 use settings::{GitPush, merge::merge};
 use std::sync::{Arc, OnceLock};
-use store::session::row::Session;
+use store::{error::Error as StoreError, people::pushes::SessionPush, session::row::Session};
 use tonic::Streaming;
 
 /// A client's request for a push.
@@ -44,12 +55,13 @@ struct Destination {
     branch: BranchName,
 }
 
-/// Pushes a session. A subtask is pushed as the session whose workspace it uses; a copy goes to the repository of its root session.
+/// Pushes a session, and stores the push in its log. A subtask is pushed as the session whose workspace it uses; a copy goes to the repository of its root
+/// session.
 ///
 /// # Errors
 /// `scope_missing`, `session_not_found`, `text_too_long`, `push_source_missing`, `push_not_configured`, `push_branch_invalid`, `settings_unreadable`,
-/// `requests_too_many`, `push_nothing`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox and the broker;
-/// `broker_unavailable`: pushed or not.
+/// `requests_too_many`, `push_nothing`, `workspace_lost`, `sandbox_unavailable`; refusals of the sandbox and the broker;
+/// `broker_unavailable`, `store_unavailable`: pushed or not. A repeated push finds what is pushed, and stores that in the log.
 ///
 /// Dropped midway: the push ends.
 pub(crate) async fn push(
@@ -79,7 +91,34 @@ pub(crate) async fn push(
         },
         "a push of a session ended"
     );
-    result
+    let pushed = result?;
+    record(state, tenant, &owner, &pushed, principal.name()).await?;
+    Ok(pushed)
+}
+
+/// Stores a push in the log of its session, and tells clients. The session may have been deleted meanwhile.
+///
+/// # Errors
+/// `store_unavailable`, `store_failed`.
+async fn record(
+    state: &State,
+    tenant: TenantId,
+    owner: &Session,
+    pushed: &v1::PushResponse,
+    by: &str,
+) -> Result<(), Error> {
+    let v1::PushResponse { url, branch, commit, commits, files, .. } = pushed.clone();
+    let receipt = PushReceipt { url, branch, commit, commits, files };
+    let text = Text::note(format!("flotilla push by {by}: {}", receipt.sentence()));
+    let note = note(state, NoteContext::of(owner), text);
+    let (session, id) = (&owner.info.id, state.id(EventId::make));
+    let push = SessionPush { receipt, by: by.to_owned(), note };
+    match state.store.record_push(tenant, session, push, &id, now()).await {
+        Ok(events) => state.publisher.publish_events(tenant, session, &events),
+        Err(StoreError::NotFound(_)) => tracing::info!(session.id = %session, "a pushed session is deleted"),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
 }
 
 /// Reads the session `id`, unless it is the one that was read already.
