@@ -156,8 +156,8 @@ async fn the_copy_of_a_subtask_is_pushed_to_the_repository_of_its_root() {
     assert_ne!(log(&child).await, log(&session).await, "each has its own");
     let pushed = push(api, &child, "").await.unwrap();
     assert_eq!(pushed.branch, format!("agent/{child}"));
-    let (_, push) = next_push(&mut Watch::start(api, &child).await).await;
-    assert_eq!(push["commit"], pushed.commit, "it stands in the log of the copy");
+    let (_, logged) = next_push(&mut Watch::start(api, &child).await).await;
+    assert_eq!(logged["commit"], pushed.commit, "it stands in the log of the copy");
     assert_eq!(remote(&testbed, &["show", &format!("{}:copy", pushed.commit)]), "copy");
     assert_eq!(remote(&testbed, &["show", &format!("{}:above", pushed.commit)]), "above");
     assert_eq!(remote(&testbed, &["rev-parse", &format!("{}^", pushed.commit)]), testbed.app.commit);
@@ -244,8 +244,8 @@ async fn a_broker_that_dies_in_the_middle_of_a_push_leaves_nothing_half() {
     assert_eq!(remote(&testbed, &["rev-parse", &format!("agent/{session}")]), pushed.commit);
     assert_eq!(remote(&testbed, &["rev-list", "--count", &format!("main..agent/{session}")]), "1");
     // So does the log, which nobody wrote when the broker died.
-    let (_, push) = next_push(&mut Watch::start(&api, &session).await).await;
-    assert_eq!((&push["commit"], &push["commits"]), (&json!(pushed.commit), &json!(0)));
+    let (_, logged) = next_push(&mut Watch::start(&api, &session).await).await;
+    assert_eq!((&logged["commit"], &logged["commits"]), (&json!(pushed.commit), &json!(0)));
 }
 
 #[tokio::test]
