@@ -183,16 +183,16 @@ async fn a_merge_that_did_not_end_is_undone_and_done_again() {
 }
 
 #[tokio::test]
-async fn a_merge_that_is_recorded_is_not_undone() {
+async fn a_merge_that_is_done_is_not_undone() {
     let pair = Pair::start("echo base > a").await;
     let (origin, copied) = (&pair.origin, &pair.copied);
     copied.sh("echo theirs > a").await;
     let before = origin.snapshot().await;
     let merged = pair.merge("prt_1").await.unwrap();
     let written = origin.snapshot().await;
-    // The service dies before it removes the record of the open merge.
+    // The service dies before the copy has its record.
     let open = pair.open_merge(&before, &written);
-    let pair = pair.restart(|[place, _]| fs::write(place.join("merging.json"), open).unwrap()).await;
+    let pair = pair.restart(|places| leave_done(&places, &open)).await;
     assert_eq!(pair.origin.snapshot().await, written);
     assert_eq!(pair.merge("prt_1").await.unwrap(), merged);
     assert_eq!(pair.origin.sh("cat a").await, "theirs");
@@ -202,6 +202,55 @@ async fn a_merge_that_is_recorded_is_not_undone() {
     assert_eq!(pair.origin.snapshot().await, written, "one look is enough");
 }
 
+/// Leaves a merge as a service does that dies between the end of the merge and its record beside the copy.
+fn leave_done([place, theirs]: &[PathBuf; 2], open: &str) {
+    fs::rename(theirs.join("merged.json"), place.join("merge-done.json")).unwrap();
+    fs::write(place.join("merging.json"), open).unwrap();
+}
+
+#[tokio::test]
+async fn a_merge_is_ended_or_undone_also_if_its_copy_is_deleted() {
+    for (is_done, want) in [(true, "theirs"), (false, "base")] {
+        let pair = Pair::start("echo base > a").await;
+        let (origin, copied) = (&pair.origin, &pair.copied);
+        copied.sh("echo theirs > a").await;
+        let before = origin.snapshot().await;
+        pair.merge("prt_1").await.unwrap();
+        let open = pair.open_merge(&before, &origin.snapshot().await);
+        let leave = |places: [PathBuf; 2]| {
+            leave_done(&places, &open);
+            if !is_done {
+                fs::remove_file(places[0].join("merge-done.json")).unwrap();
+            }
+        };
+        let pair = pair.restart(leave).await;
+        pair.copied.close().await;
+        let [place, theirs] = pair.places();
+        assert!(!theirs.exists());
+        pair.origin.snapshot().await;
+        assert_eq!(pair.origin.sh("cat a").await, want);
+        let left = ["merging.json", "merge-done.json"].map(|name| place.join(name).exists());
+        assert_eq!((left, theirs.exists()), ([false; 2], false));
+        pair.machine.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_merge_whose_copy_cannot_have_its_record_stays_open_until_it_can() {
+    let pair = Pair::start("echo base > a").await;
+    pair.copied.sh("echo theirs > a").await;
+    let [place, theirs] = pair.places();
+    // A directory is in the place of the file.
+    fs::create_dir(theirs.join("merged.new")).unwrap();
+    let merged = pair.merge("prt_1").await.unwrap();
+    assert!(place.join("merging.json").exists());
+    fs::remove_dir(theirs.join("merged.new")).unwrap();
+    pair.origin.sh("echo later >> a").await;
+    assert_eq!(pair.merge("prt_1").await.unwrap(), merged, "the answer of the first call");
+    assert_eq!(pair.origin.sh("cat a").await, "theirs\nlater");
+    assert!(!place.join("merging.json").exists());
+}
+
 #[tokio::test]
 async fn a_merge_that_cannot_be_recorded_changes_nothing_then_or_later() {
     let pair = Pair::start("echo base > a; echo base > both").await;
@@ -209,16 +258,16 @@ async fn a_merge_that_cannot_be_recorded_changes_nothing_then_or_later() {
     copied.sh("echo theirs > a; echo theirs > both").await;
     origin.sh("echo ours > both").await;
     let (before, state) = (origin.snapshot().await, origin.sh(STATE).await);
-    let [_, theirs] = pair.places();
+    let [place, theirs] = pair.places();
     // A directory is in the place of the file.
-    fs::create_dir(theirs.join("merged.new")).unwrap();
+    fs::create_dir(place.join("merge-done.new")).unwrap();
     assert_eq!(code(pair.merge("prt_1").await), "internal");
     assert_eq!(origin.sh(STATE).await, state);
     origin.sh("echo later > a").await;
     origin.snapshot().await;
     assert_eq!(origin.sh("cat a").await, "later", "nothing is left to be undone");
 
-    fs::remove_dir(theirs.join("merged.new")).unwrap();
+    fs::remove_dir(place.join("merge-done.new")).unwrap();
     origin.restore(&before).await.unwrap();
     let merged = pair.merge("prt_1").await.unwrap();
     let name = merged.conflicts_path.split('/').rev().nth(1).unwrap();

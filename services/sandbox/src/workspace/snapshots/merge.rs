@@ -24,7 +24,11 @@ use crate::{
 };
 use domain::{ids::SessionId, limits, text::is_object_id};
 use rpc::v1;
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 const PACK: &str =
     concat!(include_str!("../git.sh"), include_str!("../bound.sh"), include_str!("merge/pack.sh"));
@@ -98,12 +102,9 @@ pub async fn run(
         session: caller.session.key.session.clone(),
         output_id: request.output_id.clone(),
     };
-    // Before everything that may fail: what was merged once stays merged.
+    // Before everything else that may fail: what was merged once stays merged.
     let directory = root.shared.layout.workspace(&copy.root.key);
-    if let Some(record) = MergeRecord::find_of(&directory, &id).await? {
-        // The service may have stopped before it closed the merge. The copy proves that it is done, and may be removed any time.
-        let mut known = root.snapshots.lock().await;
-        SnapshotStore::of(root).await?.undo_merge(&mut known).await?;
+    if let Some(record) = find_done(root, &directory, &id).await? {
         return Ok(record.answer.into());
     }
     caller.session.disk.check_host()?;
@@ -116,6 +117,13 @@ pub async fn run(
     let merged = merge.run(&mut known).await;
     packed.scratch.remove().await;
     merged.map(v1::MergeCopyResponse::from)
+}
+
+/// Finds the record of a merge that an earlier call has done. The service may have stopped before it closed that merge.
+async fn find_done(root: &Session, copy: &Path, id: &MergeId) -> Result<Option<MergeRecord>, Error> {
+    let mut known = root.snapshots.lock().await;
+    SnapshotStore::of(root).await?.settle_merge(&mut known).await?;
+    MergeRecord::find_of(MergeRecord::of_copy(copy), id).await
 }
 
 /// Packs what the workspace of `copy` changed and `id` is to take over.
@@ -140,7 +148,9 @@ async fn pack(copy: &Arc<Session>, id: &MergeId, from_commit: &str) -> Result<Pa
         Mount::read(store.snapshots(), INSIDE),
         Mount::write(scratch.path(), "/run/sbx/scratch"),
     ];
-    let merged = MergeRecord::find(&store.directory()).await?.filter(|merged| merged.id.has_files_of(id));
+    let merged = MergeRecord::find(MergeRecord::of_copy(&store.directory()))
+        .await?
+        .filter(|merged| merged.id.has_files_of(id));
     // A snapshot has expired if the script does not find it.
     let since = merged.map(|merged| merged.snapshot).unwrap_or_default();
     let limit = (SNAPSHOTS_BYTES_MAX >> 10).to_string();
@@ -174,8 +184,9 @@ struct Merge<'a> {
 impl Merge<'_> {
     async fn run(&self, known: &mut KnownSnapshot) -> Result<MergeAnswer, Error> {
         // The first call may have been at work when the loop repeated it.
-        if let Some(record) = MergeRecord::find_of(&self.packed.directory, self.id).await? {
-            self.store.undo_merge(known).await?;
+        self.store.settle_merge(known).await?;
+        let record = MergeRecord::find_of(MergeRecord::of_copy(&self.packed.directory), self.id).await?;
+        if let Some(record) = record {
             return Ok(record.answer);
         }
         let copy = self.hand_over()?;
@@ -210,7 +221,7 @@ impl Merge<'_> {
     async fn attempt(&self, known: &mut KnownSnapshot, copy: &Scratch) -> Result<MergeAnswer, Error> {
         let before = self.store.track(known).await?.snapshot;
         let merged = self.merge(copy, &before).await?;
-        // Held until the last file is written and the answer is recorded: a successor finds either all of it or nothing.
+        // Held until the last file is written and the answer is stored: a successor finds either all of it or nothing.
         let _right = self.caller.hold().await?;
         let after = merged.snapshot.clone();
         // Before the first file is written, because it may fail.
@@ -219,10 +230,11 @@ impl Merge<'_> {
         self.write(known, &open).await?;
         let snapshot = self.packed.snapshot.clone();
         let record = MergeRecord { id: self.id.clone(), snapshot, answer };
-        if let Err(error) = record.write(&self.packed.directory).await {
+        // With this write the merge is done, whatever happens to the copy.
+        if let Err(error) = record.write(MergeRecord::beside_files(&self.store.directory())).await {
             return Err(self.undo(known, error).await);
         }
-        if let Err(error) = self.store.close_merge(known).await {
+        if let Err(error) = self.store.end_merge(known, &open.copy, &record).await {
             tracing::warn!(
                 error.code = error.code().name(),
                 "a merge is closed by the next snapshot: {error}"
@@ -262,11 +274,11 @@ impl Merge<'_> {
 
     /// Writes the merged files, all or none.
     async fn write(&self, known: &mut KnownSnapshot, open: &OpenMerge) -> Result<(), Error> {
+        known.begin_merge();
+        open.write(&self.store.directory()).await?;
         if open.before == open.after {
             return Ok(());
         }
-        known.begin_merge();
-        open.write(&self.store.directory()).await?;
         let arguments = vec![open.before.clone(), open.after.clone()];
         match self.store.write_files(known, WRITE, arguments, None).await {
             // Git has written nothing.

@@ -1,5 +1,6 @@
-//! The records of merges, which no sandbox sees. An [`OpenMerge`] exists from before the first file is written until the merge is recorded or undone. A
-//! [`MergeRecord`] says that a merge is done: the moment in which it is written decides whether the files keep the merge.
+//! The records of merges, which no sandbox sees. An [`OpenMerge`] exists from before the first file is written until the merge is closed or undone. A
+//! [`MergeRecord`] says that a merge is done: the moment in which it is written beside the files decides whether they keep the merge. The copy, which may be deleted at any
+//! time, gets one afterwards, for its next merge.
 
 use crate::{
     error::{Error, blocking},
@@ -15,6 +16,8 @@ use std::{
 
 /// In the directory of the workspace that takes the changes.
 const OPEN: &str = "merging.json";
+/// Beside it, from the end of the merge until it is closed.
+const DONE: &str = "merge-done.json";
 /// In the directory of the copy.
 const MERGED: &str = "merged.json";
 
@@ -43,7 +46,7 @@ pub(super) struct OpenMerge {
     pub(super) after: String,
 }
 
-/// The newest merge of a copy.
+/// A merge that is done: the newest one of a copy, or the one that the files keep and that is not closed yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MergeRecord {
     pub(super) id: MergeId,
@@ -91,47 +94,55 @@ impl OpenMerge {
     /// # Errors
     /// Those of the file system.
     pub(super) async fn write(&self, directory: &Path) -> Result<(), Error> {
+        // The service may have stopped while it closed an earlier merge, which may have the same name.
+        remove(directory.join(DONE)).await?;
         write("write the record of an open merge", directory.join(OPEN), self).await
     }
 
-    /// Removes that of the workspace in `directory`, if there is one: the merge has changed no file, is recorded, or is undone.
+    /// Removes that of the workspace in `directory`, if there is one: the merge has changed no file, is done, or is undone.
     ///
     /// # Errors
     /// Those of the file system.
     pub(super) async fn remove(directory: &Path) -> Result<(), Error> {
-        let path = directory.join(OPEN);
-        blocking("remove the record of an open merge", move || match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        })
-        .await
+        // In this order: an open merge that is not done is undone.
+        remove(directory.join(OPEN)).await?;
+        remove(directory.join(DONE)).await
     }
 }
 
 impl MergeRecord {
-    /// Reads the newest merge of the copy in `directory`, if there is one.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub(super) async fn find(directory: &Path) -> Result<Option<Self>, Error> {
-        let path = directory.join(MERGED);
-        blocking("read the record of a merge", move || read(&path)).await
+    /// The place of the record beside the files of the workspace in `directory`.
+    pub(super) fn beside_files(directory: &Path) -> PathBuf {
+        directory.join(DONE)
     }
 
-    /// Reads the newest merge of the copy in `directory` if it is `id`.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub(super) async fn find_of(directory: &Path, id: &MergeId) -> Result<Option<Self>, Error> {
-        Ok(Self::find(directory).await?.filter(|record| record.id == *id))
+    /// The place of the record of the copy in `directory`.
+    pub(super) fn of_copy(directory: &Path) -> PathBuf {
+        directory.join(MERGED)
     }
 
-    /// Writes it to the directory of the copy. If that fails, the earlier one stays.
+    /// Reads the record at a place, if there is one.
     ///
     /// # Errors
     /// Those of the file system.
-    pub(super) async fn write(&self, directory: &Path) -> Result<(), Error> {
-        write("write the record of a merge", directory.join(MERGED), self).await
+    pub(super) async fn find(place: PathBuf) -> Result<Option<Self>, Error> {
+        blocking("read the record of a merge", move || read(&place)).await
+    }
+
+    /// Reads the record at a place if it is that of `id`.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) async fn find_of(place: PathBuf, id: &MergeId) -> Result<Option<Self>, Error> {
+        Ok(Self::find(place).await?.filter(|record| record.id == *id))
+    }
+
+    /// Writes it to a place. If that fails, the earlier one stays.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) async fn write(&self, place: PathBuf) -> Result<(), Error> {
+        write("write the record of a merge", place, self).await
     }
 }
 
@@ -141,6 +152,14 @@ fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+async fn remove(path: PathBuf) -> Result<(), Error> {
+    blocking("remove the record of a merge", move || match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    })
+    .await
 }
 
 async fn write(doing: &'static str, path: PathBuf, record: &impl Serialize) -> Result<(), Error> {

@@ -19,7 +19,7 @@ use crate::{
         scratch::Scratch,
     },
 };
-use domain::limits;
+use domain::{ids::SessionId, limits};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// Restores the files of a snapshot.
@@ -74,13 +74,7 @@ impl<'a> SnapshotStore<'a> {
 
     /// Takes a snapshot, unless the files have not changed since the newest one. A merge that did not end is undone first.
     pub(super) async fn track(&self, known: &mut KnownSnapshot) -> Result<Snapshot, Error> {
-        match self.undo_merge(known).await {
-            // Another attempt would restore no further file.
-            Err(error) if error.code() == Code::MergeIncomplete => {
-                tracing::warn!(error.code = error.code().name(), "a merge is not undone as a whole: {error}");
-            }
-            undone => undone?,
-        }
+        self.settle_merge(known).await?;
         // Before git reads the files: a change or a sandbox that begins meanwhile makes the snapshot count no longer.
         let mut proof = Proof { starts: self.root.starts_if_quiet(), fingerprint: None };
         if let Some(snapshot) = known.find(proof) {
@@ -106,10 +100,26 @@ impl<'a> SnapshotStore<'a> {
         Ok(snapshot)
     }
 
-    /// Restores the files before a merge that is not recorded: the service stopped, or the files could not be written.
+    /// Closes the open merge, if there is one, like [`Self::undo_merge`]. Files that cannot be restored are no error.
     ///
     /// # Errors
-    /// `merge_incomplete` if some files cannot be restored; the merge is then no longer open. `disk_full`, those of the helper; the next call tries again.
+    /// `disk_full`, those of the file system and of the helper; the next call tries again.
+    pub(super) async fn settle_merge(&self, known: &mut KnownSnapshot) -> Result<(), Error> {
+        match self.undo_merge(known).await {
+            // Another attempt would restore no further file.
+            Err(error) if error.code() == Code::MergeIncomplete => {
+                tracing::warn!(error.code = error.code().name(), "a merge is not undone as a whole: {error}");
+                Ok(())
+            }
+            undone => undone,
+        }
+    }
+
+    /// Restores the files before an open merge that is not done: the service stopped, or the files could not be written. One that is done is closed.
+    ///
+    /// # Errors
+    /// `merge_incomplete` if some files cannot be restored; the merge is then no longer open. `disk_full`, those of the file system and of the helper; the next
+    /// call tries again.
     pub(super) async fn undo_merge(&self, known: &mut KnownSnapshot) -> Result<(), Error> {
         if !known.may_have_merge() {
             return Ok(());
@@ -117,12 +127,12 @@ impl<'a> SnapshotStore<'a> {
         let directory = self.directory();
         let mut undone = Ok(());
         if let Some(open) = OpenMerge::find(&directory).await? {
-            let copy = Key { tenant: self.root.key.tenant, session: open.copy.clone() };
-            let copy = self.root.shared.layout.workspace(&copy);
-            // Otherwise the service stopped after the last file and before it removed the record.
-            if MergeRecord::find_of(&copy, &open.id).await?.is_none() {
-                undone = self.restore_merged(known, open).await;
+            let done = MergeRecord::find_of(MergeRecord::beside_files(&directory), &open.id).await?;
+            if let Some(done) = done {
+                // The service stopped before it closed the merge.
+                return self.end_merge(known, &open.copy, &done).await;
             }
+            undone = self.restore_merged(known, open).await;
         }
         match undone {
             Err(error) if error.code() != Code::MergeIncomplete => Err(error),
@@ -133,7 +143,27 @@ impl<'a> SnapshotStore<'a> {
         }
     }
 
-    /// Removes the record of the open merge: its files are as they stay.
+    /// Closes a merge that is done. The copy gets its record first, if it still exists: its next merge takes over what changed since, and a repeated call gets the same
+    /// answer.
+    ///
+    /// # Errors
+    /// Those of the file system; the next snapshot tries again.
+    pub(super) async fn end_merge(
+        &self,
+        known: &mut KnownSnapshot,
+        copy: &SessionId,
+        done: &MergeRecord,
+    ) -> Result<(), Error> {
+        let copy = Key { tenant: self.root.key.tenant, session: copy.clone() };
+        let directory = self.root.shared.layout.workspace(&copy);
+        let written = done.write(MergeRecord::of_copy(&directory)).await;
+        if directory.is_dir() {
+            written?;
+        }
+        self.close_merge(known).await
+    }
+
+    /// Removes the records of the open merge: its files are as they stay.
     ///
     /// # Errors
     /// Those of the file system; the next snapshot tries again.
