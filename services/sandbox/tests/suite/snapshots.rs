@@ -172,6 +172,34 @@ async fn single_files_are_reverted_each_from_its_own_snapshot() {
     assert_eq!(session.sh(STATE).await, before);
 }
 
+/// Git only warns about a file that it cannot remove.
+#[tokio::test]
+async fn files_that_a_restore_or_a_revert_cannot_change_are_named() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    session.sh("mkdir ro; echo a > f; echo old > ro/old").await;
+    let first = session.snapshot().await;
+    session.sh("echo b > f; echo new > ro/new; chmod 555 ro").await;
+    let second = session.snapshot().await;
+    let expect_names = |refused: Status, names: &str| {
+        assert!(
+            refused.message().ends_with(&format!("could not be written or removed: {names}")),
+            "{refused}"
+        );
+        assert_eq!(code::<()>(Err(refused)), "file_not_permitted");
+    };
+    expect_names(session.restore(&first).await.unwrap_err(), "ro/new");
+    assert_eq!(session.sh("cat f ro/*").await, "a\nnew\nold");
+    session.restore(&second).await.unwrap();
+    expect_names(session.revert(&[(&first, &["f", "ro/new"])]).await.unwrap_err(), "ro/new");
+    assert_eq!(session.sh("cat f ro/*").await, "a\nnew\nold");
+    session.sh("chmod 755 ro; rm ro/old; chmod 555 ro").await;
+    expect_names(session.restore(&first).await.unwrap_err(), "ro/old; ro/new");
+    expect_names(session.revert(&[(&first, &["ro/new", "ro/old"])]).await.unwrap_err(), "ro/old; ro/new");
+    session.sh("chmod 755 ro").await;
+    session.revert(&[(&first, &["ro/new", "ro/old"])]).await.unwrap();
+    assert_eq!(session.sh("cat f ro/*").await, "a\nold");
+}
+
 #[tokio::test]
 async fn an_unknown_snapshot_is_refused() {
     let (_directory, machine, session) = fresh(&[]).await;

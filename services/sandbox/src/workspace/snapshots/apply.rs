@@ -1,10 +1,7 @@
 //! Applies a patch from outside. Like a person at a terminal, the caller needs no epoch: the agent sees the changed
 //! files.
 
-use super::{
-    known::KnownSnapshot,
-    store::{RESTORE, SnapshotStore},
-};
+use super::{known::KnownSnapshot, store::SnapshotStore};
 use crate::{
     code::Code,
     disk::workspace::Purpose,
@@ -57,7 +54,7 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
     };
     // Git removes all files before it writes the first one. The restore cannot write a file that git could not write
     // either.
-    if let Err(left) = store.restore(&mut known, before).await {
+    if let Err(left) = store.take_back(&mut known, &before).await {
         tracing::debug!(
             error.code = left.code().name(),
             "a file could not be restored after a patch: {left}"
@@ -68,10 +65,10 @@ pub async fn run(root: &Arc<Session>, patch: &[u8]) -> Result<(), Error> {
 
 impl SnapshotStore<'_> {
     /// Restores the files of a snapshot, and removes those that the snapshot does not contain.
-    async fn restore(&self, known: &mut KnownSnapshot, snapshot: String) -> Result<(), Error> {
+    async fn take_back(&self, known: &mut KnownSnapshot, snapshot: &str) -> Result<(), Error> {
         // Git removes only files that it tracks.
-        self.track(known).await?;
-        self.write_files(known, RESTORE, vec![snapshot], None).await
+        let current = self.track(known).await?.snapshot;
+        self.restore(known, snapshot, &current).await
     }
 
     async fn apply(&self, patch: &[u8]) -> Result<Output, Error> {

@@ -38,7 +38,7 @@ const WRITE: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../lfs-filter.sh"),
     include_str!("snapshot.sh"),
-    include_str!("merge/present.sh"),
+    include_str!("present.sh"),
     include_str!("merge/write.sh")
 );
 /// Attempts to merge while programs change the files that it writes. Beyond it: `file_changed`.

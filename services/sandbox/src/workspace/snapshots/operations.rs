@@ -3,7 +3,7 @@
 use super::{
     differences,
     known::Snapshot,
-    store::{RESTORE, SnapshotStore},
+    store::{SnapshotStore, UNDO_NAMED_MAX},
     track::{INSIDE, check_exit, parse},
 };
 use crate::{
@@ -26,6 +26,7 @@ const REVERT: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../lfs-filter.sh"),
     include_str!("snapshot.sh"),
+    include_str!("present.sh"),
     include_str!("revert.sh")
 );
 
@@ -97,7 +98,7 @@ pub async fn restore(caller: &Caller, snapshot: &str) -> Result<String, Error> {
     let previous = store.track(&mut known).await?.snapshot;
     // Held until the last file is written: a successor finds either all files restored or none.
     let _right = caller.hold().await?;
-    store.write_files(&mut known, RESTORE, vec![snapshot.to_owned()], None).await?;
+    store.restore(&mut known, snapshot, &previous).await?;
     Ok(previous)
 }
 
@@ -120,7 +121,8 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
     let result = match written {
         Ok(()) => {
             let _right = caller.hold().await?;
-            store.write_files(&mut known, REVERT, vec![previous.clone()], Some(&scratch)).await
+            let arguments = vec![previous.clone(), UNDO_NAMED_MAX.to_string()];
+            store.write_files(&mut known, REVERT, arguments, Some(&scratch)).await
         }
         Err(error) => Err(error),
     };

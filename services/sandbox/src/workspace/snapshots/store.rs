@@ -23,10 +23,11 @@ use domain::{ids::SessionId, limits};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// Restores the files of a snapshot.
-pub(super) const RESTORE: &str = concat!(
+const RESTORE: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../lfs-filter.sh"),
     include_str!("snapshot.sh"),
+    include_str!("present.sh"),
     include_str!("restore.sh")
 );
 /// Restores the files in which two snapshots differ.
@@ -34,11 +35,13 @@ const UNDO: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../lfs-filter.sh"),
     include_str!("snapshot.sh"),
-    include_str!("merge/present.sh"),
+    include_str!("present.sh"),
     include_str!("undo.sh")
 );
 /// Files that could not be restored, and that the error names. The others are left out.
-const UNDO_NAMED_MAX: usize = 20;
+pub(super) const UNDO_NAMED_MAX: usize = 20;
+/// Bytes of these names. The script is killed when it prints more.
+const UNDO_NAMES_BYTES_MAX: usize = UNDO_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
 
 /// The snapshots of one workspace.
 pub(super) struct SnapshotStore<'a> {
@@ -178,24 +181,32 @@ impl<'a> SnapshotStore<'a> {
         known.forget();
         let arguments = vec![open.before, open.after, UNDO_NAMED_MAX.to_string()];
         let task = self.writer(UNDO, arguments, None);
-        let names = UNDO_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
-        let output = self.root.shared.helpers.run(task, names + 1).await?;
+        let output = self.root.shared.helpers.run(task, UNDO_NAMES_BYTES_MAX + 1).await?;
         let incomplete = |text: String| Err(Error::refused(Code::MergeIncomplete, text));
         match output.code {
             17 => incomplete("the snapshot of the files before the merge has expired".to_owned()),
-            24 => {
-                let names = output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-                let names: Vec<String> =
-                    names.map(|name| String::from_utf8_lossy(name).escape_debug().to_string()).collect();
-                incomplete(format!(
-                    "these files cannot be restored and are as the merge left them: {}",
-                    names.join("; ")
-                ))
-            }
+            24 => incomplete(format!(
+                "these files cannot be restored and are as the merge left them: {}",
+                unlike_names(&output.stdout)
+            )),
             // Git cannot even look at some of them.
             128 => Err(refused(Code::MergeIncomplete, "git cannot restore the files", &output.stderr)),
             _ => check_written(output),
         }
+    }
+
+    /// Restores the files of the snapshot `wanted`. Those that only the snapshot `current` of the files has are removed.
+    ///
+    /// # Errors
+    /// `snapshot_unknown`; `file_not_permitted`, with the names of the files that could not be written or removed; `disk_full`; those of the helper.
+    pub(super) async fn restore(
+        &self,
+        known: &mut KnownSnapshot,
+        wanted: &str,
+        current: &str,
+    ) -> Result<(), Error> {
+        let arguments = vec![wanted.to_owned(), current.to_owned(), UNDO_NAMED_MAX.to_string()];
+        self.write_files(known, RESTORE, arguments, None).await
     }
 
     /// Runs a script that writes files.
@@ -208,7 +219,7 @@ impl<'a> SnapshotStore<'a> {
     ) -> Result<(), Error> {
         known.forget();
         let task = self.writer(script, arguments, scratch);
-        check_written(self.root.shared.helpers.run(task, 0).await?)
+        check_written(self.root.shared.helpers.run(task, UNDO_NAMES_BYTES_MAX + 1).await?)
     }
 
     /// The task of a script that writes files.
@@ -234,13 +245,24 @@ impl<'a> SnapshotStore<'a> {
     }
 }
 
+/// The names that a script has printed, each with a NUL, for people.
+fn unlike_names(printed: &[u8]) -> String {
+    let names = printed.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let names: Vec<String> =
+        names.map(|name| String::from_utf8_lossy(name).escape_debug().to_string()).collect();
+    names.join("; ")
+}
+
 /// The exit codes of the scripts that write files.
 fn check_written(output: Output) -> Result<(), Error> {
     if output.code != 0 && output.stderr.contains("No space left") {
         return Err(Error::refused(Code::DiskFull, "no space left in the workspace"));
     }
+    if output.code == 24 {
+        let text = format!("these files could not be written or removed: {}", unlike_names(&output.stdout));
+        return Err(Error::refused(Code::FileNotPermitted, text));
+    }
     if output.code == 128 {
-        // Git could not remove or write some files; the others are restored.
         return Err(refused(Code::FileNotPermitted, "not every file could be written", &output.stderr));
     }
     check_exit(output, "the files could not be written").map(drop)

@@ -15,19 +15,5 @@ code=$?
 cat /tmp/errors >&2
 case $code in 0 | 128) ;; *) exit $code ;; esac
 ! grep -q ': No space left on device$' /tmp/errors || exit 18
-
-# Git's exit code does not say it: git only warns if it cannot remove a file, and fails at one that is as before and cannot be written.
 git diff-tree -r --no-renames --diff-filter=A --name-only -z "$1" "$2" >/tmp/added
-{
-  GIT_INDEX_FILE=/tmp/index git update-index -q --refresh >/dev/null
-  GIT_INDEX_FILE=/tmp/index git diff-files --name-only -z
-  present "$2" /tmp/added
-} >/tmp/unlike 2>/tmp/unread || exit 1
-if [ -s /tmp/unlike ]; then
-  head -z -n "$3" /tmp/unlike
-  exit 24
-fi
-[ ! -s /tmp/unread ] || {
-  cat /tmp/unread >&2
-  exit 128
-}
+name_unlike /tmp/index "$2" /tmp/added "$3"
