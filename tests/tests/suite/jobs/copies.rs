@@ -350,9 +350,43 @@ async fn the_changes_of_a_subtask_that_failed_stay_in_its_copy() {
     let work = format!("{}\n@status 400\n@text never", bash("echo half > half.txt"));
     delegate(&stack, &session, &work).await;
     let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
-    assert!(result.contains("Your files are unchanged. It changed 1 file:\n- half.txt"), "{result}");
+    assert!(result.contains("not done, so nothing was merged. It changed 1 file:\n- half.txt"), "{result}");
     let take = format!("ls half.txt 2>&1 | wc -l; {} && cat half.txt", apply_command(&result));
     assert_eq!(output(&stack.api, &session, &take).await.unwrap(), "1\nhalf\n");
+}
+
+#[tokio::test]
+async fn the_parent_of_an_aborted_subtask_reads_where_its_changes_are_and_continues_them() {
+    let stack = start(Options::default()).await;
+    let session = session_with_changes(&stack).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    let work = bash("echo half > half.txt; echo begun; sleep 1000");
+    let prompt = format!("{}\n@text over", task_for("loner", &format!("{work}\n@text never")));
+    let accepted = stack.api.prompt(&session, &prompt).await.unwrap();
+    let ready = watch.until(|event| event.kind == "worktree.ready").await;
+    let child = ready.properties["name"].as_str().unwrap().to_owned();
+    Watch::start(&stack.api, &child).await.until_output("begun").await;
+    assert!(stack.api.abort(&child).await.unwrap());
+    let idle = watch.until(|event| event.kind == "session.idle" && event.seq > accepted.event_seq).await;
+    assert_eq!(idle.properties["outcome"], "done");
+    let result = stack.api.tool_calls(&session).await.pop().unwrap().result;
+    let told = ["state=\"aborted\"", "nothing was merged. It changed 1 file:\n- half.txt", "git apply /"];
+    let named = [format!("task_id {child}"), format!("`flotilla diff {child}`")];
+    for part in told.into_iter().chain(named.iter().map(String::as_str)) {
+        assert!(result.contains(part), "{part}: {result}");
+    }
+    assert!(diff(&stack, &child).await.contains("+half"));
+    assert_eq!(
+        output(&stack.api, &session, "ls half.txt 2>&1 | wc -l; ls").await.unwrap(),
+        "1\na.txt\nb.txt\nc.txt\n"
+    );
+
+    let again = json!({
+        "description": "the same subtask", "prompt": format!("{}\n@text over", bash("echo whole >> half.txt")),
+        "subagent_type": "loner", "task_id": child,
+    });
+    assert_eq!(run(&stack.api, &session, &format!("@tool task {again}\n@text over")).await.0, "done");
+    assert_eq!(output(&stack.api, &session, "cat half.txt").await.unwrap(), "half\nwhole\n");
 }
 
 #[tokio::test]

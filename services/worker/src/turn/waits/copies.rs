@@ -12,6 +12,7 @@ use crate::{
     turn::{session::Session, tool_calls::LoopCall},
 };
 use domain::{
+    ids::SessionId,
     limits,
     session::{Outcome, Source},
     text,
@@ -138,7 +139,7 @@ pub(super) async fn take_over(
     let dispatch = dispatch_of(call);
     if !stored.has_workspace {
         let nothing = Patch::Kept(v1::KeepPatchResponse::default());
-        return Ok(Some(description(&nothing, &MergeOutcome::Nothing, dispatch)));
+        return Ok(Some(description(&nothing, &MergeOutcome::Nothing, dispatch, &answer.child)));
     }
     let keeping = tokio::time::timeout(PATCH_WAIT, keep_patch(session, call, &stored));
     let kept = unless_aborted(session, keeping).await;
@@ -166,7 +167,7 @@ pub(super) async fn take_over(
             }
         }
     };
-    Ok(Some(description(&patch, &merging, dispatch)))
+    Ok(Some(description(&patch, &merging, dispatch, &answer.child)))
 }
 
 /// What a failed call of the sandbox says about the files of this session.
@@ -240,12 +241,13 @@ fn dispatch_of(call: &LoopCall) -> Dispatch {
 }
 
 /// What the model reads about the changes.
-fn description(patch: &Patch, merging: &MergeOutcome, dispatch: Dispatch) -> String {
+fn description(patch: &Patch, merging: &MergeOutcome, dispatch: Dispatch, child: &SessionId) -> String {
     let head = format!("{OWN_COPY}{}", merging.head(dispatch));
     let v1::KeepPatchResponse { path, files, files_total, left_out } = match patch {
         Patch::Kept(patch) => patch,
         Patch::Missing(reason) => {
-            return format!("{head}The list of what it changed cannot be read: {reason}{}", merging.rest());
+            let rest = merging.rest() + &merging.copy_use(child);
+            return format!("{head}The list of what it changed cannot be read: {reason}{rest}");
         }
     };
     let mut text = head;
@@ -273,6 +275,9 @@ fn description(patch: &Patch, merging: &MergeOutcome, dispatch: Dispatch) -> Str
     } else if *files_total > 0 {
         text.push_str(&merging.use_of_patch(path, dispatch));
     }
+    if *files_total > 0 || !left_out.is_empty() {
+        text.push_str(&merging.copy_use(child));
+    }
     text
 }
 
@@ -290,7 +295,8 @@ impl MergeOutcome {
     /// What became of the files of this session.
     fn head(&self, dispatch: Dispatch) -> String {
         match self {
-            Self::Nothing | Self::Unfinished => UNCHANGED.to_owned(),
+            Self::Nothing => UNCHANGED.to_owned(),
+            Self::Unfinished => format!("{UNCHANGED}The subtask is not done, so nothing was merged. "),
             Self::Refused(reason) => format!("{UNCHANGED}Its changes cannot be merged: {reason}. "),
             Self::InDoubt(reason) => format!(
                 "The merge was interrupted ({reason}), so its changes may or may not be in your files: check the files before you repeat a change. "
@@ -343,6 +349,17 @@ impl MergeOutcome {
             text.push_str(&format!("\nToo large to merge, so only in its copy: {}", names.join("; ")));
         }
         text
+    }
+
+    /// Where changes are that the files of this session may not have, and for how long.
+    fn copy_use(&self, child: &SessionId) -> String {
+        match self {
+            Self::Nothing | Self::Merged(_) => String::new(),
+            Self::Unfinished | Self::Refused(_) | Self::InDoubt(_) | Self::Incomplete(_) => format!(
+                "\nThe copy has these changes until the subtask or this session is deleted; the patch may go earlier, as old outputs do. A task with task_id {child} \
+                 continues in the copy. People see its changes with `flotilla diff {child}`."
+            ),
+        }
     }
 
     /// What the patch with all changes is good for.

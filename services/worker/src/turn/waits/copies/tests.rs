@@ -20,9 +20,13 @@ fn merged(conflicts: &[&str]) -> v1::MergeCopyResponse {
     }
 }
 
+fn child() -> SessionId {
+    "ses_2".parse().unwrap()
+}
+
 /// What the model reads about a patch.
 fn text_of(patch: v1::KeepPatchResponse, merging: &MergeOutcome, dispatch: Dispatch) -> String {
-    description(&Patch::Kept(patch), merging, dispatch)
+    description(&Patch::Kept(patch), merging, dispatch, &child())
 }
 
 #[test]
@@ -32,11 +36,16 @@ fn the_model_reads_what_changed_and_how_to_take_it() {
     assert_eq!(nothing, format!("{begin} It changed no files."));
     let list =
         "changed 1 file:\n- f0\\n (+0 -1)\nThe patch is in /p. To take these changes over, run: git apply /p";
+    let begin = format!("{begin} The subtask is not done, so nothing was merged.");
+    let stays = "\nThe copy has these changes until the subtask or this session is deleted; the patch may go earlier, as old outputs do. A task with task_id \
+                 ses_2 continues in the copy. People see its changes with `flotilla diff ses_2`.";
     let first = text_of(changed(1, "/p"), &MergeOutcome::Unfinished, Dispatch::New);
-    assert_eq!(first, format!("{begin} It {list}"));
+    assert_eq!(first, format!("{begin} It {list}{stays}"));
+    let idle = text_of(changed(0, ""), &MergeOutcome::Unfinished, Dispatch::New);
+    assert_eq!(idle, format!("{begin} It changed no files."));
     let again = text_of(changed(1, "/p"), &MergeOutcome::Unfinished, Dispatch::Resumed);
     assert!(again.starts_with(&format!("{begin} In all, it {list}")), "{again}");
-    assert!(again.ends_with("in your files, revert it first."), "{again}");
+    assert!(again.ends_with(&format!("in your files, revert it first.{stays}")), "{again}");
     let refused = MergeOutcome::Refused("the disk is full".to_owned());
     let refused = text_of(changed(1, "/p"), &refused, Dispatch::New);
     for part in
@@ -61,10 +70,11 @@ fn the_model_does_not_read_that_its_files_are_unchanged_if_they_may_not_be() {
         let is_unchanged = matches!(outcome, MergeOutcome::Refused(_));
         for text in [
             text_of(changed(1, "/p"), &outcome, Dispatch::New),
-            description(&Patch::Missing("it took too long".to_owned()), &outcome, Dispatch::New),
+            description(&Patch::Missing("it took too long".to_owned()), &outcome, Dispatch::New, &child()),
         ] {
             assert!(text.contains(want), "{want}: {text}");
             assert_eq!(text.contains("unchanged"), is_unchanged, "{text}");
+            assert!(text.ends_with("`flotilla diff ses_2`."), "{text}");
             assert!(is_unchanged || !text.contains("git apply"), "{text}");
         }
     }
@@ -119,5 +129,5 @@ fn long_lists_and_patches_are_bounded_and_told() {
     let long = v1::DiffStat { path: "d/".repeat(1_000), additions: 1, deletions: 0 };
     let long = v1::KeepPatchResponse { files: vec![long], ..changed(1, "/p") };
     let long = text_of(long, &unfinished, Dispatch::New);
-    assert!(long.len() < 600, "{long}");
+    assert!(long.len() < 900, "{long}");
 }
