@@ -141,9 +141,10 @@ mod tests {
             state.begins_build = true;
         }
         fake.run(&output, &["env", "build", "--project", "shop"]).await.unwrap();
-        // The session of the build goes with it.
-        assert!(output.take().contains("one\n"));
-        assert!(output.take_notes().contains("setup b: failed"));
+        assert!(output.take().contains("log of c\nlog of d\n"));
+        let notes = "setup c runs\nsetup c: ready after 1 s\ninstall d runs\ninstall d: ready after 2 s\n";
+        let told = output.take_notes();
+        assert!(told.contains(notes), "{told}");
         let orders = fake.0.lock().unwrap().orders.clone();
         let removed = orders.iter().position(|order| order == "remove environment a");
         assert_eq!((orders[0].as_str(), removed.is_some()), ("list environments of \"prj_1\"", true));

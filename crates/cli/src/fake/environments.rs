@@ -1,4 +1,4 @@
-//! The environments of the fake gateway: one that is ready, one whose build failed, and some that a repository proposes.
+//! The environments of the fake gateway: one that is ready, one whose build failed, two that a session makes, and some that a repository proposes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use super::{Answer, Fake};
@@ -26,6 +26,19 @@ fn failed() -> Environment {
     }
 }
 
+/// The setup and the install of a session, newest first.
+fn built() -> [Environment; 2] {
+    let setup =
+        Environment { started_at_ms: 3_000, ended_at_ms: 4_000, ..environment("c", EnvironmentState::Ready) };
+    let install = Environment {
+        stage: EnvironmentStage::Install.into(),
+        started_at_ms: 4_500,
+        ended_at_ms: 7_000,
+        ..environment("d", EnvironmentState::Ready)
+    };
+    [install, setup]
+}
+
 fn proposed(digest: &str) -> ProposedEnvironment {
     let document = json!({"environment": {"install": "one\n\u{1b}[2Jtwo\n"}});
     ProposedEnvironment {
@@ -48,10 +61,10 @@ impl EnvironmentService for Fake {
         self.0.lock().unwrap().orders.push(format!("list environments of {project_id:?}"));
         let mut environments = vec![environment("a", EnvironmentState::Ready), failed()];
         environments.iter_mut().for_each(|environment| environment.ended_at_ms = 2);
-        // The build of a session that asked for it is a newer one.
+        // The builds of a session that asked for them are newer.
         let state = self.0.lock().unwrap();
         if state.begins_build && !state.prompt.parts.is_empty() {
-            environments.insert(0, Environment { started_at_ms: 3, ..failed() });
+            environments = built().into_iter().chain(environments).collect();
         }
         drop(state);
         Ok(Response::new(ListEnvironmentsResponse { environments }))
@@ -59,10 +72,16 @@ impl EnvironmentService for Fake {
 
     async fn get_environment_log(
         &self,
-        _: Request<GetEnvironmentLogRequest>,
+        request: Request<GetEnvironmentLogRequest>,
     ) -> Answer<GetEnvironmentLogResponse> {
-        let log = b"one\n\x1b[2Jtwo\n".to_vec();
-        Ok(Response::new(GetEnvironmentLogResponse { environment: Some(failed()), log }))
+        let key = request.into_inner().key;
+        let found = built().into_iter().find(|environment| environment.key == key);
+        let log = match &found {
+            Some(_) => format!("log of {key}").into_bytes(),
+            None => b"one\n\x1b[2Jtwo\n".to_vec(),
+        };
+        let environment = found.or_else(|| Some(failed()));
+        Ok(Response::new(GetEnvironmentLogResponse { environment, log }))
     }
 
     async fn remove_environment(

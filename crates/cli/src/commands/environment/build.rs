@@ -192,22 +192,14 @@ async fn with_session(
     told.map(|()| exit)
 }
 
-/// Opens the files of a session, which needs the environment, and shows the log of the build meanwhile.
+/// Opens the files of a session, which needs the environment, and shows the logs of its setup and its install meanwhile.
 async fn build_in(client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<Exit> {
     let mut shown = BuildLog::default();
     let opened = shown.follow(client, output, build).await;
-    match &shown.environment {
-        Some(environment) if output.is_json() => output.json(&to_json(environment))?,
-        Some(environment) => {
-            let seconds = seconds(environment, show::now_ms());
-            let (stage, state) = (stage(environment), state(environment));
-            output.note(&format!("{stage} {}: {state} after {seconds} s", environment.key));
-        }
-        None if matches!(opened, Ok(Exit::Done)) => {
-            output.note("nothing was built: the environment is there, or no script makes one");
-        }
-        // The turn says what is missing, such as the image.
-        None => {}
+    shown.finish(output)?;
+    // If the files are not open, the turn says what is missing, such as the image.
+    if shown.builds.is_empty() && matches!(opened, Ok(Exit::Done)) {
+        output.note("nothing was built: the environment is there, or no script makes one");
     }
     opened
 }
@@ -253,10 +245,12 @@ struct PendingBuild<'a> {
     before: &'a [Environment],
 }
 
-/// What is shown of a build.
+/// What is shown of the builds that a session needs: its setup, and then its install.
 #[derive(Default)]
 struct BuildLog {
-    /// The build.
+    /// Key and beginning of each build that was shown.
+    builds: Vec<(String, i64)>,
+    /// The one that is being shown.
     environment: Option<Environment>,
     /// Its log so far.
     log: Vec<u8>,
@@ -265,7 +259,7 @@ struct BuildLog {
 }
 
 impl BuildLog {
-    /// Opens the files of the session, and writes the log until they are open.
+    /// Opens the files of the session, and writes the logs until they are open.
     async fn follow(&mut self, client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<Exit> {
         let opening = prompt::open_files(client, output, build.session);
         tokio::pin!(opening);
@@ -281,46 +275,68 @@ impl BuildLog {
             }
         };
         self.go_on(client, output, build).await?;
-        self.finish(output)?;
         opened
     }
 
-    /// Looks for the build, which did not exist or had not ended before, and writes what is new in its log.
+    /// Writes what is new in the log of each build until one has not ended yet, or the next one has not begun.
     async fn go_on(&mut self, client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<()> {
-        let PendingBuild { request, before, .. } = build;
-        let key = match &self.environment {
-            Some(environment) => environment.key.clone(),
-            None => {
-                let environments = list_all(client, request).await?;
-                let is_old = |new: &Environment| {
-                    before.iter().any(|old| {
-                        old.key == new.key && old.started_at_ms == new.started_at_ms && old.ended_at_ms != 0
-                    })
-                };
-                match environments.into_iter().find(|environment| !is_old(environment)) {
-                    Some(environment) => environment.key,
-                    None => return Ok(()),
-                }
+        loop {
+            if self.environment.is_none() {
+                self.begin_next(client, output, build).await?;
             }
-        };
-        let answer = get_log(client, key).await?;
-        self.environment = answer.environment;
-        // Of a long log, only the end is kept.
-        let new = answer.log.strip_prefix(self.log.as_slice()).unwrap_or(&answer.log);
-        self.line.extend_from_slice(new);
-        let end = self.line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let lines: Vec<u8> = self.line.drain(..end).collect();
-        self.log = answer.log;
-        write_log(output, &lines)
+            let Some(environment) = &mut self.environment else { return Ok(()) };
+            let answer = get_log(client, environment.key.clone()).await?;
+            if let Some(newer) = answer.environment {
+                *environment = newer;
+            }
+            let has_ended = environment.ended_at_ms != 0;
+            // Of a long log, only the end is kept.
+            let new = answer.log.strip_prefix(self.log.as_slice()).unwrap_or(&answer.log);
+            self.line.extend_from_slice(new);
+            let end = self.line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines: Vec<u8> = self.line.drain(..end).collect();
+            self.log = answer.log;
+            write_log(output, &lines)?;
+            if !has_ended {
+                return Ok(());
+            }
+            self.finish(output)?;
+        }
     }
 
-    /// Writes the last line, also if the program did not end it.
+    /// Begins to show the oldest build that did not exist or had not ended before.
+    async fn begin_next(&mut self, client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<()> {
+        let id = |environment: &Environment| (environment.key.clone(), environment.started_at_ms);
+        let is_old = |new: &Environment| {
+            build.before.iter().any(|old| id(old) == id(new) && old.ended_at_ms != 0)
+                || self.builds.contains(&id(new))
+        };
+        let environments = list_all(client, build.request).await?;
+        let new = environments.into_iter().filter(|environment| !is_old(environment));
+        if let Some(next) = new.min_by_key(|environment| environment.started_at_ms) {
+            output.note(&format!("{} {} runs", stage(&next), next.key));
+            self.builds.push(id(&next));
+            self.environment = Some(next);
+            self.log.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes the last line of a log, also if the program did not end it, and how the build ended.
     fn finish(&mut self, output: &Output) -> Result<()> {
         let mut line = std::mem::take(&mut self.line);
         if !line.is_empty() {
             line.push(b'\n');
         }
-        write_log(output, &line)
+        write_log(output, &line)?;
+        let Some(environment) = self.environment.take() else { return Ok(()) };
+        if output.is_json() {
+            return output.json(&to_json(&environment));
+        }
+        let seconds = seconds(&environment, show::now_ms());
+        let (stage, state) = (stage(&environment), state(&environment));
+        output.note(&format!("{stage} {}: {state} after {seconds} s", environment.key));
+        Ok(())
     }
 }
 
