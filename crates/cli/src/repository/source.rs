@@ -68,6 +68,24 @@ impl RepositoryArgs {
         Ok(paths.iter().filter_map(|path| read(path)).collect())
     }
 
+    /// Those of `paths` that the work tree of a local repository has otherwise than its checked-out commit. None if the command names a commit.
+    ///
+    /// # Errors
+    /// A sentence for people: there is no such directory.
+    pub(crate) fn list_uncommitted(&self, paths: &[&'static str]) -> Result<Vec<&'static str>> {
+        let Location::Directory { dir, .. } = self.location()? else { return Ok(vec![]) };
+        if self.base.is_some() {
+            return Ok(vec![]);
+        }
+        let git = Git::at(&dir);
+        let is_changed = |path: &&&'static str| {
+            let place = format!(":(top,literal){path}");
+            let status = git.run(&["status", "--porcelain", "--untracked-files=all", "--", &place]);
+            status.is_ok_and(|changes| !changes.is_empty())
+        };
+        Ok(paths.iter().filter(is_changed).copied().collect())
+    }
+
     fn location(&self) -> Result<Location> {
         location(self.repo.as_deref().unwrap_or("."))
     }

@@ -64,6 +64,11 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
     let opened = match &arguments.project {
         Some(named) => open_project(client, output, named).await?,
         None => {
+            for path in arguments.files.list_uncommitted(&proposal::FILES)? {
+                output.note(&format!(
+                    "{path} has uncommitted changes, which do not count: this tries what the commit says; commit them first"
+                ));
+            }
             let files = arguments.files.read(&proposal::FILES)?;
             let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
             let proposal = proposal::find(&files)?;
@@ -351,7 +356,17 @@ mod tests {
     use crate::{fake::Fake, repository::git::Git};
     use rpc::v1::ProposedEnvironment;
     use serde_json::json;
-    use std::fs;
+    use std::{fs, path::Path};
+
+    /// Commits a text as the file that proposes an environment.
+    fn commit(directory: &Path, text: &str) {
+        let git = Git::at(directory);
+        fs::create_dir_all(directory.join(".flotilla")).unwrap();
+        fs::write(directory.join(proposal::FILE), text).unwrap();
+        git.run(&["init", "--quiet"]).unwrap();
+        git.run(&["add", "--all"]).unwrap();
+        git.run(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "x"]).unwrap();
+    }
 
     #[tokio::test]
     async fn an_environment_is_tried_when_an_admin_has_allowed_it() {
@@ -359,18 +374,10 @@ mod tests {
         fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_str().unwrap();
-        let commit = |text: &str| {
-            let git = Git::at(directory.path());
-            fs::create_dir_all(directory.path().join(".flotilla")).unwrap();
-            fs::write(directory.path().join(proposal::FILE), text).unwrap();
-            git.run(&["init", "--quiet"]).unwrap();
-            git.run(&["add", "--all"]).unwrap();
-            git.run(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "x"]).unwrap();
-        };
-        commit("environment:\n  instal: x\n");
+        commit(directory.path(), "environment:\n  instal: x\n");
         let refused = fake.run(&output, &["env", "check", "--repo", root]).await.unwrap_err();
         assert!(refused.to_string().contains(".flotilla/config.yaml:2:3"), "{refused}");
-        commit("environment:\n  install: npm ci\n");
+        commit(directory.path(), "environment:\n  install: npm ci\n");
         assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Failed);
         let notes = output.take_notes();
         assert!(notes.contains("sessions do not use the environment"), "{notes}");
@@ -393,6 +400,32 @@ mod tests {
         let refused =
             "registry.npmjs.org was refused 2 times (egress_host_not_allowed): `environment.network.allow`";
         assert!(notes.contains(refused) && !notes.contains("pypi.org"), "{notes}");
+    }
+
+    #[tokio::test]
+    async fn files_that_are_not_committed_are_named_before_anything_begins() {
+        let (fake, output) = (Fake::default(), Output::kept(false));
+        fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
+        let directory = tempfile::tempdir().unwrap();
+        commit(directory.path(), "environment:\n  install: npm ci\n");
+        let below = directory.path().join("below");
+        fs::create_dir(&below).unwrap();
+        let check = async |more: &[&str]| {
+            let arguments = [&["env", "check", "--repo", below.to_str().unwrap()][..], more].concat();
+            fake.run(&output, &arguments).await.unwrap();
+            output.take_notes()
+        };
+        let notes = check(&[]).await;
+        assert!(!notes.contains("uncommitted"), "{notes}");
+        fs::write(directory.path().join(proposal::FILE), "environment:\n  install: npm install\n").unwrap();
+        fs::write(directory.path().join(".devcontainer.json"), "{}").unwrap();
+        let notes = check(&[]).await;
+        let told =
+            [proposal::FILE, ".devcontainer.json"].map(|path| format!("{path} has uncommitted changes"));
+        let before = notes.split("sending ").next().unwrap();
+        assert!(told.iter().all(|told| before.contains(told)), "{notes}");
+        let notes = check(&["--base", "HEAD"]).await;
+        assert!(!notes.contains("uncommitted"), "{notes}");
     }
 
     #[test]
