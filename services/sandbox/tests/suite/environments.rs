@@ -79,7 +79,8 @@ pub struct Built {
 }
 
 impl Site {
-    pub async fn start(arguments: &[&str]) -> Self {
+    /// `None`: as [`start`].
+    pub async fn start(arguments: &[&str]) -> Option<Self> {
         let directory = directory();
         let egress = directory.path().join("egress");
         let fixed = ["--egress".to_owned(), egress.to_str().unwrap().to_owned()];
@@ -88,14 +89,14 @@ impl Site {
         let top =
             Archive::default().file("srv/name", b"of the image").file("srv/gone", b"gone").directory("root");
         let image = vec![tools(), top.layer()];
-        let machine = Self::launch(&directory, &arguments).await;
+        let machine = Self::launch(&directory, &arguments).await?;
         for layer in &image {
             put(&machine.client, layer).await.unwrap();
         }
-        Self { directory, machine, image, arguments }
+        Some(Self { directory, machine, image, arguments })
     }
 
-    async fn launch(directory: &TempDir, arguments: &[String]) -> Machine {
+    async fn launch(directory: &TempDir, arguments: &[String]) -> Option<Machine> {
         start(directory.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
@@ -103,7 +104,7 @@ impl Site {
     pub async fn restart(self) -> Self {
         let Self { directory, machine, image, arguments } = self;
         machine.stop().await;
-        let machine = Self::launch(&directory, &arguments).await;
+        let machine = Self::launch(&directory, &arguments).await.unwrap();
         Self { directory, machine, image, arguments }
     }
 
@@ -219,7 +220,7 @@ impl Running {
 
 #[tokio::test]
 async fn a_setup_runs_once_and_the_sessions_of_its_tenant_have_what_it_left() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let (session, second) = (site.machine.session(), site.machine.session());
     let second = Session { tenant: session.tenant.clone(), ..second };
     let script = "echo installing; mkdir -p /usr/local/bin /srv/new/deep
@@ -268,7 +269,7 @@ async fn a_setup_runs_once_and_the_sessions_of_its_tenant_have_what_it_left() {
 
 #[tokio::test]
 async fn callers_share_a_build_that_goes_on_when_one_of_them_leaves() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let first = site.machine.session();
     let second = site.session_of(&first.tenant);
     let script = format!("echo begun $RANDOM$RANDOM; {WAIT}; echo over");
@@ -289,7 +290,7 @@ async fn callers_share_a_build_that_goes_on_when_one_of_them_leaves() {
 
 #[tokio::test]
 async fn a_restart_in_the_midst_leaves_nothing_half_and_the_next_caller_begins_again() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     let script = format!("echo begun; echo half > /srv/half; {WAIT}");
     let mut running = site.begin(&session, &script).await;
@@ -317,7 +318,7 @@ async fn a_restart_in_the_midst_leaves_nothing_half_and_the_next_caller_begins_a
 
 #[tokio::test]
 async fn a_failed_setup_tells_its_last_lines_and_the_next_try_builds_again() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     let script =
         "for n in {1..50}; do echo line $n; done; echo 'fatal: no such package' >&2; false; echo never";
@@ -345,7 +346,7 @@ async fn a_failed_setup_tells_its_last_lines_and_the_next_try_builds_again() {
 
 #[tokio::test]
 async fn an_environment_stays_while_a_session_uses_it() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     let built = site.build(&session, "echo x > /srv/x").await;
     site.open(&session, &built.key).await.unwrap();
@@ -373,7 +374,7 @@ async fn an_environment_stays_while_a_session_uses_it() {
 
 #[tokio::test]
 async fn a_build_loses_its_door_when_its_session_begins_to_work() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     let mut running = site.begin(&session, &format!("echo begun; {WAIT}")).await;
     running.until("begun").await;
@@ -388,7 +389,7 @@ async fn a_build_loses_its_door_when_its_session_begins_to_work() {
 
 #[tokio::test]
 async fn a_build_is_bounded_in_time_and_on_the_disk() {
-    let site = Site::start(&["--setup-ms", "1500", "--setup-bytes", "4194304"]).await;
+    let Some(site) = Site::start(&["--setup-ms", "1500", "--setup-bytes", "4194304"]).await else { return };
     let session = site.machine.session();
     let write = "head -c 33554432 /dev/zero";
     for (script, want) in [

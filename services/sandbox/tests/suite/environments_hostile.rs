@@ -14,7 +14,7 @@ use std::{
 
 #[tokio::test]
 async fn a_setup_is_root_without_any_right() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let secret = site.directory.path().join("secret");
     fs::write(&secret, "canary").unwrap();
     let session = site.machine.session();
@@ -44,7 +44,7 @@ async fn a_setup_is_root_without_any_right() {
 
 #[tokio::test]
 async fn what_no_layer_may_have_is_not_kept() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     let script = "set +e
         echo x > /srv/setid; chmod 6755 /srv/setid; mkfifo /srv/fifo; mkdir -p /srv/dir; chmod 1777 /srv/dir
@@ -98,7 +98,7 @@ async fn what_no_layer_may_have_is_not_kept() {
 
 #[tokio::test]
 async fn a_fork_bomb_ends_with_its_build_and_nothing_of_a_build_stays() {
-    let site = Site::start(&["--setup-ms", "2000", "--processes", "64"]).await;
+    let Some(site) = Site::start(&["--setup-ms", "2000", "--processes", "64"]).await else { return };
     let (session, other) = (site.machine.session(), site.machine.empty_session().await);
     let mut running = site.begin(&session, "echo begun; bomb() { bomb | bomb & }; bomb; sleep 1000").await;
     running.until("begun").await;
@@ -118,7 +118,7 @@ async fn a_fork_bomb_ends_with_its_build_and_nothing_of_a_build_stays() {
 
 #[tokio::test]
 async fn the_layers_below_a_build_stay_as_they_are() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     let name = |layer: &crate::layers::Layer| layer.id().trim_start_matches("sha256:").to_owned();
     let below =
@@ -136,7 +136,7 @@ async fn the_layers_below_a_build_stay_as_they_are() {
 
 #[tokio::test]
 async fn another_tenant_has_no_part_in_an_environment() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let (session, thief) = (site.machine.session(), site.machine.session());
     assert_ne!(session.tenant, thief.tenant);
     let script = "echo of one tenant > /srv/secret; echo secret log";
@@ -171,7 +171,7 @@ async fn another_tenant_has_no_part_in_an_environment() {
 
 #[tokio::test]
 async fn only_the_newest_loop_builds_and_a_setup_needs_an_image() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     let newer = Session { epoch: 2, ..session.clone() };
     newer.kill_all().await.unwrap();

@@ -1,7 +1,7 @@
 //! Sandboxes in gVisor. Everything but the kernel of their programs is as without it, so these tests look at what depends on that kernel. Where the
 //! machine has no gVisor, they are skipped.
 
-use crate::harness::{Machine, Session, code, directory};
+use crate::harness::{Machine, Session, code, directory, is_root};
 use rpc::v1::{ExecEnd, GetIsolationRequest};
 use std::{
     fs,
@@ -26,7 +26,9 @@ fn runsc() -> Option<PathBuf> {
 async fn session(arguments: &[&str]) -> Option<(TempDir, Machine, Session)> {
     let (program, directory) = (runsc()?, directory());
     let fixed = ["--runtime", "runsc", "--runsc", program.to_str().unwrap()];
-    let machine = Machine::start_with(directory.path(), &[&fixed, arguments].concat()).await;
+    // Only a control group limits the processes of gVisor.
+    let lacking: &[&str] = if is_root() { &[] } else { &["--without", "processes"] };
+    let machine = Machine::start_with(directory.path(), &[&fixed, lacking, arguments].concat()).await;
     let session = machine.empty_session().await;
     Some((directory, machine, session))
 }

@@ -97,10 +97,17 @@ pub fn uid_base() -> String {
     (1_950_000_000 + (std::process::id() % 32_768 * 60 + TEST.with(|test| *test)) * 100).to_string()
 }
 
+/// Whether the tests run as root, as CI does.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
 impl Machine {
-    /// Starts a service on `data` with further arguments. It may lack the walls that machines of developers lack.
+    /// Starts a service on `data` with further arguments. It may lack the walls that machines of developers lack, and for users other than root also
+    /// the memory wall.
     pub async fn start_with(data: &Path, arguments: &[&str]) -> Self {
-        let arguments = [&["--without", "users,terminals,cpu"][..], arguments].concat();
+        let walls = if is_root() { "users,terminals,cpu" } else { "users,terminals,cpu,memory" };
+        let arguments = [&["--without", walls][..], arguments].concat();
         match Self::try_start(data, &arguments).await {
             Ok(machine) => machine,
             Err(error) => panic!("this machine cannot run sandboxes, so nothing was tested: {error:#}"),

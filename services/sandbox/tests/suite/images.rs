@@ -40,7 +40,7 @@ fn names(directory: &Path) -> Vec<String> {
 #[tokio::test]
 async fn a_session_sees_its_image_and_nothing_of_the_machine() {
     let directory = directory();
-    let machine = start(directory.path(), &[]).await;
+    let Some(machine) = start(directory.path(), &[]).await else { return };
     let image = image();
     let session = session_with(&machine, &image.each_ref()).await;
     assert_eq!(session.sh("only-here now").await, "only in the image: now");
@@ -80,7 +80,7 @@ async fn a_session_sees_its_image_and_nothing_of_the_machine() {
 #[tokio::test]
 async fn sessions_share_the_layers_and_cannot_write_them() {
     let directory = directory();
-    let machine = start(directory.path(), &[]).await;
+    let Some(machine) = start(directory.path(), &[]).await else { return };
     let image = [base(), Archive::default().file("srv/shared", b"shared").directory("srv/open").layer()];
     let one = session_with(&machine, &image.each_ref()).await;
     let other = session_with(&machine, &image.each_ref()).await;
@@ -112,7 +112,7 @@ async fn sessions_share_the_layers_and_cannot_write_them() {
 #[tokio::test]
 async fn the_root_outlives_a_restart_and_what_was_half_there_does_not() {
     let directory = directory();
-    let machine = start(directory.path(), &[]).await;
+    let Some(machine) = start(directory.path(), &[]).await else { return };
     let image = [base(), Archive::default().file("srv/name", b"first").layer()];
     let session = session_with(&machine, &image.each_ref()).await;
     assert_eq!(session.sh("cat /srv/name").await, "first");
@@ -126,7 +126,7 @@ async fn the_root_outlives_a_restart_and_what_was_half_there_does_not() {
     fs::create_dir_all(arrivals.join("half/tree/srv")).unwrap();
     fs::write(arrivals.join("half/tree/srv/name"), "half").unwrap();
 
-    let machine = start(directory.path(), &[]).await;
+    let Some(machine) = start(directory.path(), &[]).await else { return };
     assert_eq!(names(&arrivals), Vec::<String>::new());
     assert_eq!(missing(&machine.client, &[&image[0], &image[1], &other]).await, Vec::<String>::new());
     let session = crate::harness::Session { client: machine.client.clone(), ..session };
@@ -139,7 +139,7 @@ async fn the_root_outlives_a_restart_and_what_was_half_there_does_not() {
 #[tokio::test]
 async fn layers_that_no_workspace_uses_make_room() {
     let directory = directory();
-    let machine = start(directory.path(), &["--image-bytes", "33554432"]).await;
+    let Some(machine) = start(directory.path(), &["--image-bytes", "33554432"]).await else { return };
     let client = &machine.client;
     let large =
         |name: &str, mebibytes: usize| Archive::default().file(name, &vec![1; mebibytes << 20]).layer();
@@ -174,7 +174,7 @@ async fn layers_that_no_workspace_uses_make_room() {
 #[tokio::test]
 async fn a_layer_that_two_callers_send_is_unpacked_once() {
     let directory = directory();
-    let machine = start(directory.path(), &[]).await;
+    let Some(machine) = start(directory.path(), &[]).await else { return };
     let layer = base();
     let sent = futures::future::join_all([0; 4].map(|_| put(&machine.client, &layer))).await;
     let taken = sent.into_iter().filter(|sent| *sent.as_ref().unwrap()).count();
@@ -185,7 +185,7 @@ async fn a_layer_that_two_callers_send_is_unpacked_once() {
 #[tokio::test]
 async fn a_proof_is_checked_although_the_machine_has_the_layer() {
     let directory = directory();
-    let machine = start(directory.path(), &[]).await;
+    let Some(machine) = start(directory.path(), &[]).await else { return };
     let layer = Archive::default().file("srv/secret", b"of another tenant").layer();
     let other = Archive::default().file("srv/other", b"bytes").layer();
     assert!(put(&machine.client, &layer).await.unwrap());

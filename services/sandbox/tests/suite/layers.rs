@@ -1,6 +1,6 @@
 //! Layers of images that are made in memory, and a base layer with a shell of this machine.
 
-use crate::harness::{Client, Machine, Session};
+use crate::harness::{Client, Machine, Session, is_root};
 use flate2::{Compression, write::GzEncoder};
 use rpc::v1::{self, put_layer_request::Part};
 use sha2::{Digest as _, Sha256};
@@ -16,6 +16,8 @@ use tonic::Status;
 
 const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 const GZIP: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+/// How the isolation begins to tell that layers cannot be joined.
+const UNSUPPORTED: &str = "unsupported";
 /// Programs of this machine that the base layer has.
 const PROGRAMS: [&str; 2] = ["/bin/bash", "/bin/cat"];
 
@@ -120,9 +122,17 @@ pub fn programs(programs: &[&str]) -> Layer {
 }
 
 /// Starts a service for images. They need no control groups, so these tests also run where the service has no rights, with a bubblewrap that
-/// can join layers.
-pub async fn start(data: &Path, arguments: &[&str]) -> Machine {
-    Machine::start_with(data, &[&["--without", "memory,processes"], arguments].concat()).await
+/// can join layers. `None`: the machine cannot join layers for users other than root, so the test is skipped.
+pub async fn start(data: &Path, arguments: &[&str]) -> Option<Machine> {
+    let machine = Machine::start_with(data, &[&["--without", "memory,processes"], arguments].concat()).await;
+    let isolation =
+        machine.client.clone().get_isolation(v1::GetIsolationRequest {}).await.unwrap().into_inner();
+    let joins = &isolation.properties["images"];
+    if is_root() || !joins.starts_with(UNSUPPORTED) {
+        return Some(machine);
+    }
+    testkit::left_out::skip(&format!("images are {joins}"));
+    None
 }
 
 /// Sends a layer, and returns whether the machine took it.

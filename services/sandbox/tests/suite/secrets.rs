@@ -67,7 +67,7 @@ fn contains(path: &Path, text: &str) -> bool {
 
 #[tokio::test]
 async fn a_setup_gets_its_secrets_and_neither_its_log_nor_its_layer_has_a_value() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     // A broker that ends in the middle of its first answer.
     serve(site.directory.path(), &session, vec![values()[..9].to_vec(), values()]);
@@ -104,7 +104,7 @@ async fn a_setup_gets_its_secrets_and_neither_its_log_nor_its_layer_has_a_value(
 
 #[tokio::test]
 async fn a_setup_that_fails_with_secrets_says_why() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let refusal = encode_refusal("there is no secret NPM (secret_not_found)");
     for (answer, script, code, message) in [
         (
@@ -153,7 +153,7 @@ async fn a_setup_that_fails_with_secrets_says_why() {
 
 #[tokio::test]
 async fn a_setup_with_secrets_that_never_ends_is_ended() {
-    let site = Site::start(&["--setup-ms", "1000"]).await;
+    let Some(site) = Site::start(&["--setup-ms", "1000"]).await else { return };
     let session = site.machine.session();
     serve(site.directory.path(), &session, vec![values()]);
     let script = "echo waiting $NPM_TOKEN; sleep 60";
@@ -166,7 +166,7 @@ async fn a_setup_with_secrets_that_never_ends_is_ended() {
 /// The variables of an image for its own loader must not reach the one that starts our program.
 #[tokio::test]
 async fn a_setup_with_secrets_runs_in_an_image_that_preloads_a_library() {
-    let site = Site::start(&[]).await;
+    let Some(site) = Site::start(&[]).await else { return };
     let session = site.machine.session();
     serve(site.directory.path(), &session, vec![values()]);
     let mut request = request(&site, &session, "echo \"$LD_LIBRARY_PATH\" ${#NPM_TOKEN}");
