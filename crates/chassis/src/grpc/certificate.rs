@@ -17,7 +17,8 @@ use tonic::transport::server::TcpIncoming;
 
 /// Time that a client has for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes of one port at the same time: each holds some 30 KiB for at most ten seconds. Further connections wait.
+/// Handshakes of one port at the same time: each holds some 30 KiB for at most ten seconds. Further connections wait. Only our own services reach this
+/// port, so one bound serves all of them.
 const HANDSHAKES_MAX: usize = 1_024;
 
 /// The certificate and the key that a port uses, and the files that they are from.
@@ -118,7 +119,11 @@ async fn handshake(
         Ok(stream) => stream,
         Err(error) => return Some(Err(error)),
     };
-    let config = tokio::task::spawn_blocking(move || certificate.current()).await.ok()?;
-    let accepted = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await.ok()?;
+    let accept = async {
+        let config =
+            tokio::task::spawn_blocking(move || certificate.current()).await.map_err(io::Error::other)?;
+        TlsAcceptor::from(config).accept(stream).await
+    };
+    let accepted = tokio::time::timeout(HANDSHAKE, accept).await.ok()?;
     accepted.inspect_err(|error| tracing::debug!("a handshake of TLS failed: {error}")).ok().map(Ok)
 }

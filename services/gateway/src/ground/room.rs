@@ -34,9 +34,10 @@ pub(crate) const PAGE_BYTES: usize = limits::MESSAGES_PAGE_BYTES as usize;
 const SMALL_ITEM_BYTES: usize = 64 * 1024;
 /// Bytes of the items that wait in the queues and rings of one tenant's streams. Beyond it, each of them holds one item, and what follows waits in
 /// Postgres. A tenant with thousands of silent readers would otherwise hold gigabytes.
-pub(crate) const TENANT_QUEUES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes of the items that wait in the queues and rings of all streams. Beyond it, each of them holds one item.
-const QUEUES_BYTES_MAX: usize = 4 * TENANT_QUEUES_BYTES_MAX;
+pub(crate) const TENANT_QUEUES_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of the items that wait in the queues and rings of all streams. Beyond it, each of them holds one item. Silent readers hold them for long, so
+/// this is far more than a few tenants can take.
+const QUEUES_BYTES_MAX: usize = 16 * TENANT_QUEUES_BYTES_MAX;
 /// Longest wait for room.
 const WAIT: Duration = Duration::from_secs(10);
 /// Longest wait of a stream for room. Its client has nothing to repeat, and silent readers give their room back before.

@@ -1,13 +1,16 @@
-//! A broadcast channel that is bounded in items and in bytes, and with all channels of its tenant together. A receiver that is too slow loses the oldest items and is told so; it
-//! then reads from Postgres.
+//! A broadcast channel that is bounded in items and in bytes, alone and together with all channels of its tenant. A receiver that is too slow loses
+//! the oldest items and is told so; it then reads from Postgres.
 
 use crate::ground::room::QueueRoom;
 use shares::Share;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast::{self, WeakSender, error::RecvError};
 
 /// The bounds of a ring.
 #[derive(Debug, Clone, Copy)]
@@ -22,19 +25,33 @@ pub(crate) struct Bounds {
 pub(crate) struct Sender<T> {
     /// The channel does not own the items, so that it can lose them before it is full.
     channel: broadcast::Sender<Weak<T>>,
-    kept: Arc<Mutex<Kept<T>>>,
+    backlog: Arc<Backlog<T>>,
     bytes_max: usize,
     room: QueueRoom,
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        let (channel, kept) = (self.channel.clone(), Arc::clone(&self.kept));
-        Self { channel, kept, bytes_max: self.bytes_max, room: self.room.clone() }
+        let (channel, backlog) = (self.channel.clone(), Arc::clone(&self.backlog));
+        Self { channel, backlog, bytes_max: self.bytes_max, room: self.room.clone() }
     }
 }
 
-/// The items that some receiver has not received yet, oldest first, with their bytes.
+/// The items that some receiver has not received yet.
+#[derive(Debug)]
+struct Backlog<T> {
+    kept: Mutex<Kept<T>>,
+    /// Whether they may hold room of the tenant. Receivers then give it back; otherwise they need not look.
+    holds_room: AtomicBool,
+}
+
+impl<T> Backlog<T> {
+    fn lock(&self) -> MutexGuard<'_, Kept<T>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Items, oldest first, with their bytes.
 #[derive(Debug)]
 struct Kept<T> {
     items: VecDeque<KeptItem<T>>,
@@ -51,25 +68,31 @@ struct KeptItem<T> {
 
 /// A receiving end.
 #[derive(Debug)]
-pub(crate) struct Receiver<T>(broadcast::Receiver<Weak<T>>);
+pub(crate) struct Receiver<T> {
+    items: broadcast::Receiver<Weak<T>>,
+    channel: WeakSender<Weak<T>>,
+    backlog: Arc<Backlog<T>>,
+}
 
 impl<T> Sender<T> {
     /// Creates a ring without receivers.
     pub(crate) fn new(bounds: Bounds, room: QueueRoom) -> Self {
-        let kept = Kept { items: VecDeque::new(), bytes: 0 };
+        let kept = Mutex::new(Kept { items: VecDeque::new(), bytes: 0 });
+        let backlog = Arc::new(Backlog { kept, holds_room: AtomicBool::new(false) });
         let channel = broadcast::Sender::new(bounds.items);
-        Self { channel, kept: Arc::new(Mutex::new(kept)), bytes_max: bounds.bytes, room }
+        Self { channel, backlog, bytes_max: bounds.bytes, room }
     }
 
     /// Adds a receiver of all later items.
     pub(crate) fn subscribe(&self) -> Receiver<T> {
-        Receiver(self.channel.subscribe())
+        let (channel, backlog) = (self.channel.downgrade(), Arc::clone(&self.backlog));
+        Receiver { items: self.channel.subscribe(), channel, backlog }
     }
 
     /// Sends an item of about `bytes` bytes. Without receivers it is lost.
     pub(crate) fn send(&self, item: T, bytes: usize) {
         let item = Arc::new(item);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.backlog.lock();
         if self.channel.send(Arc::downgrade(&item)).is_err() {
             kept.trim(0, 0);
             return;
@@ -80,6 +103,7 @@ impl<T> Sender<T> {
             // Without room, the newest item is kept alone.
             kept.trim(0, 0);
         }
+        self.backlog.holds_room.store(share.is_some(), Ordering::Relaxed);
         kept.items.push_back(KeptItem { _item: item, bytes, _share: share });
         kept.bytes += bytes;
         kept.trim(self.channel.len().max(1), self.bytes_max.max(bytes));
@@ -102,12 +126,27 @@ impl<T> Receiver<T> {
     /// # Errors
     /// `Lagged`: items were lost, and the next call returns a later one. `Closed`: all senders are gone.
     pub(crate) async fn recv(&mut self) -> Result<Arc<T>, RecvError> {
-        self.0.recv().await?.upgrade().ok_or(RecvError::Lagged(1))
+        let item = self.items.recv().await?.upgrade();
+        if self.backlog.holds_room.load(Ordering::Relaxed) && self.items.is_empty() {
+            self.give_room_back();
+        }
+        item.ok_or(RecvError::Lagged(1))
+    }
+
+    /// Drops the items that every receiver has received. The sender drops them with its next item, but a channel of an idle session has none for days.
+    fn give_room_back(&self) {
+        let Some(channel) = self.channel.upgrade() else { return };
+        let mut kept = self.backlog.lock();
+        kept.trim(channel.len(), usize::MAX);
+        if kept.items.is_empty() {
+            self.backlog.holds_room.store(false, Ordering::Relaxed);
+        }
     }
 
     /// A receiver of all items that are sent from now on.
     pub(crate) fn resubscribe(&self) -> Self {
-        Self(self.0.resubscribe())
+        let (channel, backlog) = (self.channel.clone(), Arc::clone(&self.backlog));
+        Self { items: self.items.resubscribe(), channel, backlog }
     }
 }
 
@@ -165,5 +204,22 @@ mod tests {
         drop(of_others);
         sender.send("next", 1);
         assert_eq!((*receiver.recv().await.unwrap(), *receiver.recv().await.unwrap()), ("kept", "next"));
+    }
+
+    #[tokio::test]
+    async fn items_that_all_have_received_hold_no_room() {
+        let room = room();
+        let sender = Sender::new(BOUNDS, room.clone());
+        let mut receivers = [sender.subscribe(), sender.subscribe()];
+        sender.send("first", 1);
+        sender.send("second", 1);
+        for receiver in &mut receivers {
+            assert!(room.take(TENANT_QUEUES_BYTES_MAX).is_none(), "one has not received them");
+            assert_eq!(
+                (*receiver.recv().await.unwrap(), *receiver.recv().await.unwrap()),
+                ("first", "second")
+            );
+        }
+        assert!(room.take(TENANT_QUEUES_BYTES_MAX).is_some());
     }
 }
