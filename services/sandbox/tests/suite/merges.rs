@@ -202,6 +202,24 @@ async fn a_merge_that_is_done_is_not_undone() {
     assert_eq!(pair.origin.snapshot().await, written, "one look is enough");
 }
 
+#[tokio::test]
+async fn a_merge_that_only_its_copy_has_as_done_is_not_undone() {
+    let pair = Pair::start("echo base > a").await;
+    let (origin, copied) = (&pair.origin, &pair.copied);
+    copied.sh("echo theirs > a").await;
+    let before = origin.snapshot().await;
+    let merged = pair.merge("prt_1").await.unwrap();
+    let written = origin.snapshot().await;
+    // An earlier version of the service wrote the record of the copy, and died before it closed the merge.
+    let open = pair.open_merge(&before, &written);
+    let leave = |[place, _]: [PathBuf; 2]| fs::write(place.join("merging.json"), open).unwrap();
+    let pair = pair.restart(leave).await;
+    assert_eq!(pair.origin.snapshot().await, written);
+    assert_eq!(pair.origin.sh("cat a").await, "theirs");
+    assert_eq!(pair.merge("prt_1").await.unwrap(), merged);
+    assert!(!pair.places()[0].join("merging.json").exists());
+}
+
 /// Leaves a merge as a service does that dies between the end of the merge and its record beside the copy.
 fn leave_done([place, theirs]: &[PathBuf; 2], open: &str) {
     fs::rename(theirs.join("merged.json"), place.join("merge-done.json")).unwrap();

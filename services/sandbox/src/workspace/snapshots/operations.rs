@@ -3,7 +3,7 @@
 use super::{
     differences,
     known::Snapshot,
-    store::{SnapshotStore, UNDO_NAMED_MAX},
+    store::{FILES_NAMED_MAX, SnapshotStore},
     track::{INSIDE, check_exit, parse},
 };
 use crate::{
@@ -121,7 +121,7 @@ pub async fn revert(caller: &Caller, files: Vec<v1::FilesOfSnapshot>) -> Result<
     let result = match written {
         Ok(()) => {
             let _right = caller.hold().await?;
-            let arguments = vec![previous.clone(), UNDO_NAMED_MAX.to_string()];
+            let arguments = vec![previous.clone(), FILES_NAMED_MAX.to_string()];
             store.write_files(&mut known, REVERT, arguments, Some(&scratch)).await
         }
         Err(error) => Err(error),

@@ -38,10 +38,10 @@ const UNDO: &str = concat!(
     include_str!("present.sh"),
     include_str!("undo.sh")
 );
-/// Files that could not be restored, and that the error names. The others are left out.
-pub(super) const UNDO_NAMED_MAX: usize = 20;
+/// Files that could not be written or removed, and that the error names. The others are left out.
+pub(super) const FILES_NAMED_MAX: usize = 20;
 /// Bytes of these names. The script is killed when it prints more.
-const UNDO_NAMES_BYTES_MAX: usize = UNDO_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
+const NAMES_BYTES_MAX: usize = FILES_NAMED_MAX * (limits::PATH_BYTES_MAX + 1);
 
 /// The snapshots of one workspace.
 pub(super) struct SnapshotStore<'a> {
@@ -61,6 +61,12 @@ impl<'a> SnapshotStore<'a> {
     /// The directory of the workspace.
     pub(super) fn directory(&self) -> PathBuf {
         self.root.shared.layout.workspace(&self.root.key)
+    }
+
+    /// The directory of the workspace of another session of the tenant.
+    fn directory_of(&self, session: &SessionId) -> PathBuf {
+        let key = Key { tenant: self.root.key.tenant, session: session.clone() };
+        self.root.shared.layout.workspace(&key)
     }
 
     pub(super) fn tree(&self) -> PathBuf {
@@ -130,7 +136,12 @@ impl<'a> SnapshotStore<'a> {
         let directory = self.directory();
         let mut undone = Ok(());
         if let Some(open) = OpenMerge::find(&directory).await? {
-            let done = MergeRecord::find_of(MergeRecord::beside_files(&directory), &open.id).await?;
+            let mut done = MergeRecord::find_of(MergeRecord::beside_files(&directory), &open.id).await?;
+            if done.is_none() {
+                // An earlier version of the service recorded a merge that is done only in the directory of the copy.
+                done = MergeRecord::find_of(MergeRecord::of_copy(&self.directory_of(&open.copy)), &open.id)
+                    .await?;
+            }
             if let Some(done) = done {
                 // The service stopped before it closed the merge.
                 return self.end_merge(known, &open.copy, &done).await;
@@ -157,8 +168,7 @@ impl<'a> SnapshotStore<'a> {
         copy: &SessionId,
         done: &MergeRecord,
     ) -> Result<(), Error> {
-        let copy = Key { tenant: self.root.key.tenant, session: copy.clone() };
-        let directory = self.root.shared.layout.workspace(&copy);
+        let directory = self.directory_of(copy);
         let written = done.write(MergeRecord::of_copy(&directory)).await;
         if directory.is_dir() {
             written?;
@@ -179,9 +189,9 @@ impl<'a> SnapshotStore<'a> {
     /// Restores the files that a merge wrote.
     async fn restore_merged(&self, known: &mut KnownSnapshot, open: OpenMerge) -> Result<(), Error> {
         known.forget();
-        let arguments = vec![open.before, open.after, UNDO_NAMED_MAX.to_string()];
+        let arguments = vec![open.before, open.after, FILES_NAMED_MAX.to_string()];
         let task = self.writer(UNDO, arguments, None);
-        let output = self.root.shared.helpers.run(task, UNDO_NAMES_BYTES_MAX + 1).await?;
+        let output = self.root.shared.helpers.run(task, NAMES_BYTES_MAX + 1).await?;
         let incomplete = |text: String| Err(Error::refused(Code::MergeIncomplete, text));
         match output.code {
             17 => incomplete("the snapshot of the files before the merge has expired".to_owned()),
@@ -205,7 +215,7 @@ impl<'a> SnapshotStore<'a> {
         wanted: &str,
         current: &str,
     ) -> Result<(), Error> {
-        let arguments = vec![wanted.to_owned(), current.to_owned(), UNDO_NAMED_MAX.to_string()];
+        let arguments = vec![wanted.to_owned(), current.to_owned(), FILES_NAMED_MAX.to_string()];
         self.write_files(known, RESTORE, arguments, None).await
     }
 
@@ -219,7 +229,7 @@ impl<'a> SnapshotStore<'a> {
     ) -> Result<(), Error> {
         known.forget();
         let task = self.writer(script, arguments, scratch);
-        check_written(self.root.shared.helpers.run(task, UNDO_NAMES_BYTES_MAX + 1).await?)
+        check_written(self.root.shared.helpers.run(task, NAMES_BYTES_MAX + 1).await?)
     }
 
     /// The task of a script that writes files.
