@@ -33,16 +33,16 @@ pub struct Arrival {
 
 /// Which session brings the objects of a mirror.
 #[derive(Debug)]
-pub enum ObjectsLock {
-    /// This one.
-    First(FirstLock),
-    /// Another one has begun before.
-    Later(Arrival),
+pub enum ObjectsBringer {
+    /// This one, until it drops the lock.
+    This(ObjectsLock),
+    /// Another one, which has begun before.
+    Other(Arrival),
 }
 
 /// The lock of the session that brings objects. It is free again when this is dropped.
 #[derive(Debug)]
-pub struct FirstLock {
+pub struct ObjectsLock {
     arrivals: Arc<Arrivals>,
     key: MirrorKey,
     directory: PathBuf,
@@ -55,19 +55,20 @@ impl Arrivals {
         key: &MirrorKey,
         objects: &Path,
         directory: PathBuf,
-    ) -> io::Result<ObjectsLock> {
+    ) -> io::Result<ObjectsBringer> {
         let mut arrivals = lock(&self.0);
         if let Some(arrival) = arrivals.get(key) {
-            return Ok(ObjectsLock::Later(arrival.clone()));
+            return Ok(ObjectsBringer::Other(arrival.clone()));
         }
-        let first = FirstLock { arrivals: Arc::clone(self), key: key.clone(), directory: directory.clone() };
-        // A failure drops `first`, which locks the map.
+        let objects_lock =
+            ObjectsLock { arrivals: Arc::clone(self), key: key.clone(), directory: directory.clone() };
+        // A failure drops `objects_lock`, which locks the map.
         let made = make(&directory);
         if made.is_ok() {
             arrivals.insert(key.clone(), Arrival { objects: objects.to_owned(), lock: directory });
         }
         drop(arrivals);
-        made.map(|()| ObjectsLock::First(first))
+        made.map(|()| ObjectsBringer::This(objects_lock))
     }
 }
 
@@ -88,17 +89,17 @@ impl Arrival {
     }
 }
 
-impl ObjectsLock {
+impl ObjectsBringer {
     /// What another session brings.
     pub fn arrival(&self) -> Option<&Arrival> {
         match self {
-            Self::First(_) => None,
-            Self::Later(arrival) => Some(arrival),
+            Self::This(_) => None,
+            Self::Other(arrival) => Some(arrival),
         }
     }
 }
 
-impl Drop for FirstLock {
+impl Drop for ObjectsLock {
     fn drop(&mut self) {
         {
             let mut arrivals = lock(&self.arrivals.0);

@@ -1,7 +1,7 @@
 //! The mirrors of this machine.
 
 use super::{
-    arrivals::{Arrivals, ObjectsLock},
+    arrivals::{Arrivals, ObjectsBringer},
     content::MirrorContent,
     draft::{Draft, DraftParts},
     generation::Generation,
@@ -391,7 +391,7 @@ impl MirrorUse {
 
     /// Begins to bring objects of Git LFS into `store`, or finds the session that does so. `None`: this session brings them by itself, and the others do not
     /// learn of it. Blocks for a moment.
-    pub fn begin_objects(&self, store: &Path) -> Option<ObjectsLock> {
+    pub fn begin_objects(&self, store: &Path) -> Option<ObjectsBringer> {
         let name = uuid::Uuid::now_v7().simple().to_string();
         let directory = self.mirrors.spec.layout.mirror_drafts().join(name);
         let begun = self.mirrors.arrivals.begin(&self.key, store, directory);

@@ -13,7 +13,7 @@ use crate::{
         door,
         helper::{Queue, Task, refused},
         mirror::{
-            arrivals::{self, Arrival, ObjectsLock},
+            arrivals::{self, Arrival, ObjectsBringer},
             generation::{self, Generation},
             store::MirrorUse,
         },
@@ -108,14 +108,14 @@ impl LfsContents<'_> {
         let turn = helpers.wait_for_turn(self.session.key.tenant, QUEUE, left).await?;
         let store = self.store()?;
         // In this order: what another session has brought before this one looks is in the newest generation.
-        let objects_lock = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
+        let bringer = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
         let mirror = match mirror {
             Some(mirror) => Some(mirror.refresh().await?),
             None => None,
         };
         let source = LfsSource {
             mirror: mirror.as_ref().and_then(MirrorUse::generation),
-            arrival: objects_lock.as_ref().and_then(ObjectsLock::arrival),
+            arrival: bringer.as_ref().and_then(ObjectsBringer::arrival),
             kept: kept.as_ref().map(Scratch::path),
         };
         let filled = match self.fill(turn, store.path(), source, left).await {
@@ -133,7 +133,7 @@ impl LfsContents<'_> {
             mirror.keep_objects(report.clone(), store.path().to_owned()).await;
         }
         // Sessions that begin from now on find the objects in the mirror.
-        drop(objects_lock);
+        drop(bringer);
         match filled {
             Ok(_) => self.settle(store).await,
             Err(error) => {

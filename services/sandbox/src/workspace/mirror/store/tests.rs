@@ -416,14 +416,14 @@ async fn one_session_brings_objects_and_the_others_learn_where_until_it_ends() {
         site.take(key).await.begin_objects(&site.store_of(&[content])).unwrap()
     };
     let first = begin(&own, "one").await;
-    assert!(matches!(first, ObjectsLock::First(_)) && first.arrival().is_none());
+    assert!(matches!(first, ObjectsBringer::This(_)) && first.arrival().is_none());
     let second = begin(&own, "two").await;
-    assert!(matches!(second, ObjectsLock::Later(_)) && second.arrival().is_some());
-    assert!(matches!(begin(&foreign, "one").await, ObjectsLock::First(_)), "another tenant learns nothing");
+    assert!(matches!(second, ObjectsBringer::Other(_)) && second.arrival().is_some());
+    assert!(matches!(begin(&foreign, "one").await, ObjectsBringer::This(_)), "another tenant learns nothing");
     drop(second);
-    assert!(matches!(begin(&own, "two").await, ObjectsLock::Later(_)));
+    assert!(matches!(begin(&own, "two").await, ObjectsBringer::Other(_)));
     drop(first);
-    assert!(matches!(begin(&own, "two").await, ObjectsLock::First(_)));
+    assert!(matches!(begin(&own, "two").await, ObjectsBringer::This(_)));
     assert_eq!(fs::read_dir(site.mirrors.spec.layout.mirror_drafts()).unwrap().count(), 0);
 }
 
