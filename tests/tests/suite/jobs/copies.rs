@@ -357,8 +357,7 @@ async fn the_changes_of_a_subtask_that_failed_stay_in_its_copy() {
 
 #[tokio::test]
 async fn the_parent_of_an_aborted_subtask_reads_where_its_changes_are_and_continues_them() {
-    let stack = start(Options::default()).await;
-    let session = session_with_changes(&stack).await;
+    let (stack, session) = start_with_changes(Options::default()).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let work = bash("echo half > half.txt; echo begun; sleep 1000");
     let prompt = format!("{}\n@text over", task_for("loner", &format!("{work}\n@text never")));
