@@ -64,7 +64,12 @@ impl EnvironmentService for Fake {
         // The builds of a session that asked for them are newer.
         let state = self.0.lock().unwrap();
         if state.begins_build && !state.prompt.parts.is_empty() {
-            environments = built().into_iter().chain(environments).collect();
+            let mut built = built();
+            if !state.orders.iter().any(|order| order == "log of c") {
+                // An earlier attempt, which failed. The setup begins again before a client reads its log.
+                built[1].started_at_ms = 2_000;
+            }
+            environments = built.into_iter().chain(environments).collect();
         }
         drop(state);
         Ok(Response::new(ListEnvironmentsResponse { environments }))
@@ -75,6 +80,7 @@ impl EnvironmentService for Fake {
         request: Request<GetEnvironmentLogRequest>,
     ) -> Answer<GetEnvironmentLogResponse> {
         let key = request.into_inner().key;
+        self.0.lock().unwrap().orders.push(format!("log of {key}"));
         let found = built().into_iter().find(|environment| environment.key == key);
         let log = match &found {
             Some(_) => format!("log of {key}").into_bytes(),

@@ -292,6 +292,10 @@ impl BuildLog {
             let Some(environment) = &mut self.environment else { return Ok(()) };
             let answer = get_log(client, environment.key.clone()).await?;
             if let Some(newer) = answer.environment {
+                // It may have begun again since it was listed, and is the same build.
+                if let Some(shown) = self.builds.last_mut() {
+                    *shown = build_id(&newer);
+                }
                 *environment = newer;
             }
             let has_ended = environment.ended_at_ms != 0;
@@ -311,16 +315,15 @@ impl BuildLog {
 
     /// Begins to show the oldest build that did not exist or had not ended before.
     async fn begin_next(&mut self, client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<()> {
-        let id = |environment: &Environment| (environment.key.clone(), environment.started_at_ms);
         let is_old = |new: &Environment| {
-            build.before.iter().any(|old| id(old) == id(new) && old.ended_at_ms != 0)
-                || self.builds.contains(&id(new))
+            build.before.iter().any(|old| build_id(old) == build_id(new) && old.ended_at_ms != 0)
+                || self.builds.contains(&build_id(new))
         };
         let environments = list_all(client, build.request).await?;
         let new = environments.into_iter().filter(|environment| !is_old(environment));
         if let Some(next) = new.min_by_key(|environment| environment.started_at_ms) {
             output.note(&format!("{} {} runs", stage(&next), next.key));
-            self.builds.push(id(&next));
+            self.builds.push(build_id(&next));
             self.environment = Some(next);
             self.log.clear();
         }
@@ -343,6 +346,11 @@ impl BuildLog {
         output.note(&format!("{stage} {}: {state} after {seconds} s", environment.key));
         Ok(())
     }
+}
+
+/// Key and beginning of a build.
+fn build_id(environment: &Environment) -> (String, i64) {
+    (environment.key.clone(), environment.started_at_ms)
 }
 
 fn write_log(output: &Output, lines: &[u8]) -> Result<()> {
@@ -422,7 +430,7 @@ mod tests {
         let notes = check(&[]).await;
         let told =
             [proposal::FILE, ".devcontainer.json"].map(|path| format!("{path} has uncommitted changes"));
-        let before = notes.split("sending ").next().unwrap();
+        let (before, _) = notes.split_once("sending ").unwrap();
         assert!(told.iter().all(|told| before.contains(told)), "{notes}");
         let notes = check(&["--base", "HEAD"]).await;
         assert!(!notes.contains("uncommitted"), "{notes}");
