@@ -73,6 +73,11 @@ pub(crate) fn origin(parts: &[(u64, Part)]) -> Origin {
     }
 }
 
+/// Whether an entry is a note.
+pub(super) fn is_note(entry: &MessageWithParts) -> bool {
+    origin(&entry.parts) == Origin::Note
+}
+
 fn texts(parts: &[(u64, Part)]) -> impl Iterator<Item = &Text> {
     parts.iter().filter_map(|(_, part)| part.body.as_text())
 }
@@ -218,13 +223,15 @@ fn invocations(
     all.filter(move |(_, _, invocation)| invocation.progress == progress)
 }
 
-/// The prompt before the summary request at `request`, if a model refused it as too long. The prompt is repeated after the
+/// The prompt before the summary request at `request`, if a model refused it as too long; notes may follow it. The prompt is repeated after the
 /// summary of the entries before it. `None` if there are none.
 pub(crate) fn repeated_prompt(entries: &[MessageWithParts], request: usize) -> Option<usize> {
     compaction(&entries[request].parts).filter(|compaction| compaction.overflow == Some(true))?;
     let is_step = |entry: &MessageWithParts| as_step(entry).is_some_and(is_finished);
-    let prompt = entries[..request].iter().rposition(|entry| as_user(entry).is_some() || is_step(entry))?;
-    as_user(&entries[prompt]).filter(|_| origin(&entries[prompt].parts) != Origin::Note)?;
+    let prompt = entries[..request]
+        .iter()
+        .rposition(|entry| (as_user(entry).is_some() && !is_note(entry)) || is_step(entry))?;
+    as_user(&entries[prompt])?;
     entries[..prompt].iter().any(is_step).then_some(prompt)
 }
 

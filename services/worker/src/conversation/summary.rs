@@ -2,7 +2,7 @@
 
 use super::{
     entries::{
-        Origin, REPLAY, as_step, compaction, newest_summary, origin, position, repeated_prompt, size, visible,
+        REPLAY, as_step, compaction, is_note, newest_summary, position, repeated_prompt, size, visible,
     },
     model_view::{answer_files, answer_text, file_mention, is_media},
 };
@@ -45,8 +45,11 @@ impl<'a> Plan<'a> {
         let is_plain = |entry: &&MessageWithParts| {
             compaction(&entry.parts).is_none() && before.is_none_or(|before| before.seq != entry.seq)
         };
+        let end = replay.unwrap_or(request);
+        // The notes that follow a repeated prompt: nothing else shows them to the model after the summary.
+        let notes = entries[end..request].iter().filter(|entry| is_note(entry));
         let mut head: Vec<&MessageWithParts> =
-            visible(&entries[..replay.unwrap_or(request)]).into_iter().filter(is_plain).collect();
+            visible(&entries[..end]).into_iter().chain(notes).filter(is_plain).collect();
         // A prompt that was too long is repeated after the summary. Keep nothing else unchanged.
         let sizes: Vec<(u64, bool)> = head.iter().map(|entry| (size(entry), begins(entry))).collect();
         let tail = match replay {
@@ -85,7 +88,7 @@ impl<'a> Plan<'a> {
 }
 
 fn begins(entry: &MessageWithParts) -> bool {
-    matches!(entry.message, Message::User(_)) && origin(&entry.parts) != Origin::Note
+    matches!(entry.message, Message::User(_)) && !is_note(entry)
 }
 
 /// The texts of a message that a model sees.

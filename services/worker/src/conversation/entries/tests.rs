@@ -231,6 +231,28 @@ fn a_refused_prompt_is_repeated_unless_it_stands_alone() {
 }
 
 #[test]
+fn notes_behind_a_refused_prompt_are_summed_up_and_the_prompt_is_repeated() {
+    let note = |seq, words: &str| {
+        user(seq, vec![Body::Text(Text { text: words.to_owned(), ..Text::default() }.marked(NO_REPLY, true))])
+    };
+    let talk = [
+        user(1, vec![text("a")]),
+        step(2, 1, vec![text("b")]),
+        user(3, vec![text("the long prompt")]),
+        note(4, "an early note"),
+        failed(5, 3, Error::overflow("long")),
+        note(6, "a late note"),
+        wish(7, true, None),
+    ];
+    assert_eq!(repeated_prompt(&talk, 6), Some(2));
+    let Message::User(request) = &talk[6].message else { panic!("a request") };
+    let plan = summary::Plan::new(&talk, &id(7), &WINDOW);
+    let messages = format!("{:?}", plan.request(request, &WINDOW).messages);
+    assert!(messages.contains("an early note") && messages.contains("a late note"), "{messages}");
+    assert!(!messages.contains("the long prompt") && plan.tail_start_id.is_none(), "{messages}");
+}
+
+#[test]
 fn only_tasks_that_nobody_answered_are_due() {
     let task = || {
         Body::Subtask(Subtask {
