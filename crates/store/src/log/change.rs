@@ -25,6 +25,12 @@ impl Change {
     pub fn event(id: EventId, event: Event) -> Self {
         Self { id, body: ChangeBody::Event(event) }
     }
+
+    /// Changes that consist only of facts, with ids that follow from `id`.
+    pub(crate) fn events(id: &EventId, events: Vec<Event>) -> Vec<Self> {
+        let numbered = events.into_iter().enumerate();
+        numbered.map(|(number, event)| Self::event(id.numbered(number), event)).collect()
+    }
 }
 
 /// The body of a change.

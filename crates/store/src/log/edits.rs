@@ -3,14 +3,13 @@
 
 use crate::{
     Store, Tx,
-    column::signed,
     error::{Entity, Error},
     log::{
         change::{Change, Note, Scope},
         projection,
     },
     session::{
-        control_row::{self, ControlRow, RevertState},
+        control_row::{self, RevertState},
         removal,
     },
 };
@@ -84,30 +83,10 @@ impl Store {
             }
         };
         let scope = Scope { tenant, session, epoch: run.epoch, at };
-        let stored = append(&mut tx, &scope, &run, id, events).await?;
+        let stored = projection::append(&mut tx, &scope, &run, &Change::events(id, events)).await?;
         tx.commit().await?;
         Ok(stored)
     }
-}
-
-/// Stores what people did behind the events of a session, also while a loop writes it. The transaction holds the control row.
-pub(crate) async fn append(
-    tx: &mut Tx,
-    scope: &Scope<'_>,
-    run: &ControlRow,
-    id: &EventId,
-    events: Vec<Event>,
-) -> Result<Vec<StoredEvent>, Error> {
-    sqlx::query("update session_run set event_seq = event_seq + $3 where tenant_id = $1 and session_id = $2")
-        .bind(scope.tenant.0)
-        .bind(scope.session.as_str())
-        .bind(signed(events.len() as u64))
-        .execute(&mut **tx)
-        .await?;
-    let numbered = events.into_iter().enumerate();
-    let changes: Vec<Change> =
-        numbered.map(|(number, event)| Change::event(id.numbered(number), event)).collect();
-    projection::project(tx, scope, &changes, run.event_seq + 1).await
 }
 
 async fn check_message(

@@ -9,9 +9,10 @@ mod tool_execs;
 
 use crate::{
     Tx,
+    column::signed,
     error::Error,
     log::change::{Change, ChangeBody, Scope},
-    session::tree::ledger,
+    session::{control_row::ControlRow, tree::ledger},
 };
 use domain::event::{Event, StoredEvent};
 use rows::Rows;
@@ -30,6 +31,22 @@ pub(crate) async fn project(
         projection.add(tx, scope, change).await?;
     }
     projection.finish(tx, scope).await
+}
+
+/// Writes changes behind the newest event of a session, also while a loop writes it. The transaction holds the control row.
+pub(crate) async fn append(
+    tx: &mut Tx,
+    scope: &Scope<'_>,
+    run: &ControlRow,
+    changes: &[Change],
+) -> Result<Vec<StoredEvent>, Error> {
+    sqlx::query("update session_run set event_seq = event_seq + $3 where tenant_id = $1 and session_id = $2")
+        .bind(scope.tenant.0)
+        .bind(scope.session.as_str())
+        .bind(signed(changes.len() as u64))
+        .execute(&mut **tx)
+        .await?;
+    project(tx, scope, changes, run.event_seq + 1).await
 }
 
 /// A projection whose changes come one after the other, because together they are large.

@@ -4,8 +4,8 @@ use crate::{
     Store,
     error::Error,
     log::{
-        change::{Note, Scope},
-        edits,
+        change::{Change, Note, Scope},
+        projection,
     },
     session::control_row,
 };
@@ -45,7 +45,7 @@ impl Store {
         let pushed = Event::SessionPushed { receipt: Box::new(receipt), by };
         let events = std::iter::once(pushed).chain(note.events(at)).collect();
         let scope = Scope { tenant, session, epoch: run.epoch, at };
-        let stored = edits::append(&mut tx, &scope, &run, id, events).await?;
+        let stored = projection::append(&mut tx, &scope, &run, &Change::events(id, events)).await?;
         tx.commit().await?;
         Ok(stored)
     }

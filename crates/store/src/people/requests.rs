@@ -248,17 +248,10 @@ impl Store {
         }
         let input = NewInput::new(Kind::Reply, id.as_str());
         Mailbox { tenant, session: &session, run: &run }.put(&mut tx, input).await?;
-        sqlx::query(
-            "update session_run set event_seq = event_seq + 1 where tenant_id = $1 and session_id = $2",
-        )
-        .bind(tenant.0)
-        .bind(session.as_str())
-        .execute(&mut *tx)
-        .await?;
         let answered = Event::RequestAnswered { id: id.clone(), answer: answer.clone() };
         let changes = [Change::event(event_id.clone(), answered)];
         let scope = Scope { tenant, session: &session, epoch: run.epoch, at };
-        let events = projection::project(&mut tx, &scope, &changes, run.event_seq + 1).await?;
+        let events = projection::append(&mut tx, &scope, &run, &changes).await?;
         tx.commit().await?;
         Ok(AnswerOutcome::Accepted { events, runnable: run.needs_worker(), class: run.class, session })
     }

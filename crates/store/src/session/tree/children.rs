@@ -160,17 +160,10 @@ impl Store {
         let Some(row) = row else { return Ok(None) };
         let part = row.try_get::<Json<Part>, _>("data").map_err(|error| Error::unreadable("part", error))?.0;
         let Some(part) = with_summary(part, summary) else { return Ok(None) };
-        sqlx::query(
-            "update session_run set event_seq = event_seq + 1 where tenant_id = $1 and session_id = $2",
-        )
-        .bind(child.tenant.0)
-        .bind(call.session.as_str())
-        .execute(&mut *tx)
-        .await?;
         let scope = Scope { tenant: child.tenant, session: &call.session, epoch: parent.run.epoch, at };
         let updated = Event::PartUpdated { part: Box::new(part), at };
         let changes = [Change::event(event_id.clone(), updated)];
-        let events = projection::project(&mut tx, &scope, &changes, parent.run.event_seq + 1).await?;
+        let events = projection::append(&mut tx, &scope, &parent.run, &changes).await?;
         tx.commit().await?;
         Ok(events.into_iter().next())
     }
