@@ -196,6 +196,53 @@ async fn a_busy_session_cannot_be_reverted_and_continues() {
     assert_refused(revert_part(&stack, &session, &first, "prt_1").await, Code::NotFound, "part_not_found");
 }
 
+/// Has a person make a file that git cannot remove, in a terminal.
+async fn make_fixed_file(stack: &Stack, session: &str, directory: &str) {
+    let script = format!("mkdir {directory}; echo x > {directory}/file; chmod 555 {directory}");
+    let request = v1::CreatePtyRequest {
+        session_id: session.to_owned(),
+        command: "/bin/bash".to_owned(),
+        args: vec!["-c".to_owned(), script],
+        ..Default::default()
+    };
+    let pty = stack.api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap();
+    let has_ended = async || {
+        let request = v1::GetPtyRequest { pty_id: pty.id.clone() };
+        let found = stack.api.ptys().get_pty(request).await.unwrap().into_inner().pty.unwrap();
+        found.exit_code == Some(0)
+    };
+    testkit::eventually("the terminal ends", has_ended).await;
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_removed_is_named_and_blocks_no_prompt() {
+    let (stack, session, _) = changed().await;
+    let prompts = prompts(&stack, &session).await;
+    let assert_over = async |refused: Result<(), Status>, file: &str| {
+        let message = assert_refused(refused, Code::FailedPrecondition, "file_not_permitted");
+        assert!(message.contains(file), "{message}");
+        assert_eq!(stack.api.get(&session).await.revert, None);
+        let files = files(&stack, &session).await;
+        assert!(files.contains("+three\n") && files.contains(file), "{files}");
+    };
+    revert(&stack, &session, &prompts[1]).await.unwrap();
+    make_fixed_file(&stack, &session, "first").await;
+    assert_over(unrevert(&stack, &session).await.map(drop), "first/file").await;
+
+    revert(&stack, &session, &prompts[1]).await.unwrap();
+    make_fixed_file(&stack, &session, "second").await;
+    let elsewhere = revert(&stack, &session, &prompts[0]).await;
+    assert_over(elsewhere.map(drop), "second/file").await;
+
+    // A gateway dies before it has written a file.
+    begin(&stack, &session, &prompts[1]).await;
+    end_hold(&stack).await;
+    let refused = stack.api.prompt(&session, "@text too early").await;
+    assert_over(refused.map(drop), "first/file").await;
+    assert!(command_output(&stack, &session, "cat a.txt").await.starts_with("three\n"));
+    assert_eq!(stack.api.conversation(&session).await.len(), 12, "no message is removed");
+}
+
 /// Simulates a gateway that crashed during a revert: the intent is stored, some files are written, the hold has expired.
 async fn begin(stack: &Stack, session: &str, message: &Value) -> Hold {
     let store = Store::connect(&stack.database.app_url, &stack.database.system_url, 2).unwrap();

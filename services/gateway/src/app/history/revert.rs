@@ -85,6 +85,7 @@ impl Failure {
 /// # Errors
 /// `session_not_found`, `message_not_found`, `part_not_found`, `requests_too_many`, `session_busy`, `session_quarantined`,
 /// `snapshot_unknown`, `workspace_missing`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`. For the last two, try again.
+/// `file_not_permitted` names the files that could not be written or removed. All others are then as they were before any revert, and the session has none.
 pub(crate) async fn revert(
     gateway: &Gateway,
     principal: &Principal,
@@ -264,14 +265,20 @@ impl Work<'_> {
         self.state.store.intend_revert(self.hold, revert).await.map_err(Failure::unchanged)
     }
 
+    /// Restores the files to their state before any revert. If some of them cannot be written or removed, the operation ends without a revert: another attempt
+    /// would restore no further file, and the session must accept prompts.
     async fn restore(&self, snapshot: &str) -> Result<(), Failure> {
-        self.files.restore(snapshot).await.map_err(|status| {
-            let refusal = Refusal::from(status);
-            // The sandbox wrote no file if it does not know the snapshot.
-            let is_unchanged = refusal.reason == Reason::SnapshotUnknown;
-            let error = Error::Sandbox(refusal);
-            if is_unchanged { Failure::Unchanged(error) } else { Failure::Midway(error) }
-        })
+        let Err(status) = self.files.restore(snapshot).await else { return Ok(()) };
+        let refusal = Refusal::from(status);
+        if refusal.reason == Reason::SnapshotUnknown {
+            // The sandbox wrote no file.
+            return Err(Failure::unchanged(Error::Sandbox(refusal)));
+        }
+        if refusal.reason == Reason::FileNotPermitted {
+            let total = self.total("").await;
+            self.end(None, total).await?;
+        }
+        Err(Failure::midway(Error::Sandbox(refusal)))
     }
 
     /// Abandons a revert that the sandbox refused: the files return to their state before any revert.
@@ -281,7 +288,7 @@ impl Work<'_> {
         Err(Failure::Midway(refused))
     }
 
-    /// The changes of the session since its first state. A failure is only logged: the sandbox may no longer have that
+    /// The changes of the session from its first state to `to`; an empty name means the current files. A failure is only logged: the sandbox may no longer have that
     /// state.
     async fn total(&self, to: &str) -> Difference {
         let Some(from) = point::first_state(&self.outline) else { return Difference::default() };
