@@ -174,7 +174,7 @@ impl Event {
             Self::FilesChanged(_) => FILES_CHANGED,
             Self::SnapshotMissed(_) => "flotilla.snapshot.missed",
             Self::WorkspaceRestarted => "flotilla.workspace.restarted",
-            Self::SessionPushed { .. } => "flotilla.session.pushed",
+            Self::SessionPushed { .. } => PUSHED,
             Self::BranchUpdated(_) => "vcs.branch.updated",
             Self::WorktreeReady(_) => "worktree.ready",
             Self::WorktreeFailed(_) => "worktree.failed",
@@ -299,6 +299,8 @@ pub const FILES_CHANGED: &str = "file.watcher.updated";
 pub const SUPERSEDED: &str = "flotilla.superseded";
 /// See [`Event::LoopStarted`]: it raises the epoch that subscribers accept.
 pub const LOOP_STARTED: &str = "flotilla.loop.started";
+/// See [`Event::SessionPushed`].
+pub const PUSHED: &str = "flotilla.session.pushed";
 /// See [`Event::SessionWaiting`].
 pub const WAITING: &str = "flotilla.session.waiting";
 /// See [`Event::SessionQuarantined`].

@@ -1,19 +1,26 @@
 //! Pushes of people, in the logs of the sessions that they pushed.
 
 use crate::{
-    Store,
+    Store, Tx,
+    column::signed,
     error::Error,
     log::{
         change::{Change, Note, Scope},
         projection,
     },
-    session::control_row,
+    session::control_row::{self, ControlRow},
 };
 use domain::{
     egress::PushReceipt,
-    event::{Event, StoredEvent},
+    event::{Event, PUSHED, StoredEvent},
     ids::{EventId, SessionId, TenantId, Timestamp},
+    text,
 };
+use serde_json::Value;
+use sqlx::Row as _;
+
+/// The newest events of a log, among which a repeated push looks for the push before it. If that one is older, the repeated push is stored.
+const PUSH_EVENTS_READ_MAX: u64 = 1_000;
 
 /// A push that has ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +34,8 @@ pub struct SessionPush {
 }
 
 impl Store {
-    /// Stores a push in the log of its session, whatever the session does, and returns the events.
+    /// Stores a push in the log of its session, whatever the session does, and returns the events; no events if the push before it brought the same commit to the
+    /// same branch and this one nothing. In a conversation that is too large for further notes, only the log has the push.
     ///
     /// # Errors
     /// `NotFound`; `Db`: stored or not.
@@ -42,11 +50,58 @@ impl Store {
         let SessionPush { receipt, by, note } = push;
         let mut tx = self.begin(tenant).await?;
         let run = control_row::lock(&mut tx, tenant, session).await?;
-        let pushed = Event::SessionPushed { receipt: Box::new(receipt), by };
-        let events = std::iter::once(pushed).chain(note.events(at)).collect();
         let scope = Scope { tenant, session, epoch: run.epoch, at };
+        if is_repeated(&mut tx, &scope, &run, &receipt).await? {
+            return Ok(vec![]);
+        }
+        let mut events = vec![Event::SessionPushed { receipt: Box::new(receipt), by }];
+        let bytes = text::json_bytes(&note.text) as u64;
+        if run.has_room(bytes) {
+            count_note(&mut tx, &scope, bytes).await?;
+            events.extend(note.events(at));
+        }
         let stored = projection::append(&mut tx, &scope, &run, &Change::events(id, events)).await?;
         tx.commit().await?;
         Ok(stored)
     }
+}
+
+/// Whether a push brought nothing and the log says already what is pushed.
+async fn is_repeated(
+    tx: &mut Tx,
+    scope: &Scope<'_>,
+    run: &ControlRow,
+    receipt: &PushReceipt,
+) -> Result<bool, Error> {
+    if receipt.commits > 0 {
+        return Ok(false);
+    }
+    let row = sqlx::query(
+        "select properties from session_event where tenant_id = $1 and session_id = $2 and seq > $3 and kind = $4
+          order by seq desc limit 1",
+    )
+    .bind(scope.tenant.0)
+    .bind(scope.session.as_str())
+    .bind(signed(run.event_seq.saturating_sub(PUSH_EVENTS_READ_MAX)))
+    .bind(PUSHED)
+    .fetch_optional(&mut **tx)
+    .await?;
+    let Some(row) = row else { return Ok(false) };
+    let newest: Value = serde_json::from_str(row.try_get("properties")?)
+        .map_err(|error| Error::unreadable("event", error))?;
+    let push = &newest["push"];
+    Ok(push["url"] == receipt.url && push["branch"] == receipt.branch && push["commit"] == receipt.commit)
+}
+
+/// Counts a note like one of a client: no turn follows it, so nothing else bounds the notes of a session.
+async fn count_note(tx: &mut Tx, scope: &Scope<'_>, bytes: u64) -> Result<(), Error> {
+    sqlx::query(
+        "update session_run set prompt_bytes = prompt_bytes + $3 where tenant_id = $1 and session_id = $2",
+    )
+    .bind(scope.tenant.0)
+    .bind(scope.session.as_str())
+    .bind(signed(bytes))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
 }

@@ -8,6 +8,7 @@ use crate::{
 };
 use domain::{
     ids::{SessionId, TenantId},
+    limits,
     session::{Class, Phase},
 };
 use sqlx::Row as _;
@@ -94,6 +95,11 @@ impl ControlRow {
             Phase::Idle | Phase::Runnable | Phase::Waiting => true,
             Phase::Running | Phase::Quarantined => false,
         }
+    }
+
+    /// Whether prompts and notes with so many more bytes are not too large to load.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.prompt_bytes + bytes <= limits::SESSION_PROMPTS_BYTES_MAX
     }
 
     /// Whether the newest input is an abort that no loop has taken.

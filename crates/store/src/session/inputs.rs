@@ -219,12 +219,12 @@ impl EarlierInput {
 /// Refuses a prompt with which the conversation would be too large to load. A small prompt is accepted nevertheless: its turn may begin
 /// with a summary, and the number of waiting prompts is bounded. No turn follows a note, so nothing else bounds the notes.
 fn refuse_too_large(reply: Reply, bytes: u64, run: &ControlRow) -> Result<(), Error> {
-    let limit = limits::SESSION_PROMPTS_BYTES_MAX;
     let is_small = reply == Reply::Expected && bytes <= limits::SESSION_PROMPT_BEYOND_BYTES;
-    if run.prompt_bytes + bytes > limit && !is_small {
-        return Err(Error::PromptsTooLarge { stored_bytes: run.prompt_bytes, limit_bytes: limit });
+    if run.has_room(bytes) || is_small {
+        return Ok(());
     }
-    Ok(())
+    let limit_bytes = limits::SESSION_PROMPTS_BYTES_MAX;
+    Err(Error::PromptsTooLarge { stored_bytes: run.prompt_bytes, limit_bytes })
 }
 
 /// Bytes of a prompt's parts as JSON.
