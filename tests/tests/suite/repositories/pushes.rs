@@ -83,24 +83,24 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
     assert!(text.ends_with(&format!("\n\nFlotilla-Session: {session}")), "{text}");
     let again = push(api, &session, "").await.unwrap();
     assert_eq!((again.commit, again.commits), (pushed.commit.clone(), 0));
-    // Both stand in the log, without the token, and people read them in the conversation.
+    // The first one is in the log, without the token, and people read it in the conversation.
     let mut log = Watch::start(api, &session).await;
     let (by, first) = next_push(&mut log).await;
     let want = json!({"url": URL, "branch": branch, "commit": pushed.commit, "commits": 1, "files": 2});
     assert_eq!((by.as_str(), first), ("test", want));
-    assert_eq!(next_push(&mut log).await.1["commits"], 0);
-    log.transcript.assert_gap_free();
-    let notes: Vec<_> = api.conversation(&session).await.into_iter().rev().take(2).collect();
-    let told = |at: usize| notes[at].1[0]["text"].as_str().unwrap().to_owned();
+    let talk = api.conversation(&session).await;
+    let texts = talk.iter().filter_map(|(_, parts)| parts.first()?["text"].as_str());
+    let notes: Vec<&str> = texts.filter(|text| text.starts_with("flotilla push by")).collect();
     let sentence = format!("pushed 1 commit with 2 files to {branch} of {URL}: {}", pushed.commit);
-    assert_eq!(told(1), format!("flotilla push by test: {sentence}"));
-    assert_eq!(told(0), format!("flotilla push by test: {branch} of {URL} is already at {}", pushed.commit));
+    assert_eq!(notes, [format!("flotilla push by test: {sentence}")]);
 
     output(api, &session, "echo more >> file").await.unwrap();
     let asked = testbed.stack.model.journal.requests().last().unwrap().body.to_string();
     assert!(!asked.contains("flotilla push by"), "the model does not read the notes: {asked}");
     let more = push(api, &session, "").await.unwrap();
     assert_eq!((more.commits, more.files), (1, 1));
+    assert_eq!(next_push(&mut log).await.1["commit"], more.commit, "the log has no push in between");
+    log.transcript.assert_gap_free();
     assert_eq!(remote(&testbed, &["rev-parse", &format!("{branch}^")]), pushed.commit);
     assert_eq!(remote(&testbed, &["show", &format!("{branch}:file")]), "changed\nmore");
 
@@ -246,6 +246,27 @@ async fn a_broker_that_dies_in_the_middle_of_a_push_leaves_nothing_half() {
     // So does the log, which nobody wrote when the broker died.
     let (_, logged) = next_push(&mut Watch::start(&api, &session).await).await;
     assert_eq!((&logged["commit"], &logged["commits"]), (&json!(pushed.commit), &json!(0)));
+}
+
+#[tokio::test]
+async fn a_push_whose_client_leaves_goes_on_and_is_in_the_log() {
+    let testbed = Testbed::start().await;
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    allow(api, &json!({"credential": "TOKEN"})).await;
+    output(api, &session, "echo changed > file").await.unwrap();
+    let at = "app.git/git-receive-pack";
+    testbed.server.fail(at, testkit::git_server::rules::GitFault::Hold(0));
+    let (own, id) = (api.clone(), session.clone());
+    let pushing = tokio::spawn(async move { push(&own, &id, "").await });
+    testbed.server.wait_for_request(at).await;
+    pushing.abort();
+    assert!(pushing.await.unwrap_err().is_cancelled());
+    // A call on the same connection: its answer shows that the gateway knows that the client has left.
+    api.get(&session).await;
+    testbed.server.release();
+    let (by, logged) = next_push(&mut Watch::start(api, &session).await).await;
+    assert_eq!((by.as_str(), &logged["commits"]), ("test", &json!(1)));
+    assert_eq!(remote(&testbed, &["rev-parse", &format!("agent/{session}")]), logged["commit"]);
 }
 
 #[tokio::test]

@@ -61,9 +61,10 @@ struct Destination {
 /// # Errors
 /// `scope_missing`, `session_not_found`, `text_too_long`, `push_source_missing`, `push_not_configured`, `push_branch_invalid`, `settings_unreadable`,
 /// `requests_too_many`, `push_nothing`, `workspace_lost`, `sandbox_unavailable`; refusals of the sandbox and the broker;
-/// `broker_unavailable`, `store_unavailable`: pushed or not. A repeated push finds what is pushed, and stores that in the log.
+/// `broker_unavailable`, `store_unavailable`, `gateway_stopped`: pushed or not. A repeated push finds what is pushed, and stores that in the log if the
+/// newest push there was another one.
 ///
-/// Dropped midway: the push ends.
+/// Dropped midway: the push goes on, and the log has it.
 pub(crate) async fn push(
     gateway: &Gateway,
     principal: &Principal,
@@ -76,24 +77,32 @@ pub(crate) async fn push(
     check_message(&request.message)?;
     state.broker.check_push()?;
     let destination = find_destination(state, tenant, &root.source, &owner.info.id, &request.branch).await?;
-    let _share = state.heavy_request(tenant).await?;
-    let result = transfer(state, tenant, &owner, &destination, &request.message).await;
-    tracing::info!(
-        target: AUDIT,
-        {
-            tenant.id = %tenant,
-            session.id = %owner.info.id,
-            git.url = destination.url,
-            git.branch = %destination.branch,
-            git.commit = result.as_ref().ok().map(|pushed| pushed.commit.as_str()),
-            actor = principal.name(),
-            error.code = result.as_ref().err().map(Error::code),
-        },
-        "a push of a session ended"
-    );
-    let pushed = result?;
-    record(state, tenant, &owner, &pushed, principal.name()).await?;
-    Ok(pushed)
+    let share = state.heavy_request(tenant).await?;
+    let (task_state, message, by) = (state.clone(), request.message.clone(), principal.name().to_owned());
+    // Boxed because the future is large.
+    let work = Box::pin(async move {
+        let _share = share;
+        let state = &task_state;
+        let result = transfer(state, tenant, &owner, &destination, &message).await;
+        tracing::info!(
+            target: AUDIT,
+            {
+                tenant.id = %tenant,
+                session.id = %owner.info.id,
+                git.url = destination.url,
+                git.branch = %destination.branch,
+                git.commit = result.as_ref().ok().map(|pushed| pushed.commit.as_str()),
+                actor = by,
+                error.code = result.as_ref().err().map(Error::code),
+            },
+            "a push of a session ended"
+        );
+        let pushed = result?;
+        let recorded = record(state, tenant, &owner, &pushed, &by).await;
+        recorded.map(|()| pushed)
+    });
+    // Once the branch has moved, the log must say so, also if the client has left.
+    state.tasks.run("push", work).await.ok_or(Error::GatewayStopped)?
 }
 
 /// Stores a push in the log of its session, and tells clients. The session may have been deleted meanwhile.
