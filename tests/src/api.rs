@@ -153,6 +153,16 @@ impl Api {
         self.settings().set_settings(request).await.expect("stored settings");
     }
 
+    /// Stores a secret of the tenant.
+    pub async fn set_secret(&self, name: &str, value: &str) {
+        let request = v1::SetSecretRequest {
+            name: name.to_owned(),
+            project_id: String::new(),
+            value: value.as_bytes().to_vec(),
+        };
+        self.secrets().set_secret(request).await.expect("a stored secret");
+    }
+
     /// Client of `PtyService`.
     pub fn ptys(&self) -> PtyServiceClient<Authorized> {
         PtyServiceClient::new(self.authorized())

@@ -11,6 +11,7 @@
 pub mod api;
 pub mod bench;
 pub mod demo;
+pub mod doors;
 pub mod faults;
 pub mod layers;
 pub mod opencode;

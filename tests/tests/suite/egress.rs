@@ -6,15 +6,16 @@ mod registries;
 use e2e::{
     Options, Stack,
     api::Api,
+    doors,
     settings::Outside,
     turn::{bash, run},
 };
 use rpc::v1;
 use serde_json::{Value, json};
-use std::{net::SocketAddr, os::fd::AsRawFd as _, path::PathBuf};
+use std::net::SocketAddr;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, UnixStream},
+    net::TcpListener,
 };
 
 /// A host that the broker finds on this machine.
@@ -66,23 +67,9 @@ async fn fetch(api: &Api, session: &str, request: &str) -> String {
     api.tool_calls(session).await.pop().unwrap().result
 }
 
-/// The directory of the door of a session.
-pub(crate) fn door(stack: &Stack, session: &str) -> PathBuf {
-    let tenants = std::fs::read_dir(&stack.broker_settings().egress).unwrap();
-    let mut doors = tenants.map(|tenant| tenant.unwrap().path().join(session).join("door"));
-    doors.find(|door| door.exists()).unwrap()
-}
-
-/// Connects to a socket of the door of a session, without the session.
-pub(crate) async fn connect(stack: &Stack, session: &str, socket: &str) -> UnixStream {
-    // The address of a socket has at most 107 bytes, fewer than the path may have.
-    let opened = std::fs::File::open(door(stack, session)).unwrap();
-    UnixStream::connect(format!("/proc/self/fd/{}/{socket}", opened.as_raw_fd())).await.unwrap()
-}
-
 /// Asks the door of a session for a page, without the session.
 pub(crate) async fn ask_door(stack: &Stack, session: &str) -> String {
-    let mut door = connect(stack, session, "socket").await;
+    let mut door = doors::connect(stack, session, "socket").await;
     let request = format!("GET http://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
     door.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();

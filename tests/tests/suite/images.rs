@@ -122,12 +122,7 @@ async fn an_image_that_cannot_be_had_fails_the_turn_with_its_reason() {
     let session = api.session(None).await;
     let refused = output(api, &session, "true").await.unwrap_err();
     assert!(refused.contains("secret_not_found"), "{refused}");
-    let request = v1::SetSecretRequest {
-        name: "LOGIN".to_owned(),
-        project_id: String::new(),
-        value: b"ann:pass".to_vec(),
-    };
-    api.secrets().set_secret(request).await.unwrap();
+    api.set_secret("LOGIN", "ann:pass").await;
     let refused = output(api, &session, "true").await.unwrap_err();
     assert!(refused.contains("image_unknown") && refused.contains("acme/dev"), "{refused}");
     registry.push_image("acme/dev", &[&BASE]);

@@ -51,7 +51,7 @@ impl Testbed {
         };
         let stack = Stack::with(Options { broker: true, outside, worker, ..Options::default() }).await;
         store(&stack.api, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
-        set_secret(&stack.api, "TOKEN", TOKEN).await;
+        stack.api.set_secret("TOKEN", TOKEN).await;
         Self { stack, server, app }
     }
 
@@ -64,15 +64,6 @@ impl Testbed {
 /// Stores the credentials of git for the tenant.
 async fn store(api: &Api, credentials: &Value) {
     api.set_environment("", &json!({"git": {"credentials": credentials}})).await;
-}
-
-async fn set_secret(api: &Api, name: &str, value: &str) {
-    let request = v1::SetSecretRequest {
-        name: name.to_owned(),
-        project_id: String::new(),
-        value: value.as_bytes().to_vec(),
-    };
-    api.secrets().set_secret(request).await.unwrap();
 }
 
 async fn session(api: &Api, url: &str) -> String {

@@ -98,15 +98,8 @@ pub async fn measure(sizes: &Sizes) -> Vec<Figure> {
 /// Stores the credential.
 async fn allow(testbed: &Testbed) {
     let prefix = format!("https://{HOST}/acme/");
-    let document = json!({"environment": {"git": {"credentials": {prefix: "TOKEN"}}}}).to_string();
-    let settings = v1::SetSettingsRequest { project_id: String::new(), document };
-    testbed.stack.api.settings().set_settings(settings).await.expect("stored settings");
-    let secret = v1::SetSecretRequest {
-        name: "TOKEN".to_owned(),
-        project_id: String::new(),
-        value: TOKEN.as_bytes().to_vec(),
-    };
-    testbed.stack.api.secrets().set_secret(secret).await.expect("a stored secret");
+    testbed.stack.api.set_environment("", &json!({"git": {"credentials": {prefix: "TOKEN"}}})).await;
+    testbed.stack.api.set_secret("TOKEN", TOKEN).await;
 }
 
 /// Runs the first turn of a new session, and gives the time to its first tool result. Deletes the session afterwards.

@@ -1,9 +1,9 @@
 //! Private repositories that cannot be had: the turn fails and says why.
 
-use super::{HOST, Testbed, URL, session, set_secret, store};
-use crate::egress::door;
+use super::{HOST, Testbed, URL, session, store};
 use e2e::{
     Options, Stack,
+    doors::door,
     turn::{output, run},
 };
 use rpc::v1;
@@ -24,7 +24,7 @@ async fn a_turn_fails_with_the_secret_and_the_setting_that_help() {
         ("hunter2", "repository_unauthorized", "git.example.com refuses the secret TOKEN"),
         ("two words", "repository_unauthorized", "the secret TOKEN is neither a token nor user:password"),
     ] {
-        set_secret(api, "TOKEN", value).await;
+        api.set_secret("TOKEN", value).await;
         let error = failure(&testbed).await;
         assert!(error.contains(code) && error.contains(text) && !error.contains(value), "{error}");
         assert!(error.contains("flotilla secret set TOKEN"), "{error}");
@@ -37,10 +37,10 @@ async fn a_turn_fails_with_the_secret_and_the_setting_that_help() {
     // With the right one the same session works.
     let session = testbed.session().await;
     output(api, &session, "true").await.unwrap_err();
-    set_secret(api, "MISSING", &format!("x-access-token:{}", super::TOKEN)).await;
+    api.set_secret("MISSING", &format!("x-access-token:{}", super::TOKEN)).await;
     assert_eq!(output(api, &session, "cat file").await.unwrap(), "private\n");
     // The next change counts at once, for the agent too.
-    set_secret(api, "MISSING", "revoked").await;
+    api.set_secret("MISSING", "revoked").await;
     let told = output(api, &session, "git fetch 2>&1").await.unwrap();
     assert!(told.contains("refuses the secret MISSING") && told.contains("(git_unauthorized)"), "{told}");
 }

@@ -1,6 +1,6 @@
 //! Git LFS: the files of a private repository have their contents, git takes them for unchanged, and no sandbox has what opens them.
 
-use super::{HOST, Testbed, URL, session, set_secret, store};
+use super::{HOST, Testbed, URL, session, store};
 use e2e::{
     api::Api,
     turn::{bash, output, run, task_for},
@@ -203,7 +203,7 @@ async fn a_server_that_refuses_is_told_as_in_a_clone() {
     // Another tenant knows the URL, and gets nothing without a token of its own.
     let other = testbed.stack.other_tenant().await;
     store(&other, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
-    set_secret(&other, "TOKEN", "wrong").await;
+    other.set_secret("TOKEN", "wrong").await;
     let refused = session(&other, URL).await;
     assert!(output(&other, &refused, "true").await.unwrap_err().contains("repository_unauthorized"));
     assert!(testbed.lfs_requests().iter().all(|target| target.ends_with("/batch")), "nothing was read");

@@ -3,7 +3,7 @@
 mod damage;
 mod objects;
 
-use super::{HOST, TOKEN, Testbed, URL, session, set_secret, store};
+use super::{HOST, TOKEN, Testbed, URL, session, store};
 use e2e::api::Api;
 use e2e::turn::output;
 use rpc::v1;
@@ -132,7 +132,7 @@ async fn every_session_proves_its_access() {
         (TOKEN, Some(GitFault::Status(500)), "repository_unreachable"),
         (TOKEN, Some(GitFault::Page), "repository_unreachable"),
     ] {
-        set_secret(api, "TOKEN", secret).await;
+        api.set_secret("TOKEN", secret).await;
         if let Some(fault) = fault {
             testbed.server.fail("app.git/info/refs", fault);
         }
@@ -149,10 +149,10 @@ async fn every_session_proves_its_access() {
     // Another tenant knows the URL. Without a token it gets nothing, and with one it transfers everything itself.
     let other = testbed.stack.other_tenant().await;
     store(&other, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
-    set_secret(&other, "TOKEN", "wrong").await;
+    other.set_secret("TOKEN", "wrong").await;
     let refused = session(&other, URL).await;
     assert!(output(&other, &refused, "true").await.unwrap_err().contains("repository_unauthorized"));
-    set_secret(&other, "TOKEN", TOKEN).await;
+    other.set_secret("TOKEN", TOKEN).await;
     assert_eq!(testbed.look(&other).await.1, 3);
 }
 
@@ -163,7 +163,7 @@ async fn sessions_that_open_at_once_transfer_a_repository_once_and_wait_for_no_o
     testbed.server.push("acme/other.git", &testbed.app);
     let other = testbed.stack.other_tenant().await;
     store(&other, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
-    set_secret(&other, "TOKEN", TOKEN).await;
+    other.set_secret("TOKEN", TOKEN).await;
     testbed.server.fail("app.git/git-upload-pack", GitFault::Hold(40));
     let mut sessions = vec![];
     for _ in 0..3 {

@@ -1,6 +1,6 @@
 //! `flotilla push` end to end: a session works on a private clone, and a person pushes its result.
 
-use super::{HOST, Testbed, URL, set_secret};
+use super::{HOST, Testbed, URL};
 use e2e::api::Api;
 use e2e::turn::{Watch, bash, output, run, task_for};
 use rpc::v1;
@@ -64,7 +64,7 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
     allow(api, &json!({"credential": "PUSH_TOKEN"})).await;
     let (code, message) = refusal(api, &session, "").await;
     assert!(code == "push_secret_missing" && message.contains("flotilla secret set PUSH_TOKEN"), "{message}");
-    set_secret(api, "PUSH_TOKEN", &format!("ann:{PUSH_TOKEN}")).await;
+    api.set_secret("PUSH_TOKEN", &format!("ann:{PUSH_TOKEN}")).await;
     assert_eq!(refusal(api, &session, "").await.0, "push_unauthorized");
     testbed.server.require(&format!("ann:{PUSH_TOKEN}"));
 

@@ -1,6 +1,6 @@
 //! Warm-ups: the mirror of a repository is there before the first prompt, and a flood of sessions brings little.
 
-use super::{HOST, TOKEN, Testbed, URL, mirrors::other_project, session, set_secret, store};
+use super::{HOST, TOKEN, Testbed, URL, mirrors::other_project, session, store};
 use e2e::{api::Api, turn::output};
 use futures::future::join_all;
 use rpc::v1;
@@ -57,7 +57,7 @@ async fn a_flood_of_sessions_warms_up_few_projects_and_no_batch() {
     let testbed = testbed().await;
     let (api, other) = (&testbed.stack.api, testbed.stack.other_tenant().await);
     store(&other, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
-    set_secret(&other, "TOKEN", TOKEN).await;
+    other.set_secret("TOKEN", TOKEN).await;
     let mut projects = vec![];
     for number in 0..MOST + 2 {
         projects.push(other_project(api, &format!("project-{number}")).await);

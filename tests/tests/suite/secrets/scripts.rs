@@ -1,10 +1,10 @@
 //! Secrets of installs: a script brings what only a token opens, and sessions have what it brought without the token.
 
 use super::{list, set};
-use crate::egress::{connect, door};
 use domain::egress::secrets::{AnswerError, decode};
 use e2e::{
     Options, Stack,
+    doors::{connect, door},
     settings::Outside,
     turn::{Watch, bash, output, run},
 };

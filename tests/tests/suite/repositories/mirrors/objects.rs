@@ -1,6 +1,6 @@
 //! Objects of Git LFS in mirrors: a later session transfers only those that the mirror lacks, and gets none that the server does not give to it.
 
-use super::{HOST, TOKEN, Testbed, URL, other_project, session, set_secret, store};
+use super::{HOST, TOKEN, Testbed, URL, other_project, session, store};
 use e2e::{api::Api, turn::output};
 use serde_json::json;
 use std::{
@@ -88,7 +88,7 @@ async fn a_later_session_transfers_only_the_objects_that_the_mirror_lacks() {
     assert_eq!(testbed.print(&project, look).await, (both.clone(), ASKED_ONCE + 2 * TRANSFER));
     let tenant = testbed.stack.other_tenant().await;
     store(&tenant, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
-    set_secret(&tenant, "TOKEN", TOKEN).await;
+    tenant.set_secret("TOKEN", TOKEN).await;
     assert_eq!(testbed.print(&tenant, look).await, (both, ASKED_ONCE + 2 * TRANSFER));
 }
 
