@@ -10,7 +10,7 @@ use e2e::{
         main_job,
         model::Model,
         peer, profile,
-        sandbox::{environments, repositories},
+        sandbox::{broker, environments, repositories},
         testbed::Servers,
         week,
     },
@@ -245,6 +245,16 @@ async fn environments_are_measured() {
         return e2e::left_out::skip("this machine cannot join the layers of images");
     }
     assert_eq!(measured.len(), 6, "{measured:?}");
+    assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
+}
+
+#[tokio::test]
+async fn what_the_broker_adds_is_measured() {
+    if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {
+        return;
+    }
+    let measured = Box::pin(broker::measure(&broker::Sizes::smoke())).await;
+    assert_eq!(measured.len(), 7, "{measured:?}");
     assert!(measured.iter().all(|figure| figure.count() > 0), "{measured:?}");
 }
 

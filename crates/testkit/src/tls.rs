@@ -1,6 +1,7 @@
 //! The TLS of a server in this process, with a certificate of its own.
 
 pub mod authority;
+pub mod client;
 
 use axum::serve::Listener;
 use std::{net::SocketAddr, sync::Arc};

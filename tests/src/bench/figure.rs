@@ -59,6 +59,19 @@ impl Figure {
         Self { name: name.into(), measured: Measurement::Number { quantity, count }, target }
     }
 
+    /// Creates a figure of how much longer `more` takes than `less` at a percentile.
+    pub fn difference(
+        name: impl Into<String>,
+        more: &Samples,
+        less: &Samples,
+        percent: usize,
+        target: Target,
+    ) -> Self {
+        let seconds = more.percentile(percent).as_secs_f64() - less.percentile(percent).as_secs_f64();
+        let quantity = Quantity { value: seconds * 1_000.0, unit: "ms" };
+        Self::number(name, quantity, more.count(), target)
+    }
+
     /// Returns the number of things that were measured.
     pub fn count(&self) -> usize {
         match &self.measured {

@@ -1,4 +1,5 @@
 //! What a sandbox machine costs, and what it saves.
 
+pub mod broker;
 pub mod environments;
 pub mod repositories;

@@ -1,7 +1,7 @@
 //! `flotilla-bench` starts a whole stack of release processes. It measures the main job on this machine and prints the cost next to that of the raw
 //! round trips in the same run. Each group measures something else: `durability` takeovers and queues, `loop` long conversations and many files,
 //! `history` what the length of a conversation costs, `events` the delivery of events, `fanout` many subscribers, `hostile` what a hostile tenant does to another one, `peer` OpenCode's own server compared with Flotilla, `week` what a week of
-//! use leaves behind, `repositories` what mirrors save, `env` environments, and `profile` what the services ask of Postgres and the CPU time of each
+//! use leaves behind, `repositories` what mirrors save, `env` environments and the broker, and `profile` what the services ask of Postgres and the CPU time of each
 //! process. The report shows each figure
 //! with its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
@@ -19,7 +19,7 @@ use e2e::{
         model::Model,
         peer, profile,
         samples::Samples,
-        sandbox::{environments, repositories},
+        sandbox::{broker, environments, repositories},
         testbed::Servers,
         week,
     },
@@ -110,7 +110,7 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
-    /// Sandboxes in an image, layers that arrive, environments that are there already.
+    /// Sandboxes in an image, layers that arrive, environments that are there already, and what the broker adds to pushes and connections.
     Env {
         /// Use small sizes, to check that it runs.
         #[arg(long)]
@@ -205,7 +205,9 @@ async fn main() -> anyhow::Result<()> {
         }
         Some(Group::Env { small }) => {
             let sizes = if *small { environments::Sizes::smoke() } else { environments::Sizes::full() };
-            return print(&Box::pin(environments::measure(&sizes)).await);
+            print(&Box::pin(environments::measure(&sizes)).await)?;
+            let sizes = if *small { broker::Sizes::smoke() } else { broker::Sizes::full() };
+            return print(&Box::pin(broker::measure(&sizes)).await);
         }
         Some(Group::Peer { small }) => {
             let sizes = if *small { peer::Sizes::smoke() } else { peer::Sizes::full() };

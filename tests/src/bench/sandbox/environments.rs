@@ -128,12 +128,12 @@ impl<'a> Machine<'a> {
             }
         }
         let [(_, own), (_, layered)] = kinds;
-        let more = layered.percentile(50).as_secs_f64() - own.percentile(50).as_secs_f64();
-        let more = Quantity { value: more * 1_000.0, unit: "ms" };
+        let added = "what the image adds, median";
+        let added = Figure::difference(added, &layered, &own, 50, Target::AtMost(1.0));
         vec![
             Figure::times("first command, the machine's programs", own, Target::None),
             Figure::times(format!("first command, an image of {LAYERS} layers"), layered, Target::None),
-            Figure::number("what the image adds, median", more, rounds, Target::AtMost(1.0)),
+            added,
         ]
     }
 
