@@ -253,6 +253,38 @@ async fn forks_and_copies_for_subtasks_have_the_contents_of_their_origin() {
 }
 
 #[tokio::test]
+async fn objects_of_a_public_repository_come_without_a_credential() {
+    let testbed = Testbed::start().await;
+    let pointer = testbed.server.store_lfs(AT, CONTENT);
+    testbed.commit_lfs(&[("large.bin", &pointer)]);
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    let look = "sha256sum large.bin; git status --porcelain";
+    let seen = output(api, &session, look).await.unwrap();
+    // The sandbox machine clones a public repository by itself, and finds no server of this test by a name. So its files come as those of a fork, and only its
+    // objects from the server.
+    store(api, &json!({})).await;
+    let fork = async || {
+        let request = v1::ForkSessionRequest { session_id: session.clone(), ..Default::default() };
+        api.sessions().fork_session(request).await.unwrap().into_inner().session.unwrap().id
+    };
+    let (refused, public) = (fork().await, fork().await);
+    let oid = pointer.split("sha256:").nth(1).unwrap().split('\n').next().unwrap();
+    std::fs::remove_file(testbed.stack.workspace(&session).join("snapshots/lfs").join(oid)).unwrap();
+
+    let before = testbed.server.requests().len();
+    assert_eq!(output(api, &refused, "cat large.bin").await.unwrap(), pointer, "the server wants a login");
+    assert!(testbed.told().contains("gives the contents only with a credential"), "{}", testbed.told());
+    testbed.server.require_nothing();
+    assert_eq!(output(api, &public, look).await.unwrap(), seen);
+    let requests = testbed.server.requests().split_off(before);
+    assert!(requests.iter().any(|request| request.target.ends_with(oid)), "{requests:?}");
+    for request in requests {
+        assert!(request.target.contains("/info/lfs/objects/"), "{request:?}");
+        assert_eq!(request.authorization, None, "{request:?}");
+    }
+}
+
+#[tokio::test]
 async fn files_of_git_lfs_in_submodules_have_their_contents_and_what_is_missing_is_told() {
     const LEAF: &str = "acme/leaf.git";
     let testbed = Testbed::start().await;
