@@ -14,7 +14,7 @@ use crate::{
     workspace::{
         branch, changes, close,
         meta::DIRECTORY,
-        open::{ahead, run},
+        open::{ahead, progress, run},
         snapshots::{apply, export, operations},
     },
 };
@@ -49,6 +49,15 @@ impl SandboxService for Server {
             Ok(v1::GetWorkspaceResponse { exists: true, base_commit, directory, branch })
         })
         .await
+    }
+
+    async fn get_opening(
+        &self,
+        request: Request<v1::GetOpeningRequest>,
+    ) -> Result<Response<v1::GetOpeningResponse>, Status> {
+        let (call, _) = self.begin("get_opening", request)?;
+        let root = Arc::clone(&call.caller.root);
+        call.read(async move { progress::read(&root).await }).await
     }
 
     async fn clone_source(

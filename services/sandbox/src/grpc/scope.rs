@@ -63,7 +63,7 @@ scoped!(effect: false, files: false, take: |call| {
 }, FillMirrorRequest);
 // Calls of loops.
 scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), String::new()),
-    GetWorkspaceRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest
+    GetWorkspaceRequest GetOpeningRequest WorkspaceHeader CloseWorkspaceRequest KillExecsRequest ReleaseSandboxRequest
     BuildEnvironmentRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), String::new()),
     TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest KeepPatchRequest

@@ -8,6 +8,7 @@ use super::{
     draft::Draft,
     fence::{EffectPermit, Fence},
     guard::{GuardCount, SandboxGuard},
+    opening::Opening,
     places::Offer,
     shared::Shared,
     start::SandboxStart,
@@ -55,6 +56,8 @@ pub struct Session {
     pub(crate) files: Mutex<Files>,
     /// Held by the one helper that works with the snapshots of the session's own workspace.
     pub(crate) snapshots: Mutex<KnownSnapshot>,
+    /// What the opening of its own workspace brings.
+    pub(crate) opening: Opening,
     /// The disk space of its own workspace.
     pub(crate) disk: Arc<WorkspaceDisk>,
     activity: watch::Sender<Activity>,
@@ -129,7 +132,8 @@ impl Session {
         let terminals = terminal::registry::Registry::default();
         let tree = shared.layout.workspace(&key).join(TREE);
         let disk = Arc::new(WorkspaceDisk::new(key.tenant, tree, Arc::clone(shared.disks.quota())));
-        Self { key, execs, terminals, shared, fence, current, files, snapshots, disk, activity }
+        let opening = Opening::default();
+        Self { key, execs, terminals, shared, fence, current, files, snapshots, opening, disk, activity }
     }
 
     /// Admits a caller with `epoch`, and refuses all lower epochs from now on, also after a restart. All of their

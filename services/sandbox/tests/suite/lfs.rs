@@ -12,7 +12,7 @@ use domain::{
     },
     text::hex,
 };
-use rpc::v1::WorkspaceHeader;
+use rpc::v1::{self, WorkspaceHeader};
 use sandbox::isolation::launch::Mount;
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -26,7 +26,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Barrier, Mutex},
 };
 use tempfile::TempDir;
 
@@ -57,6 +57,8 @@ enum Answers {
     Contents(Vec<&'static str>),
     /// With a refusal of this code.
     Refusal(&'static str),
+    /// With a refusal, after the test has reached the barrier.
+    Held(Arc<Barrier>),
 }
 
 impl Site {
@@ -136,11 +138,15 @@ fn answer(mut stream: UnixStream, answers: &Answers, noted: &Requests) {
     reader.read_exact(&mut body).unwrap();
     let target = head[0].strip_suffix(" HTTP/1.0").unwrap();
     noted.lock().unwrap().push(target.to_owned());
+    let mut refuse = |code: &str| {
+        let head = format!("HTTP/1.0 403 Forbidden\r\nx-flotilla-code: {code}");
+        write!(stream, "{head}\r\n\r\nthe door refuses ({code})\n").unwrap();
+    };
     let text = match answers {
-        Answers::Refusal(code) => {
-            let head = format!("HTTP/1.0 403 Forbidden\r\nx-flotilla-code: {code}");
-            write!(stream, "{head}\r\n\r\nthe door refuses ({code})\n").unwrap();
-            return;
+        Answers::Refusal(code) => return refuse(code),
+        Answers::Held(barrier) => {
+            barrier.wait();
+            return refuse("git_failed");
         }
         Answers::Contents(contents) if target.ends_with("/batch") => {
             let pointers = LfsBatch::parse(&body).unwrap().pointers().unwrap();
@@ -206,6 +212,32 @@ async fn files_stay_pointers_if_the_server_of_a_public_repository_gives_nothing(
         assert_eq!(session.sh(look).await, want, "{refusal}");
         assert_eq!(take(&requests), [format!("POST {OBJECTS}/batch")], "{refusal}");
     }
+}
+
+#[tokio::test]
+async fn what_an_opening_brings_is_told_while_it_waits_for_the_server() {
+    let site = Site::start(&[("large.bin", CONTENT)]).await;
+    let (session, barrier) = (site.machine.session(), Arc::new(Barrier::new(2)));
+    serve(site.directory.path(), &session, Answers::Held(Arc::clone(&barrier)));
+    let step = async |session: &Session| {
+        let request = v1::GetOpeningRequest { fence: session.fence() };
+        session.client.clone().get_opening(request).await.unwrap().into_inner().step()
+    };
+    let stranger = Session { id: session.id.clone(), ..site.machine.session() };
+    let looks = async {
+        testkit::eventually("the objects are on their way", async || {
+            step(&session).await == v1::OpeningStep::Lfs
+        })
+        .await;
+        assert_eq!(step(&stranger).await, v1::OpeningStep::Unspecified, "it is another tenant");
+        let pass = move || {
+            barrier.wait();
+        };
+        tokio::task::spawn_blocking(pass).await.unwrap();
+    };
+    let (opened, ()) = tokio::join!(session.open(site.header(URL), vec![]), looks);
+    assert!(opened.unwrap().created);
+    assert_eq!(step(&session).await, v1::OpeningStep::Unspecified, "it is over");
 }
 
 const OTHER: &str = "the content of another picture, which is longer than a pointer of Git LFS is as well, because it has some more words at its \

@@ -1,4 +1,4 @@
-//! Objects that one session is bringing and others wait for: what the helper that waits and the service that starts it agree on.
+//! Objects that one session is bringing and others wait for: what the helpers that bring and wait, and the service that starts them, agree on.
 
 use std::time::Duration;
 
@@ -6,3 +6,5 @@ use std::time::Duration;
 pub const ARRIVALS_WAIT_MAX: Duration = Duration::from_secs(300);
 /// The file that is there as long as further objects may come.
 pub const RUNNING: &str = "running";
+/// The list of the objects that a session brings, in the directory of the objects: a line of each pointer.
+pub const WANTED: &str = "wanted";

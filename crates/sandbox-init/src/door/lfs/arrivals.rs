@@ -1,7 +1,7 @@
 //! The objects that another session of the same mirror is bringing. Its helper writes them, so each of them is checked like one of a server.
 
 use domain::egress::lfs::{
-    arrivals::{ARRIVALS_WAIT_MAX, RUNNING},
+    arrivals::{ARRIVALS_WAIT_MAX, RUNNING, WANTED},
     pointer::LfsPointer,
     report::LFS_REPORT_BYTES_MAX,
 };
@@ -18,8 +18,6 @@ use std::{
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The list of the objects that a session brings, in the directory of the objects.
-const WANTED: &str = "wanted";
 
 /// The objects of the other session.
 #[derive(Debug)]

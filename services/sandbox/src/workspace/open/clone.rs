@@ -11,7 +11,7 @@ use crate::{
         policy::Network,
     },
     layout::remove_directory,
-    session::state::Session,
+    session::{opening::OpeningStep, state::Session},
     workspace::{
         door,
         helper::{Output, Task, refused},
@@ -81,8 +81,10 @@ impl GitClone<'_> {
     /// Fills the files from the repository, with the contents of Git LFS and their submodules.
     pub(super) async fn run(&self, left: &CancellationToken) -> Result<ClonedFiles, Error> {
         let Self { session, build, uid, .. } = *self;
+        let cloning = session.opening.enter(OpeningStep::Clone(build.to_owned()));
         // Once the clone has ended, the opening goes on without its caller.
         let (answer, mirror) = self.clone_with_mirror(left).await?;
+        drop(cloning);
         if answer.has_lfs {
             LfsContents { session, build, uid, origins: self.lfs }.bring(mirror, left).await?;
         } else {

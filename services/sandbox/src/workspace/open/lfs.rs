@@ -8,7 +8,7 @@ use crate::{
     code::Code,
     error::Error,
     isolation::launch::{Mount, give_to},
-    session::state::Session,
+    session::{opening::OpeningStep, state::Session},
     workspace::{
         door,
         helper::{Queue, Task, refused},
@@ -107,6 +107,7 @@ impl LfsContents<'_> {
         let helpers = &self.session.shared.helpers;
         let turn = helpers.wait_for_turn(self.session.key.tenant, QUEUE, left).await?;
         let store = self.store()?;
+        let _step = self.session.opening.enter(OpeningStep::Lfs(store.path().to_owned()));
         // In this order: what another session has brought before this one looks is in the newest generation.
         let bringer = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
         let mirror = match mirror {
