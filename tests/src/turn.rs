@@ -1,6 +1,7 @@
 //! The transcript of a subscriber, and helpers that run a turn.
 
 use crate::api::Api;
+use domain::event::WORKSPACE_PROGRESS;
 use rpc::v1::{self, subscribe_response::Item};
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
@@ -31,6 +32,8 @@ pub struct Transcript {
     pub deltas: BTreeMap<String, String>,
     /// The offset and length of each delta, by part.
     pub pieces: BTreeMap<String, Vec<(u64, u64)>>,
+    /// The properties of the notices, in the order of their arrival.
+    pub notices: Vec<Value>,
     /// The newest cursor.
     pub cursor: String,
     newest_text: String,
@@ -89,6 +92,12 @@ impl Watch {
                 self.transcript.deltas.entry(delta.part_id).or_default().push_str(&delta.text);
                 None
             }
+            Item::Notice(notice) => {
+                assert_eq!(notice.kind, WORKSPACE_PROGRESS);
+                let properties = serde_json::from_slice(&notice.properties_json).expect("JSON");
+                self.transcript.notices.push(properties);
+                None
+            }
             Item::Heartbeat(_) => None,
         }
     }
@@ -111,6 +120,21 @@ impl Watch {
         };
         // Heartbeats arrive without end.
         tokio::time::timeout(TURN, search).await.expect("the event within the time limit")
+    }
+
+    /// Waits for a notice for whose properties `matches` holds.
+    pub async fn until_notice(&mut self, matches: impl Fn(&Value) -> bool) -> Value {
+        let search = async {
+            loop {
+                self.next().await;
+                if let Some(notice) = self.transcript.notices.last()
+                    && matches(notice)
+                {
+                    return notice.clone();
+                }
+            }
+        };
+        tokio::time::timeout(TURN, search).await.expect("the notice within the time limit")
     }
 
     /// Waits until the model starts to answer: the part for its text is stored.

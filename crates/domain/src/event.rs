@@ -303,6 +303,8 @@ pub const LOOP_STARTED: &str = "flotilla.loop.started";
 pub const PUSHED: &str = "flotilla.session.pushed";
 /// See [`Event::SessionWaiting`].
 pub const WAITING: &str = "flotilla.session.waiting";
+/// The kind of a notice, which is in no log: what the opening of a workspace does.
+pub const WORKSPACE_PROGRESS: &str = "flotilla.workspace.progress";
 /// See [`Event::SessionQuarantined`].
 pub const QUARANTINED: &str = "flotilla.session.quarantined";
 

@@ -3,6 +3,7 @@
 mod failures;
 mod lfs;
 mod mirrors;
+mod progress;
 mod pushes;
 mod warm_ups;
 

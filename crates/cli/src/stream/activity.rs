@@ -2,11 +2,14 @@
 
 use crate::{
     stream::{
-        item::{Event, Item},
+        item::{Event, Item, Notice},
         tool_call,
     },
     terminal::paint::one_line,
 };
+use domain::event::WORKSPACE_PROGRESS;
+use indicatif::HumanBytes;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Characters of a tool call's description.
@@ -20,6 +23,8 @@ pub(crate) struct Activity {
     tools: BTreeMap<String, String>,
     /// Whether the model has answered anything: then the workspace is open.
     has_answered: bool,
+    /// What the opening of the workspace does; `None`: not known, or it is open.
+    opening: Option<String>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,11 @@ impl Activity {
         match item {
             Item::Event(event) => self.event(event),
             Item::Delta(_) => self.has_answered = true,
+            Item::Notice(Notice { kind, properties }) if kind == WORKSPACE_PROGRESS => {
+                self.opening = opening(properties);
+            }
+            // A newer gateway has further kinds.
+            Item::Notice(_) => {}
             Item::Heartbeat(_) | Item::Reconnecting(_) => {}
         }
     }
@@ -55,6 +65,7 @@ impl Activity {
             ("flotilla.loop.started", _) => {
                 self.phase = Phase::Working;
                 self.tools.clear();
+                self.opening = None;
             }
             ("flotilla.loop.handed_over", _) => self.phase = Phase::Queued,
             ("session.idle" | "flotilla.session.waiting" | "flotilla.session.quarantined", _) => {
@@ -65,6 +76,10 @@ impl Activity {
                 self.has_answered = true;
                 let id = part["id"].as_str().unwrap_or_default().to_owned();
                 let state = &part["state"];
+                // A call that has an end had its files.
+                if matches!(state["status"].as_str(), Some("completed" | "error")) {
+                    self.opening = None;
+                }
                 if state["status"] == "running" {
                     let name = one_line(part["tool"].as_str().unwrap_or_default(), TITLE_CHARS);
                     let title = one_line(&tool_call::title(state), TITLE_CHARS);
@@ -82,6 +97,9 @@ impl Activity {
     /// What the session does; `None` if nothing happens by itself.
     pub(crate) fn pending(&self) -> Option<Pending> {
         let wait = |what: &str, restarts| Some(Pending { what: what.to_owned(), restarts });
+        if let (Phase::Working, Some(opening)) = (self.phase, &self.opening) {
+            return wait(opening, false);
+        }
         match (self.phase, self.tools.len(), self.has_answered) {
             (Phase::Resting, _, _) => None,
             (Phase::Queued, _, _) => wait("waiting for a worker", false),
@@ -96,11 +114,37 @@ impl Activity {
     }
 }
 
+/// What the opening of a workspace does, in words; `None`: it is over.
+fn opening(progress: &Value) -> Option<String> {
+    let stage = match progress["stage"].as_str().unwrap_or_default() {
+        "clone" => "cloning the repository",
+        "lfs" => "bringing files of Git LFS",
+        "image" => "bringing the image",
+        "setup" => "running the setup",
+        "install" => "running the install",
+        "ready" => return None,
+        // A newer worker has further stages.
+        _ => "opening the workspace",
+    };
+    let is_bytes = progress["unit"] == "bytes";
+    let amount = |name: &str| {
+        let number = progress[name].as_u64()?;
+        Some(if is_bytes { HumanBytes(number).to_string() } else { number.to_string() })
+    };
+    let unit = if is_bytes { "" } else { progress["unit"].as_str().unwrap_or_default() };
+    let amount = match (amount("done"), amount("total")) {
+        (Some(done), Some(total)) => format!(", {done} of {total} {}", one_line(unit, TITLE_CHARS)),
+        (Some(done), None) => format!(", {done} {}", one_line(unit, TITLE_CHARS)),
+        (None, _) => String::new(),
+    };
+    Some(format!("{stage}{}", amount.trim_end()))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(missing_docs)]
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn event(kind: &str, properties: Value) -> Item {
         Item::Event(Event { seq: 1, epoch: 1, kind: kind.to_owned(), properties, at_ms: 0 })
@@ -112,6 +156,41 @@ mod tests {
         let state = json!({"status": status, "input": {"command": "make"}, "metadata": metadata});
         let part = json!({"id": id, "type": "tool", "tool": "bash", "state": state});
         event("message.part.updated", json!({"part": part}))
+    }
+
+    #[test]
+    fn a_workspace_that_opens_says_what_it_waits_for() {
+        let mut activity = Activity::default();
+        activity.observe(&event("flotilla.loop.started", json!({})));
+        let mut after = |properties: Value| {
+            activity.observe(&Item::Notice(Notice { kind: WORKSPACE_PROGRESS.to_owned(), properties }));
+            activity.pending().map(|pending| pending.what).unwrap_or_default()
+        };
+        for (properties, want) in [
+            (json!({"stage": "clone"}), "cloning the repository"),
+            (
+                json!({"stage": "clone", "done": 3_145_728, "unit": "bytes"}),
+                "cloning the repository, 3.00 MiB",
+            ),
+            (
+                json!({"stage": "lfs", "done": 0, "total": 2048, "unit": "bytes"}),
+                "bringing files of Git LFS, 0 B of 2.00 KiB",
+            ),
+            (
+                json!({"stage": "image", "done": 1, "total": 5, "unit": "layers"}),
+                "bringing the image, 1 of 5 layers",
+            ),
+            (json!({"stage": "of a newer worker"}), "opening the workspace"),
+        ] {
+            assert_eq!(after(properties.clone()), want, "{properties}");
+        }
+        // The model may call a tool before the files are there.
+        activity.observe(&tool("a", "running"));
+        let what = |activity: &Activity| activity.pending().map(|pending| pending.what).unwrap_or_default();
+        assert_eq!(what(&activity), "opening the workspace");
+        let properties = json!({"stage": "ready"});
+        activity.observe(&Item::Notice(Notice { kind: WORKSPACE_PROGRESS.to_owned(), properties }));
+        assert_eq!(what(&activity), "bash  make");
     }
 
     #[test]

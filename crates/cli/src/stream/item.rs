@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 pub(crate) enum Item {
     Event(Event),
     Delta(Delta),
+    Notice(Notice),
     /// The server is alive, and this is its newest event's position.
     Heartbeat(u64),
     /// The connection was lost and will be retried. Counted from 1.
@@ -35,6 +36,13 @@ pub(crate) struct Delta {
     pub text: String,
 }
 
+/// What the session waits for. Not stored.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Notice {
+    pub kind: String,
+    pub properties: Value,
+}
+
 impl Item {
     /// Reads a response of the server; `None` for kinds that only a newer server sends.
     pub(crate) fn from_response(response: SubscribeResponse) -> Result<Option<Self>> {
@@ -54,6 +62,11 @@ impl Item {
                 offset_bytes: delta.offset_bytes,
                 text: delta.text,
             })),
+            Some(subscribe_response::Item::Notice(notice)) => Some(Self::Notice(Notice {
+                properties: serde_json::from_slice(&notice.properties_json)
+                    .context("read a notice's properties")?,
+                kind: notice.kind,
+            })),
             Some(subscribe_response::Item::Heartbeat(heartbeat)) => {
                 Some(Self::Heartbeat(heartbeat.event_seq))
             }
@@ -62,7 +75,8 @@ impl Item {
     }
 
     /// Returns the object for `--json`: `{"seq":1,"epoch":1,"type":"session.status","properties":{…},"at_ms":1}` or
-    /// `{"type":"delta","delta":{"messageID":…,"partID":…,"field":"text","offset_bytes":0,"text":"…"}}`; nothing for other items.
+    /// `{"type":"delta","delta":{"messageID":…,"partID":…,"field":"text","offset_bytes":0,"text":"…"}}` or
+    /// `{"type":"notice","notice":{"type":"flotilla.workspace.progress","properties":{…}}}`; nothing for other items.
     pub(crate) fn to_json(&self) -> Option<Value> {
         Some(match self {
             Self::Event(Event { seq, epoch, kind, properties, at_ms }) => {
@@ -72,6 +86,9 @@ impl Item {
                 json!({"type": "delta", "delta": {
                     "messageID": message_id, "partID": part_id, "field": field, "offset_bytes": offset_bytes, "text": text,
                 }})
+            }
+            Self::Notice(Notice { kind, properties }) => {
+                json!({"type": "notice", "notice": {"type": kind, "properties": properties}})
             }
             Self::Heartbeat(_) | Self::Reconnecting(_) => return None,
         })

@@ -76,7 +76,7 @@ impl Renderer {
         match item {
             Item::Event(event) => self.event(event),
             Item::Delta(delta) => self.delta(delta),
-            Item::Heartbeat(_) => {}
+            Item::Notice(_) | Item::Heartbeat(_) => {}
             Item::Reconnecting(tries) => {
                 let text = format!("· connection lost, retrying ({tries})");
                 self.note(&text);

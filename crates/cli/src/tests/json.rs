@@ -11,7 +11,7 @@ use crate::{
     fake::{Fake, SESSION},
     repository::git::Git,
     stack::running::Stack,
-    stream::item::{Delta, Item},
+    stream::item::{Delta, Item, Notice},
     terminal::output::Output,
 };
 use clap::Parser as _;
@@ -220,6 +220,12 @@ async fn the_page_names_every_type_and_field_of_the_output() {
         text: String::new(),
     };
     output.json(&Item::Delta(delta).to_json().unwrap()).unwrap();
+    let progress = json!({"sessionID": SESSION, "stage": "image", "elapsedMs": 2_000});
+    let amount = json!({"done": 1, "total": 5, "unit": "layers"});
+    for properties in [progress, amount] {
+        let notice = Notice { kind: domain::event::WORKSPACE_PROGRESS.to_owned(), properties };
+        output.json(&Item::Notice(notice).to_json().unwrap()).unwrap();
+    }
     check(&mut seen, &page, &output.take());
     for (kind, fields) in &page {
         let unseen: Vec<_> = fields.difference(&seen.remove(kind).unwrap_or_default()).cloned().collect();

@@ -72,11 +72,16 @@ impl EventService for Service {
 fn session_item(item: Item) -> v1::SubscribeResponse {
     let cursor = match &item {
         Item::Event(event) => cursor::of_session(event.seq),
-        Item::Fragment(_) | Item::Heartbeat(_) => String::new(),
+        Item::Fragment(_) | Item::Notice(_) | Item::Heartbeat(_) => String::new(),
     };
     let item = match item {
         Item::Event(item) => OneItem::Event(event(item)),
         Item::Fragment(fragment) => OneItem::Delta(delta(fragment)),
+        Item::Notice(notice) => OneItem::Notice(v1::Notice {
+            id: notice.id,
+            kind: notice.kind,
+            properties_json: notice.properties.into_bytes(),
+        }),
         Item::Heartbeat(event_seq) => OneItem::Heartbeat(v1::Heartbeat { event_seq }),
     };
     v1::SubscribeResponse { item: Some(item), cursor }

@@ -1,5 +1,6 @@
-//! The items that subscribers get: stored events, and fragments of the text of a part that is still streaming.
+//! The items that subscribers get: stored events, fragments of the text of a part that is still streaming, and notices.
 
+use bus::feed::Notice;
 use bytes::Bytes;
 use domain::{
     conversation::part::{Body, Part},
@@ -43,6 +44,29 @@ pub(crate) struct Fragment {
     /// Its offset in the part's UTF-8 text.
     pub(crate) offset_bytes: u64,
     pub(crate) text: String,
+}
+
+/// A notice about a session. It is not stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StreamNotice {
+    pub(crate) id: String,
+    /// The value of `type`.
+    pub(crate) kind: String,
+    /// The `properties` object as JSON.
+    pub(crate) properties: String,
+}
+
+impl From<Notice> for StreamNotice {
+    fn from(notice: Notice) -> Self {
+        Self { id: notice.id, kind: notice.kind, properties: notice.properties.get().to_owned() }
+    }
+}
+
+impl StreamNotice {
+    /// About the memory that the notice takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.properties.len()
+    }
 }
 
 impl StreamEvent {

@@ -4,7 +4,7 @@
 
 use super::{
     bounded::ring::{self, Bounds},
-    event::StreamEvent,
+    event::{StreamEvent, StreamNotice},
     open_parts::TextChange,
     shared::SharedMap,
 };
@@ -18,7 +18,7 @@ use bus::{
 };
 use chassis::tasks;
 use domain::{
-    event::StoredEvent,
+    event::{StoredEvent, WORKSPACE_PROGRESS},
     ids::{SessionId, TenantId},
 };
 use std::{
@@ -76,6 +76,8 @@ pub(crate) enum LineEvent {
     Event(StreamEvent, Option<TextChange>),
     /// A fragment of a part.
     Delta(Delta),
+    /// What the loop waits for.
+    Notice(StreamNotice),
     /// Events up to this position exist that the line could not read.
     Head(u64),
     /// The session was deleted.
@@ -245,7 +247,10 @@ impl Listener {
             }
             News::Delta(delta) => self.send(LineEvent::Delta(delta)),
             News::Beat { seq, .. } => self.reach(seq).await,
-            // Followers of a session receive only its log.
+            News::Notice(notice) if notice.kind == WORKSPACE_PROGRESS => {
+                self.send(LineEvent::Notice(notice.into()));
+            }
+            // The others are for clients of a whole directory.
             News::Notice(_) => {}
             News::Joined => {
                 self.is_joined.store(true, Ordering::Relaxed);
@@ -302,6 +307,7 @@ impl Listener {
         let bytes = match &event {
             LineEvent::Event(event, _) => event.bytes(),
             LineEvent::Delta(delta) => size_of::<LineEvent>() + delta.text.len(),
+            LineEvent::Notice(notice) => notice.bytes(),
             LineEvent::Head(_) | LineEvent::Gone | LineEvent::Closed => size_of::<LineEvent>(),
         };
         self.events.send(event, bytes);

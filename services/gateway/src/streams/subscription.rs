@@ -7,7 +7,7 @@ use super::{
         queue, ring,
     },
     cursor::Start,
-    event::{Fragment, StreamEvent},
+    event::{Fragment, StreamEvent, StreamNotice},
     hub::{Hub, Line, LineEvent},
     open_parts::{OpenParts, TextChange},
 };
@@ -37,6 +37,7 @@ pub(crate) struct Subscription {
 pub(crate) enum Item {
     Event(StreamEvent),
     Fragment(Fragment),
+    Notice(StreamNotice),
     /// The stream is alive. The position is that of the newest known event.
     Heartbeat(u64),
 }
@@ -46,6 +47,7 @@ impl Item {
         match self {
             Self::Event(event) => event.bytes(),
             Self::Fragment(fragment) => fragment.bytes(),
+            Self::Notice(notice) => notice.bytes(),
             Self::Heartbeat(_) => size_of::<Self>(),
         }
     }
@@ -188,6 +190,7 @@ impl Stream {
                 }
                 Ok(())
             }
+            LineEvent::Notice(notice) => self.send(Item::Notice(notice.clone())).await,
             LineEvent::Gone => Err(StreamEnd::Failed(Error::NotFound(Entity::Session))),
             LineEvent::Closed => Err(StreamEnd::Failed(Error::BusUnavailable)),
         }

@@ -6,6 +6,7 @@ use super::{
     above::SettingsAbove,
     egress::{CloneAccess, Egress},
     image::WorkspaceImage,
+    opening::Opening,
     proposal,
 };
 use crate::process::{deps::Deps, sandbox::Identity, store_timeout::with_store_timeout};
@@ -95,6 +96,8 @@ impl WarmUp {
             identity: &self.identity,
             project: &self.project,
             setting: self.settings.image.as_ref(),
+            // Nobody waits for it.
+            opening: &Opening::default(),
         };
         let both = async { tokio::join!(self.fill_mirror(), image.bring_ahead()) };
         match tokio::time::timeout(WARM_UP_TIME_MAX, both).await {

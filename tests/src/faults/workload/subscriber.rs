@@ -151,7 +151,7 @@ impl Record {
                     text: delta.text,
                 });
             }
-            Some(Item::Heartbeat(_)) | None => return,
+            Some(Item::Heartbeat(_) | Item::Notice(_)) | None => return,
         }
         drop(state);
         self.news.send_replace(());

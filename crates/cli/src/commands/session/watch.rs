@@ -323,6 +323,16 @@ impl Silence {
         if matches!(item, Item::Heartbeat(_)) {
             return;
         }
+        // Nothing is written for a notice either, and the wait that it describes has not begun with it.
+        if matches!(item, Item::Notice(_)) {
+            self.activity.observe(item);
+            self.pending = self.activity.pending();
+            if self.line.is_some() {
+                self.hide();
+                self.tick();
+            }
+            return;
+        }
         self.hide();
         self.activity.observe(item);
         let pending = self.activity.pending();

@@ -92,7 +92,7 @@ async fn wait_for_idle(
                     answers.last = Some(answer.id);
                 }
             }
-            Item::Fragment(_) | Item::Heartbeat(_) => {}
+            Item::Fragment(_) | Item::Notice(_) | Item::Heartbeat(_) => {}
         }
     }
     Ok(answers)

@@ -96,6 +96,7 @@ pub(super) fn payloads(gateway: &Gateway, update: &Update) -> Vec<String> {
                 (gateway.event_id(), delta(update.scope.session(), fragment, &fragment.text));
             vec![json!({"id": id, "type": "message.part.delta", "properties": properties}).to_string()]
         }
+        Content::Notice(notice) if notice.kind.starts_with(FLOTILLA) => vec![],
         Content::Notice(Notice { id, kind, properties, .. }) => {
             vec![json!({"id": id, "type": kind, "properties": properties}).to_string()]
         }

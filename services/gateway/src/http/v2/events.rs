@@ -109,7 +109,7 @@ pub(in crate::http) async fn follow(
                     Event::default().id(event.seq.to_string()).event(kind).data(translated.to_string())
                 }
                 Item::Heartbeat(_) => Event::default().comment("heartbeat"),
-                Item::Fragment(_) => continue,
+                Item::Fragment(_) | Item::Notice(_) => continue,
             };
             return Some((Ok::<_, Infallible>(frame), (items, translator)));
         }

@@ -1,0 +1,75 @@
+//! What people read while the files of a session open.
+
+use super::Testbed;
+use domain::event::WORKSPACE_PROGRESS;
+use e2e::turn::{Watch, bash};
+use rpc::v1::{self, subscribe_all_response::Item};
+use serde_json::Value;
+use testkit::git_server::rules::GitFault;
+
+const CONTENT: &[u8] = b"the content of a file of Git LFS\n";
+
+/// Sends a prompt whose tool needs the files.
+async fn prompt(testbed: &Testbed, session: &str) {
+    let prompt = format!("{}\n@text over", bash("cat file"));
+    testbed.stack.api.prompt(session, &prompt).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subscriber_reads_that_a_clone_goes_on_before_any_tool_has_a_result() {
+    let testbed = Testbed::start().await;
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    testbed.server.fail("app.git/git-upload-pack", GitFault::Hold(0));
+    let request = v1::SubscribeAllRequest::default();
+    let mut all = api.events().subscribe_all(request).await.unwrap().into_inner();
+    let mut watch = Watch::start(api, &session).await;
+    prompt(&testbed, &session).await;
+    let first = watch.until_notice(|notice| notice["done"] == 0).await;
+    assert_eq!(first["sessionID"], session.as_str());
+    assert!(first["stage"] == "clone" && first["unit"] == "bytes", "{first}");
+    assert!(first["elapsedMs"].as_u64().unwrap() >= 2_000, "{first}");
+    let second = watch.until_notice(|notice| notice != &first).await;
+    let pause = second["elapsedMs"].as_u64().unwrap() - first["elapsedMs"].as_u64().unwrap();
+    assert!(second["stage"] == "clone" && pause >= 1_000, "at most one each second: {second}");
+    // Those of all sessions read it too.
+    let heard = async {
+        loop {
+            let response = all.message().await.unwrap().unwrap();
+            if let Some(Item::Notice(notice)) = response.item
+                && notice.kind == WORKSPACE_PROGRESS
+            {
+                return response.session_id;
+            }
+        }
+    };
+    assert_eq!(testkit::within("a notice for all subscribers", heard).await, session);
+    let events = &watch.transcript.events;
+    assert!(!events.iter().any(|event| event.properties["part"]["state"]["status"] == "completed"));
+
+    testbed.server.release();
+    watch.until_tool("completed").await;
+    assert_eq!(watch.until_idle().await, "done");
+    assert_eq!(watch.transcript.notices.last().unwrap()["stage"], "ready");
+    // It is in no log.
+    watch.transcript.assert_gap_free();
+    let mut later = Watch::start(api, &session).await;
+    assert_eq!(later.until_idle().await, "done");
+    assert_eq!(later.transcript.notices, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_subscriber_reads_how_much_of_git_lfs_is_there() {
+    let testbed = Testbed::start().await;
+    let pointer = testbed.server.store_lfs("acme/app.git", CONTENT);
+    testbed.commit_lfs(&[("large.bin", &pointer)]);
+    let oid = pointer.split("sha256:").nth(1).unwrap().split('\n').next().unwrap();
+    testbed.server.fail(oid, GitFault::Hold(0));
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    let mut watch = Watch::start(api, &session).await;
+    prompt(&testbed, &session).await;
+    let notice = watch.until_notice(|notice| notice["total"] == CONTENT.len()).await;
+    assert!(notice["stage"] == "lfs" && notice["done"] == 0 && notice["unit"] == "bytes", "{notice}");
+    testbed.server.release();
+    assert_eq!(watch.until_idle().await, "done");
+    assert_eq!(watch.transcript.notices.last().unwrap()["stage"], "ready");
+}
