@@ -96,10 +96,12 @@ pub async fn serve(
 ) -> Result<(), tonic::transport::Error> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let shutdown = shutdown.cancelled_owned();
+    // On the heap: either future is large.
     match certificate {
         Some(certificate) => {
-            router.serve_with_incoming_shutdown(certificate.accept(incoming), shutdown).await
+            let incoming = certificate.accept(incoming);
+            Box::pin(router.serve_with_incoming_shutdown(incoming, shutdown)).await
         }
-        None => router.serve_with_incoming_shutdown(incoming, shutdown).await,
+        None => Box::pin(router.serve_with_incoming_shutdown(incoming, shutdown)).await,
     }
 }
