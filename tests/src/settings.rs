@@ -14,8 +14,10 @@ pub const MODELS: &str =
     "chat/demo,claude/demo,responses/demo,gemini/demo,chat/eyes,claude/eyes,responses/eyes,gemini/eyes";
 /// The users for the sandboxes of one stack.
 pub(crate) const SANDBOX_USERS: u32 = 1_000;
-/// The broker token of every test stack.
-pub const BROKER_TOKEN: &str = "broker-token-of-a-test";
+/// The token with which the gateways of every test stack call the broker.
+pub const GATEWAY_TOKEN: &str = "broker-token-of-test-gateways";
+/// The token with which the workers of every test stack call the broker.
+pub const WORKER_TOKEN: &str = "broker-token-of-test-workers";
 /// The sandbox token of every test stack.
 pub(crate) const SANDBOX_TOKEN: &str = "sandbox-token-of-a-test";
 
@@ -149,14 +151,14 @@ impl Settings {
         let mut arguments = self.shared("gateway");
         arguments.extend(["--models", MODELS, "--operator-key", OPERATOR_KEY].map(ToOwned::to_owned));
         arguments.extend(["--connections-max".to_owned(), self.connections_max.to_string()]);
-        arguments.extend(self.broker());
+        arguments.extend(self.broker(GATEWAY_TOKEN));
         arguments.extend(self.gateway.iter().map(|it| (*it).to_owned()));
         arguments
     }
 
-    fn broker(&self) -> Vec<String> {
+    fn broker(&self, token: &str) -> Vec<String> {
         let Some(url) = &self.broker_url else { return vec![] };
-        ["--broker-url", url, "--broker-token", BROKER_TOKEN].map(ToOwned::to_owned).into()
+        ["--broker-url", url, "--broker-token", token].map(ToOwned::to_owned).into()
     }
 
     pub(crate) fn worker_arguments(&self, number: usize) -> Vec<String> {
@@ -166,7 +168,7 @@ impl Settings {
         arguments.extend(["--request-wait-ms".to_owned(), self.request_wait_ms.to_string()]);
         arguments.extend(["--name".to_owned(), format!("worker-{number}")]);
         if self.egress {
-            arguments.extend(self.broker());
+            arguments.extend(self.broker(WORKER_TOKEN));
         }
         arguments.extend(self.worker.iter().map(|it| (*it).to_owned()));
         // Tests count the requests of the sessions that they prompt.
@@ -201,7 +203,7 @@ impl BrokerSettings {
             ("--listen", self.listen.to_string()),
             ("--database-url", self.database_url.clone()),
             ("--key-file", self.key_file.display().to_string()),
-            ("--token", BROKER_TOKEN.to_owned()),
+            ("--tokens", format!("gateway:{GATEWAY_TOKEN},worker:{WORKER_TOKEN}")),
             ("--connections", "2".to_owned()),
             ("--egress", self.egress.display().to_string()),
             ("--push", self.push.display().to_string()),

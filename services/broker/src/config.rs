@@ -1,6 +1,9 @@
 //! The settings of the broker.
 
-use crate::images::registry::hosts::{Hosts, PlaintextHost};
+use crate::{
+    caller::Caller,
+    images::registry::hosts::{Hosts, PlaintextHost},
+};
 use anyhow::{Context as _, ensure};
 use chassis::{
     grpc::{
@@ -84,10 +87,11 @@ pub struct Config {
     /// machine.
     #[arg(long, env = "FLOTILLA_BROKER_PLAINTEXT", value_enum, value_name = "WHERE")]
     pub plaintext: Option<Plaintext>,
-    /// Token that any caller may present as `authorization: Bearer …`; at least 16 bytes.
+    /// Token that any caller may present as `authorization: Bearer …`, for every call; at least 16 bytes. Prefer tokens by name.
     #[arg(long, env = "FLOTILLA_BROKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<Secret<String>>,
-    /// Tokens of callers by name, separated by commas: `gateway:…`. A name may come twice while one token replaces the other.
+    /// Tokens of callers by name, separated by commas: `gateway:…,worker:…`. Each is only for the calls of its caller. A name may come twice while one
+    /// token replaces the other.
     #[arg(
         long,
         env = "FLOTILLA_BROKER_TOKENS",
@@ -144,7 +148,11 @@ impl Config {
 
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
     pub fn check(&self) -> (Tokens, Vec<String>) {
-        self.port().check()
+        let (tokens, mut problems) = self.port().check();
+        if tokens.names().any(|name| Caller::of(Some(name)).is_none()) {
+            problems.push("FLOTILLA_BROKER_TOKENS has a name that is neither gateway nor worker".to_owned());
+        }
+        (tokens, problems)
     }
 }
 

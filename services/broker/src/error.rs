@@ -17,6 +17,9 @@ pub enum Error {
     /// The token of the caller is missing or wrong.
     #[error("the token is missing or wrong")]
     TokenInvalid,
+    /// The token belongs to a caller that has no business with this call.
+    #[error("the token of this caller is not for {0}")]
+    CallerNotAllowed(&'static str),
     /// A field of the call is wrong.
     #[error("{0}")]
     ArgumentInvalid(&'static str),
@@ -71,6 +74,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Self::TokenInvalid => "token_invalid",
+            Self::CallerNotAllowed(_) => "caller_not_allowed",
             Self::ArgumentInvalid(_) => "argument_invalid",
             Self::Name(_) => "secret_name_invalid",
             Self::AllowList(_) => "egress_list_invalid",
@@ -121,7 +125,7 @@ impl Error {
             | "secret_not_found"
             | "image_unknown"
             | "push_repository_unknown" => Code::NotFound,
-            "image_unauthorized" | "push_unauthorized" => Code::PermissionDenied,
+            "caller_not_allowed" | "image_unauthorized" | "push_unauthorized" => Code::PermissionDenied,
             "image_too_large"
             | "image_unsupported"
             | "egress_unavailable"

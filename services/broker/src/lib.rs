@@ -12,6 +12,7 @@ pub mod images;
 pub mod push;
 pub mod secrets;
 
+mod caller;
 mod cause;
 mod credential;
 mod grpc;

@@ -1,6 +1,8 @@
 //! The broker through its public API, with real connections, a real Postgres and registries in memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+#[path = "suite/callers.rs"]
+mod callers;
 #[path = "suite/credentials.rs"]
 mod credentials;
 #[path = "suite/doors.rs"]

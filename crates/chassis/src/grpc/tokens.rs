@@ -15,10 +15,13 @@ const ANY: &str = "any";
 #[derive(Debug, Clone, Default)]
 pub struct Tokens(Vec<NamedToken>);
 
+/// One of them.
 #[derive(Debug, Clone)]
-struct NamedToken {
+pub struct NamedToken {
+    /// The caller that has it. `None`: any caller may have it.
+    pub name: Option<String>,
     /// For metrics: the name, and which of its tokens.
-    label: String,
+    pub label: String,
     token: Secret<String>,
 }
 
@@ -49,13 +52,17 @@ impl Tokens {
                 problems.push(format!("the token of {name} must have at least {TOKEN_BYTES_MIN} bytes"));
             }
             let label = if *count == 1 { name.to_owned() } else { format!("{name}-{count}") };
-            tokens.push(NamedToken { label, token: Secret::new(token.to_owned()) });
+            tokens.push(NamedToken {
+                name: Some(name.to_owned()),
+                label,
+                token: Secret::new(token.to_owned()),
+            });
         }
         if let Some(token) = any {
             if token.expose().len() < TOKEN_BYTES_MIN {
                 problems.push(format!("{service}_TOKEN must have at least {TOKEN_BYTES_MIN} bytes"));
             }
-            tokens.push(NamedToken { label: ANY.to_owned(), token: token.clone() });
+            tokens.push(NamedToken { name: None, label: ANY.to_owned(), token: token.clone() });
         }
         if any.is_none() && named.is_empty() {
             problems.push(format!("set {service}_TOKENS or {service}_TOKEN"));
@@ -63,18 +70,23 @@ impl Tokens {
         (Self(tokens), problems)
     }
 
-    /// Finds the label of the token in `authorization: Bearer <token>`.
-    pub fn find_bearer(&self, metadata: &MetadataMap) -> Option<&str> {
+    /// The names of callers.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|token| token.name.as_deref())
+    }
+
+    /// Finds the token in `authorization: Bearer <token>`.
+    pub fn find_bearer(&self, metadata: &MetadataMap) -> Option<&NamedToken> {
         let header = metadata.get("authorization").and_then(|value| value.to_str().ok());
         self.find(header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default())
     }
 
-    /// Finds the label of a token. The time does not depend on which one it is.
-    pub fn find(&self, token: &str) -> Option<&str> {
+    /// Finds a token. The time does not depend on which one it is.
+    pub fn find(&self, token: &str) -> Option<&NamedToken> {
         let mut found = None;
         for known in &self.0 {
             if constant_time_eq(token.as_bytes(), known.token.expose().as_bytes()) {
-                found = Some(known.label.as_str());
+                found = Some(known);
             }
         }
         found
@@ -98,16 +110,18 @@ mod tests {
         let (tokens, problems) = read(Some("dddddddddddddddd"), &named);
         assert_eq!(problems, Vec::<String>::new());
         for (token, want) in [
-            ("aaaaaaaaaaaaaaaa", Some("gateway")),
-            ("bbbb:bbbbbbbbbbbb", Some("worker")),
-            ("cccccccccccccccc", Some("worker-2")),
-            ("dddddddddddddddd", Some("any")),
+            ("aaaaaaaaaaaaaaaa", Some((Some("gateway"), "gateway"))),
+            ("bbbb:bbbbbbbbbbbb", Some((Some("worker"), "worker"))),
+            ("cccccccccccccccc", Some((Some("worker"), "worker-2"))),
+            ("dddddddddddddddd", Some((None, "any"))),
             ("gateway:aaaaaaaaaaaaaaaa", None),
             ("aaaaaaaaaaaaaaa", None),
             ("", None),
         ] {
-            assert_eq!(tokens.find(token), want, "{token}");
+            let found = tokens.find(token).map(|found| (found.name.as_deref(), found.label.as_str()));
+            assert_eq!(found, want, "{token}");
         }
+        assert_eq!(tokens.names().collect::<Vec<_>>(), ["gateway", "worker", "worker"]);
     }
 
     #[test]

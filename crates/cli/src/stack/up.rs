@@ -187,8 +187,11 @@ async fn begin(
 ) -> Result<Stack> {
     let (bootstrap, api_key) = bootstrap(&paths.data, servers, &arguments.tenant).await?;
     let Helpers { models, sandbox_url, sandbox_token } = helpers;
-    let broker_token = service::secret(&paths.data, service::BROKER_TOKEN)?;
-    let broker = service::broker(paths, &bootstrap.broker_url, &broker_token);
+    let broker_tokens = service::BrokerTokens {
+        gateway: service::secret(&paths.data, service::GATEWAY_TOKEN)?,
+        worker: service::secret(&paths.data, service::WORKER_TOKEN)?,
+    };
+    let broker = service::broker(paths, &bootstrap.broker_url, &broker_tokens);
     let backends = Backends {
         app_url: bootstrap.app_url,
         system_url: bootstrap.system_url,
@@ -197,7 +200,7 @@ async fn begin(
         sandbox_url,
         sandbox_token,
         broker_url: start_together(children, vec![broker]).await?.pop().unwrap_or_default(),
-        broker_token,
+        broker_tokens,
     };
     let numbers = 1..=arguments.workers;
     let workers = numbers.map(|number| service::worker(paths, &backends, number, models.file.as_deref()));

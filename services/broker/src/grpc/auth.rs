@@ -1,17 +1,19 @@
 //! Authentication: only our own services have tokens.
 
-use crate::error::Error;
+use crate::{caller::Caller, error::Error};
 use chassis::grpc::tokens::Tokens;
 use tonic::{Request, Status};
 
-/// Gives an interceptor that lets calls with `authorization: Bearer <token>` pass, and counts them by the name of the token.
+/// Gives an interceptor that lets calls with `authorization: Bearer <token>` pass, notes whose token it is for the call, and counts them by the name of the
+/// token.
 #[allow(clippy::result_large_err)] // The type of every interceptor.
 pub(crate) fn interceptor(tokens: Tokens) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone {
-    move |request| match tokens.find_bearer(request.metadata()) {
-        Some(label) => {
-            metrics::counter!("flotilla_broker_token_uses_total", "token" => label.to_owned()).increment(1);
-            Ok(request)
-        }
-        None => Err(Error::TokenInvalid.to_status()),
+    move |mut request: Request<()>| {
+        let token = tokens.find_bearer(request.metadata());
+        let caller = token.and_then(|token| Some((token, Caller::of(token.name.as_deref())?)));
+        let (token, caller) = caller.ok_or_else(|| Error::TokenInvalid.to_status())?;
+        metrics::counter!("flotilla_broker_token_uses_total", "token" => token.label.clone()).increment(1);
+        request.extensions_mut().insert(caller);
+        Ok(request)
     }
 }

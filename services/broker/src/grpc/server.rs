@@ -6,6 +6,7 @@ use super::{
     images, pages, push,
 };
 use crate::{
+    caller::Caller,
     egress::{
         doors::Doors,
         git::rules::{GitRules, GitRulesError},
@@ -52,7 +53,7 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::PutSecretRequest>,
     ) -> Result<Response<v1::PutSecretResponse>, Status> {
-        let call = Call { method: "PutSecret", tenant: request.get_ref().tenant_id.clone() };
+        let call = Call::new("PutSecret", &request, &request.get_ref().tenant_id);
         let (metadata, _, request) = request.into_parts();
         // A caller that leaves drops the transaction: the secret then has its old version.
         call.run(&metadata, self.put(request)).await
@@ -62,7 +63,7 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::OpenEgressRequest>,
     ) -> Result<Response<v1::OpenEgressResponse>, Status> {
-        let call = Call { method: "OpenEgress", tenant: request.get_ref().tenant_id.clone() };
+        let call = Call::new("OpenEgress", &request, &request.get_ref().tenant_id);
         let (metadata, _, request) = request.into_parts();
         call.run(&metadata, async { self.open(request) }).await
     }
@@ -71,7 +72,7 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::GrantHostsRequest>,
     ) -> Result<Response<v1::GrantHostsResponse>, Status> {
-        let call = Call { method: "GrantHosts", tenant: request.get_ref().tenant_id.clone() };
+        let call = Call::new("GrantHosts", &request, &request.get_ref().tenant_id);
         let (metadata, _, request) = request.into_parts();
         call.run(&metadata, async { self.grant(request) }).await
     }
@@ -80,7 +81,7 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::FlushEgressRequest>,
     ) -> Result<Response<v1::FlushEgressResponse>, Status> {
-        let call = Call { method: "FlushEgress", tenant: request.get_ref().tenant_id.clone() };
+        let call = Call::new("FlushEgress", &request, &request.get_ref().tenant_id);
         let (metadata, _, request) = request.into_parts();
         call.run(&metadata, self.flush(request)).await
     }
@@ -91,7 +92,7 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::ReadPageRequest>,
     ) -> Result<Response<Self::ReadPageStream>, Status> {
-        let call = Call { method: "ReadPage", tenant: request.get_ref().tenant_id.clone() };
+        let call = Call::new("ReadPage", &request, &request.get_ref().tenant_id);
         let (metadata, _, request) = request.into_parts();
         call.run(&metadata, pages::read(self.doors.clone(), request)).await
     }
@@ -100,7 +101,7 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::ResolveImageRequest>,
     ) -> Result<Response<v1::ResolveImageResponse>, Status> {
-        let call = Call { method: "ResolveImage", tenant: request.get_ref().tenant_id.clone() };
+        let call = Call::new("ResolveImage", &request, &request.get_ref().tenant_id);
         let (metadata, _, request) = request.into_parts();
         call.run(&metadata, images::resolve(&self.puller, request)).await
     }
@@ -111,7 +112,7 @@ impl BrokerService for Server {
         &self,
         request: Request<v1::PullLayerRequest>,
     ) -> Result<Response<Self::PullLayerStream>, Status> {
-        let call = Call { method: "PullLayer", tenant: request.get_ref().tenant_id.clone() };
+        let call = Call::new("PullLayer", &request, &request.get_ref().tenant_id);
         let (metadata, _, request) = request.into_parts();
         let pull = async {
             let stream = images::pull(&self.puller, request).await?;
@@ -124,9 +125,10 @@ impl BrokerService for Server {
         &self,
         request: Request<Streaming<v1::PushRequest>>,
     ) -> Result<Response<v1::PushResponse>, Status> {
+        let mut call = Call::new("Push", &request, "");
         let (metadata, _, mut messages) = request.into_parts();
         let header = push::header(&mut messages).await.map_err(|error| error.to_status())?;
-        let call = Call { method: "Push", tenant: header.tenant_id.clone() };
+        call.tenant.clone_from(&header.tenant_id);
         // Boxed because the future is large and rarely needed.
         call.run(&metadata, Box::pin(push::push(&self.pushes, header, messages))).await
     }
@@ -136,18 +138,27 @@ impl BrokerService for Server {
 struct Call {
     method: &'static str,
     tenant: String,
+    caller: Option<Caller>,
 }
 
 impl Call {
+    fn new<T>(method: &'static str, request: &Request<T>, tenant: &str) -> Self {
+        Self { method, tenant: tenant.to_owned(), caller: request.extensions().get().copied() }
+    }
+
     async fn run<T>(
         self,
         metadata: &MetadataMap,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<Response<T>, Status> {
-        let Self { method, tenant } = self;
+        let Self { method, tenant, caller } = self;
         let span = tracing::info_span!("broker call", otel.name = method, tenant.id = tenant);
         rpc::trace::adopt(&span, metadata.as_ref());
-        let result = work.instrument(span).await;
+        let result = if caller.is_some_and(|caller| caller.may_call(method)) {
+            work.instrument(span).await
+        } else {
+            Err(Error::CallerNotAllowed(method))
+        };
         let code = result.as_ref().err().map_or("ok", Error::code);
         metrics::counter!("flotilla_broker_calls_total", "method" => method, "code" => code).increment(1);
         result.map(Response::new).map_err(|error| {
@@ -157,6 +168,7 @@ impl Call {
                         std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                     tracing::error!(error.code = code, "{method} failed: {error}: {cause}");
                 }
+                "caller_not_allowed" => tracing::warn!(error.code = code, "{method} was refused: {error}"),
                 code => tracing::debug!(error.code = code, "{method} was refused: {error}"),
             }
             error.to_status()

@@ -8,8 +8,9 @@ use tonic::{Request, Status};
 #[allow(clippy::result_large_err)] // The type of every interceptor.
 pub fn interceptor(tokens: Tokens) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
-        if let Some(label) = tokens.find_bearer(request.metadata()) {
-            metrics::counter!("flotilla_sandbox_token_uses_total", "token" => label.to_owned()).increment(1);
+        if let Some(token) = tokens.find_bearer(request.metadata()) {
+            let label = token.label.clone();
+            metrics::counter!("flotilla_sandbox_token_uses_total", "token" => label).increment(1);
             return Ok(request);
         }
         let code = Code::TokenInvalid;

@@ -6,7 +6,7 @@ use e2e::{
     Stack,
     api::{Api, assert_refused},
     faults::cluster::sibling,
-    settings::{BROKER_TOKEN, BrokerSettings, Outside},
+    settings::{BrokerSettings, GATEWAY_TOKEN, Outside, WORKER_TOKEN},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -124,7 +124,7 @@ async fn a_person_sets_secrets_and_the_broker_writes_none_into_its_log() {
         text.contains("a secret was set") && text.contains("\"target\":\"audit\""),
         "the log is complete"
     );
-    assert!(!text.contains(VALUE) && !text.contains(BROKER_TOKEN));
+    assert!(!text.contains(VALUE) && !text.contains(GATEWAY_TOKEN) && !text.contains(WORKER_TOKEN));
 }
 
 /// The description that `flotilla up` writes when it is ready.
@@ -151,9 +151,11 @@ async fn up_starts_the_broker_and_starts_it_again() {
     let text = |field: &str| description(&data).unwrap()[field].as_str().unwrap().to_owned();
     let api = Api::of_stack(&text("gateway_url"), &text("api_key")).await;
     assert_eq!(set(&api, "", "TOKEN", VALUE.as_bytes()).await.unwrap().version, 1);
-    for name in ["broker-key", "broker-token"] {
+    for name in ["broker-key", "broker-gateway-token", "broker-worker-token"] {
         assert_eq!(fs::metadata(data.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
     }
+    let token = |name: &str| fs::read_to_string(data.join(name)).unwrap();
+    assert_ne!(token("broker-gateway-token"), token("broker-worker-token"));
     let pid = || description(&data).and_then(|it| it["pids"]["broker"].as_i64());
     let first = pid().unwrap();
     kill(Pid::from_raw(first.try_into().unwrap()), Signal::SIGKILL).unwrap();
@@ -169,14 +171,19 @@ async fn up_starts_the_broker_and_starts_it_again() {
 }
 
 async fn a_wrong_token_is_refused(url: &str) {
-    for token in ["", "broker-token-of-a-tesT", "operator-key-of-a-test"] {
+    for token in ["", "broker-token-of-test-gatewayS", "operator-key-of-a-test"] {
         let channel = chassis::grpc::channel(url).unwrap();
         let mut client = BrokerServiceClient::with_interceptor(channel, Bearer::new(token).unwrap());
         let refused = client.put_secret(v1::PutSecretRequest::default()).await;
         assert_refused(refused, Code::Unauthenticated, "token_invalid");
     }
-    let channel = chassis::grpc::channel(url).unwrap();
-    let mut client = BrokerServiceClient::with_interceptor(channel, Bearer::new(BROKER_TOKEN).unwrap());
-    let refused = client.put_secret(v1::PutSecretRequest::default()).await;
-    assert_refused(refused, Code::InvalidArgument, "argument_invalid");
+    for (token, status, code) in [
+        (GATEWAY_TOKEN, Code::InvalidArgument, "argument_invalid"),
+        (WORKER_TOKEN, Code::PermissionDenied, "caller_not_allowed"),
+    ] {
+        let channel = chassis::grpc::channel(url).unwrap();
+        let mut client = BrokerServiceClient::with_interceptor(channel, Bearer::new(token).unwrap());
+        let refused = client.put_secret(v1::PutSecretRequest::default()).await;
+        assert_refused(refused, status, code);
+    }
 }

@@ -15,8 +15,10 @@ use std::{
 const SECRET_BYTES: usize = 24;
 /// The file of the token between workers and sandbox.
 pub(super) const SANDBOX_TOKEN: &str = "sandbox-token";
-/// The file of the token between gateway and broker.
-pub(super) const BROKER_TOKEN: &str = "broker-token";
+/// The file of the token with which the gateway calls the broker.
+pub(super) const GATEWAY_TOKEN: &str = "broker-gateway-token";
+/// The file of the token with which workers call the broker.
+pub(super) const WORKER_TOKEN: &str = "broker-worker-token";
 /// The file of the key that seals secrets.
 const BROKER_KEY: &str = "broker-key";
 /// The file of the operator's key.
@@ -49,7 +51,13 @@ pub(super) struct Backends {
     pub sandbox_url: String,
     pub sandbox_token: String,
     pub broker_url: String,
-    pub broker_token: String,
+    pub broker_tokens: BrokerTokens,
+}
+
+/// The tokens of the broker's callers. Each is only for the calls of its caller.
+pub(super) struct BrokerTokens {
+    pub gateway: String,
+    pub worker: String,
 }
 
 /// The command of a child.
@@ -93,12 +101,13 @@ pub(super) fn sandbox(paths: &StackPaths, token: &str, without: &str) -> Spec {
 }
 
 /// The broker. It reaches its own tables, and alone reads the key that seals secrets.
-pub(super) fn broker(paths: &StackPaths, database_url: &str, token: &str) -> Spec {
+pub(super) fn broker(paths: &StackPaths, database_url: &str, tokens: &BrokerTokens) -> Spec {
     let mut spec = spec(paths, "broker", "broker", "FLOTILLA_BROKER_LISTEN");
     spec.keeps_secrets_out = true;
     spec.set("FLOTILLA_BROKER_DATABASE_URL", database_url.to_owned());
     spec.set("FLOTILLA_BROKER_KEY_FILE", paths.data.join(BROKER_KEY).display().to_string());
-    spec.set("FLOTILLA_BROKER_TOKEN", token.to_owned());
+    let BrokerTokens { gateway, worker } = tokens;
+    spec.set("FLOTILLA_BROKER_TOKENS", format!("gateway:{gateway},worker:{worker}"));
     spec.set("FLOTILLA_BROKER_EGRESS", paths.data.join(EGRESS).display().to_string());
     spec.set("FLOTILLA_BROKER_PUSH", paths.data.join(PUSH).display().to_string());
     // A developer's machine may lack git or a wall.
@@ -109,7 +118,7 @@ pub(super) fn broker(paths: &StackPaths, database_url: &str, token: &str) -> Spe
 /// Worker number `number`, with the file of its model providers if it exists.
 pub(super) fn worker(paths: &StackPaths, backends: &Backends, number: u16, config: Option<&Path>) -> Spec {
     let mut spec = spec(paths, &format!("worker-{number}"), "worker", "FLOTILLA_WORKER_LISTEN");
-    spec.connect(backends);
+    spec.connect(backends, &backends.broker_tokens.worker);
     spec.set("FLOTILLA_WORKER_NAME", format!("worker-{number}"));
     if let Some(config) = config {
         spec.set("FLOTILLA_CONFIG", config.display().to_string());
@@ -120,7 +129,7 @@ pub(super) fn worker(paths: &StackPaths, backends: &Backends, number: u16, confi
 /// The gateway, for prompts that name one of `models`.
 pub(super) fn gateway(paths: &StackPaths, backends: &Backends, reach: &Reach<'_>, models: &[String]) -> Spec {
     let mut spec = spec(paths, "gateway", "gateway", "FLOTILLA_GATEWAY_LISTEN");
-    spec.connect(backends);
+    spec.connect(backends, &backends.broker_tokens.gateway);
     spec.set("FLOTILLA_GATEWAY_LISTEN", reach.listen.to_string());
     spec.set("FLOTILLA_OPERATOR_KEY", reach.operator_key.to_owned());
     spec.set("FLOTILLA_MODELS", models.join(","));
@@ -132,11 +141,11 @@ impl Spec {
         self.env.push((name.to_owned(), value));
     }
 
-    fn connect(&mut self, backends: &Backends) {
+    fn connect(&mut self, backends: &Backends, broker_token: &str) {
         let Backends { app_url, system_url, redis_url, nats_url, .. } = backends;
-        let Backends { sandbox_url, sandbox_token, broker_url, broker_token, .. } = backends;
+        let Backends { sandbox_url, sandbox_token, broker_url, .. } = backends;
         self.set("FLOTILLA_BROKER_URL", broker_url.clone());
-        self.set("FLOTILLA_BROKER_TOKEN", broker_token.clone());
+        self.set("FLOTILLA_BROKER_TOKEN", broker_token.to_owned());
         self.set("FLOTILLA_DATABASE_URL", app_url.clone());
         self.set("FLOTILLA_SYSTEM_DATABASE_URL", system_url.clone());
         self.set("FLOTILLA_REDIS_URL", redis_url.clone());
@@ -208,6 +217,38 @@ mod tests {
         assert_ne!(secret(other.path(), OPERATOR_KEY).unwrap(), key);
         let mode = fs::metadata(one.path().join(OPERATOR_KEY)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn gateway_and_workers_have_different_tokens_of_the_broker() {
+        let paths = StackPaths { data: PathBuf::from("/d"), program: PathBuf::from("/p") };
+        let broker_tokens = BrokerTokens { gateway: "of-gateway".to_owned(), worker: "of-worker".to_owned() };
+        let value = |spec: &Spec, name: &str| {
+            let found = spec.env.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| value.clone())
+        };
+        let broker = broker(&paths, "postgres://", &broker_tokens);
+        let tokens = value(&broker, "FLOTILLA_BROKER_TOKENS");
+        assert_eq!(tokens.as_deref(), Some("gateway:of-gateway,worker:of-worker"));
+        assert_eq!(value(&broker, "FLOTILLA_BROKER_TOKEN"), None, "no token is for every call");
+        let none = String::new;
+        let backends = Backends {
+            app_url: none(),
+            system_url: none(),
+            redis_url: none(),
+            nats_url: none(),
+            sandbox_url: none(),
+            sandbox_token: none(),
+            broker_url: none(),
+            broker_tokens,
+        };
+        let reach = Reach { listen: SocketAddr::from(([127, 0, 0, 1], 0)), operator_key: "key" };
+        for (spec, token) in [
+            (worker(&paths, &backends, 1, None), "of-worker"),
+            (gateway(&paths, &backends, &reach, &[]), "of-gateway"),
+        ] {
+            assert_eq!(value(&spec, "FLOTILLA_BROKER_TOKEN").as_deref(), Some(token), "{}", spec.name);
+        }
     }
 
     #[test]
