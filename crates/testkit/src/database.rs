@@ -1,6 +1,6 @@
 //! A database for each test, copied from a template. The template is migrated once for each set of migrations.
 
-use crate::servers;
+use crate::ground::servers;
 use domain::text;
 use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, migrate::Migrator};

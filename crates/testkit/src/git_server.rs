@@ -6,7 +6,7 @@ mod lfs;
 pub mod rules;
 mod state;
 
-use crate::{git::Repository, http_server, tls::TlsListener};
+use crate::{git::Repository, ground::http_server, tls::TlsListener};
 use axum::Router;
 use domain::text;
 use rules::{GitFault, GitRequest, LfsStore};

@@ -14,10 +14,9 @@ pub mod registry;
 pub mod sample;
 pub mod tls;
 
-mod http_server;
-mod servers;
-mod wait;
+mod ground;
 
+use ground::{servers, wait};
 use std::future::Future;
 
 /// Returns Postgres, Redis and NATS, shared by all tests of this workspace. Postgres does not wait for the disk.

@@ -7,16 +7,13 @@ pub mod content;
 pub mod rules;
 mod state;
 
-use crate::{http_server, tls::TlsListener};
+use crate::{ground::http_server, tls::TlsListener};
 use axum::Router;
 use content::PushedImage;
 use rules::{Fault, Login, RegistryRequest};
 use state::{Hold, Shared, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::{
-    net::TcpListener,
-    sync::{oneshot, watch},
-};
+use tokio::sync::{oneshot, watch};
 
 /// A registry that runs as long as this value lives.
 #[derive(Debug)]
@@ -34,7 +31,7 @@ pub struct Registry {
 impl Registry {
     /// Starts an empty registry that everybody may use, without TLS.
     pub async fn start() -> Self {
-        let (listener, host) = listen().await;
+        let (listener, host) = http_server::listen().await;
         let (registry, router, stopped) = Self::new(host, None);
         http_server::spawn(listener, router, stopped);
         registry
@@ -42,7 +39,7 @@ impl Registry {
 
     /// Starts such a registry with TLS.
     pub async fn start_with_tls() -> Self {
-        let (listener, host) = listen().await;
+        let (listener, host) = http_server::listen().await;
         let (listener, certificate) = TlsListener::new(listener, &["127.0.0.1", "localhost"]);
         let (registry, router, stopped) = Self::new(host, Some(certificate));
         http_server::spawn(listener, router, stopped);
@@ -139,12 +136,6 @@ impl Registry {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn listen() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let host = listener.local_addr().expect("an address").to_string();
-    (listener, host)
 }
 
 /// Serves until the registry is dropped.

@@ -1,0 +1,5 @@
+//! What the other modules stand on.
+
+pub(crate) mod http_server;
+pub(crate) mod servers;
+pub(crate) mod wait;
