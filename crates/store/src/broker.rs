@@ -1,7 +1,8 @@
-//! The broker's own tables: sealed secrets, and what sessions reached of the network. Their handle logs in as `flotilla_broker`, which reaches nothing
+//! The broker's own tables: sealed secrets, the identities of their keys, and what sessions reached of the network. Their handle logs in as `flotilla_broker`, which reaches nothing
 //! else.
 
 pub mod accesses;
+pub mod keys;
 pub mod secrets;
 
 use crate::{error::Error, pool::TenantPool};

@@ -13,6 +13,7 @@ pub mod ready_queue;
 pub mod registry;
 pub mod sample;
 pub mod tls;
+pub mod transit;
 
 mod ground;
 

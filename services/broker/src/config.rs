@@ -3,6 +3,12 @@
 use crate::{
     caller::Caller,
     images::registry::hosts::{Hosts, PlaintextHost},
+    secrets::{
+        deployment_key::DeploymentKey,
+        key_file::KeyFile,
+        keyring::Keyring,
+        transit::{TransitKey, TransitSettings},
+    },
 };
 use anyhow::{Context as _, ensure};
 use chassis::{
@@ -21,6 +27,16 @@ use std::{
     path::{Path, PathBuf},
     str::FromStr,
 };
+
+/// Files with further keys. The broker does not start with more.
+const FURTHER_KEY_FILES_MAX: usize = 8;
+
+/// A service that keeps the key of the deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum KeyService {
+    /// The transit engine of HashiCorp Vault or OpenBao.
+    Vault,
+}
 
 /// The address that the operator gives to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +71,29 @@ pub struct Config {
     /// Postgres connections of this process. Further calls wait for five seconds. Beyond it: `store_unavailable`.
     #[arg(long, env = "FLOTILLA_BROKER_CONNECTIONS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub connections: u32,
-    /// The file with the key of this deployment; made if missing, for its owner alone. Keep a copy apart from those of Postgres: without it
-    /// every stored secret is lost.
+    /// The file with the key of this deployment; made if missing, for its owner alone. It seals secrets unless a key service does. Keep a copy apart from
+    /// those of Postgres: without it every secret that it sealed is lost. Needed without `kms`.
     #[arg(long, env = "FLOTILLA_BROKER_KEY_FILE", value_name = "FILE")]
-    pub key_file: PathBuf,
+    pub key_file: Option<PathBuf>,
+    /// Files with further keys, which only open secrets; separated by commas. Secrets of older keys are sealed again in the background.
+    #[arg(long, env = "FLOTILLA_BROKER_FURTHER_KEY_FILES", value_delimiter = ',', value_name = "FILE")]
+    pub further_key_files: Vec<PathBuf>,
+    /// The key service whose key seals secrets in place of the key file. The file still opens what it sealed. Default: none.
+    #[arg(long, env = "FLOTILLA_BROKER_KMS", value_enum, value_name = "SERVICE")]
+    pub kms: Option<KeyService>,
+    /// The address of the key service, such as `https://vault.acme.dev:8200`; http only on this machine. Without `kms`, its key only opens secrets.
+    #[arg(long, env = "FLOTILLA_BROKER_KMS_URL", value_name = "URL")]
+    pub kms_url: Option<String>,
+    /// The name of the key in the key service.
+    #[arg(long, env = "FLOTILLA_BROKER_KMS_KEY", value_name = "NAME")]
+    pub kms_key: Option<String>,
+    /// The file with the token for the key service. The broker reads it for each call, so an agent may renew it.
+    #[arg(long, env = "FLOTILLA_BROKER_KMS_TOKEN_FILE", value_name = "FILE")]
+    pub kms_token_file: Option<PathBuf>,
+    /// PEM file with certificates of authorities that the broker trusts for the key service, besides those of this machine. The service reads it when it
+    /// starts.
+    #[arg(long, env = "FLOTILLA_BROKER_KMS_CA", value_name = "FILE")]
+    pub kms_ca: Option<PathBuf>,
     /// The directory of the doors through which the sessions of this machine reach the network. The sandbox service of the machine has the same one
     /// as `FLOTILLA_SANDBOX_EGRESS`. Without it sessions have no network, models read no pages of the web, and setups and installs get no secrets.
     #[arg(long, env = "FLOTILLA_BROKER_EGRESS", value_name = "DIRECTORY")]
@@ -146,12 +181,64 @@ impl Config {
         authorities(self.git_ca.as_deref())
     }
 
+    /// The keys that seal and open secrets, the one that seals first.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the settings of the key service are wrong.
+    pub fn keyring(&self) -> anyhow::Result<Keyring> {
+        let own = self.key_file.as_deref().map(KeyFile::open_or_create);
+        let further = self.further_key_files.iter().map(|file| KeyFile::open(file));
+        let files = own.into_iter().chain(further).collect::<Result<Vec<_>, _>>()?;
+        let mut keys: Vec<_> = files.into_iter().map(DeploymentKey::File).collect();
+        if let Some(key) = self.transit_key()? {
+            let at = if self.kms.is_some() { 0 } else { keys.len() };
+            keys.insert(at, DeploymentKey::Transit(Box::new(key)));
+        }
+        let mut keys = keys.into_iter();
+        Ok(Keyring::new(keys.next().context("there is no key")?, keys.collect()))
+    }
+
+    /// A file that no other process may read, if there is one.
+    pub fn secret_file(&self) -> Option<&Path> {
+        self.key_file.as_deref().or(self.kms_token_file.as_deref())
+    }
+
+    fn transit_key(&self) -> anyhow::Result<Option<TransitKey>> {
+        let (Some(url), Some(key), Some(token_file)) = (&self.kms_url, &self.kms_key, &self.kms_token_file)
+        else {
+            return Ok(None);
+        };
+        let authorities = authorities(self.kms_ca.as_deref()).context("use FLOTILLA_BROKER_KMS_CA")?;
+        TransitKey::new(TransitSettings { url, key, token_file, authorities }).map(Some)
+    }
+
+    fn key_problems(&self) -> Vec<String> {
+        let has = [self.kms_url.is_some(), self.kms_key.is_some(), self.kms_token_file.is_some()];
+        let mut problems = vec![];
+        if has.contains(&false) && (self.kms.is_some() || has.contains(&true)) {
+            problems.push(
+                "a key service needs FLOTILLA_BROKER_KMS_URL, FLOTILLA_BROKER_KMS_KEY and FLOTILLA_BROKER_KMS_TOKEN_FILE"
+                    .to_owned(),
+            );
+        }
+        if self.key_file.is_none() && self.kms.is_none() {
+            problems.push("set FLOTILLA_BROKER_KEY_FILE, or FLOTILLA_BROKER_KMS".to_owned());
+        }
+        if self.further_key_files.len() > FURTHER_KEY_FILES_MAX {
+            problems.push(format!(
+                "FLOTILLA_BROKER_FURTHER_KEY_FILES has more than {FURTHER_KEY_FILES_MAX} files"
+            ));
+        }
+        problems
+    }
+
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
     pub fn check(&self) -> (Tokens, Vec<String>) {
         let (tokens, mut problems) = self.port().check();
         if tokens.names().any(|name| Caller::of(Some(name)).is_none()) {
             problems.push("FLOTILLA_BROKER_TOKENS has a name that is neither gateway nor worker".to_owned());
         }
+        problems.extend(self.key_problems());
         (tokens, problems)
     }
 }

@@ -1,4 +1,4 @@
-//! What the credentials of registries and of servers of git share: the text of a secret, and headers that do not print.
+//! What the credentials of registries, of servers of git and of key services share: the text of a secret, and headers that do not print.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chassis::secret::SecretBytes;
@@ -24,7 +24,7 @@ pub(crate) fn bearer(token: &str) -> Option<HeaderValue> {
 }
 
 /// A header that does not print, and that HTTP/2 does not keep in its tables.
-fn sensitive(text: &str) -> Option<HeaderValue> {
+pub(crate) fn sensitive(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);
     Some(value)

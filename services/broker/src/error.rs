@@ -161,6 +161,7 @@ impl Error {
                 Code::ResourceExhausted
             }
             "store_unavailable"
+            | "kms_unavailable"
             | "registry_unreachable"
             | "registry_failed"
             | "pull_interrupted"

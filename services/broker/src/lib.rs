@@ -26,8 +26,9 @@ use images::{patience::Patience, puller::Puller};
 use push::pusher::{Pusher, Pushes};
 use rpc::v1::broker_service_server::BrokerServiceServer;
 use secrets::{
-    deployment_key::DeploymentKey,
-    key_file::KeyFile,
+    error::EnvelopeError,
+    keyring::Keyring,
+    reseal,
     vault::{Vault, VaultError},
 };
 use std::{sync::Arc, time::Duration};
@@ -49,7 +50,7 @@ const CALL_BYTES_MAX: usize = 512 * 1024;
 /// Runs the broker until `service.shutdown`.
 ///
 /// # Errors
-/// When the settings are wrong, when the key file cannot be used or is not the one of the database, or when the port cannot be opened. While
+/// When the settings are wrong, when a key cannot be used or is not one of the database, or when the port cannot be opened. While
 /// Postgres is down at the start, the broker waits for it and reports that in its health; later calls answer UNAVAILABLE meanwhile.
 pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let (tokens, problems) = config.check();
@@ -59,11 +60,10 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let certificate = config.port().certificate().context("prepare TLS")?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     let hosts = config.registry_hosts().context("use FLOTILLA_BROKER_REGISTRY_CA")?;
-    let key = KeyFile::open_or_create(&config.key_file).context("use the key of this deployment")?;
+    let keys = config.keyring().context("use the key of this deployment")?;
     let store = BrokerStore::connect(config.database_url.expose(), config.connections)
         .context("use FLOTILLA_BROKER_DATABASE_URL")?;
-    let Some(vault) = open(store.clone(), DeploymentKey::File(key), &service).await? else { return Ok(()) };
-    let vault = Arc::new(vault);
+    let Some(vault) = open(store.clone(), keys, &service).await? else { return Ok(()) };
     let puller = Puller::new(Arc::clone(&vault), hosts, Patience::default(), &service);
     let puller = puller.context("prepare the client of registries")?;
 
@@ -115,7 +115,8 @@ async fn pushes(config: &Config, servers: &Arc<GitServers>, service: &Service) -
     let Some(directory) = &config.push else {
         return Ok(Err("the operator has not set FLOTILLA_BROKER_PUSH".to_owned()));
     };
-    let pusher = Pusher::start(directory, &config.key_file, Arc::clone(servers), service).await;
+    let secret = config.secret_file().context("there is no key file")?;
+    let pusher = Pusher::start(directory, secret, Arc::clone(servers), service).await;
     match pusher.context("use FLOTILLA_BROKER_PUSH") {
         Err(error) if config.push_optional => {
             let reason = format!("{error:#}");
@@ -146,18 +147,31 @@ fn doors(
     Ok(Some(doors))
 }
 
-/// Opens the vault. Waits for Postgres; `None`: the process must stop before it answers.
-async fn open(store: BrokerStore, key: DeploymentKey, service: &Service) -> anyhow::Result<Option<Vault>> {
-    let vault = Vault::new(store, key);
+/// Opens the vault, and seals in the background what older keys have sealed. Waits for Postgres; `None`: the process must stop before it answers.
+async fn open(store: BrokerStore, keys: Keyring, service: &Service) -> anyhow::Result<Option<Arc<Vault>>> {
+    let vault = Arc::new(Vault::new(store, keys));
+    match vault.check_seal().await {
+        // Doors and registries without a login need no key.
+        Err(VaultError::Envelope(error @ EnvelopeError::KmsUnavailable(_))) => {
+            tracing::warn!(error.code = error.code(), "no secret opens at this moment: {error}");
+        }
+        checked => checked.context("use the key of this deployment")?,
+    }
     while !service.shutdown.is_cancelled() {
-        match vault.check_key().await {
+        match vault.check_keys().await {
             Err(VaultError::Store(error)) if error.is_transient() => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "Postgres does not answer; retrying");
                 service.health.set("postgres", Err(error.to_string()));
             }
             checked => {
-                checked.context("open the secrets of this deployment")?;
+                if checked.context("open the secrets of this deployment")? {
+                    let own = (Arc::clone(&vault), service.clone());
+                    service.tasks.spawn_loop("reseal", move || {
+                        let (vault, service) = own.clone();
+                        reseal::run(vault, service)
+                    });
+                }
                 return Ok(Some(vault));
             }
         }

@@ -2,6 +2,11 @@
 
 mod cipher;
 pub mod deployment_key;
-pub mod envelope;
+mod envelope;
+pub mod error;
 pub mod key_file;
+pub mod keyring;
+pub mod place;
+pub mod reseal;
+pub mod transit;
 pub mod vault;

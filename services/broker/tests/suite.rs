@@ -19,6 +19,8 @@ mod images;
 mod images_hostile;
 #[path = "suite/images_waits.rs"]
 mod images_waits;
+#[path = "suite/kms.rs"]
+mod kms;
 #[path = "suite/pages.rs"]
 mod pages;
 #[path = "suite/push.rs"]

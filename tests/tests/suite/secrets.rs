@@ -1,5 +1,7 @@
 //! Secrets over the public API, with a real broker.
 
+mod key_changes;
+mod key_service;
 mod leaks;
 mod process;
 mod scripts;

@@ -1,6 +1,6 @@
 //! Sealed secrets. This crate stores sealed bytes and cannot open them.
 
-use super::BrokerStore;
+use super::{BrokerStore, keys::lock_key};
 use crate::{
     Tx,
     column::{signed, unsigned},
@@ -37,24 +37,10 @@ pub struct SecretChange {
     tenant: TenantId,
     address: SecretAddress,
     version: u64,
+    key_id: Option<String>,
 }
 
 impl BrokerStore {
-    /// Notes the identity of the deployment's key unless there is one, and returns the one that is noted.
-    ///
-    /// # Errors
-    /// `Db`.
-    pub async fn register_key(&self, key_id: &str) -> Result<String, Error> {
-        let mut tx = self.0.begin_without_tenant().await?;
-        sqlx::query("insert into secret_key (key_id) values ($1) on conflict do nothing")
-            .bind(key_id)
-            .execute(&mut *tx)
-            .await?;
-        let noted = sqlx::query_scalar("select key_id from secret_key").fetch_one(&mut *tx).await?;
-        tx.commit().await?;
-        Ok(noted)
-    }
-
     /// Begins the change of a secret and gives it its version. Other changes of the tenant wait until this one has ended.
     ///
     /// # Errors
@@ -85,7 +71,8 @@ impl BrokerStore {
         if others >= SECRETS_MAX {
             return Err(Error::TooManySecrets(others));
         }
-        Ok(SecretChange { tx, tenant, address, version })
+        let key_id = lock_key(&mut tx).await?;
+        Ok(SecretChange { tx, tenant, address, version, key_id })
     }
 
     /// Returns the value of a secret, and notes that it is used.
@@ -125,12 +112,17 @@ impl SecretChange {
         self.version
     }
 
+    /// The identity of the key that must seal the value. `None`: no broker has noted one.
+    pub fn key_id(&self) -> Option<&str> {
+        self.key_id.as_deref()
+    }
+
     /// Stores the sealed value in the name of `by`. It replaces the earlier version, which is gone.
     ///
     /// # Errors
     /// `NotFound`: there is no such project. `Db`: stored or not.
     pub async fn finish_change(self, sealed: &SealedSecret, by: &str) -> Result<Secret, Error> {
-        let Self { mut tx, tenant, address, version } = self;
+        let Self { mut tx, tenant, address, version, .. } = self;
         let row = sqlx::query(
             "insert into secret as s (tenant_id, project_id, scope, name, version, key_id, sealed_key, ciphertext, created_by)
              values ($1, $2, coalesce($2, ''), $3, $4, $5, $6, $7, $8)

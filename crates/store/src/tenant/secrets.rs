@@ -28,12 +28,17 @@ pub struct Secret {
     pub last_used_at: Option<Timestamp>,
 }
 
-pub(crate) fn from_row(row: &PgRow) -> Result<Secret, Error> {
+/// What names the secret of a row.
+pub(crate) fn address(row: &PgRow) -> Result<SecretAddress, Error> {
     let project: Option<String> = row.try_get("project_id")?;
     let project = project.map(|id| parse_id::<ProjectId>("secret", &id)).transpose()?;
     let name: SecretName = parse_id("secret", row.try_get("name")?)?;
+    Ok(SecretAddress { project, name })
+}
+
+pub(crate) fn from_row(row: &PgRow) -> Result<Secret, Error> {
     Ok(Secret {
-        address: SecretAddress { project, name },
+        address: address(row)?,
         version: unsigned(row.try_get("version")?),
         created_at: timestamp(row.try_get("created_at")?),
         created_by: row.try_get("created_by")?,

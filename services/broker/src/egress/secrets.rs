@@ -6,7 +6,10 @@ use super::key::DoorKey;
 use crate::{
     credential,
     error::Error,
-    secrets::vault::{OpenedSecret, Vault, VaultError},
+    secrets::{
+        error::EnvelopeError,
+        vault::{OpenedSecret, Vault, VaultError},
+    },
 };
 use chassis::telemetry::AUDIT;
 use domain::{
@@ -134,7 +137,10 @@ impl SecretDoor {
         for (variable, name) in variables {
             let found = self.vault.find(self.key.tenant, project.as_ref(), name, SETTING).await;
             let found = found.map_err(|error| {
-                let is_damaged = matches!(error, VaultError::Envelope(_));
+                let is_damaged = matches!(
+                    error,
+                    VaultError::Envelope(EnvelopeError::Damaged | EnvelopeError::OtherKey)
+                );
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, secret.name = %name, "a secret of a setup or an install cannot be opened");
                 let refusal = if is_damaged { SecretRefusal::Damaged } else { SecretRefusal::Unavailable };

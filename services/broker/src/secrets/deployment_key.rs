@@ -1,6 +1,6 @@
-//! The key of the deployment, under which the keys of all values rest.
+//! A key of the deployment, under which the keys of values rest: in a file that only the broker reads, or in a key service (KMS).
 //!
-//! Today it is a file that only the broker reads. A key service (KMS) is one more variant here. It must:
+//! A further kind of key service is one more variant. It must:
 //! - name its key by an identity that never changes and says nothing about the key;
 //! - encrypt and decrypt 32 bytes for a context (associated data) of at most 512 bytes, and refuse to decrypt with another context;
 //! - answer within seconds, or fail with an error that a repeated call may not have;
@@ -8,9 +8,12 @@
 
 use super::{
     cipher::{decrypt, encrypt},
+    error::EnvelopeError,
     key_file::{KEY_BYTES, KeyFile},
+    place::SecretPlace,
+    transit::TransitKey,
 };
-use aws_lc_rs::error::Unspecified;
+use store::broker::keys::SealedKey;
 use zeroize::Zeroizing;
 
 /// Where the key is.
@@ -18,6 +21,8 @@ use zeroize::Zeroizing;
 pub enum DeploymentKey {
     /// In a file of this machine.
     File(KeyFile),
+    /// In the transit engine of Vault or OpenBao.
+    Transit(Box<TransitKey>),
 }
 
 impl DeploymentKey {
@@ -25,20 +30,36 @@ impl DeploymentKey {
     pub fn id(&self) -> &str {
         match self {
             Self::File(file) => file.id(),
+            Self::Transit(transit) => transit.id(),
         }
     }
 
     /// Encrypts the key of a value.
-    pub(super) fn wrap(&self, key: &[u8; KEY_BYTES], context: &[u8]) -> Result<Vec<u8>, Unspecified> {
-        match self {
-            Self::File(file) => encrypt(file.key(), context, key),
-        }
+    pub(super) async fn wrap(
+        &self,
+        key: &[u8; KEY_BYTES],
+        place: &SecretPlace<'_>,
+    ) -> Result<SealedKey, EnvelopeError> {
+        let bytes = match self {
+            Self::File(file) => {
+                encrypt(file.key(), &place.context(), key).map_err(|_| EnvelopeError::Crypto)?
+            }
+            Self::Transit(transit) => transit.wrap(key, place).await?,
+        };
+        Ok(SealedKey { key_id: self.id().to_owned(), bytes })
     }
 
     /// Decrypts the key of a value.
-    pub(super) fn unwrap(&self, sealed: &[u8], context: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
+    pub(super) async fn unwrap(
+        &self,
+        sealed: &[u8],
+        place: &SecretPlace<'_>,
+    ) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
         match self {
-            Self::File(file) => decrypt(file.key(), context, sealed),
+            Self::File(file) => {
+                decrypt(file.key(), &place.context(), sealed).map_err(|_| EnvelopeError::Damaged)
+            }
+            Self::Transit(transit) => transit.unwrap(sealed, place).await,
         }
     }
 }

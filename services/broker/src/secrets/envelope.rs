@@ -4,61 +4,22 @@
 use super::{
     cipher::{decrypt, encrypt},
     deployment_key::DeploymentKey,
+    error::EnvelopeError,
     key_file::KEY_BYTES,
+    keyring::Keyring,
+    place::SecretPlace,
 };
 use aws_lc_rs::rand;
 use chassis::secret::SecretBytes;
-use domain::{limits::SECRET_BYTES_MAX, secret::SecretAddress};
-use store::broker::secrets::SealedSecret;
+use domain::limits::SECRET_BYTES_MAX;
+use store::broker::{keys::SealedKey, secrets::SealedSecret};
 use zeroize::Zeroizing;
-
-/// Where a value belongs. A sealed value opens only in its own place: a row that is copied to another tenant, name or version is nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretPlace<'a> {
-    /// The id of the tenant.
-    pub tenant: &'a str,
-    /// The id of the project; empty: a secret of the whole tenant.
-    pub project: &'a str,
-    /// Its name in settings.
-    pub name: &'a str,
-    /// Counted up by each change.
-    pub version: u64,
-}
-
-/// Why a value cannot be sealed or opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum EnvelopeError {
-    /// It is too long.
-    #[error("a secret has at most {SECRET_BYTES_MAX} bytes")]
-    TooLarge,
-    /// It was sealed with another key of the deployment.
-    #[error("the secret was sealed with another key of this deployment; restore its key file")]
-    OtherKey,
-    /// The row was changed, or belongs elsewhere.
-    #[error("the stored secret is damaged, or belongs to another place")]
-    Damaged,
-    /// The library refused, for example because there is no randomness.
-    #[error("cannot encrypt")]
-    Crypto,
-}
-
-impl EnvelopeError {
-    /// The stable code.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::TooLarge => "secret_too_large",
-            Self::OtherKey => "secret_key_missing",
-            Self::Damaged => "secret_damaged",
-            Self::Crypto => "secret_not_sealed",
-        }
-    }
-}
 
 /// Seals a value for its place.
 ///
 /// # Errors
-/// `TooLarge`, `Crypto`.
-pub fn seal(
+/// `TooLarge`, `Crypto`, and those of a key service.
+pub(super) async fn seal(
     value: &SecretBytes,
     place: &SecretPlace<'_>,
     deployment: &DeploymentKey,
@@ -68,45 +29,40 @@ pub fn seal(
     }
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     rand::fill(&mut *key).map_err(|_| EnvelopeError::Crypto)?;
-    let context = place.context();
-    let ciphertext = encrypt(&*key, &context, value.expose()).map_err(|_| EnvelopeError::Crypto)?;
-    let sealed_key = deployment.wrap(&key, &context).map_err(|_| EnvelopeError::Crypto)?;
-    Ok(SealedSecret { key_id: deployment.id().to_owned(), sealed_key, ciphertext })
+    let ciphertext = encrypt(&*key, &place.context(), value.expose()).map_err(|_| EnvelopeError::Crypto)?;
+    let SealedKey { key_id, bytes: sealed_key } = deployment.wrap(&key, place).await?;
+    Ok(SealedSecret { key_id, sealed_key, ciphertext })
 }
 
 /// Opens a value in its place.
 ///
 /// # Errors
-/// `OtherKey`, `Damaged`.
-pub fn open(
+/// `OtherKey`, `Damaged`, and those of a key service.
+pub(super) async fn open(
     sealed: &SealedSecret,
     place: &SecretPlace<'_>,
-    deployment: &DeploymentKey,
+    keys: &Keyring,
 ) -> Result<SecretBytes, EnvelopeError> {
-    if sealed.key_id != deployment.id() {
-        return Err(EnvelopeError::OtherKey);
-    }
-    let context = place.context();
-    let key = deployment.unwrap(&sealed.sealed_key, &context).map_err(|_| EnvelopeError::Damaged)?;
-    let value = decrypt(&key, &context, &sealed.ciphertext).map_err(|_| EnvelopeError::Damaged)?;
+    let deployment = keys.find(&sealed.key_id).ok_or(EnvelopeError::OtherKey)?;
+    let key = deployment.unwrap(&sealed.sealed_key, place).await?;
+    let value = decrypt(&key, &place.context(), &sealed.ciphertext).map_err(|_| EnvelopeError::Damaged)?;
     Ok(SecretBytes::new(value))
 }
 
-impl<'a> SecretPlace<'a> {
-    /// The place of a version of a secret. `tenant` is the text of the tenant's id.
-    pub fn of(tenant: &'a str, address: &'a SecretAddress, version: u64) -> Self {
-        Self { tenant, project: address.scope(), name: address.name.as_str(), version }
-    }
-
-    /// Bytes that are different for every place: each text stands behind its length.
-    fn context(&self) -> Vec<u8> {
-        let mut context = self.version.to_be_bytes().to_vec();
-        for text in [self.tenant, self.project, self.name] {
-            context.extend((text.len() as u64).to_be_bytes());
-            context.extend(text.as_bytes());
-        }
-        context
-    }
+/// Seals the key of a value with another key of the deployment. The value stays as it is.
+///
+/// # Errors
+/// Those of [`open`] and [`seal`].
+pub(super) async fn reseal(
+    sealed: &SealedKey,
+    place: &SecretPlace<'_>,
+    keys: &Keyring,
+    deployment: &DeploymentKey,
+) -> Result<SealedKey, EnvelopeError> {
+    let older = keys.find(&sealed.key_id).ok_or(EnvelopeError::OtherKey)?;
+    let key = older.unwrap(&sealed.bytes, place).await?;
+    let key = <&[u8; KEY_BYTES]>::try_from(key.as_slice()).map_err(|_| EnvelopeError::Damaged)?;
+    deployment.wrap(key, place).await
 }
 
 #[cfg(test)]
@@ -114,13 +70,31 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use crate::secrets::key_file::KeyFile;
+    use futures::FutureExt as _;
 
     const PLACE: SecretPlace<'_> = SecretPlace { tenant: "t1", project: "p1", name: "NPM_TOKEN", version: 1 };
 
-    fn key_file() -> (tempfile::TempDir, DeploymentKey) {
+    fn key_file() -> (tempfile::TempDir, Keyring) {
         let directory = tempfile::tempdir().unwrap();
         let file = KeyFile::open_or_create(&directory.path().join("key")).unwrap();
-        (directory, DeploymentKey::File(file))
+        (directory, Keyring::new(DeploymentKey::File(file), vec![]))
+    }
+
+    /// A key in a file never waits.
+    fn seal(
+        value: &SecretBytes,
+        place: &SecretPlace<'_>,
+        keys: &Keyring,
+    ) -> Result<SealedSecret, EnvelopeError> {
+        super::seal(value, place, keys.newest()).now_or_never().unwrap()
+    }
+
+    fn open(
+        sealed: &SealedSecret,
+        place: &SecretPlace<'_>,
+        keys: &Keyring,
+    ) -> Result<SecretBytes, EnvelopeError> {
+        super::open(sealed, place, keys).now_or_never().unwrap()
     }
 
     #[test]

@@ -69,7 +69,11 @@ impl KeyFile {
         Self::open(path)
     }
 
-    fn open(path: &Path) -> Result<Self, KeyFileError> {
+    /// Opens the file, which must exist.
+    ///
+    /// # Errors
+    /// By the reason.
+    pub fn open(path: &Path) -> Result<Self, KeyFileError> {
         let failed = |source| KeyFileError::Io { path: path.to_owned(), source };
         let mut file = File::open(path).map_err(failed)?;
         if file.metadata().map_err(failed)?.mode() & OF_OTHERS != 0 {

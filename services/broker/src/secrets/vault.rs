@@ -1,9 +1,6 @@
 //! Stores and opens secrets, and leaves a line of audit for each. Its callers decide who may do what.
 
-use super::{
-    deployment_key::DeploymentKey,
-    envelope::{self, EnvelopeError, SecretPlace},
-};
+use super::{envelope, error::EnvelopeError, keyring::Keyring, place::SecretPlace};
 use chassis::{secret::SecretBytes, telemetry::AUDIT};
 use domain::{
     ids::{ProjectId, TenantId},
@@ -18,8 +15,8 @@ use store::{
 /// The secrets of all tenants.
 #[derive(Debug)]
 pub struct Vault {
-    store: BrokerStore,
-    key: DeploymentKey,
+    pub(super) store: BrokerStore,
+    pub(super) keys: Keyring,
 }
 
 /// Why a secret cannot be stored or opened.
@@ -28,14 +25,14 @@ pub enum VaultError {
     /// It has no value.
     #[error("the value of the secret is empty")]
     Empty,
-    /// The key is not the one that the stored secrets were sealed with.
+    /// The broker lacks a key that secrets were sealed with.
     #[error(
-        "the secrets of this deployment were sealed with the key {stored}, and this is the key {own}; restore the key file that belongs to the database"
+        "secrets of this deployment were sealed with the key {stored}, and this is the key {own}; restore the key file that belongs to the database, or name it in FLOTILLA_BROKER_FURTHER_KEY_FILES"
     )]
     OtherKey {
         /// The identity of the key in the database.
         stored: String,
-        /// That of the key that this process has.
+        /// That of the newest key that this process has.
         own: String,
     },
     /// It cannot be sealed or opened.
@@ -56,27 +53,45 @@ pub struct OpenedSecret {
 }
 
 impl Vault {
-    /// The secrets of a deployment, and its key.
-    pub fn new(store: BrokerStore, key: DeploymentKey) -> Self {
-        Self { store, key }
+    /// The secrets of a deployment, and its keys.
+    pub fn new(store: BrokerStore, keys: Keyring) -> Self {
+        Self { store, keys }
     }
 
-    /// Checks that the key is the one that the stored secrets were sealed with. The first key that a database sees is the one of its deployment.
+    /// Checks that the broker has all keys that secrets were sealed with, and notes the newest of its own as the one that seals from now on, at all
+    /// brokers. Returns whether older keys may still be needed.
     ///
     /// # Errors
     /// `OtherKey`; `Store`.
-    pub async fn check_key(&self) -> Result<(), VaultError> {
-        let stored = self.store.register_key(self.key.id()).await?;
-        if stored == self.key.id() {
-            return Ok(());
+    pub async fn check_keys(&self) -> Result<bool, VaultError> {
+        let noted = self.store.register_key(self.keys.newest().id(), &self.keys.further_ids()).await?;
+        let mut ids = std::iter::once(&noted.key_id).chain(&noted.older_key_ids);
+        if let Some(missing) = ids.find(|id| self.keys.find(id).is_none()) {
+            return Err(self.missing_key(missing));
         }
-        Err(VaultError::OtherKey { stored, own: self.key.id().to_owned() })
+        Ok(!noted.older_key_ids.is_empty())
+    }
+
+    /// Checks that the newest key seals, and opens what it has sealed.
+    ///
+    /// # Errors
+    /// `Envelope`.
+    pub async fn check_seal(&self) -> Result<(), VaultError> {
+        let place = SecretPlace { tenant: "", project: "", name: "", version: 0 };
+        let value = SecretBytes::of(b"a value that nobody stores".to_vec());
+        let sealed = envelope::seal(&value, &place, self.keys.newest()).await?;
+        envelope::open(&sealed, &place, &self.keys).await?;
+        Ok(())
+    }
+
+    pub(super) fn missing_key(&self, stored: &str) -> VaultError {
+        VaultError::OtherKey { stored: stored.to_owned(), own: self.keys.newest().id().to_owned() }
     }
 
     /// Stores the next version of a secret in the name of `actor`.
     ///
     /// # Errors
-    /// `Empty`, `Envelope`; `Store`: stored or not, if the connection broke.
+    /// `Empty`, `OtherKey`, `Envelope`; `Store`: stored or not, if the connection broke.
     pub async fn put(
         &self,
         tenant: TenantId,
@@ -90,7 +105,12 @@ impl Vault {
         let change = self.store.begin_change(tenant, address.clone()).await?;
         let id = tenant.to_string();
         let place = SecretPlace::of(&id, &address, change.version());
-        let secret = change.finish_change(&envelope::seal(value, &place, &self.key)?, actor).await?;
+        let key = match change.key_id() {
+            Some(id) => self.keys.find(id).ok_or_else(|| self.missing_key(id))?,
+            None => self.keys.newest(),
+        };
+        let sealed = envelope::seal(value, &place, key).await?;
+        let secret = change.finish_change(&sealed, actor).await?;
         tracing::info!(
             target: AUDIT,
             {
@@ -139,7 +159,7 @@ impl Vault {
     ) -> Result<OpenedSecret, VaultError> {
         let SecretVersion { version, sealed } = self.store.use_secret(tenant, address).await?;
         let id = tenant.to_string();
-        let value = envelope::open(&sealed, &SecretPlace::of(&id, address, version), &self.key);
+        let value = envelope::open(&sealed, &SecretPlace::of(&id, address, version), &self.keys).await;
         tracing::info!(
             target: AUDIT,
             {

@@ -9,7 +9,7 @@ use broker::{
         rules::{DoorRules, DoorStage, Grant, RuleList},
     },
     error::Error,
-    secrets::{deployment_key::DeploymentKey, key_file::KeyFile, vault::Vault},
+    secrets::{deployment_key::DeploymentKey, key_file::KeyFile, keyring::Keyring, vault::Vault},
 };
 use chassis::tasks::Tasks;
 use domain::{egress::host::HostName, ids::Timestamp};
@@ -63,7 +63,8 @@ fn means(names: Names) -> (Arc<Names>, Arc<GitServers>) {
     let key = tempfile::tempdir().unwrap();
     let key = KeyFile::open_or_create(&key.path().join("key")).unwrap();
     let store = BrokerStore::connect("postgres://nobody@127.0.0.1:9/none", 1).unwrap();
-    let (vault, names) = (Arc::new(Vault::new(store, DeploymentKey::File(key))), Arc::new(names));
+    let (vault, names) =
+        (Arc::new(Vault::new(store, Keyring::new(DeploymentKey::File(key), vec![]))), Arc::new(names));
     let servers = GitServers::new(vault, Arc::clone(&names), &[]).unwrap();
     (names, Arc::new(servers))
 }

@@ -5,7 +5,7 @@ use broker::{
     images::{
         error::ImageError, patience::Patience, puller::Puller, registry::hosts::Hosts, request::ImageRequest,
     },
-    secrets::{deployment_key::DeploymentKey, key_file::KeyFile, vault::Vault},
+    secrets::{deployment_key::DeploymentKey, key_file::KeyFile, keyring::Keyring, vault::Vault},
 };
 use chassis::Service;
 use futures::{StreamExt as _, future::join_all};
@@ -29,7 +29,7 @@ async fn puller(
     let ([tenant, _], _) = tenants(&database).await;
     let key = KeyFile::open_or_create(&directory.path().join("key")).unwrap();
     let store = BrokerStore::connect(&database.broker_url, 1).unwrap();
-    let vault = Arc::new(Vault::new(store, DeploymentKey::File(key)));
+    let vault = Arc::new(Vault::new(store, Keyring::new(DeploymentKey::File(key), vec![])));
     let hosts = Hosts { plaintext: vec![registry.host.parse().unwrap()], ..Hosts::default() };
     let (service, _) = Service::in_process();
     let puller = Puller::new(vault, hosts, patience, &service).unwrap();

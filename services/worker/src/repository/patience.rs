@@ -7,7 +7,8 @@ use tonic::{Code, Status};
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The refusals of the broker that another attempt may not meet.
-const PASSING: [&str; 4] = ["registry_busy", "registry_failed", "registry_unreachable", "pull_interrupted"];
+const PASSING: [&str; 5] =
+    ["kms_unavailable", "registry_busy", "registry_failed", "registry_unreachable", "pull_interrupted"];
 
 /// Repeats a call to the broker that may succeed a moment later.
 pub(super) async fn with_patience<T, F>(mut call: impl FnMut() -> F) -> Result<T, Status>

@@ -2,8 +2,9 @@
 
 use broker::secrets::{
     deployment_key::DeploymentKey,
-    envelope::EnvelopeError,
+    error::EnvelopeError,
     key_file::KeyFile,
+    keyring::Keyring,
     vault::{Vault, VaultError},
 };
 use chassis::secret::SecretBytes;
@@ -12,53 +13,79 @@ use store::{Store, broker::BrokerStore};
 use tempfile::TempDir;
 use testkit::database::{Database, connect};
 
-struct World {
+pub(super) struct World {
     database: Database,
-    directory: TempDir,
-    vault: Vault,
-    tenants: [TenantId; 2],
+    pub(super) directory: TempDir,
+    pub(super) vault: Vault,
+    pub(super) tenants: [TenantId; 2],
 }
 
-fn address(name: &str) -> SecretAddress {
+pub(super) fn address(name: &str) -> SecretAddress {
     SecretAddress { project: None, name: name.parse().unwrap() }
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let (database, directory) = (testkit::database().await, tempfile::tempdir().unwrap());
         let store = Store::connect(&database.app_url, &database.system_url, 1).unwrap();
         let tenants = [1, 2].map(|number| TenantId(uuid::Uuid::from_u128(number)));
         for tenant in tenants {
             store.create_tenant(tenant, &format!("t{tenant}")).await.unwrap();
         }
-        let vault = Self::vault(&database, &directory, "key");
-        vault.check_key().await.unwrap();
+        let key = KeyFile::open_or_create(&directory.path().join("key")).unwrap();
+        let keys = Keyring::new(DeploymentKey::File(key), vec![]);
+        let vault = Vault::new(BrokerStore::connect(&database.broker_url, 2).unwrap(), keys);
+        assert!(!vault.check_keys().await.unwrap(), "there is no older key");
         Self { database, directory, vault, tenants }
     }
 
-    fn vault(database: &Database, directory: &TempDir, key: &str) -> Vault {
-        let key = KeyFile::open_or_create(&directory.path().join(key)).unwrap();
-        Vault::new(BrokerStore::connect(&database.broker_url, 2).unwrap(), DeploymentKey::File(key))
+    /// The key in a file of this name.
+    pub(super) fn key(&self, name: &str) -> DeploymentKey {
+        DeploymentKey::File(KeyFile::open_or_create(&self.directory.path().join(name)).unwrap())
     }
 
-    async fn put(&self, name: &str, value: &str) -> u64 {
-        let value = SecretBytes::of(value.as_bytes().to_vec());
-        self.vault.put(self.tenants[0], address(name), &value, "ann").await.unwrap().version
+    /// A vault with keys, the newest first.
+    pub(super) fn vault(&self, keys: impl IntoIterator<Item = DeploymentKey>) -> Vault {
+        let mut keys = keys.into_iter();
+        let keys = Keyring::new(keys.next().unwrap(), keys.collect());
+        Vault::new(BrokerStore::connect(&self.database.broker_url, 2).unwrap(), keys)
+    }
+
+    pub(super) async fn put(&self, name: &str, value: &str) -> u64 {
+        put(&self.vault, self.tenants[0], name, value).await.unwrap()
     }
 
     /// Opens a secret of the first tenant.
     async fn take(&self, name: &str) -> Result<String, VaultError> {
-        let opened = self.vault.take(self.tenants[0], &address(name), "a test").await?;
-        Ok(String::from_utf8(opened.value.expose().to_vec()).unwrap())
+        take(&self.vault, self.tenants[0], name).await
     }
 
-    async fn sql(&self, sql: &str) {
+    /// The identities of the keys that sealed the secrets of all tenants, by the names of the secrets.
+    pub(super) async fn key_ids(&self) -> Vec<String> {
+        let mut connection = connect(&self.database.migrator_url).await;
+        let ids = sqlx::query_scalar("select key_id from secret order by tenant_id, name");
+        ids.fetch_all(&mut connection).await.unwrap()
+    }
+
+    pub(super) async fn sql(&self, sql: &str) {
         let mut connection = connect(&self.database.migrator_url).await;
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
     }
 }
 
-fn is_damaged<T>(result: &Result<T, VaultError>) -> bool {
+/// Stores a secret, and returns its version.
+pub(super) async fn put(vault: &Vault, tenant: TenantId, name: &str, value: &str) -> Result<u64, VaultError> {
+    let value = SecretBytes::of(value.as_bytes().to_vec());
+    Ok(vault.put(tenant, address(name), &value, "ann").await?.version)
+}
+
+/// Opens a secret.
+pub(super) async fn take(vault: &Vault, tenant: TenantId, name: &str) -> Result<String, VaultError> {
+    let opened = vault.take(tenant, &address(name), "a test").await?;
+    Ok(String::from_utf8(opened.value.expose().to_vec()).unwrap())
+}
+
+pub(super) fn is_damaged<T>(result: &Result<T, VaultError>) -> bool {
     matches!(result, Err(VaultError::Envelope(EnvelopeError::Damaged)))
 }
 
@@ -103,12 +130,12 @@ async fn a_row_that_was_changed_or_moved_does_not_open() {
 async fn another_key_opens_nothing_and_is_refused_at_the_start() {
     let world = World::new().await;
     world.put("TOKEN", "one").await;
-    let other = World::vault(&world.database, &world.directory, "other");
-    let refused = other.check_key().await.unwrap_err();
+    let other = world.vault([world.key("other")]);
+    let refused = other.check_keys().await.unwrap_err();
     assert!(matches!(refused, VaultError::OtherKey { .. }), "{refused:?}");
     let opened = other.take(world.tenants[0], &address("TOKEN"), "a test").await;
     assert!(matches!(opened, Err(VaultError::Envelope(EnvelopeError::OtherKey))), "{opened:?}");
-    world.vault.check_key().await.unwrap();
+    world.vault.check_keys().await.unwrap();
     assert_eq!(world.take("TOKEN").await.unwrap(), "one");
     let empty = world.vault.put(world.tenants[0], address("TOKEN"), &SecretBytes::of(vec![]), "ann").await;
     assert!(matches!(empty, Err(VaultError::Empty)), "{empty:?}");

@@ -5,10 +5,11 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeMap;
 
 /// Tables that every statement may read in whole.
-const SMALL: [(&str, &str); 6] = [
+const SMALL: [(&str, &str); 7] = [
     ("chore", "a row for each kind of upkeep"),
     ("node_removal", "a row leaves when the sandbox has removed the files"),
     ("row_removal", "a row leaves when workers have removed the rows of the session"),
+    ("secret_counter", "a row for each customer"),
     ("secret_key", "one row"),
     ("tenant", "a row for each customer"),
     ("worker", "a row for each machine"),

@@ -12,6 +12,7 @@ use store::{
     Page,
     broker::{
         BrokerStore,
+        keys::{KeyRecord, OlderSecret, SealedKey},
         secrets::{SealedSecret, SecretVersion},
     },
     error::{Entity, Error},
@@ -145,7 +146,8 @@ async fn the_brokers_role_reaches_its_tables_and_one_tenant_at_a_time() {
         "select * from api_key",
         "select * from session",
         "delete from secret",
-        "update secret_key set key_id = 'x'",
+        "delete from secret_key",
+        "delete from secret_counter",
         "set role flotilla_app",
     ] {
         assert_eq!(refusal(&mut connection, sql).await.as_deref(), NOT_ALLOWED, "{sql}");
@@ -167,7 +169,7 @@ async fn the_brokers_role_reaches_its_tables_and_one_tenant_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_tenant_has_a_bounded_number_of_secrets_and_one_key_seals_them() {
+async fn a_tenant_has_a_bounded_number_of_secrets() {
     let world = World::new().await;
     let (broker, tenant) = (broker(&world), world.tenant);
     let first = address(None, "A1");
@@ -181,7 +183,92 @@ async fn a_tenant_has_a_bounded_number_of_secrets_and_one_key_seals_them() {
     let refused = broker.begin_change(tenant, address(None, "B")).await;
     assert!(matches!(refused, Err(Error::TooManySecrets(SECRETS_MAX))), "{refused:?}");
     put(&broker, tenant, &first, "another value of one that exists").await;
+}
 
-    assert_eq!(broker.register_key("k1").await.unwrap(), "k1");
-    assert_eq!(broker.register_key("k2").await.unwrap(), "k1", "the first key stays");
+fn noted(key_id: &str, older: &[&str]) -> KeyRecord {
+    KeyRecord { key_id: key_id.to_owned(), older_key_ids: owned(older) }
+}
+
+fn owned(ids: &[&str]) -> Vec<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn only_a_broker_with_all_keys_notes_another_one() {
+    let world = World::new().await;
+    let broker = broker(&world);
+    let register =
+        async |key_id: &str, further: &[&str]| broker.register_key(key_id, &owned(further)).await.unwrap();
+    assert_eq!(broker.find_keys().await.unwrap(), None);
+    assert_eq!(register("k1", &[]).await, noted("k1", &[]));
+    assert_eq!(register("k2", &[]).await, noted("k1", &[]), "a broker without the key that seals");
+    assert_eq!(register("k2", &["k1"]).await, noted("k2", &["k1"]));
+    assert_eq!(register("k3", &["k2"]).await, noted("k2", &["k1"]), "a broker without an older key");
+    assert_eq!(register("k3", &["k1", "k2"]).await, noted("k3", &["k1", "k2"]));
+    assert_eq!(register("k1", &["k2", "k3"]).await, noted("k1", &["k2", "k3"]), "back to an older key");
+    assert_eq!(register("k1", &["k2", "k3"]).await, noted("k1", &["k2", "k3"]));
+    assert!(!broker.forget_older_keys(&noted("k1", &["k2"])).await.unwrap(), "another key is noted since");
+    assert!(broker.forget_older_keys(&noted("k1", &["k2", "k3"])).await.unwrap());
+    assert_eq!(broker.find_keys().await.unwrap(), Some(noted("k1", &[])));
+}
+
+#[tokio::test]
+async fn keys_are_replaced_only_while_nothing_has_changed() {
+    let world = World::new().await;
+    let (broker, tenant) = (broker(&world), world.tenant);
+    broker.register_key("k1", &[]).await.unwrap();
+    let (own, of_project) = (address(None, "TOKEN"), address(Some(&world.project), "TOKEN"));
+    for address in [&own, &of_project] {
+        put(&broker, tenant, address, "one").await;
+    }
+    assert_eq!(broker.list_secret_tenants(None, 10).await.unwrap(), [tenant]);
+    assert_eq!(broker.list_secret_tenants(Some(tenant), 10).await.unwrap(), []);
+    assert_eq!(broker.list_older_secrets(tenant, "k1", &Page::default()).await.unwrap(), []);
+
+    broker.register_key("k2", &owned(&["k1"])).await.unwrap();
+    let older = broker.list_older_secrets(tenant, "k2", &Page::default()).await.unwrap();
+    let key = SealedKey { key_id: "k1".to_owned(), bytes: b"one".to_vec() };
+    let older_secret = |address: &SecretAddress, version| OlderSecret {
+        address: address.clone(),
+        version,
+        key: key.clone(),
+    };
+    assert_eq!(older, [older_secret(&own, 1), older_secret(&of_project, 2)]);
+    let page = Page { limit: 1, cursor: Some(older[0].cursor()) };
+    assert_eq!(broker.list_older_secrets(tenant, "k2", &page).await.unwrap(), older[1..]);
+
+    let new = SealedKey { key_id: "k2".to_owned(), bytes: b"two".to_vec() };
+    let third = SealedKey { key_id: "k3".to_owned(), ..new.clone() };
+    assert!(!broker.replace_key(tenant, &older[0], &third).await.unwrap(), "this key does not seal");
+    assert!(broker.replace_key(tenant, &older[0], &new).await.unwrap());
+    assert!(!broker.replace_key(tenant, &older[0], &new).await.unwrap(), "another broker was first");
+    let used = broker.use_secret(tenant, &own).await.unwrap();
+    let replaced = SealedSecret { key_id: "k2".to_owned(), sealed_key: b"two".to_vec(), ..sealed("one") };
+    assert_eq!(used, SecretVersion { version: 1, sealed: replaced });
+    put(&broker, tenant, &of_project, "newer").await;
+    assert!(!broker.replace_key(tenant, &older[1], &new).await.unwrap(), "the value has changed");
+    assert_eq!(broker.use_secret(tenant, &of_project).await.unwrap().sealed, sealed("newer"));
+}
+
+/// Otherwise a value could be sealed with a key that counts as no longer needed.
+#[tokio::test]
+async fn another_key_is_noted_when_changes_under_way_have_ended() {
+    let world = World::new().await;
+    let (broker, tenant) = (broker(&world), world.tenant);
+    let others = self::broker(&world);
+    others.register_key("k1", &[]).await.unwrap();
+    let change = broker.begin_change(tenant, address(None, "TOKEN")).await.unwrap();
+    assert_eq!(change.key_id(), Some("k1"));
+    let mut change_of_key = Box::pin(async { others.register_key("k2", &owned(&["k1"])).await.unwrap() });
+    let sql = "select count(*) from pg_stat_activity
+                where datname = current_database() and wait_event_type = 'Lock'";
+    let wait = testkit::eventually("the change of the key waits", async || world.number(sql).await > 0);
+    tokio::select! {
+        record = &mut change_of_key => panic!("a change is under way: {record:?}"),
+        () = wait => {}
+    }
+    change.finish_change(&sealed("one"), "ann").await.unwrap();
+    assert_eq!(change_of_key.await, noted("k2", &["k1"]));
+    let change = broker.begin_change(tenant, address(None, "TOKEN")).await.unwrap();
+    assert_eq!(change.key_id(), Some("k2"));
 }

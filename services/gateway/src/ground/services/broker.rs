@@ -109,6 +109,10 @@ fn refusal(status: &Status) -> Error {
         Some("project_not_found") => Error::NotFound(Entity::Project),
         Some("secrets_too_many") => Error::SecretsTooMany,
         Some("store_unavailable") => Error::StoreUnavailable,
+        Some("kms_unavailable") => {
+            tracing::warn!("the broker cannot seal: {}", status.message());
+            Error::BrokerUnavailable("the key service of the broker does not answer; try again later")
+        }
         Some(code) if code.starts_with(PUSH_CODES) => Error::Push(PushRefusal::new(code, status)),
         None => {
             metrics::counter!("flotilla_broker_unanswered_total").increment(1);
@@ -133,6 +137,7 @@ mod tests {
             ("project_not_found", "project_not_found"),
             ("secrets_too_many", "secrets_too_many"),
             ("store_unavailable", "store_unavailable"),
+            ("kms_unavailable", "broker_unavailable"),
             ("token_invalid", "broker_failed"),
             ("internal", "broker_failed"),
             ("push_branch_moved", "push_branch_moved"),

@@ -1,0 +1,40 @@
+//! Why a value cannot be sealed or opened.
+
+use domain::limits::SECRET_BYTES_MAX;
+
+/// The reason. The texts contain neither the value nor a key nor a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnvelopeError {
+    /// It is too long.
+    #[error("a secret has at most {SECRET_BYTES_MAX} bytes")]
+    TooLarge,
+    /// It was sealed with another key of the deployment.
+    #[error("the secret was sealed with another key of this deployment; restore its key file")]
+    OtherKey,
+    /// The row was changed, or belongs elsewhere.
+    #[error("the stored secret is damaged, or belongs to another place")]
+    Damaged,
+    /// The library refused, for example because there is no randomness.
+    #[error("cannot encrypt")]
+    Crypto,
+    /// The key service is away, or does not do what key services do. Another try may succeed.
+    #[error("the key service of the broker is not available: {0}")]
+    KmsUnavailable(String),
+    /// The key service does not let the broker use its key.
+    #[error("the key service refuses the broker: {0}")]
+    KmsRefused(String),
+}
+
+impl EnvelopeError {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooLarge => "secret_too_large",
+            Self::OtherKey => "secret_key_missing",
+            Self::Damaged => "secret_damaged",
+            Self::Crypto => "secret_not_sealed",
+            Self::KmsUnavailable(_) => "kms_unavailable",
+            Self::KmsRefused(_) => "kms_refused",
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Seals the keys of values again after the key of the deployment was replaced, one after another in the background. The values stay as they are. Each is
+//! a statement of its own, and both keys open until it has ended: a broker that is killed loses nothing, and the next one goes on.
+
+use super::{
+    deployment_key::DeploymentKey,
+    envelope,
+    error::EnvelopeError,
+    place::SecretPlace,
+    vault::{Vault, VaultError},
+};
+use chassis::{Service, telemetry::AUDIT};
+use domain::ids::TenantId;
+use std::{sync::Arc, time::Duration};
+use store::Page;
+
+/// Tenants of one page. Further ones come with the next.
+const TENANTS_PAGE_MAX: u32 = 100;
+/// Secrets of one page. Further ones come with the next.
+const SECRETS_PAGE_MAX: u32 = 100;
+/// Secrets of one pass that do not open and that the log names. The number at the end counts all.
+const NAMED_MAX: u32 = 20;
+/// Time until what is left is tried again.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// How far a pass over all secrets came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Secrets whose keys are sealed with the newest key since.
+    pub resealed: u32,
+    /// Secrets that do not open, and so keep their older key.
+    pub left: u32,
+    /// Whether no secret needs an older key any more.
+    pub is_done: bool,
+}
+
+/// Runs passes until no secret needs an older key, or until the service stops.
+pub async fn run(vault: Arc<Vault>, service: Service) {
+    while !service.shutdown.is_cancelled() {
+        match service.shutdown.run_until_cancelled(pass(&vault)).await {
+            Some(Ok(Progress { is_done: true, .. })) | None => return,
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "secrets cannot be sealed again; retrying in a minute");
+            }
+        }
+        service.shutdown.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
+    }
+}
+
+/// Seals the keys of all values with the key that the deployment seals with, and then forgets the older keys.
+///
+/// # Errors
+/// `OtherKey`; `Store`; `Envelope` if a key service is away or refuses: the rest is left for the next pass.
+///
+/// Dropped midway: each secret opens with its earlier or its newest key.
+pub async fn pass(vault: &Vault) -> Result<Progress, VaultError> {
+    let mut progress = Progress { is_done: true, ..Progress::default() };
+    let Some(noted) = vault.store.find_keys().await?.filter(|noted| !noted.older_key_ids.is_empty()) else {
+        return Ok(progress);
+    };
+    let newest = vault.keys.find(&noted.key_id).ok_or_else(|| vault.missing_key(&noted.key_id))?;
+    let older = noted.older_key_ids.join(" ");
+    tracing::info!("secrets of the keys {older} are sealed with the key {}", noted.key_id);
+    let mut after = None;
+    loop {
+        let tenants = vault.store.list_secret_tenants(after, TENANTS_PAGE_MAX).await?;
+        let Some(last) = tenants.last() else { break };
+        after = Some(*last);
+        for tenant in tenants {
+            reseal_tenant(vault, tenant, newest, &mut progress).await?;
+        }
+        let Progress { resealed, left, .. } = progress;
+        tracing::info!(resealed, left, "{resealed} secrets are sealed again, {left} do not open");
+    }
+    metrics::gauge!("flotilla_broker_secrets_left").set(f64::from(progress.left));
+    progress.is_done = progress.left == 0 && vault.store.forget_older_keys(&noted).await?;
+    let Progress { resealed, left, is_done } = progress;
+    if is_done {
+        tracing::info!(
+            target: AUDIT,
+            { resealed, key.id = noted.key_id },
+            "no secret needs the keys {older} any more: their files may go"
+        );
+    } else {
+        tracing::warn!(left, "{left} secrets still need the keys {older}; set them again, or delete them");
+    }
+    Ok(progress)
+}
+
+async fn reseal_tenant(
+    vault: &Vault,
+    tenant: TenantId,
+    newest: &DeploymentKey,
+    progress: &mut Progress,
+) -> Result<(), VaultError> {
+    let id = tenant.to_string();
+    let mut page = Page { limit: SECRETS_PAGE_MAX, cursor: None };
+    loop {
+        let secrets = vault.store.list_older_secrets(tenant, newest.id(), &page).await?;
+        let Some(last) = secrets.last() else { return Ok(()) };
+        page.cursor = Some(last.cursor());
+        for secret in &secrets {
+            let place = SecretPlace::of(&id, &secret.address, secret.version);
+            match envelope::reseal(&secret.key, &place, &vault.keys, newest).await {
+                Ok(key) => {
+                    // Otherwise the secret has changed meanwhile, and the newest key has sealed it.
+                    let is_replaced = vault.store.replace_key(tenant, secret, &key).await?;
+                    progress.resealed += u32::from(is_replaced);
+                }
+                Err(error @ (EnvelopeError::Damaged | EnvelopeError::OtherKey)) => {
+                    progress.left += 1;
+                    if progress.left <= NAMED_MAX {
+                        let (project, name) = (secret.address.scope(), &secret.address.name);
+                        tracing::warn!(
+                            tenant.id = %tenant,
+                            project.id = project,
+                            secret.name = %name,
+                            error.code = error.code(),
+                            "a secret cannot be sealed again: {error}"
+                        );
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A broker whose key is in a key service, as the command line configures it.
+
+use crate::harness::{Broker, refusal};
+use rpc::v1;
+use std::fs;
+use tempfile::TempDir;
+use testkit::{
+    registry::{Registry, rules::Login},
+    transit::{KEY, TransitServer},
+};
+
+const TOKEN: &str = "hvs.token-4711";
+const VALUE: &str = "ann:hunter2";
+
+/// The arguments for a key service, and the directory with their files.
+fn arguments(server: &TransitServer) -> (TempDir, Vec<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let (token, url) = (file("token", TOKEN), server.url.clone());
+    let mut arguments = ["--kms", "vault", "--kms-key", KEY].map(ToOwned::to_owned).to_vec();
+    arguments.extend(["--kms-url".to_owned(), url, "--kms-token-file".to_owned(), token]);
+    if let Some(certificate) = &server.certificate {
+        arguments.extend(["--kms-ca".to_owned(), file("ca.pem", certificate)]);
+    }
+    (directory, arguments)
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn secrets_are_sealed_and_used_by_a_key_service_and_nothing_tells_them() {
+    let (server, registry) = (TransitServer::start_with_tls(TOKEN).await, Registry::start().await);
+    let image = registry.push_image("app", &[b"layer"]);
+    registry.require(Login::Basic(VALUE.to_owned()));
+    let (_directory, mut arguments) = arguments(&server);
+    arguments.extend(["--registry-plaintext".to_owned(), registry.host.clone()]);
+    let broker = Broker::start(&words(&arguments)).await;
+    broker.put_secret(None, "LOGIN", VALUE).await;
+    broker.resolve(&image.name, "LOGIN").await.unwrap();
+    // The first two are the check of the start.
+    assert_eq!(server.operations(), ["encrypt", "decrypt", "encrypt", "decrypt"]);
+
+    server.fail(503, &format!("Vault is sealed {TOKEN}"));
+    let away = broker.refusal(&image.name, "LOGIN").await;
+    assert!(away.starts_with("kms_unavailable: ") && away.contains("503"), "{away}");
+    let request = v1::PutSecretRequest {
+        tenant_id: broker.tenants[0].to_string(),
+        name: "LOGIN".to_owned(),
+        value: b"hunter3".to_vec(),
+        actor: "ann".to_owned(),
+        ..Default::default()
+    };
+    let status = broker.client.clone().put_secret(request).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+    assert!(refusal(&status).starts_with("kms_unavailable: "), "{status}");
+    server.heal();
+    broker.resolve(&image.name, "LOGIN").await.unwrap();
+
+    let log = broker.log();
+    assert!(log.contains("a secret was used") && log.contains("kms_unavailable"), "the log is complete");
+    for secret in
+        [TOKEN, "hunter2", "hunter3"].into_iter().chain(server.plaintexts().iter().map(String::as_str))
+    {
+        assert!(!log.contains(secret), "the log has {secret}");
+    }
+}
+
+#[tokio::test]
+async fn a_broker_starts_without_its_key_service_and_not_with_a_wrong_token() {
+    let server = TransitServer::start(TOKEN).await;
+    let (_directory, arguments) = arguments(&server);
+    server.set_token("another");
+    let error = Broker::start_error(&words(&arguments)).await;
+    assert!(error.contains("(403)") && !error.contains(TOKEN), "{error}");
+    server.set_token(TOKEN);
+    server.fail(503, "Vault is sealed");
+    let broker = Broker::start(&words(&arguments)).await;
+    assert!(broker.log().contains("no secret opens at this moment"), "operators see it");
+    server.heal();
+    broker.put_secret(None, "LOGIN", VALUE).await;
+}
+
+#[tokio::test]
+async fn half_a_key_service_stops_the_start() {
+    for arguments in [&["--kms", "vault"][..], &["--kms-url", "https://vault.acme.dev"]] {
+        let error = Broker::start_error(arguments).await;
+        assert!(error.contains("FLOTILLA_BROKER_KMS_TOKEN_FILE"), "{error}");
+    }
+    let missing = ["--further-key-files", "missing"];
+    assert!(Broker::start_error(&missing).await.contains("cannot read or write the key file"));
+    let many = ["missing"; 9].join(",");
+    let error = Broker::start_error(&["--further-key-files", &many]).await;
+    assert!(error.contains("more than 8 files"), "{error}");
+}
