@@ -46,8 +46,9 @@ pub struct Broker {
     pub service: Service,
     pub running: JoinHandle<anyhow::Result<()>>,
     log: Log,
+    database: Database,
+    directory: TempDir,
     _subscriber: DefaultGuard,
-    _directory: TempDir,
 }
 
 /// Everything that the process logs, at every level.
@@ -112,6 +113,16 @@ fn config(directory: &Path, database: &Database, arguments: &[&str]) -> Config {
     Cli::try_parse_from(fixed.into_iter().chain(arguments.iter().copied())).unwrap().config
 }
 
+/// Starts a broker, and gives it when it is ready.
+async fn run(config: Config) -> (Service, String, JoinHandle<anyhow::Result<()>>) {
+    let (service, mut ready) = Service::in_process();
+    let running = tokio::spawn(broker::run(config, service.clone()));
+    let Ok(ready) = ready.recv().await else {
+        panic!("the broker does not start: {:#}", running.await.unwrap().unwrap_err());
+    };
+    (service, ready.url.clone(), running)
+}
+
 impl Broker {
     /// Starts a broker that may reach these registries.
     pub async fn for_registries(registries: &[&Registry]) -> Self {
@@ -128,15 +139,19 @@ impl Broker {
         let (log, subscriber) = Log::start();
         let (database, directory) = (testkit::database().await, tempfile::tempdir().unwrap());
         let (tenants, project) = tenants(&database).await;
-        let (service, mut ready) = Service::in_process();
-        let config = config(directory.path(), &database, arguments);
-        let running = tokio::spawn(broker::run(config, service.clone()));
-        let Ok(ready) = ready.recv().await else {
-            panic!("the broker does not start: {:#}", running.await.unwrap().unwrap_err());
-        };
-        let (url, client) = (ready.url.clone(), client(&ready.url, check));
-        let (_subscriber, _directory) = (subscriber, directory);
-        Self { url, client, tenants, project, service, running, log, _subscriber, _directory }
+        let (service, url, running) = run(config(directory.path(), &database, arguments)).await;
+        let client = client(&url, check);
+        let _subscriber = subscriber;
+        Self { url, client, tenants, project, service, running, log, database, directory, _subscriber }
+    }
+
+    /// Ends the broker, and starts another one with the same database and key file.
+    pub async fn restart(&mut self, arguments: &[&str]) {
+        self.service.shutdown.cancel();
+        (&mut self.running).await.unwrap().unwrap();
+        let config = config(self.directory.path(), &self.database, arguments);
+        (self.service, self.url, self.running) = run(config).await;
+        self.client = client(&self.url, &ServerCheck::default());
     }
 
     /// Why a broker with these arguments does not start.

@@ -87,6 +87,23 @@ async fn a_broker_starts_without_its_key_service_and_not_with_a_wrong_token() {
 }
 
 #[tokio::test]
+async fn what_the_file_sealed_is_sealed_again_in_the_background() {
+    let (server, registry) = (TransitServer::start(TOKEN).await, Registry::start().await);
+    let image = registry.push_image("app", &[b"layer"]);
+    registry.require(Login::Basic(VALUE.to_owned()));
+    let (_directory, mut arguments) = arguments(&server);
+    let mut broker = Broker::start(&[]).await;
+    broker.put_secret(None, "LOGIN", VALUE).await;
+    arguments.extend(["--registry-plaintext".to_owned(), registry.host.clone()]);
+    broker.restart(&words(&arguments)).await;
+    let is_done = async || broker.log().contains("no secret needs the keys");
+    testkit::eventually("no secret needs the file", is_done).await;
+    let before = server.operations();
+    broker.resolve(&image.name, "LOGIN").await.unwrap();
+    assert_eq!(server.operations(), [before, vec!["decrypt".to_owned()]].concat());
+}
+
+#[tokio::test]
 async fn half_a_key_service_stops_the_start() {
     for arguments in [&["--kms", "vault"][..], &["--kms-url", "https://vault.acme.dev"]] {
         let error = Broker::start_error(arguments).await;
