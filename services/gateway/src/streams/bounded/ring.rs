@@ -93,17 +93,18 @@ impl<T> Sender<T> {
     pub(crate) fn send(&self, item: T, bytes: usize) {
         let item = Arc::new(item);
         let mut kept = self.backlog.lock();
-        if self.channel.send(Arc::downgrade(&item)).is_err() {
-            kept.trim(0, 0);
-            return;
-        }
-        kept.trim(self.channel.len().saturating_sub(1), self.bytes_max);
+        kept.trim(self.channel.len(), self.bytes_max);
         let share = if kept.items.is_empty() { None } else { self.room.take(bytes) };
         if share.is_none() {
             // Without room, the newest item is kept alone.
             kept.trim(0, 0);
         }
+        // Before the item is sent: whoever receives it must know that it holds room.
         self.backlog.holds_room.store(share.is_some(), Ordering::Relaxed);
+        if self.channel.send(Arc::downgrade(&item)).is_err() {
+            kept.trim(0, 0);
+            return;
+        }
         kept.items.push_back(KeptItem { _item: item, bytes, _share: share });
         kept.bytes += bytes;
         kept.trim(self.channel.len().max(1), self.bytes_max.max(bytes));
@@ -147,6 +148,16 @@ impl<T> Receiver<T> {
     pub(crate) fn resubscribe(&self) -> Self {
         let (channel, backlog) = (self.channel.clone(), Arc::clone(&self.backlog));
         Self { items: self.items.resubscribe(), channel, backlog }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // What only this receiver has not received is received by nobody any more.
+        self.items = self.items.resubscribe();
+        if self.backlog.holds_room.load(Ordering::Relaxed) {
+            self.give_room_back();
+        }
     }
 }
 
@@ -221,5 +232,18 @@ mod tests {
             );
         }
         assert!(room.take(TENANT_QUEUES_BYTES_MAX).is_some());
+
+        let late = sender.subscribe();
+        sender.send("third", 1);
+        sender.send("fourth", 1);
+        for receiver in &mut receivers {
+            assert_eq!(
+                (*receiver.recv().await.unwrap(), *receiver.recv().await.unwrap()),
+                ("third", "fourth")
+            );
+        }
+        assert!(room.take(TENANT_QUEUES_BYTES_MAX).is_none(), "one has not received them");
+        drop(late);
+        assert!(room.take(TENANT_QUEUES_BYTES_MAX).is_some(), "it has left");
     }
 }
