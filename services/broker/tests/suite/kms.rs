@@ -51,10 +51,10 @@ async fn secrets_are_sealed_and_used_by_a_key_service_and_nothing_tells_them() {
     assert!(away.starts_with("kms_unavailable: ") && away.contains("503"), "{away}");
     let request = v1::PutSecretRequest {
         tenant_id: broker.tenants[0].to_string(),
+        project_id: String::new(),
         name: "LOGIN".to_owned(),
         value: b"hunter3".to_vec(),
         actor: "ann".to_owned(),
-        ..Default::default()
     };
     let status = broker.client.clone().put_secret(request).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);

@@ -200,7 +200,7 @@ mod tests {
         assert!(large.upgrade().is_none());
         drop(receiver);
         sender.send("nobody receives this", 1);
-        assert!(sender.kept.lock().unwrap().items.is_empty());
+        assert!(sender.backlog.lock().items.is_empty());
     }
 
     #[tokio::test]
