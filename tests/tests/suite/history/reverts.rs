@@ -196,13 +196,12 @@ async fn a_busy_session_cannot_be_reverted_and_continues() {
     assert_refused(revert_part(&stack, &session, &first, "prt_1").await, Code::NotFound, "part_not_found");
 }
 
-/// Has a person make a file that git cannot remove, in a terminal.
-async fn make_fixed_file(stack: &Stack, session: &str, directory: &str) {
-    let script = format!("mkdir {directory}; echo x > {directory}/file; chmod 555 {directory}");
+/// Has a person run a script in a terminal.
+async fn run_in_terminal(stack: &Stack, session: &str, script: &str) {
     let request = v1::CreatePtyRequest {
         session_id: session.to_owned(),
         command: "/bin/bash".to_owned(),
-        args: vec!["-c".to_owned(), script],
+        args: vec!["-c".to_owned(), script.to_owned()],
         ..Default::default()
     };
     let pty = stack.api.ptys().create_pty(request).await.unwrap().into_inner().pty.unwrap();
@@ -214,31 +213,49 @@ async fn make_fixed_file(stack: &Stack, session: &str, directory: &str) {
     testkit::eventually("the terminal ends", has_ended).await;
 }
 
+/// Makes a file that git cannot remove.
+const FIX: &str = "mkdir fixed; echo x > fixed/file; chmod 555 fixed";
+
+fn assert_names(refused: Result<v1::Session, Status>, file: &str) {
+    let message = assert_refused(refused, Code::FailedPrecondition, "file_not_permitted");
+    assert!(message.contains(file), "{message}");
+}
+
 #[tokio::test]
-async fn a_file_that_cannot_be_removed_is_named_and_blocks_no_prompt() {
+async fn a_file_that_cannot_be_restored_is_named_and_restored_when_it_can_be() {
+    let (stack, session, [_, second]) = changed().await;
+    let prompts = prompts(&stack, &session).await;
+    revert(&stack, &session, &prompts[1]).await.unwrap();
+    run_in_terminal(&stack, &session, "mkdir d; chmod 555 d").await;
+    for _ in 0..2 {
+        assert_names(unrevert(&stack, &session).await, "d/new");
+        assert!(stack.api.get(&session).await.revert.is_some(), "it can be repeated");
+    }
+    run_in_terminal(&stack, &session, "chmod 755 d").await;
+    let back = unrevert(&stack, &session).await.unwrap();
+    assert_eq!((files(&stack, &session).await, back.revert), (second.clone(), None));
+
+    revert(&stack, &session, &prompts[1]).await.unwrap();
+    run_in_terminal(&stack, &session, FIX).await;
+    assert_names(revert(&stack, &session, &prompts[0]).await, "fixed/file");
+    run_in_terminal(&stack, &session, "chmod 755 fixed").await;
+    revert(&stack, &session, &prompts[0]).await.unwrap();
+    assert_eq!(files(&stack, &session).await, "");
+    unrevert(&stack, &session).await.unwrap();
+    assert_eq!(files(&stack, &session).await, second);
+}
+
+#[tokio::test]
+async fn a_prompt_ends_a_revert_whose_files_cannot_be_restored() {
     let (stack, session, _) = changed().await;
     let prompts = prompts(&stack, &session).await;
-    let assert_over = async |refused: Result<(), Status>, file: &str| {
-        let message = assert_refused(refused, Code::FailedPrecondition, "file_not_permitted");
-        assert!(message.contains(file), "{message}");
-        assert_eq!(stack.api.get(&session).await.revert, None);
-        let files = files(&stack, &session).await;
-        assert!(files.contains("+three\n") && files.contains(file), "{files}");
-    };
     revert(&stack, &session, &prompts[1]).await.unwrap();
-    make_fixed_file(&stack, &session, "first").await;
-    assert_over(unrevert(&stack, &session).await.map(drop), "first/file").await;
-
-    revert(&stack, &session, &prompts[1]).await.unwrap();
-    make_fixed_file(&stack, &session, "second").await;
-    let elsewhere = revert(&stack, &session, &prompts[0]).await;
-    assert_over(elsewhere.map(drop), "second/file").await;
-
-    // A gateway dies before it has written a file.
-    begin(&stack, &session, &prompts[1]).await;
-    end_hold(&stack).await;
+    run_in_terminal(&stack, &session, FIX).await;
+    assert_names(unrevert(&stack, &session).await, "fixed/file");
     let refused = stack.api.prompt(&session, "@text too early").await;
-    assert_over(refused.map(drop), "first/file").await;
+    let message = assert_refused(refused, Code::FailedPrecondition, "file_not_permitted");
+    assert!(message.contains("fixed/file"), "{message}");
+    assert_eq!(stack.api.get(&session).await.revert, None);
     assert!(command_output(&stack, &session, "cat a.txt").await.starts_with("three\n"));
     assert_eq!(stack.api.conversation(&session).await.len(), 12, "no message is removed");
 }

@@ -85,7 +85,8 @@ impl Failure {
 /// # Errors
 /// `session_not_found`, `message_not_found`, `part_not_found`, `requests_too_many`, `session_busy`, `session_quarantined`,
 /// `snapshot_unknown`, `workspace_missing`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`. For the last two, try again.
-/// `file_not_permitted` names the files that could not be written or removed. All others are then as they were before any revert, and the session has none.
+/// `file_not_permitted` names the files that could not be written or removed. If all files are again as they were before any revert, the session has none. If they
+/// are not, the revert stays unfinished: repeat the call, or call [`unrevert`], when these files can be changed. The next prompt ends it with the files as they are.
 pub(crate) async fn revert(
     gateway: &Gateway,
     principal: &Principal,
@@ -114,7 +115,7 @@ pub(crate) async fn unrevert(
 /// Finishes an unfinished revert, so that the session accepts prompts again.
 ///
 /// # Errors
-/// Those of [`revert`].
+/// Those of [`revert`]. After `file_not_permitted` the session has no revert, even if not all files are as they were: it must accept the next prompt.
 pub(in crate::app) async fn finish(
     state: &State,
     tenant: TenantId,
@@ -194,7 +195,8 @@ async fn perform(
 ) -> Result<Session, Failure> {
     let outline = state.store.load_outline(hold.tenant, &hold.session).await.map_err(Failure::unchanged)?;
     let files = Files::new(state.sandbox.files(), hold);
-    let work = Work { state, hold, files_done, files, outline };
+    let must_end = matches!(operation, Operation::Finish);
+    let work = Work { state, hold, files_done, files, outline, must_end };
     match operation {
         Operation::Revert(point) => work.revert(&point.message, point.part.as_ref()).await,
         Operation::Finish => match hold.revert.clone().filter(|_| hold.is_unfinished) {
@@ -212,6 +214,8 @@ struct Work<'a> {
     files_done: &'a AtomicBool,
     files: Files,
     outline: Vec<MessageOutline>,
+    /// Whether the session must accept the next prompt, even if some files cannot be restored.
+    must_end: bool,
 }
 
 impl Work<'_> {
@@ -265,8 +269,8 @@ impl Work<'_> {
         self.state.store.intend_revert(self.hold, revert).await.map_err(Failure::unchanged)
     }
 
-    /// Restores the files to their state before any revert. If some of them cannot be written or removed, the operation ends without a revert: another attempt
-    /// would restore no further file, and the session must accept prompts.
+    /// Restores the files to their state before any revert. If some of them cannot be written or removed, the revert stays unfinished: only the revert names the
+    /// snapshot, and a person may make these files writable and try again. A prompt ends the revert, because nothing else would let the session accept prompts.
     async fn restore(&self, snapshot: &str) -> Result<(), Failure> {
         let Err(status) = self.files.restore(snapshot).await else { return Ok(()) };
         let refusal = Refusal::from(status);
@@ -274,7 +278,7 @@ impl Work<'_> {
             // The sandbox wrote no file.
             return Err(Failure::unchanged(Error::Sandbox(refusal)));
         }
-        if refusal.reason == Reason::FileNotPermitted {
+        if self.must_end && refusal.reason == Reason::FileNotPermitted {
             let total = self.total("").await;
             self.end(None, total).await?;
         }

@@ -70,8 +70,8 @@ pub(crate) async fn accept(
     }
     let mut accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
     if accepted == Err(Error::RevertUnfinished) {
-        // The gateway that started this revert died before it finished. Finish the revert first: the client wrote the prompt for
-        // the reverted files.
+        // The gateway that started this revert died before it finished, or could not restore all files. Finish the revert first: the
+        // client wrote the prompt for the reverted files.
         Box::pin(revert::finish(state, tenant, session)).await?;
         accepted = state.store.accept_prompt(tenant, &prompt, now()).await.map_err(Error::from);
     }
