@@ -226,15 +226,27 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
 /// # Errors
 /// Those of the file system; there is something else at this path.
 pub fn open_plain_file(directory: &Path, path: &str) -> io::Result<fs::File> {
-    let below = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory, below, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let file = fs::File::from(rustix::fs::openat2(&directory, path, flags, Mode::empty(), how)?);
+    let file = open_below(directory, path, OFlags::NONBLOCK | OFlags::NOCTTY)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
     }
     Ok(file)
+}
+
+/// As [`open_plain_file`], for a directory.
+///
+/// # Errors
+/// Those of the file system; there is something else at this path.
+pub fn open_plain_directory(directory: &Path, path: &str) -> io::Result<fs::File> {
+    open_below(directory, path, OFlags::DIRECTORY)
+}
+
+fn open_below(directory: &Path, path: &str, flags: OFlags) -> io::Result<fs::File> {
+    let below = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, below, Mode::empty())?;
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    Ok(fs::File::from(rustix::fs::openat2(&directory, path, flags, Mode::empty(), how)?))
 }
 
 /// Replaces a file: a reader, also one after a crash, sees the old content or the new one.

@@ -8,7 +8,7 @@ use super::{
     draft::Draft,
     fence::{EffectPermit, Fence},
     guard::{GuardCount, SandboxGuard},
-    opening::Opening,
+    opening::OpeningProgress,
     places::Offer,
     shared::Shared,
     start::SandboxStart,
@@ -57,7 +57,7 @@ pub struct Session {
     /// Held by the one helper that works with the snapshots of the session's own workspace.
     pub(crate) snapshots: Mutex<KnownSnapshot>,
     /// What the opening of its own workspace brings.
-    pub(crate) opening: Opening,
+    pub(crate) progress: OpeningProgress,
     /// The disk space of its own workspace.
     pub(crate) disk: Arc<WorkspaceDisk>,
     activity: watch::Sender<Activity>,
@@ -132,8 +132,8 @@ impl Session {
         let terminals = terminal::registry::Registry::default();
         let tree = shared.layout.workspace(&key).join(TREE);
         let disk = Arc::new(WorkspaceDisk::new(key.tenant, tree, Arc::clone(shared.disks.quota())));
-        let opening = Opening::default();
-        Self { key, execs, terminals, shared, fence, current, files, snapshots, opening, disk, activity }
+        let progress = OpeningProgress::default();
+        Self { key, execs, terminals, shared, fence, current, files, snapshots, progress, disk, activity }
     }
 
     /// Admits a caller with `epoch`, and refuses all lower epochs from now on, also after a restart. All of their

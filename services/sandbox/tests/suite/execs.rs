@@ -1,7 +1,7 @@
 //! Commands: output, exits, limits, restarts and takeovers.
 
 use crate::harness::{Machine, Session, code, directory, fresh};
-use rpc::v1::{ExecEnd, GetWorkspaceRequest, KillExecRequest, StartExecRequest};
+use rpc::v1::{ExecEnd, GetOpeningRequest, GetWorkspaceRequest, KillExecRequest, StartExecRequest};
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -310,6 +310,8 @@ async fn a_caller_that_was_taken_over_may_not_even_read() {
     assert_eq!(code(old.lines("file").await), "epoch_stale");
     let request = GetWorkspaceRequest { fence: old.fence() };
     assert_eq!(code(old.client.clone().get_workspace(request).await), "epoch_stale");
+    let request = GetOpeningRequest { fence: old.fence() };
+    assert_eq!(code(old.client.clone().get_opening(request).await), "epoch_stale");
 }
 
 /// Attempts of a start against a takeover; their steps interleave differently each time.

@@ -8,3 +8,5 @@ pub const ARRIVALS_WAIT_MAX: Duration = Duration::from_secs(300);
 pub const RUNNING: &str = "running";
 /// The list of the objects that a session brings, in the directory of the objects: a line of each pointer.
 pub const WANTED: &str = "wanted";
+/// The ending of an object that is still arriving.
+pub const PART: &str = "part";

@@ -7,7 +7,7 @@ use super::{
     record::Reason,
 };
 use domain::{
-    egress::lfs::{pointer::LfsPointer, report::LfsReport},
+    egress::lfs::{arrivals::PART, pointer::LfsPointer, report::LfsReport},
     text::hex,
 };
 use sha2::{Digest as _, Sha256};
@@ -171,7 +171,7 @@ impl ObjectReader<'_> {
     }
 
     fn part(&self, pointer: &LfsPointer) -> PathBuf {
-        self.objects.join(pointer.oid()).with_extension("part")
+        self.objects.join(pointer.oid()).with_extension(PART)
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&copied).unwrap(), "copied");
         fs::remove_file(copied).unwrap();
         // What was copied from a damaged file.
-        drop(fs::remove_file(objects.join(pointer("changed").oid()).with_extension("part")));
+        drop(fs::remove_file(objects.join(pointer("changed").oid()).with_extension(PART)));
         let ObjectResults { report: LfsReport { mirrored, transferred }, absent } =
             reader.read(&wanted).unwrap();
         server.join().unwrap();

@@ -81,7 +81,7 @@ impl GitClone<'_> {
     /// Fills the files from the repository, with the contents of Git LFS and their submodules.
     pub(super) async fn run(&self, left: &CancellationToken) -> Result<ClonedFiles, Error> {
         let Self { session, build, uid, .. } = *self;
-        let cloning = session.opening.enter(OpeningStep::Clone(build.to_owned()));
+        let cloning = session.progress.enter(OpeningStep::Clone(build.to_owned()));
         // Once the clone has ended, the opening goes on without its caller.
         let (answer, mirror) = self.clone_with_mirror(left).await?;
         drop(cloning);

@@ -107,7 +107,7 @@ impl LfsContents<'_> {
         let helpers = &self.session.shared.helpers;
         let turn = helpers.wait_for_turn(self.session.key.tenant, QUEUE, left).await?;
         let store = self.store()?;
-        let _step = self.session.opening.enter(OpeningStep::Lfs(store.path().to_owned()));
+        let _step = self.session.progress.enter(OpeningStep::Lfs(store.path().to_owned()));
         // In this order: what another session has brought before this one looks is in the newest generation.
         let bringer = mirror.as_ref().and_then(|mirror| mirror.begin_objects(store.path()));
         let mirror = match mirror {
