@@ -1,6 +1,6 @@
 //! The image of a workspace: resolved once, recorded, and brought to the sandbox machine layer by layer.
 
-use super::{opening::Opening, patience::with_patience, stored::from_store};
+use super::{opening::OpeningProgress, patience::with_patience, stored::from_store};
 use crate::process::{broker, deps::Deps, sandbox::Identity};
 use domain::{
     ids::ProjectId,
@@ -27,7 +27,7 @@ pub(super) struct WorkspaceImage<'a> {
     /// What the settings say now. It counts only for a workspace without a record.
     pub(super) setting: Option<&'a ImageSetting>,
     /// Counts the layers that come.
-    pub(super) opening: &'a Opening,
+    pub(super) progress: &'a OpeningProgress,
 }
 
 /// A layer that must be brought.
@@ -91,7 +91,7 @@ impl WorkspaceImage<'_> {
             .filter(|(layer, is_proof)| *is_proof || missing.contains(&layer.diff_id))
             .map(|(layer, is_proof)| (layer.diff_id.clone(), MissingLayer { layer: layer.clone(), is_proof }))
             .collect();
-        self.opening.expect_layers(wanted.len());
+        self.progress.expect_layers(wanted.len());
         let brought = stream::iter(wanted.into_values())
             .map(|layer| self.bring_layer(image, layer))
             .buffer_unordered(LAYERS_AT_ONCE);
@@ -124,7 +124,7 @@ impl WorkspaceImage<'_> {
             let (store, tenant) = (&self.deps.store, self.identity.tenant);
             from_store(|| store.note_shown_layer(tenant, &missing.layer.diff_id)).await?;
         }
-        self.opening.note_layer();
+        self.progress.note_layer();
         Ok(())
     }
 

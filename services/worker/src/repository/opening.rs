@@ -6,11 +6,12 @@ use domain::{event::WORKSPACE_PROGRESS, ids::EventId};
 use rpc::v1;
 use serde_json::{json, value::to_raw_value};
 use std::{
-    convert::Infallible,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::time::Instant;
+use tonic::Status;
 
 /// Time before the first notice: most openings are over then.
 const NOTICE_DELAY: Duration = Duration::from_secs(2);
@@ -67,6 +68,7 @@ struct Amount {
     unit: &'static str,
 }
 
+/// How far an opening is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Progress {
     stage: OpeningStage,
@@ -74,17 +76,17 @@ struct Progress {
     amount: Option<Amount>,
 }
 
-/// The opening of a workspace. Clones share the progress.
+/// The progress of the opening of a workspace. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Opening(Arc<Mutex<Progress>>);
+pub(super) struct OpeningProgress(Arc<Mutex<Progress>>);
 
-impl Default for Opening {
+impl Default for OpeningProgress {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Progress { stage: OpeningStage::Files, amount: None })))
     }
 }
 
-impl Opening {
+impl OpeningProgress {
     /// Enters a stage.
     pub(super) fn enter(&self, stage: OpeningStage) {
         self.change(|progress| *progress = Progress { stage, amount: None });
@@ -109,50 +111,63 @@ impl Opening {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Does `work`, which opens a workspace, and tells the subscribers of the session what it does if it takes long.
-    pub(super) async fn follow<T>(
+    /// Does `work`, which opens a workspace, and notifies the subscribers of the session of its progress if it takes long.
+    pub(super) async fn notify_while<T>(
         &self,
         deps: &Deps,
         identity: &Identity,
         work: impl Future<Output = T>,
     ) -> T {
         let begun_at = Instant::now();
-        let opened = tokio::select! {
+        // An earlier attempt may have ended in another stage.
+        self.enter(OpeningStage::Files);
+        let mut work = pin!(work);
+        tokio::select! {
             biased;
-            opened = work => opened,
-            never = self.tell(deps, identity, begun_at) => match never {},
-        };
-        let elapsed = begun_at.elapsed();
-        if elapsed >= NOTICE_DELAY {
-            let progress = Progress { stage: OpeningStage::Ready, amount: None };
-            notify(deps, identity, progress, elapsed);
+            opened = &mut work => {
+                let elapsed = begun_at.elapsed();
+                if elapsed >= NOTICE_DELAY {
+                    let ready = Progress { stage: OpeningStage::Ready, amount: None };
+                    send_notice(deps, identity, ready, elapsed);
+                }
+                opened
+            }
+            // Another loop opens the workspace, so this one may not say that it is open.
+            () = self.send_notices(deps, identity, begun_at) => work.await,
         }
-        opened
     }
 
-    /// Tells subscribers until it is dropped. Cancel-safe.
-    async fn tell(&self, deps: &Deps, identity: &Identity, begun_at: Instant) -> Infallible {
+    /// Sends notices until another loop has taken over the session. Cancel-safe.
+    async fn send_notices(&self, deps: &Deps, identity: &Identity, begun_at: Instant) {
         tokio::time::sleep(NOTICE_DELAY).await;
-        loop {
-            let progress = self.look(deps, identity).await;
-            notify(deps, identity, progress, begun_at.elapsed());
+        while let Some(progress) = self.find(deps, identity).await {
+            send_notice(deps, identity, progress, begun_at.elapsed());
             tokio::time::sleep(NOTICE_INTERVAL).await;
         }
     }
 
-    /// What the opening does at this moment.
-    async fn look(&self, deps: &Deps, identity: &Identity) -> Progress {
-        let progress = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !progress.stage.may_clone() {
-            return progress;
+    /// The progress at this moment; `None`: another loop has taken over the session.
+    async fn find(&self, deps: &Deps, identity: &Identity) -> Option<Progress> {
+        let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.stage.may_clone() {
+            return Some(known);
         }
         let (mut client, request) =
             (deps.sandbox.client(), v1::GetOpeningRequest { fence: identity.fence() });
         match tokio::time::timeout(NOTICE_INTERVAL, client.get_opening(request)).await {
-            Ok(Ok(response)) => of_machine(response.into_inner()).unwrap_or(progress),
-            // It may be of an earlier version. People read the stage alone.
-            Ok(Err(_)) | Err(_) => progress,
+            Ok(answer) => with_answer(known, answer.map(tonic::Response::into_inner)),
+            Err(_) => Some(known),
         }
+    }
+}
+
+/// What is known with the answer of the machine, which knows more; `None`: another loop has taken over the session.
+fn with_answer(known: Progress, answer: Result<v1::GetOpeningResponse, Status>) -> Option<Progress> {
+    match answer {
+        Ok(response) => Some(of_machine(response).unwrap_or(known)),
+        Err(status) if rpc::status::code_of(&status).as_deref() == Some("epoch_stale") => None,
+        // It may be of an earlier version. People read the stage alone.
+        Err(_) => Some(known),
     }
 }
 
@@ -167,7 +182,7 @@ fn of_machine(response: v1::GetOpeningResponse) -> Option<Progress> {
     Some(Progress { stage, amount: Some(Amount { done: response.done_bytes, total, unit: "bytes" }) })
 }
 
-fn notify(deps: &Deps, identity: &Identity, progress: Progress, elapsed: Duration) {
+fn send_notice(deps: &Deps, identity: &Identity, progress: Progress, elapsed: Duration) {
     let mut properties = json!({
         "sessionID": identity.session,
         "stage": progress.stage.as_str(),
@@ -190,4 +205,32 @@ fn notify(deps: &Deps, identity: &Identity, progress: Progress, elapsed: Duratio
         reader: String::new(),
     };
     deps.publisher.notify(identity.tenant, &Subject::Session(identity.session.clone()), &notice);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_knows_more_and_a_stale_loop_knows_nothing() {
+        let known = Progress { stage: OpeningStage::Install, amount: None };
+        let response = |step: v1::OpeningStep, total_bytes| v1::GetOpeningResponse {
+            step: step.into(),
+            done_bytes: 3,
+            total_bytes,
+        };
+        let bytes =
+            |stage, total| Some(Progress { stage, amount: Some(Amount { done: 3, total, unit: "bytes" }) });
+        let refusal = |code: &'static str| rpc::status::precondition(code, "refused");
+        for (answer, want) in [
+            (Ok(response(v1::OpeningStep::Clone, 0)), bytes(OpeningStage::Clone, None)),
+            (Ok(response(v1::OpeningStep::Lfs, 9)), bytes(OpeningStage::Lfs, Some(9))),
+            (Ok(response(v1::OpeningStep::Unspecified, 0)), Some(known)),
+            (Err(Status::unimplemented("an earlier version")), Some(known)),
+            (Err(refusal("tenant_closed")), Some(known)),
+            (Err(refusal("epoch_stale")), None),
+        ] {
+            assert_eq!(with_answer(known, answer.clone()), want, "{answer:?}");
+        }
+    }
 }

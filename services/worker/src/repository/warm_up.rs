@@ -6,7 +6,7 @@ use super::{
     above::SettingsAbove,
     egress::{CloneAccess, Egress},
     image::WorkspaceImage,
-    opening::Opening,
+    opening::OpeningProgress,
     proposal,
 };
 use crate::process::{deps::Deps, sandbox::Identity, store_timeout::with_store_timeout};
@@ -97,7 +97,7 @@ impl WarmUp {
             project: &self.project,
             setting: self.settings.image.as_ref(),
             // Nobody waits for it.
-            opening: &Opening::default(),
+            progress: &OpeningProgress::default(),
         };
         let both = async { tokio::join!(self.fill_mirror(), image.bring_ahead()) };
         match tokio::time::timeout(WARM_UP_TIME_MAX, both).await {

@@ -5,7 +5,7 @@ use super::{
     egress::{CloneAccess, Egress, has_no_doors, is_sealed},
     environment::{WorkspaceEnvironment, entries, with_interruptions},
     image::WorkspaceImage,
-    opening::{Opening, OpeningStage},
+    opening::{OpeningProgress, OpeningStage},
     proposal::{ChosenEnvironment, EnvironmentNotice},
     secrets::SetupSecrets,
     stored::from_store,
@@ -44,7 +44,7 @@ pub(crate) struct Workspace {
     origin: WorkspaceOrigin,
     open: Arc<OnceCell<OpenWorkspace>>,
     egress: Egress,
-    opening: Opening,
+    progress: OpeningProgress,
     /// What people have not been told yet about the environment with which this loop opened the files, or tried to.
     notice: Arc<Mutex<Option<EnvironmentNotice>>>,
 }
@@ -98,8 +98,8 @@ impl OpenWorkspace {
 impl Workspace {
     pub(crate) fn new(deps: Arc<Deps>, identity: Identity, origin: WorkspaceOrigin) -> Self {
         let egress = Egress::new(Arc::clone(&deps), identity.clone(), origin.project.clone());
-        let opening = Opening::default();
-        Self { deps, identity, origin, open: Arc::default(), egress, opening, notice: Arc::default() }
+        let progress = OpeningProgress::default();
+        Self { deps, identity, origin, open: Arc::default(), egress, progress, notice: Arc::default() }
     }
 
     /// The project of its session.
@@ -149,7 +149,7 @@ impl Workspace {
 
     async fn open(&self) -> Result<OpenWorkspace, Status> {
         let work = Box::pin(self.try_open());
-        match self.opening.follow(&self.deps, &self.identity, work).await {
+        match self.progress.notify_while(&self.deps, &self.identity, work).await {
             // Another loop of the same tree has opened the files meanwhile.
             Err(status) if is_sealed(&status) => self.find().await?.ok_or_else(lost),
             opened => opened,
@@ -183,7 +183,7 @@ impl Workspace {
                 base_commit: plan.base_commit.clone(),
                 ..self.source_header().await?
             };
-            self.opening.enter(OpeningStage::Files);
+            self.progress.enter(OpeningStage::Files);
             // From the opening on, programs of the session can run.
             self.egress.close(plan.has_script).await?;
             let open = self.deps.sandbox.call(|mut client| {
@@ -232,9 +232,9 @@ impl Workspace {
             identity: &self.identity,
             project: &self.origin.project,
             setting: settings.image.as_ref(),
-            opening: &self.opening,
+            progress: &self.progress,
         };
-        self.opening.enter(OpeningStage::Image);
+        self.progress.enter(OpeningStage::Image);
         let image = with_variables(image.bring().await?, &settings.variables);
         let has_setup = settings.image.as_ref().is_some_and(|image| image.setup.is_some());
         let has_script = has_setup || settings.install.is_some() && self.has_source();
@@ -251,7 +251,7 @@ impl Workspace {
     /// # Errors
     /// Those of the clone and of the store.
     async fn look_at_source(&self) -> Result<(Arc<Settings>, String), Status> {
-        self.opening.enter(OpeningStage::Clone);
+        self.progress.enter(OpeningStage::Clone);
         let header = self.source_header().await?;
         let cloned = self.deps.sandbox.call(|mut client| {
             let parts = self.messages(header.clone());
@@ -287,7 +287,7 @@ impl Workspace {
             network: &settings.setup_network,
             secrets,
         };
-        self.opening.enter(OpeningStage::Setup);
+        self.progress.enter(OpeningStage::Setup);
         Box::pin(self.close_door_after(environment.bring(image))).await
     }
 
@@ -308,7 +308,7 @@ impl Workspace {
     /// Those of the install, of the broker and of the sandbox.
     async fn install(&self, plan: &WorkspacePlan, header: v1::WorkspaceHeader) -> Result<(), Status> {
         let WorkspacePlan { settings, secrets, .. } = plan;
-        self.opening.enter(OpeningStage::Install);
+        self.progress.enter(OpeningStage::Install);
         let installed = async {
             let has_door = !header.git_prefixes.is_empty();
             let git = if has_door { settings.git_credentials.clone() } else { BTreeMap::new() };
