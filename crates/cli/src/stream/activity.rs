@@ -59,13 +59,18 @@ impl Activity {
         }
     }
 
+    /// Forgets what the opening of the workspace does, until the next notice.
+    pub(crate) fn forget_opening(&mut self) {
+        self.opening = None;
+    }
+
     fn event(&mut self, Event { kind, properties, .. }: &Event) {
         let part = &properties["part"];
         match (kind.as_str(), part["type"].as_str()) {
             ("flotilla.loop.started", _) => {
                 self.phase = Phase::Working;
                 self.tools.clear();
-                self.opening = None;
+                self.forget_opening();
             }
             ("flotilla.loop.handed_over", _) => self.phase = Phase::Queued,
             ("session.idle" | "flotilla.session.waiting" | "flotilla.session.quarantined", _) => {
@@ -76,9 +81,9 @@ impl Activity {
                 self.has_answered = true;
                 let id = part["id"].as_str().unwrap_or_default().to_owned();
                 let state = &part["state"];
-                // A call that has an end had its files.
-                if matches!(state["status"].as_str(), Some("completed" | "error")) {
-                    self.opening = None;
+                // The notice of the end may be lost. If the opening goes on while a call waits for its files, the next notice says so.
+                if matches!(state["status"].as_str(), Some("running" | "completed" | "error")) {
+                    self.forget_opening();
                 }
                 if state["status"] == "running" {
                     let name = one_line(part["tool"].as_str().unwrap_or_default(), TITLE_CHARS);
@@ -122,9 +127,10 @@ fn opening(progress: &Value) -> Option<String> {
         "image" => "bringing the image",
         "setup" => "running the setup",
         "install" => "running the install",
+        "files" => "opening the workspace",
         "ready" => return None,
         // A newer worker has further stages.
-        _ => "opening the workspace",
+        _ => "preparing the workspace",
     };
     let is_bytes = progress["unit"] == "bytes";
     let amount = |name: &str| {
@@ -180,17 +186,20 @@ mod tests {
                 json!({"stage": "image", "done": 1, "total": 5, "unit": "layers"}),
                 "bringing the image, 1 of 5 layers",
             ),
-            (json!({"stage": "of a newer worker"}), "opening the workspace"),
+            (json!({"stage": "of a newer worker"}), "preparing the workspace"),
+            (json!({"stage": "files"}), "opening the workspace"),
         ] {
             assert_eq!(after(properties.clone()), want, "{properties}");
         }
-        // The model may call a tool before the files are there.
+        // The end of the opening may be lost.
         activity.observe(&tool("a", "running"));
-        let what = |activity: &Activity| activity.pending().map(|pending| pending.what).unwrap_or_default();
-        assert_eq!(what(&activity), "opening the workspace");
-        let properties = json!({"stage": "ready"});
-        activity.observe(&Item::Notice(Notice { kind: WORKSPACE_PROGRESS.to_owned(), properties }));
-        assert_eq!(what(&activity), "bash  make");
+        assert_eq!(activity.pending().map(|pending| pending.what).as_deref(), Some("bash  make"));
+        // The model may call a tool before the files are there.
+        for (stage, want) in [("files", "opening the workspace"), ("ready", "bash  make")] {
+            let properties = json!({"stage": stage});
+            activity.observe(&Item::Notice(Notice { kind: WORKSPACE_PROGRESS.to_owned(), properties }));
+            assert_eq!(activity.pending().map(|pending| pending.what).as_deref(), Some(want));
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Shows a session's stream until the turn ends, and converts that end to an exit code.
 
+mod silence;
+
 use crate::{
     client::{Client, call, get_session},
     commands::{
@@ -11,7 +13,6 @@ use crate::{
     },
     exit::{self, Exit},
     stream::{
-        activity::{Activity, Pending},
         follow::{Reading, StreamEnd, Until},
         item::{Event, Item},
         tool_call,
@@ -19,7 +20,6 @@ use crate::{
     terminal::{
         output::Output,
         paint::{Paint, harmless},
-        progress::{Amount, Progress},
         render::Renderer,
         show,
     },
@@ -27,19 +27,14 @@ use crate::{
 use anyhow::Result;
 use rpc::v1::{GetSessionDiffRequest, Session, SessionState};
 use serde_json::json;
-use std::{
-    cell::RefCell,
-    convert::Infallible,
-    time::{Duration, Instant},
-};
+use silence::Silence;
+use std::{cell::RefCell, convert::Infallible, time::Duration};
 
 /// Time between two polls of the subtasks' requests, while some subtasks are open; milliseconds. A person does not
 /// notice the delay, and a poll is two small queries.
 const CLI_SUBTASKS_POLL_MS: u64 = 2_000;
 /// The code of the error for a command that does not exist.
 const COMMAND_NOT_FOUND: &str = "command_not_found";
-/// Silence after which a person wonders what the session does.
-const SILENT: Duration = Duration::from_secs(1);
 /// Time between two looks at the silence.
 const SILENCE_POLL: Duration = Duration::from_millis(250);
 
@@ -294,62 +289,6 @@ impl<'a> View<'a> {
     fn finish(&mut self) -> Result<()> {
         self.silence.hide();
         if self.output.is_json() { Ok(()) } else { self.output.write(&self.renderer.finish()) }
-    }
-}
-
-/// The line that says what a silent session does, and since when it is silent.
-struct Silence {
-    activity: Activity,
-    pending: Option<Pending>,
-    since: Instant,
-    line: Option<Progress>,
-}
-
-impl Default for Silence {
-    fn default() -> Self {
-        let activity = Activity::default();
-        Self { pending: activity.pending(), activity, since: Instant::now(), line: None }
-    }
-}
-
-impl Silence {
-    /// Removes the line, because something is written.
-    fn hide(&mut self) {
-        self.line = None;
-    }
-
-    fn end(&mut self, item: &Item) {
-        // A heartbeat of the server says nothing about the session, and nothing is written for it.
-        if matches!(item, Item::Heartbeat(_)) {
-            return;
-        }
-        // Nothing is written for a notice either, and the wait that it describes has not begun with it.
-        if matches!(item, Item::Notice(_)) {
-            self.activity.observe(item);
-            self.pending = self.activity.pending();
-            if self.line.is_some() {
-                self.hide();
-                self.tick();
-            }
-            return;
-        }
-        self.hide();
-        self.activity.observe(item);
-        let pending = self.activity.pending();
-        if pending != self.pending || pending.as_ref().is_some_and(|pending| pending.restarts) {
-            self.since = Instant::now();
-        }
-        self.pending = pending;
-    }
-
-    /// Shows the line after a second of silence.
-    fn tick(&mut self) {
-        if let Some(pending) = &self.pending
-            && self.line.is_none()
-            && self.since.elapsed() >= SILENT
-        {
-            self.line = Some(Progress::since(&pending.what, Amount::Unknown, self.since));
-        }
     }
 }
 
