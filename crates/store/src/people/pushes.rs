@@ -19,7 +19,8 @@ use domain::{
 use serde_json::Value;
 use sqlx::Row as _;
 
-/// The newest events of a log, among which a repeated push looks for the push before it. If that one is older, the repeated push is stored.
+/// The newest events of a log, among which a repeated push looks for the push before it. If that one is older, the repeated push is stored. Each push has an event, so
+/// this bounds the pushes that are read too.
 const PUSH_EVENTS_READ_MAX: u64 = 1_000;
 
 /// A push that has ended.
@@ -34,8 +35,8 @@ pub struct SessionPush {
 }
 
 impl Store {
-    /// Stores a push in the log of its session, whatever the session does, and returns the events; no events if the push before it brought the same commit to the
-    /// same branch and this one nothing. In a conversation that is too large for further notes, only the log has the push.
+    /// Stores a push in the log of its session, whatever the session does, and returns the events; no events if this push brought nothing, and the newest push to the same
+    /// branch brought the same commit. In a conversation that is too large for further notes, only the log has the push.
     ///
     /// # Errors
     /// `NotFound`; `Db`: stored or not.
@@ -66,7 +67,7 @@ impl Store {
     }
 }
 
-/// Whether a push brought nothing and the log says already what is pushed.
+/// Whether a push brought nothing and the log says already what its branch has.
 async fn is_repeated(
     tx: &mut Tx,
     scope: &Scope<'_>,
@@ -76,21 +77,25 @@ async fn is_repeated(
     if receipt.commits > 0 {
         return Ok(false);
     }
-    let row = sqlx::query(
+    let rows = sqlx::query(
         "select properties from session_event where tenant_id = $1 and session_id = $2 and seq > $3 and kind = $4
-          order by seq desc limit 1",
+          order by seq desc",
     )
     .bind(scope.tenant.0)
     .bind(scope.session.as_str())
     .bind(signed(run.event_seq.saturating_sub(PUSH_EVENTS_READ_MAX)))
     .bind(PUSHED)
-    .fetch_optional(&mut **tx)
+    .fetch_all(&mut **tx)
     .await?;
-    let Some(row) = row else { return Ok(false) };
-    let newest: Value = serde_json::from_str(row.try_get("properties")?)
-        .map_err(|error| Error::unreadable("event", error))?;
-    let push = &newest["push"];
-    Ok(push["url"] == receipt.url && push["branch"] == receipt.branch && push["commit"] == receipt.commit)
+    for row in rows {
+        let event: Value = serde_json::from_str(row.try_get("properties")?)
+            .map_err(|error| Error::unreadable("event", error))?;
+        let push = &event["push"];
+        if push["url"] == receipt.url && push["branch"] == receipt.branch {
+            return Ok(push["commit"] == receipt.commit);
+        }
+    }
+    Ok(false)
 }
 
 /// Counts a note like one of a client: no turn follows it, so nothing else bounds the notes of a session.

@@ -62,9 +62,9 @@ struct Destination {
 /// `scope_missing`, `session_not_found`, `text_too_long`, `push_source_missing`, `push_not_configured`, `push_branch_invalid`, `settings_unreadable`,
 /// `requests_too_many`, `push_nothing`, `workspace_lost`, `sandbox_unavailable`; refusals of the sandbox and the broker;
 /// `broker_unavailable`, `store_unavailable`, `gateway_stopped`: pushed or not. A repeated push finds what is pushed, and stores that in the log if the
-/// newest push there was another one.
+/// newest push to the branch there brought another commit.
 ///
-/// Dropped midway: the push goes on, and the log has it.
+/// Dropped midway: the push goes on and is stored like any other.
 pub(crate) async fn push(
     gateway: &Gateway,
     principal: &Principal,
