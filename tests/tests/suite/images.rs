@@ -4,7 +4,11 @@ mod packages;
 mod setups;
 mod warm_ups;
 
-use e2e::{Options, Stack, settings::Outside, turn::output};
+use e2e::{
+    Options, Stack,
+    settings::Outside,
+    turn::{Watch, output},
+};
 use rpc::v1;
 use serde_json::json;
 use std::{collections::BTreeSet, process::Command, sync::LazyLock};
@@ -110,6 +114,33 @@ async fn a_tenant_reaches_a_layer_of_the_machine_only_with_its_bytes() {
     registry.heal(hidden);
     let fair = other.session(None).await;
     assert_eq!(output(&other, &fair, "cat /srv/secret").await.unwrap(), "of one tenant");
+}
+
+#[tokio::test]
+async fn a_subscriber_reads_how_many_layers_of_an_image_are_there() {
+    if e2e::is_left_out(&["nats"], "notices come through NATS only") {
+        return;
+    }
+    let registry = Registry::start().await;
+    let stack = stack(&registry).await;
+    let api = &stack.api;
+    let image = registry.push_image("acme/dev", &[&BASE]);
+    registry.fail(&image.layers[0], Fault::Hold(3));
+    api.set_environment("", &json!({"image": image.reference})).await;
+    let session = api.session(None).await;
+    let mut watch = Watch::start(api, &session).await;
+    let look = output(api, &session, "echo open");
+    tokio::pin!(look);
+    let notice = tokio::select! {
+        notice = watch.until_notice(|notice| notice["unit"] == "layers") => notice,
+        early = &mut look => {
+            assert!(!is_supported(&early), "its layer is held: {early:?}");
+            return;
+        }
+    };
+    assert!(notice["stage"] == "image" && notice["done"] == 0 && notice["total"] == 1, "{notice}");
+    registry.release();
+    assert_eq!(look.await.unwrap(), "open\n");
 }
 
 #[tokio::test]

@@ -110,9 +110,12 @@ async fn run(shared: &Shared, parts: &Parts, body: &[u8]) -> (StatusCode, Header
     (status, headers, Bytes::from(output).slice(end + 4..))
 }
 
-/// The beginning now, the rest later.
+/// The beginning now, the rest later. A shorter answer is whole.
 fn hold(shared: &Shared, mut content: Bytes, bytes: usize) -> Body {
-    let (first, mut held) = (content.split_to(bytes.min(content.len())), shared.held.subscribe());
+    if content.len() < bytes {
+        return Body::from(content);
+    }
+    let (first, mut held) = (content.split_to(bytes), shared.held.subscribe());
     let rest = async move {
         // An error means that the server is gone, and with it every client.
         drop(held.wait_for(|hold| *hold == Hold::Off).await);

@@ -24,7 +24,7 @@ pub enum GitFault {
     Redirect(String),
     /// Answers with a page of the web.
     Page,
-    /// Sends so many bytes, and the rest after `release`.
+    /// Sends so many bytes, and the rest after `release`. Sends a shorter answer as a whole.
     Hold(usize),
     /// Announces the whole length, sends so many bytes, and breaks the connection.
     Truncate(usize),

@@ -112,7 +112,7 @@ async fn a_clone_that_is_killed_leaves_the_mirror_as_it_was() {
     testbed.commit("newer\n");
     testbed.server.push(&path, &testbed.app);
     let fetch = format!("{path}/git-upload-pack");
-    testbed.server.fail(&fetch, GitFault::Hold(600));
+    testbed.server.fail(&fetch, GitFault::Hold(40));
     let asked = testbed.server.requests().len();
     let (own, address) = (api.clone(), url.clone());
     let opening = tokio::spawn(async move { file(&own, &address).await });
