@@ -182,6 +182,10 @@ pub(super) fn is_harmless(role: &str, name: &str) -> bool {
         "FLOTILLA_LOG_FORMAT",
         "SSL_CERT_FILE",
     ];
+    // The broker would take it for every call. It is for the gateway and the workers of another stack.
+    if name == "FLOTILLA_BROKER_TOKEN" {
+        return false;
+    }
     let own = format!("FLOTILLA_{}_", role.to_ascii_uppercase());
     exact.contains(&name) || name.starts_with(&own) || name == "OTEL_EXPORTER_OTLP_ENDPOINT"
 }
@@ -269,6 +273,7 @@ mod tests {
         assert!(is_harmless("sandbox", "FLOTILLA_SANDBOX_EGRESS_CA"));
         assert!(is_harmless("broker", "FLOTILLA_BROKER_NETWORKS"));
         assert!(!is_harmless("broker", "FLOTILLA_SANDBOX_TOKEN"));
+        assert!(!is_harmless("broker", "FLOTILLA_BROKER_TOKEN"), "it would be for every call");
         let paths = StackPaths { data: PathBuf::from("/d"), program: PathBuf::from("/p") };
         let spec = sandbox(&paths, "token", "cpu");
         assert!(spec.keeps_secrets_out);
