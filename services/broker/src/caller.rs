@@ -15,7 +15,7 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// The caller with the token of this name. `None`: nobody has such a name.
+    /// The caller with the token of this name. `None`: no caller has this name.
     pub(crate) fn of(name: Option<&str>) -> Option<Self> {
         match name {
             None => Some(Self::Any),

@@ -55,7 +55,7 @@ impl BrokerService for Server {
     ) -> Result<Response<v1::PutSecretResponse>, Status> {
         let call = Call::new("PutSecret", &request, &request.get_ref().tenant_id);
         let (metadata, _, request) = request.into_parts();
-        // A caller that leaves drops the transaction: the secret then has its old version.
+        // A caller that leaves ends the change: the secret then has its old version, or already the new one.
         call.run(&metadata, self.put(request)).await
     }
 
@@ -125,25 +125,31 @@ impl BrokerService for Server {
         &self,
         request: Request<Streaming<v1::PushRequest>>,
     ) -> Result<Response<v1::PushResponse>, Status> {
-        let mut call = Call::new("Push", &request, "");
+        let call = Call::new("Push", &request, "");
         let (metadata, _, mut messages) = request.into_parts();
-        let header = push::header(&mut messages).await.map_err(|error| error.to_status())?;
-        call.tenant.clone_from(&header.tenant_id);
+        // Nothing of the stream is read for a caller that may not push.
+        let push = async {
+            let header = push::header(&mut messages).await?;
+            tracing::Span::current().record("tenant.id", &header.tenant_id);
+            push::push(&self.pushes, header, messages).await
+        };
         // Boxed because the future is large and rarely needed.
-        call.run(&metadata, Box::pin(push::push(&self.pushes, header, messages))).await
+        call.run(&metadata, Box::pin(push)).await
     }
 }
 
 /// A call that runs: its span, its metric and the line of its failure.
 struct Call {
     method: &'static str,
-    tenant: String,
+    /// `None`: only a later message has it.
+    tenant: Option<String>,
     caller: Option<Caller>,
 }
 
 impl Call {
     fn new<T>(method: &'static str, request: &Request<T>, tenant: &str) -> Self {
-        Self { method, tenant: tenant.to_owned(), caller: request.extensions().get().copied() }
+        let tenant = Some(tenant.to_owned()).filter(|tenant| !tenant.is_empty());
+        Self { method, tenant, caller: request.extensions().get().copied() }
     }
 
     async fn run<T>(

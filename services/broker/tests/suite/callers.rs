@@ -49,6 +49,16 @@ async fn the_token_of_a_caller_is_only_for_its_calls() {
 }
 
 #[tokio::test]
+async fn a_caller_that_may_not_push_is_refused_before_its_first_message() {
+    let broker = Broker::start(&["--tokens", &format!("worker:{WORKER}")]).await;
+    let channel = grpc::channel(&broker.url).unwrap();
+    let mut client = BrokerServiceClient::with_interceptor(channel, Bearer::new(WORKER).unwrap());
+    let push = client.push(stream::pending::<v1::PushRequest>());
+    let refused = testkit::within("the push is refused", push).await.unwrap_err();
+    assert_eq!(rpc::status::code_of(&refused).as_deref(), Some("caller_not_allowed"));
+}
+
+#[tokio::test]
 async fn a_token_of_a_caller_that_nobody_knows_stops_the_start() {
     let error = Broker::start_error(&["--tokens", "somebody:aaaaaaaaaaaaaaaa"]).await;
     assert!(error.contains("neither gateway nor worker") && !error.contains("aaaa"), "{error}");
