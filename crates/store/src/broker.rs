@@ -1,5 +1,5 @@
-//! The broker's own tables: sealed secrets, the identities of their keys, and what sessions reached of the network. Their handle logs in as `flotilla_broker`, which reaches nothing
-//! else.
+//! The broker's own tables: sealed secrets, the identities of their keys, and what sessions reached of the network. Their handle logs in as
+//! `flotilla_broker`, which reaches nothing else.
 
 pub mod accesses;
 pub mod keys;

@@ -36,6 +36,10 @@ struct Engine(Arc<Mutex<Contents>>);
 #[derive(Debug, Default)]
 struct Contents {
     token: String,
+    /// Part of every ciphertext, so that no other engine opens it.
+    identity: String,
+    /// So many ciphertexts, counted from the first one, are too old to be decrypted.
+    too_old: usize,
     fault: Option<(StatusCode, String)>,
     /// Plaintexts, each with its context.
     sealed: Vec<(String, String)>,
@@ -72,6 +76,7 @@ impl TransitServer {
     fn new(url: String, certificate: Option<String>, token: &str) -> (Self, Router, oneshot::Receiver<()>) {
         let engine = Engine::default();
         let (stop, stopped) = oneshot::channel();
+        url.clone_into(&mut engine.contents().identity);
         let router = Router::new().fallback(answer).with_state(engine.clone());
         let server = Self { url, certificate, engine, _stop: stop };
         server.set_token(token);
@@ -92,6 +97,11 @@ impl TransitServer {
     /// Ends the fault.
     pub fn heal(&self) {
         self.engine.contents().fault = None;
+    }
+
+    /// Does not decrypt its first `count` ciphertexts from now on, as if a newer version of the key were the oldest that may.
+    pub fn refuse_first(&self, count: usize) {
+        self.engine.contents().too_old = count;
     }
 
     /// The operations so far, `encrypt` or `decrypt`, also those that it refused.
@@ -134,11 +144,16 @@ async fn answer(State(engine): State<Engine>, request: Request) -> Response {
     let data = match operation {
         "encrypt" => {
             contents.sealed.push((operands.plaintext, operands.associated_data));
-            json!({ "ciphertext": format!("vault:v1:{}", contents.sealed.len()) })
+            json!({ "ciphertext": format!("vault:v1:{}#{}", contents.identity, contents.sealed.len()) })
         }
         "decrypt" => {
-            let number = operands.ciphertext.strip_prefix("vault:v1:").and_then(|text| text.parse().ok());
-            let number = number.and_then(|number: usize| number.checked_sub(1));
+            let text = operands.ciphertext.strip_prefix("vault:v1:").and_then(|text| text.split_once('#'));
+            let number = text.filter(|(identity, _)| *identity == contents.identity);
+            let number = number.and_then(|(_, number)| number.parse::<usize>().ok()?.checked_sub(1));
+            if number.is_some_and(|number| number < contents.too_old) {
+                let text = "ciphertext or signature version is disallowed by policy (too old)";
+                return refusal(StatusCode::BAD_REQUEST, text);
+            }
             let found = number.and_then(|number| contents.sealed.get(number));
             match found.filter(|(_, context)| *context == operands.associated_data) {
                 Some((plaintext, _)) => json!({ "plaintext": plaintext }),

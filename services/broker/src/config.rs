@@ -71,8 +71,8 @@ pub struct Config {
     /// Postgres connections of this process. Further calls wait for five seconds. Beyond it: `store_unavailable`.
     #[arg(long, env = "FLOTILLA_BROKER_CONNECTIONS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub connections: u32,
-    /// The file with the key of this deployment; made if missing, for its owner alone. It seals secrets unless a key service does. Keep a copy apart from
-    /// those of Postgres: without it every secret that it sealed is lost. Needed without `kms`.
+    /// The file with the key of this deployment; made if missing and if it is the only key, for its owner alone. It seals secrets unless a key service
+    /// does. Keep a copy apart from those of Postgres: without it every secret that it sealed is lost. Needed without `kms`.
     #[arg(long, env = "FLOTILLA_BROKER_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Files with further keys, which only open secrets; separated by commas. Secrets of older keys are sealed again in the background.
@@ -87,7 +87,7 @@ pub struct Config {
     /// The name of the key in the key service.
     #[arg(long, env = "FLOTILLA_BROKER_KMS_KEY", value_name = "NAME")]
     pub kms_key: Option<String>,
-    /// The file with the token for the key service. The broker reads it for each call, so an agent may renew it.
+    /// The file with the token for the key service, for its owner alone. The broker reads it for each call, so an agent may renew it.
     #[arg(long, env = "FLOTILLA_BROKER_KMS_TOKEN_FILE", value_name = "FILE")]
     pub kms_token_file: Option<PathBuf>,
     /// PEM file with certificates of authorities that the broker trusts for the key service, besides those of this machine. The service reads it when it
@@ -186,7 +186,11 @@ impl Config {
     /// # Errors
     /// A file cannot be used, or the settings of the key service are wrong.
     pub fn keyring(&self) -> anyhow::Result<Keyring> {
-        let own = self.key_file.as_deref().map(KeyFile::open_or_create);
+        // With further keys, a file that is missing is a mistake: all brokers would seal with its new key. While a key service seals, a new file seals
+        // nothing.
+        let is_first = self.further_key_files.is_empty() && (self.kms.is_some() || self.kms_url.is_none());
+        let open = if is_first { KeyFile::open_or_create } else { KeyFile::open };
+        let own = self.key_file.as_deref().map(open);
         let further = self.further_key_files.iter().map(|file| KeyFile::open(file));
         let files = own.into_iter().chain(further).collect::<Result<Vec<_>, _>>()?;
         let mut keys: Vec<_> = files.into_iter().map(DeploymentKey::File).collect();
@@ -198,9 +202,10 @@ impl Config {
         Ok(Keyring::new(keys.next().context("there is no key")?, keys.collect()))
     }
 
-    /// A file that no other process may read, if there is one.
-    pub fn secret_file(&self) -> Option<&Path> {
-        self.key_file.as_deref().or(self.kms_token_file.as_deref())
+    /// The files that no other process may read. One with a token may be missing, because an agent writes it.
+    pub fn secret_files(&self) -> Vec<&Path> {
+        let files = self.key_file.iter().chain(&self.further_key_files).chain(&self.kms_token_file);
+        files.map(PathBuf::as_path).collect()
     }
 
     fn transit_key(&self) -> anyhow::Result<Option<TransitKey>> {

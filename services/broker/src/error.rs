@@ -91,7 +91,8 @@ impl Error {
             Self::Journal(_) => "internal",
             Self::Vault(error) => match error {
                 VaultError::Empty => "secret_empty",
-                VaultError::OtherKey { .. } => "secret_key_missing",
+                VaultError::OtherKey { .. } | VaultError::ForeignKey(_) => "secret_key_missing",
+                VaultError::Contended => "store_unavailable",
                 VaultError::Envelope(error) => error.code(),
                 VaultError::Store(error) => match error {
                     StoreError::NotFound(Entity::Project) => "project_not_found",

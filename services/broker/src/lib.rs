@@ -2,8 +2,7 @@
 //!
 //! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets, `images` asks registries with them, and `egress` has the doors
 //! through which sessions reach the hosts that their settings allow and read private repositories, and through which setups and installs get their secrets;
-//! it also reads pages of the web. `push` brings what a
-//! session has made to such a repository, for a person.
+//! it also reads pages of the web. `push` brings what a session has made to such a repository, for a person.
 
 pub mod config;
 pub mod egress;
@@ -26,7 +25,6 @@ use images::{patience::Patience, puller::Puller};
 use push::pusher::{Pusher, Pushes};
 use rpc::v1::broker_service_server::BrokerServiceServer;
 use secrets::{
-    error::EnvelopeError,
     keyring::Keyring,
     reseal,
     vault::{Vault, VaultError},
@@ -50,8 +48,9 @@ const CALL_BYTES_MAX: usize = 512 * 1024;
 /// Runs the broker until `service.shutdown`.
 ///
 /// # Errors
-/// When the settings are wrong, when a key cannot be used or is not one of the database, or when the port cannot be opened. While
-/// Postgres is down at the start, the broker waits for it and reports that in its health; later calls answer UNAVAILABLE meanwhile.
+/// When the settings are wrong, when a key cannot be used or is not one of the database, or when the port cannot be opened. A key service may be
+/// away at the start if the database has noted its key. While Postgres is down at the start, the broker waits for it and reports that in its health;
+/// later calls answer UNAVAILABLE meanwhile.
 pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     let (tokens, problems) = config.check();
     if !problems.is_empty() {
@@ -115,8 +114,7 @@ async fn pushes(config: &Config, servers: &Arc<GitServers>, service: &Service) -
     let Some(directory) = &config.push else {
         return Ok(Err("the operator has not set FLOTILLA_BROKER_PUSH".to_owned()));
     };
-    let secret = config.secret_file().context("there is no key file")?;
-    let pusher = Pusher::start(directory, secret, Arc::clone(servers), service).await;
+    let pusher = Pusher::start(directory, &config.secret_files(), Arc::clone(servers), service).await;
     match pusher.context("use FLOTILLA_BROKER_PUSH") {
         Err(error) if config.push_optional => {
             let reason = format!("{error:#}");
@@ -150,13 +148,6 @@ fn doors(
 /// Opens the vault, and seals in the background what older keys have sealed. Waits for Postgres; `None`: the process must stop before it answers.
 async fn open(store: BrokerStore, keys: Keyring, service: &Service) -> anyhow::Result<Option<Arc<Vault>>> {
     let vault = Arc::new(Vault::new(store, keys));
-    match vault.check_seal().await {
-        // Doors and registries without a login need no key.
-        Err(VaultError::Envelope(error @ EnvelopeError::KmsUnavailable(_))) => {
-            tracing::warn!(error.code = error.code(), "no secret opens at this moment: {error}");
-        }
-        checked => checked.context("use the key of this deployment")?,
-    }
     while !service.shutdown.is_cancelled() {
         match vault.check_keys().await {
             Err(VaultError::Store(error)) if error.is_transient() => {
@@ -165,7 +156,7 @@ async fn open(store: BrokerStore, keys: Keyring, service: &Service) -> anyhow::R
                 service.health.set("postgres", Err(error.to_string()));
             }
             checked => {
-                if checked.context("open the secrets of this deployment")? {
+                if checked.context("use the keys of this deployment")? {
                     let own = (Arc::clone(&vault), service.clone());
                     service.tasks.spawn_loop("reseal", move || {
                         let (vault, service) = own.clone();

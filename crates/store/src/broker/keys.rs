@@ -17,6 +17,17 @@ pub struct KeyRecord {
     pub key_id: String,
     /// Those of keys that sealed before it, while secrets may still need them.
     pub older_key_ids: Vec<String>,
+    /// Grows with each change of the key that seals.
+    pub generation: u64,
+    /// A known text under each of these keys. A key that was noted by an earlier version may have none.
+    pub canaries: Vec<SealedKey>,
+}
+
+impl KeyRecord {
+    /// The identities of all these keys, that of the key that seals first.
+    pub fn key_ids(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.key_id).chain(&self.older_key_ids)
+    }
 }
 
 /// The key of one value, as it rests.
@@ -47,29 +58,37 @@ impl OlderSecret {
 }
 
 impl BrokerStore {
-    /// Notes a key as the one that seals, if its broker has all keys that are noted: this one and `further`. Returns what is noted then. Changes of secrets
-    /// that are under way end before.
+    /// Notes the key of `canary` as the one that seals, if its broker has all keys that are noted: this one and `further`. The canary, a known text under
+    /// the key, is kept unless the key has one. Returns what is noted then. Changes of secrets that are under way end before.
     ///
     /// # Errors
     /// `Db`.
-    pub async fn register_key(&self, key_id: &str, further: &[String]) -> Result<KeyRecord, Error> {
+    pub async fn register_key(&self, canary: &SealedKey, further: &[String]) -> Result<KeyRecord, Error> {
         let mut tx = self.0.begin_without_tenant().await?;
         sqlx::query("insert into secret_key (key_id) values ($1) on conflict do nothing")
-            .bind(key_id)
+            .bind(&canary.key_id)
             .execute(&mut *tx)
             .await?;
         sqlx::query(
             "update secret_key
-                set key_id = $1::text, older_key_ids = array_remove(array_append(older_key_ids, key_id), $1::text)
+                set key_id = $1::text, older_key_ids = array_remove(array_append(older_key_ids, key_id), $1::text),
+                    generation = generation + 1
               where key_id <> $1::text and key_id = any($2::text[])
                 and older_key_ids <@ array_append($2::text[], $1::text)",
         )
-        .bind(key_id)
+        .bind(&canary.key_id)
         .bind(further)
         .execute(&mut *tx)
         .await?;
-        let row = sqlx::query("select key_id, older_key_ids from secret_key").fetch_one(&mut *tx).await?;
-        let record = record(&row)?;
+        sqlx::query(
+            "insert into key_canary (key_id, sealed_key)
+             select $1::text, $2::bytea from secret_key where key_id = $1::text on conflict do nothing",
+        )
+        .bind(&canary.key_id)
+        .bind(&canary.bytes)
+        .execute(&mut *tx)
+        .await?;
+        let record = find(&mut tx).await?.ok_or(Error::Db(sqlx::Error::RowNotFound))?;
         tx.commit().await?;
         Ok(record)
     }
@@ -79,27 +98,28 @@ impl BrokerStore {
     /// # Errors
     /// `Db`.
     pub async fn find_keys(&self) -> Result<Option<KeyRecord>, Error> {
-        let mut tx = self.0.begin_without_tenant().await?;
-        let row =
-            sqlx::query("select key_id, older_key_ids from secret_key").fetch_optional(&mut *tx).await?;
-        row.as_ref().map(record).transpose()
+        find(&mut self.0.begin_without_tenant().await?).await
     }
 
-    /// Forgets the older keys, because no secret needs them. Returns whether it did: not if a broker has noted another key since `noted` was read.
+    /// Forgets the older keys, because no secret needs them. Returns whether it did: not if the key that seals has changed since `noted` was read, also
+    /// if it is the same again, because secrets may have been sealed with another key meanwhile.
     ///
     /// # Errors
     /// `Db`.
     pub async fn forget_older_keys(&self, noted: &KeyRecord) -> Result<bool, Error> {
         let mut tx = self.0.begin_without_tenant().await?;
-        let done = sqlx::query(
-            "update secret_key set older_key_ids = '{}' where key_id = $1 and older_key_ids = $2::text[]",
-        )
-        .bind(&noted.key_id)
-        .bind(&noted.older_key_ids)
-        .execute(&mut *tx)
-        .await?;
+        let done = sqlx::query("update secret_key set older_key_ids = '{}' where generation = $1")
+            .bind(signed(noted.generation))
+            .execute(&mut *tx)
+            .await?;
+        if done.rows_affected() == 0 {
+            return Ok(false);
+        }
+        sqlx::query("delete from key_canary where key_id <> (select key_id from secret_key)")
+            .execute(&mut *tx)
+            .await?;
         tx.commit().await?;
-        Ok(done.rows_affected() == 1)
+        Ok(true)
     }
 
     /// Lists tenants that have or had secrets, in the order of their ids, after one of them.
@@ -183,20 +203,33 @@ impl BrokerStore {
     }
 }
 
-/// The identity of the key that seals, which stays the same until the transaction ends. So whoever notes another key knows that nothing is sealed with
-/// this one afterwards.
+/// Returns the identity of the key that seals, which stays the same until the transaction ends. A broker that notes another key waits for that end, so
+/// nothing is sealed with this key afterwards.
 pub(super) async fn lock_key(tx: &mut Tx) -> Result<Option<String>, Error> {
     Ok(sqlx::query_scalar("select key_id from secret_key for share").fetch_optional(&mut **tx).await?)
 }
 
-fn record(row: &PgRow) -> Result<KeyRecord, Error> {
-    Ok(KeyRecord { key_id: row.try_get("key_id")?, older_key_ids: row.try_get("older_key_ids")? })
+async fn find(tx: &mut Tx) -> Result<Option<KeyRecord>, Error> {
+    let row = sqlx::query("select key_id, older_key_ids, generation from secret_key");
+    let Some(row) = row.fetch_optional(&mut **tx).await? else { return Ok(None) };
+    let canaries = sqlx::query("select key_id, sealed_key from key_canary order by key_id");
+    let canaries = canaries.fetch_all(&mut **tx).await?;
+    Ok(Some(KeyRecord {
+        key_id: row.try_get("key_id")?,
+        older_key_ids: row.try_get("older_key_ids")?,
+        generation: unsigned(row.try_get("generation")?),
+        canaries: canaries.iter().map(sealed_key).collect::<Result<_, _>>()?,
+    }))
+}
+
+fn sealed_key(row: &PgRow) -> Result<SealedKey, Error> {
+    Ok(SealedKey { key_id: row.try_get("key_id")?, bytes: row.try_get("sealed_key")? })
 }
 
 fn older_secret(row: &PgRow) -> Result<OlderSecret, Error> {
     Ok(OlderSecret {
         address: address(row)?,
         version: unsigned(row.try_get("version")?),
-        key: SealedKey { key_id: row.try_get("key_id")?, bytes: row.try_get("sealed_key")? },
+        key: sealed_key(row)?,
     })
 }

@@ -30,28 +30,28 @@ pub struct SecretVersion {
     pub sealed: SealedSecret,
 }
 
-/// A change of a secret that has its version, and waits for the value that is sealed for this version. Dropped: nothing is stored.
-#[derive(Debug)]
+/// A change of a secret that has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretChange {
-    tx: Tx,
-    tenant: TenantId,
-    address: SecretAddress,
-    version: u64,
-    key_id: Option<String>,
+    /// The version that the value must be sealed for.
+    pub version: u64,
+    /// The identity of the key that must seal the value. `None`: no broker has noted one.
+    pub key_id: Option<String>,
 }
 
 impl BrokerStore {
-    /// Begins the change of a secret and gives it its version. Other changes of the tenant wait until this one has ended.
+    /// Begins the change of a secret and gives it its version. The change holds no lock, because the value may be sealed by a key service: other changes go
+    /// on, and a version that is never stored is skipped.
     ///
     /// # Errors
     /// `NotFound`: there is no such tenant; `TooManySecrets`; `Db`.
     pub async fn begin_change(
         &self,
         tenant: TenantId,
-        address: SecretAddress,
+        address: &SecretAddress,
     ) -> Result<SecretChange, Error> {
         let mut tx = self.0.begin(tenant).await?;
-        let row = sqlx::query(
+        let version: i64 = sqlx::query_scalar(
             "insert into secret_counter as c (tenant_id, last_version) values ($1, 1)
              on conflict (tenant_id) do update set last_version = c.last_version + 1 returning last_version",
         )
@@ -59,20 +59,61 @@ impl BrokerStore {
         .fetch_one(&mut *tx)
         .await
         .map_err(missing)?;
-        let version = unsigned(row.try_get("last_version")?);
-        let others: i64 = sqlx::query_scalar(
-            "select count(*) from secret where tenant_id = $1 and (scope, name) <> ($2, $3)",
+        check_room(&mut tx, tenant, address).await?;
+        let key_id = sqlx::query_scalar("select key_id from secret_key").fetch_optional(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(SecretChange { version: unsigned(version), key_id })
+    }
+
+    /// Stores the sealed value in the name of `by`. It replaces the earlier version, which is gone. `None`: nothing is stored, because another key seals
+    /// since the change began, or a later change is stored.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such project or tenant; `TooManySecrets`. `Db`: stored or not.
+    pub async fn finish_change(
+        &self,
+        tenant: TenantId,
+        address: &SecretAddress,
+        value: &SecretVersion,
+        by: &str,
+    ) -> Result<Option<Secret>, Error> {
+        let mut tx = self.0.begin(tenant).await?;
+        // Orders the changes of the tenant, so that together they do not store too many secrets.
+        sqlx::query_scalar::<_, i64>(
+            "select last_version from secret_counter where tenant_id = $1 for update",
         )
         .bind(tenant.0)
-        .bind(address.scope())
-        .bind(address.name.as_str())
-        .fetch_one(&mut *tx)
-        .await?;
-        if others >= SECRETS_MAX {
-            return Err(Error::TooManySecrets(others));
+        .fetch_optional(&mut *tx)
+        .await?
+        .ok_or(Error::NotFound(Entity::Tenant))?;
+        check_room(&mut tx, tenant, address).await?;
+        let SecretVersion { version, sealed } = value;
+        if lock_key(&mut tx).await?.is_some_and(|key_id| key_id != sealed.key_id) {
+            return Ok(None);
         }
-        let key_id = lock_key(&mut tx).await?;
-        Ok(SecretChange { tx, tenant, address, version, key_id })
+        let row = sqlx::query(
+            "insert into secret as s (tenant_id, project_id, scope, name, version, key_id, sealed_key, ciphertext, created_by)
+             values ($1, $2, coalesce($2, ''), $3, $4, $5, $6, $7, $8)
+             on conflict on constraint secret_pk do update
+                set version = excluded.version, key_id = excluded.key_id, sealed_key = excluded.sealed_key,
+                    ciphertext = excluded.ciphertext, created_at = now(), created_by = excluded.created_by, last_used_at = null
+              where s.version < excluded.version
+             returning s.project_id, s.name, s.version, s.created_at, s.created_by, s.last_used_at",
+        )
+        .bind(tenant.0)
+        .bind(address.project.as_ref().map(|project| project.as_str()))
+        .bind(address.name.as_str())
+        .bind(signed(*version))
+        .bind(&sealed.key_id)
+        .bind(&sealed.sealed_key)
+        .bind(&sealed.ciphertext)
+        .bind(by)
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(missing)?;
+        let secret = row.as_ref().map(from_row).transpose()?;
+        tx.commit().await?;
+        Ok(secret)
     }
 
     /// Returns the value of a secret, and notes that it is used.
@@ -106,46 +147,16 @@ impl BrokerStore {
     }
 }
 
-impl SecretChange {
-    /// The version that the value must be sealed for.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// The identity of the key that must seal the value. `None`: no broker has noted one.
-    pub fn key_id(&self) -> Option<&str> {
-        self.key_id.as_deref()
-    }
-
-    /// Stores the sealed value in the name of `by`. It replaces the earlier version, which is gone.
-    ///
-    /// # Errors
-    /// `NotFound`: there is no such project. `Db`: stored or not.
-    pub async fn finish_change(self, sealed: &SealedSecret, by: &str) -> Result<Secret, Error> {
-        let Self { mut tx, tenant, address, version, .. } = self;
-        let row = sqlx::query(
-            "insert into secret as s (tenant_id, project_id, scope, name, version, key_id, sealed_key, ciphertext, created_by)
-             values ($1, $2, coalesce($2, ''), $3, $4, $5, $6, $7, $8)
-             on conflict on constraint secret_pk do update
-                set version = excluded.version, key_id = excluded.key_id, sealed_key = excluded.sealed_key,
-                    ciphertext = excluded.ciphertext, created_at = now(), created_by = excluded.created_by, last_used_at = null
-             returning s.project_id, s.name, s.version, s.created_at, s.created_by, s.last_used_at",
-        )
-        .bind(tenant.0)
-        .bind(address.project.as_ref().map(|project| project.as_str()))
-        .bind(address.name.as_str())
-        .bind(signed(version))
-        .bind(&sealed.key_id)
-        .bind(&sealed.sealed_key)
-        .bind(&sealed.ciphertext)
-        .bind(by)
-        .fetch_one(&mut *tx)
-        .await
-        .map_err(missing)?;
-        let secret = from_row(&row)?;
-        tx.commit().await?;
-        Ok(secret)
-    }
+/// Checks that the tenant may have this secret besides its others.
+async fn check_room(tx: &mut Tx, tenant: TenantId, address: &SecretAddress) -> Result<(), Error> {
+    let others: i64 =
+        sqlx::query_scalar("select count(*) from secret where tenant_id = $1 and (scope, name) <> ($2, $3)")
+            .bind(tenant.0)
+            .bind(address.scope())
+            .bind(address.name.as_str())
+            .fetch_one(&mut **tx)
+            .await?;
+    if others >= SECRETS_MAX { Err(Error::TooManySecrets(others)) } else { Ok(()) }
 }
 
 /// The error of a statement whose tenant or project may not exist.

@@ -16,7 +16,7 @@ use domain::{
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use store::{
     Page,
-    broker::BrokerStore,
+    broker::{BrokerStore, secrets::SecretVersion},
     error::{Entity, Error},
     log::{
         chunks::Chunk,
@@ -70,8 +70,9 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     store.create_worktree(tenant, &worktree, 1).await.unwrap();
     let broker = BrokerStore::connect(&world.database.broker_url, 1).unwrap();
     let address = SecretAddress { project: None, name: "NPM_TOKEN".parse().unwrap() };
-    let change = broker.begin_change(tenant, address).await.unwrap();
-    change.finish_change(&sealed("v"), "ann").await.unwrap();
+    let version = broker.begin_change(tenant, &address).await.unwrap().version;
+    let value = SecretVersion { version, sealed: sealed("v") };
+    broker.finish_change(tenant, &address, &value, "ann").await.unwrap().unwrap();
     let new = NewProposal {
         project: &world.project,
         session: &running.session,
@@ -89,13 +90,13 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     (world, running, stranger)
 }
 
-/// Lists every table except the migrations' own, `worker`, `chore` and `secret_key`, which have no tenant, and `secret_counter`, which only the
-/// broker reaches. New tables are included automatically.
+/// Lists every table except the migrations' own, `worker`, `chore`, `secret_key` and `key_canary`, which have no tenant, and `secret_counter`, which only
+/// the broker reaches. New tables are included automatically.
 async fn tables(world: &World) -> Vec<String> {
     let rows = sqlx::query(
         "select relname::text as name, relrowsecurity and relforcerowsecurity as walled from pg_class
           where relkind = 'r' and relnamespace = 'public'::regnamespace
-            and relname not in ('_sqlx_migrations', 'worker', 'chore', 'secret_counter', 'secret_key') order by relname",
+            and relname not in ('_sqlx_migrations', 'worker', 'chore', 'secret_counter', 'secret_key', 'key_canary') order by relname",
     )
     .fetch_all(&mut connect(&world.database.migrator_url).await)
     .await
@@ -161,7 +162,7 @@ async fn a_tenant_cannot_write_for_another() {
         assert_eq!(refusal(&mut connection, insert).await, NOT_ALLOWED, "{table}");
         assert_eq!(refusal(&mut connection, change).await, NOT_ALLOWED, "{table}");
     }
-    for table in ["worker", "chore", "secret_counter", "secret_key"] {
+    for table in ["worker", "chore", "secret_counter", "secret_key", "key_canary"] {
         assert_eq!(refusal(&mut connection, format!("select * from {table}")).await, NOT_ALLOWED, "{table}");
     }
     assert_eq!(refusal(&mut connection, "set role flotilla_system".to_owned()).await, NOT_ALLOWED);

@@ -78,11 +78,12 @@ pub(super) struct GitEnd {
 }
 
 impl WalledGit {
-    /// Finds the programs, and checks on this machine that the walls stand: that a git behind them cannot read `secret`.
+    /// Finds the programs, and checks on this machine that the walls stand: that a git behind them can read none of `secrets`, nor what stands next to
+    /// its quarantine.
     ///
     /// # Errors
     /// If a program is missing or too old, or a wall does not stand.
-    pub(super) async fn find(quarantine: &Quarantine, secret: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn find(quarantine: &Quarantine, secrets: &[&Path]) -> anyhow::Result<Self> {
         let walls =
             chassis::programs::find_beside(PROGRAM).context("find the program that runs git behind walls")?;
         let paths = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
@@ -95,15 +96,8 @@ impl WalledGit {
         ensure!(is_success, "start git behind its walls: {errors}");
         let version = String::from_utf8_lossy(&output).into_owned();
         ensure!(is_new_enough(&version), "git 2.31 or newer is needed, this is {}", version.trim());
-        let secret = secret.canonicalize().context("find a file to check the walls with")?;
-        let path = secret.to_str().context("the path of the key is no text")?;
-        let read = own
-            .run(quarantine, &["hash-object", "--no-filters", path], Input::Nothing, Output::Bytes(1_024))
-            .await;
-        if read.context("check the walls")?.is_success {
-            bail!(
-                "the walls of {PROGRAM} do not stand: a git behind them can read the key of this deployment"
-            );
+        for file in secrets.iter().copied().chain([quarantine.mark()]) {
+            own.check_walls(quarantine, file).await?;
         }
         quarantine.make_repository("sha1").await.context("make a repository")?;
         let arguments = ["hash-object", "-w", "--stdin"];
@@ -111,6 +105,21 @@ impl WalledGit {
         let written = written.context("write behind the walls")?;
         ensure!(written.is_success, "write behind the walls: {}", written.errors);
         Ok(own)
+    }
+
+    /// Checks that a git behind the walls cannot read a file. One that is missing has nothing to read yet.
+    async fn check_walls(&self, quarantine: &Quarantine, file: &Path) -> anyhow::Result<()> {
+        let file = match file.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found.context("find a file to check the walls with")?,
+        };
+        let path = file.to_str().context("the path of a secret file is no text")?;
+        let arguments = ["hash-object", "--no-filters", path];
+        let read = self.run(quarantine, &arguments, Input::Nothing, Output::Bytes(1_024)).await;
+        if read.context("check the walls")?.is_success {
+            bail!("the walls of {PROGRAM} do not stand: a git behind them can read {path}");
+        }
+        Ok(())
     }
 
     /// Runs a git whose failure is ours, and gives its output.

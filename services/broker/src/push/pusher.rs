@@ -100,19 +100,19 @@ struct Plan {
 }
 
 impl Pusher {
-    /// Prepares pushes with quarantines in `directory`. Checks that git behind its walls works here, and cannot read the file `secret`.
+    /// Prepares pushes with quarantines in `directory`. Checks that git behind its walls works here, and can read none of the files `secrets`.
     ///
     /// # Errors
     /// If the directory cannot be used, a program is missing, or a wall does not stand.
     pub async fn start(
         directory: &Path,
-        secret: &Path,
+        secrets: &[&Path],
         servers: Arc<GitServers>,
         service: &Service,
     ) -> anyhow::Result<Arc<Self>> {
         let quarantines = Quarantines::open(directory)?;
         let probe = quarantines.make().context("make a quarantine")?;
-        let git = WalledGit::find(&probe, secret).await;
+        let git = WalledGit::find(&probe, secrets).await;
         probe.remove().await;
         Ok(Arc::new(Self {
             quarantines,

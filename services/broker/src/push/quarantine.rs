@@ -31,6 +31,7 @@ pub struct Quarantines {
 #[derive(Debug)]
 pub(super) struct Quarantine {
     path: PathBuf,
+    mark: PathBuf,
     is_removed: bool,
 }
 
@@ -63,13 +64,18 @@ impl Quarantines {
     pub(super) fn make(&self) -> io::Result<Quarantine> {
         let path = self.directory.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Quarantine { path, is_removed: false })
+        Ok(Quarantine { mark: self.directory.join(MARK), path, is_removed: false })
     }
 }
 
 impl Quarantine {
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// A file outside of it that always exists.
+    pub(super) fn mark(&self) -> &Path {
+        &self.mark
     }
 
     /// Makes its repository, without commits, for objects of this format. `git init` would change the mode of a file, which the walls do not allow.

@@ -1,7 +1,8 @@
 //! A key of the deployment, under which the keys of values rest: in a file that only the broker reads, or in a key service (KMS).
 //!
 //! A further kind of key service is one more variant. It must:
-//! - name its key by an identity that never changes and says nothing about the key;
+//! - name its key by an identity that never changes and says nothing about the key, or at least by a name: another key of this name is noticed, because it
+//!   does not open the canary of the first one;
 //! - encrypt and decrypt 32 bytes for a context (associated data) of at most 512 bytes, and refuse to decrypt with another context;
 //! - answer within seconds, or fail with an error that a repeated call may not have;
 //! - keep every key that rows still name: without it their values are lost.
@@ -13,6 +14,7 @@ use super::{
     place::SecretPlace,
     transit::TransitKey,
 };
+use std::error::Error as _;
 use store::broker::keys::SealedKey;
 use zeroize::Zeroizing;
 
@@ -44,7 +46,9 @@ impl DeploymentKey {
             Self::File(file) => {
                 encrypt(file.key(), &place.context(), key).map_err(|_| EnvelopeError::Crypto)?
             }
-            Self::Transit(transit) => transit.wrap(key, place).await?,
+            Self::Transit(transit) => {
+                Box::pin(transit.wrap(key, place)).await.inspect_err(|error| note(self.id(), error))?
+            }
         };
         Ok(SealedKey { key_id: self.id().to_owned(), bytes })
     }
@@ -59,7 +63,16 @@ impl DeploymentKey {
             Self::File(file) => {
                 decrypt(file.key(), &place.context(), sealed).map_err(|_| EnvelopeError::Damaged)
             }
-            Self::Transit(transit) => transit.unwrap(sealed, place).await,
+            Self::Transit(transit) => {
+                Box::pin(transit.unwrap(sealed, place)).await.inspect_err(|error| note(self.id(), error))
+            }
         }
+    }
+}
+
+/// Logs what is wrong with a key service: callers do not learn the reason.
+fn note(key_id: &str, error: &EnvelopeError) {
+    if let Some(reason) = error.source() {
+        tracing::warn!(key.id = key_id, error.code = error.code(), "{error}: {reason}");
     }
 }

@@ -18,12 +18,20 @@ pub enum EnvelopeError {
     #[error("cannot encrypt")]
     Crypto,
     /// The key service is away, or does not do what key services do. Another try may succeed.
-    #[error("the key service of the broker is not available: {0}")]
-    KmsUnavailable(String),
-    /// The key service does not let the broker use its key.
-    #[error("the key service refuses the broker: {0}")]
-    KmsRefused(String),
+    #[error("the key service of the broker is not available")]
+    KmsUnavailable(#[source] KmsReason),
+    /// The broker cannot use its key in the key service.
+    #[error("the key service of the broker does not let it use the key")]
+    KmsRefused(#[source] KmsReason),
+    /// The key service does not decrypt this secret, and may decrypt others.
+    #[error("the key service of the broker does not decrypt this secret")]
+    KmsSecretRefused(#[source] KmsReason),
 }
+
+/// What is wrong with a key service, for the operator: only logs and failed starts show it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct KmsReason(pub(super) String);
 
 impl EnvelopeError {
     /// The stable code.
@@ -34,7 +42,7 @@ impl EnvelopeError {
             Self::Damaged => "secret_damaged",
             Self::Crypto => "secret_not_sealed",
             Self::KmsUnavailable(_) => "kms_unavailable",
-            Self::KmsRefused(_) => "kms_refused",
+            Self::KmsRefused(_) | Self::KmsSecretRefused(_) => "kms_refused",
         }
     }
 }

@@ -24,6 +24,11 @@ impl Keyring {
         self.further.iter().map(|key| key.id().to_owned()).collect()
     }
 
+    /// The other keys.
+    pub(super) fn further(&self) -> &[DeploymentKey] {
+        &self.further
+    }
+
     pub(super) fn find(&self, id: &str) -> Option<&DeploymentKey> {
         std::iter::once(&self.newest).chain(&self.further).find(|key| key.id() == id)
     }

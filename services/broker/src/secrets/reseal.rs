@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 pub struct Progress {
     /// Secrets whose keys are sealed with the newest key since.
     pub resealed: u32,
-    /// Secrets that do not open, and so keep their older key.
+    /// Secrets that do not open, or that a key service does not decrypt, and so keep their older key.
     pub left: u32,
     /// Whether no secret needs an older key any more.
     pub is_done: bool,
@@ -51,12 +51,14 @@ pub async fn run(vault: Arc<Vault>, service: Service) {
 /// Seals the keys of all values with the key that the deployment seals with, and then forgets the older keys.
 ///
 /// # Errors
-/// `OtherKey`; `Store`; `Envelope` if a key service is away or refuses: the rest is left for the next pass.
+/// `OtherKey`; `Store`; `Envelope` if a key service is away or does not let the broker use a key: the rest is left for the next pass.
 ///
 /// Dropped midway: each secret opens with its earlier or its newest key.
 pub async fn pass(vault: &Vault) -> Result<Progress, VaultError> {
     let mut progress = Progress { is_done: true, ..Progress::default() };
+    let gauge = metrics::gauge!("flotilla_broker_secrets_left");
     let Some(noted) = vault.store.find_keys().await?.filter(|noted| !noted.older_key_ids.is_empty()) else {
+        gauge.set(0.0);
         return Ok(progress);
     };
     let newest = vault.keys.find(&noted.key_id).ok_or_else(|| vault.missing_key(&noted.key_id))?;
@@ -73,7 +75,7 @@ pub async fn pass(vault: &Vault) -> Result<Progress, VaultError> {
         let Progress { resealed, left, .. } = progress;
         tracing::info!(resealed, left, "{resealed} secrets are sealed again, {left} do not open");
     }
-    metrics::gauge!("flotilla_broker_secrets_left").set(f64::from(progress.left));
+    gauge.set(f64::from(progress.left));
     progress.is_done = progress.left == 0 && vault.store.forget_older_keys(&noted).await?;
     let Progress { resealed, left, is_done } = progress;
     if is_done {
@@ -82,7 +84,7 @@ pub async fn pass(vault: &Vault) -> Result<Progress, VaultError> {
             { resealed, key.id = noted.key_id },
             "no secret needs the keys {older} any more: their files may go"
         );
-    } else {
+    } else if left > 0 {
         tracing::warn!(left, "{left} secrets still need the keys {older}; set them again, or delete them");
     }
     Ok(progress)
@@ -108,7 +110,11 @@ async fn reseal_tenant(
                     let is_replaced = vault.store.replace_key(tenant, secret, &key).await?;
                     progress.resealed += u32::from(is_replaced);
                 }
-                Err(error @ (EnvelopeError::Damaged | EnvelopeError::OtherKey)) => {
+                Err(
+                    error @ (EnvelopeError::Damaged
+                    | EnvelopeError::OtherKey
+                    | EnvelopeError::KmsSecretRefused(_)),
+                ) => {
                     progress.left += 1;
                     if progress.left <= NAMED_MAX {
                         let (project, name) = (secret.address.scope(), &secret.address.name);

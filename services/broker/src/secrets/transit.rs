@@ -1,9 +1,13 @@
 //! A key in the transit engine of HashiCorp Vault or OpenBao, which never leaves it.
 //!
 //! No opened key of a value is kept: a token that the operator revokes opens nothing from then on, and the audit of the key service has every use. A call
-//! takes milliseconds, beside the request to a registry or a server of git for which the secret is opened.
+//! takes milliseconds, which is little compared with the request to a registry or a server of git for which the secret is opened.
 
-use super::{error::EnvelopeError, key_file::KEY_BYTES, place::SecretPlace};
+use super::{
+    error::{EnvelopeError, KmsReason},
+    key_file::{KEY_BYTES, OF_OTHERS},
+    place::SecretPlace,
+};
 use crate::{
     cause::innermost,
     credential::{sensitive, text},
@@ -19,7 +23,9 @@ use reqwest::{
 use serde::{Deserialize, Serialize};
 use shares::Shares;
 use std::{
+    io,
     net::IpAddr,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -32,7 +38,7 @@ const KMS_CALLS_MAX: u32 = 16;
 const KMS_TRIES_MAX: u32 = 3;
 /// Time for one try; milliseconds. Beyond it the next one begins.
 const KMS_TRY_MS_MAX: u64 = 3_000;
-/// Time for a call, with its wait and all tries; milliseconds. Postgres ends a transaction that waits for ten seconds. Beyond it: `kms_unavailable`.
+/// Time for a call, with its wait and all tries; milliseconds. People and sessions wait for it. Beyond it: `kms_unavailable`.
 const KMS_CALL_MS_MAX: u64 = 8_000;
 /// Bytes of an answer of the key service. Beyond it: `kms_unavailable`.
 const KMS_ANSWER_BYTES_MAX: usize = 16 * 1024;
@@ -46,8 +52,8 @@ const KMS_KEY_NAME_BYTES_MAX: usize = 100;
 const PAUSE: Duration = Duration::from_millis(200);
 /// What every sealed key begins with.
 const SEALED_PREFIX: &str = "vault:";
-/// What a refusal to decrypt says if the fault is the operator's and not in the sealed key.
-const SETTING_FAULTS: [&str; 2] = ["disallowed by policy", "encryption key not found"];
+/// What a refusal to decrypt says if the fault is in the sealed key. Any other one is a matter of the operator.
+const DAMAGES: [&str; 2] = ["message authentication failed", "invalid ciphertext"];
 
 /// Where the key is, and what opens it.
 #[derive(Debug)]
@@ -180,10 +186,13 @@ impl TransitKey {
         };
         let data = match self.call(&self.decrypt, place.tenant, &request).await? {
             Verdict::Data(data) => data,
-            Verdict::Refusal(reason) if SETTING_FAULTS.iter().any(|fault| reason.contains(fault)) => {
-                return Err(refused("it has no key, or no version of it, that may decrypt the secret (400)"));
+            Verdict::Refusal(reason) if DAMAGES.iter().any(|damage| reason.contains(damage)) => {
+                return Err(EnvelopeError::Damaged);
             }
-            Verdict::Refusal(_) => return Err(EnvelopeError::Damaged),
+            Verdict::Refusal(_) => {
+                let reason = "it has no key, or no version of it, that may decrypt the secret (400)";
+                return Err(EnvelopeError::KmsSecretRefused(KmsReason(reason.to_owned())));
+            }
         };
         let key = data.plaintext.map(Zeroizing::new).and_then(|text| STANDARD.decode(text.as_bytes()).ok());
         key.map(Zeroizing::new).ok_or_else(|| unavailable("its answer has no plaintext"))
@@ -242,14 +251,15 @@ impl TransitKey {
 
     /// Reads the token. An agent that renews it may be in the middle of that.
     async fn token(&self) -> Result<HeaderValue, EnvelopeError> {
-        let mut bytes = Zeroizing::new(Vec::<u8>::new());
-        let read = async {
-            let file = File::open(&self.token_file).await?;
-            file.take(KMS_TOKEN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).await
-        };
-        let count = read
-            .await
-            .map_err(|error| unavailable(&format!("cannot read the file with its token: {error}")))?;
+        let failed = |error: io::Error| unavailable(&format!("cannot read the file with its token: {error}"));
+        let file = File::open(&self.token_file).await.map_err(failed)?;
+        if file.metadata().await.map_err(failed)?.mode() & OF_OTHERS != 0 {
+            return Err(refused("other users may read the file with its token; run chmod 600, and renew it"));
+        }
+        // With room for all of it, the bytes do not move, and no copy of them stays.
+        let mut bytes = Zeroizing::new(Vec::<u8>::with_capacity(2 * KMS_TOKEN_BYTES_MAX));
+        let read = file.take(KMS_TOKEN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).await;
+        let count = read.map_err(failed)?;
         let bytes = SecretBytes::new(bytes);
         let token = text(&bytes).filter(|token| !token.is_empty() && count <= KMS_TOKEN_BYTES_MAX);
         token.and_then(sensitive).ok_or_else(|| unavailable("the file with its token contains none"))
@@ -282,9 +292,9 @@ fn broken(error: &reqwest::Error) -> EnvelopeError {
 }
 
 fn unavailable(reason: &str) -> EnvelopeError {
-    EnvelopeError::KmsUnavailable(reason.to_owned())
+    EnvelopeError::KmsUnavailable(KmsReason(reason.to_owned()))
 }
 
 fn refused(reason: &str) -> EnvelopeError {
-    EnvelopeError::KmsRefused(reason.to_owned())
+    EnvelopeError::KmsRefused(KmsReason(reason.to_owned()))
 }

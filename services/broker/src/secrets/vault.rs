@@ -1,16 +1,30 @@
 //! Stores and opens secrets, and leaves a line of audit for each. Its callers decide who may do what.
 
-use super::{envelope, error::EnvelopeError, keyring::Keyring, place::SecretPlace};
+use super::{
+    deployment_key::DeploymentKey, envelope, error::EnvelopeError, key_file::KEY_BYTES, keyring::Keyring,
+    place::SecretPlace,
+};
 use chassis::{secret::SecretBytes, telemetry::AUDIT};
 use domain::{
     ids::{ProjectId, TenantId},
     secret::{SecretAddress, SecretName},
 };
 use store::{
-    broker::{BrokerStore, secrets::SecretVersion},
+    broker::{
+        BrokerStore,
+        keys::{KeyRecord, SealedKey},
+        secrets::{SecretChange, SecretVersion},
+    },
     error::{Entity, Error as StoreError},
     tenant::secrets::Secret,
 };
+
+/// Times that a value is sealed because another change came in between. Beyond it: `store_unavailable`.
+const PUT_TRIES_MAX: u32 = 3;
+/// The text that each noted key has sealed.
+const CANARY: &[u8; KEY_BYTES] = b"the key of flotilla seals a text";
+/// Where it belongs. No secret has this place.
+const CANARY_PLACE: SecretPlace<'_> = SecretPlace { tenant: "", project: "", name: "", version: 0 };
 
 /// The secrets of all tenants.
 #[derive(Debug)]
@@ -35,6 +49,14 @@ pub enum VaultError {
         /// That of the newest key that this process has.
         own: String,
     },
+    /// The key does not open what the key of this name has sealed.
+    #[error(
+        "the key {0} does not open what a key of this name sealed for this deployment; check that FLOTILLA_BROKER_KMS_URL is the address of the key service that has that key"
+    )]
+    ForeignKey(String),
+    /// Other changes of the secret, or of the key that seals, came in between each time.
+    #[error("the secret or the key that seals it changed too often meanwhile; try again")]
+    Contended,
     /// It cannot be sealed or opened.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
@@ -59,28 +81,57 @@ impl Vault {
     }
 
     /// Checks that the broker has all keys that secrets were sealed with, and notes the newest of its own as the one that seals from now on, at all
-    /// brokers. Returns whether older keys may still be needed.
+    /// brokers. Returns whether older keys may still be needed. Tries all keys of the broker; a key service may be away if its key is noted already.
     ///
     /// # Errors
-    /// `OtherKey`; `Store`.
+    /// `OtherKey`, `ForeignKey`, `Envelope`; `Store`.
     pub async fn check_keys(&self) -> Result<bool, VaultError> {
-        let noted = self.store.register_key(self.keys.newest().id(), &self.keys.further_ids()).await?;
-        let mut ids = std::iter::once(&noted.key_id).chain(&noted.older_key_ids);
-        if let Some(missing) = ids.find(|id| self.keys.find(id).is_none()) {
-            return Err(self.missing_key(missing));
+        let earlier = self.store.find_keys().await?;
+        if let Some(earlier) = &earlier {
+            self.check_noted(earlier).await?;
         }
+        for key in self.keys.further() {
+            if !earlier.as_ref().is_some_and(|earlier| earlier.key_ids().any(|id| id == key.id())) {
+                check_seal(key).await?;
+            }
+        }
+        let newest = self.keys.newest();
+        let noted = match (check_seal(newest).await, earlier.clone()) {
+            // Doors and registries without a login need no key.
+            (Err(EnvelopeError::KmsUnavailable(_)), Some(noted)) if noted.key_id == newest.id() => noted,
+            (canary, _) => self.store.register_key(&canary?, &self.keys.further_ids()).await?,
+        };
+        if earlier.as_ref() != Some(&noted) {
+            self.check_noted(&noted).await?;
+        }
+        let older = noted.older_key_ids.join(" ");
+        let older = if older.is_empty() { "none" } else { older.as_str() };
+        tracing::info!(
+            target: AUDIT,
+            { key.id = noted.key_id },
+            "the key {} seals secrets; older keys that they may need: {older}",
+            noted.key_id
+        );
         Ok(!noted.older_key_ids.is_empty())
     }
 
-    /// Checks that the newest key seals, and opens what it has sealed.
-    ///
-    /// # Errors
-    /// `Envelope`.
-    pub async fn check_seal(&self) -> Result<(), VaultError> {
-        let place = SecretPlace { tenant: "", project: "", name: "", version: 0 };
-        let value = SecretBytes::of(b"a value that nobody stores".to_vec());
-        let sealed = envelope::seal(&value, &place, self.keys.newest()).await?;
-        envelope::open(&sealed, &place, &self.keys).await?;
+    /// Checks that the broker has these keys, and that each opens what it sealed when it was noted.
+    async fn check_noted(&self, noted: &KeyRecord) -> Result<(), VaultError> {
+        if let Some(missing) = noted.key_ids().find(|id| self.keys.find(id).is_none()) {
+            return Err(self.missing_key(missing));
+        }
+        for canary in &noted.canaries {
+            let Some(key) = self.keys.find(&canary.key_id) else { continue };
+            match check_canary(key, canary).await {
+                // The version that sealed the canary may be too old for the service, and no secret may need it.
+                Err(error @ (EnvelopeError::KmsUnavailable(_) | EnvelopeError::KmsSecretRefused(_))) => {
+                    let id = key.id();
+                    tracing::warn!(key.id = id, "the key {id} cannot be checked at this moment: {error}");
+                }
+                Err(EnvelopeError::Damaged) => return Err(VaultError::ForeignKey(key.id().to_owned())),
+                checked => checked?,
+            }
+        }
         Ok(())
     }
 
@@ -91,7 +142,7 @@ impl Vault {
     /// Stores the next version of a secret in the name of `actor`.
     ///
     /// # Errors
-    /// `Empty`, `OtherKey`, `Envelope`; `Store`: stored or not, if the connection broke.
+    /// `Empty`, `OtherKey`, `Contended`, `Envelope`; `Store`: stored or not, if the connection broke.
     pub async fn put(
         &self,
         tenant: TenantId,
@@ -102,15 +153,7 @@ impl Vault {
         if value.expose().is_empty() {
             return Err(VaultError::Empty);
         }
-        let change = self.store.begin_change(tenant, address.clone()).await?;
-        let id = tenant.to_string();
-        let place = SecretPlace::of(&id, &address, change.version());
-        let key = match change.key_id() {
-            Some(id) => self.keys.find(id).ok_or_else(|| self.missing_key(id))?,
-            None => self.keys.newest(),
-        };
-        let sealed = envelope::seal(value, &place, key).await?;
-        let secret = change.finish_change(&sealed, actor).await?;
+        let secret = self.put_sealed(tenant, &address, value, actor).await?;
         tracing::info!(
             target: AUDIT,
             {
@@ -123,6 +166,30 @@ impl Vault {
             "a secret was set"
         );
         Ok(secret)
+    }
+
+    /// Seals a value and stores it. No transaction waits for the key service.
+    async fn put_sealed(
+        &self,
+        tenant: TenantId,
+        address: &SecretAddress,
+        value: &SecretBytes,
+        actor: &str,
+    ) -> Result<Secret, VaultError> {
+        let id = tenant.to_string();
+        for _ in 0..PUT_TRIES_MAX {
+            let SecretChange { version, key_id } = self.store.begin_change(tenant, address).await?;
+            let key = match &key_id {
+                Some(id) => self.keys.find(id).ok_or_else(|| self.missing_key(id))?,
+                None => self.keys.newest(),
+            };
+            let sealed = envelope::seal(value, &SecretPlace::of(&id, address, version), key).await?;
+            let value = SecretVersion { version, sealed };
+            if let Some(secret) = self.store.finish_change(tenant, address, &value, actor).await? {
+                return Ok(secret);
+            }
+        }
+        Err(VaultError::Contended)
     }
 
     /// Opens the secret of the project, or else that of the tenant, for `purpose`, in the words of the setting that names it. `None`: neither has one
@@ -187,4 +254,16 @@ impl Vault {
     pub async fn close(&self) {
         self.store.close().await;
     }
+}
+
+/// Checks that a key seals, and opens what it has sealed. Returns its canary.
+async fn check_seal(key: &DeploymentKey) -> Result<SealedKey, EnvelopeError> {
+    let canary = key.wrap(CANARY, &CANARY_PLACE).await?;
+    check_canary(key, &canary).await?;
+    Ok(canary)
+}
+
+async fn check_canary(key: &DeploymentKey, canary: &SealedKey) -> Result<(), EnvelopeError> {
+    let text = key.unwrap(&canary.bytes, &CANARY_PLACE).await?;
+    if text.as_slice() == CANARY { Ok(()) } else { Err(EnvelopeError::Damaged) }
 }

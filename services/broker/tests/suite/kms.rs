@@ -2,7 +2,7 @@
 
 use crate::harness::{Broker, refusal};
 use rpc::v1;
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt as _};
 use tempfile::TempDir;
 use testkit::{
     registry::{Registry, rules::Login},
@@ -18,6 +18,7 @@ fn arguments(server: &TransitServer) -> (TempDir, Vec<String>) {
     let file = |name: &str, content: &str| {
         let path = directory.path().join(name);
         fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         path.display().to_string()
     };
     let (token, url) = (file("token", TOKEN), server.url.clone());
@@ -43,12 +44,12 @@ async fn secrets_are_sealed_and_used_by_a_key_service_and_nothing_tells_them() {
     let broker = Broker::start(&words(&arguments)).await;
     broker.put_secret(None, "LOGIN", VALUE).await;
     broker.resolve(&image.name, "LOGIN").await.unwrap();
-    // The first two are the check of the start.
-    assert_eq!(server.operations(), ["encrypt", "decrypt", "encrypt", "decrypt"]);
+    // The first three are the check of the start.
+    assert_eq!(server.operations(), ["encrypt", "decrypt", "decrypt", "encrypt", "decrypt"]);
 
     server.fail(503, &format!("Vault is sealed {TOKEN}"));
     let away = broker.refusal(&image.name, "LOGIN").await;
-    assert!(away.starts_with("kms_unavailable: ") && away.contains("503"), "{away}");
+    assert_eq!(away, "kms_unavailable: the key service of the broker is not available");
     let request = v1::PutSecretRequest {
         tenant_id: broker.tenants[0].to_string(),
         project_id: String::new(),
@@ -63,7 +64,7 @@ async fn secrets_are_sealed_and_used_by_a_key_service_and_nothing_tells_them() {
     broker.resolve(&image.name, "LOGIN").await.unwrap();
 
     let log = broker.log();
-    assert!(log.contains("a secret was used") && log.contains("kms_unavailable"), "the log is complete");
+    assert!(log.contains("a secret was used") && log.contains("it answered 503"), "the log is complete");
     for secret in
         [TOKEN, "hunter2", "hunter3"].into_iter().chain(server.plaintexts().iter().map(String::as_str))
     {
@@ -74,16 +75,42 @@ async fn secrets_are_sealed_and_used_by_a_key_service_and_nothing_tells_them() {
 #[tokio::test]
 async fn a_broker_starts_without_its_key_service_and_not_with_a_wrong_token() {
     let server = TransitServer::start(TOKEN).await;
-    let (_directory, arguments) = arguments(&server);
+    let (directory, arguments) = arguments(&server);
     server.set_token("another");
     let error = Broker::start_error(&words(&arguments)).await;
     assert!(error.contains("(403)") && !error.contains(TOKEN), "{error}");
     server.set_token(TOKEN);
     server.fail(503, "Vault is sealed");
-    let broker = Broker::start(&words(&arguments)).await;
-    assert!(broker.log().contains("no secret opens at this moment"), "operators see it");
+    let error = Broker::start_error(&words(&arguments)).await;
+    assert!(error.contains("is not available: it answered 503"), "its key is not noted: {error}");
+    server.heal();
+    let token = directory.path().join("token");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(Broker::start_error(&words(&arguments)).await.contains("chmod 600"));
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let mut broker = Broker::start(&words(&arguments)).await;
+    assert!(broker.log().contains("the key transit:flotilla seals secrets"), "operators see the keys");
+    server.fail(503, "Vault is sealed");
+    broker.restart(&words(&arguments)).await;
+    assert!(broker.log().contains("cannot be checked at this moment"), "operators see it");
     server.heal();
     broker.put_secret(None, "LOGIN", VALUE).await;
+}
+
+#[tokio::test]
+async fn a_missing_key_file_is_made_only_if_it_is_the_only_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let further = directory.path().join("further");
+    fs::write(&further, [1; 32]).unwrap();
+    fs::set_permissions(&further, fs::Permissions::from_mode(0o600)).unwrap();
+    let error = Broker::start_error(&["--further-key-files", further.to_str().unwrap()]).await;
+    assert!(error.contains("cannot read or write the key file"), "{error}");
+
+    let server = TransitServer::start(TOKEN).await;
+    let (_directory, arguments) = arguments(&server);
+    // Without `--kms vault`, the key service only opens.
+    let error = Broker::start_error(&words(&arguments[2..])).await;
+    assert!(error.contains("cannot read or write the key file"), "{error}");
 }
 
 #[tokio::test]
@@ -109,8 +136,6 @@ async fn half_a_key_service_stops_the_start() {
         let error = Broker::start_error(arguments).await;
         assert!(error.contains("FLOTILLA_BROKER_KMS_TOKEN_FILE"), "{error}");
     }
-    let missing = ["--further-key-files", "missing"];
-    assert!(Broker::start_error(&missing).await.contains("cannot read or write the key file"));
     let many = ["missing"; 9].join(",");
     let error = Broker::start_error(&["--further-key-files", &many]).await;
     assert!(error.contains("more than 8 files"), "{error}");

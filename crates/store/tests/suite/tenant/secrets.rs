@@ -31,11 +31,23 @@ fn address(project: Option<&ProjectId>, name: &str) -> SecretAddress {
 }
 
 async fn put(broker: &BrokerStore, tenant: TenantId, address: &SecretAddress, text: &str) -> Secret {
-    let change = broker.begin_change(tenant, address.clone()).await.unwrap();
-    let version = change.version();
-    let secret = change.finish_change(&sealed(text), "ann").await.unwrap();
+    let version = broker.begin_change(tenant, address).await.unwrap().version;
+    let secret = finish(broker, tenant, address, &value(version, text)).await.unwrap().unwrap();
     assert_eq!((secret.version, &secret.address), (version, address));
     secret
+}
+
+fn value(version: u64, text: &str) -> SecretVersion {
+    SecretVersion { version, sealed: sealed(text) }
+}
+
+async fn finish(
+    broker: &BrokerStore,
+    tenant: TenantId,
+    address: &SecretAddress,
+    value: &SecretVersion,
+) -> Result<Option<Secret>, Error> {
+    broker.finish_change(tenant, address, value, "ann").await
 }
 
 fn broker(world: &World) -> BrokerStore {
@@ -86,8 +98,12 @@ async fn a_version_only_grows_also_when_a_secret_comes_back() {
     let back = put(&broker, tenant, &own, "four").await;
     assert_eq!((back.version, back.last_used_at), (5, None));
     // A change that is given up stores nothing.
-    drop(broker.begin_change(tenant, own.clone()).await.unwrap());
+    assert_eq!(broker.begin_change(tenant, &own).await.unwrap().version, 6);
     assert_eq!(broker.use_secret(tenant, &own).await.unwrap().version, 5);
+    // Nor does one that ends after a later one.
+    assert_eq!(put(&broker, tenant, &own, "seven").await.version, 7);
+    assert_eq!(finish(&broker, tenant, &own, &value(6, "six")).await.unwrap(), None);
+    assert_eq!(broker.use_secret(tenant, &own).await.unwrap(), value(7, "seven"));
     broker.close().await;
 }
 
@@ -103,23 +119,21 @@ async fn secrets_go_with_their_project_and_their_tenant() {
     assert!(world.store.delete_project(tenant, &world.project).await.unwrap());
     let list = world.store.list_secrets(tenant, None, &Page::default()).await.unwrap();
     assert_eq!(names(&list), [("/TOKEN".to_owned(), 1)]);
-    let change = broker.begin_change(tenant, of_project.clone()).await.unwrap();
-    let refused = change.finish_change(&sealed("x"), "ann").await;
+    let version = broker.begin_change(tenant, &of_project).await.unwrap().version;
+    let refused = finish(&broker, tenant, &of_project, &value(version, "x")).await;
     assert!(matches!(refused, Err(Error::NotFound(Entity::Project))), "{refused:?}");
     world.store.create_project(tenant, &world.project, "again", &Source::default()).await.unwrap();
-    assert_eq!(
-        put(&broker, tenant, &of_project, "two").await.version,
-        3,
-        "the refused change took no version"
-    );
+    assert_eq!(put(&broker, tenant, &of_project, "two").await.version, version + 1);
 
     world.store.delete_tenant(tenant).await.unwrap();
     assert_eq!(world.number("select count(*) from secret").await, 0, "at once, like its keys");
     world.store.finish_tenant_deletion(tenant).await.unwrap();
     assert_eq!(world.number("select count(*) from secret_counter").await, 0);
     let unknown = world.sample.tenant();
-    let refused = broker.begin_change(unknown, own).await;
+    let refused = broker.begin_change(unknown, &own).await;
     assert!(matches!(refused, Err(Error::NotFound(Entity::Tenant))), "{refused:?}");
+    let refused = finish(&broker, tenant, &own, &value(9, "late")).await;
+    assert!(matches!(refused, Err(Error::NotFound(Entity::Tenant))), "deleted meanwhile: {refused:?}");
 }
 
 #[tokio::test]
@@ -133,8 +147,9 @@ async fn the_brokers_role_reaches_its_tables_and_one_tenant_at_a_time() {
     world.store.create_tenant(stranger, "second").await.unwrap();
     assert!(matches!(broker.use_secret(stranger, &own).await, Err(Error::NotFound(Entity::Secret))));
     // The project of another tenant.
-    let foreign = broker.begin_change(stranger, address(Some(&world.project), "TOKEN")).await.unwrap();
-    let refused = foreign.finish_change(&sealed("x"), "ann").await;
+    let foreign = address(Some(&world.project), "TOKEN");
+    let version = broker.begin_change(stranger, &foreign).await.unwrap().version;
+    let refused = finish(&broker, stranger, &foreign, &value(version, "x")).await;
     assert!(matches!(refused, Err(Error::NotFound(Entity::Project))), "{refused:?}");
 
     let mut connection = connect(&world.database.broker_url).await;
@@ -172,51 +187,104 @@ async fn the_brokers_role_reaches_its_tables_and_one_tenant_at_a_time() {
 async fn a_tenant_has_a_bounded_number_of_secrets() {
     let world = World::new().await;
     let (broker, tenant) = (broker(&world), world.tenant);
-    let first = address(None, "A1");
+    let (first, late) = (address(None, "A1"), address(None, "B"));
     put(&broker, tenant, &first, "one").await;
+    let version = broker.begin_change(tenant, &late).await.unwrap().version;
     world
         .sql(&format!(
             "insert into secret (tenant_id, scope, name, version, key_id, sealed_key, ciphertext, created_by)
              select '{tenant}', '', 'A' || n, n, 'k1', '', '', 'ann' from generate_series(2, {SECRETS_MAX}) n"
         ))
         .await;
-    let refused = broker.begin_change(tenant, address(None, "B")).await;
+    let refused = broker.begin_change(tenant, &late).await;
     assert!(matches!(refused, Err(Error::TooManySecrets(SECRETS_MAX))), "{refused:?}");
+    let refused = finish(&broker, tenant, &late, &value(version, "x")).await;
+    assert!(matches!(refused, Err(Error::TooManySecrets(SECRETS_MAX))), "it began before: {refused:?}");
     put(&broker, tenant, &first, "another value of one that exists").await;
 }
 
-fn noted(key_id: &str, older: &[&str]) -> KeyRecord {
-    KeyRecord { key_id: key_id.to_owned(), older_key_ids: owned(older) }
+/// The key that seals, and the older ones.
+fn keys(record: &KeyRecord) -> (&str, Vec<&str>) {
+    (&record.key_id, record.older_key_ids.iter().map(String::as_str).collect())
 }
 
 fn owned(ids: &[&str]) -> Vec<String> {
     ids.iter().map(|id| (*id).to_owned()).collect()
 }
 
+fn canary(key_id: &str) -> SealedKey {
+    SealedKey { key_id: key_id.to_owned(), bytes: format!("by {key_id}").into_bytes() }
+}
+
+async fn register(broker: &BrokerStore, key_id: &str, further: &[&str]) -> KeyRecord {
+    broker.register_key(&canary(key_id), &owned(further)).await.unwrap()
+}
+
 #[tokio::test]
 async fn only_a_broker_with_all_keys_notes_another_one() {
     let world = World::new().await;
     let broker = broker(&world);
-    let register =
-        async |key_id: &str, further: &[&str]| broker.register_key(key_id, &owned(further)).await.unwrap();
     assert_eq!(broker.find_keys().await.unwrap(), None);
-    assert_eq!(register("k1", &[]).await, noted("k1", &[]));
-    assert_eq!(register("k2", &[]).await, noted("k1", &[]), "a broker without the key that seals");
-    assert_eq!(register("k2", &["k1"]).await, noted("k2", &["k1"]));
-    assert_eq!(register("k3", &["k2"]).await, noted("k2", &["k1"]), "a broker without an older key");
-    assert_eq!(register("k3", &["k1", "k2"]).await, noted("k3", &["k1", "k2"]));
-    assert_eq!(register("k1", &["k2", "k3"]).await, noted("k1", &["k2", "k3"]), "back to an older key");
-    assert_eq!(register("k1", &["k2", "k3"]).await, noted("k1", &["k2", "k3"]));
-    assert!(!broker.forget_older_keys(&noted("k1", &["k2"])).await.unwrap(), "another key is noted since");
-    assert!(broker.forget_older_keys(&noted("k1", &["k2", "k3"])).await.unwrap());
-    assert_eq!(broker.find_keys().await.unwrap(), Some(noted("k1", &[])));
+    assert_eq!(keys(&register(&broker, "k1", &[]).await), ("k1", vec![]));
+    assert_eq!(
+        keys(&register(&broker, "k2", &[]).await),
+        ("k1", vec![]),
+        "a broker without the key that seals"
+    );
+    assert_eq!(keys(&register(&broker, "k2", &["k1"]).await), ("k2", vec!["k1"]));
+    assert_eq!(
+        keys(&register(&broker, "k3", &["k2"]).await),
+        ("k2", vec!["k1"]),
+        "a broker without an older key"
+    );
+    assert_eq!(keys(&register(&broker, "k3", &["k1", "k2"]).await), ("k3", vec!["k1", "k2"]));
+    assert_eq!(keys(&register(&broker, "k1", &["k2", "k3"]).await), ("k1", vec!["k2", "k3"]), "back");
+    let noted = register(&broker, "k1", &["k2", "k3"]).await;
+    assert_eq!(noted.key_ids().collect::<Vec<_>>(), ["k1", "k2", "k3"]);
+    assert_eq!(noted.canaries, ["k1", "k2", "k3"].map(canary));
+    assert!(broker.forget_older_keys(&noted).await.unwrap());
+    let left = KeyRecord { older_key_ids: vec![], canaries: vec![canary("k1")], ..noted };
+    assert_eq!(broker.find_keys().await.unwrap(), Some(left));
+}
+
+#[tokio::test]
+async fn the_first_canary_of_a_key_stays() {
+    let world = World::new().await;
+    let broker = broker(&world);
+    register(&broker, "k1", &[]).await;
+    let of_another = SealedKey { bytes: b"by a key of the same name".to_vec(), ..canary("k1") };
+    let noted = broker.register_key(&of_another, &[]).await.unwrap();
+    assert_eq!(noted.canaries, [canary("k1")]);
+    register(&broker, "k2", &[]).await;
+    let noted = broker.find_keys().await.unwrap().unwrap();
+    assert_eq!(noted.canaries, [canary("k1")], "the other one is not noted");
+}
+
+/// A broker with the old settings may restart in the middle of a pass.
+#[tokio::test]
+async fn keys_that_seal_in_between_are_not_forgotten() {
+    let world = World::new().await;
+    let (broker, tenant) = (broker(&world), world.tenant);
+    register(&broker, "k1", &[]).await;
+    register(&broker, "k2", &["k1"]).await;
+    let read = broker.find_keys().await.unwrap().unwrap();
+    register(&broker, "k1", &["k2"]).await;
+    let own = address(None, "TOKEN");
+    put(&broker, tenant, &own, "sealed with k1").await;
+    let again = register(&broker, "k2", &["k1"]).await;
+    assert_eq!((&again.key_id, &again.older_key_ids), (&read.key_id, &read.older_key_ids));
+    assert!(!broker.forget_older_keys(&read).await.unwrap(), "k1 has sealed meanwhile");
+    let noted = broker.find_keys().await.unwrap();
+    assert_eq!(noted.as_ref(), Some(&again));
+    assert_eq!(broker.use_secret(tenant, &own).await.unwrap().sealed.key_id, "k1");
+    assert!(broker.forget_older_keys(&again).await.unwrap());
 }
 
 #[tokio::test]
 async fn keys_are_replaced_only_while_nothing_has_changed() {
     let world = World::new().await;
     let (broker, tenant) = (broker(&world), world.tenant);
-    broker.register_key("k1", &[]).await.unwrap();
+    register(&broker, "k1", &[]).await;
     let (own, of_project) = (address(None, "TOKEN"), address(Some(&world.project), "TOKEN"));
     for address in [&own, &of_project] {
         put(&broker, tenant, address, "one").await;
@@ -225,7 +293,7 @@ async fn keys_are_replaced_only_while_nothing_has_changed() {
     assert_eq!(broker.list_secret_tenants(Some(tenant), 10).await.unwrap(), []);
     assert_eq!(broker.list_older_secrets(tenant, "k1", &Page::default()).await.unwrap(), []);
 
-    broker.register_key("k2", &owned(&["k1"])).await.unwrap();
+    register(&broker, "k2", &["k1"]).await;
     let older = broker.list_older_secrets(tenant, "k2", &Page::default()).await.unwrap();
     let key = SealedKey { key_id: "k1".to_owned(), bytes: b"one".to_vec() };
     let older_secret = |address: &SecretAddress, version| OlderSecret {
@@ -245,9 +313,13 @@ async fn keys_are_replaced_only_while_nothing_has_changed() {
     let used = broker.use_secret(tenant, &own).await.unwrap();
     let replaced = SealedSecret { key_id: "k2".to_owned(), sealed_key: b"two".to_vec(), ..sealed("one") };
     assert_eq!(used, SecretVersion { version: 1, sealed: replaced });
-    put(&broker, tenant, &of_project, "newer").await;
+    let change = broker.begin_change(tenant, &of_project).await.unwrap();
+    assert_eq!(change.key_id.as_deref(), Some("k2"));
+    let newer = SealedSecret { key_id: "k2".to_owned(), ..sealed("newer") };
+    let newer = SecretVersion { version: change.version, sealed: newer };
+    finish(&broker, tenant, &of_project, &newer).await.unwrap().unwrap();
     assert!(!broker.replace_key(tenant, &older[1], &new).await.unwrap(), "the value has changed");
-    assert_eq!(broker.use_secret(tenant, &of_project).await.unwrap().sealed, sealed("newer"));
+    assert_eq!(broker.use_secret(tenant, &of_project).await.unwrap(), newer);
 }
 
 /// Otherwise a value could be sealed with a key that counts as no longer needed.
@@ -255,20 +327,34 @@ async fn keys_are_replaced_only_while_nothing_has_changed() {
 async fn another_key_is_noted_when_changes_under_way_have_ended() {
     let world = World::new().await;
     let (broker, tenant) = (broker(&world), world.tenant);
-    let others = self::broker(&world);
-    others.register_key("k1", &[]).await.unwrap();
-    let change = broker.begin_change(tenant, address(None, "TOKEN")).await.unwrap();
-    assert_eq!(change.key_id(), Some("k1"));
-    let mut change_of_key = Box::pin(async { others.register_key("k2", &owned(&["k1"])).await.unwrap() });
+    let (others, own) = (self::broker(&world), address(None, "TOKEN"));
+    register(&others, "k1", &[]).await;
+    put(&broker, tenant, &own, "one").await;
+    let change = broker.begin_change(tenant, &own).await.unwrap();
+    assert_eq!(change.key_id.as_deref(), Some("k1"));
+    // Holds the change up after it has read the key.
+    let mut holder = connect(&world.database.migrator_url).await;
+    sqlx::raw_sql("begin; select version from secret for update").execute(&mut holder).await.unwrap();
     let sql = "select count(*) from pg_stat_activity
                 where datname = current_database() and wait_event_type = 'Lock'";
-    let wait = testkit::eventually("the change of the key waits", async || world.number(sql).await > 0);
-    tokio::select! {
-        record = &mut change_of_key => panic!("a change is under way: {record:?}"),
-        () = wait => {}
-    }
-    change.finish_change(&sealed("one"), "ann").await.unwrap();
-    assert_eq!(change_of_key.await, noted("k2", &["k1"]));
-    let change = broker.begin_change(tenant, address(None, "TOKEN")).await.unwrap();
-    assert_eq!(change.key_id(), Some("k2"));
+    let wait = async |count: i64| {
+        testkit::eventually("they wait", async || world.number(sql).await >= count).await;
+    };
+    let two = value(change.version, "two");
+    let end_change = finish(&broker, tenant, &own, &two);
+    let change_key = async {
+        wait(1).await;
+        register(&others, "k2", &["k1"]).await
+    };
+    let release = async {
+        wait(2).await;
+        sqlx::raw_sql("commit").execute(&mut holder).await.unwrap();
+    };
+    let (ended, noted, ()) = tokio::join!(end_change, change_key, release);
+    assert_eq!(ended.unwrap().map(|secret| secret.version), Some(change.version));
+    assert_eq!(keys(&noted), ("k2", vec!["k1"]));
+
+    let three = value(broker.begin_change(tenant, &own).await.unwrap().version, "three");
+    assert_eq!(finish(&broker, tenant, &own, &three).await.unwrap(), None, "k1 seals no more");
+    assert_eq!(broker.use_secret(tenant, &own).await.unwrap(), two);
 }
