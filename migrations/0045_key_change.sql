@@ -1,10 +1,10 @@
 -- The key of the deployment may be replaced by another one. Until all secrets are sealed with it, every broker needs the older keys as well, so
--- their identities are kept. The generation grows with each change, also with one that is taken back: a pass over all secrets sees that another key
--- has sealed meanwhile.
+-- their identities are kept. Each change is counted, also one that is taken back: so a pass over all secrets notices that another key has sealed
+-- meanwhile.
 set local lock_timeout = '5s';
 alter table secret_key add column older_key_ids text[] not null default '{}';
-alter table secret_key add column generation bigint not null default 0;
-grant update (key_id, older_key_ids, generation) on secret_key to flotilla_broker;
+alter table secret_key add column changes bigint not null default 0;
+grant update (key_id, older_key_ids, changes) on secret_key to flotilla_broker;
 
 -- A known text under each key that secrets may need. The identity of a key in a key service is only its name, so another key can have the same one; it
 -- does not open this text.

@@ -17,8 +17,8 @@ pub struct KeyRecord {
     pub key_id: String,
     /// Those of keys that sealed before it, while secrets may still need them.
     pub older_key_ids: Vec<String>,
-    /// Grows with each change of the key that seals.
-    pub generation: u64,
+    /// How often the key that seals has changed.
+    pub changes: u64,
     /// A known text under each of these keys. A key that was noted by an earlier version may have none.
     pub canaries: Vec<SealedKey>,
 }
@@ -72,7 +72,7 @@ impl BrokerStore {
         sqlx::query(
             "update secret_key
                 set key_id = $1::text, older_key_ids = array_remove(array_append(older_key_ids, key_id), $1::text),
-                    generation = generation + 1
+                    changes = changes + 1
               where key_id <> $1::text and key_id = any($2::text[])
                 and older_key_ids <@ array_append($2::text[], $1::text)",
         )
@@ -108,8 +108,8 @@ impl BrokerStore {
     /// `Db`.
     pub async fn forget_older_keys(&self, noted: &KeyRecord) -> Result<bool, Error> {
         let mut tx = self.0.begin_without_tenant().await?;
-        let done = sqlx::query("update secret_key set older_key_ids = '{}' where generation = $1")
-            .bind(signed(noted.generation))
+        let done = sqlx::query("update secret_key set older_key_ids = '{}' where changes = $1")
+            .bind(signed(noted.changes))
             .execute(&mut *tx)
             .await?;
         if done.rows_affected() == 0 {
@@ -210,14 +210,14 @@ pub(super) async fn lock_key(tx: &mut Tx) -> Result<Option<String>, Error> {
 }
 
 async fn find(tx: &mut Tx) -> Result<Option<KeyRecord>, Error> {
-    let row = sqlx::query("select key_id, older_key_ids, generation from secret_key");
+    let row = sqlx::query("select key_id, older_key_ids, changes from secret_key");
     let Some(row) = row.fetch_optional(&mut **tx).await? else { return Ok(None) };
     let canaries = sqlx::query("select key_id, sealed_key from key_canary order by key_id");
     let canaries = canaries.fetch_all(&mut **tx).await?;
     Ok(Some(KeyRecord {
         key_id: row.try_get("key_id")?,
         older_key_ids: row.try_get("older_key_ids")?,
-        generation: unsigned(row.try_get("generation")?),
+        changes: unsigned(row.try_get("changes")?),
         canaries: canaries.iter().map(sealed_key).collect::<Result<_, _>>()?,
     }))
 }

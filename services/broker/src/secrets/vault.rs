@@ -90,8 +90,9 @@ impl Vault {
         if let Some(earlier) = &earlier {
             self.check_noted(earlier).await?;
         }
+        let noted_ids: Vec<&String> = earlier.iter().flat_map(KeyRecord::key_ids).collect();
         for key in self.keys.further() {
-            if !earlier.as_ref().is_some_and(|earlier| earlier.key_ids().any(|id| id == key.id())) {
+            if noted_ids.iter().all(|id| *id != key.id()) {
                 check_seal(key).await?;
             }
         }

@@ -114,6 +114,20 @@ async fn a_missing_key_file_is_made_only_if_it_is_the_only_key() {
 }
 
 #[tokio::test]
+async fn a_broker_that_pushes_starts_before_an_agent_has_written_its_token() {
+    let server = TransitServer::start(TOKEN).await;
+    let (directory, mut arguments) = arguments(&server);
+    arguments.extend(["--push".to_owned(), directory.path().join("push").display().to_string()]);
+    let mut broker = Broker::start(&words(&arguments)).await;
+    let [token, written] = ["token", "written"].map(|name| directory.path().join(name));
+    fs::rename(&token, &written).unwrap();
+    broker.restart(&words(&arguments)).await;
+    assert!(broker.log().contains("cannot read the file with its token"), "operators see it");
+    fs::rename(&written, &token).unwrap();
+    broker.put_secret(None, "LOGIN", VALUE).await;
+}
+
+#[tokio::test]
 async fn what_the_file_sealed_is_sealed_again_in_the_background() {
     let (server, registry) = (TransitServer::start(TOKEN).await, Registry::start().await);
     let image = registry.push_image("app", &[b"layer"]);
