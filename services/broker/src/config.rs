@@ -204,8 +204,8 @@ impl Config {
 
     /// The files that no other process may read. One with a token may be missing, because an agent writes it.
     pub fn secret_files(&self) -> Vec<&Path> {
-        let files = self.key_file.iter().chain(&self.further_key_files).chain(&self.kms_token_file);
-        files.map(PathBuf::as_path).collect()
+        let keys = self.key_file.iter().chain(&self.further_key_files).chain(&self.tls_key);
+        keys.chain(&self.kms_token_file).map(PathBuf::as_path).collect()
     }
 
     fn transit_key(&self) -> anyhow::Result<Option<TransitKey>> {
