@@ -80,7 +80,8 @@ async fn a_repeated_push_that_brought_nothing_is_stored_once() {
     again.receipt.commits = 0;
     assert!(world.record(&session, again).await.is_empty());
     assert_eq!(world.gap_free(&session).await, head);
-    let changes: [(fn(&mut SessionPush), &[&str]); 3] = [
+    type Change = fn(&mut SessionPush);
+    let changes: [(Change, &[&str]); 3] = [
         // Pushes to other branches leave this one as it is.
         (|push| push.receipt.url.push('x'), &[]),
         (|push| push.receipt.branch.push('x'), &[]),
