@@ -15,6 +15,8 @@ use tokio::sync::oneshot;
 
 /// The name of the key that it has.
 pub const KEY: &str = "flotilla";
+/// The name of another key that it has.
+pub const NEXT_KEY: &str = "next";
 /// Bytes of a request.
 const REQUEST_BYTES: usize = 64 * 1024;
 
@@ -125,7 +127,7 @@ async fn answer(State(engine): State<Engine>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, REQUEST_BYTES).await.unwrap_or_default();
     let mut contents = engine.contents();
-    let Some((operation, KEY)) =
+    let Some((operation, KEY | NEXT_KEY)) =
         parts.uri.path().strip_prefix("/v1/transit/").and_then(|path| path.split_once('/'))
     else {
         return refusal(StatusCode::NOT_FOUND, "no handler for route");

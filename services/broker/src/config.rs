@@ -186,9 +186,9 @@ impl Config {
     /// # Errors
     /// A file cannot be used, or the settings of the key service are wrong.
     pub fn keyring(&self) -> anyhow::Result<Keyring> {
-        // With further keys, a file that is missing is a mistake: all brokers would seal with its new key. While a key service seals, a new file seals
-        // nothing.
-        let is_first = self.further_key_files.is_empty() && (self.kms.is_some() || self.kms_url.is_none());
+        // With further keys or a key service, a file that is missing is a mistake: all brokers would seal with its new key, at once or on the way back
+        // from the service.
+        let is_first = self.further_key_files.is_empty() && self.kms_url.is_none();
         let open = if is_first { KeyFile::open_or_create } else { KeyFile::open };
         let own = self.key_file.as_deref().map(open);
         let further = self.further_key_files.iter().map(|file| KeyFile::open(file));

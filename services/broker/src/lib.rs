@@ -149,7 +149,9 @@ fn doors(
 async fn open(store: BrokerStore, keys: Keyring, service: &Service) -> anyhow::Result<Option<Arc<Vault>>> {
     let vault = Arc::new(Vault::new(store, keys));
     while !service.shutdown.is_cancelled() {
-        match vault.check_keys().await {
+        // A key service may be slow to answer.
+        let Some(checked) = service.shutdown.run_until_cancelled(vault.check_keys()).await else { break };
+        match checked {
             Err(VaultError::Store(error)) if error.is_transient() => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "Postgres does not answer; retrying");

@@ -19,7 +19,8 @@ pub struct KeyRecord {
     pub older_key_ids: Vec<String>,
     /// How often the key that seals has changed.
     pub changes: u64,
-    /// A known text under each of these keys. A key that was noted by an earlier version may have none.
+    /// A known text under each of these keys, and under those that a broker has for the next change. A key that was noted by an earlier version may have
+    /// none.
     pub canaries: Vec<SealedKey>,
 }
 
@@ -91,6 +92,22 @@ impl BrokerStore {
         let record = find(&mut tx).await?.ok_or(Error::Db(sqlx::Error::RowNotFound))?;
         tx.commit().await?;
         Ok(record)
+    }
+
+    /// Keeps the canary of a key that may become the one that seals, unless the key has one. Brokers whose key of this name is another one then notice it
+    /// when they start.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn keep_canary(&self, canary: &SealedKey) -> Result<(), Error> {
+        let mut tx = self.0.begin_without_tenant().await?;
+        sqlx::query("insert into key_canary (key_id, sealed_key) values ($1, $2) on conflict do nothing")
+            .bind(&canary.key_id)
+            .bind(&canary.bytes)
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
     }
 
     /// Returns what is noted. `None`: no broker has started yet.

@@ -66,7 +66,7 @@ impl BrokerStore {
     }
 
     /// Stores the sealed value in the name of `by`. It replaces the earlier version, which is gone. `None`: nothing is stored, because another key seals
-    /// since the change began, or a later change is stored.
+    /// since the change began, or a later change is stored. No version is used twice, but after a deletion one may be stored that began before a later one.
     ///
     /// # Errors
     /// `NotFound`: there is no such project or tenant; `TooManySecrets`. `Db`: stored or not.

@@ -106,7 +106,7 @@ async fn reseal_tenant(
             let place = SecretPlace::of(&id, &secret.address, secret.version);
             match envelope::reseal(&secret.key, &place, &vault.keys, newest).await {
                 Ok(key) => {
-                    // Otherwise the secret has changed meanwhile, and the newest key has sealed it.
+                    // Otherwise the secret has changed meanwhile, or another key seals now. The record of keys shows the latter.
                     let is_replaced = vault.store.replace_key(tenant, secret, &key).await?;
                     progress.resealed += u32::from(is_replaced);
                 }

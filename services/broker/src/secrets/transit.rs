@@ -205,7 +205,7 @@ impl TransitKey {
         tenant: &str,
         request: &TransitRequest<'_>,
     ) -> Result<Verdict, EnvelopeError> {
-        // With room for all of it, the bytes do not move, and no copy of them stays.
+        // With room for all of it, the bytes do not move, so this buffer leaves no copy.
         let mut body = Zeroizing::new(Vec::<u8>::with_capacity(2 * SEALED_KEY_BYTES_MAX));
         serde_json::to_writer(&mut *body, request).map_err(|_| EnvelopeError::Crypto)?;
         let (body, time) = (Bytes::from_owner(body), Duration::from_millis(KMS_CALL_MS_MAX));
@@ -224,7 +224,11 @@ impl TransitKey {
         };
         let ended =
             timeout(time, work).await.unwrap_or_else(|_| Err(unavailable("it does not answer in time")));
-        let code = ended.as_ref().err().map_or("ok", EnvelopeError::code);
+        let code = match &ended {
+            Ok(Verdict::Data(_)) => "ok",
+            Ok(Verdict::Refusal(_)) => "kms_refused",
+            Err(error) => error.code(),
+        };
         metrics::counter!("flotilla_broker_kms_calls_total", "code" => code).increment(1);
         ended
     }
@@ -256,7 +260,7 @@ impl TransitKey {
         if file.metadata().await.map_err(failed)?.mode() & OF_OTHERS != 0 {
             return Err(refused("other users may read the file with its token; run chmod 600, and renew it"));
         }
-        // With room for all of it, the bytes do not move, and no copy of them stays.
+        // With room for all of it, the bytes do not move, so this buffer leaves no copy.
         let mut bytes = Zeroizing::new(Vec::<u8>::with_capacity(2 * KMS_TOKEN_BYTES_MAX));
         let read = file.take(KMS_TOKEN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).await;
         let count = read.map_err(failed)?;

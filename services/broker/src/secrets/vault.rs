@@ -93,7 +93,7 @@ impl Vault {
         let noted_ids: Vec<&String> = earlier.iter().flat_map(KeyRecord::key_ids).collect();
         for key in self.keys.further() {
             if noted_ids.iter().all(|id| *id != key.id()) {
-                check_seal(key).await?;
+                self.store.keep_canary(&check_seal(key).await?).await?;
             }
         }
         let newest = self.keys.newest();
@@ -102,6 +102,7 @@ impl Vault {
             (Err(EnvelopeError::KmsUnavailable(_)), Some(noted)) if noted.key_id == newest.id() => noted,
             (canary, _) => self.store.register_key(&canary?, &self.keys.further_ids()).await?,
         };
+        // Another broker may have noted a key, or kept the canary of one, since `earlier`.
         if earlier.as_ref() != Some(&noted) {
             self.check_noted(&noted).await?;
         }

@@ -108,8 +108,12 @@ pub fn client(url: &str, check: &ServerCheck) -> Client {
 }
 
 fn config(directory: &Path, database: &Database, arguments: &[&str]) -> Config {
-    let key = directory.join("key").display().to_string();
-    let fixed = ["broker", "--token", TOKEN, "--database-url", &database.broker_url, "--key-file", &key];
+    let key = directory.join("key");
+    let mut fixed = vec!["broker", "--token", TOKEN, "--database-url", &database.broker_url];
+    // With a key service, a broker makes no key file.
+    if key.exists() || !arguments.contains(&"--kms-url") {
+        fixed.extend(["--key-file", key.to_str().unwrap()]);
+    }
     Cli::try_parse_from(fixed.into_iter().chain(arguments.iter().copied())).unwrap().config
 }
 

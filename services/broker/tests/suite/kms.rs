@@ -108,9 +108,13 @@ async fn a_missing_key_file_is_made_only_if_it_is_the_only_key() {
 
     let server = TransitServer::start(TOKEN).await;
     let (_directory, arguments) = arguments(&server);
+    let missing = directory.path().join("missing").display().to_string();
     // Without `--kms vault`, the key service only opens.
-    let error = Broker::start_error(&words(&arguments[2..])).await;
-    assert!(error.contains("cannot read or write the key file"), "{error}");
+    for settings in [&arguments[2..], &arguments[..]] {
+        let settings = [words(settings), vec!["--key-file", &missing]].concat();
+        let error = Broker::start_error(&settings).await;
+        assert!(error.contains("cannot read or write the key file"), "{error}");
+    }
 }
 
 #[tokio::test]

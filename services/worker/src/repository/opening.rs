@@ -49,14 +49,6 @@ impl OpeningStage {
             Self::Ready => "ready",
         }
     }
-
-    /// Whether the sandbox machine may clone in this stage, and then knows more about it.
-    fn may_clone(self) -> bool {
-        match self {
-            Self::Clone | Self::Lfs | Self::Install | Self::Files => true,
-            Self::Image | Self::Setup | Self::Ready => false,
-        }
-    }
 }
 
 /// How much of a stage is done.
@@ -116,8 +108,8 @@ impl OpeningProgress {
         &self,
         deps: &Deps,
         identity: &Identity,
-        work: impl Future<Output = T>,
-    ) -> T {
+        work: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
         let begun_at = Instant::now();
         // An earlier attempt may have ended in another stage.
         self.enter(OpeningStage::Files);
@@ -126,7 +118,7 @@ impl OpeningProgress {
             biased;
             opened = &mut work => {
                 let elapsed = begun_at.elapsed();
-                if elapsed >= NOTICE_DELAY {
+                if elapsed >= NOTICE_DELAY && !opened.as_ref().is_err_and(is_stale) {
                     let ready = Progress { stage: OpeningStage::Ready, amount: None };
                     send_notice(deps, identity, ready, elapsed);
                 }
@@ -149,9 +141,6 @@ impl OpeningProgress {
     /// The progress at this moment; `None`: another loop has taken over the session.
     async fn find(&self, deps: &Deps, identity: &Identity) -> Option<Progress> {
         let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.stage.may_clone() {
-            return Some(known);
-        }
         let (mut client, request) =
             (deps.sandbox.client(), v1::GetOpeningRequest { fence: identity.fence() });
         match tokio::time::timeout(NOTICE_INTERVAL, client.get_opening(request)).await {
@@ -161,11 +150,16 @@ impl OpeningProgress {
     }
 }
 
+/// Whether the machine refused a call because another loop has taken over the session.
+fn is_stale(status: &Status) -> bool {
+    rpc::status::code_of(status).as_deref() == Some("epoch_stale")
+}
+
 /// What is known with the answer of the machine, which knows more; `None`: another loop has taken over the session.
 fn with_answer(known: Progress, answer: Result<v1::GetOpeningResponse, Status>) -> Option<Progress> {
     match answer {
         Ok(response) => Some(of_machine(response).unwrap_or(known)),
-        Err(status) if rpc::status::code_of(&status).as_deref() == Some("epoch_stale") => None,
+        Err(status) if is_stale(&status) => None,
         // It may be of an earlier version. People read the stage alone.
         Err(_) => Some(known),
     }

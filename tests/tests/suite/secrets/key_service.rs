@@ -12,12 +12,16 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
-use testkit::transit::{KEY, TransitServer};
+use testkit::transit::{KEY, NEXT_KEY, TransitServer};
 
 const TOKEN: &str = "hvs.token-4711";
 
 fn key(url: &str, token_file: &Path) -> DeploymentKey {
-    let settings = TransitSettings { url, key: KEY, token_file, authorities: vec![] };
+    named_key(url, KEY, token_file)
+}
+
+fn named_key(url: &str, key: &str, token_file: &Path) -> DeploymentKey {
+    let settings = TransitSettings { url, key, token_file, authorities: vec![] };
     DeploymentKey::Transit(Box::new(TransitKey::new(settings).unwrap()))
 }
 
@@ -127,6 +131,15 @@ async fn another_key_of_the_same_name_is_refused_at_the_start() {
     let own = world.vault([key(&server.url, &token_file), world.key("key")]);
     assert!(own.check_keys().await.unwrap());
     assert_eq!(take(&own, tenant, "B").await.unwrap(), "two");
+    // Also before the key seals: two brokers prepare the move, and one has the wrong address.
+    let (next, wrong) = (TransitServer::start(TOKEN).await, TransitServer::start(TOKEN).await);
+    let prepared = |of_next: &TransitServer| {
+        let next = named_key(&of_next.url, NEXT_KEY, &token_file);
+        world.vault([key(&server.url, &token_file), world.key("key"), next])
+    };
+    assert!(prepared(&next).check_keys().await.unwrap());
+    let refused = prepared(&wrong).check_keys().await;
+    assert!(matches!(refused, Err(VaultError::ForeignKey(_))), "{refused:?}");
     assert_eq!(reseal::pass(&own).await.unwrap(), Progress { resealed: 1, left: 0, is_done: true });
 }
 

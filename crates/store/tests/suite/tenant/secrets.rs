@@ -65,7 +65,7 @@ async fn refusal(connection: &mut PgConnection, sql: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_version_only_grows_also_when_a_secret_comes_back() {
+async fn no_version_is_used_twice_also_when_a_secret_comes_back() {
     let world = World::new().await;
     let (broker, tenant) = (broker(&world), world.tenant);
     let (own, of_project) = (address(None, "TOKEN"), address(Some(&world.project), "TOKEN"));
@@ -258,6 +258,11 @@ async fn the_first_canary_of_a_key_stays() {
     register(&broker, "k2", &[]).await;
     let noted = broker.find_keys().await.unwrap().unwrap();
     assert_eq!(noted.canaries, [canary("k1")], "the other one is not noted");
+    for canary in [canary("k2"), SealedKey { bytes: b"another key".to_vec(), ..canary("k2") }] {
+        broker.keep_canary(&canary).await.unwrap();
+    }
+    let noted = broker.find_keys().await.unwrap().unwrap();
+    assert_eq!(noted.canaries, [canary("k1"), canary("k2")]);
 }
 
 /// A broker with the old settings may restart in the middle of a pass.

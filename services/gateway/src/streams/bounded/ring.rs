@@ -69,7 +69,14 @@ struct KeptItem<T> {
 /// A receiving end.
 #[derive(Debug)]
 pub(crate) struct Receiver<T> {
+    // Dropped first: items that only this receiver was waiting for then have no reader.
     items: broadcast::Receiver<Weak<T>>,
+    reader: BacklogReader<T>,
+}
+
+/// Gives back the room of items that nobody waits for any more, also when it is dropped.
+#[derive(Debug)]
+struct BacklogReader<T> {
     channel: WeakSender<Weak<T>>,
     backlog: Arc<Backlog<T>>,
 }
@@ -86,7 +93,7 @@ impl<T> Sender<T> {
     /// Adds a receiver of all later items.
     pub(crate) fn subscribe(&self) -> Receiver<T> {
         let (channel, backlog) = (self.channel.downgrade(), Arc::clone(&self.backlog));
-        Receiver { items: self.channel.subscribe(), channel, backlog }
+        Receiver { items: self.channel.subscribe(), reader: BacklogReader { channel, backlog } }
     }
 
     /// Sends an item of about `bytes` bytes. Without receivers it is lost.
@@ -128,10 +135,22 @@ impl<T> Receiver<T> {
     /// `Lagged`: items were lost, and the next call returns a later one. `Closed`: all senders are gone.
     pub(crate) async fn recv(&mut self) -> Result<Arc<T>, RecvError> {
         let item = self.items.recv().await?.upgrade();
-        if self.backlog.holds_room.load(Ordering::Relaxed) && self.items.is_empty() {
-            self.give_room_back();
+        if self.reader.holds_room() && self.items.is_empty() {
+            self.reader.give_room_back();
         }
         item.ok_or(RecvError::Lagged(1))
+    }
+
+    /// A receiver of all items that are sent from now on.
+    pub(crate) fn resubscribe(&self) -> Self {
+        let (channel, backlog) = (self.reader.channel.clone(), Arc::clone(&self.reader.backlog));
+        Self { items: self.items.resubscribe(), reader: BacklogReader { channel, backlog } }
+    }
+}
+
+impl<T> BacklogReader<T> {
+    fn holds_room(&self) -> bool {
+        self.backlog.holds_room.load(Ordering::Relaxed)
     }
 
     /// Drops the items that every receiver has received. The sender drops them with its next item, but a channel of an idle session has none for days.
@@ -143,19 +162,11 @@ impl<T> Receiver<T> {
             self.backlog.holds_room.store(false, Ordering::Relaxed);
         }
     }
-
-    /// A receiver of all items that are sent from now on.
-    pub(crate) fn resubscribe(&self) -> Self {
-        let (channel, backlog) = (self.channel.clone(), Arc::clone(&self.backlog));
-        Self { items: self.items.resubscribe(), channel, backlog }
-    }
 }
 
-impl<T> Drop for Receiver<T> {
+impl<T> Drop for BacklogReader<T> {
     fn drop(&mut self) {
-        // What only this receiver has not received is received by nobody any more.
-        self.items = self.items.resubscribe();
-        if self.backlog.holds_room.load(Ordering::Relaxed) {
+        if self.holds_room() {
             self.give_room_back();
         }
     }

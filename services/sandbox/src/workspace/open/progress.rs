@@ -66,16 +66,18 @@ fn clone_bytes(checkout: &Path) -> io::Result<StepBytes> {
     Ok(StepBytes { done, total: 0 })
 }
 
-/// The bytes of the objects that the helper has listed. It renames the list into its place, so the list is whole, and before the first object comes. Other objects in the
+/// The bytes of the objects that the helper has listed. The helper renames the finished list into its place before the first object comes. Other objects in the
 /// directory are those that the session had already.
 fn lfs_bytes(objects: &Path) -> io::Result<StepBytes> {
     let mut list = String::new();
     let file = layout::open_plain_file(objects, WANTED)?;
     file.take(LFS_REPORT_BYTES_MAX as u64).read_to_string(&mut list)?;
     let mut bytes = StepBytes::default();
-    for pointer in list.lines().filter_map(LfsPointer::parse_line) {
+    for pointer in list.lines().filter_map(LfsPointer::parse_line).take(COUNTED_FILES_MAX / 2) {
         let object = objects.join(pointer.oid());
-        let arrived = length(&object).saturating_add(length(&object.with_extension(PART)));
+        // The part first: the helper may rename it in between, and then both count.
+        let part = length(&object.with_extension(PART));
+        let arrived = part.saturating_add(length(&object));
         bytes.done = bytes.done.saturating_add(arrived.min(pointer.size()));
         bytes.total = bytes.total.saturating_add(pointer.size());
     }
