@@ -333,14 +333,20 @@ async fn all_clients_of_a_directory_get_the_same_frames() {
     let session = client.session(json!({"title": "shared"})).await;
     let (mut first, mut second) =
         (Events::of(&client, "/event", "").await, Events::of(&client, "/event", "").await);
-    client.prompt_async(&session, "@chunk 4\n@text A text in pieces.").await;
-    for events in [&mut first, &mut second] {
-        events.until_session("session.idle", &session).await;
-    }
     let pieces = |events: &Events| {
         let pieces = events.seen.iter().filter(|event| event["type"] == "message.part.delta");
         pieces.cloned().collect::<Vec<Value>>()
     };
+    // A gateway that is busy sends a text that is complete already as a whole.
+    for _ in 0..5 {
+        client.prompt_async(&session, "@chunk 4\n@text A text in pieces.").await;
+        for events in [&mut first, &mut second] {
+            events.until_session("session.idle", &session).await;
+        }
+        if !pieces(&first).is_empty() {
+            break;
+        }
+    }
     assert!(!pieces(&first).is_empty(), "{:?}", first.kinds());
     assert_eq!(pieces(&first), pieces(&second), "with the same ids: they are encoded once");
 }
