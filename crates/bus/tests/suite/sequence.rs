@@ -230,7 +230,9 @@ impl Pair {
     async fn renew(&mut self, worker: u32, passed_ms: u64) {
         for session in self.model.held(worker) {
             let key = self.world.key(&format!("l:{}:{}", self.tenant_id(session), self.id(session)));
-            self.world.redis("HINCRBY", &[&key, "paid", &format!("-{passed_ms}")]).await;
+            // Redis knows no number `-0`.
+            let change = 0_i64.saturating_sub_unsigned(passed_ms).to_string();
+            self.world.redis("HINCRBY", &[&key, "paid", &change]).await;
             *self.model.paid_ms(session).unwrap() -= passed_ms;
         }
         self.world.live(&name(worker)).await;
