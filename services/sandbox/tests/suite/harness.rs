@@ -102,12 +102,15 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// The walls that the machines of developers may lack, and for users other than root also the memory wall.
+pub fn missing_walls() -> &'static str {
+    if is_root() { "users,terminals,cpu" } else { "users,terminals,cpu,memory" }
+}
+
 impl Machine {
-    /// Starts a service on `data` with further arguments. It may lack the walls that machines of developers lack, and for users other than root also
-    /// the memory wall.
+    /// Starts a service on `data` with further arguments. It may lack [`missing_walls`].
     pub async fn start_with(data: &Path, arguments: &[&str]) -> Self {
-        let walls = if is_root() { "users,terminals,cpu" } else { "users,terminals,cpu,memory" };
-        let arguments = [&["--without", walls][..], arguments].concat();
+        let arguments = [&["--without", missing_walls()][..], arguments].concat();
         match Self::try_start(data, &arguments).await {
             Ok(machine) => machine,
             Err(error) => panic!("this machine cannot run sandboxes, so nothing was tested: {error:#}"),

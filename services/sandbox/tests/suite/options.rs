@@ -1,6 +1,6 @@
 //! What the settings may allow the programs of a sandbox besides: what it gives, and what stays closed.
 
-use crate::harness::{Machine, Session, code, directory};
+use crate::harness::{Machine, Session, code, directory, is_root};
 use rpc::v1::{SandboxOptions, WorkspaceHeader};
 use tempfile::TempDir;
 
@@ -12,6 +12,9 @@ const LEAK: &str = "echo 'int main() { volatile char *p = __builtin_malloc(9); p
 /// A program that traces the process whose number it gets.
 const ATTACH: &str = "printf '#include <stdio.h>\\n#include <stdlib.h>\\n#include <sys/ptrace.h>\\nint main(int n, char **v) { \
                       if (ptrace(PTRACE_ATTACH, atoi(v[1]), 0, 0)) { perror(\"attach\"); return 1; } puts(\"attached\"); }' > a.c; gcc -o a a.c";
+
+/// Why a test of user namespaces is skipped.
+const NO_GROUPS: &str = "user namespaces need control groups that limit memory";
 
 /// A machine that offers everything, and a session with these options.
 async fn machine(options: SandboxOptions) -> (TempDir, Machine, Session) {
@@ -43,6 +46,9 @@ async fn programs_trace_each_other_only_where_the_settings_allow_it() {
 
 #[tokio::test]
 async fn programs_make_user_namespaces_only_where_the_settings_allow_it() {
+    if !is_root() {
+        return testkit::left_out::skip(NO_GROUPS);
+    }
     let inside = "unshare -Urmpf bash -c 'id -u; mount -t tmpfs none /tmp && touch /tmp/x && echo $$'";
     let (_directory, machine, session) = machine(NAMESPACES).await;
     let closed = machine.empty_session().await.run(&format!("{inside} 2>&1")).await;
@@ -73,6 +79,9 @@ async fn programs_make_user_namespaces_only_where_the_settings_allow_it() {
 
 #[tokio::test]
 async fn memory_of_a_namespace_counts_as_memory_of_the_sandbox() {
+    if !is_root() {
+        return testkit::left_out::skip(NO_GROUPS);
+    }
     let directory = directory();
     let small = ["--options", "user-namespaces", "--memory-bytes", "134217728"];
     let machine = Machine::start_with(directory.path(), &small).await;
@@ -93,7 +102,7 @@ async fn a_machine_refuses_options_that_its_operator_does_not_offer() {
         (&[][..], NAMESPACES, true),
         (&[], PTRACE, false),
         (&["--options", "none"], PTRACE, true),
-        (&["--options", "user-namespaces"], NAMESPACES, false),
+        (&["--options", "user-namespaces"], NAMESPACES, !is_root()),
     ] {
         let machine = Machine::start_with(directory.path(), offer).await;
         let session = machine.session();

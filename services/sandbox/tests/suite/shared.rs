@@ -181,7 +181,7 @@ async fn killing_all_of_a_session_leaves_files_and_other_sessions() {
     child.sh(&hold("held")).await;
     child
         .start(
-            child.command("e", "touch begun; trap 'echo asked; exit 3' TERM; while :; do sleep 0.02; done"),
+            child.command("e", "trap 'echo asked; exit 3' TERM; touch begun; while :; do sleep 0.02; done"),
         )
         .await
         .unwrap();

@@ -1,6 +1,6 @@
 //! TLS of the port, over real connections with certificates that the test makes.
 
-use crate::harness::{TOKEN, code, config, directory};
+use crate::harness::{TOKEN, code, config, directory, missing_walls};
 use chassis::{
     Service,
     grpc::{self, tls},
@@ -35,7 +35,7 @@ impl Port {
     async fn start(directory: &Path, [certificate, key]: [&Path; 2]) -> anyhow::Result<Self> {
         let files = [certificate.to_str().unwrap(), key.to_str().unwrap()];
         let files = ["--tls-certificate", files[0], "--tls-key", files[1]];
-        let fixed = ["--without", "users,terminals,cpu", "--listen", "0.0.0.0:0"];
+        let fixed = ["--without", missing_walls(), "--listen", "0.0.0.0:0"];
         let config = config(directory, &[&fixed[..], &files].concat());
         let (service, mut ready) = Service::in_process();
         let shutdown = service.shutdown.clone();
