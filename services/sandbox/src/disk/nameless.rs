@@ -6,21 +6,36 @@ use super::{
 };
 use crate::isolation::processes::{field, numbers};
 use rustix::fs::Stat;
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, thread, time::Duration};
 
 const DELETED: &str = " (deleted)";
 
-/// Counts what the processes `pids` hold. A thread may have files that its process does not have.
+/// Pauses of one call, for processes that the service may not look into. A command is closed to the service's user from its fork to its start, some
+/// milliseconds at most, if that user is not root; a program that closes itself stays closed.
+const PAUSES_MAX: u32 = 8;
+/// How long each lasts.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Counts what the processes `pids` hold. A thread may have files that its process does not have. Blocks.
 pub(super) fn add(count: &mut Count, pids: &[i32]) {
+    let mut pauses = 0;
     for pid in pids {
         let process = Path::new("/proc").join(pid.to_string());
-        let result = add_process(count, &process);
-        // A process that has ended holds nothing; one that the service may not look into could.
-        let is_closed = result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-        if is_closed && !is_ours(&process) {
-            count.skip();
+        while is_closed(count, &process) {
+            if pauses == PAUSES_MAX {
+                count.skip();
+                break;
+            }
+            thread::sleep(PAUSE);
+            pauses += 1;
         }
     }
+}
+
+/// Counts what a process holds, and returns whether it holds what the service may not see. A process that has ended holds nothing.
+fn is_closed(count: &mut Count, process: &Path) -> bool {
+    let result = add_process(count, process);
+    result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) && !is_ours(process)
 }
 
 fn add_process(count: &mut Count, process: &Path) -> io::Result<()> {
