@@ -9,6 +9,7 @@ use futures::future::join;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use tokio_util::sync::CancellationToken;
 
 #[tokio::test]
 async fn every_event_has_the_shape_of_opencode_on_each_stream() {
@@ -192,22 +193,37 @@ async fn deltas_after_a_cut_fit_the_text_that_the_client_has() {
     let client = Client::new(&stack, "/home/me/project");
     let session = client.session(json!({})).await;
     let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ");
+    let mut whole = Events::of(&client, "/event", "").await;
+    let ended = CancellationToken::new();
+    let end = async {
+        whole.until_session("session.idle", &session).await;
+        ended.cancel();
+    };
+    // A stream that begins after the end, and not where another one was cut, never tells of it.
+    let read_anew = async |reader: &mut Reader, path: &str, shown_max| {
+        let mut events = Events::of(&client, path, "").await;
+        ended.run_until_cancelled(reader.read(&mut events, shown_max)).await;
+    };
+    let read = async |reader: &mut Reader, path: &str, shown_max, resumes: bool| {
+        if !resumes {
+            return read_anew(reader, path, shown_max).await;
+        }
+        let mut events = Events::of(&client, path, &reader.cursor).await;
+        reader.read(&mut events, shown_max).await;
+    };
     let reader = async |path: &str, resumes| {
         let mut reader = Reader::default();
         for cut in 1..=8 {
-            let mut events = Events::of(&client, path, if resumes { &reader.cursor } else { "" }).await;
-            reader.read(&mut events, cut).await;
-            drop(events);
-            let mut others = Events::of(&client, "/event", "").await;
-            Reader::default().read(&mut others, 4).await;
+            read(&mut reader, path, cut, resumes).await;
+            read_anew(&mut Reader::default(), "/event", 4).await;
         }
-        let mut events = Events::of(&client, path, if resumes { &reader.cursor } else { "" }).await;
-        reader.read(&mut events, usize::MAX).await;
+        read(&mut reader, path, usize::MAX, resumes).await;
         reader
     };
     let prompt = format!("@delay 20\n@chunk 5\n@reason {}\n@text {}", words(90), words(200));
-    let ((), a, b, c, d) = tokio::join!(
+    let ((), (), a, b, c, d) = tokio::join!(
         client.prompt_async(&session, &prompt),
+        end,
         reader("/event", true),
         reader("/global/event", true),
         reader("/event", false),
