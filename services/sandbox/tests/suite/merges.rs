@@ -64,6 +64,28 @@ impl Pair {
     }
 }
 
+/// A pair after the merge `prt_1`, in which the file `a` changed from `base` to `theirs`.
+struct MergedPair {
+    pair: Pair,
+    merged: v1::MergeCopyResponse,
+    /// The snapshot of the merged files.
+    written: String,
+    /// The record of the merge while its files were written.
+    open: String,
+}
+
+impl MergedPair {
+    async fn start() -> Self {
+        let pair = Pair::start("echo base > a").await;
+        pair.copied.sh("echo theirs > a").await;
+        let before = pair.origin.snapshot().await;
+        let merged = pair.merge("prt_1").await.unwrap();
+        let written = pair.origin.snapshot().await;
+        let open = pair.open_merge(&before, &written);
+        Self { pair, merged, written, open }
+    }
+}
+
 async fn merge(
     session: &Session,
     copy: &Session,
@@ -184,14 +206,8 @@ async fn a_merge_that_did_not_end_is_undone_and_done_again() {
 
 #[tokio::test]
 async fn a_merge_that_is_done_is_not_undone() {
-    let pair = Pair::start("echo base > a").await;
-    let (origin, copied) = (&pair.origin, &pair.copied);
-    copied.sh("echo theirs > a").await;
-    let before = origin.snapshot().await;
-    let merged = pair.merge("prt_1").await.unwrap();
-    let written = origin.snapshot().await;
+    let MergedPair { pair, merged, written, open } = MergedPair::start().await;
     // The service dies before the copy has its record.
-    let open = pair.open_merge(&before, &written);
     let pair = pair.restart(|places| leave_done(&places, &open)).await;
     assert_eq!(pair.origin.snapshot().await, written);
     assert_eq!(pair.merge("prt_1").await.unwrap(), merged);
@@ -204,14 +220,8 @@ async fn a_merge_that_is_done_is_not_undone() {
 
 #[tokio::test]
 async fn a_merge_that_only_its_copy_has_as_done_is_not_undone() {
-    let pair = Pair::start("echo base > a").await;
-    let (origin, copied) = (&pair.origin, &pair.copied);
-    copied.sh("echo theirs > a").await;
-    let before = origin.snapshot().await;
-    let merged = pair.merge("prt_1").await.unwrap();
-    let written = origin.snapshot().await;
+    let MergedPair { pair, merged, written, open } = MergedPair::start().await;
     // An earlier version of the service wrote the record of the copy, and died before it closed the merge.
-    let open = pair.open_merge(&before, &written);
     let leave = |[place, _]: [PathBuf; 2]| fs::write(place.join("merging.json"), open).unwrap();
     let pair = pair.restart(leave).await;
     assert_eq!(pair.origin.snapshot().await, written);
@@ -220,7 +230,7 @@ async fn a_merge_that_only_its_copy_has_as_done_is_not_undone() {
     assert!(!pair.places()[0].join("merging.json").exists());
 }
 
-/// Leaves a merge as a service does that dies between the end of the merge and its record beside the copy.
+/// Leaves what a service leaves that dies after the end of a merge and before the copy has its record.
 fn leave_done([place, theirs]: &[PathBuf; 2], open: &str) {
     fs::rename(theirs.join("merged.json"), place.join("merge-done.json")).unwrap();
     fs::write(place.join("merging.json"), open).unwrap();
@@ -229,12 +239,7 @@ fn leave_done([place, theirs]: &[PathBuf; 2], open: &str) {
 #[tokio::test]
 async fn a_merge_is_ended_or_undone_also_if_its_copy_is_deleted() {
     for (is_done, want) in [(true, "theirs"), (false, "base")] {
-        let pair = Pair::start("echo base > a").await;
-        let (origin, copied) = (&pair.origin, &pair.copied);
-        copied.sh("echo theirs > a").await;
-        let before = origin.snapshot().await;
-        pair.merge("prt_1").await.unwrap();
-        let open = pair.open_merge(&before, &origin.snapshot().await);
+        let MergedPair { pair, open, .. } = MergedPair::start().await;
         let leave = |places: [PathBuf; 2]| {
             leave_done(&places, &open);
             if !is_done {
