@@ -1,5 +1,5 @@
-//! Keeps what is stored bounded: removes what nobody needs any more and measures what stays, in small batches, while the loops run. Every worker
-//! does this; each batch is locked in Postgres, or may be done twice.
+//! Keeps the stored data bounded. While the loops run, every worker removes data that no tenant needs any more and measures the rest, in small batches.
+//! Postgres locks each batch, or two workers may do it twice.
 
 mod bundles;
 mod error;

@@ -65,7 +65,7 @@ impl PortCertificate {
         Ok(Self { files, current: Mutex::new(Pair { config, version, refused: None }) })
     }
 
-    /// Makes connections with TLS of connections. Those that fail in their handshake are left out.
+    /// Turns connections into connections with TLS, and leaves out those that fail in their handshake.
     pub(super) fn accept(
         self,
         incoming: TcpIncoming,

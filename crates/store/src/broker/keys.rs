@@ -59,8 +59,8 @@ impl OlderSecret {
 }
 
 impl BrokerStore {
-    /// Notes the key of `canary` as the one that seals, if its broker has all keys that are noted: this one and `further`. The canary, a known text under
-    /// the key, is kept unless the key has one. Returns what is noted then. Changes of secrets that are under way end before.
+    /// Notes the key of `canary` as the one that seals, if its broker has all keys of the record: this one and `further`. Keeps the canary, a known text
+    /// under the key, unless the key has one. Waits for changes of secrets that are under way. Returns the new record.
     ///
     /// # Errors
     /// `Db`.
@@ -110,7 +110,7 @@ impl BrokerStore {
         Ok(())
     }
 
-    /// Returns what is noted. `None`: no broker has started yet.
+    /// Returns the record of the keys. `None`: no broker has started yet.
     ///
     /// # Errors
     /// `Db`.

@@ -119,8 +119,8 @@ async fn free(
         Park::Idle { outcome, error, .. } => (Phase::Idle, None, Some((outcome, error))),
         Park::Waiting { wait, .. } => (Phase::Waiting, Some(wait), None),
     };
-    // One round trip for both rows and for the chunks of the turn, whose parts are complete, because every turn ends here. A chunk that is being stored
-    // at this moment stays until the next turn ends; nobody reads it, because its part is complete.
+    // One round trip for both rows and for the chunks of the turn, whose parts are complete, because every turn ends here. If another transaction
+    // stores a chunk at this moment, the chunk stays until the next turn ends. Its part is complete, so no reader asks for it.
     let sql = format!(
         "with freed as (
            update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, phase = $7,

@@ -96,7 +96,7 @@ impl WarmUp {
             identity: &self.identity,
             project: &self.project,
             setting: self.settings.image.as_ref(),
-            // Nobody waits for it.
+            // No subscriber waits for a warm-up, so the worker sends no notices.
             progress: &OpeningProgress::default(),
         };
         let both = async { tokio::join!(self.fill_mirror(), image.bring_ahead()) };

@@ -74,7 +74,7 @@ pub(crate) struct Receiver<T> {
     reader: BacklogReader<T>,
 }
 
-/// Gives back the room of items that nobody waits for any more, also when it is dropped.
+/// Gives back the room of items that every receiver has received, also when its own receiver leaves.
 #[derive(Debug)]
 struct BacklogReader<T> {
     channel: WeakSender<Weak<T>>,
@@ -106,7 +106,7 @@ impl<T> Sender<T> {
             // Without room, the newest item is kept alone.
             kept.trim(0, 0);
         }
-        // Before the item is sent: whoever receives it must know that it holds room.
+        // This precedes the send, because the receiver of the item must know that the item holds room.
         self.backlog.holds_room.store(share.is_some(), Ordering::Relaxed);
         if self.channel.send(Arc::downgrade(&item)).is_err() {
             kept.trim(0, 0);

@@ -1,6 +1,6 @@
 //! The records of merges, which no sandbox sees. An [`OpenMerge`] exists from before the first file is written until the merge is closed or undone. A
-//! [`MergeRecord`] says that a merge is done: the moment in which it is written beside the files decides whether they keep the merge. The copy, which may be deleted at any
-//! time, gets one afterwards, for its next merge.
+//! [`MergeRecord`] says that a merge is done: once the service has written it into the directory of the parent's workspace, the files keep the merge. The copy, which
+//! people may delete at any time, gets a record afterwards, for its next merge.
 
 use crate::{
     error::{Error, blocking},
@@ -16,7 +16,7 @@ use std::{
 
 /// In the directory of the workspace that takes the changes.
 const OPEN: &str = "merging.json";
-/// Beside it, from the end of the merge until it is closed.
+/// The record of a merge that is done, in the same directory, until the service closes the merge.
 const DONE: &str = "merge-done.json";
 /// In the directory of the copy.
 const MERGED: &str = "merged.json";
@@ -111,7 +111,7 @@ impl OpenMerge {
 }
 
 impl MergeRecord {
-    /// The place of the record beside the files of the workspace in `directory`.
+    /// The path of the record in `directory`, which holds the workspace of the parent.
     pub(super) fn beside_files(directory: &Path) -> PathBuf {
         directory.join(DONE)
     }
