@@ -301,6 +301,11 @@ impl Stack {
         self.sandbox_data().join("ws").join(self.api.tenant_id.replace('-', "")).join(session)
     }
 
+    /// The directory of what the commands of a session of [`Stack::api`] printed, on the sandbox machine.
+    pub fn outputs(&self, session: &str) -> PathBuf {
+        self.sandbox_data().join("execs").join(self.api.tenant_id.replace('-', "")).join(session)
+    }
+
     /// Restarts the sandbox service at the same address with the same data.
     pub async fn start_sandbox(&mut self) {
         self.sandbox = Some(ServiceHandle::sandbox(&self.sandbox_settings).await);

@@ -103,6 +103,18 @@ pub(super) async fn find(caller: &Caller, exec_id: &str) -> Result<attach::Sourc
     }
 }
 
+/// Ends a command of the caller's session, and returns when it has ended.
+pub(super) async fn kill(caller: &Caller, exec_id: &str) -> Result<v1::KillExecResponse, Error> {
+    let right = caller.hold().await?;
+    let session = &caller.session;
+    let Some(exec) = session.execs.find_running(exec_id).await else {
+        return Ok(v1::KillExecResponse { was_running: false });
+    };
+    kill::ask_to_end(&exec, session.find_sandbox().await.as_deref()).await;
+    drop(right);
+    Ok(v1::KillExecResponse { was_running: kill::wait_for_end(&exec).await })
+}
+
 /// Keeps the whole output of a tool of `session`.
 pub(super) async fn keep(
     caller: &Caller,

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     code::Code,
     error::Error,
-    exec::{attach, kill},
+    exec::attach,
     session::caller::Caller,
     workspace::{
         branch, changes, close,
@@ -147,16 +147,7 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::KillExecResponse>, Status> {
         let (call, message) = self.begin("kill_exec", request)?;
         let caller = call.caller.clone();
-        call.run(async move {
-            let right = caller.hold().await?;
-            let session = &caller.session;
-            let exec = session.execs.find_running(&message.exec_id).await;
-            let Some(exec) = exec else { return Ok(v1::KillExecResponse { was_running: false }) };
-            kill::ask_to_end(&exec, session.find_sandbox().await.as_deref()).await;
-            drop(right);
-            Ok(v1::KillExecResponse { was_running: kill::wait_for_end(&exec).await })
-        })
-        .await
+        call.run(async move { exec::kill(&caller, &message.exec_id).await }).await
     }
 
     async fn kill_execs(
@@ -171,6 +162,15 @@ impl SandboxService for Server {
             Ok(v1::KillExecsResponse { was_running: caller.session.kill_all().await })
         })
         .await
+    }
+
+    async fn start_sandbox(
+        &self,
+        request: Request<v1::StartSandboxRequest>,
+    ) -> Result<Response<v1::StartSandboxResponse>, Status> {
+        let (call, _) = self.begin("start_sandbox", request)?;
+        let caller = call.caller.clone();
+        call.run(async move { caller.enter().await.map(|_| v1::StartSandboxResponse {}) }).await
     }
 
     async fn release_sandbox(

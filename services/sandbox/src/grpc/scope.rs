@@ -67,7 +67,7 @@ scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), Stri
     BuildEnvironmentRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), String::new()),
     TrackSnapshotRequest DiffSnapshotsRequest RestoreSnapshotRequest RevertFilesRequest KeepPatchRequest
-    MergeCopyRequest);
+    MergeCopyRequest StartSandboxRequest);
 scoped!(effect: false, files: true, take: |call| fenced(call.fence.take(), call.exec_id.clone()), StartExecRequest);
 scoped!(effect: false, files: false, take: |call| fenced(call.fence.take(), call.exec_id.clone()),
     AttachExecRequest KillExecRequest);

@@ -202,6 +202,11 @@ impl Session {
         self.client.clone().kill_execs(request).await.map(|response| response.into_inner().was_running)
     }
 
+    pub async fn start_sandbox(&self) -> Result<(), Status> {
+        let request = v1::StartSandboxRequest { fence: self.fence() };
+        self.client.clone().start_sandbox(request).await.map(drop)
+    }
+
     pub async fn release(&self) -> Result<bool, Status> {
         let request = v1::ReleaseSandboxRequest { fence: self.fence() };
         self.client.clone().release_sandbox(request).await.map(|response| response.into_inner().ended)

@@ -41,6 +41,25 @@ async fn the_first_exec_in_another_sandbox_says_so() {
 }
 
 #[tokio::test]
+async fn a_sandbox_starts_before_the_call_that_needs_it() {
+    let (_directory, machine, session) = fresh(&[]).await;
+    assert!(!session.kill_all().await.unwrap(), "none runs yet");
+    session.start_sandbox().await.unwrap();
+    session.start_sandbox().await.unwrap();
+    session.sh("echo one > /tmp/kept").await;
+    session.start_sandbox().await.unwrap();
+    assert_eq!(session.sh("cat /tmp/kept").await, "one", "the same one still runs");
+    assert!(session.kill_all().await.unwrap());
+    session.start_sandbox().await.unwrap();
+    assert!(session.run("ls /tmp").await.exit.in_new_sandbox, "no exec has told it yet");
+    assert!(session.release().await.unwrap());
+    assert_eq!(code(machine.session().start_sandbox().await), "workspace_missing");
+    let successor = Session { epoch: session.epoch + 1, ..session.clone() };
+    successor.read("missing").await.unwrap_err();
+    assert_eq!(code(session.start_sandbox().await), "epoch_stale");
+}
+
+#[tokio::test]
 async fn a_sandbox_with_a_running_exec_is_not_idle() {
     let (_directory, _machine, session) = fresh(&["--idle-ms", "10"]).await;
     assert_eq!(session.sh("sleep 0.5; echo done").await, "done");

@@ -16,7 +16,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 use tonic::{Code, Status, service::interceptor::InterceptedService, transport::Channel};
 
 /// Time for which a loop waits for its turn among the helpers (clone, diff, removal) of its tenant: as long as one clone may take.
@@ -70,11 +70,23 @@ impl Sandbox {
 }
 
 impl Sandbox {
-    /// Releases the sandbox process of a parked session. Best effort: the sandbox service also ends idle sandboxes, and starts
-    /// one again when it is needed.
-    pub(crate) fn release(&self, tasks: &Tasks, identity: &Identity) {
+    /// Starts the sandbox process of a session whose files are open. Best effort: the call that needs the process starts it as well, and reports what fails.
+    pub(crate) async fn start(&self, identity: &Identity) {
+        let request = v1::StartSandboxRequest { fence: identity.fence() };
+        if let Err(status) = self.client().start_sandbox(request).await {
+            tracing::debug!("cannot start a sandbox: {}", status.message());
+        }
+    }
+
+    /// Releases the sandbox process of a parked session, after its `start` if one is under way. Best effort: the sandbox service also ends idle
+    /// sandboxes, and starts one again when it is needed.
+    pub(crate) fn release(&self, tasks: &Tasks, identity: &Identity, start: Option<JoinHandle<()>>) {
         let (mut client, request) = (self.client(), v1::ReleaseSandboxRequest { fence: identity.fence() });
         tasks.spawn("sandbox release", async move {
+            if let Some(start) = start {
+                // A panic in it is already in the log.
+                drop(start.await);
+            }
             if let Err(status) = client.release_sandbox(request).await {
                 tracing::debug!("cannot release a sandbox: {}", status.message());
             }

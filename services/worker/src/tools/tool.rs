@@ -135,6 +135,16 @@ impl Tool {
         }
     }
 
+    /// Whether a call runs in the process of the sandbox.
+    pub(crate) fn uses_sandbox(self) -> bool {
+        match self {
+            Self::ApplyPatch | Self::Bash | Self::Batch | Self::Edit | Self::Glob | Self::Grep => true,
+            Self::List | Self::MultiEdit | Self::Read | Self::Write => true,
+            Self::Network | Self::PlanExit | Self::Question | Self::Skill | Self::Task => false,
+            Self::TodoRead | Self::TodoWrite | Self::WebFetch => false,
+        }
+    }
+
     /// Whether a call may change files, directly or through a subtask.
     pub(crate) fn changes_files(self) -> bool {
         match self {

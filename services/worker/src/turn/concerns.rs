@@ -271,6 +271,20 @@ impl Concerns {
         Ok(())
     }
 
+    /// Makes ready what a call needs that the model begins to write: the snapshot before it, then the sandbox.
+    pub(super) fn expect_call(&mut self, name: &str) {
+        let is_summary = self.session.conversation().last_step().is_none_or(|(step, _)| step.is_summary());
+        let found = registry::find(name).ok().filter(|tool| tool.uses_sandbox() && !is_summary);
+        let Some(tool) = found else { return };
+        if tool.changes_files() {
+            self.snapshots.track_before_call(&self.session, self.opening.settings());
+        }
+        // Files that no program can have changed need no comparison.
+        if !self.snapshots.is_tracking() {
+            self.session.start_sandbox();
+        }
+    }
+
     /// Begins the calls whose intent is stored. Attaches to a call that an earlier worker may have begun.
     pub(super) async fn run_tools(&mut self, calls: Vec<CallId>) -> Result<(), WriteError> {
         self.control.lease_runs().await;
@@ -301,7 +315,12 @@ impl Concerns {
                 self.control.lease_runs().await;
                 self.begin_all(calls).await
             }
-            None => Ok(()),
+            None => {
+                if self.tool_calls.is_sandbox_expected(&self.session) {
+                    self.session.start_sandbox();
+                }
+                Ok(())
+            }
         }
     }
 
@@ -434,7 +453,7 @@ impl Concerns {
         match self.session.record.park(events, entries, &park).await? {
             ParkResult::NewInput => Ok(Signal::NewInput),
             ParkResult::Parked => {
-                finish::after_park(&self.session, reason).await;
+                finish::after_park(&mut self.session, reason).await;
                 Ok(Signal::Parked)
             }
         }

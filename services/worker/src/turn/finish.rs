@@ -46,7 +46,7 @@ impl Parking {
 }
 
 /// Performs the actions that follow once the session is parked.
-pub(super) async fn after_park(session: &Session, reason: ParkReason) {
+pub(super) async fn after_park(session: &mut Session, reason: ParkReason) {
     match reason {
         ParkReason::Idle(outcome) => {
             after_turn(session, outcome).await;

@@ -276,6 +276,9 @@ impl Loop {
             }
             LoopEvent::Report(report) => self.handle_report(*report).await,
             LoopEvent::Model(event) => {
+                if let Ok(StreamEvent::ToolStart { name, .. }) = &event {
+                    self.concerns.expect_call(name);
+                }
                 let signal = self.concerns.step.take(&mut self.concerns.session, event).await?;
                 if let Some(Signal::Answered(calls)) = &signal {
                     self.concerns.tool_calls.begin_step(calls.iter().cloned());

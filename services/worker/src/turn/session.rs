@@ -32,6 +32,7 @@ use store::{
         row::{self, ParentCall},
     },
 };
+use tokio::task::JoinHandle;
 
 /// Generations of subtasks below a root session, unless settings allow fewer: a deeper tree costs more in
 /// coordination than it gains. A deeper subtask is refused, and the model reads why.
@@ -69,6 +70,8 @@ pub(super) struct Session {
     pub(super) subtask_depth_max: u64,
     /// The announcement of this worker, for the first write.
     take_over: Option<Event>,
+    /// The start of the sandbox for a call that the model is still writing.
+    sandbox_start: Option<JoinHandle<()>>,
 }
 
 impl Session {
@@ -113,6 +116,7 @@ impl Session {
             permissions: Permissions::new(stored.permissions),
             subtask_depth_max: SUBTASK_DEPTH_MAX,
             take_over: Some(take_over),
+            sandbox_start: None,
             deps,
             record,
         }
@@ -267,8 +271,24 @@ impl Session {
         }
     }
 
-    /// Ends the session's process in the sandbox.
-    pub(super) fn release_sandbox(&self) {
-        self.deps.sandbox.release(&self.deps.tasks, &self.identity);
+    /// Opens the files and starts the sandbox for a call that the model is still writing, once for each loop. The call itself reports what fails.
+    pub(super) fn start_sandbox(&mut self) {
+        if self.sandbox_start.is_some() {
+            return;
+        }
+        let (sandbox, identity) = (self.deps.sandbox.clone(), self.identity.clone());
+        let workspace = self.workspace.clone();
+        let start = self.deps.tasks.spawn("sandbox start", async move {
+            if workspace.ready().await.is_ok() {
+                sandbox.start(&identity).await;
+            }
+        });
+        self.sandbox_start = Some(start);
+    }
+
+    /// Ends the session's process in the sandbox, also one that is still starting.
+    pub(super) fn release_sandbox(&mut self) {
+        let start = self.sandbox_start.take();
+        self.deps.sandbox.release(&self.deps.tasks, &self.identity, start);
     }
 }

@@ -185,22 +185,40 @@ impl Snapshots {
         tool_calls: &ToolCalls,
         calls: Vec<CallId>,
     ) -> Option<Vec<CallId>> {
-        let Some((step, parts)) = session.conversation().last_step() else { return Some(calls) };
-        let facts = CallFacts {
-            is_recorded: changes::start_snapshot(parts).is_some(),
-            may_change_files: may_change_files(parts),
-            is_enabled: is_enabled(settings),
-            is_tracking: self.tracking.is_some(),
-            is_missed: self.missed.contains(&step.id),
-            are_fresh: tool_calls.are_fresh(&calls),
-        };
-        match facts.decide() {
+        let Some(facts) = self.call_facts(session, settings) else { return Some(calls) };
+        match (CallFacts { are_fresh: tool_calls.are_fresh(&calls), ..facts }).decide() {
             BeforeCalls::Begin => return Some(calls),
             BeforeCalls::Wait => {}
             BeforeCalls::Track => self.track(session, Some(session.workspace.clone()), PATIENCE),
         }
         self.delayed = Some(calls);
         None
+    }
+
+    /// Begins the snapshot before a call that the model is still writing and that may change files, unless the state of the files is known.
+    pub(super) fn track_before_call(&mut self, session: &Session, settings: &Settings) {
+        let Some(facts) = self.call_facts(session, settings) else { return };
+        if (CallFacts { may_change_files: true, are_fresh: true, ..facts }).decide() == BeforeCalls::Track {
+            self.track(session, Some(session.workspace.clone()), PATIENCE);
+        }
+    }
+
+    /// Whether a snapshot is being taken.
+    pub(super) fn is_tracking(&self) -> bool {
+        self.tracking.is_some()
+    }
+
+    /// What is known of the calls of the newest step as stored, if an earlier worker may have started them.
+    fn call_facts(&self, session: &Session, settings: &Settings) -> Option<CallFacts> {
+        let (step, parts) = session.conversation().last_step()?;
+        Some(CallFacts {
+            is_recorded: changes::start_snapshot(parts).is_some(),
+            may_change_files: may_change_files(parts),
+            is_enabled: is_enabled(settings),
+            is_tracking: self.tracking.is_some(),
+            is_missed: self.missed.contains(&step.id),
+            are_fresh: false,
+        })
     }
 
     /// Stores the snapshot at the beginning of the newest step, and returns the calls that waited for it.
