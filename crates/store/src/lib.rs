@@ -17,7 +17,7 @@ mod pool;
 
 use domain::{ids::TenantId, limits};
 use error::Error;
-use pool::{TenantPool, Tx};
+use pool::{Statements, TenantPool, Tx};
 use sqlx::PgPool;
 
 /// Connections of the role that sees all tenants. Its queries come from loops of our own.
@@ -57,9 +57,14 @@ impl Store {
         Ok(Self { app, system: pool::connect(system_url, SYSTEM_CONNECTIONS)? })
     }
 
-    /// Begins a transaction that sees only the rows of `tenant`. Every access to those rows goes through it.
+    /// Begins a transaction that sees only the rows of `tenant`. Every access to those rows goes through it, or through [`Store::statements`].
     async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
         self.app.begin(tenant).await
+    }
+
+    /// Gives a connection for statements that each are a transaction of their own and see only the rows of `tenant`.
+    async fn statements(&self, tenant: TenantId) -> Result<Statements, Error> {
+        self.app.statements(tenant).await
     }
 
     /// Checks that both roles can reach the database.

@@ -1,38 +1,32 @@
 //! The connections of one role, shared between tenants: the transactions of one cannot take them all.
 
+mod connection;
+mod loan;
+
+pub(crate) use self::loan::{Statements, Tx};
+use self::{
+    connection::{Connector, Purpose, address},
+    loan::Loan,
+};
 use crate::error::Error;
 use deadpool::{
     Runtime,
-    managed::{self, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult},
+    managed::{Pool, PoolError, QueueMode},
 };
 use domain::ids::TenantId;
 use shares::{Share, Shares};
-use sqlx::{
-    AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{PgPool, postgres::PgPoolOptions};
 use std::{
-    io,
-    ops::{Deref, DerefMut},
-    str::FromStr as _,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use tokio::runtime::Handle;
 
 /// Time that a query waits for a connection before it fails as if Postgres were down.
 const ACQUIRE: Duration = Duration::from_secs(5);
-/// Time between two attempts to connect to a Postgres that starts.
-const RECONNECT: Duration = Duration::from_millis(100);
-/// Time for a rollback, and for the statement before it whose caller is gone. Postgres ends that statement soon after its connection closes.
-const ROLLBACK: Duration = Duration::from_secs(5);
 /// A connection that no transaction has used for this time closes when the next transaction of the process begins.
 const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
-/// No transaction begins on a connection of this age: the process of a connection caches all that it ever touched.
-const AGE_MAX: Duration = Duration::from_secs(30 * 60);
 /// Time between two looks for unused connections.
 const LOOK: Duration = Duration::from_secs(60);
-
 /// The connections of a role that sees one tenant at a time. Clones share them.
 ///
 /// They are not in a pool of sqlx, which asks Postgres for a sign of life whenever a connection comes back: one more round trip of each
@@ -44,34 +38,13 @@ pub(crate) struct TenantPool {
     looked_at: Arc<Mutex<Instant>>,
 }
 
-/// Connects.
-#[derive(Debug)]
-struct Connector(PgConnectOptions);
-
-/// A transaction of one tenant. Dropped without a commit, it is rolled back.
-#[derive(Debug)]
-pub(crate) struct Tx {
-    /// `None` only while it is dropped.
-    loan: Option<Loan>,
-    is_committed: bool,
-}
-
-/// What a transaction gives back when it ends.
-#[derive(Debug)]
-struct Loan {
-    // The connection comes back before the share, so that the next holder of the share finds it.
-    connection: Object<Connector>,
-    /// `None` before the transaction has begun, and in one without a tenant.
-    share: Option<Share>,
-}
-
 impl TenantPool {
     /// Connects with its first query.
     ///
     /// # Errors
     /// When the URL is malformed.
     pub(crate) fn new(url: &str, connections_max: u32) -> Result<Self, sqlx::Error> {
-        let connections = Pool::builder(Connector(address(url)?))
+        let connections = Pool::builder(Connector::new(url)?)
             .max_size(connections_max as usize)
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
@@ -88,12 +61,8 @@ impl TenantPool {
     /// # Errors
     /// `Db`: Postgres is down, or no connection became free in time.
     pub(crate) async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
-        // On the heap: the wait is rare, and every function with a transaction would have it in its future.
-        let share = Box::pin(self.shares.acquire(tenant, ACQUIRE)).await;
-        let share = share.map_err(|_| sqlx::Error::PoolTimedOut)?;
-        // One round trip. A tenant id prints as hexadecimal digits and hyphens only.
-        let begin = format!("begin; set local app.tenant = '{tenant}'");
-        Ok(self.transaction(begin, Some(share)).await?)
+        let share = self.share(tenant).await?;
+        Ok(Tx(self.lend(Purpose::Transaction(tenant)).await?.with(share)))
     }
 
     /// Begins a transaction that sees the rows of no tenant.
@@ -101,7 +70,17 @@ impl TenantPool {
     /// # Errors
     /// `Db`: Postgres is down, or no connection became free in time.
     pub(crate) async fn begin_without_tenant(&self) -> Result<Tx, Error> {
-        Ok(self.transaction("begin".to_owned(), None).await?)
+        Ok(Tx(self.lend(Purpose::TransactionWithoutTenant).await?))
+    }
+
+    /// Gives a connection for single statements that see only the rows of `tenant`. Such a statement costs one round trip instead of the three of a
+    /// transaction, if the connection was used for the same tenant just before.
+    ///
+    /// # Errors
+    /// `Db`: Postgres is down, or no connection became free in time.
+    pub(crate) async fn statements(&self, tenant: TenantId) -> Result<Statements, Error> {
+        let share = self.share(tenant).await?;
+        Ok(Statements(self.lend(Purpose::Statements(tenant)).await?.with(share)))
     }
 
     /// Checks that the role can reach the database.
@@ -112,19 +91,25 @@ impl TenantPool {
         Ok(self.begin_without_tenant().await?.commit().await?)
     }
 
-    /// Begins a transaction with the statement `begin`.
-    async fn transaction(&self, begin: String, share: Option<Share>) -> Result<Tx, sqlx::Error> {
+    async fn share(&self, tenant: TenantId) -> Result<Share, sqlx::Error> {
+        // On the heap: the wait is rare, and every function with a transaction would have it in its future.
+        let share = Box::pin(self.shares.acquire(tenant, ACQUIRE)).await;
+        share.map_err(|_| sqlx::Error::PoolTimedOut)
+    }
+
+    /// Lends a connection that is ready for `purpose`.
+    async fn lend(&self, purpose: Purpose) -> Result<Loan, sqlx::Error> {
         self.close_unused();
         let mut closed_max = self.connections.status().max_size;
-        // A connection is not tested before a transaction: the first statement of the transaction is the test.
+        // A connection is not tested before: its first statement is the test.
         loop {
             let connection = Box::pin(self.connections.get()).await.map_err(acquire_error)?;
-            let mut tx = Tx { loan: Some(Loan { connection, share: None }), is_committed: false };
-            let Err(error) = tx.execute(AssertSqlSafe(begin.clone())).await else {
-                tx.hold(share);
-                return Ok(tx);
-            };
-            tx.discard();
+            if purpose.is_met_by(&connection) {
+                return Ok(Loan::new(connection, purpose));
+            }
+            let mut loan = Loan::new(connection, purpose);
+            let Err(error) = loan.prepare(purpose).await else { return Ok(loan) };
+            loan.discard();
             // Postgres closed the connection while it was idle. All others may be closed too.
             if !is_closed(&error) || closed_max == 0 {
                 return Err(error);
@@ -147,99 +132,6 @@ impl TenantPool {
     pub(crate) async fn close(&self) {
         self.connections.close();
         self.shares.all_free().await;
-    }
-}
-
-impl managed::Manager for Connector {
-    type Type = PgConnection;
-    type Error = sqlx::Error;
-
-    /// Connects. Repeats that while Postgres starts; the pool bounds the time.
-    async fn create(&self) -> Result<PgConnection, sqlx::Error> {
-        loop {
-            match PgConnection::connect_with(&self.0).await {
-                Err(error) if is_starting(&error) => tokio::time::sleep(RECONNECT).await,
-                connected => return connected,
-            }
-        }
-    }
-
-    async fn recycle(&self, _: &mut PgConnection, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
-        if metrics.age() < AGE_MAX { Ok(()) } else { Err(RecycleError::message("the connection is old")) }
-    }
-}
-
-impl Tx {
-    /// Commits.
-    ///
-    /// # Errors
-    /// Those of Postgres; it is then unknown whether it committed.
-    pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
-        self.execute("commit").await?;
-        self.is_committed = true;
-        Ok(())
-    }
-
-    fn hold(&mut self, share: Option<Share>) {
-        if let Some(loan) = &mut self.loan {
-            loan.share = share;
-        }
-    }
-
-    /// Closes the connection, which ends the transaction.
-    fn discard(mut self) {
-        if let Some(loan) = self.loan.take() {
-            loan.discard();
-        }
-    }
-}
-
-impl Drop for Tx {
-    fn drop(&mut self) {
-        let Some(mut loan) = self.loan.take() else { return };
-        if self.is_committed {
-            loan.connection.shrink_buffers();
-        } else if Handle::try_current().is_ok() {
-            // At once: the transaction may hold locks.
-            tokio::spawn(loan.roll_back());
-        } else {
-            loan.discard();
-        }
-    }
-}
-
-impl Loan {
-    /// Ends the transaction, whatever its last statement was doing.
-    async fn roll_back(mut self) {
-        match tokio::time::timeout(ROLLBACK, self.connection.execute("rollback")).await {
-            Ok(Ok(_)) => self.connection.shrink_buffers(),
-            Ok(Err(_)) | Err(_) => self.discard(),
-        }
-    }
-
-    /// Closes the connection instead of giving it back.
-    fn discard(self) {
-        drop(Object::take(self.connection));
-    }
-}
-
-impl Deref for Tx {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        match &self.loan {
-            Some(loan) => &loan.connection,
-            None => unreachable!("a dropped transaction is used"),
-        }
-    }
-}
-
-impl DerefMut for Tx {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        match &mut self.loan {
-            Some(loan) => &mut loan.connection,
-            None => unreachable!("a dropped transaction is used"),
-        }
     }
 }
 
@@ -266,15 +158,6 @@ pub(crate) fn connect(url: &str, connections_max: u32) -> Result<PgPool, sqlx::E
     Ok(options.connect_lazy_with(address(url)?))
 }
 
-fn address(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
-    Ok(PgConnectOptions::from_str(url)?.options([
-        ("statement_timeout", "15s"),
-        ("idle_in_transaction_session_timeout", "10s"),
-        ("client_connection_check_interval", "2s"),
-        ("application_name", "flotilla"),
-    ]))
-}
-
 /// The error of a query that got no connection.
 fn acquire_error(error: PoolError<sqlx::Error>) -> sqlx::Error {
     match error {
@@ -284,19 +167,6 @@ fn acquire_error(error: PoolError<sqlx::Error>) -> sqlx::Error {
         error @ (PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)) => {
             sqlx::Error::Configuration(error.into())
         }
-    }
-}
-
-/// Whether Postgres accepts no connections yet.
-fn is_starting(error: &sqlx::Error) -> bool {
-    /// `cannot_connect_now`.
-    const STARTING: &str = "57P03";
-    match error {
-        sqlx::Error::Io(error) => {
-            matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
-        }
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| code == STARTING),
-        _ => false,
     }
 }
 
@@ -316,6 +186,14 @@ mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
     use futures::FutureExt as _;
+    use sqlx::{Connection as _, Executor as _, PgConnection};
+
+    /// Has Postgres close the connections of the pool. Returns which are gone.
+    async fn end_connections(migrator: &mut PgConnection) -> Vec<bool> {
+        let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
+                    where datname = current_database() and usename = 'flotilla_app'";
+        sqlx::query_scalar(end).fetch_all(migrator).await.unwrap()
+    }
 
     #[tokio::test]
     async fn the_transactions_of_a_tenant_leave_connections_to_others() {
@@ -343,11 +221,8 @@ mod tests {
         drop(idle);
         pool.shares.all_free().await;
         assert_eq!(pool.connections.status().available, 4);
-        let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
-                    where datname = current_database() and usename = 'flotilla_app'";
         let mut migrator = PgConnection::connect(&database.migrator_url).await.unwrap();
-        let ended: Vec<bool> = sqlx::query_scalar(end).fetch_all(&mut migrator).await.unwrap();
-        assert_eq!(ended, [true; 4]);
+        assert_eq!(end_connections(&mut migrator).await, [true; 4]);
         pool.begin(tenants[0]).await.unwrap().commit().await.unwrap();
         pool.ping().await.unwrap();
     }
@@ -387,6 +262,58 @@ mod tests {
         assert_eq!(seen, (None, second.to_string(), true));
         next.commit().await.unwrap();
         assert_eq!(pool.connections.status().size, 1, "it is the same connection");
+    }
+
+    #[tokio::test]
+    async fn a_statement_sees_its_tenant_whatever_its_connection_was_used_for() {
+        let database = testkit::database().await;
+        let pool = TenantPool::new(&database.app_url, 1).unwrap();
+        let [first, second] = [(); 2].map(|()| TenantId(uuid::Uuid::now_v7()));
+        let seen = async |connection: &mut PgConnection| -> String {
+            let setting = "select coalesce(current_setting('app.tenant', true), 'none')";
+            sqlx::query_scalar(setting).fetch_one(connection).await.unwrap()
+        };
+        for tenant in [first, first, second, first] {
+            let mut statements = pool.statements(tenant).await.unwrap();
+            assert_eq!(seen(&mut statements).await, tenant.to_string());
+            statements.end();
+        }
+        let mut tx = pool.begin(second).await.unwrap();
+        assert_eq!(seen(&mut tx).await, second.to_string());
+        tx.commit().await.unwrap();
+        let mut tx = pool.begin_without_tenant().await.unwrap();
+        assert_eq!(seen(&mut tx).await, "", "no tenant has this id");
+        drop(tx);
+        let mut statements = pool.statements(first).await.unwrap();
+        assert!(statements.execute("select pg_sleep(0.1)").now_or_never().is_none());
+        drop(statements);
+        for tenant in [first, second] {
+            let mut statements = pool.statements(tenant).await.unwrap();
+            assert_eq!(seen(&mut statements).await, tenant.to_string());
+        }
+        pool.shares.all_free().await;
+        assert_eq!(pool.connections.status().size, 1, "it is the same connection");
+    }
+
+    #[tokio::test]
+    async fn a_statement_on_a_connection_that_postgres_closed_fails_once_at_most() {
+        let database = testkit::database().await;
+        let pool = TenantPool::new(&database.app_url, 1).unwrap();
+        let tenants = [(); 2].map(|()| TenantId(uuid::Uuid::now_v7()));
+        let mut migrator = PgConnection::connect(&database.migrator_url).await.unwrap();
+        for (tenant, is_tested) in [(tenants[1], true), (tenants[0], false)] {
+            pool.statements(tenants[0]).await.unwrap().end();
+            end_connections(&mut migrator).await;
+            let mut statements = pool.statements(tenant).await.unwrap();
+            let answer = statements.execute("select 1").await;
+            // Nobody tests a connection of the same tenant that was used just now.
+            assert!(answer.is_ok() || !is_tested, "{answer:?}");
+            drop(statements);
+            pool.shares.all_free().await;
+            let mut again = pool.statements(tenants[0]).await.unwrap();
+            again.execute("select 1").await.unwrap();
+            again.end();
+        }
     }
 
     #[tokio::test]

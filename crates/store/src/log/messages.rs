@@ -1,7 +1,7 @@
 //! Messages with their parts.
 
 use crate::{
-    Page, Store, Tx,
+    Page, Store,
     column::{signed, unsigned},
     error::{Entity, Error},
     session::control_row::EXISTS,
@@ -12,7 +12,7 @@ use domain::{
     limits,
 };
 use futures::{Stream, TryStreamExt as _, stream::try_unfold};
-use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow, types::Json};
 use std::{collections::HashMap, ops::Range, pin::pin};
 
 /// Parts that are parsed from JSON in one batch.
@@ -84,7 +84,10 @@ impl Store {
     ) -> Result<MessagePage, Error> {
         let before = page.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(i64::MAX);
         let slice = Slice { seqs: 0..before, side: Side::Newest, limit: page.limit() };
-        read_page(&mut self.begin(tenant).await?, tenant, session, slice).await
+        let mut statements = self.statements(tenant).await?;
+        let page = read_page(&mut statements, tenant, session, slice).await?;
+        statements.end();
+        Ok(page)
     }
 
     /// Returns the page of the oldest messages after the position `after`, at most `limit`.
@@ -100,7 +103,10 @@ impl Store {
     ) -> Result<MessagePage, Error> {
         let seqs = signed(after).saturating_add(1)..i64::MAX;
         let slice = Slice { seqs, side: Side::Oldest, limit: i64::from(limit) };
-        read_page(&mut self.begin(tenant).await?, tenant, session, slice).await
+        let mut statements = self.statements(tenant).await?;
+        let page = read_page(&mut statements, tenant, session, slice).await?;
+        statements.end();
+        Ok(page)
     }
 
     /// Returns all messages after the position `after`, oldest first, for the loop.
@@ -113,7 +119,10 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<MessageWithParts>, Error> {
-        load(&mut self.begin(tenant).await?, tenant, session, after).await
+        let mut statements = self.statements(tenant).await?;
+        let messages = load(&mut statements, tenant, session, after).await?;
+        statements.end();
+        Ok(messages)
     }
 
     /// Returns the newest answer of a model, whole or not; `None` if there is none.
@@ -125,17 +134,18 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Option<MessageWithParts>, Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         let row = sqlx::query(AssertSqlSafe(format!(
             "select id, seq, info from message where tenant_id = $1 and session_id = $2 and role = 'assistant' and {EXISTS}
               order by seq desc limit 1"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut *statements)
         .await?;
         let (entries, _) =
-            with_parts(&mut tx, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
+            with_parts(&mut statements, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
+        statements.end();
         Ok(entries.into_iter().next())
     }
 
@@ -149,17 +159,18 @@ impl Store {
         session: &SessionId,
         id: &MessageId,
     ) -> Result<MessageWithParts, Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         let row = sqlx::query(AssertSqlSafe(format!(
             "select id, seq, info from message where tenant_id = $1 and session_id = $2 and id = $3 and {EXISTS}"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(id.as_str())
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut *statements)
         .await?;
         let (entries, _) =
-            with_parts(&mut tx, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
+            with_parts(&mut statements, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
+        statements.end();
         entries.into_iter().next().ok_or(Error::NotFound(Entity::Message))
     }
 }
@@ -169,7 +180,7 @@ impl Store {
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn load(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
     after: u64,
@@ -181,10 +192,10 @@ pub(crate) async fn load(
     .bind(tenant.0)
     .bind(session.as_str())
     .bind(signed(after))
-    .fetch_all(&mut **tx)
+    .fetch_all(&mut *connection)
     .await?;
     let filter = if after == 0 { PartsFilter::All } else { PartsFilter::OfMessages };
-    Ok(with_parts(tx, tenant, session, &rows, filter).await?.0)
+    Ok(with_parts(connection, tenant, session, &rows, filter).await?.0)
 }
 
 /// What a loop reads of a conversation.
@@ -203,7 +214,7 @@ pub(crate) struct RecentConversation {
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn load_recent(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
 ) -> Result<RecentConversation, Error> {
@@ -238,12 +249,12 @@ pub(crate) async fn load_recent(
     )))
     .bind(tenant.0)
     .bind(session.as_str())
-    .fetch_all(&mut **tx)
+    .fetch_all(&mut *connection)
     .await?;
     let begins_at = rows.first().map_or(Ok(0), |row| row.try_get("begins_at"))?;
     let left_out = unsigned(begins_at).saturating_sub(1);
     let filter = if left_out == 0 { PartsFilter::All } else { PartsFilter::OfMessages };
-    let (messages, _) = with_parts(tx, tenant, session, &rows, filter).await?;
+    let (messages, _) = with_parts(connection, tenant, session, &rows, filter).await?;
     Ok(RecentConversation { left_out, messages })
 }
 
@@ -252,7 +263,7 @@ pub(crate) async fn load_recent(
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn read_page(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
     slice: Slice,
@@ -281,20 +292,20 @@ pub(crate) async fn read_page(
         .bind(slice.seqs.end)
         .bind(slice.limit)
         .bind(limits::MESSAGES_PAGE_BYTES)
-        .fetch_all(&mut **tx)
+        .fetch_all(&mut *connection)
         .await?;
     let candidates: i64 = rows.first().map_or(Ok(0), |row| row.try_get("candidates"))?;
     let has_more = candidates > i64::try_from(rows.len()).unwrap_or(i64::MAX);
     if slice.side == Side::Newest {
         rows.reverse();
     }
-    let (entries, bytes) = with_parts(tx, tenant, session, &rows, PartsFilter::OfMessages).await?;
+    let (entries, bytes) = with_parts(connection, tenant, session, &rows, PartsFilter::OfMessages).await?;
     Ok(MessagePage { entries, bytes, has_more })
 }
 
 /// Reads the parts of messages, given by their rows. Returns the messages in the same order, and the bytes of the parts.
 async fn with_parts(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
     rows: &[PgRow],
@@ -323,7 +334,8 @@ async fn with_parts(
         PartsFilter::OfMessages => query.bind(&ids),
     };
     // In batches: a long conversation must not be in memory twice, and must not keep a thread from serving other sessions.
-    let mut batches = pin!(batches(query.fetch(&mut **tx)).map_ok(read_parts).try_buffered(BATCHES_AT_ONCE));
+    let mut batches =
+        pin!(batches(query.fetch(&mut *connection)).map_ok(read_parts).try_buffered(BATCHES_AT_ONCE));
     let mut bytes_total = 0;
     while let Some(Batch { parts, bytes }) = batches.try_next().await? {
         bytes_total += bytes;

@@ -16,6 +16,7 @@ use crate::{
 };
 use domain::event::{Event, StoredEvent};
 use rows::Rows;
+pub(crate) use rows::{Advance, Statement};
 use std::borrow::Cow;
 
 /// Writes the changes into their tables and all events into the log, numbered from `first`. Returns the events, for
@@ -26,11 +27,7 @@ pub(crate) async fn project(
     changes: &[Change],
     first: u64,
 ) -> Result<Vec<StoredEvent>, Error> {
-    let mut projection = Projection::from(first);
-    for change in changes {
-        projection.add(tx, scope, change).await?;
-    }
-    projection.finish(tx, scope).await
+    Projection::default().project(tx, scope, changes, first).await
 }
 
 /// Writes changes behind the newest event of a session, also while a loop writes it. The transaction holds the control row.
@@ -50,8 +47,11 @@ pub(crate) async fn append(
 }
 
 /// A projection whose changes come one after the other, because together they are large.
+#[derive(Default)]
 pub(crate) struct Projection {
-    first: u64,
+    /// The number of the event before the first one.
+    base: u64,
+    /// Numbered from 1 until the projection ends.
     stored: Vec<StoredEvent>,
     rows: Rows,
 }
@@ -59,95 +59,137 @@ pub(crate) struct Projection {
 impl Projection {
     /// The first event gets the number `first`.
     pub(crate) fn from(first: u64) -> Self {
-        Self { first, stored: vec![], rows: Rows::default() }
+        Self { base: first - 1, ..Self::default() }
+    }
+
+    /// Takes changes that need nothing but rows. Stops at the first other one, and when the rows are many, and returns the changes that are left.
+    pub(crate) fn gather<'c>(
+        &mut self,
+        scope: &Scope<'_>,
+        changes: &'c [Change],
+    ) -> Result<&'c [Change], Error> {
+        for (taken, change) in changes.iter().enumerate() {
+            let left = &changes[taken..];
+            if self.rows.are_many() {
+                return Ok(left);
+            }
+            let Some(event) = self.add_rows(&change.body)? else { return Ok(left) };
+            self.log(scope, change, &event);
+        }
+        Ok(&[])
+    }
+
+    /// The number of the events.
+    pub(crate) fn len(&self) -> u64 {
+        self.stored.len() as u64
+    }
+
+    /// The statement that writes what was gathered, behind the events that `advance` counts.
+    pub(crate) fn statement(&self, advance: &Advance) -> String {
+        self.rows.behind(advance)
+    }
+
+    /// Binds the parameters of [`Projection::statement`] that follow those of its `advance`.
+    pub(crate) fn bind<'q>(&'q self, statement: Statement<'q>) -> Statement<'q> {
+        self.rows.bind(statement, &self.stored)
+    }
+
+    /// Takes further changes and writes everything. The first event of the projection gets the number `first`. Returns the events.
+    pub(crate) async fn project(
+        mut self,
+        tx: &mut Tx,
+        scope: &Scope<'_>,
+        changes: &[Change],
+        first: u64,
+    ) -> Result<Vec<StoredEvent>, Error> {
+        self.base = first - 1;
+        for change in changes {
+            self.add(tx, scope, change).await?;
+        }
+        self.finish(tx, scope).await
     }
 
     /// Takes a change. It is in its table after [`Projection::finish`] at the latest.
     pub(crate) async fn add(&mut self, tx: &mut Tx, scope: &Scope<'_>, change: &Change) -> Result<(), Error> {
-        let seq = self.first + self.stored.len() as u64;
-        let event = self.project(tx, scope, &change.body, seq).await?;
-        self.stored.push(StoredEvent {
-            seq,
-            epoch: scope.epoch,
-            id: change.id.to_string(),
-            kind: event.kind().to_owned(),
-            properties: event.properties_text(scope.session),
-            at: scope.at,
-        });
+        let event = match self.add_rows(&change.body)? {
+            Some(event) => event,
+            None => self.run(tx, scope, &change.body).await?,
+        };
+        self.log(scope, change, &event);
         if self.rows.are_many() {
-            self.rows.write(tx, scope, &[]).await?;
+            self.rows.write(tx, scope, self.base, &[]).await?;
         }
         Ok(())
     }
 
     /// Writes what is left, and the events of all changes into the log. Returns the events.
     pub(crate) async fn finish(mut self, tx: &mut Tx, scope: &Scope<'_>) -> Result<Vec<StoredEvent>, Error> {
-        self.rows.write(tx, scope, &self.stored).await?;
-        Ok(self.stored)
+        self.rows.write(tx, scope, self.base, &self.stored).await?;
+        Ok(self.into_events())
     }
 
-    /// Writes one change into its table, or gathers its row, and returns the event for the log.
-    async fn project<'c>(
-        &mut self,
-        tx: &mut Tx,
-        scope: &Scope<'_>,
-        body: &'c ChangeBody,
-        seq: u64,
-    ) -> Result<Cow<'c, Event>, Error> {
-        let info = match body {
-            // A person may have answered before the loop closed the request. The log shows the answer that counts.
-            ChangeBody::Event(Event::RequestAnswered { id, answer }) => {
-                let answer = requests::close(tx, scope, id, answer).await?;
-                return Ok(Cow::Owned(Event::RequestAnswered { id: id.clone(), answer }));
-            }
-            ChangeBody::Event(event) => {
-                self.project_event(tx, scope, event, seq).await?;
-                return Ok(Cow::Borrowed(event));
-            }
-            ChangeBody::Answer { message, entry } => {
+    /// The events of a projection that was written with its statement. The first one has the number `first`.
+    pub(crate) fn written_from(mut self, first: u64) -> Vec<StoredEvent> {
+        self.base = first - 1;
+        self.into_events()
+    }
+
+    fn into_events(mut self) -> Vec<StoredEvent> {
+        for event in &mut self.stored {
+            event.seq += self.base;
+        }
+        self.stored
+    }
+
+    /// Adds the event of a change to the log.
+    fn log(&mut self, scope: &Scope<'_>, change: &Change, event: &Event) {
+        self.stored.push(StoredEvent {
+            seq: self.next(),
+            epoch: scope.epoch,
+            id: change.id.to_string(),
+            kind: event.kind().to_owned(),
+            properties: event.properties_text(scope.session),
+            at: scope.at,
+        });
+    }
+
+    /// The number of the next event.
+    fn next(&self) -> u64 {
+        self.len() + 1
+    }
+
+    /// Adds the rows of a change, and returns its event. `None`: the change needs more than rows, and none is added.
+    fn add_rows<'c>(&mut self, body: &'c ChangeBody) -> Result<Option<Cow<'c, Event>>, Error> {
+        let seq = self.next();
+        let event = match body {
+            ChangeBody::Event(event) => event,
+            ChangeBody::Answer { message, entry: None } => {
                 self.rows.add_message(message, seq)?;
-                ledger::insert(tx, scope.tenant, scope.session, entry.as_slice()).await?;
-                return Ok(Cow::Owned(Event::MessageUpdated(message.clone())));
+                return Ok(Some(Cow::Owned(Event::MessageUpdated(message.clone()))));
             }
-            ChangeBody::Spend(entries) => sessions::charge(tx, scope, entries).await?,
-            ChangeBody::Title(title) => sessions::set_title(tx, scope, title).await?,
-            ChangeBody::FileSummary(summary) => sessions::set_file_summary(tx, scope, summary).await?,
+            ChangeBody::Answer { .. }
+            | ChangeBody::Spend(_)
+            | ChangeBody::Title(_)
+            | ChangeBody::FileSummary(_) => return Ok(None),
         };
-        Ok(Cow::Owned(Event::SessionUpdated(Box::new(info))))
-    }
-
-    async fn project_event(
-        &mut self,
-        tx: &mut Tx,
-        scope: &Scope<'_>,
-        event: &Event,
-        seq: u64,
-    ) -> Result<(), Error> {
         match event {
-            Event::MessageUpdated(message) => self.rows.add_message(message, seq),
-            Event::MessageRemoved(message_id) => {
-                self.rows.write(tx, scope, &[]).await?;
-                messages::delete_message(tx, scope, message_id).await
-            }
+            Event::MessageUpdated(message) => self.rows.add_message(message, seq)?,
             Event::PartUpdated { part, .. } => {
-                if self.rows.must_precede(part) {
-                    self.rows.write(tx, scope, &[]).await?;
+                if tool_execs::is_over(part) || self.rows.must_precede(part) {
+                    return Ok(None);
                 }
                 self.rows.add_part(part, seq)?;
-                tool_execs::end(tx, scope, part).await
             }
-            Event::PartRemoved { message_id, part_id } => {
-                self.rows.write(tx, scope, &[]).await?;
-                messages::delete_part(tx, scope, message_id, part_id).await
-            }
-            Event::TodoUpdated(todos) => sessions::set_todos(tx, scope, todos).await,
-            Event::BranchUpdated(branch) => sessions::set_branch(tx, scope, branch.as_deref()).await,
-            Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
-            Event::WorkspaceRestarted => sessions::forget_workspace(tx, scope).await,
-            Event::SessionCompacted => sessions::forget_prompt_bytes(tx, scope).await,
+            Event::MessageRemoved(_)
+            | Event::PartRemoved { .. }
+            | Event::TodoUpdated(_)
+            | Event::BranchUpdated(_)
+            | Event::RequestAsked(_)
+            | Event::RequestAnswered { .. }
+            | Event::WorkspaceRestarted
+            | Event::SessionCompacted => return Ok(None),
             // Either the log alone records this fact, or the caller changes the row itself.
-            Event::RequestAnswered { .. }
-            | Event::SessionCreated(_)
+            Event::SessionCreated(_)
             | Event::SessionUpdated(_)
             | Event::SessionDeleted(_)
             | Event::SessionStatus(_)
@@ -165,7 +207,64 @@ impl Projection {
             | Event::SessionDiff(_)
             | Event::FileEdited(_)
             | Event::FilesChanged(_)
-            | Event::CommandExecuted { .. } => Ok(()),
+            | Event::CommandExecuted { .. } => {}
+        }
+        Ok(Some(Cow::Borrowed(event)))
+    }
+
+    /// Runs the statements of a change that needs more than rows, and returns its event.
+    async fn run<'c>(
+        &mut self,
+        tx: &mut Tx,
+        scope: &Scope<'_>,
+        body: &'c ChangeBody,
+    ) -> Result<Cow<'c, Event>, Error> {
+        let info = match body {
+            // A person may have answered before the loop closed the request. The log shows the answer that counts.
+            ChangeBody::Event(Event::RequestAnswered { id, answer }) => {
+                let answer = requests::close(tx, scope, id, answer).await?;
+                return Ok(Cow::Owned(Event::RequestAnswered { id: id.clone(), answer }));
+            }
+            ChangeBody::Event(event) => {
+                self.run_event(tx, scope, event).await?;
+                return Ok(Cow::Borrowed(event));
+            }
+            ChangeBody::Answer { message, entry } => {
+                self.rows.add_message(message, self.next())?;
+                ledger::insert(tx, scope.tenant, scope.session, entry.as_slice()).await?;
+                return Ok(Cow::Owned(Event::MessageUpdated(message.clone())));
+            }
+            ChangeBody::Spend(entries) => sessions::charge(tx, scope, entries).await?,
+            ChangeBody::Title(title) => sessions::set_title(tx, scope, title).await?,
+            ChangeBody::FileSummary(summary) => sessions::set_file_summary(tx, scope, summary).await?,
+        };
+        Ok(Cow::Owned(Event::SessionUpdated(Box::new(info))))
+    }
+
+    async fn run_event(&mut self, tx: &mut Tx, scope: &Scope<'_>, event: &Event) -> Result<(), Error> {
+        match event {
+            Event::MessageRemoved(message_id) => {
+                self.rows.write(tx, scope, self.base, &[]).await?;
+                messages::delete_message(tx, scope, message_id).await
+            }
+            Event::PartUpdated { part, .. } => {
+                if self.rows.must_precede(part) {
+                    self.rows.write(tx, scope, self.base, &[]).await?;
+                }
+                self.rows.add_part(part, self.next())?;
+                tool_execs::end(tx, scope, part).await
+            }
+            Event::PartRemoved { message_id, part_id } => {
+                self.rows.write(tx, scope, self.base, &[]).await?;
+                messages::delete_part(tx, scope, message_id, part_id).await
+            }
+            Event::TodoUpdated(todos) => sessions::set_todos(tx, scope, todos).await,
+            Event::BranchUpdated(branch) => sessions::set_branch(tx, scope, branch.as_deref()).await,
+            Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
+            Event::WorkspaceRestarted => sessions::forget_workspace(tx, scope).await,
+            Event::SessionCompacted => sessions::forget_prompt_bytes(tx, scope).await,
+            // `add_rows` has taken it.
+            _ => Ok(()),
         }
     }
 }

@@ -2,12 +2,13 @@
 //! its table, and numbers the events without a gap.
 
 use crate::{
-    Store, Tx,
+    Statements, Store, Tx,
     column::{signed, unsigned},
     error::Error,
     log::{
         change::{Change, Scope},
-        events, projection,
+        events,
+        projection::{self, Advance, Projection, Statement},
     },
     phase::RUNNING,
 };
@@ -15,7 +16,7 @@ use domain::{
     event::StoredEvent,
     ids::{SessionId, TenantId, Timestamp},
 };
-use sqlx::{AssertSqlSafe, Postgres, Row as _, postgres::PgArguments, query::Query};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 /// The right to write to a session: the epoch of the owner, and the number of the next write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,14 +65,27 @@ impl Store {
         progress: Progress,
         at: Timestamp,
     ) -> Result<WriteReceipt, Error> {
-        let mut tx = self.begin(fence.tenant).await?;
         let acknowledgement = Acknowledgement { input: ack, progress };
+        let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
+        let mut projection = Projection::default();
+        let rest = projection.gather(&scope, changes)?;
+        if rest.is_empty() {
+            let mut statements = self.statements(fence.tenant).await?;
+            let written = write_at_once(&mut statements, fence, acknowledgement, projection, at).await?;
+            let receipt = match written {
+                Some(receipt) => receipt,
+                None => read_earlier_write(&mut statements, fence, changes).await?,
+            };
+            statements.end();
+            return Ok(receipt);
+        }
+        let mut tx = self.begin(fence.tenant).await?;
         let Some(advanced) = advance(&mut tx, fence, changes.len() as u64, acknowledgement).await? else {
-            return read_earlier_write(tx, fence, changes).await;
+            return read_earlier_write(&mut tx, fence, changes).await;
         };
-        let receipt = advanced.write(&mut tx, fence, changes, at).await?;
+        let events = projection.project(&mut tx, &scope, rest, advanced.first(changes)).await?;
         tx.commit().await?;
-        Ok(receipt)
+        Ok(advanced.receipt(events))
     }
 
     /// Says whether `fence` still belongs to the owner of the session. The answer may be outdated immediately: only the
@@ -80,7 +94,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn is_current(&self, fence: &Fence) -> Result<bool, Error> {
-        let mut tx = self.begin(fence.tenant).await?;
+        let mut statements = self.statements(fence.tenant).await?;
         let row = sqlx::query(AssertSqlSafe(format!(
             "select 1 from session_run
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = {RUNNING}"
@@ -88,8 +102,9 @@ impl Store {
         .bind(fence.tenant.0)
         .bind(fence.session.as_str())
         .bind(signed(fence.epoch))
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut *statements)
         .await?;
+        statements.end();
         Ok(row.is_some())
     }
 }
@@ -117,11 +132,67 @@ impl Advanced {
         changes: &[Change],
         at: Timestamp,
     ) -> Result<WriteReceipt, Error> {
-        let first = self.event_seq + 1 - changes.len() as u64;
         let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
-        let events = projection::project(tx, &scope, changes, first).await?;
-        Ok(WriteReceipt { events, input_seq: self.input_seq, cancel_seq: self.cancel_seq })
+        let events = projection::project(tx, &scope, changes, self.first(changes)).await?;
+        Ok(self.receipt(events))
     }
+
+    /// The number of the first of the new events.
+    fn first(&self, changes: &[Change]) -> u64 {
+        self.event_seq + 1 - changes.len() as u64
+    }
+
+    fn receipt(&self, events: Vec<StoredEvent>) -> WriteReceipt {
+        WriteReceipt { events, input_seq: self.input_seq, cancel_seq: self.cancel_seq }
+    }
+
+    fn from_row(row: &PgRow) -> Result<Self, sqlx::Error> {
+        let number = |column| row.try_get::<i64, _>(column).map(unsigned);
+        Ok(Self {
+            event_seq: number("event_seq")?,
+            input_seq: number("input_seq")?,
+            cancel_seq: number("cancel_seq")?,
+        })
+    }
+}
+
+/// Advances the control row of the owner, and returns [`RETURNS`].
+fn advance_sql() -> String {
+    format!(
+        "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = greatest(input_ack, $6),
+                attempts = case when $7 then 0 else attempts end
+          where tenant_id = $1 and session_id = $2 and {FENCE}
+         returning {RETURNS}"
+    )
+}
+
+fn bind_advance<'q>(update: Statement<'q>, events: u64, acknowledgement: &Acknowledgement) -> Statement<'q> {
+    update
+        .bind(signed(events))
+        .bind(signed(acknowledgement.input))
+        .bind(acknowledgement.progress == Progress::Made)
+}
+
+/// Advances the control row and writes a whole projection, in one statement. Returns `None`, and writes nothing, if the fence does not match.
+async fn write_at_once(
+    statements: &mut Statements,
+    fence: &Fence,
+    acknowledgement: Acknowledgement,
+    projection: Projection,
+    at: Timestamp,
+) -> Result<Option<WriteReceipt>, Error> {
+    let advance =
+        Advance { sql: advance_sql(), returns: RETURNS, count: "$5::bigint", at: "$8", parameters: 8 };
+    let count = projection.len();
+    let write = sqlx::query(AssertSqlSafe(projection.statement(&advance)));
+    let advanced = run_fenced(statements, fence, write, |write| {
+        projection.bind(bind_advance(write, count, &acknowledgement).bind(at.0))
+    })
+    .await?;
+    Ok(advanced.map(|advanced| {
+        let first = advanced.event_seq + 1 - count;
+        advanced.receipt(projection.written_from(first))
+    }))
 }
 
 /// Advances the control row: the first statement of every write of a loop. Returns `None` if the fence does not match.
@@ -131,42 +202,27 @@ pub(crate) async fn advance(
     events: u64,
     acknowledgement: Acknowledgement,
 ) -> Result<Option<Advanced>, Error> {
-    let sql = format!(
-        "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = greatest(input_ack, $6),
-                attempts = case when $7 then 0 else attempts end
-          where tenant_id = $1 and session_id = $2 and {FENCE}
-         returning event_seq, input_seq, cancel_seq"
-    );
-    let update = sqlx::query(AssertSqlSafe(sql));
-    run_fenced(tx, fence, update, |update| {
-        update
-            .bind(signed(events))
-            .bind(signed(acknowledgement.input))
-            .bind(acknowledgement.progress == Progress::Made)
-    })
-    .await
+    let update = sqlx::query(AssertSqlSafe(advance_sql()));
+    run_fenced(tx, fence, update, |update| bind_advance(update, events, &acknowledgement)).await
 }
 
+/// What a statement that advances the control row returns.
+pub(crate) const RETURNS: &str = "event_seq, input_seq, cancel_seq";
 /// The condition that only the owner's next write meets. `$3` is the epoch and `$4` the number of the write.
 pub(crate) const FENCE: &str = "epoch = $3 and write_seq = $4 - 1";
 
 /// Runs an update of the control row whose `$1` to `$4` are the tenant, the session, the epoch and the number of the write.
 /// `bind_rest` binds the remaining parameters. Returns `None` if no row matches.
 pub(crate) async fn run_fenced<'q>(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     fence: &Fence,
-    update: Query<'q, Postgres, PgArguments>,
-    bind_rest: impl FnOnce(Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments>,
+    update: Statement<'q>,
+    bind_rest: impl FnOnce(Statement<'q>) -> Statement<'q>,
 ) -> Result<Option<Advanced>, Error> {
     let update = update.bind(fence.tenant.0).bind(fence.session.to_string());
     let update = bind_rest(update.bind(signed(fence.epoch)).bind(signed(fence.write_seq)));
-    let Some(row) = update.fetch_optional(&mut **tx).await? else { return Ok(None) };
-    let number = |column| row.try_get::<i64, _>(column).map(unsigned);
-    Ok(Some(Advanced {
-        event_seq: number("event_seq")?,
-        input_seq: number("input_seq")?,
-        cancel_seq: number("cancel_seq")?,
-    }))
+    let row = update.fetch_optional(&mut *connection).await?;
+    Ok(row.as_ref().map(Advanced::from_row).transpose()?)
 }
 
 /// Returns the result that this same write stored the first time.
@@ -174,7 +230,7 @@ pub(crate) async fn run_fenced<'q>(
 /// # Errors
 /// `Fenced`: the write is not stored, so another worker owns the session.
 pub(crate) async fn read_earlier_write(
-    mut tx: Tx,
+    connection: &mut PgConnection,
     fence: &Fence,
     changes: &[Change],
 ) -> Result<WriteReceipt, Error> {
@@ -186,7 +242,7 @@ pub(crate) async fn read_earlier_write(
     .bind(fence.session.as_str())
     .bind(signed(fence.epoch))
     .bind(signed(fence.write_seq))
-    .fetch_optional(&mut *tx)
+    .fetch_optional(&mut *connection)
     .await?
     .ok_or(Error::Fenced)?;
     let ids: Vec<&str> = changes.iter().map(|change| change.id.as_str()).collect();
@@ -197,7 +253,7 @@ pub(crate) async fn read_earlier_write(
     .bind(fence.tenant.0)
     .bind(fence.session.as_str())
     .bind(&ids)
-    .fetch_all(&mut *tx)
+    .fetch_all(&mut *connection)
     .await?;
     if rows.len() < changes.len() {
         // The number was used for other changes: the caller does not know what is stored, so it must stop.

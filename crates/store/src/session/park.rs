@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     log::{
         change::Change,
-        record::{self, Advanced, FENCE, Fence, WriteReceipt},
+        record::{self, Advanced, FENCE, Fence, RETURNS, WriteReceipt},
     },
     phase::WAITING,
     session::tree::{
@@ -85,7 +85,7 @@ impl Store {
             if has_newer_input(&mut tx, fence, seen_input).await? {
                 return Ok(ParkOutcome::NewInput);
             }
-            return record::read_earlier_write(tx, fence, changes).await.map(ParkOutcome::Parked);
+            return record::read_earlier_write(&mut tx, fence, changes).await.map(ParkOutcome::Parked);
         };
         if let Some(parent) = parent {
             match park {
@@ -130,14 +130,14 @@ async fn free(
                   wake_at = to_timestamp($9::float8 / 1000)
             where tenant_id = $1 and session_id = $2 and {FENCE}
               and input_seq = $6
-           returning event_seq, input_seq, cancel_seq),
+           returning {RETURNS}),
          ended as (
            update session set last_outcome = $10, last_error = $11, updated_at = date_trunc('milliseconds', now())
              from freed where tenant_id = $1 and id = $2 and $10::text is not null),
          cleared as (
            delete from part_chunk using freed
             where tenant_id = $1 and session_id = $2 and epoch <= $3 and $10::text is not null)
-         select event_seq, input_seq, cancel_seq from freed"
+         select {RETURNS} from freed"
     );
     record::run_fenced(tx, fence, sqlx::query(AssertSqlSafe(sql)), |update| {
         update

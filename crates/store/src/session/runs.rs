@@ -1,7 +1,7 @@
 //! Taking a session over, and giving it back.
 
 use crate::{
-    Store, Tx,
+    Statements, Store,
     column::{milliseconds, signed, unsigned},
     error::Error,
     log::record::Fence,
@@ -75,7 +75,7 @@ impl Store {
             SuspectPolicy::Accept => limits::ATTEMPTS_MAX,
             SuspectPolicy::Skip => limits::ATTEMPTS_SUSPECT,
         };
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         let sql = format!(
             "update session_run r set epoch = epoch + 1, write_seq = 0, phase = {RUNNING}, owner = $3, owned_at = now(),
                     waiting_reason = null, waiting_detail = null, attempts = attempts + 1, wake_at = null
@@ -88,10 +88,10 @@ impl Store {
             .bind(session.as_str())
             .bind(owner)
             .bind(attempts_max)
-            .fetch_optional(&mut *tx)
+            .fetch_optional(&mut *statements)
             .await?;
-        let Some(row) = row else { return refusal(tx, tenant, session).await };
-        tx.commit().await?;
+        let Some(row) = row else { return refusal(statements, tenant, session).await };
+        statements.end();
         let epoch = unsigned(row.try_get("epoch")?);
         Ok(TakeResult::Taken(TakeOver {
             fence: Fence { tenant, session: session.clone(), epoch, write_seq: 0 },
@@ -106,7 +106,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn hand_over(&self, fence: &Fence) -> Result<(), Error> {
-        let mut tx = self.begin(fence.tenant).await?;
+        let mut statements = self.statements(fence.tenant).await?;
         let sql = format!(
             "update session_run set phase = {RUNNABLE}, owner = null, queued_at = coalesce(owned_at, now()),
                     owned_at = null, attempts = greatest(attempts - 1, 0)
@@ -116,9 +116,9 @@ impl Store {
             .bind(fence.tenant.0)
             .bind(fence.session.as_str())
             .bind(signed(fence.epoch))
-            .execute(&mut *tx)
+            .execute(&mut *statements)
             .await?;
-        tx.commit().await?;
+        statements.end();
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn fail_attempt(&self, tenant: TenantId, session: &SessionId, epoch: u64) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         let goes_on = "attempts < $4 or cancel_seq > input_ack";
         let sql = format!(
             "update session_run set owner = null, owned_at = null, queued_at = now(), waiting_at = now(),
@@ -145,9 +145,9 @@ impl Store {
             .bind(limits::ATTEMPTS_SUSPECT)
             .bind(milliseconds(limits::SUSPECT_PAUSE_MS))
             .bind(Reason::FailedAttempt.as_str())
-            .execute(&mut *tx)
+            .execute(&mut *statements)
             .await?;
-        tx.commit().await?;
+        statements.end();
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn refuse(&self, fence: &Fence, why: &str) -> Result<(), Error> {
-        let mut tx = self.begin(fence.tenant).await?;
+        let mut statements = self.statements(fence.tenant).await?;
         let sql = format!(
             "update session_run set phase = {WAITING}, owner = null, owned_at = null,
                     attempts = greatest(attempts - 1, 0), waiting_reason = $4, waiting_detail = $5, waiting_at = now(),
@@ -171,15 +171,19 @@ impl Store {
             .bind(Reason::NewerWorker.as_str())
             .bind(why)
             .bind(milliseconds(limits::UNREADABLE_PAUSE_MS))
-            .execute(&mut *tx)
+            .execute(&mut *statements)
             .await?;
-        tx.commit().await?;
+        statements.end();
         Ok(())
     }
 }
 
 /// Finds out why a session could not be taken.
-async fn refusal(mut tx: Tx, tenant: TenantId, session: &SessionId) -> Result<TakeResult, Error> {
+async fn refusal(
+    mut statements: Statements,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Result<TakeResult, Error> {
     let sql = format!(
         "select attempts from session_run r where r.tenant_id = $1 and r.session_id = $2
             and (r.phase = {RUNNABLE} or (r.phase = {RUNNING} and not coalesce(worker_alive(r.owner), false)))"
@@ -187,8 +191,9 @@ async fn refusal(mut tx: Tx, tenant: TenantId, session: &SessionId) -> Result<Ta
     let row = sqlx::query(AssertSqlSafe(sql))
         .bind(tenant.0)
         .bind(session.as_str())
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut *statements)
         .await?;
+    statements.end();
     let Some(row) = row else { return Ok(TakeResult::Unavailable) };
     let attempts = row.try_get("attempts")?;
     Ok(if attempts >= limits::ATTEMPTS_MAX {

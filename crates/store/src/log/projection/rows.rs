@@ -11,7 +11,24 @@ use sqlx::{AssertSqlSafe, Postgres, postgres::PgArguments, query::Query};
 /// Bytes of gathered rows beyond which they are written before the rest comes: together they may have megabytes.
 const GATHERED_BYTES: usize = 256 * 1024;
 
-/// Messages, parts and begun tool calls that are not written yet.
+/// A statement that gets its parameters.
+pub(crate) type Statement<'q> = Query<'q, Postgres, PgArguments>;
+
+/// A statement that counts the events of a session, as the first part of a larger one.
+pub(crate) struct Advance {
+    /// It returns `event_seq`, the number of the newest event after it. `$1` to `$3` are the tenant, the session and the epoch.
+    pub(crate) sql: String,
+    /// The columns that the whole statement returns of it.
+    pub(crate) returns: &'static str,
+    /// Its parameter with the number of the new events.
+    pub(crate) count: &'static str,
+    /// A parameter with the time, which it does not use.
+    pub(crate) at: &'static str,
+    /// The number of its parameters.
+    pub(crate) parameters: usize,
+}
+
+/// Messages, parts and begun tool calls that are not written yet. Their positions count from 1.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     messages: Vec<MessageRow>,
@@ -84,32 +101,64 @@ impl Rows {
         self.bytes > GATHERED_BYTES
     }
 
-    /// Writes the gathered rows, and `events`, and forgets the rows.
+    /// Writes the gathered rows, and `events`, and forgets the rows. The positions of all of them count from after `base`.
     pub(super) async fn write(
         &mut self,
         tx: &mut Tx,
         scope: &Scope<'_>,
+        base: u64,
         events: &[StoredEvent],
     ) -> Result<(), Error> {
-        let Self { messages, parts, begun, .. } = std::mem::take(self);
-        if messages.is_empty() && parts.is_empty() && events.is_empty() {
+        let rows = std::mem::take(self);
+        if rows.messages.is_empty() && rows.parts.is_empty() && events.is_empty() {
             return Ok(());
         }
-        // A statement with all of them needs one round trip, and leaves out what it does not write, because each table costs time. Postgres
-        // checks that a part has its message when the statement ends.
-        let sql = statement(!messages.is_empty(), !parts.is_empty(), !begun.is_empty());
-        let mut query = bind_events(sqlx::query(AssertSqlSafe(sql)), scope, events);
-        if !messages.is_empty() {
-            query = bind_messages(query, &messages);
-        }
-        if !parts.is_empty() {
-            query = bind_parts(query, &parts);
-        }
-        if !begun.is_empty() {
-            query = bind_begun(query, &begun);
-        }
-        query.execute(&mut **tx).await?;
+        let (with, insert) = rows.statement(Shape { at: "$4", base: "$5::bigint", from: "", parameters: 5 });
+        let with = if with.is_empty() { String::new() } else { format!("with {} ", with.join(", ")) };
+        let query = sqlx::query(AssertSqlSafe(format!("{with}{insert}")))
+            .bind(scope.tenant.0)
+            .bind(scope.session.as_str())
+            .bind(signed(scope.epoch))
+            .bind(scope.at.0)
+            .bind(signed(base));
+        rows.bind(query, events).execute(&mut **tx).await?;
         Ok(())
+    }
+
+    /// The statement that writes the rows and events behind those of `advance`, a statement that counts the events of the session. It writes nothing if `advance`
+    /// finds no row.
+    pub(super) fn behind(&self, advance: &Advance) -> String {
+        let Advance { sql, returns, at, count, parameters } = advance;
+        let base = format!("advanced.event_seq - {count}");
+        let shape = Shape { at, base: &base, from: ", advanced", parameters: *parameters };
+        let (with, insert) = self.statement(shape);
+        let with: String = with.iter().map(|part| format!("{part}, ")).collect();
+        format!("with advanced as ({sql}), {with}events as ({insert}) select {returns} from advanced")
+    }
+
+    /// The parts of a statement that writes the rows, and the one that writes events. A statement with all of them needs one round trip, and leaves out
+    /// what it does not write, because each table costs time. Postgres checks that a part has its message when the statement ends.
+    fn statement(&self, mut shape: Shape<'_>) -> (Vec<String>, String) {
+        let events = shape.events();
+        let messages = (!self.messages.is_empty()).then(|| shape.messages());
+        let parts = (!self.parts.is_empty()).then(|| shape.parts());
+        let begun = (!self.begun.is_empty()).then(|| shape.begun());
+        (messages.into_iter().chain(parts).chain(begun).collect(), events)
+    }
+
+    /// Binds the events and the rows, in the order of [`Rows::statement`].
+    pub(super) fn bind<'q>(&'q self, query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {
+        let mut query = bind_events(query, events);
+        if !self.messages.is_empty() {
+            query = bind_messages(query, &self.messages);
+        }
+        if !self.parts.is_empty() {
+            query = bind_parts(query, &self.parts);
+        }
+        if !self.begun.is_empty() {
+            query = bind_begun(query, &self.begun);
+        }
+        query
     }
 }
 
@@ -117,75 +166,77 @@ fn json(value: &impl serde::Serialize) -> Result<String, Error> {
     Ok(serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))?)
 }
 
-/// The statement that writes events, and messages, parts and begun tool calls if there are any. A tool call is a part.
-fn statement(with_messages: bool, with_parts: bool, with_begun: bool) -> String {
-    let with = match (with_messages, with_parts, with_begun) {
-        (false, false, _) => String::new(),
-        (true, false, _) => format!("with {MESSAGES} "),
-        (false, true, false) => {
-            format!("with {} ", parts("$9::text[], $10::text[], $11::bigint[], $12::text[], $13::text[]"))
-        }
-        (true, true, false) => {
-            let parts = parts("$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[]");
-            format!("with {MESSAGES}, {parts} ")
-        }
-        (false, true, true) => {
-            let parts = parts("$9::text[], $10::text[], $11::bigint[], $12::text[], $13::text[]");
-            let begun = begun("$14::text[], $15::text[]");
-            format!("with {parts}, {begun} ")
-        }
-        (true, true, true) => {
-            let parts = parts("$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[]");
-            let begun = begun("$18::text[], $19::text[]");
-            format!("with {MESSAGES}, {parts}, {begun} ")
-        }
-    };
-    format!(
-        "{with}insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
-         select $1, $2, $3, to_timestamp($4::float8 / 1000), e.seq, e.id, e.kind, e.properties
-           from unnest($5::bigint[], $6::text[], $7::text[], $8::text[]) as e (seq, id, kind, properties)"
-    )
+/// What differs between the statements that write rows. `$1` to `$3` are the tenant, the session and the epoch.
+struct Shape<'a> {
+    /// The parameter of the time.
+    at: &'a str,
+    /// What the positions count from.
+    base: &'a str,
+    /// What gives the base, if it is not a parameter.
+    from: &'a str,
+    /// The parameters before those of the rows.
+    parameters: usize,
 }
 
-/// Writes messages.
-const MESSAGES: &str = "messages as (
-    insert into message (tenant_id, session_id, id, seq, role, info)
-    select $1, $2, m.id, m.seq, m.role, m.info::json
-      from unnest($9::text[], $10::bigint[], $11::text[], $12::text[]) as m (id, seq, role, info)
-    on conflict (tenant_id, session_id, id) do update set info = excluded.info)";
+impl Shape<'_> {
+    fn events(&mut self) -> String {
+        let (columns, at) = (self.columns(&["bigint", "text", "text", "text"]), self.at);
+        let (base, from) = (self.base, self.from);
+        format!(
+            "insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
+             select $1, $2, $3, to_timestamp({at}::float8 / 1000), {base} + e.seq, e.id, e.kind, e.properties
+               from unnest({columns}) as e (seq, id, kind, properties){from}"
+        )
+    }
 
-/// Writes parts, whose columns are the parameters `columns`.
-fn parts(columns: &str) -> String {
-    format!(
-        "parts as (
-           insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
-           select $1, $2, p.message_id, p.id, p.seq, p.kind, p.data::json, octet_length(p.data)
-             from unnest({columns}) as p (message_id, id, seq, kind, data)
-           on conflict (tenant_id, session_id, message_id, id) do update
-              set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes)"
-    )
+    fn messages(&mut self) -> String {
+        let (columns, base, from) = (self.columns(&["text", "bigint", "text", "text"]), self.base, self.from);
+        format!(
+            "messages as (
+               insert into message (tenant_id, session_id, id, seq, role, info)
+               select $1, $2, m.id, {base} + m.seq, m.role, m.info::json
+                 from unnest({columns}) as m (id, seq, role, info){from}
+               on conflict (tenant_id, session_id, id) do update set info = excluded.info)"
+        )
+    }
+
+    fn parts(&mut self) -> String {
+        let columns = self.columns(&["text", "text", "bigint", "text", "text"]);
+        let (base, from) = (self.base, self.from);
+        format!(
+            "parts as (
+               insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
+               select $1, $2, p.message_id, p.id, {base} + p.seq, p.kind, p.data::json, octet_length(p.data)
+                 from unnest({columns}) as p (message_id, id, seq, kind, data){from}
+               on conflict (tenant_id, session_id, message_id, id) do update
+                  set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes)"
+        )
+    }
+
+    /// A call that an earlier loop began keeps the epoch of that loop.
+    fn begun(&mut self) -> String {
+        let (columns, from) = (self.columns(&["text", "text"]), self.from);
+        format!(
+            "begun as (
+               insert into tool_exec (tenant_id, session_id, exec_id, tool, epoch, state)
+               select $1, $2, b.exec_id, b.tool, $3, 'executing' from unnest({columns}) as b (exec_id, tool){from}
+               on conflict do nothing)"
+        )
+    }
+
+    /// The next parameters, which are arrays of these types.
+    fn columns(&mut self, types: &[&str]) -> String {
+        let numbers = self.parameters + 1..;
+        self.parameters += types.len();
+        let columns: Vec<_> = numbers.zip(types).map(|(number, of)| format!("${number}::{of}[]")).collect();
+        columns.join(", ")
+    }
 }
 
-/// Writes begun tool calls, whose columns are the parameters `columns`. A call that an earlier loop began keeps the epoch of that loop.
-fn begun(columns: &str) -> String {
-    format!(
-        "begun as (
-           insert into tool_exec (tenant_id, session_id, exec_id, tool, epoch, state)
-           select $1, $2, b.exec_id, b.tool, $3, 'executing' from unnest({columns}) as b (exec_id, tool)
-           on conflict do nothing)"
-    )
-}
-
-type Statement<'q> = Query<'q, Postgres, PgArguments>;
-
-fn bind_events<'q>(query: Statement<'q>, scope: &Scope<'q>, events: &'q [StoredEvent]) -> Statement<'q> {
+fn bind_events<'q>(query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {
     let texts = |of: fn(&StoredEvent) -> &str| events.iter().map(of).collect::<Vec<_>>();
     query
-        .bind(scope.tenant.0)
-        .bind(scope.session.as_str())
-        .bind(signed(scope.epoch))
-        .bind(scope.at.0)
-        .bind(events.iter().map(|event| signed(event.seq)).collect::<Vec<_>>())
+        .bind((1..).take(events.len()).collect::<Vec<i64>>())
         .bind(texts(|event| &event.id))
         .bind(texts(|event| &event.kind))
         .bind(texts(|event| &event.properties))

@@ -2,7 +2,7 @@
 //! write that stores the result closes it. An exec has the id of its call's part.
 
 use crate::{Tx, error::Error, log::change::Scope};
-use domain::conversation::part::{Body, Part, ToolState};
+use domain::conversation::part::{Part, ToolState};
 
 /// A tool call that begins.
 #[derive(Debug)]
@@ -20,13 +20,19 @@ impl BegunExec {
     }
 }
 
+/// Whether a part is a call that is over.
+pub(super) fn is_over(part: &Part) -> bool {
+    part.body.as_tool().is_some_and(|tool| match &tool.state {
+        ToolState::Pending { .. } | ToolState::Running { .. } => false,
+        ToolState::Completed { .. } | ToolState::Error { .. } => true,
+    })
+}
+
 /// Closes the row of a call that is over. Other parts have none. A statement for each, so that Postgres finds the row by its whole key whatever it
 /// knows of the table.
 pub(super) async fn end(tx: &mut Tx, scope: &Scope<'_>, part: &Part) -> Result<(), Error> {
-    let Body::Tool(tool) = &part.body else { return Ok(()) };
-    match &tool.state {
-        ToolState::Pending { .. } | ToolState::Running { .. } => return Ok(()),
-        ToolState::Completed { .. } | ToolState::Error { .. } => {}
+    if !is_over(part) {
+        return Ok(());
     }
     sqlx::query(
         "update tool_exec set state = 'done', ended_at = now()

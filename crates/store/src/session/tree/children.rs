@@ -103,7 +103,7 @@ impl Store {
         }
         let nothing_new = Acknowledgement { input: 0, progress: Progress::None };
         let Some(advanced) = record::advance(&mut tx, fence, changes.len() as u64, nothing_new).await? else {
-            let parent = record::read_earlier_write(tx, fence, changes).await?;
+            let parent = record::read_earlier_write(&mut tx, fence, changes).await?;
             return Ok(DispatchOutcome::Dispatched { parent, child: vec![] });
         };
         let rows = match dispatch {

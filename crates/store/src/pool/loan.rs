@@ -1,0 +1,170 @@
+//! The loan of a connection: how it is made ready, and how it comes back.
+
+use super::connection::{Connector, Purpose};
+use deadpool::managed::Object;
+use shares::Share;
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
+use std::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
+use tokio::runtime::Handle;
+
+/// Time for a rollback, and for the statement before it whose caller is gone. Postgres ends that statement soon after its connection closes.
+const ROLLBACK: Duration = Duration::from_secs(5);
+
+/// A transaction of one tenant. Dropped without a commit, it is rolled back.
+#[derive(Debug)]
+pub(crate) struct Tx(pub(super) Loan);
+
+/// A connection on which each statement is a transaction of its own, of one tenant. Dropped before [`Statements::end`], it waits for the statement that is
+/// under way.
+#[derive(Debug)]
+pub(crate) struct Statements(pub(super) Loan);
+
+/// A connection that comes back when this value is dropped.
+#[derive(Debug)]
+pub(super) struct Loan {
+    /// `None` only while it is dropped.
+    held: Option<Held>,
+    /// The statement that ends what is under way; `None`: nothing is.
+    undo: Option<&'static str>,
+}
+
+#[derive(Debug)]
+struct Held {
+    // The connection comes back before the share, so that the next holder of the share finds it.
+    connection: Object<Connector>,
+    /// `None` before the transaction has begun, and in one without a tenant.
+    share: Option<Share>,
+}
+
+impl Tx {
+    /// Commits.
+    ///
+    /// # Errors
+    /// Those of Postgres; it is then unknown whether it committed.
+    pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
+        self.execute("commit").await?;
+        self.0.undo = None;
+        Ok(())
+    }
+}
+
+impl Statements {
+    /// Gives the connection back. The last statement is over.
+    pub(crate) fn end(mut self) {
+        self.0.undo = None;
+    }
+}
+
+impl Loan {
+    pub(super) fn new(connection: Object<Connector>, purpose: Purpose) -> Self {
+        Self { held: Some(Held { connection, share: None }), undo: Some(purpose.undo()) }
+    }
+
+    /// The same, for a tenant's share of the connections.
+    pub(super) fn with(mut self, share: Share) -> Self {
+        if let Some(held) = &mut self.held {
+            held.share = Some(share);
+        }
+        self
+    }
+
+    /// Makes the connection ready.
+    pub(super) async fn prepare(&mut self, purpose: Purpose) -> Result<(), sqlx::Error> {
+        let Some(Held { connection, .. }) = &mut self.held else { return Ok(()) };
+        let tenant = match purpose {
+            Purpose::Statements(tenant) => Some(tenant),
+            // A setting of a transaction ends with it.
+            Purpose::Transaction(_) | Purpose::TransactionWithoutTenant => connection.tenant,
+        };
+        // Unknown until Postgres has answered.
+        connection.tenant = None;
+        connection.postgres.execute(AssertSqlSafe(purpose.statement())).await?;
+        connection.tenant = tenant;
+        Ok(())
+    }
+
+    /// Closes the connection, which ends what is under way.
+    pub(super) fn discard(mut self) {
+        if let Some(held) = self.held.take() {
+            held.discard();
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let Some(mut held) = self.held.take() else { return };
+        match self.undo {
+            None => held.connection.postgres.shrink_buffers(),
+            // At once: a transaction may hold locks.
+            Some(undo) if Handle::try_current().is_ok() => drop(tokio::spawn(held.end(undo))),
+            Some(_) => held.discard(),
+        }
+    }
+}
+
+impl Held {
+    /// Ends what is under way, whatever the last statement was doing.
+    async fn end(mut self, undo: &'static str) {
+        match tokio::time::timeout(ROLLBACK, self.connection.postgres.execute(undo)).await {
+            Ok(Ok(_)) => self.connection.postgres.shrink_buffers(),
+            Ok(Err(_)) | Err(_) => self.discard(),
+        }
+    }
+
+    /// Closes the connection instead of giving it back.
+    fn discard(self) {
+        drop(Object::take(self.connection));
+    }
+}
+
+impl Deref for Loan {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match &self.held {
+            Some(held) => &held.connection.postgres,
+            None => unreachable!("a connection is used that was given back"),
+        }
+    }
+}
+
+impl DerefMut for Loan {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match &mut self.held {
+            Some(held) => &mut held.connection.postgres,
+            None => unreachable!("a connection is used that was given back"),
+        }
+    }
+}
+
+impl Deref for Tx {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.0
+    }
+}
+
+impl DerefMut for Tx {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.0
+    }
+}
+
+impl Deref for Statements {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.0
+    }
+}
+
+impl DerefMut for Statements {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.0
+    }
+}
