@@ -141,8 +141,10 @@ impl SecretDoor {
                     error,
                     VaultError::Envelope(EnvelopeError::Damaged | EnvelopeError::OtherKey)
                 );
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, secret.name = %name, "a secret of a setup or an install cannot be opened");
+                if !error.is_of_key_service() {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, secret.name = %name, "a secret of a setup or an install cannot be opened");
+                }
                 let refusal = if is_damaged { SecretRefusal::Damaged } else { SecretRefusal::Unavailable };
                 refusal(name.clone())
             })?;

@@ -169,14 +169,15 @@ impl Call {
         metrics::counter!("flotilla_broker_calls_total", "method" => method, "code" => code).increment(1);
         result.map(Response::new).map_err(|error| {
             match code {
-                "internal" | "kms_refused" | "secret_key_missing" | "secret_not_sealed" => {
+                "internal" | "secret_key_missing" | "secret_not_sealed" => {
                     let cause =
                         std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                     tracing::error!(error.code = code, "{method} failed: {error}: {cause}");
                 }
-                "caller_not_allowed" | "kms_unavailable" => {
+                "caller_not_allowed" => {
                     tracing::warn!(error.code = code, "{method} was refused: {error}");
                 }
+                // The key has logged a failure of its key service.
                 code => tracing::debug!(error.code = code, "{method} was refused: {error}"),
             }
             error.to_status()

@@ -47,7 +47,8 @@ impl DeploymentKey {
                 encrypt(file.key(), &place.context(), key).map_err(|_| EnvelopeError::Crypto)?
             }
             Self::Transit(transit) => {
-                Box::pin(transit.wrap(key, place)).await.inspect_err(|error| note(self.id(), error))?
+                let wrapped = Box::pin(transit.wrap(key, place)).await;
+                wrapped.inspect_err(|error| self.note_failure("encrypt", place, error))?
             }
         };
         Ok(SealedKey { key_id: self.id().to_owned(), bytes })
@@ -64,15 +65,25 @@ impl DeploymentKey {
                 decrypt(file.key(), &place.context(), sealed).map_err(|_| EnvelopeError::Damaged)
             }
             Self::Transit(transit) => {
-                Box::pin(transit.unwrap(sealed, place)).await.inspect_err(|error| note(self.id(), error))
+                let unwrapped = Box::pin(transit.unwrap(sealed, place)).await;
+                unwrapped.inspect_err(|error| self.note_failure("decrypt", place, error))
             }
         }
     }
-}
 
-/// Logs what is wrong with a key service: callers do not learn the reason.
-fn note(key_id: &str, error: &EnvelopeError) {
-    if let Some(reason) = error.source() {
-        tracing::warn!(key.id = key_id, error.code = error.code(), "{error}: {reason}");
+    /// Logs a failure of the key service. Callers do not learn the reason, so they log only what they do about it.
+    fn note_failure(&self, operation: &'static str, place: &SecretPlace<'_>, error: &EnvelopeError) {
+        let Some(reason) = error.source() else { return };
+        let (id, code) = (self.id(), error.code());
+        let SecretPlace { tenant, project, name, .. } = place;
+        tracing::warn!(
+            tenant.id = tenant,
+            project.id = project,
+            secret.name = name,
+            key.id = id,
+            operation,
+            error.code = code,
+            "cannot {operation} with the key {id}: {error}: {reason}"
+        );
     }
 }

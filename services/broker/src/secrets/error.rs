@@ -34,6 +34,14 @@ pub enum EnvelopeError {
 pub struct KmsReason(pub(super) String);
 
 impl EnvelopeError {
+    /// Whether the key service caused it. Its line is in the log already.
+    pub fn is_of_key_service(&self) -> bool {
+        match self {
+            Self::KmsUnavailable(_) | Self::KmsRefused(_) | Self::KmsSecretRefused(_) => true,
+            Self::TooLarge | Self::OtherKey | Self::Damaged | Self::Crypto => false,
+        }
+    }
+
     /// The stable code.
     pub fn code(&self) -> &'static str {
         match self {

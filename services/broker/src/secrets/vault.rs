@@ -65,6 +65,13 @@ pub enum VaultError {
     Store(#[from] StoreError),
 }
 
+impl VaultError {
+    /// Whether the key service caused it. Its line is in the log already.
+    pub(crate) fn is_of_key_service(&self) -> bool {
+        matches!(self, Self::Envelope(error) if error.is_of_key_service())
+    }
+}
+
 /// An opened secret.
 #[derive(Debug)]
 pub struct OpenedSecret {
@@ -126,9 +133,9 @@ impl Vault {
             let Some(key) = self.keys.find(&canary.key_id) else { continue };
             match check_canary(key, canary).await {
                 // The version that sealed the canary may be too old for the service, and no secret may need it.
-                Err(error @ (EnvelopeError::KmsUnavailable(_) | EnvelopeError::KmsSecretRefused(_))) => {
+                Err(EnvelopeError::KmsUnavailable(_) | EnvelopeError::KmsSecretRefused(_)) => {
                     let id = key.id();
-                    tracing::warn!(key.id = id, "the key {id} cannot be checked at this moment: {error}");
+                    tracing::warn!(key.id = id, "the key {id} cannot be checked at this moment");
                 }
                 Err(EnvelopeError::Damaged) => return Err(VaultError::ForeignKey(key.id().to_owned())),
                 checked => checked?,

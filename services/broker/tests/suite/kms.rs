@@ -34,6 +34,20 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
+/// The operations of the lines that tell operators of a failure of the key service. Each has the key and the reason.
+fn failures(log: &str) -> Vec<String> {
+    let lines =
+        log.lines().filter(|line| line.contains(r#""level":"WARN""#) || line.contains(r#""level":"ERROR""#));
+    let lines = lines.filter(|line| line.contains("kms_") || line.contains("key service"));
+    let operation = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["fields"]["message"].as_str().unwrap().ends_with("it answered 503"), "{line}");
+        assert_eq!(line["fields"]["key.id"], format!("transit:{KEY}"));
+        line["fields"]["operation"].as_str().unwrap().to_owned()
+    };
+    lines.map(operation).collect()
+}
+
 #[tokio::test]
 async fn secrets_are_sealed_and_used_by_a_key_service_and_nothing_tells_them() {
     let (server, registry) = (TransitServer::start_with_tls(TOKEN).await, Registry::start().await);
@@ -64,7 +78,8 @@ async fn secrets_are_sealed_and_used_by_a_key_service_and_nothing_tells_them() {
     broker.resolve(&image.name, "LOGIN").await.unwrap();
 
     let log = broker.log();
-    assert!(log.contains("a secret was used") && log.contains("it answered 503"), "the log is complete");
+    assert!(log.contains("a secret was used"), "the log is complete");
+    assert_eq!(failures(&log), ["decrypt", "encrypt"], "each failure has one line");
     for secret in
         [TOKEN, "hunter2", "hunter3"].into_iter().chain(server.plaintexts().iter().map(String::as_str))
     {

@@ -60,8 +60,10 @@ pub(crate) async fn open(
         }
         Ok(None) => Err(SecretRefusal::Missing { name: name.clone(), setting }),
         Err(error) => {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, secret.name = %name, "a secret for git cannot be opened");
+            if !error.is_of_key_service() {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, secret.name = %name, "a secret for git cannot be opened");
+            }
             Err(SecretRefusal::Unavailable(name.clone()))
         }
     }
