@@ -92,7 +92,7 @@ impl Error {
             Self::Vault(error) => match error {
                 VaultError::Empty => "secret_empty",
                 VaultError::OtherKey { .. } | VaultError::ForeignKey(_) => "secret_key_missing",
-                VaultError::Contended => "store_unavailable",
+                VaultError::KeyChanged => "secret_key_changed",
                 VaultError::Envelope(error) => error.code(),
                 VaultError::Store(error) => match error {
                     StoreError::NotFound(Entity::Project) => "project_not_found",
@@ -157,6 +157,7 @@ impl Error {
             | "egress_quota_used_up"
             | "egress_sealed"
             | "epoch_stale" => Code::FailedPrecondition,
+            "secret_key_changed" => Code::Aborted,
             "image_digest_wrong" => Code::DataLoss,
             "secrets_too_many" | "registry_busy" | "egress_doors_too_many" | "push_busy" | "page_busy" => {
                 Code::ResourceExhausted

@@ -3,9 +3,9 @@
 use super::{BrokerStore, keys::lock_key};
 use crate::{
     Tx,
-    column::{signed, unsigned},
+    column::{signed, timestamp, unsigned},
     error::{Entity, Error},
-    tenant::secrets::{Secret, from_row},
+    tenant::secrets::Secret,
 };
 use domain::{ids::TenantId, limits::SECRETS_MAX, secret::SecretAddress};
 use sqlx::Row as _;
@@ -65,8 +65,9 @@ impl BrokerStore {
         Ok(SecretChange { version: unsigned(version), key_id })
     }
 
-    /// Stores the sealed value in the name of `by`. It replaces the earlier version, which is gone. `None`: nothing is stored, because another key seals
-    /// since the change began, or a later change is stored. No version is used twice, but after a deletion one may be stored that began before a later one.
+    /// Stores the sealed value in the name of `by`. It replaces the earlier version, which is gone. If a later change of the secret is stored already, that
+    /// change has replaced this one at once. `None`: nothing is stored, because another key seals since the change began. No version is used twice, but
+    /// after a deletion one may be stored that began before a later one.
     ///
     /// # Errors
     /// `NotFound`: there is no such project or tenant; `TooManySecrets`. `Db`: stored or not.
@@ -79,8 +80,8 @@ impl BrokerStore {
     ) -> Result<Option<Secret>, Error> {
         let mut tx = self.0.begin(tenant).await?;
         // Orders the changes of the tenant, so that together they do not store too many secrets.
-        sqlx::query_scalar::<_, i64>(
-            "select last_version from secret_counter where tenant_id = $1 for update",
+        let created_at = sqlx::query_scalar::<_, time::OffsetDateTime>(
+            "select now()::timestamptz(3) from secret_counter where tenant_id = $1 for update",
         )
         .bind(tenant.0)
         .fetch_optional(&mut *tx)
@@ -91,14 +92,13 @@ impl BrokerStore {
         if lock_key(&mut tx).await?.is_some_and(|key_id| key_id != sealed.key_id) {
             return Ok(None);
         }
-        let row = sqlx::query(
+        sqlx::query(
             "insert into secret as s (tenant_id, project_id, scope, name, version, key_id, sealed_key, ciphertext, created_by)
              values ($1, $2, coalesce($2, ''), $3, $4, $5, $6, $7, $8)
              on conflict on constraint secret_pk do update
                 set version = excluded.version, key_id = excluded.key_id, sealed_key = excluded.sealed_key,
                     ciphertext = excluded.ciphertext, created_at = now(), created_by = excluded.created_by, last_used_at = null
-              where s.version < excluded.version
-             returning s.project_id, s.name, s.version, s.created_at, s.created_by, s.last_used_at",
+              where s.version < excluded.version",
         )
         .bind(tenant.0)
         .bind(address.project.as_ref().map(|project| project.as_str()))
@@ -108,12 +108,17 @@ impl BrokerStore {
         .bind(&sealed.sealed_key)
         .bind(&sealed.ciphertext)
         .bind(by)
-        .fetch_optional(&mut *tx)
+        .execute(&mut *tx)
         .await
         .map_err(missing)?;
-        let secret = row.as_ref().map(from_row).transpose()?;
         tx.commit().await?;
-        Ok(secret)
+        Ok(Some(Secret {
+            address: address.clone(),
+            version: *version,
+            created_at: timestamp(created_at),
+            created_by: by.to_owned(),
+            last_used_at: None,
+        }))
     }
 
     /// Returns the value of a secret, and notes that it is used.

@@ -36,7 +36,7 @@ pub(crate) fn address(row: &PgRow) -> Result<SecretAddress, Error> {
     Ok(SecretAddress { project, name })
 }
 
-pub(crate) fn from_row(row: &PgRow) -> Result<Secret, Error> {
+fn from_row(row: &PgRow) -> Result<Secret, Error> {
     Ok(Secret {
         address: address(row)?,
         version: unsigned(row.try_get("version")?),

@@ -19,7 +19,7 @@ use store::{
     tenant::secrets::Secret,
 };
 
-/// Times that a value is sealed because another change came in between. Beyond it: `store_unavailable`.
+/// Times that a value is sealed because another key began to seal meanwhile. Beyond it: `secret_key_changed`.
 const PUT_TRIES_MAX: u32 = 3;
 /// The text that each noted key has sealed.
 const CANARY: &[u8; KEY_BYTES] = b"the key of flotilla seals a text";
@@ -54,9 +54,9 @@ pub enum VaultError {
         "the key {0} does not open what a key of this name sealed for this deployment; check that FLOTILLA_BROKER_KMS_URL is the address of the key service that has that key"
     )]
     ForeignKey(String),
-    /// Other changes of the secret, or of the key that seals, came in between each time.
-    #[error("the secret or the key that seals it changed too often meanwhile; try again")]
-    Contended,
+    /// Another key began to seal each time before the value was stored.
+    #[error("another key began to seal secrets meanwhile; try again")]
+    KeyChanged,
     /// It cannot be sealed or opened.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
@@ -151,7 +151,7 @@ impl Vault {
     /// Stores the next version of a secret in the name of `actor`.
     ///
     /// # Errors
-    /// `Empty`, `OtherKey`, `Contended`, `Envelope`; `Store`: stored or not, if the connection broke.
+    /// `Empty`, `OtherKey`, `KeyChanged`, `Envelope`; `Store`: stored or not, if the connection broke.
     pub async fn put(
         &self,
         tenant: TenantId,
@@ -198,7 +198,7 @@ impl Vault {
                 return Ok(secret);
             }
         }
-        Err(VaultError::Contended)
+        Err(VaultError::KeyChanged)
     }
 
     /// Opens the secret of the project, or else that of the tenant, for `purpose`, in the words of the setting that names it. `None`: neither has one

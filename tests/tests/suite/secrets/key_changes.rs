@@ -58,6 +58,32 @@ async fn another_key_seals_and_older_secrets_are_sealed_again() {
 }
 
 #[tokio::test]
+async fn a_change_during_which_another_key_begins_to_seal_each_time_is_refused_by_name() {
+    let world = World::new().await;
+    let tenant = world.tenants[0];
+    world.put("A", "one").await;
+    let changed = world.vault([world.key("new"), world.key("key")]);
+    assert!(changed.check_keys().await.unwrap());
+    // The trigger acts at the end of the statements that begin a change, after they have read the key.
+    world
+        .sql(
+            "create function swap_keys() returns trigger language plpgsql as $$ begin
+                update secret_key set key_id = older_key_ids[1], older_key_ids = array[key_id];
+                return null;
+             end $$;
+             create constraint trigger swap_keys after update on secret_counter
+                deferrable initially deferred for each row execute function swap_keys()",
+        )
+        .await;
+    let refused = put(&changed, tenant, "A", "two").await;
+    assert!(matches!(refused, Err(VaultError::KeyChanged)), "{refused:?}");
+    assert_eq!(take(&changed, tenant, "A").await.unwrap(), "one");
+    world.sql("drop trigger swap_keys on secret_counter").await;
+    put(&changed, tenant, "A", "two").await.unwrap();
+    assert_eq!(take(&changed, tenant, "A").await.unwrap(), "two");
+}
+
+#[tokio::test]
 async fn a_secret_that_does_not_open_keeps_the_older_key_until_it_is_set_again() {
     let world = World::new().await;
     let tenant = world.tenants[0];

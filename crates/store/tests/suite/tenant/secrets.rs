@@ -7,6 +7,7 @@ use domain::{
     secret::SecretAddress,
     session::Source,
 };
+use futures::future::join_all;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use store::{
     Page,
@@ -100,11 +101,24 @@ async fn no_version_is_used_twice_also_when_a_secret_comes_back() {
     // A change that is given up stores nothing.
     assert_eq!(broker.begin_change(tenant, &own).await.unwrap().version, 6);
     assert_eq!(broker.use_secret(tenant, &own).await.unwrap().version, 5);
-    // Nor does one that ends after a later one.
+    // A later change replaces one that ends after it.
     assert_eq!(put(&broker, tenant, &own, "seven").await.version, 7);
-    assert_eq!(finish(&broker, tenant, &own, &value(6, "six")).await.unwrap(), None);
+    let replaced = finish(&broker, tenant, &own, &value(6, "six")).await.unwrap();
+    assert_eq!(replaced.map(|secret| secret.version), Some(6));
     assert_eq!(broker.use_secret(tenant, &own).await.unwrap(), value(7, "seven"));
     broker.close().await;
+}
+
+#[tokio::test]
+async fn all_people_who_set_one_secret_at_once_succeed() {
+    let world = World::new().await;
+    let (broker, tenant, own) = (&broker(&world), world.tenant, &address(None, "TOKEN"));
+    let puts = (1..=8)
+        .map(|number: u64| async move { put(broker, tenant, own, &format!("value {number}")).await.version });
+    let mut versions = join_all(puts).await;
+    versions.sort_unstable();
+    assert_eq!(versions, Vec::from_iter(1..=8));
+    assert_eq!(broker.use_secret(tenant, own).await.unwrap().version, 8, "the change that began last");
 }
 
 #[tokio::test]

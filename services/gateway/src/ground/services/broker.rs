@@ -109,6 +109,9 @@ fn refusal(status: &Status) -> Error {
         Some("project_not_found") => Error::NotFound(Entity::Project),
         Some("secrets_too_many") => Error::SecretsTooMany,
         Some("store_unavailable") => Error::StoreUnavailable,
+        Some("secret_key_changed") => {
+            Error::BrokerUnavailable("another key began to seal secrets meanwhile; try again")
+        }
         Some("kms_unavailable") => {
             tracing::warn!("the broker cannot seal: {}", status.message());
             Error::BrokerUnavailable("the key service of the broker does not answer; try again later")
@@ -138,6 +141,7 @@ mod tests {
             ("secrets_too_many", "secrets_too_many"),
             ("store_unavailable", "store_unavailable"),
             ("kms_unavailable", "broker_unavailable"),
+            ("secret_key_changed", "broker_unavailable"),
             ("token_invalid", "broker_failed"),
             ("internal", "broker_failed"),
             ("push_branch_moved", "push_branch_moved"),
