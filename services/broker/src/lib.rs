@@ -11,6 +11,7 @@ pub mod images;
 pub mod push;
 pub mod secrets;
 
+mod body;
 mod caller;
 mod cause;
 mod credential;

@@ -9,6 +9,7 @@ use super::{
     place::SecretPlace,
 };
 use crate::{
+    body::{self, BodyError},
     cause::innermost,
     credential::{sensitive, text},
 };
@@ -271,15 +272,13 @@ impl TransitKey {
 }
 
 /// Reads an answer up to its bound.
-async fn read(mut response: Response) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
-    let mut body = Zeroizing::new(Vec::with_capacity(KMS_ANSWER_BYTES_MAX));
-    while let Some(piece) = response.chunk().await.map_err(|error| broken(&error))? {
-        if body.len() + piece.len() > KMS_ANSWER_BYTES_MAX {
-            return Err(unavailable("its answer is too long"));
-        }
-        body.extend_from_slice(&piece);
+async fn read(response: Response) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
+    let mut body = Zeroizing::new(Vec::<u8>::with_capacity(KMS_ANSWER_BYTES_MAX));
+    match body::read(response, KMS_ANSWER_BYTES_MAX, &mut body).await {
+        Ok(()) => Ok(body),
+        Err(BodyError::TooLong) => Err(unavailable("its answer is too long")),
+        Err(BodyError::Broken(error)) => Err(broken(&error)),
     }
-    Ok(body)
 }
 
 fn is_loopback(url: &Url) -> bool {

@@ -2,6 +2,7 @@
 
 use super::hosts::{HostError, Hosts, Route};
 use crate::{
+    body::{self, BodyError},
     cause::{causes, innermost},
     images::{error::ImageError, patience::Patience},
 };
@@ -126,20 +127,16 @@ impl Http {
 ///
 /// # Errors
 /// `TooLarge`, `Failed`.
-pub(crate) async fn read(mut response: Response, bound: BodyBound<'_>) -> Result<Vec<u8>, ImageError> {
+pub(crate) async fn read(response: Response, bound: BodyBound<'_>) -> Result<Vec<u8>, ImageError> {
     let BodyBound { bytes, subject } = bound;
-    let too_large = || ImageError::TooLarge(format!("{subject} is larger than {bytes} bytes"));
-    if response.content_length().is_some_and(|length| length > bytes as u64) {
-        return Err(too_large());
-    }
     let (host, mut body) = (host_of(response.url()), Vec::new());
-    while let Some(piece) = response.chunk().await.map_err(|error| cut(&host, &error))? {
-        if body.len() + piece.len() > bytes {
-            return Err(too_large());
+    match body::read(response, bytes, &mut body).await {
+        Ok(()) => Ok(body),
+        Err(BodyError::TooLong) => {
+            Err(ImageError::TooLarge(format!("{subject} is larger than {bytes} bytes")))
         }
-        body.extend_from_slice(&piece);
+        Err(BodyError::Broken(error)) => Err(cut(&host, &error)),
     }
-    Ok(body)
 }
 
 /// The host of a URL for an error, with its port.

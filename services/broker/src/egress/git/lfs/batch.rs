@@ -1,8 +1,11 @@
 //! Asks the server of a repository which objects of Git LFS it gives or takes, and where.
 
-use crate::egress::git::{
-    refusal::GitRefusal,
-    servers::{GitServers, Message},
+use crate::{
+    body::{self, BodyError},
+    egress::git::{
+        refusal::GitRefusal,
+        servers::{GitServers, Message},
+    },
 };
 use domain::{
     egress::{
@@ -70,17 +73,13 @@ impl LfsQuestion<'_> {
         headers.extend(self.login.map(|login| (AUTHORIZATION, login.authorization.clone())));
         let target = format!("{LFS_OBJECTS_PATH}{LFS_BATCH}");
         let message = Message { headers, body: batch.to_text() };
-        let mut response = servers.post(self.tenant, self.repository, &target, message).await?;
+        let response = servers.post(self.tenant, self.repository, &target, message).await?;
         self.judge(&response)?;
         let mut text = vec![];
-        while let Some(piece) =
-            response.chunk().await.map_err(|_| self.failed("broke off an answer about Git LFS"))?
-        {
-            if text.len() + piece.len() > ANSWER_BYTES_MAX {
-                return Err(self.failed("answers more about Git LFS than is read"));
-            }
-            text.extend_from_slice(&piece);
-        }
+        body::read(response, ANSWER_BYTES_MAX, &mut text).await.map_err(|error| match error {
+            BodyError::TooLong => self.failed("answers more about Git LFS than is read"),
+            BodyError::Broken(_) => self.failed("broke off an answer about Git LFS"),
+        })?;
         LfsBatchAnswer::parse(&text).ok_or_else(|| self.no_server())
     }
 
