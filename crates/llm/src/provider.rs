@@ -1,6 +1,7 @@
 //! A provider: its address, its protocol, its key and its models.
 
 use crate::model::{Model, Thinking};
+use domain::egress::host::is_this_machine;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -133,9 +134,7 @@ impl Provider {
 
     /// Whether it runs on this machine. Calls to it must bypass the proxy that the environment names.
     pub(crate) fn is_loopback(&self) -> bool {
-        let url = reqwest::Url::parse(&self.base_url).ok();
-        let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+        let url = reqwest::Url::parse(&self.base_url);
+        url.is_ok_and(|url| url.host_str().is_some_and(is_this_machine))
     }
 }

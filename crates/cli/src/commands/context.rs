@@ -16,6 +16,7 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use chassis::secret::Secret;
 use clap::builder::NonEmptyStringValueParser;
+use domain::egress::host::is_this_machine;
 use rpc::v1::{ListProjectsRequest, Page};
 use serde_json::{Value, json};
 use std::{
@@ -183,11 +184,6 @@ pub(crate) async fn login(connection: &Connection, output: &Output, arguments: L
 
 pub(crate) fn login_json(name: &str, url: &str) -> Value {
     json!({"type": "login", "context": name, "url": url})
-}
-
-fn is_this_machine(host: &str) -> bool {
-    host == "localhost"
-        || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The key of the flag or the environment; else asks for it, or reads one line if standard input is no terminal.

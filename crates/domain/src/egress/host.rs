@@ -1,6 +1,6 @@
 //! Names of hosts in the one spelling that is compared, looked up and dialled.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 /// Characters of a name.
 const NAME_CHARS_MAX: usize = 253;
@@ -53,6 +53,12 @@ impl fmt::Display for HostName {
     }
 }
 
+/// Whether the host of a URL is the machine itself: `localhost`, or a loopback address, that of IPv6 with or without its brackets.
+pub fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
 fn reason_against(text: &str) -> Option<&'static str> {
     if !text.is_ascii() {
         return Some("write international names as xn--…");
@@ -84,6 +90,16 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_machine_is_itself_at_localhost_and_at_every_loopback_address() {
+        for host in ["localhost", "127.0.0.1", "127.0.0.2", "::1", "[::1]"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["", "localhost.example", "127.0.0.1.example", "10.0.0.1", "0.0.0.0", "[::2]"] {
+            assert!(!is_this_machine(host), "{host:?}");
+        }
+    }
 
     #[test]
     fn names_have_one_spelling() {

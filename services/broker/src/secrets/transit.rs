@@ -17,6 +17,7 @@ use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use chassis::secret::SecretBytes;
+use domain::egress::host::is_this_machine;
 use reqwest::{
     Body, Certificate, Client, Response, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderValue},
@@ -25,7 +26,6 @@ use serde::{Deserialize, Serialize};
 use shares::Shares;
 use std::{
     io,
-    net::IpAddr,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -125,7 +125,8 @@ impl TransitKey {
         let is_bare = base.query().is_none() && base.fragment().is_none() && !has_login;
         ensure!(is_bare, "the address of the key service has more than a host, a port and a path");
         ensure!(
-            base.scheme() == "https" || base.scheme() == "http" && is_loopback(&base),
+            base.scheme() == "https"
+                || base.scheme() == "http" && base.host_str().is_some_and(is_this_machine),
             "the address of the key service is neither https nor http on this machine"
         );
         let path = |operation: &str| {
@@ -279,11 +280,6 @@ async fn read(response: Response) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
         Err(BodyError::TooLong) => Err(unavailable("its answer is too long")),
         Err(BodyError::Broken(error)) => Err(broken(&error)),
     }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 fn broken(error: &reqwest::Error) -> EnvelopeError {

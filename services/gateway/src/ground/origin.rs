@@ -2,7 +2,8 @@
 //! requests of any page, so a request of an unknown page is not the person's.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
-use std::{net::IpAddr, sync::Arc};
+use domain::egress::host::is_this_machine;
+use std::sync::Arc;
 
 /// Browsers send it with requests of any kind, also with those that carry no origin.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -39,12 +40,8 @@ impl Origins {
 /// Whether the page is on the user's machine: a local server, or an app of OpenCode.
 fn is_of_this_machine(origin: &str) -> bool {
     let Some((scheme, host)) = scheme_and_host(origin) else { return false };
-    let is_loopback = || {
-        let address = host.trim_start_matches('[').trim_end_matches(']');
-        address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-    };
     match scheme.as_str() {
-        "http" | "https" => host == "localhost" || host == "tauri.localhost" || is_loopback(),
+        "http" | "https" => host == "tauri.localhost" || is_this_machine(&host),
         "tauri" => host == "localhost",
         "oc" => host == "renderer",
         _ => false,
