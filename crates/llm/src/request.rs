@@ -52,14 +52,20 @@ impl Request {
 
     /// Whether its texts are short, and it has no pictures and documents.
     pub(crate) fn is_small(&self) -> bool {
+        self.text_bytes_within(SMALL_REQUEST_BYTES_MAX).is_some()
+    }
+
+    /// The bytes of the texts of its system prompt and its messages; `None` if they are more than `bytes_max`, or if it has pictures or documents. The
+    /// rest of a longer conversation is not counted.
+    pub fn text_bytes_within(&self, bytes_max: usize) -> Option<usize> {
         let mut bytes: usize = self.system.iter().map(String::len).sum();
         for message in &self.messages {
-            match message.text_bytes() {
-                Some(more) if bytes + more <= SMALL_REQUEST_BYTES_MAX => bytes += more,
-                Some(_) | None => return false,
+            if bytes > bytes_max {
+                return None;
             }
+            bytes = bytes.saturating_add(message.text_bytes()?);
         }
-        bytes <= SMALL_REQUEST_BYTES_MAX
+        (bytes <= bytes_max).then_some(bytes)
     }
 
     /// Whether the conversation contains tool calls but the request offers no tools. Some servers refuse that.
@@ -110,7 +116,7 @@ pub enum Message {
 
 impl Message {
     /// The bytes of its texts; `None` if it contains pictures or documents.
-    pub fn text_bytes(&self) -> Option<usize> {
+    fn text_bytes(&self) -> Option<usize> {
         match self {
             Self::User(parts) => parts
                 .iter()

@@ -11,6 +11,7 @@ use domain::{
     conversation::message::ModelRef,
     ids::{EventId, SessionId},
     money::{Rates, Tokens, UsdPicos},
+    policy::tool,
     text,
 };
 use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
@@ -69,21 +70,13 @@ impl CallPlan {
 fn prompt_tokens_max(request: &Request, model: &Model) -> u64 {
     let limit = model.input_tokens.unwrap_or(model.context_tokens).min(model.context_tokens);
     let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
-    let mut tokens = request.system.iter().map(|text| count(text.len())).sum::<u64>();
-    for tool in &request.tools {
-        let length = tool.name.len() + tool.description.len() + text::json_bytes(&tool.schema);
-        tokens = tokens.saturating_add(count(length));
-    }
-    for message in &request.messages {
-        if tokens >= limit {
-            // The rest of a long conversation changes nothing.
-            return limit;
-        }
-        let Some(length) = message.text_bytes() else { return limit };
-        tokens = tokens.saturating_add(count(length));
-    }
+    let Some(texts) = request.text_bytes_within(usize::try_from(limit).unwrap_or(usize::MAX)) else {
+        return limit;
+    };
+    let bytes = |spec: &tool::Spec| spec.name.len() + spec.description.len() + text::json_bytes(&spec.schema);
+    let tools = request.tools.iter().map(bytes).sum::<usize>();
     let items = count(1 + request.messages.len() + request.tools.len());
-    tokens.saturating_add(items.saturating_mul(TOKENS_PER_ITEM_MAX)).min(limit)
+    count(texts.saturating_add(tools)).saturating_add(items.saturating_mul(TOKENS_PER_ITEM_MAX)).min(limit)
 }
 
 /// The cost of one purpose's calls so far. Clones share it, so that the loop can account for a call whose task it ends.
