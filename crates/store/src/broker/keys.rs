@@ -81,14 +81,9 @@ impl BrokerStore {
         .bind(further)
         .execute(&mut *tx)
         .await?;
-        sqlx::query(
-            "insert into key_canary (key_id, sealed_key)
-             select $1::text, $2::bytea from secret_key where key_id = $1::text on conflict do nothing",
-        )
-        .bind(&canary.key_id)
-        .bind(&canary.bytes)
-        .execute(&mut *tx)
-        .await?;
+        if lock_key(&mut tx).await?.as_ref() == Some(&canary.key_id) {
+            insert_canary(&mut tx, canary).await?;
+        }
         let record = find(&mut tx).await?.ok_or(Error::Db(sqlx::Error::RowNotFound))?;
         tx.commit().await?;
         Ok(record)
@@ -101,11 +96,7 @@ impl BrokerStore {
     /// `Db`.
     pub async fn keep_canary(&self, canary: &SealedKey) -> Result<(), Error> {
         let mut tx = self.0.begin_without_tenant().await?;
-        sqlx::query("insert into key_canary (key_id, sealed_key) values ($1, $2) on conflict do nothing")
-            .bind(&canary.key_id)
-            .bind(&canary.bytes)
-            .execute(&mut *tx)
-            .await?;
+        insert_canary(&mut tx, canary).await?;
         tx.commit().await?;
         Ok(())
     }
@@ -224,6 +215,16 @@ impl BrokerStore {
 /// nothing is sealed with this key afterwards.
 pub(super) async fn lock_key(tx: &mut Tx) -> Result<Option<String>, Error> {
     Ok(sqlx::query_scalar("select key_id from secret_key for share").fetch_optional(&mut **tx).await?)
+}
+
+/// Keeps the canary of a key, unless the key has one.
+async fn insert_canary(tx: &mut Tx, canary: &SealedKey) -> Result<(), Error> {
+    sqlx::query("insert into key_canary (key_id, sealed_key) values ($1, $2) on conflict do nothing")
+        .bind(&canary.key_id)
+        .bind(&canary.bytes)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
 }
 
 async fn find(tx: &mut Tx) -> Result<Option<KeyRecord>, Error> {
