@@ -15,7 +15,8 @@ use axum::{
 };
 use domain::{ids::TenantId, limits};
 use shares::{Busy, Share, Shares};
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Bodies up to this size need no room: nearly all are smaller.
 pub(crate) const SMALL_BODY_BYTES: usize = 64 * 1024;
@@ -127,21 +128,52 @@ impl StreamRoom {
         Ok(self.taken.lend(share))
     }
 
-    /// The same for bytes that are already in the memory of the process, shared by all readers; `None`: their copies are small.
+    /// The same for bytes that are already in the memory of the process, shared by all readers; `None`: their copies are small. While there is no room, the
+    /// stream sends its heartbeats with `beat`.
     ///
     /// # Errors
-    /// `requests_too_many`.
-    pub(crate) async fn take_for_copy(&self, bytes: usize) -> Result<Option<HeldRoom>, Error> {
+    /// `requests_too_many`, and those of `beat`.
+    pub(crate) async fn take_for_copy<E, B>(
+        &self,
+        bytes: usize,
+        beat: impl Fn() -> B,
+    ) -> Result<Option<HeldRoom>, E>
+    where
+        E: From<Error>,
+        B: Future<Output = Result<(), E>>,
+    {
         if bytes <= SMALL_ITEM_BYTES {
             return Ok(None);
         }
         // On the heap: thousands of streams wait for something else.
-        Box::pin(self.take(bytes)).await.map(Some)
+        Box::pin(with_heartbeats(self.take(bytes), beat)).await.map(Some)
     }
 
     /// The room of what waits for the reader of the stream.
     pub(crate) fn queues(&self) -> QueueRoom {
         QueueRoom::new(Arc::clone(&self.room), self.tenant)
+    }
+}
+
+/// Waits for room, and calls `beat` at once and then in each period: the last heartbeat before the wait may be nearly a period old.
+async fn with_heartbeats<E, B>(
+    room: impl Future<Output = Result<HeldRoom, Error>>,
+    beat: impl Fn() -> B,
+) -> Result<HeldRoom, E>
+where
+    E: From<Error>,
+    B: Future<Output = Result<(), E>>,
+{
+    let mut room = pin!(room);
+    let mut beats = interval(Duration::from_millis(limits::STREAM_HEARTBEAT_MS));
+    // While the queue of the stream is full, heartbeats wait too. Those that were due meanwhile are not sent.
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            taken = &mut room => return taken.map_err(E::from),
+            _ = beats.tick() => beat().await?,
+        }
     }
 }
 
@@ -185,6 +217,7 @@ mod tests {
     use super::*;
     use axum::{Router, middleware::from_fn_with_state, routing::get};
     use futures::FutureExt as _;
+    use tokio::sync::mpsc;
     use tower::ServiceExt as _;
 
     #[tokio::test]
@@ -213,6 +246,25 @@ mod tests {
         drop(first);
         begin(1).await.unwrap();
         drop((others, other_tenant));
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_waits_for_room_sends_heartbeats() {
+        let (room, tenant) = (Arc::new(Room::new()), TenantId(uuid::Uuid::nil()));
+        let stream = StreamRoom::begin(room, tenant, TakenRoom::default()).await.unwrap();
+        let (sender, mut heartbeats) = mpsc::channel(1);
+        let beat = || async { sender.send(()).await.map_err(|_| Error::GatewayStopping) };
+        assert!(stream.take_for_copy(SMALL_ITEM_BYTES, beat).await.unwrap().is_none());
+        assert!(stream.take_for_copy(SMALL_ITEM_BYTES + 1, beat).await.unwrap().is_some());
+        assert!(heartbeats.try_recv().is_err(), "there was room at once");
+
+        let held = stream.take(TENANT_ANSWER_BYTES).await.unwrap();
+        let give_back = async {
+            heartbeats.recv().await.unwrap();
+            drop(held);
+        };
+        let (taken, ()) = tokio::join!(stream.take_for_copy(SMALL_ITEM_BYTES + 1, beat), give_back);
+        assert!(taken.unwrap().is_some());
     }
 
     #[tokio::test]

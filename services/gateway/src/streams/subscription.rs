@@ -160,7 +160,7 @@ impl Stream {
                     Err(RecvError::Closed) => return Err(StreamEnd::Failed(Error::BusUnavailable)),
                 },
                 () = &mut beat => {
-                    self.send(Item::Heartbeat(self.head)).await?;
+                    self.send_heartbeat().await?;
                     beat.as_mut().reset(Instant::now() + period);
                 }
                 () = tokio::time::sleep_until(repair_at), if self.open.has_holes() => {
@@ -178,7 +178,8 @@ impl Stream {
                 if let Some(change) = text {
                     self.open.change(change.clone());
                 }
-                let held = self.subscription.room.take_for_copy(event.bytes()).await?;
+                let room = &self.subscription.room;
+                let held = room.take_for_copy(event.bytes(), || self.send_heartbeat()).await?;
                 self.send_event(event.clone(), held).await
             }
             LineEvent::Head(seq) if *seq <= self.seen => Ok(()),
@@ -248,6 +249,10 @@ impl Stream {
         let is_last = event.kind == event::IDLE && after.is_some_and(|after| event.seq >= after);
         self.reserve(event.bytes()).await?.fill(Ok(Item::Event(event)), held);
         if is_last { Err(StreamEnd::Complete) } else { Ok(()) }
+    }
+
+    async fn send_heartbeat(&self) -> Result<(), StreamEnd> {
+        self.send(Item::Heartbeat(self.head)).await
     }
 
     async fn send(&self, item: Item) -> Result<(), StreamEnd> {

@@ -142,7 +142,7 @@ impl Stream {
                 () = &mut stopping => return Err(Error::GatewayStopping),
                 () = &mut left => return Ok(()),
                 () = &mut beat => {
-                    self.send(self.item(None, None, TenantContent::Heartbeat), None).await;
+                    self.send_heartbeat().await?;
                     beat.as_mut().reset(Instant::now() + period);
                 }
                 next = updates.recv() => match next {
@@ -196,19 +196,30 @@ impl Stream {
         if !update.concerns(&self.subscription.reader, &self.interest) {
             return Ok(());
         }
-        self.cursor = Arc::clone(&update.cursor);
         let session = update.scope.session();
-        let last_seq = session.and_then(|session| self.seen.get(session));
+        let last_seq = session.and_then(|session| self.seen.get(session)).copied();
+        let is_sent = match &update.content {
+            Content::Event { event, .. } => last_seq.is_some_and(|seq| event.seq <= seq),
+            Content::Fragment { .. } | Content::Notice(_) => false,
+        };
+        let held = if is_sent {
+            None
+        } else {
+            let room = &self.subscription.room;
+            room.take_for_copy(update.bytes(), || self.send_heartbeat()).await?
+        };
+        // The cursor moves after the wait: a client that resumes at a heartbeat must still get the update.
+        self.cursor = Arc::clone(&update.cursor);
+        if is_sent {
+            return Ok(());
+        }
         let content = match &update.content {
-            Content::Event { event, .. } if last_seq.is_some_and(|seq| event.seq <= *seq) => return Ok(()),
             Content::Event { event, .. } => TenantContent::Event(event.clone().into()),
             Content::Fragment { fragment, .. } => TenantContent::Fragment(fragment.clone()),
             Content::Notice(notice) => TenantContent::Notice(notice.clone()),
         };
         let project = update.scope.directory().map(|directory| &directory.project);
-        let item = self.item(session, project, content);
-        let held = self.subscription.room.take_for_copy(update.bytes()).await?;
-        self.send(item, held).await;
+        self.send(self.item(session, project, content), held).await;
         Ok(())
     }
 
@@ -220,6 +231,11 @@ impl Stream {
     ) -> TenantItem {
         let (session, project) = (session.cloned(), project.cloned());
         TenantItem { session, project, content, cursor: Arc::clone(&self.cursor) }
+    }
+
+    async fn send_heartbeat(&self) -> Result<(), Error> {
+        self.send(self.item(None, None, TenantContent::Heartbeat), None).await;
+        Ok(())
     }
 
     /// Sends an item, which holds its room. The loop notices when the subscriber has left.

@@ -227,12 +227,15 @@ impl Stream {
     async fn forward(&mut self, update: &Update) -> Sent {
         let last_seq =
             update.scope.session().and_then(|session| self.seen.get(session)).copied().unwrap_or(0);
+        if matches!(&update.content, Content::Event { event, .. } if event.seq > last_seq) {
+            self.held = self.room.take_for_copy(update.bytes(), || self.send_heartbeat()).await?;
+        }
+        // The cursor moves after the wait: a client that resumes at a heartbeat must still get the update.
         self.cursor = Arc::clone(&update.cursor);
         match &update.content {
             Content::Event { event, .. } if event.seq <= last_seq => Ok(()),
             Content::Event { text, .. } => {
                 text.iter().for_each(|change| self.texts.change(change));
-                self.held = self.room.take_for_copy(update.bytes()).await?;
                 self.send_update(update).await?;
                 self.held = None;
                 Ok(())
