@@ -111,7 +111,7 @@ impl TransitServer {
         self.engine.contents().operations.clone()
     }
 
-    /// The keys that it was asked to encrypt, in base64.
+    /// The keys that brokers asked it to encrypt, in base64.
     pub fn plaintexts(&self) -> Vec<String> {
         self.engine.contents().sealed.iter().map(|(plaintext, _)| plaintext.clone()).collect()
     }

@@ -40,7 +40,7 @@ pub struct SealedKey {
     pub bytes: Vec<u8>,
 }
 
-/// A secret whose key is to be sealed again.
+/// A secret whose key the broker must seal again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OlderSecret {
     /// What names it.

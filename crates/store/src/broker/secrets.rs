@@ -24,7 +24,7 @@ pub struct SealedSecret {
 /// A stored value with its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretVersion {
-    /// The version that the value was sealed for.
+    /// The version for which the broker sealed the value.
     pub version: u64,
     /// The value.
     pub sealed: SealedSecret,
@@ -40,7 +40,7 @@ pub struct SecretChange {
 }
 
 impl BrokerStore {
-    /// Begins the change of a secret and gives it its version. The change holds no lock, because the value may be sealed by a key service: other changes go
+    /// Begins the change of a secret and gives it its version. The change holds no lock, because a key service may seal the value: other changes go
     /// on, and a version that is never stored is skipped.
     ///
     /// # Errors

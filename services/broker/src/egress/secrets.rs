@@ -126,7 +126,7 @@ impl SecretDoor {
         closing.run_until_cancelled(answered).await;
     }
 
-    /// Opens the secrets. Nothing is kept: one that was changed or deleted counts from the next connection on.
+    /// Opens the secrets. The door keeps nothing: a change or a deletion of a secret counts from the next connection on.
     async fn open(&self) -> Result<BTreeMap<String, Zeroizing<String>>, SecretRefusal> {
         let access = Arc::clone(&self.access.lock().unwrap_or_else(PoisonError::into_inner));
         let SecretAccess { project, variables } = &*access;

@@ -16,7 +16,7 @@ use tokio::{
     process::Command,
 };
 
-/// The program that raises the walls. Every installation has it beside `flotilla`.
+/// The program that raises the walls. Every installation has it in the directory of `flotilla`.
 const PROGRAM: &str = "flotilla-git";
 /// Where git is looked for by a broker without `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -1,4 +1,4 @@
-//! Why a value cannot be sealed or opened.
+//! Why the broker cannot seal or open a value.
 
 use domain::limits::SECRET_BYTES_MAX;
 
@@ -8,10 +8,10 @@ pub enum EnvelopeError {
     /// It is too long.
     #[error("a secret has at most {SECRET_BYTES_MAX} bytes")]
     TooLarge,
-    /// It was sealed with another key of the deployment.
+    /// Another key of the deployment sealed it.
     #[error("the secret was sealed with another key of this deployment; restore its key file")]
     OtherKey,
-    /// The row was changed, or belongs elsewhere.
+    /// Somebody changed the row, or it belongs elsewhere.
     #[error("the stored secret is damaged, or belongs to another place")]
     Damaged,
     /// The library refused, for example because there is no randomness.

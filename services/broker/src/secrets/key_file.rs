@@ -23,7 +23,7 @@ pub struct KeyFile {
     key: [u8; KEY_BYTES],
 }
 
-/// Why the file cannot be used.
+/// Why the broker cannot use the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The system refuses.

@@ -1,4 +1,4 @@
-//! Seals the keys of values again after the key of the deployment was replaced, one after another in the background. The values stay as they are. Each is
+//! Seals the keys of values again after the operator replaced the key of the deployment, one after another in the background. The values stay as they are. Each is
 //! a statement of its own, and both keys open until it has ended: a broker that is killed loses nothing, and the next one goes on.
 
 use super::{
@@ -19,13 +19,13 @@ const TENANTS_PAGE_MAX: u32 = 100;
 const SECRETS_PAGE_MAX: u32 = 100;
 /// Secrets of one pass that do not open and that the log names. The number at the end counts all.
 const NAMED_MAX: u32 = 20;
-/// Time until what is left is tried again.
+/// Time until the next pass tries what is left.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// How far a pass over all secrets came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Secrets whose keys are sealed with the newest key since.
+    /// Secrets whose keys this pass sealed with the newest key.
     pub resealed: u32,
     /// Secrets that do not open, or that a key service does not decrypt, and so keep their older key.
     pub left: u32,

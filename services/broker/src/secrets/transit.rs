@@ -65,7 +65,7 @@ pub struct TransitSettings<'a> {
     pub key: &'a str,
     /// The file with the token. Each call reads it, because an agent renews it.
     pub token_file: &'a Path,
-    /// Authorities that are trusted besides those of this machine.
+    /// Authorities that the broker trusts in addition to those of this machine.
     pub authorities: Vec<Certificate>,
 }
 
@@ -80,7 +80,7 @@ pub struct TransitKey {
     calls: Shares<Box<str>>,
 }
 
-/// What the engine gets. The context is authenticated and not encrypted.
+/// What the engine gets. The engine authenticates the context and does not encrypt it.
 #[derive(Serialize)]
 struct TransitRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ enum Verdict {
 
 impl TransitKey {
     /// # Errors
-    /// The address, the name or the certificates cannot be used.
+    /// The address, the name or the certificates are wrong.
     pub fn new(settings: TransitSettings<'_>) -> anyhow::Result<Self> {
         let TransitSettings { url, key, token_file, authorities } = settings;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

@@ -33,13 +33,13 @@ pub struct Vault {
     pub(super) keys: Keyring,
 }
 
-/// Why a secret cannot be stored or opened.
+/// Why the vault cannot store or open a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// It has no value.
     #[error("the value of the secret is empty")]
     Empty,
-    /// The broker lacks a key that secrets were sealed with.
+    /// The broker lacks a key that sealed secrets.
     #[error(
         "secrets of this deployment were sealed with the key {stored}, and this is the key {own}; restore the key file that belongs to the database, or name it in FLOTILLA_BROKER_FURTHER_KEY_FILES"
     )]
@@ -57,7 +57,7 @@ pub enum VaultError {
     /// Another key began to seal each time before the value was stored.
     #[error("another key began to seal secrets meanwhile; try again")]
     KeyChanged,
-    /// It cannot be sealed or opened.
+    /// The broker cannot seal or open it.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
     /// The store refused.
@@ -75,7 +75,7 @@ impl VaultError {
 /// An opened secret.
 #[derive(Debug)]
 pub struct OpenedSecret {
-    /// Its version, for whatever is made with it.
+    /// Its version. The caller notes it with what it makes with the value.
     pub version: u64,
     /// Its value.
     pub value: SecretBytes,

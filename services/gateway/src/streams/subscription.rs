@@ -98,7 +98,7 @@ struct Stream {
     seen: u64,
     /// Position of the newest known event.
     head: u64,
-    /// The newest epoch that an event reported. Deltas of older loops are dropped.
+    /// The newest epoch that an event reported. The stream drops deltas of older loops.
     epoch: u64,
     open: OpenParts,
     /// Held to keep the line alive.
@@ -115,7 +115,7 @@ struct Gap {
 
 /// Why a stream ends.
 enum StreamEnd {
-    /// The request is fulfilled, or the subscriber disconnected.
+    /// The subscriber has what it asked for, or it disconnected.
     Complete,
     /// With an error for the subscriber.
     Failed(Error),
@@ -229,7 +229,7 @@ impl Stream {
     }
 
     /// Sends the stored text of open parts to a late joiner. Text is stored shortly after it is streamed, so there can be a hole
-    /// in between. The hole is filled when the rest is stored.
+    /// in between. The stream fills the hole when the worker has stored the rest.
     async fn send_open_parts(&mut self) -> Result<(), StreamEnd> {
         let Subscription { room, session, .. } = &self.subscription;
         let chunks = self.state.store.list_chunks(room.tenant(), session, self.epoch).await?;

@@ -275,7 +275,7 @@ impl Session {
         if shared.shutdown.is_cancelled() {
             return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
         }
-        // First: a clone may hold the files for minutes, and nobody needs a place meanwhile.
+        // The files come first: a clone may hold them for minutes, and the session needs no place meanwhile.
         let mut files = root.files.lock().await;
         let meta = root.workspace().await?;
         let share = self.share_for_sandbox().await?;
@@ -317,7 +317,7 @@ impl Session {
         Ok(sandbox)
     }
 
-    /// Waits for permission to start a sandbox. At the limit, an idle one is ended.
+    /// Waits for permission to start a sandbox. At the limit, the service ends an idle one.
     async fn share_for_sandbox(&self) -> Result<Share, Error> {
         let wait = Duration::from_millis(SANDBOX_PLACE_MS);
         self.shared.places.take(self.key.tenant, wait).await.map_err(|reason| {

@@ -159,7 +159,7 @@ impl ObjectReader<'_> {
         }
     }
 
-    /// Copies the candidate content of an object to a file beside its place.
+    /// Copies the candidate content of an object to a file next to its place.
     fn write_part(&self, pointer: &LfsPointer, from: impl Read) -> Result<Content, Failure> {
         // One more byte shows that the content is too long.
         copy(from.take(pointer.size().saturating_add(1)), File::create(self.part(pointer))?)

@@ -264,7 +264,7 @@ impl Mirrors {
         Ok(Some(if own == other { newest } else { Arc::clone(read) }))
     }
 
-    /// Keeps the objects of Git LFS that a session has got, beside those that the mirror has. Another session may have replaced the generation since the
+    /// Keeps the objects of Git LFS that a session has got, in addition to those that the mirror has. Another session may have replaced the generation since the
     /// helper read it: the objects then go into the newest one. Blocks.
     fn keep_objects(&self, key: &MirrorKey, session: &SessionObjects) -> Result<(), Error> {
         self.writes.run(key, || self.add_objects(key, session))

@@ -1,6 +1,6 @@
 //! Fills the files of Git LFS in a new workspace. If the files are a copy of those of another session, a helper takes the contents that this session has. It asks the
 //! server for all others, through the door, which is all that it reaches. It reads those that the mirror of the project has from this disk, and transfers the rest. The
-//! helper also keeps all contents beside the snapshots, where no program of a tenant sees them: snapshots, diffs and exports have pointers in their place. The service
+//! helper also keeps all contents next to the snapshots, where no program of a tenant sees them: snapshots, diffs and exports have pointers in their place. The service
 //! then keeps in the mirror what the server gave.
 
 use super::kept;
@@ -153,7 +153,7 @@ impl LfsContents<'_> {
         Ok(store)
     }
 
-    /// Moves the contents beside the snapshots of the workspace, where no other user finds them. The clone of an install has no snapshots.
+    /// Moves the contents next to the snapshots of the workspace, where no other user finds them. The clone of an install has no snapshots.
     async fn settle(&self, store: Scratch) -> Result<(), Error> {
         let Self { session, build, uid, .. } = *self;
         if !has_snapshots(session, build) {
@@ -221,7 +221,7 @@ impl LfsContents<'_> {
     }
 }
 
-/// Whether files become those of the workspace. Those of an install have no snapshots, so the contents beside them have no use.
+/// Whether files become those of the workspace. Those of an install have no snapshots, so nothing needs the contents next to them.
 fn has_snapshots(session: &Session, build: &Path) -> bool {
     build.starts_with(session.shared.layout.workspace(&session.key))
 }
