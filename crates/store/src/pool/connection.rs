@@ -124,3 +124,30 @@ fn is_starting(error: &sqlx::Error) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use super::*;
+    use deadpool::managed::Manager as _;
+    use std::time::Instant;
+
+    #[tokio::test]
+    async fn an_old_connection_is_not_used_again() {
+        let database = testkit::database().await;
+        let connector = Connector::new(&database.app_url).unwrap();
+        let mut connection = connector.create().await.unwrap();
+        let short = Duration::from_secs(60);
+        for (age, idle, is_used, is_recent) in [
+            (AGE_MAX - short, RECENT, true, false),
+            (AGE_MAX - short, Duration::ZERO, true, true),
+            (AGE_MAX, Duration::ZERO, false, true),
+        ] {
+            let before = |time| Instant::now().checked_sub(time).unwrap();
+            let metrics =
+                Metrics { created: before(age), recycled: Some(before(idle)), ..Metrics::default() };
+            assert_eq!(connector.recycle(&mut connection, &metrics).await.is_ok(), is_used);
+            assert_eq!(connection.is_recent, is_recent);
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use super::connection::{Connector, Purpose};
 use deadpool::managed::Object;
 use shares::Share;
-use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use std::{
     ops::{Deref, DerefMut},
     time::Duration,
