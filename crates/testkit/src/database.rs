@@ -4,8 +4,8 @@ use crate::ground::servers;
 use domain::text;
 use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, migrate::Migrator};
-use std::path::Path;
-use tokio::sync::OnceCell;
+use std::{path::Path, sync::Arc};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// The migrations, relative to this crate's directory. They are read when tests run, so a new file needs no rebuild.
 const MIGRATIONS: &str = "../../migrations";
@@ -23,7 +23,7 @@ const SWEEP_MAX: usize = 4;
 const COPIES_PAGES_SINCE: u32 = 150_000;
 
 /// The database of one test.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Database {
     /// Its name.
     pub name: String,
@@ -35,6 +35,8 @@ pub struct Database {
     pub broker_url: String,
     /// Logs in as a superuser, who owns the tables.
     pub migrator_url: String,
+    /// A connection of the owner, made at the first use. Clones share it.
+    owner: Arc<OnceCell<Mutex<PgConnection>>>,
 }
 
 /// The content of a new database.
@@ -56,7 +58,15 @@ impl Database {
             broker_url: url(&format!("flotilla_broker:{PASSWORD}")),
             migrator_url: url(login),
             name,
+            owner: Arc::default(),
         }
+    }
+
+    /// The connection of the owner of the tables, for one statement of a test. Each connection is a process of Postgres, so a test
+    /// that looks often uses this one. A transaction, a lock or a setting needs a connection of its own.
+    pub async fn owner(&self) -> MutexGuard<'_, PgConnection> {
+        let owner = self.owner.get_or_init(|| async { Mutex::new(connect(&self.migrator_url).await) });
+        owner.await.lock().await
     }
 }
 

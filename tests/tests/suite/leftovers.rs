@@ -20,13 +20,13 @@ fn files_of(stack: &Stack, session: &str) -> [PathBuf; 2] {
 }
 
 async fn sql(stack: &Stack, sql: &str) {
-    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
-    sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+    let mut owner = stack.database.owner().await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut *owner).await.unwrap();
 }
 
 async fn removals_left(stack: &Stack) -> i64 {
-    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
-    sqlx::query_scalar("select count(*) from node_removal").fetch_one(&mut connection).await.unwrap()
+    let mut owner = stack.database.owner().await;
+    sqlx::query_scalar("select count(*) from node_removal").fetch_one(&mut *owner).await.unwrap()
 }
 
 #[tokio::test]

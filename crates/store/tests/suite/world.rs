@@ -210,8 +210,8 @@ impl World {
 
     /// Runs SQL as the owner of the tables.
     pub(crate) async fn sql(&self, sql: &str) {
-        let mut connection = testkit::database::connect(&self.database.migrator_url).await;
-        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+        let mut owner = self.database.owner().await;
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut *owner).await.unwrap();
     }
 
     /// Removes the rows of deleted sessions, as workers do. Returns the rows of each step.
@@ -225,8 +225,8 @@ impl World {
 
     /// Returns the single number of a query, run as the owner of the tables.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
-        let mut connection = testkit::database::connect(&self.database.migrator_url).await;
-        sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut connection).await.unwrap().get(0)
+        let mut owner = self.database.owner().await;
+        sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut *owner).await.unwrap().get(0)
     }
 
     /// Asserts that the events of a session have the numbers 1, 2, 3, …; returns their count.

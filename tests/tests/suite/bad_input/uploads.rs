@@ -75,8 +75,8 @@ async fn an_upload_that_contradicts_its_header_is_refused() {
 /// Bytes of the stored pieces of all uploads, finished or not.
 async fn bytes_stored(stack: &Stack) -> i64 {
     let sql = "select coalesce(sum(length(data)), 0)::bigint from bundle_piece";
-    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
-    sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap()
+    let mut owner = stack.database.owner().await;
+    sqlx::query_scalar(sql).fetch_one(&mut *owner).await.unwrap()
 }
 
 #[tokio::test]

@@ -5,13 +5,13 @@ use e2e::{Stack, turn::Watch};
 
 /// Changes what the model said in Postgres, as no service does: the log has no event of it. Whoever reads the message sees it.
 async fn change_unseen(stack: &Stack, session: &str) {
-    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
+    let mut owner = stack.database.owner().await;
     let changed = sqlx::query(
         "update part set data = replace(data::text, 'first answer', 'changed answer')::json
           where session_id = $1 and data::text like '%first answer%' and kind = 'text'",
     )
     .bind(session)
-    .execute(&mut connection)
+    .execute(&mut *owner)
     .await
     .unwrap();
     assert!(changed.rows_affected() > 0);

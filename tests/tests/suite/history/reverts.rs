@@ -277,10 +277,10 @@ async fn begin(stack: &Stack, session: &str, message: &Value) -> Hold {
 }
 
 async fn end_hold(stack: &Stack) {
-    let mut owner = testkit::database::connect(&stack.database.migrator_url).await;
+    let mut owner = stack.database.owner().await;
     let sql =
         "update session_run set held_until = held_until - interval '1 hour' where held_until is not null";
-    sqlx::raw_sql(sql).execute(&mut owner).await.unwrap();
+    sqlx::raw_sql(sql).execute(&mut *owner).await.unwrap();
 }
 
 #[tokio::test]
@@ -331,9 +331,9 @@ async fn stuck(stack: &Stack, session: &str) -> (JoinHandle<Result<v1::Session, 
 
 /// Returns when the hold expires; 0 without a hold.
 async fn held_until_ms(stack: &Stack) -> i64 {
-    let mut owner = testkit::database::connect(&stack.database.migrator_url).await;
+    let mut owner = stack.database.owner().await;
     let sql = "select coalesce(max(extract(epoch from held_until) * 1000)::bigint, 0) from session_run";
-    sqlx::query_scalar(sql).fetch_one(&mut owner).await.unwrap()
+    sqlx::query_scalar(sql).fetch_one(&mut *owner).await.unwrap()
 }
 
 #[tokio::test]

@@ -201,8 +201,8 @@ const WAITING: &str = "select count(*) from pg_locks l join pg_database d on d.o
     where l.locktype = 'advisory' and l.objid = 4711 and not l.granted and d.datname = current_database()";
 
 async fn count(stack: &Stack, sql: &'static str) -> i64 {
-    let mut connection = testkit::database::connect(&stack.database.migrator_url).await;
-    sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap()
+    let mut owner = stack.database.owner().await;
+    sqlx::query_scalar(sql).fetch_one(&mut *owner).await.unwrap()
 }
 
 /// Work of a subtask during which a write waits.

@@ -11,7 +11,7 @@ use chassis::secret::SecretBytes;
 use domain::{ids::TenantId, secret::SecretAddress};
 use store::{Store, broker::BrokerStore};
 use tempfile::TempDir;
-use testkit::database::{Database, connect};
+use testkit::database::Database;
 
 pub(super) struct World {
     database: Database,
@@ -62,14 +62,14 @@ impl World {
 
     /// The identities of the keys that sealed the secrets of all tenants, by the names of the secrets.
     pub(super) async fn key_ids(&self) -> Vec<String> {
-        let mut connection = connect(&self.database.migrator_url).await;
+        let mut owner = self.database.owner().await;
         let ids = sqlx::query_scalar("select key_id from secret order by tenant_id, name");
-        ids.fetch_all(&mut connection).await.unwrap()
+        ids.fetch_all(&mut *owner).await.unwrap()
     }
 
     pub(super) async fn sql(&self, sql: &str) {
-        let mut connection = connect(&self.database.migrator_url).await;
-        sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+        let mut owner = self.database.owner().await;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut *owner).await.unwrap();
     }
 }
 
