@@ -236,10 +236,10 @@ async fn an_abort_does_not_end_a_prompt_that_comes_while_the_loop_reads_it() {
 
 /// Whether a reader waits at the [`GATE`].
 async fn waits_at_gate(stack: &Stack) -> bool {
-    let mut owner = testkit::database::connect(&stack.database.migrator_url).await;
+    let mut owner = stack.database.owner().await;
     let sql = "select exists (select from pg_locks where locktype = 'advisory' and not granted
                  and database = (select oid from pg_database where datname = current_database()))";
-    sqlx::query_scalar(sql).fetch_one(&mut owner).await.unwrap()
+    sqlx::query_scalar(sql).fetch_one(&mut *owner).await.unwrap()
 }
 
 #[tokio::test]
