@@ -5,10 +5,15 @@ use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::PermissionsExt as _;
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 use tempfile::TempDir;
+
+/// The settings of a repository. No commit and no push to it starts a process that looks whether something can be packed.
+const CONFIG: &str =
+    "[core]\n\trepositoryFormatVersion = 0\n[maintenance]\n\tauto = false\n[receive]\n\tautoGc = false\n";
 
 /// A repository in a temporary directory that is removed with this value.
 #[derive(Debug)]
@@ -39,11 +44,23 @@ pub fn repository(files: &[(&str, &str)]) -> Repository {
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a permission");
         }
     }
-    run(dir.path(), &["init", "--quiet", "--initial-branch=main"]);
-    run(dir.path(), &["add", "--all"]);
-    run(dir.path(), &["commit", "--quiet", "--allow-empty", "--message=first"]);
-    let commit = run(dir.path(), &["rev-parse", "HEAD"]);
-    Repository { dir, commit }
+    let git_directory = dir.path().join(".git");
+    init(&git_directory);
+    run(dir.path(), &["add", "--all"], "");
+    run(dir.path(), &["commit", "--quiet", "--allow-empty", "--message=first"], "");
+    let commit = fs::read_to_string(git_directory.join("refs/heads/main")).expect("a commit");
+    Repository { dir, commit: commit.trim_end().to_owned() }
+}
+
+/// Makes an empty repository whose branch is `main`, as `git init` does, but without a process. `git_directory` is the `.git` of
+/// a checkout, or a bare repository.
+pub fn init(git_directory: &Path) {
+    for name in ["objects/pack", "refs/heads"] {
+        fs::create_dir_all(git_directory.join(name)).expect("a directory");
+    }
+    for (name, content) in [("HEAD", "ref: refs/heads/main\n"), ("config", CONFIG)] {
+        fs::write(git_directory.join(name), content).expect("a file");
+    }
 }
 
 impl Repository {
@@ -54,7 +71,19 @@ impl Repository {
 
     /// Runs git in the repository and returns its output, without the last line ending.
     pub fn git(&self, arguments: &[&str]) -> String {
-        run(self.dir.path(), arguments)
+        run(self.dir.path(), arguments, "")
+    }
+
+    /// Makes the commit that is checked out the branch `main` of a bare repository, which is made if it does not exist. `git push`
+    /// does the same with eight processes.
+    pub(crate) fn publish(&self, bare: &Path) {
+        if !bare.exists() {
+            init(bare);
+        }
+        let pack = bare.join("objects/pack/pack");
+        let pack = pack.to_str().expect("a path in UTF-8");
+        run(self.dir.path(), &["pack-objects", "--quiet", "--revs", pack], "HEAD\n");
+        run(bare, &["update-ref", "refs/heads/main", &self.git(&["rev-parse", "HEAD"])], "");
     }
 
     /// Returns a bundle of all branches with their history.
@@ -69,8 +98,9 @@ impl Repository {
     }
 }
 
-fn run(dir: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("git")
+/// Runs git with this input.
+fn run(dir: &Path, arguments: &[&str], input: &str) -> String {
+    let mut child = Command::new("git")
         .current_dir(dir)
         .args(arguments)
         .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")])
@@ -78,8 +108,14 @@ fn run(dir: &Path, arguments: &[&str]) -> String {
         .envs([("GIT_COMMITTER_NAME", "Test"), ("GIT_COMMITTER_EMAIL", "test@example.org")])
         // Fixed dates: identical files give the same commit.
         .envs([("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"), ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z")])
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("git");
+    // Closes the pipe at the end of the statement.
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("a reader");
+    let output = child.wait_with_output().expect("an end");
     let (stderr, stdout) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "git {}: {stderr}", arguments.join(" "));
     stdout.trim_end().to_owned()
@@ -99,7 +135,7 @@ mod tests {
         let bundle = first.bundle();
         let clone = tempfile::tempdir().unwrap();
         fs::write(clone.path().join("bundle"), &bundle.bytes).unwrap();
-        run(clone.path(), &["clone", "--quiet", "bundle", "made"]);
+        run(clone.path(), &["clone", "--quiet", "bundle", "made"], "");
         assert_eq!(fs::read_to_string(clone.path().join("made/src/b.txt")).unwrap(), "two\n");
         assert_eq!(bundle.sha256.len(), 64);
     }

@@ -15,7 +15,6 @@ use state::{Hold, Shared, State};
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    process::Command,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tempfile::TempDir;
@@ -68,21 +67,7 @@ impl GitServer {
 
     /// Serves the commits of a repository at `path`: `acme/app.git`. Call it again after a commit.
     pub fn push(&self, path: &str, repository: &Repository) {
-        let bare = self.repositories.path().join(path);
-        if !bare.exists() {
-            let made = Command::new("git")
-                .args(["init", "--quiet", "--bare", "--initial-branch=main"])
-                .arg(&bare)
-                .output();
-            assert!(made.expect("git").status.success());
-        }
-        repository.git(&[
-            "push",
-            "--quiet",
-            "--force",
-            bare.to_str().expect("a path in UTF-8"),
-            "HEAD:refs/heads/main",
-        ]);
+        repository.publish(&self.directory(path));
     }
 
     /// The directory of a repository.

@@ -359,8 +359,7 @@ pub fn git(directory: &Path, arguments: &[&str]) -> String {
 /// A repository with two commits on `main`, a branch `side` and a tag `v1`.
 pub fn repository(directory: &Path) -> PathBuf {
     let path = directory.join("repository");
-    std::fs::create_dir(&path).unwrap();
-    git(&path, &["init", "-q"]);
+    testkit::git::init(&path.join(".git"));
     for (name, content) in [("README.md", "one\n"), (".gitignore", "target/\n")] {
         std::fs::write(path.join(name), content).unwrap();
     }
