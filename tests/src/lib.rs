@@ -148,6 +148,12 @@ impl Stack {
         Self::with(Options::default()).await
     }
 
+    /// Starts a stack with one worker and without a sandbox service, for sessions that have no files and call no tool. A sandbox
+    /// service tests its walls when it starts, with some fifty processes.
+    pub async fn without_sandbox() -> Self {
+        Self::with(Options { sandbox: false, ..Options::default() }).await
+    }
+
     /// Starts a stack.
     pub async fn with(options: Options) -> Self {
         chassis::install_crypto();

@@ -45,7 +45,7 @@ fn model(provider_id: &str, model_id: &str) -> Option<v1::ModelRef> {
 
 #[tokio::test]
 async fn invalid_prompts_are_refused_and_store_nothing() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (api, id) = (&stack.api, stack.session().await);
     for text in ["", " ", "\n\t \u{a0}\u{2003}"] {
         let refused = prompt(api, &id, |prompt| prompt.text = text.to_owned()).await;
@@ -81,7 +81,7 @@ async fn invalid_prompts_are_refused_and_store_nothing() {
 
 #[tokio::test]
 async fn the_longest_prompt_and_zero_bytes_are_accepted() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let id = stack.session().await;
     // The prompt must not count as a full context.
     let head = "@usage input=1\n@text long\n";
@@ -98,7 +98,7 @@ async fn the_longest_prompt_and_zero_bytes_are_accepted() {
 
 #[tokio::test]
 async fn names_and_settings_of_sessions_are_checked() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (api, long) = (&stack.api, "é".repeat(limits::NAME_BYTES_MAX / 2 + 1));
     assert_refused(
         session(api, |new| new.title = long.clone()).await,
@@ -196,7 +196,7 @@ async fn unknown_ids_are_not_found() {
 
 #[tokio::test]
 async fn pages_and_cursors_are_checked() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (api, id) = (&stack.api, stack.session().await);
     let page = |limit: u32, cursor: &str| Some(v1::Page { limit, cursor: cursor.to_owned() });
     let sessions = async |page| {
@@ -241,7 +241,7 @@ async fn pages_and_cursors_are_checked() {
 
 #[tokio::test]
 async fn forged_event_cursors_are_refused() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (api, id) = (&stack.api, stack.session().await);
     let subscribe = async |cursor: &str, tail_only: bool| {
         let request = v1::SubscribeRequest {

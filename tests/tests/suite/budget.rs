@@ -83,7 +83,7 @@ async fn a_subtask_spends_the_budget_of_its_root_and_both_wait_for_more() {
 
 #[tokio::test]
 async fn a_budget_is_positive_and_belongs_to_the_callers_tenant() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = session(&stack.api, 0).await;
     let request = v1::SetSessionBudgetRequest { session_id: session, max_usd_picos: -1 };
     let refused = stack.api.sessions().set_session_budget(request).await.unwrap_err();
@@ -116,7 +116,7 @@ async fn deleting_a_subtask_refunds_nothing() {
 
 #[tokio::test]
 async fn an_aborted_call_costs_what_its_provider_reported() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = session(&stack.api, 0).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt_on(&session, "claude", "@chunk 4\n@stall 1\n@text never whole").await;
@@ -130,7 +130,7 @@ async fn an_aborted_call_costs_what_its_provider_reported() {
 
 #[tokio::test]
 async fn a_failed_attempt_costs_what_its_provider_reported() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (whole, cut) = (session(&stack.api, 0).await, session(&stack.api, 0).await);
     let script = "@chunk 4\n@text Here it is.";
     assert_eq!(run_on(&stack.api, &whole, "claude", script).await.0, "done");
@@ -142,7 +142,7 @@ async fn a_failed_attempt_costs_what_its_provider_reported() {
 
 #[tokio::test]
 async fn a_failed_attempt_that_spends_the_budget_is_the_last_one() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = session(&stack.api, LITTLE).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt_on(&session, "claude", "@chunk 4\n@cut 2 times=1\n@text Here it is.").await;

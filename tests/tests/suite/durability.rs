@@ -23,7 +23,7 @@ const LONG: &str =
 
 #[tokio::test]
 async fn another_worker_continues_after_a_crash_without_duplicates() {
-    let mut stack = Stack::with(Options { workers: 1, ..Options::default() }).await;
+    let mut stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     // The first attempt stalls, so that it cannot end before its worker does.
@@ -80,7 +80,7 @@ async fn a_drained_worker_hands_over_at_once() {
 
 #[tokio::test]
 async fn a_draining_worker_still_obeys_aborts() {
-    let mut stack = Stack::start().await;
+    let mut stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let (api, operator) = (stack.api.clone(), stack.operator());
     let mut watch = Watch::start(&api, &session).await;
@@ -104,7 +104,7 @@ async fn an_emptied_redis_is_refilled_with_running_sessions() {
     if e2e::is_left_out(&["redis"], "it is about Redis") {
         return;
     }
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@stall 1\n@chunk 4\n@text never whole").await.unwrap();
@@ -128,7 +128,7 @@ async fn an_abort_ends_a_stream_at_once_and_keeps_its_text() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, &format!("@stall 3\n{LONG}")).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_prompt_during_a_retry_is_answered_once() {
 /// Runs turns of a few milliseconds with prompts at any moment, including between a turn's last step and its parking.
 #[tokio::test]
 async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let sessions = [stack.session().await, stack.session().await, stack.session().await];
     let prompted = sessions.iter().map(async |session| {
         for number in 0..100_u64 {
@@ -192,7 +192,7 @@ async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {
 
 /// A stack without workers, and a session with a prompt and its abort.
 async fn aborted_without_a_worker() -> (Stack, String) {
-    let stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let stack = Stack::with(Options { workers: 0, sandbox: false, ..Options::default() }).await;
     let session = stack.session().await;
     stack.api.prompt(&session, "@text never said").await.unwrap();
     assert!(stack.api.abort(&session).await.unwrap());
@@ -244,7 +244,7 @@ async fn waits_at_gate(stack: &Stack) -> bool {
 
 #[tokio::test]
 async fn prompts_wait_for_a_worker_and_show_their_queue_position() {
-    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let mut stack = Stack::with(Options { workers: 0, sandbox: false, ..Options::default() }).await;
     let (first, second) = (stack.session().await, stack.session().await);
     assert_eq!(stack.api.prompt(&first, "@text a").await.unwrap().queue_position, 1);
     assert_eq!(stack.api.prompt(&second, "@text b").await.unwrap().queue_position, 2);
@@ -274,7 +274,7 @@ async fn a_stream_starts_without_nats_and_becomes_live_when_nats_returns() {
     let address = url.split('@').next_back().unwrap().trim_end_matches('/');
     let proxy = Proxy::start(address.parse().unwrap()).await.unwrap();
     let nats_url = Some(url.replace(address, &proxy.address.to_string()));
-    let stack = Stack::with(Options { nats_url, ..Options::default() }).await;
+    let stack = Stack::with(Options { nats_url, sandbox: false, ..Options::default() }).await;
     let session = stack.session().await;
     assert_eq!(run(&stack.api, &session, "@text with NATS").await.0, "done");
     proxy.set(Rules { refuses: true, ..Rules::default() });
@@ -300,7 +300,7 @@ async fn a_subscriber_resumes_from_its_cursor_without_gap_or_repetition() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let mut before = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, LONG).await.unwrap();
@@ -319,7 +319,7 @@ async fn a_late_subscriber_receives_the_text_so_far() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let mut early = Watch::start(&stack.api, &session).await;
     // The text is long enough that a chunk of it is stored before its end.
@@ -397,7 +397,8 @@ async fn a_worker_waits_for_postgres_to_start() {
     let bootstrap =
         gateway::admin::bootstrap(&servers.postgres_url, "late", gateway::admin::Key::New).await.unwrap();
     let database_urls = Some(DatabaseUrls { app: bootstrap.app_url, system: bootstrap.system_url });
-    let mut stack = Stack::with(Options { database_urls, workers: 0, ..Options::default() }).await;
+    let mut stack =
+        Stack::with(Options { database_urls, workers: 0, sandbox: false, ..Options::default() }).await;
     let session = stack.session().await;
     kill_postgres(&mut servers).await;
     let api = stack.api.clone();

@@ -84,7 +84,7 @@ async fn session_in(api: &Api, project_id: &str) -> String {
 
 #[tokio::test]
 async fn a_stream_of_all_sessions_misses_no_event() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let api = &stack.api;
     let (mut all, other) = (All::of(api, "", "").await, project(api, "other").await);
     let mut of_other = All::of(api, &other, "").await;
@@ -151,7 +151,7 @@ async fn project_notices_reach_the_subscribers_of_the_project() {
     if e2e::is_left_out(&["nats"], "notices come through NATS only") {
         return;
     }
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let request = v1::CreateProjectRequest { name: "other".to_owned(), ..Default::default() };
     let other = stack.api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id;
     let mut all = All::of(&stack.api, "", "").await;
@@ -182,7 +182,7 @@ async fn project_notices_reach_the_subscribers_of_the_project() {
 
 #[tokio::test]
 async fn deletions_are_delivered_once_also_to_returning_clients() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (kept, gone) = (stack.session().await, stack.session().await);
     let mut all = All::of(&stack.api, "", "").await;
     let mut early = All::of(&stack.api, "", "").await;
@@ -207,7 +207,7 @@ async fn deletions_are_delivered_once_also_to_returning_clients() {
 #[tokio::test]
 async fn a_deletion_whose_notice_was_lost_is_still_delivered() {
     let nats_url = Some("nats://127.0.0.1:9".to_owned());
-    let stack = Stack::with(Options { nats_url, workers: 0, ..Options::default() }).await;
+    let stack = Stack::with(Options { nats_url, workers: 0, sandbox: false, ..Options::default() }).await;
     let session = stack.session().await;
     let mut all = All::of(&stack.api, "", "").await;
     let request = v1::DeleteSessionRequest { session_id: session.clone() };
@@ -217,7 +217,7 @@ async fn a_deletion_whose_notice_was_lost_is_still_delivered() {
 
 #[tokio::test]
 async fn forged_cursors_of_a_tenant_stream_are_refused() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let api = &stack.api;
     for cursor in ["v1.1", "t1.", "t1.x", "t1.-1", "t1.18446744073709551615", "t1.9223372036854775807", "1"] {
         let request = v1::SubscribeAllRequest { cursor: cursor.to_owned(), ..Default::default() };
@@ -231,7 +231,7 @@ async fn forged_cursors_of_a_tenant_stream_are_refused() {
 /// Each of many subscribers receives everything. One that does not read delays no other and misses no event.
 #[tokio::test]
 async fn many_subscribers_receive_the_same_session() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let mut lazy = Watch::start(&stack.api, &session).await;
     let mut watches = vec![];
@@ -280,7 +280,7 @@ async fn name(api: &Api, session: &str, title: &str) {
 
 #[tokio::test]
 async fn an_event_whose_notice_was_lost_comes_before_later_events() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let mut all = All::of(&stack.api, "", "").await;

@@ -9,7 +9,7 @@ async fn a_prompt_is_answered_and_stored_as_it_was_streamed() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let prompt = "@reason Let me think.\n@chunk 3\n@delay 2\n@text Hello, wörld: this is streamed.";
     let (outcome, transcript) = run(&stack.api, &session, prompt).await;
@@ -29,7 +29,7 @@ async fn a_prompt_is_answered_and_stored_as_it_was_streamed() {
 
 #[tokio::test]
 async fn tokens_and_cost_are_exact_for_every_protocol() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     for provider in ["chat", "claude", "responses", "gemini"] {
         let session = stack.session().await;
         let request = v1::AcceptPromptRequest {
@@ -124,7 +124,7 @@ async fn tools_run_in_parallel_and_every_tool_works() {
 
 #[tokio::test]
 async fn prompts_for_a_busy_session_join_its_queue() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@delay 30\n@chunk 2\n@text The first answer takes a while.").await.unwrap();
@@ -143,7 +143,7 @@ async fn prompts_for_a_busy_session_join_its_queue() {
 
 #[tokio::test]
 async fn a_repeated_prompt_with_the_same_key_is_the_same_prompt() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let request = |text: &str| v1::AcceptPromptRequest {
         session_id: session.clone(),

@@ -112,7 +112,7 @@ async fn a_session_changes_protocols_without_its_signatures() {
 
 #[tokio::test]
 async fn ten_thousand_one_byte_deltas_become_one_text() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let text = "0123456789".repeat(1_000);
     for provider in PROVIDERS {
         let session = stack.session().await;
@@ -127,7 +127,7 @@ async fn ten_thousand_one_byte_deltas_become_one_text() {
 
 #[tokio::test]
 async fn an_answer_without_calls_ends_the_turn_whatever_its_reason_is_called() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     for provider in PROVIDERS {
         for (prompt, want) in [
             ("@finish stop", "stop"),

@@ -40,7 +40,7 @@ fn kinds(parts: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_refusal_ends_the_turn_after_one_request() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let cases = [
         ("@status 401", "ProviderAuthError", Some(401)),
         ("@status 403", "ProviderAuthError", Some(403)),
@@ -77,7 +77,7 @@ async fn a_refusal_ends_the_turn_after_one_request() {
 
 #[tokio::test]
 async fn a_call_to_a_busy_provider_is_retried_and_answered_once() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     for provider in PROVIDERS {
         for (fault, failed) in [
             ("@status 429 retry-after-ms=50 times=2", vec![1, 2]),
@@ -108,7 +108,7 @@ async fn a_call_to_a_busy_provider_is_retried_and_answered_once() {
 
 #[tokio::test]
 async fn a_provider_that_stays_busy_ends_the_turn() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let (outcome, transcript) = run(&stack.api, &session, "@status 503 retry-after-ms=10").await;
     let tries = 1 + domain::limits::MODEL_RETRIES_MAX as usize;
@@ -120,7 +120,7 @@ async fn a_provider_that_stays_busy_ends_the_turn() {
 
 #[tokio::test]
 async fn an_interrupted_answer_is_restarted() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let words = "one two three four five";
     let check = async |provider: &str, fault: &str| {
         let session = stack.session().await;
@@ -307,7 +307,7 @@ async fn zero_bytes_of_a_model_are_removed_before_storing() {
 
 #[tokio::test]
 async fn a_truncated_answer_is_an_error() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     for provider in PROVIDERS {
         for (finish, name) in
             [("length", "MessageOutputLengthError"), ("content-filter", "ContentFilterError")]
@@ -345,7 +345,7 @@ async fn a_repeated_identical_call_needs_permission() {
 
 #[tokio::test]
 async fn an_abort_ends_a_wait_for_the_provider_at_once() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     for (prompt, waits_for) in [
         ("@status 429 retry-after-ms=20000\n@text never", "session.status"),
         ("@stall\n@text never", "message.part.updated"),

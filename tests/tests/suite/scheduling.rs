@@ -73,7 +73,7 @@ async fn a_waiting_session_shows_which_limit_it_waits_for() {
 
 #[tokio::test]
 async fn a_session_that_crashes_its_workers_is_quarantined_until_its_release() {
-    let mut stack = Stack::with(Options { workers: 0, ..Options::default() }).await;
+    let mut stack = Stack::with(Options { workers: 0, sandbox: false, ..Options::default() }).await;
     let (poison, innocent) = (stack.session().await, stack.session().await);
     for session in [&poison, &innocent] {
         stack.api.prompt(session, "@text over").await.unwrap();
@@ -182,7 +182,7 @@ fn drain(worker: &str, undo: bool) -> v1::DrainWorkerRequest {
 
 #[tokio::test]
 async fn a_drained_worker_closes_aborted_sessions_and_resumes_after_the_drain() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     stack.operator().admin().drain_worker(drain("worker-1", false)).await.unwrap();
     let is_draining = async || {
@@ -316,7 +316,7 @@ async fn deleting_a_quarantined_session_ends_its_subtasks() {
 
 #[tokio::test]
 async fn a_session_of_a_newer_version_waits_for_a_newer_worker() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     assert_eq!(run(&stack.api, &session, "@text first").await.0, "done");
     let mut database = testkit::database::connect(&stack.database.migrator_url).await;
@@ -341,7 +341,7 @@ async fn a_session_of_a_newer_version_waits_for_a_newer_worker() {
 
 #[tokio::test]
 async fn a_long_back_off_holds_no_slot() {
-    let stack = Stack::with(Options { slots: 1, ..Options::default() }).await;
+    let stack = Stack::with(Options { slots: 1, sandbox: false, ..Options::default() }).await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@status 429 retry-after=4 times=1\n@text at last").await.unwrap();

@@ -59,7 +59,7 @@ fn has_title(event: &Event, title: &str) -> bool {
 
 #[tokio::test]
 async fn the_first_prompt_creates_a_title_whose_cost_is_recorded() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let api = &stack.api;
     let session = create_untitled(api, None).await;
     let prompt = "@title @usage input=100 output=7\n@title @text <think>They greet.</think>\n@title @text  A greeting\n\
@@ -156,7 +156,7 @@ async fn settings_of_the_repository_configure_the_title_agent() {
 
 #[tokio::test]
 async fn a_missing_title_has_no_effect_on_the_session() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let check = async |directive: &str, requests: usize| {
         let session = create_untitled(&stack.api, None).await;
         let began = Instant::now();
@@ -197,7 +197,7 @@ async fn an_interrupted_title_costs_what_was_generated() {
 
 #[tokio::test]
 async fn an_abort_ends_the_model_call_for_a_title() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = create_untitled(&stack.api, None).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     stack.api.prompt(&session, "@title @stall\n@stall 1\n@chunk 4\n@text never whole").await.unwrap();
@@ -212,7 +212,7 @@ async fn an_abort_ends_the_model_call_for_a_title() {
 
 #[tokio::test]
 async fn a_title_from_a_person_is_kept() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = create_untitled(&stack.api, None).await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let slow = "@title @delay 300\n@title @chunk 4\n@title @usage output=7\n@title @text The machine says so";
@@ -256,7 +256,7 @@ async fn the_next_worker_repeats_the_call_for_a_title() {
 
 #[tokio::test]
 async fn a_busy_session_can_be_renamed_and_archived_and_a_prompt_restores_it() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (api, session) = (&stack.api, stack.session().await);
     let mut watch = Watch::start(api, &session).await;
     api.prompt(&session, "@delay 40\n@chunk 4\n@text This answer takes long enough for two changes.")

@@ -21,7 +21,7 @@ async fn list(gateway_url: &str, headers: &[(&'static str, &str)]) -> Result<(),
 
 #[tokio::test]
 async fn a_call_without_a_valid_key_is_refused() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let url = stack.gateway_url();
     let key = &stack.api.key;
     let bearer = |key: &str| format!("Bearer {key}");
@@ -42,7 +42,7 @@ async fn a_call_without_a_valid_key_is_refused() {
 
 #[tokio::test]
 async fn guessing_keys_slows_down_only_the_guesser() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (url, http) = (stack.gateway_url(), reqwest::Client::new());
     let mut number = 0;
     let mut guess = || {
@@ -104,7 +104,7 @@ async fn guessing_keys_slows_down_only_the_guesser() {
 #[tokio::test]
 async fn connections_without_a_valid_key_have_few_places() {
     // A sixteenth of the places are for connections of one address that have sent no valid key.
-    let stack = Stack::with(Options { connections_max: 64, ..Options::default() }).await;
+    let stack = Stack::with(Options { connections_max: 64, sandbox: false, ..Options::default() }).await;
     let url = stack.gateway_url();
     let ask = async |client: &reqwest::Client, key: &str| {
         client.get(format!("{url}/config")).basic_auth("x", Some(key)).send().await.unwrap().status().as_u16()
@@ -135,7 +135,7 @@ async fn connections_without_a_valid_key_have_few_places() {
 
 #[tokio::test]
 async fn a_revoked_key_is_refused_at_once() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let (api, session) = (&stack.api, stack.session().await);
     let request =
         v1::CreateKeyRequest { tenant_id: String::new(), name: "second".to_owned(), ..Default::default() };
@@ -163,7 +163,7 @@ async fn a_revoked_key_is_refused_at_once() {
 
 #[tokio::test]
 async fn the_operator_must_name_an_existing_tenant() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let url = stack.gateway_url();
     let other = stack.other_tenant().await;
     let operator = ("authorization", &*format!("Bearer {OPERATOR_KEY}"));
@@ -194,7 +194,7 @@ async fn the_operator_must_name_an_existing_tenant() {
 
 #[tokio::test]
 async fn a_revoked_key_ends_its_streams_at_every_gateway() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let second = stack.second_gateway().await;
     let request =
         v1::CreateKeyRequest { tenant_id: String::new(), name: "leaver".to_owned(), ..Default::default() };
@@ -239,7 +239,7 @@ async fn a_revoked_key_ends_its_streams_at_every_gateway() {
 
 #[tokio::test]
 async fn a_key_does_what_its_role_allows() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let key = async |role: v1::KeyRole| {
         let request =

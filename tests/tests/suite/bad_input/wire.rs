@@ -39,7 +39,7 @@ async fn post(stack: &Stack, method: &str, body: Vec<u8>) -> String {
 
 #[tokio::test]
 async fn malformed_calls_are_refused() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let session = stack.session().await;
     let (internal, invalid, too_large) = ("13", "3", ["8", "11"]);
     let good =
@@ -76,7 +76,7 @@ async fn malformed_calls_are_refused() {
 
 #[tokio::test]
 async fn unknown_paths_are_answered_in_json() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let client = Client::new();
     let far = format!("/no/{}", "x".repeat(5_000));
     for path in ["/no/such/thing", "/no%00such", "/no/../../etc/passwd", &far] {
@@ -97,7 +97,7 @@ async fn unknown_paths_are_answered_in_json() {
 
 #[tokio::test]
 async fn a_large_head_is_refused_with_a_code() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let long = "x".repeat(40_000);
     let refused = Client::new().get(format!("{}/config", stack.gateway_url())).header("x-long", &long).send();
     let refused = refused.await.unwrap();
@@ -113,7 +113,7 @@ async fn a_large_head_is_refused_with_a_code() {
 
 #[tokio::test]
 async fn browsers_can_call_through_grpc_web() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let call = async |key: &str, session_id: &str| {
         let request = v1::GetSessionRequest { session_id: session_id.to_owned() };
         let request = Client::new()
@@ -141,7 +141,7 @@ async fn browsers_can_call_through_grpc_web() {
 
 #[tokio::test]
 async fn a_large_body_is_read_for_known_callers_only() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let url = stack.gateway_url();
     let address = url.trim_start_matches("http://");
     // More than a small body, of a message that never ends.
@@ -165,7 +165,7 @@ async fn a_large_body_is_read_for_known_callers_only() {
 
 #[tokio::test]
 async fn reflection_and_health_need_no_key() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let channel = chassis::grpc::channel(stack.gateway_url()).unwrap();
     let health = HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await.unwrap();
     assert_eq!(health.into_inner().status(), ServingStatus::Serving);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_returning_client_learns_of_a_deletion() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let client = Client::new(&stack, "/home/me/project");
     let mut events = Events::of(&client, "/event", "").await;
     let session = client.session(json!({"title": "secret"})).await;
@@ -25,7 +25,7 @@ async fn a_returning_client_learns_of_a_deletion() {
 
 #[tokio::test]
 async fn a_stream_with_a_forged_event_id_starts_at_the_head() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let owner = Client::new(&stack, "/home/me/project");
     let stranger = Client { key: stack.other_tenant().await.key, ..owner.clone() };
     let mut witness = Events::of(&owner, "/global/event", "").await;
@@ -74,7 +74,7 @@ async fn a_stream_with_a_forged_event_id_starts_at_the_head() {
 
 #[tokio::test]
 async fn a_page_of_messages_accepts_only_its_own_cursors() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let owner = Client::new(&stack, "/home/me/project");
     let stranger = Client { key: stack.other_tenant().await.key, ..owner.clone() };
     let page = async |client: &Client, session: &str, before: &str| {

@@ -149,7 +149,7 @@ async fn a_cut_stream_resumes_without_loss() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let client = Client::new(&stack, "/home/me/project");
     let session = client.session(json!({})).await;
     let mut first = Events::of(&client, "/global/event", "").await;
@@ -189,7 +189,7 @@ async fn deltas_after_a_cut_fit_the_text_that_the_client_has() {
     if e2e::is_left_out(&["nats"], "live text comes through NATS only") {
         return;
     }
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let client = Client::new(&stack, "/home/me/project");
     let session = client.session(json!({})).await;
     let words = |count: usize| (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ");
@@ -287,7 +287,7 @@ impl Reader {
 
 #[tokio::test]
 async fn a_resumed_stream_repeats_few_events() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let client = Client::new(&stack, "/home/me/project");
     let sessions = [client.session(json!({})).await, client.session(json!({})).await];
     for path in ["/event", "/global/event"] {
@@ -370,7 +370,7 @@ async fn all_clients_of_a_directory_get_the_same_frames() {
 /// Lasts a whole period: proxies and clients count on ten seconds. The streams wait together.
 #[tokio::test]
 async fn idle_streams_show_that_they_are_alive() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let client = Client::new(&stack, "/home/me/project");
     let beat = async |path: &str| {
         let mut events = Events::of(&client, path, "").await;

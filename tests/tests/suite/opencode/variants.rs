@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// As in OpenCode: the session shows it, and each prompt names its own.
 #[tokio::test]
 async fn a_session_shows_the_variant_of_its_model() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let client = Client::new(&stack, "variants");
     let model = |variant: &str| json!({"providerID": "chat", "id": "demo", "variant": variant});
     let created = client.post("/session", json!({"title": "effort", "model": model("high")})).await;
@@ -24,7 +24,7 @@ async fn a_session_shows_the_variant_of_its_model() {
 
 #[tokio::test]
 async fn a_prompt_without_a_variant_uses_the_providers_default() {
-    let stack = Stack::start().await;
+    let stack = Stack::without_sandbox().await;
     let client = Client::new(&stack, "variants");
     // A title of its own: no call for a title comes between.
     let session = client.session(json!({"title": "effort"})).await;
