@@ -154,6 +154,11 @@ impl Stack {
         Self::with(Options { sandbox: false, ..Options::default() }).await
     }
 
+    /// Starts a gateway without workers and without a sandbox service, for tests that run no turn.
+    pub async fn gateway_alone() -> Self {
+        Self::with(Options { workers: 0, sandbox: false, ..Options::default() }).await
+    }
+
     /// Starts a stack.
     pub async fn with(options: Options) -> Self {
         chassis::install_crypto();

@@ -83,7 +83,7 @@ async fn a_subtask_spends_the_budget_of_its_root_and_both_wait_for_more() {
 
 #[tokio::test]
 async fn a_budget_is_positive_and_belongs_to_the_callers_tenant() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let session = session(&stack.api, 0).await;
     let request = v1::SetSessionBudgetRequest { session_id: session, max_usd_picos: -1 };
     let refused = stack.api.sessions().set_session_budget(request).await.unwrap_err();

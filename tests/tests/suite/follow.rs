@@ -151,7 +151,7 @@ async fn project_notices_reach_the_subscribers_of_the_project() {
     if e2e::is_left_out(&["nats"], "notices come through NATS only") {
         return;
     }
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let request = v1::CreateProjectRequest { name: "other".to_owned(), ..Default::default() };
     let other = stack.api.projects().create_project(request).await.unwrap().into_inner().project.unwrap().id;
     let mut all = All::of(&stack.api, "", "").await;
@@ -217,7 +217,7 @@ async fn a_deletion_whose_notice_was_lost_is_still_delivered() {
 
 #[tokio::test]
 async fn forged_cursors_of_a_tenant_stream_are_refused() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let api = &stack.api;
     for cursor in ["v1.1", "t1.", "t1.x", "t1.-1", "t1.18446744073709551615", "t1.9223372036854775807", "1"] {
         let request = v1::SubscribeAllRequest { cursor: cursor.to_owned(), ..Default::default() };
@@ -280,7 +280,7 @@ async fn name(api: &Api, session: &str, title: &str) {
 
 #[tokio::test]
 async fn an_event_whose_notice_was_lost_comes_before_later_events() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let session = stack.session().await;
     let mut watch = Watch::start(&stack.api, &session).await;
     let mut all = All::of(&stack.api, "", "").await;

@@ -42,7 +42,7 @@ fn entry(name: &str, project_id: &str, version: u64) -> (String, String, u64) {
 
 #[tokio::test]
 async fn secrets_are_set_listed_and_removed() {
-    let stack = Stack::with(Options { broker: true, sandbox: false, ..Options::default() }).await;
+    let stack = Stack::with(Options { broker: true, workers: 0, sandbox: false, ..Options::default() }).await;
     let (api, project) = (&stack.api, stack.api.project_id.as_str());
     let first = set(api, "", "NPM_TOKEN", b"one").await.unwrap();
     assert_eq!((first.version, first.created_by.as_str(), first.last_used_at_ms), (1, "test", 0));
@@ -78,7 +78,7 @@ async fn secrets_are_set_listed_and_removed() {
 
 #[tokio::test]
 async fn only_admins_change_secrets_and_mistakes_are_named() {
-    let stack = Stack::with(Options { broker: true, sandbox: false, ..Options::default() }).await;
+    let stack = Stack::with(Options { broker: true, workers: 0, sandbox: false, ..Options::default() }).await;
     let api = &stack.api;
     set(api, "", "TOKEN", b"one").await.unwrap();
     for role in [v1::KeyRole::Member, v1::KeyRole::Viewer] {

@@ -115,7 +115,7 @@ async fn settings_limit_the_depth_of_subtasks() {
 
 #[tokio::test]
 async fn invalid_settings_are_refused_with_their_position_and_change_nothing() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     set(&stack, "", &json!({"model": "chat/demo"})).await;
     let refused = async |document: &str| {
         let request = v1::SetSettingsRequest { project_id: String::new(), document: document.to_owned() };

@@ -104,7 +104,8 @@ async fn guessing_keys_slows_down_only_the_guesser() {
 #[tokio::test]
 async fn connections_without_a_valid_key_have_few_places() {
     // A sixteenth of the places are for connections of one address that have sent no valid key.
-    let stack = Stack::with(Options { connections_max: 64, sandbox: false, ..Options::default() }).await;
+    let stack =
+        Stack::with(Options { connections_max: 64, workers: 0, sandbox: false, ..Options::default() }).await;
     let url = stack.gateway_url();
     let ask = async |client: &reqwest::Client, key: &str| {
         client.get(format!("{url}/config")).basic_auth("x", Some(key)).send().await.unwrap().status().as_u16()
@@ -194,7 +195,7 @@ async fn the_operator_must_name_an_existing_tenant() {
 
 #[tokio::test]
 async fn a_revoked_key_ends_its_streams_at_every_gateway() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let second = stack.second_gateway().await;
     let request =
         v1::CreateKeyRequest { tenant_id: String::new(), name: "leaver".to_owned(), ..Default::default() };

@@ -81,7 +81,7 @@ async fn bytes_stored(stack: &Stack) -> i64 {
 
 #[tokio::test]
 async fn two_uploads_of_one_hash_do_not_mix() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let right = vec![7; limits::BUNDLE_PIECE_BYTES + 1];
     let (size, sha256) = (right.len() as u64, text::hex(&Sha256::digest(&right)));
     let message = |part| v1::UploadBundleRequest { part: Some(part) };

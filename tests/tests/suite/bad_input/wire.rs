@@ -76,7 +76,7 @@ async fn malformed_calls_are_refused() {
 
 #[tokio::test]
 async fn unknown_paths_are_answered_in_json() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let client = Client::new();
     let far = format!("/no/{}", "x".repeat(5_000));
     for path in ["/no/such/thing", "/no%00such", "/no/../../etc/passwd", &far] {
@@ -97,7 +97,7 @@ async fn unknown_paths_are_answered_in_json() {
 
 #[tokio::test]
 async fn a_large_head_is_refused_with_a_code() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let long = "x".repeat(40_000);
     let refused = Client::new().get(format!("{}/config", stack.gateway_url())).header("x-long", &long).send();
     let refused = refused.await.unwrap();
@@ -113,7 +113,7 @@ async fn a_large_head_is_refused_with_a_code() {
 
 #[tokio::test]
 async fn browsers_can_call_through_grpc_web() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let call = async |key: &str, session_id: &str| {
         let request = v1::GetSessionRequest { session_id: session_id.to_owned() };
         let request = Client::new()
@@ -141,7 +141,7 @@ async fn browsers_can_call_through_grpc_web() {
 
 #[tokio::test]
 async fn a_large_body_is_read_for_known_callers_only() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let url = stack.gateway_url();
     let address = url.trim_start_matches("http://");
     // More than a small body, of a message that never ends.

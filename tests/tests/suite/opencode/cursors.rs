@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_returning_client_learns_of_a_deletion() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let client = Client::new(&stack, "/home/me/project");
     let mut events = Events::of(&client, "/event", "").await;
     let session = client.session(json!({"title": "secret"})).await;
@@ -25,7 +25,7 @@ async fn a_returning_client_learns_of_a_deletion() {
 
 #[tokio::test]
 async fn a_stream_with_a_forged_event_id_starts_at_the_head() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let owner = Client::new(&stack, "/home/me/project");
     let stranger = Client { key: stack.other_tenant().await.key, ..owner.clone() };
     let mut witness = Events::of(&owner, "/global/event", "").await;

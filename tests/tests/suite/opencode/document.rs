@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 #[tokio::test]
 async fn the_description_is_a_valid_openapi_document() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let client = Client::new(&stack, "/home/me/project");
     let document = client.own().await.document.clone();
     assert_eq!(document["openapi"], "3.1.0");

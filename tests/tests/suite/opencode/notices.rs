@@ -1,7 +1,7 @@
 //! Live-only notices: commands for TUI clients, and requests to reread something.
 
 use super::{client::Client, events::Events, store_settings};
-use e2e::{Options, Stack};
+use e2e::Stack;
 use futures::future::join;
 use reqwest::Method;
 use rpc::v1;
@@ -99,7 +99,7 @@ async fn a_client_can_poll_for_commands() {
     if e2e::is_left_out(&["nats"], "live-only notices come through NATS only") {
         return;
     }
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let client = Client::new(&stack, "/home/me/project");
     let elsewhere = Client { directory: "/home/me/other".to_owned(), ..client.clone() };
     let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
@@ -139,7 +139,7 @@ async fn a_client_can_poll_for_commands() {
 
 #[tokio::test]
 async fn invalid_tui_commands_are_refused() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let client = Client::new(&stack, "/home/me/project");
     let stranger = Client { key: stack.other_tenant().await.key, ..client.clone() };
     let theirs = stranger.session(json!({})).await;
@@ -206,7 +206,7 @@ async fn clients_are_told_what_to_reread() {
 
 #[tokio::test]
 async fn a_completed_upgrade_of_the_fleet_is_announced() {
-    let stack = Stack::with(Options { workers: 0, sandbox: false, ..Options::default() }).await;
+    let stack = Stack::gateway_alone().await;
     let client = Client::new(&stack, "/home/me/project");
     let mut events = Events::of(&client, "/event", "").await;
     let mut postgres = testkit::database::connect(&stack.database.migrator_url).await;

@@ -287,7 +287,7 @@ impl Reader {
 
 #[tokio::test]
 async fn a_resumed_stream_repeats_few_events() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let client = Client::new(&stack, "/home/me/project");
     let sessions = [client.session(json!({})).await, client.session(json!({})).await];
     for path in ["/event", "/global/event"] {
@@ -370,7 +370,7 @@ async fn all_clients_of_a_directory_get_the_same_frames() {
 /// Lasts a whole period: proxies and clients count on ten seconds. The streams wait together.
 #[tokio::test]
 async fn idle_streams_show_that_they_are_alive() {
-    let stack = Stack::without_sandbox().await;
+    let stack = Stack::gateway_alone().await;
     let client = Client::new(&stack, "/home/me/project");
     let beat = async |path: &str| {
         let mut events = Events::of(&client, path, "").await;
