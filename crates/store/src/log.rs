@@ -3,6 +3,7 @@
 
 pub mod change;
 pub mod chunks;
+pub(crate) mod control;
 pub mod edits;
 pub mod events;
 pub mod feed;

@@ -15,8 +15,7 @@ use crate::{
     session::{control_row::ControlRow, tree::ledger},
 };
 use domain::event::{Event, StoredEvent};
-use rows::Rows;
-pub(crate) use rows::{Advance, Statement};
+pub(crate) use rows::{Rows, Statement, fenced};
 use std::borrow::Cow;
 
 /// Writes the changes into their tables and all events into the log, numbered from `first`. Returns the events, for
@@ -84,12 +83,12 @@ impl Projection {
         self.stored.len() as u64
     }
 
-    /// The statement that writes what was gathered, behind the events that `advance` counts.
-    pub(crate) fn statement(&self, advance: &Advance) -> String {
-        self.rows.behind(advance)
+    /// What was gathered, for [`fenced`].
+    pub(crate) fn rows(&self) -> &Rows {
+        &self.rows
     }
 
-    /// Binds the parameters of [`Projection::statement`] that follow those of its `advance`.
+    /// Binds the parameters of [`fenced`] that follow the first eight.
     pub(crate) fn bind<'q>(&'q self, statement: Statement<'q>) -> Statement<'q> {
         self.rows.bind(statement, &self.stored)
     }

@@ -7,8 +7,8 @@ use crate::{
     error::Error,
     log::{
         change::{Change, Scope},
-        events,
-        projection::{self, Advance, Projection, Statement},
+        control, events,
+        projection::{self, Projection, Statement},
     },
     phase::RUNNING,
 };
@@ -156,16 +156,6 @@ impl Advanced {
     }
 }
 
-/// Advances the control row of the owner, and returns [`RETURNS`].
-fn advance_sql() -> String {
-    format!(
-        "update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = greatest(input_ack, $6),
-                attempts = case when $7 then 0 else attempts end
-          where tenant_id = $1 and session_id = $2 and {FENCE}
-         returning {RETURNS}"
-    )
-}
-
 fn bind_advance<'q>(update: Statement<'q>, events: u64, acknowledgement: &Acknowledgement) -> Statement<'q> {
     update
         .bind(signed(events))
@@ -181,10 +171,9 @@ async fn write_at_once(
     projection: Projection,
     at: Timestamp,
 ) -> Result<Option<WriteReceipt>, Error> {
-    let advance =
-        Advance { sql: advance_sql(), returns: RETURNS, count: "$5::bigint", at: "$8", parameters: 8 };
     let count = projection.len();
-    let write = sqlx::query(AssertSqlSafe(projection.statement(&advance)));
+    let sql = projection::fenced(projection.rows());
+    let write = sqlx::query(AssertSqlSafe(sql));
     let advanced = run_fenced(statements, fence, write, |write| {
         projection.bind(bind_advance(write, count, &acknowledgement).bind(at.0))
     })
@@ -202,14 +191,9 @@ pub(crate) async fn advance(
     events: u64,
     acknowledgement: Acknowledgement,
 ) -> Result<Option<Advanced>, Error> {
-    let update = sqlx::query(AssertSqlSafe(advance_sql()));
+    let update = sqlx::query(AssertSqlSafe(control::advance()));
     run_fenced(tx, fence, update, |update| bind_advance(update, events, &acknowledgement)).await
 }
-
-/// What a statement that advances the control row returns.
-pub(crate) const RETURNS: &str = "event_seq, input_seq, cancel_seq";
-/// The condition that only the owner's next write meets. `$3` is the epoch and `$4` the number of the write.
-pub(crate) const FENCE: &str = "epoch = $3 and write_seq = $4 - 1";
 
 /// Runs an update of the control row whose `$1` to `$4` are the tenant, the session, the epoch and the number of the write.
 /// `bind_rest` binds the remaining parameters. Returns `None` if no row matches.

@@ -7,7 +7,8 @@ use crate::{
     error::Error,
     log::{
         change::Change,
-        record::{self, Advanced, FENCE, Fence, RETURNS, WriteReceipt},
+        control::{FENCE, RETURNS},
+        record::{self, Advanced, Fence, WriteReceipt},
     },
     phase::WAITING,
     session::tree::{

@@ -1,7 +1,15 @@
 //! The rows of messages, parts, begun tool calls and events that a projection writes with one statement.
 
-use super::tool_execs::BegunExec;
-use crate::{Tx, column::signed, error::Error, log::change::Scope};
+use super::tool_execs;
+use crate::{
+    Tx,
+    column::signed,
+    error::Error,
+    log::{
+        change::Scope,
+        control::{self, RETURNS},
+    },
+};
 use domain::{
     conversation::{message::Message, part::Part},
     event::StoredEvent,
@@ -14,27 +22,20 @@ const GATHERED_BYTES: usize = 256 * 1024;
 /// A statement that gets its parameters.
 pub(crate) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 
-/// A statement that counts the events of a session, as the first part of a larger one.
-pub(crate) struct Advance {
-    /// It returns `event_seq`, the number of the newest event after it. `$1` to `$3` are the tenant, the session and the epoch.
-    pub(crate) sql: String,
-    /// The columns that the whole statement returns of it.
-    pub(crate) returns: &'static str,
-    /// Its parameter with the number of the new events.
-    pub(crate) count: &'static str,
-    /// A parameter with the time, which it does not use.
-    pub(crate) at: &'static str,
-    /// The number of its parameters.
-    pub(crate) parameters: usize,
-}
-
 /// Messages, parts and begun tool calls that are not written yet. Their positions count from 1.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     messages: Vec<MessageRow>,
     parts: Vec<PartRow>,
-    begun: Vec<BegunExec>,
     bytes: usize,
+}
+
+/// The tables that a statement writes in addition to the log. It leaves the others out, because each costs time.
+#[derive(Clone, Copy)]
+struct Tables {
+    parts: bool,
+    begun: bool,
+    messages: bool,
 }
 
 #[derive(Debug)]
@@ -54,6 +55,8 @@ struct PartRow {
     seq: i64,
     kind: &'static str,
     data: String,
+    /// The tool of the call that the part begins.
+    begun_tool: Option<String>,
 }
 
 impl Rows {
@@ -74,18 +77,18 @@ impl Rows {
 
     /// As [`Rows::add_message`], for a part, and for the tool call that it begins.
     pub(super) fn add_part(&mut self, part: &Part, seq: u64) -> Result<(), Error> {
-        self.begun.extend(BegunExec::of(part));
-        let (data, kind) = (json(part)?, part.body.kind());
+        let (data, kind, begun_tool) = (json(part)?, part.body.kind(), tool_execs::begun_tool(part));
         self.bytes += data.len();
         let (message_id, id) = (part.message_id.as_str(), part.id.as_str());
         match self.parts.iter_mut().find(|row| row.id == id && row.message_id == message_id) {
-            Some(row) => (row.data, row.kind) = (data, kind),
+            Some(row) => (row.data, row.kind, row.begun_tool) = (data, kind, begun_tool),
             None => self.parts.push(PartRow {
                 message_id: message_id.to_owned(),
                 id: id.to_owned(),
                 seq: signed(seq),
                 kind,
                 data,
+                begun_tool,
             }),
         }
         Ok(())
@@ -93,7 +96,7 @@ impl Rows {
 
     /// Whether the rows must be written before this part is added: the end of a call closes the row that its beginning adds.
     pub(super) fn must_precede(&self, part: &Part) -> bool {
-        self.begun.iter().any(|begun| begun.id == part.id.as_str())
+        self.parts.iter().any(|row| row.begun_tool.is_some() && row.id == part.id.as_str())
     }
 
     /// Whether the rows should be written before more are added.
@@ -113,9 +116,8 @@ impl Rows {
         if rows.messages.is_empty() && rows.parts.is_empty() && events.is_empty() {
             return Ok(());
         }
-        let (with, insert) = rows.statement(Shape { at: "$4", base: "$5::bigint", from: "", parameters: 5 });
-        let with = if with.is_empty() { String::new() } else { format!("with {} ", with.join(", ")) };
-        let query = sqlx::query(AssertSqlSafe(format!("{with}{insert}")))
+        let sql = plain(rows.tables());
+        let query = sqlx::query(AssertSqlSafe(sql))
             .bind(scope.tenant.0)
             .bind(scope.session.as_str())
             .bind(signed(scope.epoch))
@@ -125,38 +127,24 @@ impl Rows {
         Ok(())
     }
 
-    /// The statement that writes the rows and events behind those of `advance`, a statement that counts the events of the session. It writes nothing if `advance`
-    /// finds no row.
-    pub(super) fn behind(&self, advance: &Advance) -> String {
-        let Advance { sql, returns, at, count, parameters } = advance;
-        let base = format!("advanced.event_seq - {count}");
-        let shape = Shape { at, base: &base, from: ", advanced", parameters: *parameters };
-        let (with, insert) = self.statement(shape);
-        let with: String = with.iter().map(|part| format!("{part}, ")).collect();
-        format!("with advanced as ({sql}), {with}events as ({insert}) select {returns} from advanced")
-    }
-
-    /// The parts of a statement that writes the rows, and the one that writes events. A statement with all of them needs one round trip, and leaves out
-    /// what it does not write, because each table costs time. Postgres checks that a part has its message when the statement ends.
-    fn statement(&self, mut shape: Shape<'_>) -> (Vec<String>, String) {
-        let events = shape.events();
-        let messages = (!self.messages.is_empty()).then(|| shape.messages());
-        let parts = (!self.parts.is_empty()).then(|| shape.parts());
-        let begun = (!self.begun.is_empty()).then(|| shape.begun());
-        (messages.into_iter().chain(parts).chain(begun).collect(), events)
-    }
-
-    /// Binds the events and the rows, in the order of [`Rows::statement`].
-    pub(super) fn bind<'q>(&'q self, query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {
-        let mut query = bind_events(query, events);
-        if !self.messages.is_empty() {
-            query = bind_messages(query, &self.messages);
+    fn tables(&self) -> Tables {
+        Tables {
+            // The parameters of messages stand behind those of parts.
+            parts: !self.parts.is_empty() || !self.messages.is_empty(),
+            begun: self.parts.iter().any(|row| row.begun_tool.is_some()),
+            messages: !self.messages.is_empty(),
         }
-        if !self.parts.is_empty() {
+    }
+
+    /// Binds the events and the rows to a statement whose own parameters are bound.
+    pub(super) fn bind<'q>(&'q self, query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {
+        let tables = self.tables();
+        let mut query = bind_events(query, events);
+        if tables.parts {
             query = bind_parts(query, &self.parts);
         }
-        if !self.begun.is_empty() {
-            query = bind_begun(query, &self.begun);
+        if tables.messages {
+            query = bind_messages(query, &self.messages);
         }
         query
     }
@@ -166,71 +154,88 @@ fn json(value: &impl serde::Serialize) -> Result<String, Error> {
     Ok(serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))?)
 }
 
-/// What differs between the statements that write rows. `$1` to `$3` are the tenant, the session and the epoch.
-struct Shape<'a> {
-    /// The parameter of the time.
-    at: &'a str,
-    /// What the positions count from.
-    base: &'a str,
-    /// What gives the base, if it is not a parameter.
-    from: &'a str,
-    /// The parameters before those of the rows.
-    parameters: usize,
+/// The statement that writes the rows and events of a projection after it has advanced the control row of the owner, as [`control::advance`] does. It
+/// writes nothing if that finds no row. `$8` is the time.
+pub(crate) fn fenced(rows: &Rows) -> String {
+    let tables = rows.tables();
+    let parts = "$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[], $18::text[]";
+    let messages = "$19::text[], $20::bigint[], $21::text[], $22::text[]";
+    format!(
+        "with behind as ({}, event_seq - $5::bigint as base){}, events as ({}) select {RETURNS} from behind",
+        control::advance(),
+        inserts(tables, parts, messages),
+        insert_events("$8", "$9::bigint[], $10::text[], $11::text[], $12::text[]"),
+    )
 }
 
-impl Shape<'_> {
-    fn events(&mut self) -> String {
-        let (columns, at) = (self.columns(&["bigint", "text", "text", "text"]), self.at);
-        let (base, from) = (self.base, self.from);
-        format!(
-            "insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
-             select $1, $2, $3, to_timestamp({at}::float8 / 1000), {base} + e.seq, e.id, e.kind, e.properties
-               from unnest({columns}) as e (seq, id, kind, properties){from}"
-        )
-    }
+/// The statement that writes rows and events behind the position `$5`. `$4` is the time.
+fn plain(tables: Tables) -> String {
+    let parts = "$10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::text[]";
+    let messages = "$16::text[], $17::bigint[], $18::text[], $19::text[]";
+    format!(
+        "with behind as (select $5::bigint as base){} {}",
+        inserts(tables, parts, messages),
+        insert_events("$4", "$6::bigint[], $7::text[], $8::text[], $9::text[]"),
+    )
+}
 
-    fn messages(&mut self) -> String {
-        let (columns, base, from) = (self.columns(&["text", "bigint", "text", "text"]), self.base, self.from);
-        format!(
-            "messages as (
-               insert into message (tenant_id, session_id, id, seq, role, info)
-               select $1, $2, m.id, {base} + m.seq, m.role, m.info::json
-                 from unnest({columns}) as m (id, seq, role, info){from}
-               on conflict (tenant_id, session_id, id) do update set info = excluded.info)"
-        )
+/// The parts of a statement that write messages, parts and begun tool calls. One statement writes all of them, in one round trip: Postgres checks that a
+/// part has its message when the statement ends. `$1` to `$3` are the tenant, the session and the epoch; `behind` has the position that all others count from.
+fn inserts(tables: Tables, parts: &str, messages: &str) -> String {
+    match tables {
+        Tables { parts: false, .. } => String::new(),
+        Tables { begun: false, messages: false, .. } => insert_parts(parts),
+        Tables { begun: true, messages: false, .. } => {
+            format!("{}{}", insert_parts(parts), insert_begun(parts))
+        }
+        Tables { begun: false, messages: true, .. } => {
+            format!("{}{}", insert_parts(parts), insert_messages(messages))
+        }
+        Tables { begun: true, messages: true, .. } => {
+            format!("{}{}{}", insert_parts(parts), insert_begun(parts), insert_messages(messages))
+        }
     }
+}
 
-    fn parts(&mut self) -> String {
-        let columns = self.columns(&["text", "text", "bigint", "text", "text"]);
-        let (base, from) = (self.base, self.from);
-        format!(
-            "parts as (
-               insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
-               select $1, $2, p.message_id, p.id, {base} + p.seq, p.kind, p.data::json, octet_length(p.data)
-                 from unnest({columns}) as p (message_id, id, seq, kind, data){from}
-               on conflict (tenant_id, session_id, message_id, id) do update
-                  set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes)"
-        )
-    }
+fn insert_events(at: &str, columns: &str) -> String {
+    format!(
+        "insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
+         select $1, $2, $3, to_timestamp({at}::float8 / 1000), behind.base + e.seq, e.id, e.kind, e.properties
+           from behind, unnest({columns}) as e (seq, id, kind, properties)"
+    )
+}
 
-    /// A call that an earlier loop began keeps the epoch of that loop.
-    fn begun(&mut self) -> String {
-        let (columns, from) = (self.columns(&["text", "text"]), self.from);
-        format!(
-            "begun as (
-               insert into tool_exec (tenant_id, session_id, exec_id, tool, epoch, state)
-               select $1, $2, b.exec_id, b.tool, $3, 'executing' from unnest({columns}) as b (exec_id, tool){from}
-               on conflict do nothing)"
-        )
-    }
+fn insert_messages(columns: &str) -> String {
+    format!(
+        ", messages as (
+           insert into message (tenant_id, session_id, id, seq, role, info)
+           select $1, $2, m.id, behind.base + m.seq, m.role, m.info::json
+             from behind, unnest({columns}) as m (id, seq, role, info)
+           on conflict (tenant_id, session_id, id) do update set info = excluded.info)"
+    )
+}
 
-    /// The next parameters, which are arrays of these types.
-    fn columns(&mut self, types: &[&str]) -> String {
-        let numbers = self.parameters + 1..;
-        self.parameters += types.len();
-        let columns: Vec<_> = numbers.zip(types).map(|(number, of)| format!("${number}::{of}[]")).collect();
-        columns.join(", ")
-    }
+fn insert_parts(columns: &str) -> String {
+    format!(
+        ", parts as (
+           insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
+           select $1, $2, p.message_id, p.id, behind.base + p.seq, p.kind, p.data::json, octet_length(p.data)
+             from behind, unnest({columns}) as p (message_id, id, seq, kind, data, begun_tool)
+           on conflict (tenant_id, session_id, message_id, id) do update
+              set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes)"
+    )
+}
+
+/// A call that an earlier loop began keeps the epoch of that loop.
+fn insert_begun(columns: &str) -> String {
+    format!(
+        ", begun as (
+           insert into tool_exec (tenant_id, session_id, exec_id, tool, epoch, state)
+           select $1, $2, p.id, p.begun_tool, $3, 'executing'
+             from behind, unnest({columns}) as p (message_id, id, seq, kind, data, begun_tool)
+            where p.begun_tool is not null
+           on conflict do nothing)"
+    )
 }
 
 fn bind_events<'q>(query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {
@@ -259,9 +264,5 @@ fn bind_parts<'q>(query: Statement<'q>, parts: &'q [PartRow]) -> Statement<'q> {
         .bind(parts.iter().map(|row| row.seq).collect::<Vec<_>>())
         .bind(texts(|row| row.kind))
         .bind(texts(|row| &row.data))
-}
-
-fn bind_begun<'q>(query: Statement<'q>, begun: &'q [BegunExec]) -> Statement<'q> {
-    let texts = |of: fn(&BegunExec) -> &str| begun.iter().map(of).collect::<Vec<_>>();
-    query.bind(texts(|exec| &exec.id)).bind(texts(|exec| &exec.tool))
+        .bind(parts.iter().map(|row| row.begun_tool.as_deref()).collect::<Vec<_>>())
 }

@@ -4,20 +4,10 @@
 use crate::{Tx, error::Error, log::change::Scope};
 use domain::conversation::part::{Part, ToolState};
 
-/// A tool call that begins.
-#[derive(Debug)]
-pub(super) struct BegunExec {
-    pub(super) id: String,
-    pub(super) tool: String,
-}
-
-impl BegunExec {
-    /// The call that a part begins, if it is one.
-    pub(super) fn of(part: &Part) -> Option<Self> {
-        let tool = part.body.as_tool()?;
-        let begins = matches!(tool.state, ToolState::Running { .. });
-        begins.then(|| Self { id: part.id.to_string(), tool: tool.tool.clone() })
-    }
+/// The tool of the call that a part begins, if it begins one.
+pub(super) fn begun_tool(part: &Part) -> Option<String> {
+    let tool = part.body.as_tool()?;
+    matches!(tool.state, ToolState::Running { .. }).then(|| tool.tool.clone())
 }
 
 /// Whether a part is a call that is over.
