@@ -1,4 +1,4 @@
-//! What a loop reads before its first step, in one transaction, and what a warm-up reads of it.
+//! What a loop reads before its first step, and what a warm-up reads of it.
 
 use crate::{
     Store,
@@ -62,10 +62,7 @@ impl Store {
         tenant: TenantId,
         id: &SessionId,
     ) -> Result<(Session, Vec<StoredSettings>), Error> {
-        let mut statements = self.statements(tenant).await?;
-        let read = read_session(&mut statements, tenant, id).await?;
-        statements.end();
-        Ok(read)
+        read_session(&mut *self.begin(tenant).await?, tenant, id).await
     }
 
     /// Reads what the loop of a taken session needs. Of a conversation that the worker has kept it reads only the new messages, if no other has changed.

@@ -84,10 +84,7 @@ impl Store {
     ) -> Result<MessagePage, Error> {
         let before = page.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(i64::MAX);
         let slice = Slice { seqs: 0..before, side: Side::Newest, limit: page.limit() };
-        let mut statements = self.statements(tenant).await?;
-        let page = read_page(&mut statements, tenant, session, slice).await?;
-        statements.end();
-        Ok(page)
+        read_page(&mut *self.begin(tenant).await?, tenant, session, slice).await
     }
 
     /// Returns the page of the oldest messages after the position `after`, at most `limit`.
@@ -103,10 +100,7 @@ impl Store {
     ) -> Result<MessagePage, Error> {
         let seqs = signed(after).saturating_add(1)..i64::MAX;
         let slice = Slice { seqs, side: Side::Oldest, limit: i64::from(limit) };
-        let mut statements = self.statements(tenant).await?;
-        let page = read_page(&mut statements, tenant, session, slice).await?;
-        statements.end();
-        Ok(page)
+        read_page(&mut *self.begin(tenant).await?, tenant, session, slice).await
     }
 
     /// Returns all messages after the position `after`, oldest first, for the loop.
@@ -119,10 +113,7 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<MessageWithParts>, Error> {
-        let mut statements = self.statements(tenant).await?;
-        let messages = load(&mut statements, tenant, session, after).await?;
-        statements.end();
-        Ok(messages)
+        load(&mut *self.begin(tenant).await?, tenant, session, after).await
     }
 
     /// Returns the newest answer of a model, whole or not; `None` if there is none.
@@ -134,18 +125,17 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Option<MessageWithParts>, Error> {
-        let mut statements = self.statements(tenant).await?;
+        let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(AssertSqlSafe(format!(
             "select id, seq, info from message where tenant_id = $1 and session_id = $2 and role = 'assistant' and {EXISTS}
               order by seq desc limit 1"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
-        .fetch_optional(&mut *statements)
+        .fetch_optional(&mut *tx)
         .await?;
         let (entries, _) =
-            with_parts(&mut statements, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
-        statements.end();
+            with_parts(&mut tx, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
         Ok(entries.into_iter().next())
     }
 
@@ -159,18 +149,17 @@ impl Store {
         session: &SessionId,
         id: &MessageId,
     ) -> Result<MessageWithParts, Error> {
-        let mut statements = self.statements(tenant).await?;
+        let mut tx = self.begin(tenant).await?;
         let row = sqlx::query(AssertSqlSafe(format!(
             "select id, seq, info from message where tenant_id = $1 and session_id = $2 and id = $3 and {EXISTS}"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(id.as_str())
-        .fetch_optional(&mut *statements)
+        .fetch_optional(&mut *tx)
         .await?;
         let (entries, _) =
-            with_parts(&mut statements, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
-        statements.end();
+            with_parts(&mut tx, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
         entries.into_iter().next().ok_or(Error::NotFound(Entity::Message))
     }
 }

@@ -94,7 +94,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn is_current(&self, fence: &Fence) -> Result<bool, Error> {
-        let mut statements = self.statements(fence.tenant).await?;
+        let mut tx = self.begin(fence.tenant).await?;
         let row = sqlx::query(AssertSqlSafe(format!(
             "select 1 from session_run
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = {RUNNING}"
@@ -102,9 +102,8 @@ impl Store {
         .bind(fence.tenant.0)
         .bind(fence.session.as_str())
         .bind(signed(fence.epoch))
-        .fetch_optional(&mut *statements)
+        .fetch_optional(&mut *tx)
         .await?;
-        statements.end();
         Ok(row.is_some())
     }
 }

@@ -87,10 +87,7 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<MailboxInput>, Error> {
-        let mut statements = self.statements(tenant).await?;
-        let inputs = list(&mut statements, tenant, session, after).await?;
-        statements.end();
-        Ok(inputs)
+        list(&mut *self.begin(tenant).await?, tenant, session, after).await
     }
 }
 

@@ -106,7 +106,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn hand_over(&self, fence: &Fence) -> Result<(), Error> {
-        let mut statements = self.statements(fence.tenant).await?;
+        let mut tx = self.begin(fence.tenant).await?;
         let sql = format!(
             "update session_run set phase = {RUNNABLE}, owner = null, queued_at = coalesce(owned_at, now()),
                     owned_at = null, attempts = greatest(attempts - 1, 0)
@@ -116,9 +116,9 @@ impl Store {
             .bind(fence.tenant.0)
             .bind(fence.session.as_str())
             .bind(signed(fence.epoch))
-            .execute(&mut *statements)
+            .execute(&mut *tx)
             .await?;
-        statements.end();
+        tx.commit().await?;
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn fail_attempt(&self, tenant: TenantId, session: &SessionId, epoch: u64) -> Result<(), Error> {
-        let mut statements = self.statements(tenant).await?;
+        let mut tx = self.begin(tenant).await?;
         let goes_on = "attempts < $4 or cancel_seq > input_ack";
         let sql = format!(
             "update session_run set owner = null, owned_at = null, queued_at = now(), waiting_at = now(),
@@ -145,9 +145,9 @@ impl Store {
             .bind(limits::ATTEMPTS_SUSPECT)
             .bind(milliseconds(limits::SUSPECT_PAUSE_MS))
             .bind(Reason::FailedAttempt.as_str())
-            .execute(&mut *statements)
+            .execute(&mut *tx)
             .await?;
-        statements.end();
+        tx.commit().await?;
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn refuse(&self, fence: &Fence, why: &str) -> Result<(), Error> {
-        let mut statements = self.statements(fence.tenant).await?;
+        let mut tx = self.begin(fence.tenant).await?;
         let sql = format!(
             "update session_run set phase = {WAITING}, owner = null, owned_at = null,
                     attempts = greatest(attempts - 1, 0), waiting_reason = $4, waiting_detail = $5, waiting_at = now(),
@@ -171,9 +171,9 @@ impl Store {
             .bind(Reason::NewerWorker.as_str())
             .bind(why)
             .bind(milliseconds(limits::UNREADABLE_PAUSE_MS))
-            .execute(&mut *statements)
+            .execute(&mut *tx)
             .await?;
-        statements.end();
+        tx.commit().await?;
         Ok(())
     }
 }

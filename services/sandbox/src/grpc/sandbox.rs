@@ -170,7 +170,7 @@ impl SandboxService for Server {
     ) -> Result<Response<v1::StartSandboxResponse>, Status> {
         let (call, _) = self.begin("start_sandbox", request)?;
         let caller = call.caller.clone();
-        call.run(async move { caller.enter().await.map(|_| v1::StartSandboxResponse {}) }).await
+        call.run(async move { caller.start().await.map(|()| v1::StartSandboxResponse {}) }).await
     }
 
     async fn release_sandbox(

@@ -37,6 +37,14 @@ impl Caller {
         self.session.enter(&self.root).await
     }
 
+    /// Starts the session's sandbox for a call that may follow; see [`Session::start`].
+    ///
+    /// # Errors
+    /// Those of [`Session::start`].
+    pub async fn start(&self) -> Result<(), Error> {
+        self.session.start(&self.root).await
+    }
+
     /// Gives the right to have an effect now; see [`Session::hold`].
     ///
     /// # Errors

@@ -104,6 +104,14 @@ impl Files {
     }
 }
 
+/// When a call needs the place of a sandbox.
+#[derive(Debug, Clone, Copy)]
+enum PlaceNeed {
+    Now,
+    /// Perhaps soon.
+    Soon,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Activity {
     users: usize,
@@ -202,6 +210,18 @@ impl Session {
     /// # Errors
     /// `workspace_missing`, `sandbox_unavailable`; `argument_invalid` when it runs in another workspace.
     pub async fn enter(self: &Arc<Self>, root: &Arc<Self>) -> Result<SandboxGuard, Error> {
+        self.run_sandbox(root, PlaceNeed::Now).await
+    }
+
+    /// Starts the sandbox in the workspace of `root` for a call that may follow, unless it runs. It then is idle. No other sandbox ends for it.
+    ///
+    /// # Errors
+    /// Those of [`Session::enter`].
+    pub async fn start(self: &Arc<Self>, root: &Arc<Self>) -> Result<(), Error> {
+        self.run_sandbox(root, PlaceNeed::Soon).await.map(drop)
+    }
+
+    async fn run_sandbox(self: &Arc<Self>, root: &Arc<Self>, need: PlaceNeed) -> Result<SandboxGuard, Error> {
         let mut current = self.current.lock().await;
         let (sandbox, start) = match &current.running {
             Some(running) if !running.sandbox.is_ended() => {
@@ -212,7 +232,7 @@ impl Session {
                 (Arc::clone(&running.sandbox), Arc::clone(&running.start))
             }
             Some(_) | None => {
-                let (sandbox, start) = (self.start_sandbox(root).await?, Arc::default());
+                let (sandbox, start) = (self.start_sandbox(root, need).await?, Arc::default());
                 current.running = Some(SessionSandbox {
                     sandbox: Arc::clone(&sandbox),
                     start: Arc::clone(&start),
@@ -270,7 +290,11 @@ impl Session {
     }
 
     /// Starts a sandbox in the workspace of `root`, and the task that ends it.
-    async fn start_sandbox(self: &Arc<Self>, root: &Arc<Self>) -> Result<Arc<Sandbox>, Error> {
+    async fn start_sandbox(
+        self: &Arc<Self>,
+        root: &Arc<Self>,
+        need: PlaceNeed,
+    ) -> Result<Arc<Sandbox>, Error> {
         let shared = &self.shared;
         if shared.shutdown.is_cancelled() {
             return Err(Error::refused(Code::SandboxUnavailable, "the sandbox service is stopping"));
@@ -278,7 +302,7 @@ impl Session {
         // The files come first: a clone may hold them for minutes, and the session needs no place meanwhile.
         let mut files = root.files.lock().await;
         let meta = root.workspace().await?;
-        let share = self.share_for_sandbox().await?;
+        let share = self.share_for_sandbox(need).await?;
         let out = shared.layout.execs(&self.key);
         layout::make_passage(&out).map_err(Error::io("make the directory of execs"))?;
         let tree = root.tree();

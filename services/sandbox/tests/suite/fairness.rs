@@ -3,7 +3,7 @@
 
 use crate::{
     changes::{diff, export},
-    harness::{Machine, Session, code, directory, fresh, repository},
+    harness::{HOLDER, Machine, Session, code, directory, fresh, repository},
 };
 use futures::FutureExt as _;
 use rpc::v1::{self, FileStatus, WorkspaceHeader};
@@ -238,9 +238,7 @@ async fn one_tenant_leaves_sandboxes_to_others() {
     let directory = directory();
     let machine = Machine::start_with(directory.path(), &["--live-max", "4"]).await;
     let other = machine.empty_session().await;
-    let background = "touch held; (setsid flock held bash -c 'touch ready; sleep 1000' > /dev/null 2>&1 &); \
-                      until [ -e ready ]; do sleep 0.02; done";
-    other.sh(background).await;
+    other.sh(HOLDER).await;
     let first = machine.empty_session().await;
     let second = machine.empty_session_of(&first.tenant).await;
     let (third, fourth) =
@@ -258,6 +256,17 @@ async fn one_tenant_leaves_sandboxes_to_others() {
     assert!(waiting.as_mut().now_or_never().is_none());
     assert!(second.kill_all().await.unwrap());
     assert!(timeout(SOON, waiting).await.expect("it gets the place").unwrap());
+}
+
+#[tokio::test]
+async fn a_sandbox_that_may_be_needed_soon_ends_no_other() {
+    let directory = directory();
+    let machine = Machine::start_with(directory.path(), &["--live-max", "1"]).await;
+    let (idle, soon) = (machine.empty_session().await, machine.empty_session().await);
+    idle.sh(HOLDER).await;
+    assert_eq!(code(soon.start_sandbox().await), "sandbox_unavailable");
+    assert_eq!(idle.sh("flock --nonblock held true || echo held").await, "held");
+    assert_eq!(soon.sh("echo now").await, "now");
 }
 
 #[tokio::test]

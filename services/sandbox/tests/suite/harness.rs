@@ -29,6 +29,9 @@ use tonic::{
 };
 
 pub const TOKEN: &str = "test-token-of-the-sandbox";
+/// A command that leaves a process behind, which holds a lock on the file `held`.
+pub const HOLDER: &str = "touch held; (setsid flock held bash -c 'touch ready; sleep 1000' > /dev/null 2>&1 &); \
+                          until [ -e ready ]; do sleep 0.02; done";
 
 type Auth = fn(Request<()>) -> Result<Request<()>, Status>;
 pub type Client = SandboxServiceClient<InterceptedService<Channel, Auth>>;

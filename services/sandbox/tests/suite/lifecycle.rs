@@ -1,6 +1,8 @@
 //! When sandboxes and the service begin and end.
 
-use crate::harness::{Machine, Session, TOKEN, code, directory, fresh, is_root, missing_walls, uid_base};
+use crate::harness::{
+    HOLDER, Machine, Session, TOKEN, code, directory, fresh, is_root, missing_walls, uid_base,
+};
 use rpc::v1::{GetIsolationRequest, sandbox_service_client::SandboxServiceClient};
 use std::{fs::File, os::unix::process::ExitStatusExt as _, path::Path};
 use tonic::{Code, Request};
@@ -16,9 +18,6 @@ fn inside(directory: &tempfile::TempDir, session: &crate::harness::Session, name
     let tree = directory.path().join("data/ws").join(tenant).join(&session.id).join("tree");
     File::open(tree.join(name)).unwrap()
 }
-
-const HOLDER: &str = "touch held; (setsid flock held bash -c 'touch ready; sleep 1000' > /dev/null 2>&1 &); \
-                      until [ -e ready ]; do sleep 0.02; done";
 
 #[tokio::test]
 async fn an_idle_sandbox_ends_and_starts_again() {

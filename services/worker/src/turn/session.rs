@@ -175,7 +175,7 @@ impl Session {
         self.inputs.iter().any(|input| input.kind == Kind::Abort)
     }
 
-    /// Whether the workspace may have files. One that starts empty has files only after a tool was called.
+    /// Whether the workspace may have files. One that starts empty has none before the model has begun a call.
     pub(super) fn may_have_files(&self) -> bool {
         let conversation = self.conversation();
         let parts = || conversation.entries().iter().flat_map(|entry| &entry.parts);
@@ -271,19 +271,14 @@ impl Session {
         }
     }
 
-    /// Opens the files and starts the sandbox for a call that the model is still writing, once for each loop. The call itself reports what fails.
+    /// Starts the sandbox for a call that the model is still writing, once for each loop, if the files are open. The call itself reports what fails.
     pub(super) fn start_sandbox(&mut self) {
-        if self.sandbox_start.is_some() {
+        if self.sandbox_start.is_some() || self.workspace.found().is_none() {
             return;
         }
         let (sandbox, identity) = (self.deps.sandbox.clone(), self.identity.clone());
-        let workspace = self.workspace.clone();
-        let start = self.deps.tasks.spawn("sandbox start", async move {
-            if workspace.ready().await.is_ok() {
-                sandbox.start(&identity).await;
-            }
-        });
-        self.sandbox_start = Some(start);
+        let start = async move { sandbox.start(&identity).await };
+        self.sandbox_start = Some(self.deps.tasks.spawn("sandbox start", start));
     }
 
     /// Ends the session's process in the sandbox, also one that is still starting.

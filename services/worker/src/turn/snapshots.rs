@@ -227,20 +227,23 @@ impl Snapshots {
         session: &mut Session,
         tracked: Tracked,
     ) -> Result<Option<Vec<CallId>>, WriteError> {
-        let events = self.settle(session, tracked);
+        // While the model still writes the calls, another look may follow.
+        let is_last = self.delayed.is_some();
+        let events = self.settle(session, tracked, is_last);
         if !events.is_empty() {
             session.write(events, Progress::None).await?;
         }
         Ok(self.delayed.take())
     }
 
-    /// The events that store a look: the end of an unsettled step, and the beginning of the step that is open.
-    fn settle(&mut self, session: &Session, tracked: Tracked) -> Vec<Event> {
+    /// The events that store a look: the end of an unsettled step, and the beginning of the step that is open. The last look before the calls of that step
+    /// tells if there is no snapshot before them.
+    fn settle(&mut self, session: &Session, tracked: Tracked, is_last: bool) -> Vec<Event> {
         self.known = None;
         let (mut events, settling) = (vec![], self.settling.take());
         match tracked {
             Err(SnapshotMissing) => {
-                let opened = open_step(session).filter(|(_, parts)| may_change_files(parts));
+                let opened = open_step(session).filter(|(_, parts)| is_last && may_change_files(parts));
                 for step in settling.into_iter().chain(opened.map(|(step, _)| step.id.clone())) {
                     events.extend(self.miss(step));
                 }
@@ -283,7 +286,7 @@ impl Snapshots {
             tracked = tokio::time::timeout(patience, self.next()) => tracked.unwrap_or(Err(SnapshotMissing)),
         };
         (self.tracking, self.delayed) = (None, None);
-        self.settle(session, tracked)
+        self.settle(session, tracked, true)
     }
 
     /// Whether the end of the newest step may have to wait for the sandbox.

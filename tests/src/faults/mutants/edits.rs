@@ -26,13 +26,13 @@ impl Mutant {
 const EDITS: [Edit; 28] = [
     Edit {
         mutant: Mutant::EpochUnchecked,
-        file: "crates/store/src/log/record.rs",
+        file: "crates/store/src/log/control.rs",
         guard: r#"pub(crate) const FENCE: &str = "epoch = $3 and write_seq = $4 - 1";"#,
         without: r#"pub(crate) const FENCE: &str = "epoch >= $3";"#,
     },
     Edit {
         mutant: Mutant::EpochBySelect,
-        file: "crates/store/src/log/record.rs",
+        file: "crates/store/src/log/control.rs",
         guard: "          where tenant_id = $1 and session_id = $2 and {FENCE}",
         without: "          where tenant_id = $1 and session_id = $2 and epoch >= $3",
     },
@@ -43,14 +43,14 @@ const EDITS: [Edit; 28] = [
         without: r#"    let read = "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3 and write_seq = $4 - 1";
     let read = sqlx::query(read).bind(fence.tenant.0).bind(fence.session.to_string());
     let read = read.bind(signed(fence.epoch)).bind(signed(fence.write_seq));
-    if read.fetch_optional(&mut **tx).await?.is_none() {
+    if read.fetch_optional(&mut *connection).await?.is_none() {
         return Err(Error::Fenced);
     }
     let update = update.bind(fence.tenant.0).bind(fence.session.to_string());"#,
     },
     Edit {
         mutant: Mutant::WriteSeqUnchecked,
-        file: "crates/store/src/log/record.rs",
+        file: "crates/store/src/log/control.rs",
         guard: r#"pub(crate) const FENCE: &str = "epoch = $3 and write_seq = $4 - 1";"#,
         without: r#"pub(crate) const FENCE: &str = "epoch = $3 and write_seq >= $4 - 1";"#,
     },
@@ -83,7 +83,7 @@ const EDITS: [Edit; 28] = [
     },
     Edit {
         mutant: Mutant::AttemptsKept,
-        file: "crates/store/src/log/record.rs",
+        file: "crates/store/src/log/control.rs",
         guard: "attempts = case when $7 then 0 else attempts end",
         without: "attempts = case when $7 then attempts else attempts end",
     },

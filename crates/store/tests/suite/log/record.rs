@@ -7,7 +7,9 @@ use domain::{
     money::{Tokens, UsdPicos},
     session::{Outcome, Phase},
 };
+use futures::FutureExt as _;
 use serde_json::json;
+use sqlx::AssertSqlSafe;
 use store::{
     error::Error,
     log::{
@@ -16,7 +18,10 @@ use store::{
     },
     session::park::ParkOutcome,
 };
-use testkit::sample::{NOW, Sample};
+use testkit::{
+    database::connect,
+    sample::{NOW, Sample},
+};
 
 #[tokio::test]
 async fn a_repeated_write_is_the_same_write() {
@@ -35,6 +40,51 @@ async fn a_repeated_write_is_the_same_write() {
     assert!(matches!(write(2, &other).await, Err(Error::Fenced)), "the number was used for something else");
     assert!(matches!(write(4, &[]).await, Err(Error::Fenced)), "a number was skipped");
     assert_eq!(world.gap_free(&running.session).await, 5);
+}
+
+/// A client writes to the session at the same time.
+#[tokio::test]
+async fn a_write_goes_behind_that_of_a_client_which_it_waits_for() {
+    let mut world = World::new().await;
+    let running = world.running().await;
+    let session = running.session.clone();
+    let entries =
+        world.store.list_messages(world.tenant, &session, &store::Page::default()).await.unwrap().entries;
+    let prompt = entries[0].message.id();
+    let part = world.sample.text(&session, prompt, "of the loop");
+    let changes = [world.change(Event::PartUpdated { part: Box::new(part.clone()), at: NOW }), world.busy()];
+    let mut client = connect(&world.database.migrator_url).await;
+    let (tenant, id) = (world.tenant, part.id.as_str());
+    let held = format!(
+        "begin;
+         update session_run set event_seq = event_seq + 1 where session_id = '{session}';
+         insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
+         select tenant_id, session_id, 0, now(), event_seq, 'evt_client', 'session.status', '{{}}'
+           from session_run where session_id = '{session}';
+         insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
+         values ('{tenant}', '{session}', '{prompt}', '{id}', 4, 'text', '{{}}', 2)"
+    );
+    sqlx::raw_sql(AssertSqlSafe(held)).execute(&mut client).await.unwrap();
+    let write = || world.store.append(&running.write(1), &changes, 1, Progress::None, NOW);
+    // The first attempt is given up while it waits. Whether it is stored, the second one finds out.
+    let mut given_up = Box::pin(write());
+    assert!(given_up.as_mut().now_or_never().is_none());
+    wait_for_lock(&world).await;
+    drop(given_up);
+    let repeated = async { (write().await.unwrap(), write().await.unwrap()) };
+    let commit = async { sqlx::raw_sql("commit").execute(&mut client).await.unwrap() };
+    let ((written, again), _) = tokio::join!(repeated, commit);
+    assert_eq!(written.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [5, 6]);
+    assert_eq!(again, written);
+    assert_eq!(world.gap_free(&session).await, 6);
+    let entry = world.store.get_message(world.tenant, &session, prompt).await.unwrap();
+    assert_eq!(entry.parts.last(), Some(&(4, part)), "the newer version, at the first position");
+}
+
+/// Waits until a statement of the store waits for a lock.
+async fn wait_for_lock(world: &World) {
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    testkit::eventually("a write waits", async || world.number(waiting).await > 0).await;
 }
 
 #[tokio::test]
