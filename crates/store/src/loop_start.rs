@@ -1,4 +1,4 @@
-//! What a loop reads before its first step, and what a warm-up reads of it.
+//! What a loop reads before its first step, in one transaction, and what a warm-up reads of it.
 
 use crate::{
     Store,
@@ -75,19 +75,16 @@ impl Store {
         kept: Option<&KeptPosition>,
     ) -> Result<LoopStart, Error> {
         let (tenant, id) = (taken.fence.tenant, &taken.fence.session);
-        let mut statements = self.statements(tenant).await?;
-        let (session, settings) = read_session(&mut statements, tenant, id).await?;
+        let mut tx = self.begin(tenant).await?;
+        let (session, settings) = read_session(&mut tx, tenant, id).await?;
         // Before the messages: a prompt that is accepted in between is then only among the messages, and is read again.
-        let inputs = mailbox::list(&mut statements, tenant, id, taken.input_ack).await?;
+        let inputs = mailbox::list(&mut tx, tenant, id, taken.input_ack).await?;
         if let Some(kept) = kept
-            && let Some(messages) = find_new_messages(&mut statements, tenant, id, kept).await?
+            && let Some(messages) = find_new_messages(&mut tx, tenant, id, kept).await?
         {
-            statements.end();
             return Ok(LoopStart { settings, session, inputs, left_out: 0, messages, continues_kept: true });
         }
-        let RecentConversation { left_out, messages } =
-            messages::load_recent(&mut statements, tenant, id).await?;
-        statements.end();
+        let RecentConversation { left_out, messages } = messages::load_recent(&mut tx, tenant, id).await?;
         Ok(LoopStart { settings, session, inputs, left_out, messages, continues_kept: false })
     }
 }

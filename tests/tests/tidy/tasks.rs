@@ -11,7 +11,7 @@ const OWNERS: [(&str, &str); 14] = [
     ("crates/chassis/src/tasks.rs", "the tasks of all services"),
     ("crates/chassis/src/port.rs", "the connections of a port"),
     ("crates/bus/src/outgoing.rs", "the bus knows no chassis; its queues survive panics of the client"),
-    ("crates/store/src/pool.rs", "the rollback of a transaction whose caller is gone"),
+    ("crates/store/src/pool/loan.rs", "the rollback of a transaction whose caller is gone"),
     ("crates/cli/src/commands/session/pty.rs", "a thread for the keyboard, which nothing can interrupt"),
     ("crates/local/src/process.rs", "a thread that lives as long as its child processes, which end with it"),
     ("crates/sandbox-init/src", "no async runtime; its threads end the sandbox when they fail"),

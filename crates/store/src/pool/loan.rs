@@ -26,13 +26,14 @@ pub(crate) struct Statements(pub(super) Loan);
 #[derive(Debug)]
 pub(super) struct Loan {
     /// `None` only while it is dropped.
-    held: Option<Held>,
+    held: Option<LentConnection>,
     /// The statement that ends what is under way; `None`: nothing is.
     undo: Option<&'static str>,
 }
 
+/// A connection with the share of its tenant.
 #[derive(Debug)]
-struct Held {
+struct LentConnection {
     // The connection comes back before the share, so that the next holder of the share finds it.
     connection: Object<Connector>,
     /// `None` before the transaction has begun, and in one without a tenant.
@@ -60,7 +61,7 @@ impl Statements {
 
 impl Loan {
     pub(super) fn new(connection: Object<Connector>, purpose: Purpose) -> Self {
-        Self { held: Some(Held { connection, share: None }), undo: Some(purpose.undo()) }
+        Self { held: Some(LentConnection { connection, share: None }), undo: Some(purpose.undo()) }
     }
 
     /// The same, for a tenant's share of the connections.
@@ -73,7 +74,7 @@ impl Loan {
 
     /// Makes the connection ready.
     pub(super) async fn prepare(&mut self, purpose: Purpose) -> Result<(), sqlx::Error> {
-        let Some(Held { connection, .. }) = &mut self.held else { return Ok(()) };
+        let Some(LentConnection { connection, .. }) = &mut self.held else { return Ok(()) };
         let tenant = match purpose {
             Purpose::Statements(tenant) => Some(tenant),
             // A setting of a transaction ends with it.
@@ -106,7 +107,7 @@ impl Drop for Loan {
     }
 }
 
-impl Held {
+impl LentConnection {
     /// Ends what is under way, whatever the last statement was doing.
     async fn end(mut self, undo: &'static str) {
         match tokio::time::timeout(ROLLBACK, self.connection.postgres.execute(undo)).await {
