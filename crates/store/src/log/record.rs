@@ -190,7 +190,7 @@ pub(crate) async fn advance(
     events: u64,
     acknowledgement: Acknowledgement,
 ) -> Result<Option<Advanced>, Error> {
-    let update = sqlx::query(AssertSqlSafe(control::advance()));
+    let update = sqlx::query(AssertSqlSafe(control::advance_statement()));
     run_fenced(tx, fence, update, |update| bind_advance(update, events, &acknowledgement)).await
 }
 

@@ -154,7 +154,7 @@ fn json(value: &impl serde::Serialize) -> Result<String, Error> {
     Ok(serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))?)
 }
 
-/// The statement that writes the rows and events of a projection after it has advanced the control row of the owner, as [`control::advance`] does. It
+/// The statement that writes the rows and events of a projection after it has advanced the control row of the owner, as [`control::advance_statement`] does. It
 /// writes nothing if that finds no row. `$8` is the time.
 pub(crate) fn fenced(rows: &Rows) -> String {
     let tables = rows.tables();
@@ -162,7 +162,7 @@ pub(crate) fn fenced(rows: &Rows) -> String {
     let messages = "$19::text[], $20::bigint[], $21::text[], $22::text[]";
     format!(
         "with behind as ({}, event_seq - $5::bigint as base){}, events as ({}) select {RETURNS} from behind",
-        control::advance(),
+        control::advance_statement(),
         inserts(tables, parts, messages),
         insert_events("$8", "$9::bigint[], $10::text[], $11::text[], $12::text[]"),
     )
