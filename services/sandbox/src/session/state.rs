@@ -341,10 +341,14 @@ impl Session {
         Ok(sandbox)
     }
 
-    /// Waits for permission to start a sandbox. At the limit, the service ends an idle one.
-    async fn share_for_sandbox(&self) -> Result<Share, Error> {
-        let wait = Duration::from_millis(SANDBOX_PLACE_MS);
-        self.shared.places.take(self.key.tenant, wait).await.map_err(|reason| {
+    /// Gets permission to start a sandbox. At the limit, one that is needed now waits, and an idle one ends.
+    async fn share_for_sandbox(&self, need: PlaceNeed) -> Result<Share, Error> {
+        let (places, tenant) = (&self.shared.places, self.key.tenant);
+        let taken = match need {
+            PlaceNeed::Now => places.take(tenant, Duration::from_millis(SANDBOX_PLACE_MS)).await,
+            PlaceNeed::Soon => places.take_free(tenant).ok_or(Busy::All),
+        };
+        taken.map_err(|reason| {
             let text = match reason {
                 Busy::Own => {
                     "all sandboxes that the tenant may run on this machine are in use; try again later"

@@ -65,7 +65,8 @@ async fn a_write_goes_behind_that_of_a_client_which_it_waits_for() {
          values ('{tenant}', '{session}', '{prompt}', '{id}', 4, 'text', '{{}}', 2)"
     );
     sqlx::raw_sql(AssertSqlSafe(held)).execute(&mut client).await.unwrap();
-    let write = || world.store.append(&running.write(1), &changes, 1, Progress::None, NOW);
+    let fence = running.write(1);
+    let write = || world.store.append(&fence, &changes, 1, Progress::None, NOW);
     // The first attempt is given up while it waits. Whether it is stored, the second one finds out.
     let mut given_up = Box::pin(write());
     assert!(given_up.as_mut().now_or_never().is_none());
