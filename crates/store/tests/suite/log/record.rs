@@ -7,7 +7,6 @@ use domain::{
     money::{Tokens, UsdPicos},
     session::{Outcome, Phase},
 };
-use futures::FutureExt as _;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 use store::{
@@ -68,10 +67,10 @@ async fn a_write_goes_behind_that_of_a_client_which_it_waits_for() {
     let fence = running.write(1);
     let write = || world.store.append(&fence, &changes, 1, Progress::None, NOW);
     // The first attempt is given up while it waits. Whether it is stored, the second one finds out.
-    let mut given_up = Box::pin(write());
-    assert!(given_up.as_mut().now_or_never().is_none());
-    wait_for_lock(&world).await;
-    drop(given_up);
+    tokio::select! {
+        stored = write() => panic!("it did not wait: {stored:?}"),
+        () = wait_for_lock(&world) => {}
+    }
     let repeated = async { (write().await.unwrap(), write().await.unwrap()) };
     let commit = async { sqlx::raw_sql("commit").execute(&mut client).await.unwrap() };
     let ((written, again), _) = tokio::join!(repeated, commit);
