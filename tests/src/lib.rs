@@ -154,7 +154,7 @@ impl Stack {
         Self::with(Options { sandbox: false, ..Options::default() }).await
     }
 
-    /// Starts a gateway without workers and without a sandbox service, for tests that run no turn.
+    /// Starts a gateway without workers and without a sandbox service. A test may add workers for sessions without files.
     pub async fn gateway_alone() -> Self {
         Self::with(Options { workers: 0, sandbox: false, ..Options::default() }).await
     }

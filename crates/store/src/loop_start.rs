@@ -1,7 +1,7 @@
 //! What a loop reads before its first step, in one transaction, and what a warm-up reads of it.
 
 use crate::{
-    Store,
+    Store, Tx,
     column::{signed, unsigned},
     error::{Entity, Error},
     log::messages::{self, MessageWithParts, RecentConversation},
@@ -16,7 +16,7 @@ use domain::{
     event::{MESSAGE_UPDATED, PART_UPDATED, SUPERSEDED},
     ids::{SessionId, TenantId},
 };
-use sqlx::{PgConnection, Row as _};
+use sqlx::Row as _;
 use std::collections::HashSet;
 
 /// Events after a kept conversation that are compared with its new messages. After more of them, the loop reads everything.
@@ -62,7 +62,7 @@ impl Store {
         tenant: TenantId,
         id: &SessionId,
     ) -> Result<(Session, Vec<StoredSettings>), Error> {
-        read_session(&mut *self.begin(tenant).await?, tenant, id).await
+        read_session(&mut self.begin(tenant).await?, tenant, id).await
     }
 
     /// Reads what the loop of a taken session needs. Of a conversation that the worker has kept it reads only the new messages, if no other has changed.
@@ -91,7 +91,7 @@ impl Store {
 
 /// Reads the session with the settings of its tenant and of its project: a row for each settings, or one without any.
 async fn read_session(
-    connection: &mut PgConnection,
+    tx: &mut Tx,
     tenant: TenantId,
     id: &SessionId,
 ) -> Result<(Session, Vec<StoredSettings>), Error> {
@@ -101,7 +101,7 @@ async fn read_session(
     ))
     .bind(tenant.0)
     .bind(id.as_str())
-    .fetch_all(&mut *connection)
+    .fetch_all(&mut **tx)
     .await?;
     let session = row::from_row(rows.first().ok_or(Error::NotFound(Entity::Session))?)?;
     let stored = rows.iter().map(settings::find_in_row).collect::<Result<Vec<_>, _>>()?;
@@ -115,12 +115,12 @@ async fn read_session(
 /// Every change of a message or a part is an event. The event that creates one has its position; any other event changes or removes what may have been
 /// kept. An event that came between the two reads is taken for a change, too.
 async fn find_new_messages(
-    connection: &mut PgConnection,
+    tx: &mut Tx,
     tenant: TenantId,
     session: &SessionId,
     kept: &KeptPosition,
 ) -> Result<Option<Vec<MessageWithParts>>, Error> {
-    let messages = messages::load(connection, tenant, session, kept.read_after).await?;
+    let messages = messages::load(tx, tenant, session, kept.read_after).await?;
     let rows = sqlx::query(
         "select seq, id, kind from session_event
           where tenant_id = $1 and session_id = $2 and seq >= $3 order by seq limit $4",
@@ -129,7 +129,7 @@ async fn find_new_messages(
     .bind(session.as_str())
     .bind(signed(kept.event_seq))
     .bind(signed(NEW_EVENTS_MAX as u64 + 1))
-    .fetch_all(&mut *connection)
+    .fetch_all(&mut **tx)
     .await?;
     let Some((first, new)) = rows.split_first() else { return Ok(None) };
     let is_known = unsigned(first.try_get("seq")?) == kept.event_seq

@@ -11,7 +11,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The settings of a repository. No commit and no push to it starts a process that looks whether something can be packed.
+/// The settings of a repository. Neither a commit nor a push starts a process that looks for something to pack.
 const CONFIG: &str =
     "[core]\n\trepositoryFormatVersion = 0\n[maintenance]\n\tauto = false\n[receive]\n\tautoGc = false\n";
 
@@ -74,8 +74,7 @@ impl Repository {
         run(self.dir.path(), arguments, "")
     }
 
-    /// Makes the commit that is checked out the branch `main` of a bare repository, which is made if it does not exist. `git push`
-    /// does the same with eight processes.
+    /// Publishes the checked-out commit as `main` of a bare repository, and makes that repository if it is missing. `git push` needs eight processes.
     pub(crate) fn publish(&self, bare: &Path) {
         if !bare.exists() {
             init(bare);

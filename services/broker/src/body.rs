@@ -10,8 +10,8 @@ pub(crate) enum BodyError {
     Broken(reqwest::Error),
 }
 
-/// Appends an answer of at most `bytes_max` bytes to `body`, which the caller chooses: a buffer with room for all of it does not move, and so leaves no
-/// copy of a secret.
+/// Appends an answer of at most `bytes_max` bytes to `body`. For a secret, pass a buffer with room for the whole answer: it does not move, so no copy stays
+/// in memory.
 ///
 /// # Errors
 /// `TooLong`, `Broken`: `body` may have the beginning.

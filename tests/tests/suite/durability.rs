@@ -192,7 +192,7 @@ async fn prompts_at_the_very_end_of_a_turn_are_all_answered() {
 
 /// A stack without workers, and a session with a prompt and its abort.
 async fn aborted_without_a_worker() -> (Stack, String) {
-    let stack = Stack::with(Options { workers: 0, sandbox: false, ..Options::default() }).await;
+    let stack = Stack::gateway_alone().await;
     let session = stack.session().await;
     stack.api.prompt(&session, "@text never said").await.unwrap();
     assert!(stack.api.abort(&session).await.unwrap());
@@ -244,7 +244,7 @@ async fn waits_at_gate(stack: &Stack) -> bool {
 
 #[tokio::test]
 async fn prompts_wait_for_a_worker_and_show_their_queue_position() {
-    let mut stack = Stack::with(Options { workers: 0, sandbox: false, ..Options::default() }).await;
+    let mut stack = Stack::gateway_alone().await;
     let (first, second) = (stack.session().await, stack.session().await);
     assert_eq!(stack.api.prompt(&first, "@text a").await.unwrap().queue_position, 1);
     assert_eq!(stack.api.prompt(&second, "@text b").await.unwrap().queue_position, 2);

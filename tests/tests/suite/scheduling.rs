@@ -73,7 +73,7 @@ async fn a_waiting_session_shows_which_limit_it_waits_for() {
 
 #[tokio::test]
 async fn a_session_that_crashes_its_workers_is_quarantined_until_its_release() {
-    let mut stack = Stack::with(Options { workers: 0, sandbox: false, ..Options::default() }).await;
+    let mut stack = Stack::gateway_alone().await;
     let (poison, innocent) = (stack.session().await, stack.session().await);
     for session in [&poison, &innocent] {
         stack.api.prompt(session, "@text over").await.unwrap();

@@ -39,18 +39,20 @@ async fn check(api: &Api, session: &str, (tool, input): (&str, Value), (status, 
     }
 }
 
-/// The files in an empty session do not exist before its first call.
 #[tokio::test]
 async fn the_sandbox_starts_while_the_model_writes_the_call() {
     let stack = Stack::start().await;
-    let session = stack.session().await;
-    // The model never comes to the end of the arguments.
-    let prompt = "@stall 1\n@chunk 4\n@tool bash {\"command\": \"touch never\"}";
-    stack.api.prompt(&session, prompt).await.unwrap();
-    // The service makes the directory for the first sandbox of a session.
-    let outputs = stack.outputs(&session);
-    testkit::eventually("the sandbox starts", async || outputs.is_dir()).await;
-    assert!(stack.workspace(&session).join("tree").is_dir());
+    let repository = testkit::git::repository(&[("a.txt", "one\n")]);
+    // The files of an empty session do not exist before it writes a call that may change them.
+    for (session, tool) in [(stack.session().await, "bash"), (stack.session_on(&repository).await, "read")] {
+        // The model never comes to the end of the arguments.
+        let prompt = format!("@stall 1\n@chunk 4\n@tool {tool} {{\"command\": \"touch never\"}}");
+        stack.api.prompt(&session, &prompt).await.unwrap();
+        // The service makes the directory for the first sandbox of a session.
+        let outputs = stack.outputs(&session);
+        testkit::eventually("the sandbox starts", async || outputs.is_dir()).await;
+        assert!(stack.workspace(&session).join("tree").is_dir());
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! How a write of a loop advances the control row of its session.
 
-/// What it returns.
+/// The columns that such a write returns.
 pub(crate) const RETURNS: &str = "event_seq, input_seq, cancel_seq";
 /// The condition that only the owner's next write meets. `$3` is the epoch and `$4` the number of the write.
 pub(crate) const FENCE: &str = "epoch = $3 and write_seq = $4 - 1";

@@ -1,7 +1,7 @@
 //! Messages with their parts.
 
 use crate::{
-    Page, Store,
+    Page, Store, Tx,
     column::{signed, unsigned},
     error::{Entity, Error},
     session::control_row::EXISTS,
@@ -12,7 +12,7 @@ use domain::{
     limits,
 };
 use futures::{Stream, TryStreamExt as _, stream::try_unfold};
-use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow, types::Json};
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
 use std::{collections::HashMap, ops::Range, pin::pin};
 
 /// Parts that are parsed from JSON in one batch.
@@ -84,7 +84,7 @@ impl Store {
     ) -> Result<MessagePage, Error> {
         let before = page.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(i64::MAX);
         let slice = Slice { seqs: 0..before, side: Side::Newest, limit: page.limit() };
-        read_page(&mut *self.begin(tenant).await?, tenant, session, slice).await
+        read_page(&mut self.begin(tenant).await?, tenant, session, slice).await
     }
 
     /// Returns the page of the oldest messages after the position `after`, at most `limit`.
@@ -100,7 +100,7 @@ impl Store {
     ) -> Result<MessagePage, Error> {
         let seqs = signed(after).saturating_add(1)..i64::MAX;
         let slice = Slice { seqs, side: Side::Oldest, limit: i64::from(limit) };
-        read_page(&mut *self.begin(tenant).await?, tenant, session, slice).await
+        read_page(&mut self.begin(tenant).await?, tenant, session, slice).await
     }
 
     /// Returns all messages after the position `after`, oldest first, for the loop.
@@ -113,7 +113,7 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<MessageWithParts>, Error> {
-        load(&mut *self.begin(tenant).await?, tenant, session, after).await
+        load(&mut self.begin(tenant).await?, tenant, session, after).await
     }
 
     /// Returns the newest answer of a model, whole or not; `None` if there is none.
@@ -169,7 +169,7 @@ impl Store {
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn load(
-    connection: &mut PgConnection,
+    tx: &mut Tx,
     tenant: TenantId,
     session: &SessionId,
     after: u64,
@@ -181,10 +181,10 @@ pub(crate) async fn load(
     .bind(tenant.0)
     .bind(session.as_str())
     .bind(signed(after))
-    .fetch_all(&mut *connection)
+    .fetch_all(&mut **tx)
     .await?;
     let filter = if after == 0 { PartsFilter::All } else { PartsFilter::OfMessages };
-    Ok(with_parts(connection, tenant, session, &rows, filter).await?.0)
+    Ok(with_parts(tx, tenant, session, &rows, filter).await?.0)
 }
 
 /// What a loop reads of a conversation.
@@ -203,7 +203,7 @@ pub(crate) struct RecentConversation {
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn load_recent(
-    connection: &mut PgConnection,
+    tx: &mut Tx,
     tenant: TenantId,
     session: &SessionId,
 ) -> Result<RecentConversation, Error> {
@@ -238,12 +238,12 @@ pub(crate) async fn load_recent(
     )))
     .bind(tenant.0)
     .bind(session.as_str())
-    .fetch_all(&mut *connection)
+    .fetch_all(&mut **tx)
     .await?;
     let begins_at = rows.first().map_or(Ok(0), |row| row.try_get("begins_at"))?;
     let left_out = unsigned(begins_at).saturating_sub(1);
     let filter = if left_out == 0 { PartsFilter::All } else { PartsFilter::OfMessages };
-    let (messages, _) = with_parts(connection, tenant, session, &rows, filter).await?;
+    let (messages, _) = with_parts(tx, tenant, session, &rows, filter).await?;
     Ok(RecentConversation { left_out, messages })
 }
 
@@ -252,7 +252,7 @@ pub(crate) async fn load_recent(
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn read_page(
-    connection: &mut PgConnection,
+    tx: &mut Tx,
     tenant: TenantId,
     session: &SessionId,
     slice: Slice,
@@ -281,20 +281,20 @@ pub(crate) async fn read_page(
         .bind(slice.seqs.end)
         .bind(slice.limit)
         .bind(limits::MESSAGES_PAGE_BYTES)
-        .fetch_all(&mut *connection)
+        .fetch_all(&mut **tx)
         .await?;
     let candidates: i64 = rows.first().map_or(Ok(0), |row| row.try_get("candidates"))?;
     let has_more = candidates > i64::try_from(rows.len()).unwrap_or(i64::MAX);
     if slice.side == Side::Newest {
         rows.reverse();
     }
-    let (entries, bytes) = with_parts(connection, tenant, session, &rows, PartsFilter::OfMessages).await?;
+    let (entries, bytes) = with_parts(tx, tenant, session, &rows, PartsFilter::OfMessages).await?;
     Ok(MessagePage { entries, bytes, has_more })
 }
 
 /// Reads the parts of messages, given by their rows. Returns the messages in the same order, and the bytes of the parts.
 async fn with_parts(
-    connection: &mut PgConnection,
+    tx: &mut Tx,
     tenant: TenantId,
     session: &SessionId,
     rows: &[PgRow],
@@ -323,8 +323,7 @@ async fn with_parts(
         PartsFilter::OfMessages => query.bind(&ids),
     };
     // In batches: a long conversation must not be in memory twice, and must not keep a thread from serving other sessions.
-    let mut batches =
-        pin!(batches(query.fetch(&mut *connection)).map_ok(read_parts).try_buffered(BATCHES_AT_ONCE));
+    let mut batches = pin!(batches(query.fetch(&mut **tx)).map_ok(read_parts).try_buffered(BATCHES_AT_ONCE));
     let mut bytes_total = 0;
     while let Some(Batch { parts, bytes }) = batches.try_next().await? {
         bytes_total += bytes;

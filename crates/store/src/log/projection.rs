@@ -263,7 +263,27 @@ impl Projection {
             Event::WorkspaceRestarted => sessions::forget_workspace(tx, scope).await,
             Event::SessionCompacted => sessions::forget_prompt_bytes(tx, scope).await,
             // `add_rows` has taken it.
-            _ => Ok(()),
+            Event::MessageUpdated(_)
+            | Event::RequestAnswered { .. }
+            | Event::SessionCreated(_)
+            | Event::SessionUpdated(_)
+            | Event::SessionDeleted(_)
+            | Event::SessionStatus(_)
+            | Event::SessionIdle(_)
+            | Event::SessionError(_)
+            | Event::LoopStarted { .. }
+            | Event::LoopHandedOver { .. }
+            | Event::SnapshotMissed(_)
+            | Event::SessionPushed { .. }
+            | Event::WorktreeReady(_)
+            | Event::WorktreeFailed(_)
+            | Event::SessionWaiting(_)
+            | Event::SessionQuarantined { .. }
+            | Event::SessionReleased
+            | Event::SessionDiff(_)
+            | Event::FileEdited(_)
+            | Event::FilesChanged(_)
+            | Event::CommandExecuted { .. } => Ok(()),
         }
     }
 }

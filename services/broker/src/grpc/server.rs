@@ -177,7 +177,7 @@ impl Call {
                 "caller_not_allowed" => {
                     tracing::warn!(error.code = code, "{method} was refused: {error}");
                 }
-                // The key has logged a failure of its key service.
+                // Failures of the key service end here too: the key has logged them.
                 code => tracing::debug!(error.code = code, "{method} was refused: {error}"),
             }
             error.to_status()

@@ -71,19 +71,34 @@ impl DeploymentKey {
         }
     }
 
-    /// Logs a failure of the key service. Callers do not learn the reason, so they log only what they do about it.
+    /// Logs a failure of the key service, so that callers log only what they do about it. What it says of a single secret is theirs to log.
     fn note_failure(&self, operation: &'static str, place: &SecretPlace<'_>, error: &EnvelopeError) {
-        let Some(reason) = error.source() else { return };
         let (id, code) = (self.id(), error.code());
         let SecretPlace { tenant, project, name, .. } = place;
-        tracing::warn!(
-            tenant.id = tenant,
-            project.id = project,
-            secret.name = name,
-            key.id = id,
-            operation,
-            error.code = code,
-            "cannot {operation} with the key {id}: {error}: {reason}"
-        );
+        match error {
+            EnvelopeError::KmsRefused(reason) => tracing::error!(
+                tenant.id = tenant,
+                project.id = project,
+                secret.name = name,
+                key.id = id,
+                operation,
+                error.code = code,
+                "cannot {operation} with the key {id}: {error}: {reason}"
+            ),
+            EnvelopeError::KmsUnavailable(reason) => tracing::warn!(
+                tenant.id = tenant,
+                project.id = project,
+                secret.name = name,
+                key.id = id,
+                operation,
+                error.code = code,
+                "cannot {operation} with the key {id}: {error}: {reason}"
+            ),
+            EnvelopeError::KmsSecretRefused(_)
+            | EnvelopeError::TooLarge
+            | EnvelopeError::OtherKey
+            | EnvelopeError::Damaged
+            | EnvelopeError::Crypto => {}
+        }
     }
 }

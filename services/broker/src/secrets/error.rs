@@ -34,11 +34,13 @@ pub enum EnvelopeError {
 pub struct KmsReason(pub(super) String);
 
 impl EnvelopeError {
-    /// Whether the key service caused it. Its line is in the log already.
+    /// Whether the key service as a whole caused it. The key has logged it.
     pub fn is_of_key_service(&self) -> bool {
         match self {
-            Self::KmsUnavailable(_) | Self::KmsRefused(_) | Self::KmsSecretRefused(_) => true,
-            Self::TooLarge | Self::OtherKey | Self::Damaged | Self::Crypto => false,
+            Self::KmsUnavailable(_) | Self::KmsRefused(_) => true,
+            Self::KmsSecretRefused(_) | Self::TooLarge | Self::OtherKey | Self::Damaged | Self::Crypto => {
+                false
+            }
         }
     }
 

@@ -119,11 +119,12 @@ async fn reseal_tenant(
                     if progress.left <= NAMED_MAX {
                         let (project, name) = (secret.address.scope(), &secret.address.name);
                         tracing::warn!(
+                            error = &error as &dyn std::error::Error,
                             tenant.id = %tenant,
                             project.id = project,
                             secret.name = %name,
                             error.code = error.code(),
-                            "a secret cannot be sealed again: {error}"
+                            "the broker cannot seal a secret again"
                         );
                     }
                 }

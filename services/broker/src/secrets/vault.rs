@@ -19,7 +19,7 @@ use store::{
     tenant::secrets::Secret,
 };
 
-/// Times that a value is sealed because another key began to seal meanwhile. Beyond it: `secret_key_changed`.
+/// Times that the broker seals a value while another key begins to seal each time. Beyond it: `secret_key_changed`.
 const PUT_TRIES_MAX: u32 = 3;
 /// The text that each noted key has sealed.
 const CANARY: &[u8; KEY_BYTES] = b"the key of flotilla seals a text";
@@ -54,7 +54,7 @@ pub enum VaultError {
         "the key {0} does not open what a key of this name sealed for this deployment; check that FLOTILLA_BROKER_KMS_URL is the address of the key service that has that key"
     )]
     ForeignKey(String),
-    /// Another key began to seal each time before the value was stored.
+    /// Each time, another key began to seal before the broker stored the value.
     #[error("another key began to seal secrets meanwhile; try again")]
     KeyChanged,
     /// The broker cannot seal or open it.
@@ -66,7 +66,7 @@ pub enum VaultError {
 }
 
 impl VaultError {
-    /// Whether the key service caused it. Its line is in the log already.
+    /// Whether the key service as a whole caused it. The key has logged it.
     pub(crate) fn is_of_key_service(&self) -> bool {
         matches!(self, Self::Envelope(error) if error.is_of_key_service())
     }

@@ -344,19 +344,20 @@ impl Session {
     /// Gets permission to start a sandbox. At the limit, one that is needed now waits, and an idle one ends.
     async fn share_for_sandbox(&self, need: PlaceNeed) -> Result<Share, Error> {
         let (places, tenant) = (&self.shared.places, self.key.tenant);
-        let taken = match need {
-            PlaceNeed::Now => places.take(tenant, Duration::from_millis(SANDBOX_PLACE_MS)).await,
-            PlaceNeed::Soon => places.take_free(tenant).ok_or(Busy::All),
-        };
-        taken.map_err(|reason| {
-            let text = match reason {
-                Busy::Own => {
+        let text = match need {
+            PlaceNeed::Now => match places.take(tenant, Duration::from_millis(SANDBOX_PLACE_MS)).await {
+                Ok(share) => return Ok(share),
+                Err(Busy::Own) => {
                     "all sandboxes that the tenant may run on this machine are in use; try again later"
                 }
-                Busy::All => "all sandboxes of this machine are in use; try again later",
-            };
-            Error::refused(Code::SandboxUnavailable, text)
-        })
+                Err(Busy::All) => "all sandboxes of this machine are in use; try again later",
+            },
+            PlaceNeed::Soon => match places.take_free(tenant) {
+                Some(share) => return Ok(share),
+                None => "no place for a sandbox is free; the call that needs it waits for one",
+            },
+        };
+        Err(Error::refused(Code::SandboxUnavailable, text))
     }
 
     /// Ends `sandbox` when it has been idle for long enough, when another session needs its place, or when the

@@ -45,6 +45,8 @@ async fn a_sandbox_starts_before_the_call_that_needs_it() {
     assert!(!session.kill_all().await.unwrap(), "none runs yet");
     session.start_sandbox().await.unwrap();
     session.start_sandbox().await.unwrap();
+    assert!(session.kill_all().await.unwrap(), "one runs");
+    session.start_sandbox().await.unwrap();
     session.sh("echo one > /tmp/kept").await;
     session.start_sandbox().await.unwrap();
     assert_eq!(session.sh("cat /tmp/kept").await, "one", "the same one still runs");

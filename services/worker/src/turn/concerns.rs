@@ -279,7 +279,7 @@ impl Concerns {
         if tool.changes_files() {
             self.snapshots.track_before_call(&self.session, self.opening.settings());
         }
-        // Files that no program can have changed need no comparison.
+        // The snapshot comes first: before a sandbox starts, no program can have changed the files, so the snapshot needs no comparison.
         if !self.snapshots.is_tracking() {
             self.session.start_sandbox();
         }

@@ -208,7 +208,7 @@ impl Snapshots {
         self.tracking.is_some()
     }
 
-    /// What is known of the calls of the newest step as stored, if an earlier worker may have started them.
+    /// The facts of the newest step's stored calls, as if an earlier worker had started them.
     fn call_facts(&self, session: &Session, settings: &Settings) -> Option<CallFacts> {
         let (step, parts) = session.conversation().last_step()?;
         Some(CallFacts {

@@ -30,7 +30,7 @@ pub(crate) struct Rows {
     bytes: usize,
 }
 
-/// The tables that a statement writes in addition to the log. It leaves the others out, because each costs time.
+/// The tables that a statement writes in addition to the log. It leaves the others out, because each costs time; only messages bring the parts with them.
 #[derive(Clone, Copy)]
 struct Tables {
     parts: bool,
@@ -129,7 +129,7 @@ impl Rows {
 
     fn tables(&self) -> Tables {
         Tables {
-            // The parameters of messages stand behind those of parts.
+            // The parameters of messages follow those of parts, so both are bound.
             parts: !self.parts.is_empty() || !self.messages.is_empty(),
             begun: self.parts.iter().any(|row| row.begun_tool.is_some()),
             messages: !self.messages.is_empty(),
@@ -179,7 +179,7 @@ fn plain(tables: Tables) -> String {
     )
 }
 
-/// The parts of a statement that write messages, parts and begun tool calls. One statement writes all of them, in one round trip: Postgres checks that a
+/// The clauses that write messages, parts and begun tool calls. One statement writes all of them, in one round trip: Postgres checks that a
 /// part has its message when the statement ends. `$1` to `$3` are the tenant, the session and the epoch; `behind` has the position that all others count from.
 fn inserts(tables: Tables, parts: &str, messages: &str) -> String {
     match tables {

@@ -66,7 +66,7 @@ async fn a_write_goes_behind_that_of_a_client_which_it_waits_for() {
     sqlx::raw_sql(AssertSqlSafe(held)).execute(&mut client).await.unwrap();
     let fence = running.write(1);
     let write = || world.store.append(&fence, &changes, 1, Progress::None, NOW);
-    // The first attempt is given up while it waits. Whether it is stored, the second one finds out.
+    // The test drops the first attempt while it waits. The second attempt finds out whether Postgres stored it.
     tokio::select! {
         stored = write() => panic!("it did not wait: {stored:?}"),
         () = wait_for_lock(&world) => {}
