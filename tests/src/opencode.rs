@@ -35,12 +35,12 @@ impl OpenCode {
     /// Finds the program for this machine, if it is installed.
     pub fn find() -> Option<Self> {
         let package = find_package("opencode-ai")?;
-        // `./dev` lets npm run no install script, so the program is not in this package. npm keeps the packages with the programs for this machine beside it.
-        let beside = fs::read_dir(package.parent()?).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        // `./dev` lets npm run no install script, so the program is not in this package. npm keeps the packages with the programs for this machine next to it.
+        let packages = fs::read_dir(package.parent()?).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
         let is_program = |path: &PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("opencode-"))
         };
-        let mut programs: Vec<PathBuf> = beside
+        let mut programs: Vec<PathBuf> = packages
             .filter(is_program)
             .map(|path| path.join("bin/opencode"))
             .filter(|path| path.exists())

@@ -202,7 +202,7 @@ async fn the_cpu_time_of_processes_is_measured() {
 }
 
 #[tokio::test]
-async fn opencode_is_measured_beside_flotilla() {
+async fn opencode_is_measured_next_to_flotilla() {
     let Some(opencode) = OpenCode::find() else {
         e2e::left_out::skip("opencode-ai is not installed; `./dev test` installs it with npm");
         return;

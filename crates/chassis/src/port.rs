@@ -61,8 +61,8 @@ pub const CLOSING: Duration = Duration::from_secs(20);
 const REFUSALS_MAX: usize = 64;
 /// Time that a refused connection has for its request.
 const REFUSAL: Duration = Duration::from_secs(5);
-/// File descriptors that a process needs besides its connections: for its servers, files and libraries.
-const DESCRIPTORS_BESIDES: u64 = 1_024;
+/// File descriptors that a process needs for its servers, files and libraries, in addition to those of its connections.
+const OTHER_DESCRIPTORS: u64 = 1_024;
 
 /// What a port serves.
 #[derive(Debug, Clone)]
@@ -133,7 +133,7 @@ pub fn vouch(extensions: &Extensions) {
 /// Raises this process's limit of open files so that this many `connections` can each have a descriptor. Returns the
 /// number of connections that can. If the system allows fewer, the log names the remedy.
 pub fn afford(connections: usize) -> usize {
-    let needed = connections as u64 + DESCRIPTORS_BESIDES;
+    let needed = connections as u64 + OTHER_DESCRIPTORS;
     let limit = getrlimit(Resource::Nofile);
     let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     if now >= needed {
@@ -146,7 +146,7 @@ pub fn afford(connections: usize) -> usize {
         return connections;
     }
     // If the limit is very low, use half of it, because the rest of the process could need all of it.
-    let left = have.saturating_sub(DESCRIPTORS_BESIDES).max(have / 2);
+    let left = have.saturating_sub(OTHER_DESCRIPTORS).max(have / 2);
     let left = usize::try_from(left).unwrap_or(connections);
     tracing::warn!(
         "there is room for {left} connections instead of {connections}: the process may open {have} files; raise the limit to {needed} \
@@ -279,11 +279,11 @@ impl Speaker {
 /// The bytes of a head, as its protocol counts them.
 fn head_bytes<B>(request: &Request<B>, protocol: Protocol) -> usize {
     // `: ` and the end of the line, or what HTTP/2 adds.
-    let beside = match protocol {
+    let overhead = match protocol {
         Protocol::Http1 => 4,
         Protocol::Http2 => 32,
     };
-    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + beside);
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + overhead);
     let uri = request.uri();
     let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
     let authority = uri.authority().map_or(0, |authority| authority.as_str().len());

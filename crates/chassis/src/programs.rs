@@ -7,16 +7,16 @@ use std::path::PathBuf;
 /// `target/debug`.
 const LEVELS: usize = 3;
 
-/// Finds the program `name` beside the running one.
+/// Finds the program `name` next to the running one, or in a directory above.
 ///
 /// # Errors
 /// A sentence with the remedy, if it is not there.
-pub fn find_beside(name: &str) -> anyhow::Result<PathBuf> {
+pub fn find(name: &str) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("find this program")?;
     let mut files = program.ancestors().skip(1).take(LEVELS).map(|directory| directory.join(name));
     files.find(|file| file.is_file()).with_context(|| {
         format!(
-            "{name} is not beside {}: build it (`cargo build --workspace`) or install it there",
+            "{name} is not next to {}: build it (`cargo build --workspace`) or install it there",
             program.display()
         )
     })

@@ -104,9 +104,9 @@ impl Receiver {
 
 /// Writes a temporary file and renames it, so that a reader sees the whole file or none.
 fn write(file: &Path, ready: &Ready) -> io::Result<()> {
-    let beside = file.with_extension(format!("{}.tmp", std::process::id()));
-    std::fs::write(&beside, serde_json::to_vec(ready)?)?;
-    std::fs::rename(&beside, file)
+    let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
+    std::fs::write(&temporary, serde_json::to_vec(ready)?)?;
+    std::fs::rename(&temporary, file)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub(crate) struct State {
     pub is_elsewhere: bool,
     /// The projects that exist.
     pub projects: Vec<Project>,
-    /// What repositories propose besides.
+    /// The environments that repositories propose.
     pub proposed: Vec<ProposedEnvironment>,
     pub session: CreateSessionRequest,
     pub prompt: AcceptPromptRequest,

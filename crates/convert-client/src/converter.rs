@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use shares::Shares;
 use std::{path::PathBuf, thread::available_parallelism};
 
-/// The name of the program. Every installation has it beside `flotilla`.
+/// The name of the program. Every installation has it next to `flotilla`.
 pub const PROGRAM: &str = "flotilla-convert";
 
 /// The starter of all conversions of a process. Tenants share their turns.

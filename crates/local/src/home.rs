@@ -177,11 +177,11 @@ pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
 
 /// Replaces `file` by one that only its owner can read. A reader sees the old or the new content.
 pub(crate) fn write_private(file: &Path, content: &[u8]) -> io::Result<()> {
-    let beside = file.with_extension(format!("{}.tmp", std::process::id()));
+    let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
     let mut writer =
-        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     writer.write_all(content)?;
-    fs::rename(&beside, file)
+    fs::rename(&temporary, file)
 }
 
 fn random_hex() -> io::Result<String> {

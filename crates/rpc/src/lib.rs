@@ -1,5 +1,5 @@
 //! gRPC: clients and servers generated from `proto/flotilla/v1`, errors with stable codes, and trace context in metadata.
-//! It makes no decisions. Conversions between wire and domain types live beside the services that need them.
+//! It makes no decisions. Conversions between wire and domain types live in the services that need them.
 
 /// The whole package `flotilla.v1`: its messages, which `wire` generates, and its clients and servers.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, rust_2018_idioms)]

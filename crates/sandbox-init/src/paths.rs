@@ -132,7 +132,7 @@ impl Roots {
         }
     }
 
-    /// Gives paths beside `path` whose names contain its name or are contained in it.
+    /// Gives paths next to `path` whose names contain its name or are contained in it.
     fn similar(&self, path: &str) -> Vec<String> {
         let path = Path::new(path);
         let (Some(name), parent) = (path.file_name(), path.parent().unwrap_or(Path::new(""))) else {

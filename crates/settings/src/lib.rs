@@ -119,7 +119,7 @@ pub struct LevelHosts {
     pub level: Level,
     /// Hosts, `*.` and a host, and presets ([`domain::egress::allow`]).
     pub allow: Vec<String>,
-    /// Hosts that people may allow besides, when an agent asks for them. The list of a setup has none.
+    /// Hosts that people may allow in addition, when an agent asks for them. The list of a setup has none.
     pub ask: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The rows of a tenant besides its sessions: the tenant itself, its keys, projects, secrets and bundles, and what all of it takes.
+//! The rows of a tenant other than its sessions: the tenant itself, its keys, projects, secrets and bundles, and what all of it takes.
 
 pub mod accesses;
 pub mod bundle_writer;

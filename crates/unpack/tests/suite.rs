@@ -23,7 +23,7 @@ use unpack::{
 
 const SMALL: Bounds = Bounds { entries: 20, bytes: 1_000, depth: 4, ratio: 50 };
 
-/// A directory to unpack into, and a file beside it that no layer may reach.
+/// A directory to unpack into, and a file next to it that no layer may reach.
 struct World {
     directory: TempDir,
 }

@@ -90,8 +90,8 @@ pub struct Config {
     /// The file with the token for the key service, for its owner alone. The broker reads it for each call, so an agent may renew it.
     #[arg(long, env = "FLOTILLA_BROKER_KMS_TOKEN_FILE", value_name = "FILE")]
     pub kms_token_file: Option<PathBuf>,
-    /// PEM file with certificates of authorities that the broker trusts for the key service, besides those of this machine. The service reads it when it
-    /// starts.
+    /// PEM file with certificates of authorities that the broker trusts for the key service, in addition to those of this machine. The service reads
+    /// it when it starts.
     #[arg(long, env = "FLOTILLA_BROKER_KMS_CA", value_name = "FILE")]
     pub kms_ca: Option<PathBuf>,
     /// The directory of the doors through which the sessions of this machine reach the network. The sandbox service of the machine has the same one
@@ -135,16 +135,16 @@ pub struct Config {
         value_name = "NAME:TOKEN"
     )]
     pub tokens: Vec<Secret<String>>,
-    /// Registries that speak http without TLS, such as `registry.local:5000`; separated by commas. They may be in private networks. Whoever can
-    /// change what they send can read the credentials for them. Default: none.
+    /// Registries that speak http without TLS, such as `registry.local:5000`; separated by commas. They may be in private networks. An attacker
+    /// who can change what they send can read the credentials for them. Default: none.
     #[arg(long, env = "FLOTILLA_BROKER_REGISTRY_PLAINTEXT", value_delimiter = ',', value_name = "HOST:PORT")]
     pub registry_plaintext: Vec<PlaintextHost>,
-    /// PEM file with certificates of authorities that the broker trusts for registries, besides those of this machine. The service reads it when it
-    /// starts.
+    /// PEM file with certificates of authorities that the broker trusts for registries, in addition to those of this machine. The service reads
+    /// it when it starts.
     #[arg(long, env = "FLOTILLA_BROKER_REGISTRY_CA", value_name = "FILE")]
     pub registry_ca: Option<PathBuf>,
-    /// PEM file with certificates of authorities that the broker trusts for servers of git, besides those of this machine. The service reads it when it
-    /// starts.
+    /// PEM file with certificates of authorities that the broker trusts for servers of git, in addition to those of this machine. The service reads
+    /// it when it starts.
     #[arg(long, env = "FLOTILLA_BROKER_GIT_CA", value_name = "FILE")]
     pub git_ca: Option<PathBuf>,
 }

@@ -44,7 +44,7 @@ pub enum ControlGroups {
     Off,
 }
 
-/// What programs of sandboxes may do besides, where the settings of a session ask for it.
+/// What programs of sandboxes may also do, where the settings of a session ask for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum OptionOffer {
     /// Nothing.
@@ -102,7 +102,7 @@ pub struct Config {
     /// Whether the service makes control groups for memory, processes and CPU.
     #[arg(long, env = "FLOTILLA_SANDBOX_CONTROL_GROUPS", default_value = "auto", value_enum)]
     pub control_groups: ControlGroups,
-    /// What sandboxes may do besides if the settings of a session ask for it, separated by commas.
+    /// What sandboxes may also do if the settings of a session ask for it, separated by commas.
     #[arg(
         long,
         env = "FLOTILLA_SANDBOX_OPTIONS",
@@ -112,7 +112,7 @@ pub struct Config {
         value_name = "OPTIONS"
     )]
     pub options: Vec<OptionOffer>,
-    /// The `flotilla-init` program; default: beside this program or in a directory above it.
+    /// The `flotilla-init` program; default: next to this program or in a directory above it.
     #[arg(long, env = "FLOTILLA_SANDBOX_INIT", value_name = "FILE")]
     pub init: Option<PathBuf>,
     /// The bubblewrap program, a name in PATH or a path.
@@ -212,7 +212,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What sandboxes may do besides.
+    /// What sandboxes may also do.
     pub fn offer(&self) -> SandboxOptions {
         SandboxOptions {
             allow_ptrace: self.options.contains(&OptionOffer::Ptrace),

@@ -254,9 +254,9 @@ fn open_below(directory: &Path, path: &str, flags: OFlags) -> io::Result<fs::Fil
 /// # Errors
 /// Those of the file system; the old content is then still there.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let beside = write_beside(path, content)?;
-    fs::File::open(&beside)?.sync_data()?;
-    fs::rename(&beside, path)
+    let temporary = write_temporary(path, content)?;
+    fs::File::open(&temporary)?.sync_data()?;
+    fs::rename(&temporary, path)
 }
 
 /// As [`replace`], but after a crash of the machine, not only of this process, the content may be gone. For files that
@@ -265,14 +265,14 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Those of the file system.
 pub fn replace_quickly(path: &Path, content: &[u8]) -> io::Result<()> {
-    let beside = write_beside(path, content)?;
-    fs::rename(&beside, path)
+    let temporary = write_temporary(path, content)?;
+    fs::rename(&temporary, path)
 }
 
-fn write_beside(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
-    let beside = path.with_extension("new");
+fn write_temporary(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
+    let temporary = path.with_extension("new");
     let mut file =
-        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(content)?;
-    Ok(beside)
+    Ok(temporary)
 }

@@ -85,9 +85,9 @@ pub struct SandboxSpec {
     pub uid: u32,
     /// What it sees at `/`.
     pub root: Root,
-    /// What it sees besides; /workspace among it.
+    /// What it sees in addition to `/`. One of these mounts is /workspace.
     pub mounts: Vec<Mount>,
-    /// What its programs may do besides.
+    /// What its programs may also do.
     pub options: SandboxOptions,
     /// The right to run it, given back when it is gone.
     pub share: Option<Share>,

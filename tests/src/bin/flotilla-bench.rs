@@ -369,7 +369,7 @@ async fn start(directory: &Path, model_url: &str) -> anyhow::Result<Stack> {
     }
 }
 
-/// Finds the program of that name beside this one.
+/// Finds the program of that name next to this one.
 fn sibling(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     anyhow::ensure!(path.exists(), "{} is not built", path.display());

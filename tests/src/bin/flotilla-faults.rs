@@ -25,7 +25,7 @@ struct Arguments {
     /// Largest number of faults.
     #[arg(long, default_value_t = usize::MAX)]
     injections: usize,
-    /// The `flotilla` program; default: beside this one.
+    /// The `flotilla` program; default: next to this one.
     #[arg(long)]
     program: Option<PathBuf>,
     /// Number of loops of each worker. With one slot, a parent that kept its slot while waiting would block its children.

@@ -13,7 +13,7 @@ pub(super) struct Toolchain {
     environment: &'static str,
     /// The further files of the repository.
     files: &'static [(&'static str, &'static str)],
-    /// The registries of packages that the environment needs besides Debian's.
+    /// The registries of packages that the environment needs in addition to Debian's.
     pub(super) registries: &'static [&'static str],
     /// The command that runs the tests.
     test: &'static str,

@@ -302,7 +302,7 @@ pub fn address(url: &str) -> Result<SocketAddr> {
     host.parse().with_context(|| format!("find an address in a URL with the host {host}"))
 }
 
-/// Finds the program of that name beside this one.
+/// Finds the program of that name next to this one.
 ///
 /// # Errors
 /// If it is not built.

@@ -99,7 +99,7 @@ fn two_children_in_one_slot_and_under_a_cap_of_one() {
 }
 
 #[test]
-fn a_poison_session_beside_an_innocent_one() {
+fn a_poison_session_and_an_innocent_one() {
     let attempts = Attempts { suspect: 1, most: 2 };
     let apart = Scenario { poison: Some(0), attempts, ..Scenario::simple(2, 1, 1, NONE) };
     check(&apart, 3_000);

@@ -1,5 +1,5 @@
 //! OpenCode's HTTP API as its clients use it: every route with valid and invalid input, every event of its streams, and the
-//! real clients. If OpenCode's description of its API is beside this repository (in
+//! real clients. If OpenCode's description of its API is next to this repository (in
 //! `../shared/contract/openapi.json`), every answer and every event is checked against it. The tests also state the essentials.
 
 mod calls;

@@ -26,7 +26,7 @@ fn shell(session_id: &str, script: &str) -> v1::CreatePtyRequest {
 }
 
 #[tokio::test]
-async fn a_person_can_use_a_terminal_beside_the_agent() {
+async fn a_person_can_use_a_terminal_while_the_agent_works() {
     let stack = Stack::start().await;
     let (api, session) = (&stack.api, stack.session().await);
     // Before the first prompt the files are created for the terminal.

@@ -33,7 +33,7 @@ struct Scenario {
     /// The prompts. Each is sent after the answer to the previous one.
     says: &'static [fn(&mut v1::AcceptPromptRequest)],
     /// The other actions of the client.
-    beside: &'static [(Moment, ClientAction)],
+    actions: &'static [(Moment, ClientAction)],
     /// The answers of people to each request.
     answer: Answer,
     /// One line for each message: see [`shape`].
@@ -76,7 +76,7 @@ enum ClientAction {
 }
 
 const PLAIN: Scenario =
-    Scenario { files: &[], rules: &[], says: &[], beside: &[], answer: Answer::Nothing, expected: &[] };
+    Scenario { files: &[], rules: &[], says: &[], actions: &[], answer: Answer::Nothing, expected: &[] };
 
 /// Plays a scenario without a lost loop, and once for each position at which the loop is lost.
 async fn check(scenario: &Scenario) {

@@ -1,5 +1,5 @@
 //! The modules of each crate form floors: a module imports only modules below it, without circles, and does not import a
-//! child of another module that contains code. A module is a file; tests beside the code do not count.
+//! child of another module that contains code. A module is a file; tests next to the code do not count.
 
 use crate::{conclude, files, modules::Module};
 use std::collections::{BTreeMap, BTreeSet};

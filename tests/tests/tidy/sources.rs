@@ -8,7 +8,7 @@ fn rust_files() -> Vec<File> {
     files().into_iter().filter(|file| file.has_extension("rs")).collect()
 }
 
-/// Returns whether a file needs a header. Tests beside the code do not.
+/// Returns whether a file needs a header. Tests next to the code do not.
 fn needs_header(path: &str) -> bool {
     !path.ends_with("/tests.rs") && !path.contains("/tests/") && !path.starts_with("tests/tests/")
 }

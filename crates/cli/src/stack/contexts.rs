@@ -15,7 +15,7 @@ use std::{
 const DIRECTORY: &str = "flotilla";
 /// The file in it, mode 0600.
 const FILE: &str = "contexts.json";
-/// The lock of changes, beside the file.
+/// The lock of changes, next to the file.
 const LOCK: &str = "contexts.lock";
 /// Longest name of a context, in bytes. The command refuses a longer one.
 const NAME_BYTES_MAX: usize = 100;

@@ -10,12 +10,12 @@ use std::{
 
 /// Replaces `file` by one that only its owner can read.
 pub(crate) fn write(file: &Path, content: &str) -> Result<()> {
-    let beside = file.with_extension("tmp");
+    let temporary = file.with_extension("tmp");
     let write = || {
         let mut options = fs::OpenOptions::new();
-        let mut writer = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        let mut writer = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         writer.write_all(content.as_bytes())?;
-        fs::rename(&beside, file)
+        fs::rename(&temporary, file)
     };
     write().with_context(|| format!("write {}", file.display()))
 }

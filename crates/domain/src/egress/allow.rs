@@ -17,7 +17,7 @@ pub struct AllowList {
     /// For people: `environment.network.allow of the project's settings`.
     pub setting: String,
     allow: Vec<Pattern>,
-    /// What people may allow besides.
+    /// What people may allow in addition.
     ask: Vec<Pattern>,
 }
 
@@ -88,7 +88,7 @@ impl AllowList {
         Self { setting: setting.to_owned(), allow: vec![], ask: vec![] }
     }
 
-    /// Reads the entries of a setting, and those that people may allow besides.
+    /// Reads the entries of a setting, and those that people may allow in addition.
     ///
     /// # Errors
     /// By the first wrong entry.

@@ -54,7 +54,7 @@ pub enum State {
     Ended,
 }
 
-/// The inputs of a pause's length besides the failure.
+/// The inputs of a pause's length other than the failure.
 #[derive(Debug, Clone, Copy)]
 struct Timing {
     now: Timestamp,

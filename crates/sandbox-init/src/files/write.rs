@@ -1,4 +1,4 @@
-//! Writes whole files: to a new file beside the old one, which is then renamed, so that no reader sees half of it.
+//! Writes whole files: to a new file next to the old one, which is then renamed, so that no reader sees half of it.
 
 use super::read;
 use crate::{
@@ -123,14 +123,15 @@ fn replace(root: &Root, target: &Path, data: &[u8], mode: Option<Mode>) -> Resul
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = target.file_name().ok_or(Errno::INVAL)?;
     let parent = root.resolve(target.parent().unwrap_or(Path::new("")))?;
-    let beside = OsString::from(format!(".flotilla-{}.new", NEXT.fetch_add(1, Ordering::Relaxed)));
+    let temporary = OsString::from(format!(".flotilla-{}.new", NEXT.fetch_add(1, Ordering::Relaxed)));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // A killed init may have left this file.
-    rustix::fs::unlinkat(&parent, &beside, AtFlags::empty()).ok();
-    let file = rustix::fs::openat(&parent, &beside, flags, MODE_NEW)?;
-    let written = fill(file, data, mode).and_then(|()| rustix::fs::renameat(&parent, &beside, &parent, name));
+    rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty()).ok();
+    let file = rustix::fs::openat(&parent, &temporary, flags, MODE_NEW)?;
+    let written =
+        fill(file, data, mode).and_then(|()| rustix::fs::renameat(&parent, &temporary, &parent, name));
     if written.is_err() {
-        rustix::fs::unlinkat(&parent, &beside, AtFlags::empty()).ok();
+        rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty()).ok();
     }
     written
 }

@@ -19,7 +19,7 @@ pub(super) const SHELLS: [&CStr; 4] = [c"/bin/bash", c"/usr/bin/bash", c"/usr/lo
 const OOM_FILE: &CStr = c"/proc/self/oom_score_adj";
 /// When memory runs out, the kernel kills commands first and this process last.
 const OOM_SCORE: &[u8] = b"1000";
-/// The supervisor's only open file besides the standard ones.
+/// The supervisor's only open file in addition to the standard ones.
 const STATUS_FD: RawFd = 3;
 /// The exit code of a command that could not be started, as a shell reports it.
 const NOT_STARTED: i32 = 127;

@@ -55,7 +55,7 @@ impl Reader {
         self.fields(node, |reader, entry| match &*entry.key {
             "network" => reader.network(&entry.node, settings),
             "git" if entry.origin.level != Level::Environment => reader.git(&entry.node, settings),
-            // Whoever may push to a repository must not choose what its sessions run in.
+            // A person who may push to a repository must not choose what its sessions run in.
             "allow_ptrace"
             | "allow_user_namespaces"
             | "env"

@@ -15,7 +15,7 @@ const UNUSED_BYTES_MAX: usize = 200;
 const ENV: &str = "env";
 const SECRETS: &str = "secrets";
 
-/// An environment, and what its file has besides.
+/// An environment, and what else its file has.
 pub(super) struct Draft {
     /// The value of `environment` in settings.
     pub(super) environment: Node,

@@ -152,7 +152,7 @@ impl BrokerStore {
     }
 }
 
-/// Checks that the tenant may have this secret besides its others.
+/// Checks that the tenant may have this secret in addition to its others.
 async fn check_room(tx: &mut Tx, tenant: TenantId, address: &SecretAddress) -> Result<(), Error> {
     let others: i64 =
         sqlx::query_scalar("select count(*) from secret where tenant_id = $1 and (scope, name) <> ($2, $3)")

@@ -40,7 +40,7 @@ pub struct NewSession {
     pub source: Option<Source>,
     /// How urgent it is.
     pub class: Class,
-    /// Its rules besides those of its agent.
+    /// Its rules in addition to those of its agent.
     pub rules: Rules,
     /// What it and its subtasks do instead of asking a person.
     pub on_ask: OnAsk,

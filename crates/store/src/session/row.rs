@@ -42,7 +42,7 @@ pub struct Session {
     pub depth: i16,
     /// The tool call that it answers, for a child.
     pub call: Option<ParentCall>,
-    /// Lists of rules besides those of its agent; the strictest verdict counts.
+    /// Lists of rules in addition to those of its agent; the strictest verdict counts.
     pub permissions: Vec<Rules>,
     /// What it does instead of asking a person.
     pub on_ask: OnAsk,

@@ -149,7 +149,7 @@ impl Shared {
         (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, value)]).into_response()
     }
 
-    /// A token for whoever may pull, and asks to pull and no more.
+    /// A token for a client that may pull, and asks to pull and no more.
     fn token(&self, authorization: Option<&str>, query: &str, form: &str) -> Response {
         let is_known = match &self.state().login {
             Login::AnyToken => authorization.is_none(),

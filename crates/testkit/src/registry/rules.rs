@@ -5,15 +5,15 @@
 pub enum Login {
     /// Everybody, without a word.
     Nobody,
-    /// Whoever sends this `user:password` to the registry itself.
+    /// Clients that send this `user:password` to the registry itself.
     Basic(String),
     /// Everybody who gets a token first.
     AnyToken,
-    /// Whoever gets a token for this `user:password`.
+    /// Clients that get a token for this `user:password`.
     Password(String),
-    /// Whoever gets a token for this identity token.
+    /// Clients that get a token for this identity token.
     Identity(String),
-    /// Whoever sends this token to the registry itself.
+    /// Clients that send this token to the registry itself.
     Bearer(String),
 }
 

@@ -54,7 +54,7 @@ const UNUSED: Duration = Duration::from_secs(7 * 24 * 3_600);
 const SWEEP: Duration = Duration::from_secs(600);
 /// The file with the rules of a door.
 const RULES: &str = "rules.json";
-/// The file that leads git to the door, beside the sockets.
+/// The file that leads git to the door, next to the sockets.
 const GIT_CONFIGURATION: &str = "gitconfig";
 
 /// All doors of a machine.

@@ -117,7 +117,7 @@ pub struct RuleList {
     pub setting: String,
     /// Hosts, `*.` and a host, and presets.
     pub entries: Vec<String>,
-    /// Likewise, those that people may allow besides. Brokers of earlier versions wrote none.
+    /// Likewise, those that people may allow in addition. Brokers of earlier versions wrote none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ask: Vec<String>,
 }
@@ -174,8 +174,8 @@ pub(super) fn now() -> Timestamp {
 /// # Errors
 /// Those of the file system.
 pub(super) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    std::fs::write(&beside, content)?;
-    std::fs::set_permissions(&beside, Permissions::from_mode(mode))?;
-    std::fs::rename(&beside, path)
+    let temporary = path.with_extension("new");
+    std::fs::write(&temporary, content)?;
+    std::fs::set_permissions(&temporary, Permissions::from_mode(mode))?;
+    std::fs::rename(&temporary, path)
 }

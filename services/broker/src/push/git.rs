@@ -85,7 +85,7 @@ impl WalledGit {
     /// If a program is missing or too old, or a wall does not stand.
     pub(super) async fn find(quarantine: &Quarantine, secrets: &[&Path]) -> anyhow::Result<Self> {
         let walls =
-            chassis::programs::find_beside(PROGRAM).context("find the program that runs git behind walls")?;
+            chassis::programs::find(PROGRAM).context("find the program that runs git behind walls")?;
         let paths = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
         let git =
             std::env::split_paths(&paths).map(|directory| directory.join("git")).find(|file| file.is_file());

@@ -165,7 +165,7 @@ async fn each_host_of_a_page_passes_the_rules_of_the_door() {
 }
 
 #[tokio::test]
-async fn addresses_beside_the_public_web_are_refused() {
+async fn addresses_outside_the_public_web_are_refused() {
     let testbed = Testbed::start().await;
     testbed.open(None).await;
     for (url, want) in [

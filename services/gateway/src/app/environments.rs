@@ -13,7 +13,7 @@ use rpc::v1;
 use std::collections::BTreeSet;
 use store::people::environments::{NewDecision, ProposedEnvironment};
 
-/// An environment that a repository proposes, with what an admin must know besides.
+/// An environment that a repository proposes, with what else an admin must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proposal {
     pub(crate) environment: ProposedEnvironment,

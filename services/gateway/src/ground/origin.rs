@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Browsers send it with requests of any kind, also with those that carry no origin.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The pages that may call, besides those of this gateway.
+/// The pages that may call, in addition to those of this gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Origins {
     /// Named by the operator.

@@ -81,7 +81,7 @@ impl State {
             bus,
             sandbox: Sandbox::connect(backends)?,
             broker: Broker::connect(&config.broker)?,
-            converter: Arc::new(Converter::new(chassis::programs::find_beside(converter::PROGRAM)?)),
+            converter: Arc::new(Converter::new(chassis::programs::find(converter::PROGRAM)?)),
             models: config.models.iter().map(|name| model(name)).collect::<Result<_, _>>()?,
             origins: Origins::new(&config.origins),
             unknown_directories: config.unknown_directories,

@@ -165,7 +165,7 @@ fn read_start(script: String) -> Result<String, Error> {
     Ok(script)
 }
 
-/// What the programs of its sandboxes may do besides, if the machine offers it.
+/// What the programs of its sandboxes may also do, if the machine offers it.
 fn read_options(asked: v1::SandboxOptions, shared: &Shared) -> Result<SandboxOptions, Error> {
     let v1::SandboxOptions { allow_ptrace, allow_user_namespaces } = asked;
     let offer = shared.config.offer();

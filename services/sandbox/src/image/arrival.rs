@@ -1,4 +1,4 @@
-//! The arrival of a layer: its bytes go straight into `flotilla-unpack`, which fills a directory beside the layers and compares both digests.
+//! The arrival of a layer: its bytes go straight into `flotilla-unpack`, which fills a directory next to the layers and compares both digests.
 //! The blob itself is not kept. Whatever goes wrong, the directory is removed: by this process, or by its successor at the start.
 
 use super::{

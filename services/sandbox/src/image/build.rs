@@ -58,7 +58,7 @@ pub struct BuildOrder {
     pub spec: EnvironmentSpec,
     /// The variables of the script, those of the network among them.
     pub env: Vec<String>,
-    /// What the script sees besides: the door of the session.
+    /// What the script also sees: the door of the session.
     pub mounts: Vec<Mount>,
     /// Whether the session has files already. Its door is then that of its own programs, and no build begins.
     pub has_files: bool,

@@ -28,7 +28,7 @@ use std::{
 
 /// The content of a layer, in its directory. A build writes there.
 const TREE: &str = UPPER;
-/// The record of a layer, beside its content. Its modification time is when a call last asked for the layer.
+/// The record of a layer, next to its content. Its modification time is when a call last asked for the layer.
 const RECORD: &str = "record.json";
 /// What each entry of a layer takes in addition to its content, at most: a block of a directory, or an inode. Bytes.
 const ENTRY_BYTES: u64 = 4096;
@@ -242,10 +242,10 @@ impl Store {
         let _making = lock(&self.skeletons);
         if !skeleton.is_dir() {
             let made = || {
-                let beside = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
-                fs::create_dir(&beside)?;
-                skeletons::write(&beside, &layers, self.spec.owner)?;
-                fs::rename(&beside, &skeleton)
+                let temporary = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
+                fs::create_dir(&temporary)?;
+                skeletons::write(&temporary, &layers, self.spec.owner)?;
+                fs::rename(&temporary, &skeleton)
             };
             made().map_err(Error::io("make the skeleton of an image"))?;
         }
@@ -354,10 +354,10 @@ impl Store {
 
     /// Takes a layer out of its place at once; the caller removes what is returned.
     fn discard(&self, layer: &LayerName) -> io::Result<PathBuf> {
-        let beside = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
-        fs::rename(self.layer(layer), &beside)?;
+        let discarded = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
+        fs::rename(self.layer(layer), &discarded)?;
         metrics::counter!("flotilla_sandbox_layers_removed_total").increment(1);
-        Ok(beside)
+        Ok(discarded)
     }
 
     fn missing_in(&self, ledger: &mut Ledger, image: &Manifest) -> Vec<LayerName> {

@@ -82,7 +82,7 @@ impl Facts {
             overlay: Overlay::find(can_stage, &version),
             bwrap_version: version,
             gvisor,
-            unpack: chassis::programs::find_beside(UNPACK).context("find the program that unpacks layers")?,
+            unpack: chassis::programs::find(UNPACK).context("find the program that unpacks layers")?,
             init: find_init(config.init.as_deref())?,
             user,
             user_ids,
@@ -129,7 +129,7 @@ fn find_init(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = named {
         return path.canonicalize().with_context(|| format!("find FLOTILLA_SANDBOX_INIT {}", path.display()));
     }
-    chassis::programs::find_beside(INIT).context("find the init; FLOTILLA_SANDBOX_INIT can name it")
+    chassis::programs::find(INIT).context("find the init; FLOTILLA_SANDBOX_INIT can name it")
 }
 
 fn has_capability(number: u32) -> bool {

@@ -86,7 +86,7 @@ impl Namespace {
     /// The one that it was made in. The kernel does not show those above the service's own.
     #[allow(unsafe_code)] // No wrapper offers the call.
     fn parent(&self) -> io::Result<Self> {
-        // SAFETY: the call takes no argument besides the descriptor, which is open, and returns a new descriptor or an error.
+        // SAFETY: the call takes no argument except the descriptor, which is open, and returns a new descriptor or an error.
         let parent = unsafe {
             let parent = libc::ioctl(self.file.as_raw_fd(), libc::NS_GET_PARENT as _);
             OwnedFd::from_raw_fd(Errno::result(parent)?)

@@ -73,10 +73,10 @@ const REQUIRED: [Requirement; 15] = [
     ),
     requirement("tmp_write", "works", "/tmp cannot be written"),
 ];
-/// What it must have besides if its kernel is that of the machine. The namespaces of gVisor's kernel are its own.
+/// What it must also have if its kernel is that of the machine. The namespaces of gVisor's kernel are its own.
 const WITHOUT_GVISOR: Requirement =
     requirement("user_namespace", "refused", "a nested user namespace can be made");
-/// What it must have besides in gVisor.
+/// What it must also have in gVisor.
 const WITH_GVISOR: Requirement =
     requirement("kernel", "of gVisor", "the programs inside reach the kernel of the machine");
 /// The seccomp filters that bubblewrap loads. A service in a container inherits more, and gVisor adds its own.

@@ -19,7 +19,7 @@ const INSIDE: &str = "/run/egress";
 const CA_INSIDE: &str = "/run/sbx/ca.pem";
 /// Where the init forwards connections to the door.
 const PROXY: &str = "http://127.0.0.1:3128";
-/// What the broker writes beside the sockets.
+/// What the broker writes next to the sockets.
 const GIT_CONFIGURATION: &str = "/run/egress/gitconfig";
 /// What is reached without the proxy: the servers that the session itself runs.
 const NO_PROXY: &str = "localhost,127.0.0.1,::1,sandbox";

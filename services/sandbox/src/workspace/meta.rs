@@ -40,7 +40,7 @@ pub struct Meta {
     /// The script that runs at each start of a sandbox.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub start: String,
-    /// What the programs of its sandboxes may do besides.
+    /// What the programs of its sandboxes may also do.
     #[serde(default)]
     pub options: SandboxOptions,
     /// The boot of the machine in which the workspace was made. Earlier versions did not record it.

@@ -1,4 +1,4 @@
-# A separate git directory beside the workspace, so that neither its index nor its configuration is used.
+# A separate git directory next to the workspace, so that neither its index nor its configuration is used.
 # $1: base commit  $2: bytes of a file at most  $3: "refuse" larger files, or "leave" them as the base has them
 # The workspace's objects are read where they are; new ones go to the scratch directory. $attributes, if set, replaces how git reads files.
 base=$1

@@ -1,5 +1,5 @@
 //! Earlier states of a workspace's files: kept, compared, restored. Each snapshot is a git tree in a git directory
-//! beside the files, which no program of the tenant sees. Git reads and writes the files in helper sandboxes only.
+//! next to the files, which no program of the tenant sees. Git reads and writes the files in helper sandboxes only.
 //!
 //! A helper that reads the files may write the snapshots; a helper that writes files may not. So a program that
 //! moves links at the same time cannot lead git into the directory of the snapshots.

@@ -134,7 +134,7 @@ async fn snapshot(session: &Session) -> String {
 }
 
 #[tokio::test]
-async fn an_install_runs_once_and_each_session_has_what_it_left_beside_the_repository() {
+async fn an_install_runs_once_and_each_session_gets_the_files_that_it_left() {
     let site = Site::start(&[]).await;
     let session = site.machine.session();
     let script = "echo $UID $PWD; mkdir -p node_modules/deep .git/hooks src; echo $RANDOM$RANDOM > node_modules/id

@@ -1,4 +1,4 @@
-//! What the settings may allow the programs of a sandbox besides: what it gives, and what stays closed.
+//! What the settings may also allow the programs of a sandbox: what it gives, and what stays closed.
 
 use crate::harness::{Machine, Session, code, directory, is_root};
 use rpc::v1::{SandboxOptions, WorkspaceHeader};

@@ -241,8 +241,8 @@ impl Permissions {
         }
     }
 
-    /// The rules of a child besides those of its own agent: everything that binds `agent` in this session. The to-do list belongs to
-    /// the agent that gave the task, unless a setting of the child's agent mentions it.
+    /// The rules of a child in addition to those of its own agent: everything that binds `agent` in this session. The to-do list belongs
+    /// to the agent that gave the task, unless a setting of the child's agent mentions it.
     pub(crate) fn of_child(&self, agent: &str, child: &str) -> Vec<Rules> {
         let mut off: Vec<Rule> =
             self.switches.0.iter().filter(|rule| rule.action == Verdict::Deny).cloned().collect();

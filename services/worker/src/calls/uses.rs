@@ -184,7 +184,7 @@ pub(super) mod tests {
 
     /// The subject of a call, for tests without a runtime.
     pub(in crate::calls) fn subject(tool: Tool, input: &Value) -> Subject {
-        let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
+        let program = chassis::programs::find(convert_client::converter::PROGRAM).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let converter = convert_client::converter::Converter::new(program);
         let tenant = domain::ids::TenantId(uuid::Uuid::nil());

@@ -12,7 +12,7 @@ const STRUCTURED_RETRIES: u32 = 2;
 
 /// The tool's name: OpenCode's.
 pub(crate) const NAME: &str = "StructuredOutput";
-/// The instruction in the system prompt, besides the tool's description.
+/// The instruction in the system prompt, in addition to the tool's description.
 pub(crate) const SYSTEM: &str = "The person wants a structured answer. Work as usual; when you are done, call the tool \
      StructuredOutput with the answer as its arguments. Text does not count as an answer.";
 /// What the model reads after an answer that matches the schema.
@@ -89,7 +89,7 @@ mod tests {
     async fn the_model_may_answer_again_until_its_retries_are_used_up() {
         let schema =
             json!({"type": "object", "properties": {"answer": {"type": "number"}}, "required": ["answer"]});
-        let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
+        let program = chassis::programs::find(convert_client::converter::PROGRAM).unwrap();
         let converter = convert_client::converter::Converter::new(program);
         let converter = converter.of(domain::ids::TenantId(uuid::Uuid::nil()));
         let mut structured = Structured { schema, retries: 1, misfits: 0 };

@@ -1,5 +1,5 @@
-//! Families of models, and the advice that each gets in the system prompt besides the common text. A family makes the same
-//! mistakes under every provider's name, so the name of the model decides.
+//! Families of models, and the advice that each gets in the system prompt in addition to the common text. A family makes the
+//! same mistakes under every provider's name, so the name of the model decides.
 
 /// Models that need the same advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
-//! The inputs of one step's model request, besides the conversation.
+//! The inputs of one step's model request, in addition to the conversation.
 
 use crate::{
     calls::permissions::Permissions, conversation::structured::Structured, repository::guidance::Guidance,
 };
 use domain::conversation::message::User;
 
-/// The inputs of one step's model request, besides the conversation.
+/// The inputs of one step's model request, in addition to the conversation.
 pub(crate) struct StepContext<'a> {
     /// The prompt that the step answers, with the turn's settings.
     pub(crate) user: &'a User,

@@ -71,7 +71,7 @@ impl Deps {
             providers,
             platform,
             web_off: config.web_off,
-            converter: Converter::new(chassis::programs::find_beside(converter::PROGRAM)?),
+            converter: Converter::new(chassis::programs::find(converter::PROGRAM)?),
             broker: Broker::connect(&config.broker)?,
             sandbox: Sandbox::new(backends.sandbox_channel()?, backends.sandbox_token.expose())?,
             incarnation: Uuid::now_v7(),

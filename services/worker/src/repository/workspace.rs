@@ -60,7 +60,7 @@ pub(crate) struct WorkspaceOrigin {
     pub(crate) above: SettingsAbove,
 }
 
-/// What a workspace needs besides its source.
+/// What a workspace needs in addition to its source.
 struct WorkspacePlan {
     /// The settings above the repository, with its environment if that was allowed.
     settings: Arc<Settings>,

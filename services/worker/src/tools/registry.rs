@@ -157,7 +157,7 @@ pub(crate) fn find(name: &str) -> Result<Tool, String> {
     })
 }
 
-/// The tools that a call would use besides its own.
+/// The tools that a call would use in addition to its own.
 pub(crate) fn inner_tools(tool: Tool, input: &Value) -> Vec<Tool> {
     if tool != Tool::Batch {
         return vec![];

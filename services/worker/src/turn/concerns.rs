@@ -151,7 +151,7 @@ impl Concerns {
             Err(signal) => return Some(signal),
         };
         let StepCall { plan, message, terms, user } = planned;
-        self.snapshots.track_beside_call(&self.session, self.opening.settings());
+        self.snapshots.track_during_call(&self.session, self.opening.settings());
         self.step.open(ModelCall::start(&self.session.deps, plan, message, terms));
         self.ask_for_title(&user);
         None

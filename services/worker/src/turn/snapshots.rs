@@ -142,7 +142,7 @@ impl Snapshots {
     }
 
     /// Takes a snapshot during the model's answer, unless the state of the files is known.
-    pub(super) fn track_beside_call(&mut self, session: &Session, settings: &Settings) {
+    pub(super) fn track_during_call(&mut self, session: &Session, settings: &Settings) {
         let step = session.conversation().last_step();
         let is_known = step.is_some_and(|(_, parts)| changes::start_snapshot(parts).is_some());
         if is_known || self.tracking.is_some() || !session.may_have_files() || !is_enabled(settings) {

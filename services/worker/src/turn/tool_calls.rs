@@ -273,7 +273,7 @@ fn effect_of(session: &Session, input: Value, time: Span, result: Result<Output,
     }
 }
 
-/// Whether the step may return these files besides those that it already returned.
+/// Whether the step may return these files in addition to those that it already returned.
 fn has_room(session: &Session, files: &[File]) -> bool {
     let parts = session.conversation().last_step().map(|(_, parts)| parts).unwrap_or_default();
     let tools = parts.iter().filter_map(|(_, part)| part.body.as_tool());

@@ -99,7 +99,7 @@ pub async fn run() -> anyhow::Result<String> {
     Ok(serde_json::to_string(&tallies)?)
 }
 
-/// Finds the program beside this one. Tests are one directory deeper.
+/// Finds the program next to this one. Tests are one directory deeper.
 fn program() -> PathBuf {
     let own = std::env::current_exe().expect("this program");
     let found =

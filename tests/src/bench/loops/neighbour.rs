@@ -36,7 +36,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     for _ in 0..sizes.rounds {
         alone.extend(steps(&other, model, &small).await);
     }
-    let (mut beside, mut turns) = (Samples::default(), Samples::default());
+    let (mut during, mut turns) = (Samples::default(), Samples::default());
     for session in &large {
         model.ignore(session);
         // A turn that prunes old outputs at its end, and then a summary.
@@ -48,13 +48,13 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
                 begun.elapsed()
             });
             while !busy.is_finished() {
-                beside.extend(steps(&other, model, &small).await);
+                during.extend(steps(&other, model, &small).await);
             }
             turns.push(busy.await.expect("no panic"));
         }
     }
     lone.end().await;
-    figures(alone, beside, turns)
+    figures(alone, during, turns)
 }
 
 /// The prompts to the large session.
@@ -81,12 +81,12 @@ async fn steps(api: &Api, model: &Model, session: &str) -> Samples {
     log.answers.iter().zip(&log.requests[1..]).map(|(answer, next)| *next - *answer).collect()
 }
 
-fn figures(alone: Samples, beside: Samples, turns: Samples) -> Vec<Figure> {
+fn figures(alone: Samples, during: Samples, turns: Samples) -> Vec<Figure> {
     let p99_ms = |samples: &Samples| samples.percentile(99).as_secs_f64() * 1000.0;
-    let (added, count) = (p99_ms(&beside) - p99_ms(&alone), beside.count());
+    let (added, count) = (p99_ms(&during) - p99_ms(&alone), during.count());
     vec![
         Figure::times("step of a small session, alone", alone, Target::None),
-        Figure::times("step of a small session during a turn of a large one", beside, Target::None),
+        Figure::times("step of a small session during a turn of a large one", during, Target::None),
         Figure::number(
             "time that the large session adds, p99",
             Quantity { value: added, unit: "ms" },

@@ -3,7 +3,7 @@
 use super::run_to_end;
 use e2e::{Stack, turn::Watch};
 
-/// Changes what the model said in Postgres, as no service does: the log has no event of it. Whoever reads the message sees it.
+/// Changes what the model said in Postgres, as no service does: the log has no event of it. A service that reads the message sees it.
 async fn change_unseen(stack: &Stack, session: &str) {
     let mut owner = stack.database.owner().await;
     let changed = sqlx::query(

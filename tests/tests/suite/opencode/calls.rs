@@ -1,5 +1,5 @@
 //! What OpenCode's clients see of every tool call, field by field: compared with OpenCode's own answers where its recordings are
-//! beside this repository (in `../shared/contract/traces`), and always with the shapes in `calls/expected.json`.
+//! next to this repository (in `../shared/contract/traces`), and always with the shapes in `calls/expected.json`.
 //! `calls/differences.json` lists the differences that are meant, with their reasons. `docs/events.md` prints the list.
 
 mod compare;

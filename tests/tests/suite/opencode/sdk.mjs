@@ -21,7 +21,7 @@ const call = async (name, id, body) => {
 }
 const text = (text) => ({ parts: [{ type: "text", text }] })
 
-// Everything that is told, and whoever waits for some of it.
+// All events, and the functions that wait for one of them.
 const told = []
 const waiting = new Set()
 const { stream } = await client.event.subscribe()

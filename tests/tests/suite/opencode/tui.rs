@@ -168,11 +168,11 @@ async fn the_tui_shows_a_whole_answer_after_a_cut_stream_and_a_killed_worker() {
     say(&mut screen, "story").await;
     screen.until_output(STORY.0).await;
     let client = Client::new(&stack, opencode.directory().to_str().unwrap());
-    let mut beside = Events::of(&client, "/event", "").await;
+    let mut observer = Events::of(&client, "/event", "").await;
     link.set(Rules { refuses: true, ..Rules::default() });
     link.cut(ConnectionEnd::Reset);
     // The answer ends while the client is disconnected, so no later event contains it.
-    beside.until(|event| event["type"] == "session.idle").await;
+    observer.until(|event| event["type"] == "session.idle").await;
     link.set(Rules::default());
     answered(&mut screen, STORY.1).await;
     // The directory was unknown. The toast is gone after five seconds; the note stays in the session.

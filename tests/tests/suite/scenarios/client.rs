@@ -43,7 +43,7 @@ impl<'a> Client<'a> {
 
     /// Performs the actions of that moment. `request_id` names the open request, if any.
     pub(super) async fn perform(&mut self, scenario: &Scenario, when: Moment, request_id: &str) {
-        for (_, deed) in scenario.beside.iter().filter(|(at, _)| *at == when) {
+        for (_, deed) in scenario.actions.iter().filter(|(at, _)| *at == when) {
             match *deed {
                 ClientAction::Prompt(say) => self.prompt(say).await,
                 ClientAction::Refused(say, code) => {

@@ -35,7 +35,7 @@ async fn abort() {
 async fn busy() {
     check(&Scenario {
         says: &[ask],
-        beside: &[(Moment::Asked, ClientAction::Refused(shell, "session_busy"))],
+        actions: &[(Moment::Asked, ClientAction::Refused(shell, "session_busy"))],
         answer: ONCE,
         expected: &[
             "user: text(@tool bash {\"command\":\"echo ran\"})",
@@ -51,7 +51,7 @@ async fn busy() {
 async fn queue() {
     check(&Scenario {
         says: &[ask],
-        beside: &[
+        actions: &[
             (Moment::Asked, ClientAction::Prompt(|prompt| prompt.text = "@text second".into())),
             (Moment::Asked, ClientAction::Prompt(|prompt| prompt.text = "@text third".into())),
         ],
@@ -72,7 +72,7 @@ async fn queue() {
 async fn errors() {
     check(&Scenario {
         says: &[ask],
-        beside: &[
+        actions: &[
             (
                 Moment::Before(0),
                 ClientAction::Refused(
@@ -112,7 +112,7 @@ async fn fork() {
             |prompt| prompt.text = "@tool bash {\"command\":\"echo two >> a.txt\"}\n@text first".into(),
             |prompt| prompt.text = "@tool bash {\"command\":\"cat a.txt\"}\n@text on".into(),
         ],
-        beside: &[(Moment::Before(1), ClientAction::Fork)],
+        actions: &[(Moment::Before(1), ClientAction::Fork)],
         expected: &[
             "user: text(@tool bash {\"command\":\"echo two >> a.txt\"})",
             "build tool-calls: bash completed((no output))",
@@ -135,7 +135,7 @@ async fn revert() {
             |prompt| prompt.text = "@tool bash {\"command\":\"echo two >> a.txt\"}\n@text taken back".into(),
             |prompt| prompt.text = "@tool bash {\"command\":\"tail -n 1 a.txt\"}\n@text on".into(),
         ],
-        beside: &[(Moment::Before(2), ClientAction::Revert)],
+        actions: &[(Moment::Before(2), ClientAction::Revert)],
         expected: &[
             "user: text(@text kept)",
             "build stop: text(kept)",

@@ -92,7 +92,7 @@ mod tests {
     use crate::fake::Fake;
 
     #[tokio::test]
-    async fn refusals_are_told_beside_what_went_through_newest_last() {
+    async fn refusals_are_listed_with_what_went_through_newest_last() {
         let (fake, output) = (Fake::default(), Output::kept(false));
         fake.run(&output, &["egress", "log", "ses_1"]).await.unwrap();
         let text = output.take();

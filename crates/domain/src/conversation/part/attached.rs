@@ -1,4 +1,4 @@
-//! The parts of prompts besides text: files, mentions of agents, tasks, and requests to summarize.
+//! The parts of prompts other than text: files, mentions of agents, tasks, and requests to summarize.
 
 use crate::{conversation::message::ModelRef, ids::MessageId};
 use serde::{Deserialize, Serialize};

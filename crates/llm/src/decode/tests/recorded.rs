@@ -1,5 +1,5 @@
 #![allow(clippy::print_stderr)]
-//! Recorded answers of real providers. The tests run only if a folder of recordings lies beside the repository.
+//! Recorded answers of real providers. The tests run only if a folder of recordings lies next to the repository.
 
 use super::{answer, usable_calls};
 use crate::accumulate::{Answer, Block};
@@ -23,9 +23,9 @@ struct Recording {
 }
 
 fn recordings(extension: &str) -> Option<Vec<Recording>> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/contract/llm-fixtures");
-    if !beside.is_dir() {
-        eprintln!("skipped: no fixtures beside the repository");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/contract/llm-fixtures");
+    if !fixtures.is_dir() {
+        eprintln!("skipped: no fixtures next to the repository");
         return None;
     }
     let mut found = Vec::new();
@@ -36,7 +36,7 @@ fn recordings(extension: &str) -> Option<Vec<Recording>> {
         ("openai-responses", Protocol::OpenAiResponses),
         ("gemini", Protocol::Gemini),
     ] {
-        for entry in fs::read_dir(beside.join(folder)).unwrap() {
+        for entry in fs::read_dir(fixtures.join(folder)).unwrap() {
             let path: PathBuf = entry.unwrap().path();
             let expected = path.with_extension("expected.json");
             if path.extension().is_some_and(|is| is == extension) && expected.is_file() {

@@ -68,7 +68,7 @@ pub(super) struct Message {
 }
 
 impl GitServers {
-    /// The clients, which trust these authorities besides those of this machine.
+    /// The clients, which trust these authorities in addition to those of this machine.
     ///
     /// # Errors
     /// The certificates of this system cannot be used.

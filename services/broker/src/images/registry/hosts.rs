@@ -31,7 +31,7 @@ pub struct Hosts {
     pub plaintext: Vec<PlaintextHost>,
     /// Networks outside the public internet that hosts with TLS may be in.
     pub networks: Vec<Network>,
-    /// Authorities that are trusted besides those of this machine.
+    /// Authorities that the broker trusts in addition to those of this machine.
     pub authorities: Vec<Certificate>,
 }
 

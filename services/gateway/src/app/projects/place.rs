@@ -1,4 +1,4 @@
-//! The places by which clients know a project besides its name. A client of OpenCode names the absolute path of its directory; it finds
+//! The places by which clients know a project, in addition to its name. A client of OpenCode names the absolute path of its directory; it finds
 //! the project of exactly this name, else the project whose source came from this directory. The command line also knows the git
 //! remote of a directory, and finds the project whose source has the same one.
 

@@ -100,7 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_object_schemas_are_accepted() {
-        let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
+        let program = chassis::programs::find(convert_client::converter::PROGRAM).unwrap();
         let converter = convert_client::converter::Converter::new(program);
         let tenant = domain::ids::TenantId(uuid::Uuid::nil());
         let check = async |schema: Value, retry_count| {

@@ -24,7 +24,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 /// Parts of one prompt: far more than a person attaches. Beyond it: `parts_too_many`.
 const PROMPT_PARTS_MAX: usize = 64;
 
-/// Media types of texts besides `text/…`.
+/// Media types of texts other than `text/…`.
 const TEXTS: [&str; 8] = [
     "application/json",
     "application/x-ndjson",

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Information for readers besides the operations.
+/// Information for readers in addition to the operations.
 const ABOUT: &str = "OpenCode's HTTP API as Flotilla serves it. A directory is the name of a project: it holds sessions, and their \
     files are in sandboxes. A client authenticates with an API key: as the password of Basic (any user name), as Bearer, or in the \
     query. The header x-flotilla-code of an error has its stable code.";

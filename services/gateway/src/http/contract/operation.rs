@@ -16,7 +16,7 @@ pub(in crate::http) struct Operation {
     pub(super) path: &'static str,
     /// Its purpose, in one sentence.
     pub(super) summary: &'static str,
-    /// Its query parameters besides the directory: an object.
+    /// Its query parameters other than the directory: an object.
     pub(super) query: Option<&'static str>,
     /// Its body; `None`: no body.
     pub(super) body: Option<&'static str>,

@@ -64,11 +64,11 @@ pub struct LaunchSpec {
     pub uid: u32,
     /// What it sees at `/`.
     pub root: Root,
-    /// What it sees besides. One of them is /workspace, where it starts.
+    /// What it sees in addition to `/`. One of these mounts is /workspace, where it starts.
     pub mounts: Vec<Mount>,
     /// What it can reach.
     pub network: Network,
-    /// What its programs may do besides.
+    /// What its programs may also do.
     pub options: SandboxOptions,
     /// The right to run it, given back when it is gone.
     pub share: Option<Share>,

@@ -19,7 +19,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Adds the agent to the files of an image, or to ours where the image has none. The agent replaces whoever has its name or its id: a
+    /// Adds the agent to the files of an image, or to ours where the image has none. The agent replaces the user with its name or its id: a
     /// program that looks up its own id must find its own home.
     pub fn with_agent(passwd: Option<&str>, group: Option<&str>) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! Runs the script of an install in a clone that no session sees, and keeps the files that it left beside those of the repository. So nothing that an agent
-//! does can be among them.
+//! Runs the script of an install in a clone that no session sees, and keeps the files that it left in addition to those of the repository. So nothing
+//! that an agent does can be among them.
 
 use super::{
     copy::TreeCopy,

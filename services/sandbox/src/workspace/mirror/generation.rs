@@ -35,7 +35,7 @@ const REFERENCES: &str = "packed-refs";
 const SUMS: &str = "sums";
 /// The list of its objects of Git LFS.
 const OBJECTS_LIST: &str = "lfs-objects";
-/// What the service wrote besides packs and objects. A change of any byte is found before the mirror is used.
+/// What the service wrote in addition to packs and objects. A change of any byte is found before the mirror is used.
 const FRAME: [&str; 5] = ["HEAD", "config", REFERENCES, SUMS, OBJECTS_LIST];
 const RECORD: &str = "record.json";
 /// Nothing of it comes from a server.

@@ -1,4 +1,4 @@
-//! Makes a workspace. The service builds it beside its final place and then renames it, so callers find a whole workspace or none.
+//! Makes a workspace. The service builds it next to its final place and then renames it, so callers find a whole workspace or none.
 
 use super::{
     ahead::{begin, build_directory, source_changed, take_draft},

@@ -28,11 +28,11 @@ pub struct OpenSpec {
     pub image: Manifest,
     /// The variables of the image.
     pub env: Vec<String>,
-    /// The install whose files it gets besides those of its source.
+    /// The install whose files it gets in addition to those of its source.
     pub install: Option<InstallSpec>,
     /// The script that runs at each start of a sandbox; empty: none.
     pub start: String,
-    /// What the programs of its sandboxes may do besides.
+    /// What the programs of its sandboxes may also do.
     pub options: SandboxOptions,
     /// The project whose mirror of the repository it may use; `None`: no mirror.
     pub project: Option<ProjectId>,

@@ -231,7 +231,7 @@ impl Merge<'_> {
         let snapshot = self.packed.snapshot.clone();
         let record = MergeRecord { id: self.id.clone(), snapshot, answer };
         // With this write the merge is done, whatever happens to the copy.
-        if let Err(error) = record.write(MergeRecord::beside_files(&self.store.directory())).await {
+        if let Err(error) = record.write(MergeRecord::of_parent(&self.store.directory())).await {
             return Err(self.undo(known, error).await);
         }
         if let Err(error) = self.store.end_merge(known, &open.copy, &record).await {

@@ -112,7 +112,7 @@ impl OpenMerge {
 
 impl MergeRecord {
     /// The path of the record in `directory`, which holds the workspace of the parent.
-    pub(super) fn beside_files(directory: &Path) -> PathBuf {
+    pub(super) fn of_parent(directory: &Path) -> PathBuf {
         directory.join(DONE)
     }
 

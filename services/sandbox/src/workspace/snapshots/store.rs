@@ -136,7 +136,7 @@ impl<'a> SnapshotStore<'a> {
         let directory = self.directory();
         let mut undone = Ok(());
         if let Some(open) = OpenMerge::find(&directory).await? {
-            let mut done = MergeRecord::find_of(MergeRecord::beside_files(&directory), &open.id).await?;
+            let mut done = MergeRecord::find_of(MergeRecord::of_parent(&directory), &open.id).await?;
             if done.is_none() {
                 // An earlier version of the service recorded a merge that is done only in the directory of the copy.
                 done = MergeRecord::find_of(MergeRecord::of_copy(&self.directory_of(&open.copy)), &open.id)

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 const HOSTS_MAX: usize = 20;
 /// Characters of the names of hosts. A call with more does not fit its schema, and fails.
 const HOSTS_CHARS_MAX: usize = HOSTS_MAX * 255;
-/// Characters of a reason. The dialog shows the hosts beside it, and a longer reason would hide them. A call with a longer one does not fit its schema, and fails.
+/// Characters of a reason. The dialog shows the hosts next to it, and a longer reason would hide them. A call with a longer one does not fit its schema, and fails.
 const REASON_CHARS_MAX: usize = 300;
 /// The metadata with the hosts that a call opens.
 const OPENS: &str = "opens";

@@ -63,7 +63,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
     Ok(Output { title, text: lines.join("\n"), metadata, ..Output::default() })
 }
 
-/// The directory of a search, as OpenCode's clients show it beside the pattern: nothing for the whole workspace.
+/// The directory of a search, as OpenCode's clients show it next to the pattern: nothing for the whole workspace.
 fn searched(path: &str) -> String {
     Some(relative(path)).filter(|path| path != ".").unwrap_or_default()
 }

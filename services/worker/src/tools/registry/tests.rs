@@ -35,7 +35,7 @@ fn unknown_tools_are_named_and_other_cases_forgiven() {
 
 #[tokio::test]
 async fn arguments_that_do_not_fit_the_schema_are_told_to_the_model() {
-    let program = chassis::programs::find_beside(convert_client::converter::PROGRAM).unwrap();
+    let program = chassis::programs::find(convert_client::converter::PROGRAM).unwrap();
     let converter = Converter::new(program);
     let converter = converter.of(TenantId(uuid::Uuid::nil()));
     for (tool, input, want) in [

@@ -72,12 +72,12 @@ impl<'a> Models<'a> {
         let of_agent = self.permissions.agent(agent::TITLE).and_then(|agent| agent.model.as_ref());
         let named = of_agent.into_iter().chain(&self.settings.small_model);
         let own = &user.model.model;
-        let beside = || {
+        let small = || {
             let (provider, model) = self.providers.small_model_for(&own.provider_id, &own.model_id)?;
             self.find(&ModelRef { provider_id: provider.id.clone(), model_id: model.id.clone() })
         };
         let named = named.filter_map(|model| self.find(model)).next();
-        named.or_else(beside).or_else(|| self.find(own))
+        named.or_else(small).or_else(|| self.find(own))
     }
 
     /// The failure of a prompt whose agent may not answer it.

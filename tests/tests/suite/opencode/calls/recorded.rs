@@ -1,4 +1,4 @@
-//! OpenCode's recordings, if they are beside this repository.
+//! OpenCode's recordings, if they are next to this repository.
 
 use super::super::client::Client;
 use super::{Difference, FILES, Played, Reply, Script, differences as compare, play, text};
