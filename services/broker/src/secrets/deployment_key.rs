@@ -14,7 +14,6 @@ use super::{
     place::SecretPlace,
     transit::TransitKey,
 };
-use std::error::Error as _;
 use store::broker::keys::SealedKey;
 use zeroize::Zeroizing;
 
