@@ -101,13 +101,14 @@ impl TenantPool {
     async fn lend(&self, purpose: Purpose) -> Result<Loan, sqlx::Error> {
         self.close_unused();
         let mut closed_max = self.connections.status().max_size;
-        // A connection is not tested before: its first statement is the test.
+        // The pool does not test a connection before: its first statement is the test.
         loop {
             let connection = Box::pin(self.connections.get()).await.map_err(acquire_error)?;
-            if purpose.is_met_by(&connection) {
-                return Ok(Loan::new(connection, purpose));
-            }
+            let is_ready = purpose.is_met_by(&connection);
             let mut loan = Loan::new(connection, purpose);
+            if is_ready {
+                return Ok(loan);
+            }
             let Err(error) = loan.prepare(purpose).await else { return Ok(loan) };
             loan.discard();
             // Postgres closed the connection while it was idle. All others may be closed too.
@@ -306,7 +307,7 @@ mod tests {
             end_connections(&mut migrator).await;
             let mut statements = pool.statements(tenant).await.unwrap();
             let answer = statements.execute("select 1").await;
-            // Nobody tests a connection of the same tenant that was used just now.
+            // The pool does not test a connection that the same tenant used just now.
             assert!(answer.is_ok() || !is_tested, "{answer:?}");
             drop(statements);
             pool.shares.all_free().await;

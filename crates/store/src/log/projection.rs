@@ -11,11 +11,24 @@ use crate::{
     Tx,
     column::signed,
     error::Error,
-    log::change::{Change, ChangeBody, Scope},
-    session::{control_row::ControlRow, tree::ledger},
+    log::change::{Change, ChangeBody, Scope, Title},
+    session::{
+        control_row::ControlRow,
+        tree::ledger::{self, Entry},
+    },
 };
-use domain::event::{Event, StoredEvent};
+use domain::{
+    conversation::{
+        message::Message,
+        part::Part,
+        request::{Answer, Id, Request},
+    },
+    event::{Event, StoredEvent},
+    ids::{MessageId, PartId},
+    session::Changes,
+};
 pub(crate) use rows::{Rows, Statement, fenced};
+use serde_json::Value;
 use std::borrow::Cow;
 
 /// Writes the changes into their tables and all events into the log, numbered from `first`. Returns the events, for
@@ -55,6 +68,38 @@ pub(crate) struct Projection {
     rows: Rows,
 }
 
+/// What a projection has taken of a change.
+enum TakeOutcome<'c> {
+    /// All of it: its rows are added, and this is its event.
+    Whole(Cow<'c, Event>),
+    /// Nothing: the event needs this statement.
+    Event(&'c Event, EventStatement<'c>),
+    /// Nothing: the change needs this statement, which decides what its event says.
+    Change(ChangeStatement<'c>),
+}
+
+/// What an event needs that rows cannot give.
+enum EventStatement<'c> {
+    RemoveMessage(&'c MessageId),
+    RemovePart(&'c MessageId, &'c PartId),
+    /// A call is over, or the same write has begun it.
+    UpdateCall(&'c Part),
+    SetTodos(&'c Value),
+    SetBranch(Option<&'c str>),
+    Ask(&'c Request),
+    ForgetWorkspace,
+    ForgetPromptBytes,
+}
+
+/// What a change needs before its event is known.
+enum ChangeStatement<'c> {
+    CloseRequest(&'c Id, &'c Answer),
+    StoreAnswer(&'c Message, &'c Entry),
+    Charge(&'c [Entry]),
+    SetTitle(&'c Title),
+    SetFileSummary(&'c Changes),
+}
+
 impl Projection {
     /// The first event gets the number `first`.
     pub(crate) fn from(first: u64) -> Self {
@@ -72,7 +117,7 @@ impl Projection {
             if self.rows.are_many() {
                 return Ok(left);
             }
-            let Some(event) = self.add_rows(&change.body)? else { return Ok(left) };
+            let TakeOutcome::Whole(event) = self.take(&change.body)? else { return Ok(left) };
             self.log(scope, change, &event);
         }
         Ok(&[])
@@ -110,9 +155,15 @@ impl Projection {
 
     /// Takes a change. It is in its table after [`Projection::finish`] at the latest.
     pub(crate) async fn add(&mut self, tx: &mut Tx, scope: &Scope<'_>, change: &Change) -> Result<(), Error> {
-        let event = match self.add_rows(&change.body)? {
-            Some(event) => event,
-            None => self.run(tx, scope, &change.body).await?,
+        let event = match self.take(&change.body)? {
+            TakeOutcome::Whole(event) => event,
+            TakeOutcome::Event(event, statement) => {
+                self.run_event_statement(tx, scope, statement).await?;
+                Cow::Borrowed(event)
+            }
+            TakeOutcome::Change(statement) => {
+                Cow::Owned(self.run_change_statement(tx, scope, statement).await?)
+            }
         };
         self.log(scope, change, &event);
         if self.rows.are_many() {
@@ -157,36 +208,48 @@ impl Projection {
         self.len() + 1
     }
 
-    /// Adds the rows of a change, and returns its event. `None`: the change needs more than rows, and none is added.
-    fn add_rows<'c>(&mut self, body: &'c ChangeBody) -> Result<Option<Cow<'c, Event>>, Error> {
-        let seq = self.next();
-        let event = match body {
-            ChangeBody::Event(event) => event,
+    /// Adds the rows of a change, unless it needs a statement of its own.
+    fn take<'c>(&mut self, body: &'c ChangeBody) -> Result<TakeOutcome<'c>, Error> {
+        match body {
+            ChangeBody::Event(event) => self.take_event(event),
             ChangeBody::Answer { message, entry: None } => {
-                self.rows.add_message(message, seq)?;
-                return Ok(Some(Cow::Owned(Event::MessageUpdated(message.clone()))));
+                self.rows.add_message(message, self.next())?;
+                Ok(TakeOutcome::Whole(Cow::Owned(Event::MessageUpdated(message.clone()))))
             }
-            ChangeBody::Answer { .. }
-            | ChangeBody::Spend(_)
-            | ChangeBody::Title(_)
-            | ChangeBody::FileSummary(_) => return Ok(None),
-        };
-        match event {
-            Event::MessageUpdated(message) => self.rows.add_message(message, seq)?,
+            ChangeBody::Answer { message, entry: Some(entry) } => {
+                Ok(TakeOutcome::Change(ChangeStatement::StoreAnswer(message, entry)))
+            }
+            ChangeBody::Spend(entries) => Ok(TakeOutcome::Change(ChangeStatement::Charge(entries))),
+            ChangeBody::Title(title) => Ok(TakeOutcome::Change(ChangeStatement::SetTitle(title))),
+            ChangeBody::FileSummary(summary) => {
+                Ok(TakeOutcome::Change(ChangeStatement::SetFileSummary(summary)))
+            }
+        }
+    }
+
+    fn take_event<'c>(&mut self, event: &'c Event) -> Result<TakeOutcome<'c>, Error> {
+        let statement = match event {
+            Event::MessageUpdated(message) => {
+                self.rows.add_message(message, self.next())?;
+                return Ok(TakeOutcome::Whole(Cow::Borrowed(event)));
+            }
+            Event::PartUpdated { part, .. } if tool_execs::is_over(part) || self.rows.must_precede(part) => {
+                EventStatement::UpdateCall(part)
+            }
             Event::PartUpdated { part, .. } => {
-                if tool_execs::is_over(part) || self.rows.must_precede(part) {
-                    return Ok(None);
-                }
-                self.rows.add_part(part, seq)?;
+                self.rows.add_part(part, self.next())?;
+                return Ok(TakeOutcome::Whole(Cow::Borrowed(event)));
             }
-            Event::MessageRemoved(_)
-            | Event::PartRemoved { .. }
-            | Event::TodoUpdated(_)
-            | Event::BranchUpdated(_)
-            | Event::RequestAsked(_)
-            | Event::RequestAnswered { .. }
-            | Event::WorkspaceRestarted
-            | Event::SessionCompacted => return Ok(None),
+            Event::MessageRemoved(message_id) => EventStatement::RemoveMessage(message_id),
+            Event::PartRemoved { message_id, part_id } => EventStatement::RemovePart(message_id, part_id),
+            Event::TodoUpdated(todos) => EventStatement::SetTodos(todos),
+            Event::BranchUpdated(branch) => EventStatement::SetBranch(branch.as_deref()),
+            Event::RequestAsked(request) => EventStatement::Ask(request),
+            Event::RequestAnswered { id, answer } => {
+                return Ok(TakeOutcome::Change(ChangeStatement::CloseRequest(id, answer)));
+            }
+            Event::WorkspaceRestarted => EventStatement::ForgetWorkspace,
+            Event::SessionCompacted => EventStatement::ForgetPromptBytes,
             // Either the log alone records this fact, or the caller changes the row itself.
             Event::SessionCreated(_)
             | Event::SessionUpdated(_)
@@ -206,84 +269,65 @@ impl Projection {
             | Event::SessionDiff(_)
             | Event::FileEdited(_)
             | Event::FilesChanged(_)
-            | Event::CommandExecuted { .. } => {}
-        }
-        Ok(Some(Cow::Borrowed(event)))
+            | Event::CommandExecuted { .. } => return Ok(TakeOutcome::Whole(Cow::Borrowed(event))),
+        };
+        Ok(TakeOutcome::Event(event, statement))
     }
 
-    /// Runs the statements of a change that needs more than rows, and returns its event.
-    async fn run<'c>(
+    /// Runs the statement of a change, and returns its event.
+    async fn run_change_statement(
         &mut self,
         tx: &mut Tx,
         scope: &Scope<'_>,
-        body: &'c ChangeBody,
-    ) -> Result<Cow<'c, Event>, Error> {
-        let info = match body {
+        statement: ChangeStatement<'_>,
+    ) -> Result<Event, Error> {
+        let info = match statement {
             // A person may have answered before the loop closed the request. The log shows the answer that counts.
-            ChangeBody::Event(Event::RequestAnswered { id, answer }) => {
+            ChangeStatement::CloseRequest(id, answer) => {
                 let answer = requests::close(tx, scope, id, answer).await?;
-                return Ok(Cow::Owned(Event::RequestAnswered { id: id.clone(), answer }));
+                return Ok(Event::RequestAnswered { id: id.clone(), answer });
             }
-            ChangeBody::Event(event) => {
-                self.run_event(tx, scope, event).await?;
-                return Ok(Cow::Borrowed(event));
-            }
-            ChangeBody::Answer { message, entry } => {
+            ChangeStatement::StoreAnswer(message, entry) => {
                 self.rows.add_message(message, self.next())?;
-                ledger::insert(tx, scope.tenant, scope.session, entry.as_slice()).await?;
-                return Ok(Cow::Owned(Event::MessageUpdated(message.clone())));
+                ledger::insert(tx, scope.tenant, scope.session, std::slice::from_ref(entry)).await?;
+                return Ok(Event::MessageUpdated(Box::new(message.clone())));
             }
-            ChangeBody::Spend(entries) => sessions::charge(tx, scope, entries).await?,
-            ChangeBody::Title(title) => sessions::set_title(tx, scope, title).await?,
-            ChangeBody::FileSummary(summary) => sessions::set_file_summary(tx, scope, summary).await?,
+            ChangeStatement::Charge(entries) => sessions::charge(tx, scope, entries).await?,
+            ChangeStatement::SetTitle(title) => sessions::set_title(tx, scope, title).await?,
+            ChangeStatement::SetFileSummary(summary) => {
+                sessions::set_file_summary(tx, scope, summary).await?
+            }
         };
-        Ok(Cow::Owned(Event::SessionUpdated(Box::new(info))))
+        Ok(Event::SessionUpdated(Box::new(info)))
     }
 
-    async fn run_event(&mut self, tx: &mut Tx, scope: &Scope<'_>, event: &Event) -> Result<(), Error> {
-        match event {
-            Event::MessageRemoved(message_id) => {
+    async fn run_event_statement(
+        &mut self,
+        tx: &mut Tx,
+        scope: &Scope<'_>,
+        statement: EventStatement<'_>,
+    ) -> Result<(), Error> {
+        match statement {
+            EventStatement::RemoveMessage(message_id) => {
                 self.rows.write(tx, scope, self.base, &[]).await?;
                 messages::delete_message(tx, scope, message_id).await
             }
-            Event::PartUpdated { part, .. } => {
+            EventStatement::RemovePart(message_id, part_id) => {
+                self.rows.write(tx, scope, self.base, &[]).await?;
+                messages::delete_part(tx, scope, message_id, part_id).await
+            }
+            EventStatement::UpdateCall(part) => {
                 if self.rows.must_precede(part) {
                     self.rows.write(tx, scope, self.base, &[]).await?;
                 }
                 self.rows.add_part(part, self.next())?;
                 tool_execs::end(tx, scope, part).await
             }
-            Event::PartRemoved { message_id, part_id } => {
-                self.rows.write(tx, scope, self.base, &[]).await?;
-                messages::delete_part(tx, scope, message_id, part_id).await
-            }
-            Event::TodoUpdated(todos) => sessions::set_todos(tx, scope, todos).await,
-            Event::BranchUpdated(branch) => sessions::set_branch(tx, scope, branch.as_deref()).await,
-            Event::RequestAsked(request) => requests::insert(tx, scope, request).await,
-            Event::WorkspaceRestarted => sessions::forget_workspace(tx, scope).await,
-            Event::SessionCompacted => sessions::forget_prompt_bytes(tx, scope).await,
-            // `add_rows` has taken it.
-            Event::MessageUpdated(_)
-            | Event::RequestAnswered { .. }
-            | Event::SessionCreated(_)
-            | Event::SessionUpdated(_)
-            | Event::SessionDeleted(_)
-            | Event::SessionStatus(_)
-            | Event::SessionIdle(_)
-            | Event::SessionError(_)
-            | Event::LoopStarted { .. }
-            | Event::LoopHandedOver { .. }
-            | Event::SnapshotMissed(_)
-            | Event::SessionPushed { .. }
-            | Event::WorktreeReady(_)
-            | Event::WorktreeFailed(_)
-            | Event::SessionWaiting(_)
-            | Event::SessionQuarantined { .. }
-            | Event::SessionReleased
-            | Event::SessionDiff(_)
-            | Event::FileEdited(_)
-            | Event::FilesChanged(_)
-            | Event::CommandExecuted { .. } => Ok(()),
+            EventStatement::SetTodos(todos) => sessions::set_todos(tx, scope, todos).await,
+            EventStatement::SetBranch(branch) => sessions::set_branch(tx, scope, branch).await,
+            EventStatement::Ask(request) => requests::insert(tx, scope, request).await,
+            EventStatement::ForgetWorkspace => sessions::forget_workspace(tx, scope).await,
+            EventStatement::ForgetPromptBytes => sessions::forget_prompt_bytes(tx, scope).await,
         }
     }
 }

@@ -74,25 +74,23 @@ impl DeploymentKey {
     fn note_failure(&self, operation: &'static str, place: &SecretPlace<'_>, error: &EnvelopeError) {
         let (id, code) = (self.id(), error.code());
         let SecretPlace { tenant, project, name, .. } = place;
+        macro_rules! log {
+            ($level:ident, $reason:expr) => {
+                tracing::$level!(
+                    tenant.id = tenant,
+                    project.id = project,
+                    secret.name = name,
+                    key.id = id,
+                    operation,
+                    error.code = code,
+                    "cannot {operation} with the key {id}: {error}: {}",
+                    $reason
+                )
+            };
+        }
         match error {
-            EnvelopeError::KmsRefused(reason) => tracing::error!(
-                tenant.id = tenant,
-                project.id = project,
-                secret.name = name,
-                key.id = id,
-                operation,
-                error.code = code,
-                "cannot {operation} with the key {id}: {error}: {reason}"
-            ),
-            EnvelopeError::KmsUnavailable(reason) => tracing::warn!(
-                tenant.id = tenant,
-                project.id = project,
-                secret.name = name,
-                key.id = id,
-                operation,
-                error.code = code,
-                "cannot {operation} with the key {id}: {error}: {reason}"
-            ),
+            EnvelopeError::KmsRefused(reason) => log!(error, reason),
+            EnvelopeError::KmsUnavailable(reason) => log!(warn, reason),
             EnvelopeError::KmsSecretRefused(_)
             | EnvelopeError::TooLarge
             | EnvelopeError::OtherKey

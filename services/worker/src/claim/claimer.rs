@@ -287,7 +287,7 @@ impl Claimer {
         let position = kept.as_ref().map(|kept| &kept.position);
         let start = Box::pin(with_store_timeout(self.deps.store.read_loop_start(&taken, position))).await;
         let span = span(&taken, start.as_ref().map_or(&[], |start| &start.inputs));
-        // Without its type, which is too deep for the compiler to look through from here.
+        // The box hides the type of the future, which is too deep for the compiler to look through from here.
         run::run(Arc::clone(&self.deps), taken, start, kept, control).instrument(span).boxed().await
     }
 }
