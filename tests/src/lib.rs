@@ -387,10 +387,11 @@ impl ServiceHandle {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let task = runtime.spawn(body);
         let mut running = Self { url: String::new(), stop, task, runtime: Some(runtime) };
-        running.url = tokio::select! {
-            ready = ready.recv() => ready.expect("a service that is ready").url,
-            ended = &mut running.task => panic!("the service ended before it was ready: {ended:?}"),
-        };
+        match ready.recv().await {
+            Ok(ready) => running.url = ready.url,
+            // Its end says why.
+            Err(error) => panic!("{error}: {:?}", (&mut running.task).await),
+        }
         running
     }
 

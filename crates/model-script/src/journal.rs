@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::SystemTime;
 use tokio::sync::watch;
 
 /// Headers to record.
@@ -50,8 +50,8 @@ pub struct Request {
     pub headers: BTreeMap<String, String>,
     /// The JSON body.
     pub body: Value,
-    /// When it arrived.
-    pub received_at: Instant,
+    /// When it arrived, by the clock of the machine: before anything that its answer causes.
+    pub received_at: SystemTime,
 }
 
 impl Journal {
@@ -128,7 +128,7 @@ mod tests {
 
     fn request(number: usize) -> Request {
         let body = Value::from(number);
-        Request { path: String::new(), headers: BTreeMap::new(), body, received_at: Instant::now() }
+        Request { path: String::new(), headers: BTreeMap::new(), body, received_at: SystemTime::now() }
     }
 
     fn bodies(requests: Vec<Request>) -> Vec<u64> {

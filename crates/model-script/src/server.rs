@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::SystemTime;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -162,7 +162,7 @@ async fn answer(
         path: path.to_owned(),
         headers: kept_headers(headers),
         body: request,
-        received_at: Instant::now(),
+        received_at: SystemTime::now(),
     };
     let complaint = protocol.complaint(&entry.body);
     server.script.journal.push(entry, bytes.len());

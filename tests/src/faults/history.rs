@@ -8,7 +8,12 @@ use testkit::dump;
 
 /// Returns the current time.
 pub fn now_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    micros(SystemTime::now())
+}
+
+/// A time as microseconds since 1970.
+pub(super) fn micros(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     cluster::{Cluster, Service, address},
-    history::{Effect, FinalState, Injection, Request, STALL, now_us},
+    history::{Effect, FinalState, Injection, Request, STALL, micros, now_us},
     workload::{canary, script},
 };
 use anyhow::{Context as _, Result, bail};
@@ -92,10 +92,9 @@ fn request(request: &journal::Request) -> Request {
     let messages = request.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let newest = messages.iter().rev().find(|message| message["role"] == "user" && !is_result(message));
     let newest = newest.map(|message| message["content"].to_string()).unwrap_or_default();
-    let age = i64::try_from(request.received_at.elapsed().as_micros()).unwrap_or(0);
     let text = request.body["messages"].to_string();
     Request {
-        at_us: now_us() - age,
+        at_us: micros(request.received_at),
         session_id: request.headers.get("x-session-id").cloned().unwrap_or_default(),
         prompt: canary::find(&newest).first().map(ToString::to_string).unwrap_or_default(),
         canaries: canary::find(&text).into_iter().map(ToOwned::to_owned).collect(),
@@ -251,7 +250,7 @@ fn descendants(ancestor: i32, program: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{collections::BTreeMap, time::Instant};
+    use std::{collections::BTreeMap, time::SystemTime};
 
     #[test]
     fn a_request_is_assigned_to_its_session_and_newest_prompt() {
@@ -264,7 +263,7 @@ mod tests {
         ]});
         let headers = BTreeMap::from([("x-session-id".to_owned(), "ses_1".to_owned())]);
         let recorded =
-            request(&journal::Request { path: String::new(), headers, body, received_at: Instant::now() });
+            request(&journal::Request { path: String::new(), headers, body, received_at: SystemTime::now() });
         assert_eq!((recorded.session_id.as_str(), recorded.prompt.as_str()), ("ses_1", "cn.t1.s2.3"));
         assert_eq!(recorded.canaries.len(), 4);
     }

@@ -36,11 +36,11 @@ struct Testbed {
 
 impl Testbed {
     async fn start() -> Self {
-        Self::with_worker(&[]).await
+        Self::with(Options::default()).await
     }
 
-    /// The same with further arguments of the worker.
-    async fn with_worker(worker: &'static [&'static str]) -> Self {
+    /// The same with further options of the stack.
+    async fn with(options: Options) -> Self {
         let server = GitServer::start(&[HOST]).await;
         let app = repository(&[("file", "private\n")]);
         server.push("acme/app.git", &app);
@@ -50,7 +50,7 @@ impl Testbed {
             git_certificate: Some(server.certificate.clone()),
             ..Outside::default()
         };
-        let stack = Stack::with(Options { broker: true, outside, worker, ..Options::default() }).await;
+        let stack = Stack::with(Options { broker: true, outside, ..options }).await;
         store(&stack.api, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
         stack.api.set_secret("TOKEN", TOKEN).await;
         Self { stack, server, app }

@@ -4,8 +4,7 @@ mod damage;
 mod objects;
 
 use super::{HOST, TOKEN, Testbed, URL, session, store};
-use e2e::api::Api;
-use e2e::turn::output;
+use e2e::{Options, api::Api, turn::output};
 use rpc::v1;
 use serde_json::json;
 use std::path::PathBuf;
@@ -240,7 +239,7 @@ async fn a_tenant_that_is_deleted_leaves_no_mirror() {
 
 #[tokio::test]
 async fn mirrors_go_with_their_project() {
-    let testbed = Testbed::with_worker(&["--reconcile-ms", "2000"]).await;
+    let testbed = Testbed::with(Options { worker: &["--reconcile-ms", "2000"], ..Options::default() }).await;
     let other = other_project(&testbed.stack.api, "other").await;
     testbed.look(&testbed.stack.api).await;
     let kept = testbed.generations();

@@ -1,7 +1,7 @@
 //! Warm-ups: the mirror of a repository is there before the first prompt, and a flood of sessions brings little.
 
 use super::{HOST, TOKEN, Testbed, URL, mirrors::other_project, session, store};
-use e2e::{api::Api, turn::output};
+use e2e::{Options, api::Api, turn::output};
 use futures::future::join_all;
 use rpc::v1;
 use serde_json::json;
@@ -12,8 +12,11 @@ fn is_left_out() -> bool {
     e2e::is_left_out(&["nats"], "gateways hint over NATS that a session may be prompted")
 }
 
+/// A sandbox fills no mirror if its disk lacks room for a clone and a copy of the largest size, so the workspaces here are small: the tests
+/// also run on a machine with a small disk.
 async fn testbed() -> Testbed {
-    Testbed::with_worker(&["--warm-ups", "4"]).await
+    let (worker, sandbox_arguments) = (&["--warm-ups", "4"], &["--disk-bytes", "67108864"]);
+    Testbed::with(Options { worker, sandbox_arguments, ..Options::default() }).await
 }
 
 /// The doors of all sessions.
