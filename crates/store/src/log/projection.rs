@@ -12,14 +12,10 @@ use crate::{
     column::signed,
     error::Error,
     log::change::{Change, ChangeBody, Scope, Title},
-    session::{
-        control_row::ControlRow,
-        tree::ledger::{self, Entry},
-    },
+    session::{control_row::ControlRow, tree::ledger::Entry},
 };
 use domain::{
     conversation::{
-        message::Message,
         part::Part,
         request::{Answer, Id, Request},
     },
@@ -94,7 +90,6 @@ enum EventStatement<'c> {
 /// What a change needs before its event is known.
 enum ChangeStatement<'c> {
     CloseRequest(&'c Id, &'c Answer),
-    StoreAnswer(&'c Message, &'c Entry),
     Charge(&'c [Entry]),
     SetTitle(&'c Title),
     SetFileSummary(&'c Changes),
@@ -212,13 +207,14 @@ impl Projection {
     fn take<'c>(&mut self, body: &'c ChangeBody) -> Result<TakeOutcome<'c>, Error> {
         match body {
             ChangeBody::Event(event) => self.take_event(event),
-            ChangeBody::Answer { message, entry: None } => {
+            ChangeBody::Answer { message, entry } => {
                 self.rows.add_message(message, self.next())?;
+                if let Some(entry) = entry {
+                    self.rows.add_entry(entry);
+                }
                 Ok(TakeOutcome::Whole(Cow::Owned(Event::MessageUpdated(message.clone()))))
             }
-            ChangeBody::Answer { message, entry: Some(entry) } => {
-                Ok(TakeOutcome::Change(ChangeStatement::StoreAnswer(message, entry)))
-            }
+            // The event shows the session with the new sums, which only the update of its row knows.
             ChangeBody::Spend(entries) => Ok(TakeOutcome::Change(ChangeStatement::Charge(entries))),
             ChangeBody::Title(title) => Ok(TakeOutcome::Change(ChangeStatement::SetTitle(title))),
             ChangeBody::FileSummary(summary) => {
@@ -286,11 +282,6 @@ impl Projection {
             ChangeStatement::CloseRequest(id, answer) => {
                 let answer = requests::close(tx, scope, id, answer).await?;
                 return Ok(Event::RequestAnswered { id: id.clone(), answer });
-            }
-            ChangeStatement::StoreAnswer(message, entry) => {
-                self.rows.add_message(message, self.next())?;
-                ledger::insert(tx, scope.tenant, scope.session, std::slice::from_ref(entry)).await?;
-                return Ok(Event::MessageUpdated(Box::new(message.clone())));
             }
             ChangeStatement::Charge(entries) => sessions::charge(tx, scope, entries).await?,
             ChangeStatement::SetTitle(title) => sessions::set_title(tx, scope, title).await?,

@@ -1,4 +1,4 @@
-//! The rows of messages, parts, begun tool calls and events that a projection writes with one statement.
+//! The rows of messages, parts, begun tool calls, costs and events that a projection writes with one statement.
 
 use super::tool_execs;
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
         change::Scope,
         control::{self, RETURNS},
     },
+    session::tree::ledger::{self, Entry},
 };
 use domain::{
     conversation::{message::Message, part::Part},
@@ -22,20 +23,31 @@ const GATHERED_BYTES: usize = 256 * 1024;
 /// A statement that gets its parameters.
 pub(crate) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 
-/// Messages, parts and begun tool calls that are not written yet. Their positions count from 1.
+/// Messages, parts, begun tool calls and costs that are not written yet. Their positions count from 1.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     messages: Vec<MessageRow>,
     parts: Vec<PartRow>,
+    /// The costs of model calls.
+    entries: Vec<Entry>,
     bytes: usize,
 }
 
-/// The tables that a statement writes in addition to the log. It leaves the others out, because each costs time; only messages bring the parts with them.
-#[derive(Clone, Copy)]
-struct Tables {
-    parts: bool,
-    begun: bool,
-    messages: bool,
+/// The tables that a statement writes in addition to the log. It leaves the others out, because each costs time. `begun` says whether it writes begun tool calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    None,
+    Parts {
+        begun: bool,
+    },
+    /// Messages and parts.
+    Messages {
+        begun: bool,
+    },
+    /// The ledger, messages and parts.
+    Ledger {
+        begun: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -94,6 +106,11 @@ impl Rows {
         Ok(())
     }
 
+    /// Adds the cost of a model call to the ledger.
+    pub(super) fn add_entry(&mut self, entry: &Entry) {
+        self.entries.push(entry.clone());
+    }
+
     /// Whether the rows must be written before this part is added: the end of a call closes the row that its beginning adds.
     pub(super) fn must_precede(&self, part: &Part) -> bool {
         self.parts.iter().any(|row| row.begun_tool.is_some() && row.id == part.id.as_str())
@@ -113,10 +130,11 @@ impl Rows {
         events: &[StoredEvent],
     ) -> Result<(), Error> {
         let rows = std::mem::take(self);
-        if rows.messages.is_empty() && rows.parts.is_empty() && events.is_empty() {
+        let tables = rows.tables();
+        if tables == Tables::None && events.is_empty() {
             return Ok(());
         }
-        let sql = plain(rows.tables());
+        let sql = plain(tables);
         let query = sqlx::query(AssertSqlSafe(sql))
             .bind(scope.tenant.0)
             .bind(scope.session.as_str())
@@ -127,26 +145,32 @@ impl Rows {
         Ok(())
     }
 
+    /// The parameters of the ledger follow those of messages, and these follow those of parts. So the rows of one table bring the earlier ones with them.
     fn tables(&self) -> Tables {
-        Tables {
-            // The parameters of messages follow those of parts, so both are bound.
-            parts: !self.parts.is_empty() || !self.messages.is_empty(),
-            begun: self.parts.iter().any(|row| row.begun_tool.is_some()),
-            messages: !self.messages.is_empty(),
+        let begun = self.parts.iter().any(|row| row.begun_tool.is_some());
+        if !self.entries.is_empty() {
+            Tables::Ledger { begun }
+        } else if !self.messages.is_empty() {
+            Tables::Messages { begun }
+        } else if !self.parts.is_empty() {
+            Tables::Parts { begun }
+        } else {
+            Tables::None
         }
     }
 
     /// Binds the events and the rows to a statement whose own parameters are bound.
     pub(super) fn bind<'q>(&'q self, query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {
-        let tables = self.tables();
-        let mut query = bind_events(query, events);
-        if tables.parts {
-            query = bind_parts(query, &self.parts);
+        let query = bind_events(query, events);
+        match self.tables() {
+            Tables::None => query,
+            Tables::Parts { .. } => bind_parts(query, &self.parts),
+            Tables::Messages { .. } => bind_messages(bind_parts(query, &self.parts), &self.messages),
+            Tables::Ledger { .. } => {
+                let query = bind_messages(bind_parts(query, &self.parts), &self.messages);
+                ledger::bind(query, &self.entries)
+            }
         }
-        if tables.messages {
-            query = bind_messages(query, &self.messages);
-        }
-        query
     }
 }
 
@@ -160,10 +184,12 @@ pub(crate) fn fenced(rows: &Rows) -> String {
     let tables = rows.tables();
     let parts = "$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[], $18::text[]";
     let messages = "$19::text[], $20::bigint[], $21::text[], $22::text[]";
+    let entries = "$23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::bigint[], $29::bigint[], $30::bigint[], $31::bigint[],
+                   $32::bigint[], $33::bigint[], $34::bigint[]";
     format!(
         "with behind as ({}, event_seq - $5::bigint as base){}, events as ({}) select {RETURNS} from behind",
         control::advance_statement(),
-        inserts(tables, parts, messages),
+        inserts(tables, parts, messages, entries),
         insert_events("$8", "$9::bigint[], $10::text[], $11::text[], $12::text[]"),
     )
 }
@@ -172,28 +198,39 @@ pub(crate) fn fenced(rows: &Rows) -> String {
 fn plain(tables: Tables) -> String {
     let parts = "$10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::text[]";
     let messages = "$16::text[], $17::bigint[], $18::text[], $19::text[]";
+    let entries = "$20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[],
+                   $29::bigint[], $30::bigint[], $31::bigint[]";
     format!(
         "with behind as (select $5::bigint as base){} {}",
-        inserts(tables, parts, messages),
+        inserts(tables, parts, messages, entries),
         insert_events("$4", "$6::bigint[], $7::text[], $8::text[], $9::text[]"),
     )
 }
 
-/// The clauses that write messages, parts and begun tool calls. One statement writes all of them, in one round trip: Postgres checks that a
+/// The clauses that write messages, parts, begun tool calls and costs. One statement writes all of them, in one round trip: Postgres checks that a
 /// part has its message when the statement ends. `$1` to `$3` are the tenant, the session and the epoch; `behind` has the position that all others count from.
-fn inserts(tables: Tables, parts: &str, messages: &str) -> String {
+/// Each clause reads `behind`, so that it writes nothing if the fence does not match.
+fn inserts(tables: Tables, parts: &str, messages: &str, entries: &str) -> String {
     match tables {
-        Tables { parts: false, .. } => String::new(),
-        Tables { begun: false, messages: false, .. } => insert_parts(parts),
-        Tables { begun: true, messages: false, .. } => {
-            format!("{}{}", insert_parts(parts), insert_begun(parts))
-        }
-        Tables { begun: false, messages: true, .. } => {
+        Tables::None => String::new(),
+        Tables::Parts { begun: false } => insert_parts(parts),
+        Tables::Parts { begun: true } => format!("{}{}", insert_parts(parts), insert_begun(parts)),
+        Tables::Messages { begun: false } => {
             format!("{}{}", insert_parts(parts), insert_messages(messages))
         }
-        Tables { begun: true, messages: true, .. } => {
+        Tables::Messages { begun: true } => {
             format!("{}{}{}", insert_parts(parts), insert_begun(parts), insert_messages(messages))
         }
+        Tables::Ledger { begun: false } => {
+            format!("{}{}{}", insert_parts(parts), insert_messages(messages), insert_costs(entries))
+        }
+        Tables::Ledger { begun: true } => format!(
+            "{}{}{}{}",
+            insert_parts(parts),
+            insert_begun(parts),
+            insert_messages(messages),
+            insert_costs(entries)
+        ),
     }
 }
 
@@ -236,6 +273,10 @@ fn insert_begun(columns: &str) -> String {
             where p.begun_tool is not null
            on conflict do nothing)"
     )
+}
+
+fn insert_costs(columns: &str) -> String {
+    format!(", costs as ({})", ledger::insert_entries("behind, session s", columns))
 }
 
 fn bind_events<'q>(query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {

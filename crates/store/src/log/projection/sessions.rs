@@ -7,7 +7,7 @@ use crate::{
     log::change::{Scope, Title},
     session::{
         row::{self, INFO},
-        tree::ledger::{self, Entry, INSERT_ENTRIES},
+        tree::ledger::{self, Entry},
     },
 };
 use domain::{
@@ -22,17 +22,21 @@ use sqlx::{AssertSqlSafe, types::Json};
 pub(crate) async fn charge(tx: &mut Tx, scope: &Scope<'_>, entries: &[Entry]) -> Result<Info, Error> {
     let tokens = entries.iter().fold(Tokens::default(), |sum, entry| sum.plus(entry.tokens));
     let cost = entries.iter().fold(UsdPicos(0), |sum, entry| sum.plus(entry.cost));
+    let columns = "$3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
+                   $12::bigint[], $13::bigint[], $14::bigint[]";
     let sql = format!(
-        "with stored as ({INSERT_ENTRIES})
+        "with stored as ({})
          update session s
             set input_tokens = s.input_tokens + $15, output_tokens = s.output_tokens + $16,
                 reasoning_tokens = s.reasoning_tokens + $17, cache_read_tokens = s.cache_read_tokens + $18,
                 cache_write_tokens = s.cache_write_tokens + $19, cost_usd_picos = s.cost_usd_picos + $20,
                 updated_at = date_trunc('milliseconds', now())
           where s.tenant_id = $1 and s.id = $2
-         returning {INFO}"
+         returning {INFO}",
+        ledger::insert_entries("session s", columns)
     );
-    let update = ledger::bind(sqlx::query(AssertSqlSafe(sql)), scope.tenant, scope.session, entries)
+    let update = sqlx::query(AssertSqlSafe(sql)).bind(scope.tenant.0).bind(scope.session.as_str());
+    let update = ledger::bind(update, entries)
         .bind(signed(tokens.input))
         .bind(signed(tokens.output))
         .bind(signed(tokens.reasoning))

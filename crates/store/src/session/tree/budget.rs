@@ -9,10 +9,7 @@ use crate::{
     session::{
         control_row,
         mailbox::{Kind, Mailbox, NewInput},
-        tree::{
-            family::{self, Parent},
-            ledger,
-        },
+        tree::family::{self, Parent},
     },
 };
 use domain::{
@@ -44,15 +41,18 @@ impl Store {
     /// `NotFound` or `Db`.
     pub async fn get_budget(&self, tenant: TenantId, root: &SessionId) -> Result<Budget, Error> {
         let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query("select budget_usd_picos as max from session where tenant_id = $1 and id = $2")
-            .bind(tenant.0)
-            .bind(root.as_str())
-            .fetch_optional(&mut *tx)
-            .await?
-            .ok_or(Error::NotFound(Entity::Session))?;
+        let row = sqlx::query(
+            "select s.budget_usd_picos as max,
+                    (select coalesce(sum(l.cost_usd_picos), 0)::bigint from ledger l where l.tenant_id = $1 and l.root_id = $2) as spent
+               from session s where s.tenant_id = $1 and s.id = $2",
+        )
+        .bind(tenant.0)
+        .bind(root.as_str())
+        .fetch_optional(&mut *tx)
+        .await?
+        .ok_or(Error::NotFound(Entity::Session))?;
         let max: Option<i64> = row.try_get("max")?;
-        let spent = ledger::spent(&mut tx, tenant, root).await?;
-        Ok(Budget { spent, max: max.map(UsdPicos) })
+        Ok(Budget { spent: UsdPicos(row.try_get("spent")?), max: max.map(UsdPicos) })
     }
 
     /// Sets the budget of the tree below `root`, and wakes the sessions that wait for it. `dedupe` names the change: a repeated

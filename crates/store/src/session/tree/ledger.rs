@@ -4,13 +4,12 @@
 //! A call whose provider reported no usage has no entry: its cost is unknown, and an estimate would be wrong. The same is true
 //! of a call whose worker died before the call ended.
 
-use crate::{Tx, column::signed, error::Error};
+use crate::column::signed;
 use domain::{
     conversation::message::ModelRef,
-    ids::{SessionId, TenantId},
     money::{Tokens, UsdPicos},
 };
-use sqlx::{Postgres, Row as _, postgres::PgArguments, query::Query};
+use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
 /// The purpose of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,46 +74,32 @@ pub struct Entry {
     pub cost_max: Option<UsdPicos>,
 }
 
-/// Stores the entries of [`bind`] for a session. An entry that is already stored stays as it is.
-pub(crate) const INSERT_ENTRIES: &str = "insert into ledger (tenant_id, session_id, id, root_id, purpose, outcome, provider_id, model_id,
-                        input_tokens, output_tokens, reasoning_tokens, cache_read_tokens, cache_write_tokens, cost_usd_picos, cost_max_usd_picos)
-    select $1, s.id, e.id, case when s.root_id is null then s.id else s.root_id end, e.purpose, e.outcome, e.provider_id,
-           e.model_id, e.input_tokens, e.output_tokens, e.reasoning_tokens, e.cache_read_tokens, e.cache_write_tokens,
-           e.cost_usd_picos, e.cost_max_usd_picos
-      from session s,
-           unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[],
-                  $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
-             as e (id, purpose, outcome, provider_id, model_id, input_tokens, output_tokens, reasoning_tokens,
-                   cache_read_tokens, cache_write_tokens, cost_usd_picos, cost_max_usd_picos)
-     where s.tenant_id = $1 and s.id = $2
-    on conflict (tenant_id, session_id, id) do nothing";
-
-/// Stores entries of a session: see [`INSERT_ENTRIES`].
-pub(crate) async fn insert(
-    tx: &mut Tx,
-    tenant: TenantId,
-    session: &SessionId,
-    entries: &[Entry],
-) -> Result<(), Error> {
-    if entries.is_empty() {
-        return Ok(());
-    }
-    bind(sqlx::query(INSERT_ENTRIES), tenant, session, entries).execute(&mut **tx).await?;
-    Ok(())
+/// The statement that stores entries for the session `$2` of the tenant `$1`. An entry that is already stored stays as it is. `source` has the session `s`;
+/// `columns` are the parameters of [`bind`].
+pub(crate) fn insert_entries(source: &str, columns: &str) -> String {
+    format!(
+        "insert into ledger (tenant_id, session_id, id, root_id, purpose, outcome, provider_id, model_id, input_tokens, output_tokens, reasoning_tokens,
+                             cache_read_tokens, cache_write_tokens, cost_usd_picos, cost_max_usd_picos)
+         select $1, s.id, e.id, case when s.root_id is null then s.id else s.root_id end, e.purpose, e.outcome, e.provider_id,
+                e.model_id, e.input_tokens, e.output_tokens, e.reasoning_tokens, e.cache_read_tokens, e.cache_write_tokens,
+                e.cost_usd_picos, e.cost_max_usd_picos
+           from {source},
+                unnest({columns})
+                  as e (id, purpose, outcome, provider_id, model_id, input_tokens, output_tokens, reasoning_tokens,
+                        cache_read_tokens, cache_write_tokens, cost_usd_picos, cost_max_usd_picos)
+          where s.tenant_id = $1 and s.id = $2
+         on conflict (tenant_id, session_id, id) do nothing"
+    )
 }
 
-/// Binds the parameters `$1` to `$14`: the tenant, the session, and the entries.
+/// Binds entries: the twelve columns of [`insert_entries`].
 pub(crate) fn bind<'q>(
     statement: Query<'q, Postgres, PgArguments>,
-    tenant: TenantId,
-    session: &'q SessionId,
     entries: &'q [Entry],
 ) -> Query<'q, Postgres, PgArguments> {
     let texts = |get: fn(&Entry) -> &str| entries.iter().map(get).collect::<Vec<_>>();
     let counts = |get: fn(&Entry) -> u64| -> Vec<i64> { entries.iter().map(|it| signed(get(it))).collect() };
     statement
-        .bind(tenant.0)
-        .bind(session.as_str())
         .bind(texts(|entry| &entry.id))
         .bind(texts(|entry| entry.purpose.as_str()))
         .bind(texts(|entry| entry.outcome.as_str()))
@@ -127,16 +112,4 @@ pub(crate) fn bind<'q>(
         .bind(counts(|entry| entry.tokens.cache_write))
         .bind(entries.iter().map(|entry| entry.cost.0).collect::<Vec<_>>())
         .bind(entries.iter().map(|entry| entry.cost_max.map(|max| max.0)).collect::<Vec<_>>())
-}
-
-/// Sums the cost of the tree below `root`, the root and deleted subtasks included.
-pub(crate) async fn spent(tx: &mut Tx, tenant: TenantId, root: &SessionId) -> Result<UsdPicos, Error> {
-    let row = sqlx::query(
-        "select coalesce(sum(cost_usd_picos), 0)::bigint as spent from ledger where tenant_id = $1 and root_id = $2",
-    )
-    .bind(tenant.0)
-    .bind(root.as_str())
-    .fetch_one(&mut **tx)
-    .await?;
-    Ok(UsdPicos(row.try_get("spent")?))
 }
