@@ -87,6 +87,8 @@ pub(crate) struct Record {
     is_alone: bool,
     /// Changes that the next write stores before its own. The conversation has them already.
     later: Vec<Change>,
+    /// Whether one of them shows progress of the loop.
+    later_progress: Progress,
     /// The worker's slot for suspects, until this session makes progress.
     suspect_slot: Option<OwnedSemaphorePermit>,
 }
@@ -112,6 +114,7 @@ impl Record {
             newest_event_id: String::new(),
             is_alone: true,
             later: vec![],
+            later_progress: Progress::None,
             suspect_slot,
         }
     }
@@ -207,11 +210,19 @@ impl Record {
     /// anything.
     pub(crate) fn write_later(&mut self, events: Vec<Event>) {
         self.take_later(events.into_iter().map(ChangeBody::Event));
+        self.later_progress = Progress::Made;
     }
 
     /// Like [`Record::write_later`], and adds `entries` to the cost of the session.
     pub(crate) fn write_later_with_cost(&mut self, events: Vec<Event>, entries: Vec<Entry>) {
         self.take_later(with_cost(events, entries));
+        self.later_progress = Progress::Made;
+    }
+
+    /// Takes events of an open model call for which nobody waits: no client sees them, and no effect may begin before the answer is stored. The next write
+    /// stores them before its own changes. They show no progress.
+    pub(crate) fn write_with_answer(&mut self, events: Vec<Event>) {
+        self.take_later(events.into_iter().map(ChangeBody::Event));
     }
 
     fn take_later(&mut self, all: impl Iterator<Item = ChangeBody>) {
@@ -225,12 +236,12 @@ impl Record {
         self.later.extend(changes);
     }
 
-    /// Stores what [`Record::write_later`] took, if no write has stored it yet.
+    /// Stores what [`Record::write_later`] and [`Record::write_with_answer`] took, if no write has stored it yet.
     pub(crate) async fn flush(&mut self) -> Result<(), WriteError> {
         if self.later.is_empty() {
             return Ok(());
         }
-        self.commit(std::iter::empty(), Progress::Made).await
+        self.commit(std::iter::empty(), Progress::None).await
     }
 
     /// Writes the size of the session's file changes, and then events.
@@ -254,7 +265,10 @@ impl Record {
         all: impl Iterator<Item = ChangeBody>,
         progress: Progress,
     ) -> Result<(), WriteError> {
-        let progress = if self.later.is_empty() { progress } else { Progress::Made };
+        let progress = match std::mem::replace(&mut self.later_progress, Progress::None) {
+            Progress::Made => Progress::Made,
+            Progress::None => progress,
+        };
         let mut changes = std::mem::take(&mut self.later);
         let applied = changes.len();
         changes.extend(all.map(|what| self.change(what)));
@@ -294,6 +308,7 @@ impl Record {
         };
         self.fence = fence;
         let applied = std::mem::take(&mut self.later).len();
+        self.later_progress = Progress::None;
         self.note_written(&changes, applied, &written);
         Ok(ParkResult::Parked)
     }

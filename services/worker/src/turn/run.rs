@@ -226,8 +226,10 @@ impl Loop {
 
     /// Waits for the next event. Returns `None` if the turn need not know about it.
     async fn next_signal(&mut self) -> Result<Option<Signal>, WriteError> {
-        // What follows a step may have begun without a write.
-        self.concerns.session.record.flush().await?;
+        // What follows a step may have begun without a write. What was taken during a model call goes with the answer.
+        if !self.concerns.step.is_calling() {
+            self.concerns.session.record.flush().await?;
+        }
         if self.concerns.session.record.abort_waits() {
             return Ok(Some(Signal::Abort));
         }

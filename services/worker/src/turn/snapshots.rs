@@ -221,7 +221,8 @@ impl Snapshots {
         })
     }
 
-    /// Stores the snapshot at the beginning of the newest step, and returns the calls that waited for it.
+    /// Stores the snapshot at the beginning of the newest step, and returns the calls that waited for it. If it shows no change of the files, and no call waits
+    /// for it, the next write stores it.
     pub(super) async fn store_start(
         &mut self,
         session: &mut Session,
@@ -230,7 +231,9 @@ impl Snapshots {
         // While the model still writes the calls, another look may follow.
         let is_last = self.delayed.is_some();
         let events = self.settle(session, tracked, is_last);
-        if !events.is_empty() {
+        if !is_last && events.iter().all(is_snapshot) {
+            session.record.write_with_answer(events);
+        } else if !events.is_empty() {
             session.write(events, Progress::None).await?;
         }
         Ok(self.delayed.take())
@@ -433,6 +436,11 @@ pub(super) async fn summarize_changes(session: &mut Session) -> Result<(), Write
 fn start_part(session: &Session, snapshot: &str) -> Option<Event> {
     let (message, _) = open_step(session)?;
     Some(session.new_part(&message.id, Body::Snapshot(Snapshot { snapshot: snapshot.to_owned() })))
+}
+
+/// Whether an event is only the state of the files, which clients do not show. A worker that dies before it is stored leaves the earlier step unsettled.
+fn is_snapshot(event: &Event) -> bool {
+    matches!(event, Event::PartUpdated { part, .. } if matches!(part.body, Body::Snapshot(_)))
 }
 
 /// The newest step with its parts, if it is not over.

@@ -151,6 +151,28 @@ async fn a_step_that_another_worker_finishes_keeps_its_first_snapshot() {
 }
 
 #[tokio::test]
+async fn a_snapshot_without_changes_is_taken_again_if_the_worker_dies_before_the_answer() {
+    let mut stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    let mut watch = Watch::start(&stack.api, &session).await;
+    // The model says nothing in the second step until another worker asks again.
+    let prompt = format!("{}\n@stall times=1\n{}\n@text over", bash("cat a.txt"), write("b.txt", "two\n"));
+    stack.api.prompt(&session, &prompt).await.unwrap();
+    let has_answer = |body: &Value| body.to_string().contains(r#""role":"tool""#);
+    testkit::eventually("the second step calls the model", async || {
+        stack.model.journal.requests().iter().any(|request| has_answer(&request.body))
+    })
+    .await;
+    stack.crash_worker(0);
+    stack.add_worker().await;
+    assert_eq!(watch.until_idle().await, "done");
+    watch.transcript.assert_gap_free();
+    let steps = answers(&stack, &session).await;
+    assert_eq!(snapshots(&steps[0]).0, snapshots(&steps[1]).0);
+    assert_changed(&steps[1..], &["/workspace/b.txt"]);
+}
+
+#[tokio::test]
 async fn an_aborted_turn_records_its_changes() {
     let stack = Stack::start().await;
     let session = stack.session().await;
