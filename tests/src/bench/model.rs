@@ -1,4 +1,5 @@
-//! The far end of a benchmark: OpenAI Chat Completions over plain sockets, with the time in each chunk.
+//! The far end of a benchmark: OpenAI Chat Completions over plain sockets, with the time in each chunk. It reports usage at the end of each answer, as
+//! providers do.
 
 use rand::{SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
 use std::{
@@ -21,6 +22,13 @@ const WORDS: [&str; 60] = [
     "get", "which", "go", "me", "when", "make", "can", "like", "time", "no", "just", "him", "know", "take",
     "people",
 ];
+
+/// The last chunk of an answer.
+const USAGE: &str = concat!(
+    r#"data: {"id":"x","object":"chat.completion.chunk","model":"demo","choices":[],"#,
+    r#""usage":{"prompt_tokens":2000,"completion_tokens":40,"total_tokens":2040,"prompt_tokens_details":{"cached_tokens":1800}}}"#,
+    "\n\n"
+);
 
 /// The next answers of the model.
 #[derive(Debug, Clone, Copy)]
@@ -112,6 +120,8 @@ pub struct Model {
 #[derive(Debug)]
 struct State {
     plan: Plan,
+    /// Time before the first chunk of an answer.
+    thinking: Duration,
     log: RequestLog,
     /// Sessions that receive one word as their answer and are not recorded.
     ignored: BTreeSet<String>,
@@ -124,8 +134,8 @@ impl Model {
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let plan = Plan::Tools { steps: 0, call: Call::True };
         let state =
-            Arc::new(Mutex::new(State { plan, log: RequestLog::default(), ignored: BTreeSet::new() }));
-        let model = Self { url, began: Instant::now(), state };
+            State { plan, thinking: Duration::ZERO, log: RequestLog::default(), ignored: BTreeSet::new() };
+        let model = Self { url, began: Instant::now(), state: Arc::new(Mutex::new(state)) };
         let server = model.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -142,6 +152,11 @@ impl Model {
     pub fn plan(&self, plan: Plan) {
         let mut state = self.state.lock().expect("no panic");
         (state.plan, state.log) = (plan, RequestLog::default());
+    }
+
+    /// Sets the time before the first chunk of each answer; none without a call.
+    pub fn think_for(&self, time: Duration) {
+        self.state.lock().expect("no panic").thinking = time;
     }
 
     /// Ignores the plan for a session: it receives one word as its answer and is not recorded.
@@ -163,15 +178,18 @@ impl Model {
     async fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let mut received = vec![];
         while let Some(session_id) = read_request(&mut stream, &mut received).await? {
-            let (plan, number, is_ignored) = {
+            let (plan, thinking, number, is_ignored) = {
                 let mut state = self.state.lock().expect("no panic");
                 let is_ignored = state.ignored.contains(&session_id);
                 if !is_ignored {
                     state.log.requests.push(Instant::now());
                 }
-                (state.plan, state.log.requests.len(), is_ignored)
+                (state.plan, state.thinking, state.log.requests.len(), is_ignored)
             };
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+            if !thinking.is_zero() {
+                tokio::time::sleep(thinking).await;
+            }
             match plan {
                 Plan::Text { chunks, apart } if !is_ignored => {
                     for _ in 0..chunks {
@@ -205,6 +223,7 @@ impl Model {
                     send(&mut stream, r#"{"content":"over"}"#, r#""stop""#).await?
                 }
             }
+            chunk(&mut stream, USAGE).await?;
             chunk(&mut stream, "data: [DONE]\n\n").await?;
             stream.write_all(b"0\r\n\r\n").await?;
             if !is_ignored {

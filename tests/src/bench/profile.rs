@@ -13,12 +13,14 @@ use super::{
 };
 use crate::Options;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 /// What was counted when the figures were last committed.
 const COMMITTED: &str = include_str!("profile/committed.json");
 /// How much more than the committed count is no regression: what a loop writes together depends a little on how fast the machine is.
 const MORE_MAX: f64 = 1.05;
+/// Time before the first chunk of an answer. A snapshot of the files takes less, and real models take longer.
+const THINKING: Duration = Duration::from_millis(50);
 
 /// What one session or one step costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -47,6 +49,7 @@ pub struct Profile {
 pub async fn measure(servers: &Servers, sizes: &Sizes) -> Profile {
     let committed: BTreeMap<String, Cost> = serde_json::from_str(COMMITTED).expect("the committed counts");
     let model = Model::start().await;
+    model.think_for(THINKING);
     let options = Options { model_url: Some(model.url.clone()), ..Options::default() };
     let testbed = Testbed::start_behind_relay(servers, options).await;
     let counter = Counter { testbed: &testbed, model: &model, sessions: sizes.sessions };
