@@ -21,10 +21,11 @@ use domain::{
     },
     event::{Event, StoredEvent},
     ids::{MessageId, PartId},
-    session::Changes,
+    session::{Changes, Info},
 };
 pub(crate) use rows::{Rows, Statement, fenced};
 use serde_json::Value;
+pub(crate) use sessions::{bind_charge, fenced_charge};
 use std::borrow::Cow;
 
 /// Writes the changes into their tables and all events into the log, numbered from `first`. Returns the events, for
@@ -62,6 +63,8 @@ pub(crate) struct Projection {
     /// Numbered from 1 until the projection ends.
     stored: Vec<StoredEvent>,
     rows: Rows,
+    /// The session with its new sums, if it is charged already.
+    charged: Option<Box<Info>>,
 }
 
 /// What a projection has taken of a change.
@@ -116,6 +119,11 @@ impl Projection {
             self.log(scope, change, &event);
         }
         Ok(&[])
+    }
+
+    /// Takes the session as [`fenced_charge`] charged it, for the event of the only charge.
+    pub(crate) fn charged(self, session: Option<Box<Info>>) -> Self {
+        Self { charged: session, ..self }
     }
 
     /// The number of the events.
@@ -215,7 +223,10 @@ impl Projection {
                 Ok(TakeOutcome::Whole(Cow::Owned(Event::MessageUpdated(message.clone()))))
             }
             // The event shows the session with the new sums, which only the update of its row knows.
-            ChangeBody::Spend(entries) => Ok(TakeOutcome::Change(ChangeStatement::Charge(entries))),
+            ChangeBody::Spend(entries) => Ok(match self.charged.take() {
+                Some(session) => TakeOutcome::Whole(Cow::Owned(Event::SessionUpdated(session))),
+                None => TakeOutcome::Change(ChangeStatement::Charge(entries)),
+            }),
             ChangeBody::Title(title) => Ok(TakeOutcome::Change(ChangeStatement::SetTitle(title))),
             ChangeBody::FileSummary(summary) => {
                 Ok(TakeOutcome::Change(ChangeStatement::SetFileSummary(summary)))

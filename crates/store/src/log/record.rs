@@ -6,15 +6,17 @@ use crate::{
     column::{signed, unsigned},
     error::Error,
     log::{
-        change::{Change, Scope},
+        change::{Change, ChangeBody, Scope},
         control, events,
         projection::{self, Projection, Statement},
     },
     phase::RUNNING,
+    session::{row, tree::ledger::Entry},
 };
 use domain::{
     event::StoredEvent,
     ids::{SessionId, TenantId, Timestamp},
+    session::Info,
 };
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
@@ -79,10 +81,15 @@ impl Store {
             statements.end();
             return Ok(receipt);
         }
-        let mut tx = self.begin(fence.tenant).await?;
-        let Some(advanced) = advance(&mut tx, fence, changes.len() as u64, acknowledgement).await? else {
+        let (mut tx, count) = (self.begin(fence.tenant).await?, changes.len() as u64);
+        let advanced = match find_only_charge(changes) {
+            Some(entries) => advance_and_charge(&mut tx, fence, count, acknowledgement, entries).await?,
+            None => advance(&mut tx, fence, count, acknowledgement).await?,
+        };
+        let Some(mut advanced) = advanced else {
             return read_earlier_write(&mut tx, fence, changes).await;
         };
+        let projection = projection.charged(advanced.charged.take());
         let events = projection.project(&mut tx, &scope, rest, advanced.first(changes)).await?;
         tx.commit().await?;
         Ok(advanced.receipt(events))
@@ -120,6 +127,8 @@ pub(crate) struct Advanced {
     event_seq: u64,
     input_seq: u64,
     cancel_seq: u64,
+    /// The session with its new sums, if the same statement charged it.
+    charged: Option<Box<Info>>,
 }
 
 impl Advanced {
@@ -151,6 +160,7 @@ impl Advanced {
             event_seq: number("event_seq")?,
             input_seq: number("input_seq")?,
             cancel_seq: number("cancel_seq")?,
+            charged: None,
         })
     }
 }
@@ -194,18 +204,60 @@ pub(crate) async fn advance(
     run_fenced(tx, fence, update, |update| bind_advance(update, events, &acknowledgement)).await
 }
 
-/// Runs an update of the control row whose `$1` to `$4` are the tenant, the session, the epoch and the number of the write.
-/// `bind_rest` binds the remaining parameters. Returns `None` if no row matches.
+/// As [`advance`], and charges the session.
+async fn advance_and_charge(
+    tx: &mut Tx,
+    fence: &Fence,
+    events: u64,
+    acknowledgement: Acknowledgement,
+    entries: &[Entry],
+) -> Result<Option<Advanced>, Error> {
+    let update = sqlx::query(AssertSqlSafe(projection::fenced_charge()));
+    let row = fetch_fenced(tx, fence, update, |update| {
+        projection::bind_charge(bind_advance(update, events, &acknowledgement), entries)
+    })
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let charged = Some(Box::new(row::read_info(&row)?));
+    Ok(Some(Advanced { charged, ..Advanced::from_row(&row)? }))
+}
+
+/// The entries of the only change that a write makes to the row of the session. `None` if there are more such changes: the event of each shows the session
+/// after it.
+fn find_only_charge(changes: &[Change]) -> Option<&[Entry]> {
+    let mut charge = None;
+    for change in changes {
+        match &change.body {
+            ChangeBody::Spend(entries) if charge.is_none() => charge = Some(entries.as_slice()),
+            ChangeBody::Spend(_) | ChangeBody::Title(_) | ChangeBody::FileSummary(_) => return None,
+            ChangeBody::Event(_) | ChangeBody::Answer { .. } => {}
+        }
+    }
+    charge
+}
+
+/// Runs an update of the control row: see [`fetch_fenced`].
 pub(crate) async fn run_fenced<'q>(
     connection: &mut PgConnection,
     fence: &Fence,
     update: Statement<'q>,
     bind_rest: impl FnOnce(Statement<'q>) -> Statement<'q>,
 ) -> Result<Option<Advanced>, Error> {
+    let row = fetch_fenced(connection, fence, update, bind_rest).await?;
+    Ok(row.as_ref().map(Advanced::from_row).transpose()?)
+}
+
+/// Runs an update of the control row whose `$1` to `$4` are the tenant, the session, the epoch and the number of the write.
+/// `bind_rest` binds the remaining parameters. Returns `None` if no row matches.
+async fn fetch_fenced<'q>(
+    connection: &mut PgConnection,
+    fence: &Fence,
+    update: Statement<'q>,
+    bind_rest: impl FnOnce(Statement<'q>) -> Statement<'q>,
+) -> Result<Option<PgRow>, Error> {
     let update = update.bind(fence.tenant.0).bind(fence.session.to_string());
     let update = bind_rest(update.bind(signed(fence.epoch)).bind(signed(fence.write_seq)));
-    let row = update.fetch_optional(&mut *connection).await?;
-    Ok(row.as_ref().map(Advanced::from_row).transpose()?)
+    Ok(update.fetch_optional(&mut *connection).await?)
 }
 
 /// Returns the result that this same write stored the first time.

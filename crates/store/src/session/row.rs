@@ -257,7 +257,12 @@ pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
 /// `NotFound`; `Unreadable`; `Db`.
 pub(crate) async fn update(tx: &mut Tx, update: Query<'_, Postgres, PgArguments>) -> Result<Info, Error> {
     let row = update.fetch_optional(&mut **tx).await?.ok_or(Error::NotFound(Entity::Session))?;
-    info(&row, &permissions(&row)?)
+    read_info(&row)
+}
+
+/// Reads the columns of [`INFO`].
+pub(crate) fn read_info(row: &PgRow) -> Result<Info, Error> {
+    info(row, &permissions(row)?)
 }
 
 fn permissions(row: &PgRow) -> Result<Vec<Rules>, Error> {

@@ -8,7 +8,7 @@ use domain::{
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Outcome, Source},
 };
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use store::{
     Store,
     control::workers::Heartbeat,
@@ -25,7 +25,7 @@ use store::{
     },
 };
 use testkit::{
-    database::Database,
+    database::{Database, connect},
     sample::{self, NOW, Sample},
 };
 use uuid::Uuid;
@@ -227,6 +227,26 @@ impl World {
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let mut owner = self.database.owner().await;
         sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut *owner).await.unwrap().get(0)
+    }
+
+    /// Begins the write of a client to a session. It has an event and is not committed.
+    pub(crate) async fn writing_client(&self, session: &SessionId) -> PgConnection {
+        let mut client = connect(&self.database.migrator_url).await;
+        let held = format!(
+            "begin;
+             update session_run set event_seq = event_seq + 1 where session_id = '{session}';
+             insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
+             select tenant_id, session_id, 0, now(), event_seq, 'evt_client', 'session.status', '{{}}'
+               from session_run where session_id = '{session}'"
+        );
+        sqlx::raw_sql(AssertSqlSafe(held)).execute(&mut client).await.unwrap();
+        client
+    }
+
+    /// Waits until a statement of the store waits for a lock.
+    pub(crate) async fn wait_for_lock(&self) {
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        testkit::eventually("a write waits", async || self.number(waiting).await > 0).await;
     }
 
     /// Asserts that the events of a session have the numbers 1, 2, 3, …; returns their count.

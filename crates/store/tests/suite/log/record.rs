@@ -4,12 +4,11 @@ use crate::world::{self, World};
 use domain::{
     conversation::{message::Message, part::Body},
     event::{Event, IDLE},
-    ids::SessionId,
     money::{Tokens, UsdPicos},
     session::{Outcome, Phase},
 };
 use serde_json::json;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::AssertSqlSafe;
 use store::{
     error::Error,
     log::{
@@ -18,10 +17,7 @@ use store::{
     },
     session::park::ParkOutcome,
 };
-use testkit::{
-    database::connect,
-    sample::{NOW, Sample},
-};
+use testkit::sample::{NOW, Sample};
 
 #[tokio::test]
 async fn a_repeated_write_is_the_same_write() {
@@ -53,7 +49,7 @@ async fn a_write_goes_behind_that_of_a_client_which_it_waits_for() {
     let prompt = entries[0].message.id();
     let part = world.sample.text(&session, prompt, "of the loop");
     let changes = [world.change(Event::PartUpdated { part: Box::new(part.clone()), at: NOW }), world.busy()];
-    let mut client = writing_client(&world, &session).await;
+    let mut client = world.writing_client(&session).await;
     let (tenant, id) = (world.tenant, part.id.as_str());
     let held = format!(
         "insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
@@ -65,7 +61,7 @@ async fn a_write_goes_behind_that_of_a_client_which_it_waits_for() {
     // The test drops the first attempt while it waits. The second attempt finds out whether Postgres stored it.
     tokio::select! {
         stored = write() => panic!("it did not wait: {stored:?}"),
-        () = wait_for_lock(&world) => {}
+        () = world.wait_for_lock() => {}
     }
     let repeated = async { (write().await.unwrap(), write().await.unwrap()) };
     let commit = async { sqlx::raw_sql("commit").execute(&mut client).await.unwrap() };
@@ -75,118 +71,6 @@ async fn a_write_goes_behind_that_of_a_client_which_it_waits_for() {
     assert_eq!(world.gap_free(&session).await, 6);
     let entry = world.store.get_message(world.tenant, &session, prompt).await.unwrap();
     assert_eq!(entry.parts.last(), Some(&(4, part)), "the newer version, at the first position");
-}
-
-/// As above, for an answer with the cost of its call.
-#[tokio::test]
-async fn the_cost_of_an_answer_is_stored_once_behind_the_write_of_a_client() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let session = running.session.clone();
-    let changes = answer(&mut world, &session, "short", 21);
-    let mut client = writing_client(&world, &session).await;
-    let fence = running.write(1);
-    let write = || world.store.append(&fence, &changes, 1, Progress::None, NOW);
-    tokio::select! {
-        stored = write() => panic!("it did not wait: {stored:?}"),
-        () = wait_for_lock(&world) => {}
-    }
-    let repeated = async { (write().await.unwrap(), write().await.unwrap()) };
-    let commit = async { sqlx::raw_sql("commit").execute(&mut client).await.unwrap() };
-    let ((written, again), _) = tokio::join!(repeated, commit);
-    assert_eq!(written.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [5, 6]);
-    assert_eq!(again, written);
-    assert_eq!(world.gap_free(&session).await, 6);
-    assert_eq!(world.number("select count(*) from ledger").await, 1);
-    assert_eq!(world.number("select sum(cost_usd_picos)::bigint from ledger").await, 21);
-}
-
-#[tokio::test]
-async fn a_write_without_the_right_fence_stores_neither_an_answer_nor_its_cost() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let session = running.session.clone();
-    world.store.forget_worker(running.worker).await.unwrap();
-    let successor = world.worker().await;
-    let taken = world.take(&session, successor).await.unwrap();
-    let changes = answer(&mut world, &session, "short", 21);
-    let before = world.gap_free(&session).await;
-    for fence in [running.write(1), Fence { write_seq: 2, ..taken.fence.clone() }] {
-        let refused = world.store.append(&fence, &changes, 0, Progress::None, NOW).await;
-        assert!(matches!(refused, Err(Error::Fenced)), "{fence:?}: {refused:?}");
-    }
-    let stored =
-        "select (select count(*) from ledger) + (select count(*) from message where role = 'assistant')";
-    assert_eq!((world.number(stored).await, world.gap_free(&session).await), (0, before));
-}
-
-#[tokio::test]
-async fn the_costs_of_loops_that_write_at_the_same_time_add_up() {
-    let mut world = World::new().await;
-    let mut parent = world.actor().await;
-    let (_, mut child) = world.child(&mut parent).await;
-    for picos in 1..=10 {
-        let of_parent = answer(&mut world, parent.session(), "of the parent", picos);
-        let of_child = answer(&mut world, child.session(), "of the child", picos);
-        let (parent_fence, child_fence) = (parent.next(), child.next());
-        let (first, second) = tokio::join!(
-            world.store.append(&parent_fence, &of_parent, 0, Progress::None, NOW),
-            world.store.append(&child_fence, &of_child, 0, Progress::None, NOW)
-        );
-        assert_eq!((first.unwrap().events.len(), second.unwrap().events.len()), (2, 2));
-    }
-    let budget = world.store.get_budget(world.tenant, parent.session()).await.unwrap();
-    assert_eq!(budget.spent, UsdPicos(110));
-}
-
-/// A long answer has more bytes than one statement gathers.
-#[tokio::test]
-async fn an_answer_that_uses_up_the_budget_counts_at_once() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let session = running.session.clone();
-    world.store.set_budget(world.tenant, &session, Some(UsdPicos(30)), "set:30").await.unwrap();
-    for (write_seq, text, picos, spent, is_used_up) in
-        [(1, "short".to_owned(), 29, 29, false), (2, "long".repeat(100_000), 1, 30, true)]
-    {
-        let changes = answer(&mut world, &session, &text, picos);
-        for _ in 0..2 {
-            world.store.append(&running.write(write_seq), &changes, 0, Progress::None, NOW).await.unwrap();
-            let budget = world.store.get_budget(world.tenant, &session).await.unwrap();
-            assert_eq!((budget.spent, budget.is_used_up()), (UsdPicos(spent), is_used_up));
-        }
-    }
-}
-
-/// Makes an answer of a model with its text and with the cost of its call.
-fn answer(world: &mut World, session: &SessionId, text: &str, picos: i64) -> [Change; 2] {
-    let prompt = world.sample.user(session).id;
-    let answer = world.sample.assistant(session, &prompt);
-    let part = Box::new(world.sample.text(session, &answer.id, text));
-    let entry = World::entry(answer.id.as_str(), Tokens { input: 7, ..Tokens::default() }, picos);
-    let message = Box::new(Message::Assistant(Box::new(answer)));
-    let whole = ChangeBody::Answer { message, entry: Some(entry) };
-    [world.change(Event::PartUpdated { part, at: NOW }), Change { id: world.sample.event(), body: whole }]
-}
-
-/// Begins the write of a client that has an event and is not committed.
-async fn writing_client(world: &World, session: &SessionId) -> PgConnection {
-    let mut client = connect(&world.database.migrator_url).await;
-    let held = format!(
-        "begin;
-         update session_run set event_seq = event_seq + 1 where session_id = '{session}';
-         insert into session_event (tenant_id, session_id, epoch, at, seq, id, kind, properties)
-         select tenant_id, session_id, 0, now(), event_seq, 'evt_client', 'session.status', '{{}}'
-           from session_run where session_id = '{session}'"
-    );
-    sqlx::raw_sql(AssertSqlSafe(held)).execute(&mut client).await.unwrap();
-    client
-}
-
-/// Waits until a statement of the store waits for a lock.
-async fn wait_for_lock(world: &World) {
-    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    testkit::eventually("a write waits", async || world.number(waiting).await > 0).await;
 }
 
 #[tokio::test]
