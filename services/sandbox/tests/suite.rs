@@ -44,6 +44,8 @@ mod lifecycle;
 mod memory;
 #[path = "suite/merges.rs"]
 mod merges;
+#[path = "suite/mounts.rs"]
+mod mounts;
 #[path = "suite/options.rs"]
 mod options;
 #[path = "suite/outputs.rs"]

@@ -19,7 +19,7 @@ use std::{
 const RELEASE_MIN: &str = "20240729";
 /// The directory of `runsc`, its configuration and its state. Bubblewrap has nothing else there. The programs inside see the one of gVisor's
 /// kernel in its place, because the sockets of the state control the sandbox.
-const DIRECTORY: &str = "/sys";
+pub(super) const DIRECTORY: &str = "/sys";
 pub(super) const PROGRAM: &str = "/sys/runsc";
 const CONFIG: &str = "/sys/config.json";
 /// `runsc` runs one container here, so its name does not matter.

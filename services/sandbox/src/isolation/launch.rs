@@ -3,9 +3,11 @@
 
 mod seccomp;
 mod spec;
+mod view;
 
-use self::seccomp::Filters;
-pub use self::spec::{LaunchSpec, Mount, MountAccess, Program};
+pub use self::spec::{LaunchSpec, Program};
+use self::{seccomp::Filters, view::SandboxView};
+pub use super::root::mount::Mount;
 use super::{
     cgroup::{Entrances, Group},
     child::ChildSetup,
@@ -16,8 +18,8 @@ use super::{
     process::{ProcessStart, SandboxProcess, SpawnJob},
     root::{
         copies::{Copies, TenantCopies},
-        host,
-        image::{self, Overlay, Root},
+        host::{self, HostView},
+        image::{Overlay, Root},
         loader::{self, Loader},
     },
     stage::{Stage, keep},
@@ -32,7 +34,7 @@ use std::{
         fd::{AsRawFd as _, OwnedFd, RawFd},
         unix::fs::PermissionsExt as _,
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Stdio,
     sync::Arc,
 };
@@ -196,22 +198,16 @@ impl Launcher {
         let options = if is_in_gvisor { SandboxOptions::ALL } else { start.options };
         let mut args: Vec<OsString> = namespaces(network, options).map(Into::into).collect();
         args.extend(["--uid", &user, "--gid", &user].map(Into::into));
-        let mounts = self.mounts(mounts, &root, &program);
         let mut stage = self.facts.can_stage.then(Stage::default);
-        args.extend(self.root_arguments(&root, network, stage.as_mut())?);
-        if let Some(copies) = copies {
-            let directory = on_stage(&copies.directory, stage.as_mut())?;
-            for (name, inside) in copies.files() {
-                args.extend(["--ro-bind".into(), directory.join(name).into(), inside.into()]);
-            }
-        }
-        if is_in_gvisor {
-            args.extend(gvisor::directory_arguments());
-        }
-        self.file_system(&mut args, &mounts, stage.as_mut())?;
-        if !is_build {
-            args.extend(["--remount-ro", "/"].map(Into::into));
-        }
+        let view = SandboxView {
+            root: &root,
+            overlay: &self.facts.overlay,
+            host: self.host_view(&root, network, copies),
+            mounts: self.mounts(mounts, &root, &program),
+            is_in_gvisor,
+            tmp_bytes: self.facts.limits.tmp_bytes,
+        };
+        args.extend(view.arguments(stage.as_mut())?);
         let ProgramStart { args: program, mut fds, groups, pipes: [input, output] } = match program {
             Program::Init(socket) if is_in_gvisor => self.gvisor_start(socket, &root, entrances)?,
             Program::Init(socket) => self.init_start(socket, &root, options, entrances)?,
@@ -336,38 +332,12 @@ impl Launcher {
         self.init(root).into_iter().chain(numbers.split(' ').map(Into::into)).collect()
     }
 
-    /// The arguments for everything at `/` that is not a mount of its own.
-    fn root_arguments(
-        &self,
-        root: &Root,
-        network: Network,
-        stage: Option<&mut Stage>,
-    ) -> io::Result<Vec<OsString>> {
-        match (root, &self.facts.overlay, stage) {
-            (Root::Host, _, stage) => {
-                let etc = on_stage(&self.etc, stage)?;
-                // Parts of the host's /etc are bound over files in it.
-                let mut args = vec!["--ro-bind".into(), etc.into(), "/etc".into()];
-                args.extend(host::arguments(network));
-                Ok(args)
-            }
-            (Root::Image(root), Overlay::Launcher, Some(stage)) => {
-                Ok(image::staged(stage.join(&root.layers)?))
-            }
-            (Root::Image(root), Overlay::Bubblewrap, _) => Ok(image::joined(&root.layers)),
-            (Root::Build(root), Overlay::Launcher, Some(stage)) => {
-                Ok(image::staged_for_build(stage.join_for_build(root)?))
-            }
-            (Root::Build(root), Overlay::Bubblewrap, _) => {
-                Ok(image::joined_for_build(&root.layers, &root.directory))
-            }
-            (Root::Image(_) | Root::Build(_), Overlay::Unsupported(reason), _) => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, reason.clone()))
-            }
-            (Root::Image(_) | Root::Build(_), Overlay::Launcher, None) => {
-                Err(io::ErrorKind::Unsupported.into())
-            }
-        }
+    /// What a sandbox with this root sees of the machine.
+    fn host_view(&self, root: &Root, network: Network, copies: Option<&TenantCopies<'_>>) -> HostView {
+        let Root::Host = root else { return HostView::default() };
+        let mut view = HostView::new(&self.etc, network);
+        view.mounts.extend(copies.into_iter().flat_map(TenantCopies::mounts));
+        view
     }
 
     /// The memory that no control group limits; bytes.
@@ -387,44 +357,6 @@ impl Launcher {
         let processes = self.facts.limits.processes;
         format!("{}limit_processes {processes}\n{}", nice.unwrap_or_default(), memory.unwrap_or_default())
     }
-
-    fn file_system(
-        &self,
-        args: &mut Vec<OsString>,
-        mounts: &[Mount],
-        mut stage: Option<&mut Stage>,
-    ) -> io::Result<()> {
-        let limits = &self.facts.limits;
-        let tmp_bytes = limits.tmp_bytes.to_string();
-        args.extend(host::proc_arguments());
-        // What stands in it counts as memory, as in /tmp. PostgreSQL and browsers share hundreds of MiB there.
-        args.extend(
-            ["--dev", "/dev", "--perms", "1777", "--size", &tmp_bytes, "--tmpfs", "/dev/shm"].map(Into::into),
-        );
-        // The tmpfs of /dev has no size. The devices, /dev/pts and /dev/shm are mounts of their own and stay writable.
-        args.extend(["--remount-ro", "/dev"].map(Into::into));
-        args.extend(["--perms", "1777", "--size", &tmp_bytes, "--tmpfs", "/tmp"].map(Into::into));
-        args.extend(["--perms", "700", "--size", &tmp_bytes, "--tmpfs", "/home/agent"].map(Into::into));
-        for mount in mounts {
-            let how = match mount.access {
-                MountAccess::Read => "--ro-bind",
-                MountAccess::ReadIfPresent => "--ro-bind-try",
-                MountAccess::Write => "--bind",
-            };
-            let source = match on_stage(&mount.source, stage.as_deref_mut()) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::NotFound
-                        && mount.access == MountAccess::ReadIfPresent =>
-                {
-                    continue;
-                }
-                staged => staged?,
-            };
-            args.extend([how.into(), source.into(), OsString::from(mount.inside)]);
-        }
-        args.extend(["--chdir", "/workspace"].map(Into::into));
-        Ok(())
-    }
 }
 
 fn keep_all(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
@@ -434,11 +366,6 @@ fn keep_all(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
 /// The calls of `enter_group` for these groups.
 fn enter(late: &[OwnedFd]) -> String {
     late.iter().map(|entrance| format!("enter_group {}\n", entrance.as_raw_fd())).collect()
-}
-
-/// Adds a path to the stage, if there is one, and gives the path where bubblewrap finds it.
-fn on_stage(path: &Path, stage: Option<&mut Stage>) -> io::Result<PathBuf> {
-    stage.map_or_else(|| Ok(path.to_owned()), |stage| stage.add(path))
 }
 
 /// The arguments that give a sandbox namespaces of its own, and an end with its launcher.

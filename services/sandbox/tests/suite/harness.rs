@@ -382,8 +382,18 @@ pub fn repository(directory: &Path) -> PathBuf {
 /// Runs a script as helpers run theirs, on a machine with these arguments, and gives its exit code and its output. It sees `mounts` and an empty workspace.
 pub async fn help(script: &'static str, arguments: &[&str], mounts: Vec<Mount>) -> (Option<i32>, String) {
     let directory = directory();
+    help_with(facts(directory.path(), arguments), script, mounts).await
+}
+
+/// What a service on `data` with these arguments finds.
+pub fn facts(data: &Path, arguments: &[&str]) -> Facts {
     let users = UserIds { first: uid_base().parse().unwrap(), count: 1 };
-    let facts = Facts::find(&config(directory.path(), arguments), users).unwrap();
+    Facts::find(&config(data, arguments), users).unwrap()
+}
+
+/// The same as [`help`], on a machine with these facts.
+pub async fn help_with(facts: Facts, script: &'static str, mounts: Vec<Mount>) -> (Option<i32>, String) {
+    let directory = directory();
     let uid = facts.user_ids.first;
     let (etc, tree) = (directory.path().join("etc"), directory.path().join("tree"));
     std::fs::create_dir(&etc).unwrap();

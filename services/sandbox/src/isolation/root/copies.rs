@@ -4,7 +4,7 @@
 //! process to the next, also to one that has no turn on a processor. With one file for all, a fork bomb of a tenant that gets little of the
 //! processors delays each start of all other tenants, and of our own services, by seconds.
 
-use super::loader;
+use super::{loader, mount::Mount};
 use crate::layout::{make_passage, remove_directory};
 use domain::ids::TenantId;
 use std::{
@@ -47,15 +47,14 @@ struct SharedFile {
 /// The copies of one tenant.
 #[derive(Debug)]
 pub(in crate::isolation) struct TenantCopies<'copies> {
-    /// The directory with all of them.
-    pub(in crate::isolation) directory: PathBuf,
+    directory: PathBuf,
     files: &'copies [SharedFile],
 }
 
 impl TenantCopies<'_> {
-    /// The name of each copy, and the path that shows it in a sandbox.
-    pub(in crate::isolation) fn files(&self) -> impl Iterator<Item = (&str, &Path)> {
-        self.files.iter().map(|file| (file.name.as_str(), file.path.as_path()))
+    /// The mounts that show them in place of the files of the machine.
+    pub(in crate::isolation) fn mounts(&self) -> impl Iterator<Item = Mount> {
+        self.files.iter().map(|file| Mount::read(self.directory.join(&file.name), &file.path))
     }
 }
 

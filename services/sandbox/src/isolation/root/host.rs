@@ -1,6 +1,6 @@
 //! What a sandbox sees of the machine: /usr read-only, and its own /etc, never the host's.
 
-use super::{accounts::Accounts, image::APT_FILE};
+use super::{accounts::Accounts, image::APT_FILE, mount::Mount};
 use crate::isolation::policy::Network;
 use std::{
     ffi::OsString,
@@ -81,27 +81,47 @@ pub(in crate::isolation) fn write_etc(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))
 }
 
-/// Gives bubblewrap's arguments for /usr, the top directories and the shown parts of /etc.
-pub(in crate::isolation) fn arguments(network: Network) -> Vec<OsString> {
-    let mut args: Vec<OsString> = ["--ro-bind", "/usr", "/usr"].map(Into::into).into();
-    for name in TOP {
-        let path = Path::new("/").join(name);
-        match fs::read_link(&path) {
-            Ok(target) => args.extend(["--symlink".into(), target.into(), path.into()]),
-            Err(_) if path.is_dir() => args.extend(["--ro-bind".into(), path.clone().into(), path.into()]),
-            Err(_) => {}
+/// What a sandbox without an image sees of the machine. The service mounts it on the stage if it may mount, and bubblewrap does so otherwise.
+#[derive(Debug, Default)]
+pub(in crate::isolation) struct HostView {
+    /// Symbolic links.
+    pub(in crate::isolation) links: Vec<Link>,
+    /// Read-only mounts. A later one may lie inside an earlier one, and hides what is there.
+    pub(in crate::isolation) mounts: Vec<Mount>,
+}
+
+/// A symbolic link inside.
+#[derive(Debug)]
+pub(in crate::isolation) struct Link {
+    /// Where it leads.
+    pub(in crate::isolation) target: PathBuf,
+    /// Its own path.
+    pub(in crate::isolation) inside: PathBuf,
+}
+
+impl HostView {
+    /// Lists /usr, the top directories, and the sandboxes' /etc, which is `etc`, with the parts of the machine's that sandboxes see.
+    pub(in crate::isolation) fn new(etc: &Path, network: Network) -> Self {
+        let mut view = Self {
+            links: Vec::new(),
+            mounts: vec![Mount::read(etc, "/etc"), Mount::read_all("/usr", "/usr")],
+        };
+        for path in TOP.map(|name| Path::new("/").join(name)) {
+            match fs::read_link(&path) {
+                Ok(target) => view.links.push(Link { target, inside: path }),
+                Err(_) if path.is_dir() => view.mounts.push(Mount::read_all(&path, &path)),
+                Err(_) => {}
+            }
         }
-    }
-    for (name, host) in host_etc() {
-        args.extend(["--ro-bind".into(), host.into(), Path::new("/etc").join(name).into()]);
-    }
-    if network == Network::Host {
-        for path in ["/etc/resolv.conf", "/etc/hosts"] {
-            args.extend(["--ro-bind-try", path, path].map(Into::into));
+        let parts = host_etc().map(|(name, host)| Mount::read_all(host, Path::new("/etc").join(name)));
+        view.mounts.extend(parts);
+        if network == Network::Host {
+            let files = ["/etc/resolv.conf", "/etc/hosts"];
+            view.mounts.extend(files.map(|path| Mount::read_if_present(path, path)));
         }
+        view.links.push(Link { target: "/tmp".into(), inside: "/var/tmp".into() });
+        view
     }
-    args.extend(["--symlink", "/tmp", "/var/tmp"].map(Into::into));
-    args
 }
 
 /// Gives bubblewrap's arguments for /proc.
