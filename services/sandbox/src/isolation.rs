@@ -4,7 +4,7 @@
 //!
 //! `root` is what a sandbox sees at `/`, `stage` assembles it, and `unpack` starts the program that unpacks layers.
 //!
-//! One sandbox is one bubblewrap process with its own namespaces, its own user if the service runs as root, three
+//! One sandbox is one bubblewrap process with its own namespaces, its own user if the service runs as root, two
 //! seccomp filters, a read-only /usr, an empty environment, and `flotilla-init` as PID 1. The service never mounts
 //! anything below a directory that a tenant writes: bubblewrap before 0.12 follows links there (CVE-2026-87766).
 

@@ -38,7 +38,7 @@ async fn programs_run_in_the_kernel_of_gvisor_and_its_control_is_out_of_reach() 
     let Some((_directory, machine, session)) = session(&[]).await else { return };
     let isolation = machine.client.clone().get_isolation(GetIsolationRequest {}).await.unwrap().into_inner();
     assert_eq!(isolation.backend, "runsc");
-    for (name, value) in [("kernel", "of gVisor"), ("seccomp_filters", "3 or more"), ("no_new_privs", "1")] {
+    for (name, value) in [("kernel", "of gVisor"), ("seccomp_filters", "2 or more"), ("no_new_privs", "1")] {
         assert_eq!(isolation.properties.get(name).map(String::as_str), Some(value), "{name}");
     }
     assert!(session.sh("dmesg | head -n 1").await.contains("gVisor"));

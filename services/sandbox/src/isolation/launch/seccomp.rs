@@ -1,10 +1,9 @@
-//! The three seccomp filters of a sandbox, as programs that bubblewrap loads. A seccompiler filter has one action for
-//! calls that match and one for the rest, so three are needed; the kernel takes the strictest action.
+//! The two seccomp filters of a sandbox, as programs that bubblewrap loads. A seccompiler filter has one action for
+//! calls that match and one for the rest, so two are needed; the kernel takes the strictest action.
 //!
-//! A: the allowlist, everything else is EPERM; another architecture's calls are killed.
+//! A: the allowlist, everything else is EPERM, also the ioctls that type into a terminal; another architecture's calls are killed.
 //! B: `clone3` is ENOSYS: its flags are behind a pointer that a filter cannot read; C libraries fall back to `clone`. So are the newer calls that
 //!    mount, for which programs fall back to `mount`.
-//! C: the ioctls that type into a terminal are EPERM.
 //!
 //! A build has two more: its programs believe that they are root, so calls that only root may make give 0 and do nothing. Package managers give files to
 //! users and become other users, and fail if they cannot. And the kernel seems to have no log of audits, without which `groupadd` would not work.
@@ -32,10 +31,10 @@ pub(super) struct FilterError(#[from] BackendError);
 /// The programs of the sandboxes with each set of options.
 #[derive(Debug)]
 pub(super) struct Filters {
-    plain: [Vec<u8>; 3],
-    ptrace: [Vec<u8>; 3],
-    namespaces: [Vec<u8>; 3],
-    both: [Vec<u8>; 3],
+    plain: [Vec<u8>; 2],
+    ptrace: [Vec<u8>; 2],
+    namespaces: [Vec<u8>; 2],
+    both: [Vec<u8>; 2],
 }
 
 impl Filters {
@@ -55,8 +54,8 @@ impl Filters {
         })
     }
 
-    /// The three programs of a sandbox.
-    pub(super) fn of(&self, options: SandboxOptions) -> &[Vec<u8>; 3] {
+    /// The two programs of a sandbox.
+    pub(super) fn of(&self, options: SandboxOptions) -> &[Vec<u8>; 2] {
         match (options.allow_ptrace, options.allow_user_namespaces) {
             (false, false) => &self.plain,
             (true, false) => &self.ptrace,
@@ -66,18 +65,15 @@ impl Filters {
     }
 }
 
-/// Gives the three programs as the bytes that the kernel takes (`struct sock_filter[]`).
-fn programs(options: SandboxOptions) -> Result<[Vec<u8>; 3], FilterError> {
+/// Gives the two programs as the bytes that the kernel takes (`struct sock_filter[]`).
+fn programs(options: SandboxOptions) -> Result<[Vec<u8>; 2], FilterError> {
     let deny = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let allowlist = compile(allowed(options)?, deny.clone(), SeccompAction::Allow)?;
+    let allowlist = compile(allowed(options)?, deny, SeccompAction::Allow)?;
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let calls = std::iter::once(&libc::SYS_clone3).chain(syscalls::NEWER_MOUNTING);
     let newer = calls.map(|number| (*number, Vec::new())).collect();
     let newer = compile(newer, SeccompAction::Allow, absent)?;
-    let typing =
-        vec![argument(1, SeccompCmpOp::Eq, libc::TIOCSTI)?, argument(1, SeccompCmpOp::Eq, libc::TIOCLINUX)?];
-    let ioctls = compile(BTreeMap::from([(libc::SYS_ioctl, typing)]), SeccompAction::Allow, deny)?;
-    Ok([bytes(&allowlist), bytes(&newer), bytes(&ioctls)])
+    Ok([bytes(&allowlist), bytes(&newer)])
 }
 
 /// Gives the further programs of a build, which must come last: of filters that refuse the same call, the error of the last one counts. Calls that
@@ -112,6 +108,11 @@ fn allowed(options: SandboxOptions) -> Result<BTreeMap<i64, Vec<SeccompRule>>, B
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.map(|number| (*number, Vec::new())).collect();
     let plain = vec![argument(0, SeccompCmpOp::MaskedEq(NAMESPACE_FLAGS), 0)?];
     rules.insert(libc::SYS_clone, if options.allow_user_namespaces { Vec::new() } else { plain });
+    let not_typing = SeccompRule::new(vec![
+        condition(1, SeccompCmpOp::Ne, libc::TIOCSTI)?,
+        condition(1, SeccompCmpOp::Ne, libc::TIOCLINUX)?,
+    ])?;
+    rules.insert(libc::SYS_ioctl, vec![not_typing]);
     let family = |family: i32| argument(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()));
     let route = SeccompRule::new(vec![
         condition(0, SeccompCmpOp::Eq, u64::from(libc::AF_NETLINK.unsigned_abs()))?,
