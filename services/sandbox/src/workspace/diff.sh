@@ -5,6 +5,9 @@ changes() { git diff-index --cached --no-color --no-ext-diff --no-textconv --no-
 changes --numstat -z >/run/sbx/scratch/stats || exit 1
 [ "$(stat -c %s /run/sbx/scratch/stats)" -le "$6" ] || exit 21
 head -z -n "$5" /tmp/large >/tmp/named
-echo "$(stat -c %s /run/sbx/scratch/stats /tmp/named | paste -sd ' ') $(tr -cd '\0' </tmp/large | wc -c)"
+left=0
+[ ! -s /tmp/large ] || left=$(tr -cd '\0' </tmp/large | wc -c)
+# Unquoted: the lines become words.
+echo $(stat -c %s /run/sbx/scratch/stats /tmp/named) "$left"
 cat /run/sbx/scratch/stats /tmp/named
 changes "$7" --full-index | head -c "$4"

@@ -11,11 +11,11 @@ echo /workspace/.git/objects >$shadow/objects/info/alternates
 # Drivers are programs, and none has a definition here but that of lfs-filter.sh. Line ends stay as the repository sets them; otherwise a checkout with CRLF would be all changes.
 echo "${attributes:-* !diff !merge}" >$shadow/info/attributes
 [ ! -e /run/sbx/scratch/excluded ] || cp /run/sbx/scratch/excluded $shadow/info/exclude
-git -C $shadow config core.bare false
+# The last value of a setting counts.
+printf '[core]\n\tbare = false\n' >>$shadow/config
 export GIT_DIR=$shadow GIT_WORK_TREE=/workspace GIT_INDEX_FILE=$shadow/index
 cd /workspace || exit 1
-git cat-file -e "$base^{commit}" || exit 14
-git read-tree "$base" || exit 14
+git read-tree "$base^{commit}" || exit 14
 # The base has them as they are.
 : >/tmp/lfs-unchanged
 [ -n "${attributes-}" ] || ! list_unchanged || git update-index --assume-unchanged -z --stdin </tmp/lfs-unchanged

@@ -6,7 +6,9 @@ changes() { git -c core.bigFileThreshold=8m diff-tree -r --no-color --no-ext-dif
 from=$1 to=$2
 changes --name-status -z | head -c "$3" >/tmp/status
 changes --numstat -z | head -c "$3" >/tmp/lines
-cp "$shadow/left/$to" /tmp/left 2>/dev/null || : >/tmp/left
-stat -c %s /tmp/status /tmp/lines /tmp/left | paste -sd ' '
-cat /tmp/status /tmp/lines /tmp/left
+left=$shadow/left/$to
+[ -e "$left" ] || left=/dev/null
+# Unquoted: the lines become words.
+echo $(stat -c %s /tmp/status /tmp/lines "$left")
+cat /tmp/status /tmp/lines "$left"
 changes --patch --full-index | head -c "$4"

@@ -7,7 +7,7 @@ begin() {
   (unset GIT_DIR GIT_WORK_TREE && git init --quiet --bare --template= --object-format="$format" $shadow) || exit 1
   # The last value of a setting counts.
   printf '[core]\n\tbare = false\n\tlooseCompression = 1\n' >>$shadow/config
-  mkdir -p $shadow/info $shadow/refs/snapshots
+  mkdir -p $shadow/info $shadow/refs/snapshots $shadow/left
   if [ -e /run/sbx/snapshots/seed ]; then
     echo /run/sbx/snapshots/base >$shadow/objects/info/alternates
     cp /run/sbx/snapshots/seed $GIT_INDEX_FILE
@@ -17,7 +17,7 @@ begin() {
   # Bytes are kept as they are. Drivers are programs, and none has a definition here but that of lfs-filter.sh.
   echo '* -text -ident !eol !crlf !diff !merge !working-tree-encoding' >$shadow/info/attributes
   [ ! -e /run/sbx/snapshots/excluded ] || cp /run/sbx/snapshots/excluded $shadow/info/exclude
-  : >$shadow/swept
+  printf '%(%s)T\n' -1 >$shadow/swept
   : >$shadow/ready
 }
 
@@ -32,7 +32,15 @@ correct_seed() {
 sweep() {
   find $shadow/refs/snapshots $shadow/left -type f -mmin "+$kept" -delete
   git prune --expire="$kept.minutes.ago"
-  touch $shadow/swept
+  printf '%(%s)T\n' -1 >$shadow/swept
+}
+
+# Whether the last removal of old snapshots is long ago. Earlier versions kept its time as that of the file, which was empty.
+is_unswept() {
+  local now at
+  printf -v now '%(%s)T' -1
+  { read -r at <$shadow/swept; } 2>/dev/null
+  ((now - ${at:-0} > pause * 60))
 }
 
 others() { git ls-files -z --others --exclude-standard >/tmp/others; }
@@ -90,14 +98,16 @@ look() {
 }
 
 add() {
-  local path
+  local path list
   if [ ! -s /tmp/others ]; then
     git add --update --ignore-errors .
     return
   fi
   {
     printf '.\0'
-    while IFS= read -r -d '' path; do printf ':(exclude,literal)%s\0' "$path"; done < <(cat /tmp/large /tmp/nested)
+    for list in /tmp/large /tmp/nested; do
+      while IFS= read -r -d '' path; do printf ':(exclude,literal)%s\0' "$path"; done <$list
+    done
   } >/tmp/paths
   git add --all --ignore-errors --pathspec-from-file=/tmp/paths --pathspec-file-nul
 }
@@ -115,7 +125,7 @@ for lock in $shadow/*.lock; do [ ! -e "$lock" ] || rm -f "$lock"; done
 # Usually nothing has changed since the last snapshot; one process checks that.
 last() {
   local tree
-  [ -e $shadow/last ] && read -r tree <$shadow/last && [ -e "$shadow/refs/snapshots/$tree" ] || return 1
+  [ -e $shadow/last ] && read -r tree <$shadow/last && [ -f "$shadow/refs/snapshots/$tree" ] || return 1
   # Git reads a file whose time says nothing; one that has grown too large would take minutes.
   timeout 10 git -c core.hooksPath=/dev/null -c core.fsmonitor=false ls-files -z --others --modified --exclude-standard >/tmp/changed 2>/dev/null &&
     [ ! -s /tmp/changed ] || return 1
@@ -124,7 +134,7 @@ last() {
 last && exit 0
 # One snapshot of a large tree must not exceed the limit by much.
 bound
-[ -z "$(find $shadow/swept -mmin "+$pause")" ] || sweep
+! is_unswept || sweep
 # After a machine crash the index may be broken; without it git reads every file again.
 others 2>/dev/null || { rm -f $GIT_INDEX_FILE && others; } || exit 1
 forget_grown
@@ -136,7 +146,8 @@ if [ ! -e "$shadow/refs/snapshots/$tree" ]; then
   [ "$(used)" -le "$limit" ] || exit 19
 fi
 echo "$tree" >$shadow/given && mv -f $shadow/given "$shadow/refs/snapshots/$tree" || exit 18
-echo "$tree" >$shadow/given && mv -f $shadow/given $shadow/last
+# A part of a line names no snapshot, so this file needs no second name.
+echo "$tree" >$shadow/last
 keep_left "$tree"
 if [ -s /tmp/large ]; then
   echo "$tree $(tr -cd '\0' </tmp/large | wc -c)"
