@@ -17,7 +17,11 @@ const FILE: &str = "configuration";
 const LINK_LENGTH: &str = "-2";
 /// The length for the first file beyond the bound of their number.
 const TOO_MANY_LENGTH: &str = "-3";
-const SCRIPT: &str = concat!(include_str!("git.sh"), include_str!("configuration.sh"));
+const SCRIPT: &str = concat!(
+    include_str!("git.sh"),
+    include_str!("configuration-places.sh"),
+    include_str!("configuration.sh")
+);
 /// Bytes of the paths and lengths that the script prints in addition to the files.
 const HEADS_BYTES_MAX: usize = limits::SETTINGS_FILES_MAX * (limits::PATH_BYTES_MAX + 16) + 64 * 1024;
 

@@ -33,5 +33,4 @@ while read -r -d '' mode kind object path; do
   left=$((left - size))
   print "$path" "$size"
   git cat-file blob "$object" || exit 1
-done < <(git ls-tree -r -z "$1" -- opencode.json opencode.jsonc .opencode .flotilla/config.yaml \
-  .devcontainer.json .devcontainer/devcontainer.json .github/workflows/copilot-setup-steps.yml)
+done < <(git ls-tree -r -z "$1" -- "${configuration_places[@]}")

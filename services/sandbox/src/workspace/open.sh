@@ -114,5 +114,9 @@ choose
 [ $# -le 8 ] || { wait $reporting && cat /tmp/report; }
 # Whether there are files of Git LFS.
 lfs=no
-[ -z "$(git ls-files -- ':(attr:filter=lfs)' | head -n 1)" ] || lfs=yes
-echo "$ours $lfs $(git rev-parse HEAD)"
+! read -r _ < <(git ls-files -- ':(attr:filter=lfs)') || lfs=yes
+# Whether there may be files of configuration. They restrict the session, so an error is no answer.
+configuration=no
+places=$(git ls-tree --name-only HEAD -- "${configuration_places[@]}") || exit 16
+[ -z "$places" ] || configuration=yes
+echo "$ours $lfs $configuration $(git rev-parse HEAD)"

@@ -102,9 +102,9 @@ pub(super) async fn take_draft(
     let (slot, build) = begin(session)?;
     let uid = session.shared.uid(slot.number());
     let cloned = spec.clone_of(source, session, &build, uid).run(left).await?;
-    let ClonedFiles { base_commit, base_is_ours, origin, .. } = cloned;
+    let ClonedFiles { base_commit, base_is_ours, origin, has_configuration, .. } = cloned;
     seed::prepare(session, uid, &build).await;
-    let configuration = if base_is_ours {
+    let configuration = if base_is_ours || !has_configuration {
         v1::ConfigurationFiles::default()
     } else {
         configuration::read_from_commit(session, &build, uid, &base_commit).await?

@@ -36,6 +36,7 @@ const SCRIPT: &str = concat!(
     include_str!("../door.sh"),
     include_str!("../commit.sh"),
     include_str!("../mirror.sh"),
+    include_str!("../configuration-places.sh"),
     include_str!("../open.sh")
 );
 /// Bytes of the script's answer. The script is killed when it prints more.
@@ -73,6 +74,8 @@ pub(super) struct ClonedFiles {
     pub(super) base_commit: String,
     pub(super) base_is_ours: bool,
     pub(super) origin: String,
+    /// Whether the base commit may have files of configuration.
+    pub(super) has_configuration: bool,
     /// Whether there are files of Git LFS.
     has_lfs: bool,
 }
@@ -122,7 +125,7 @@ impl GitClone<'_> {
         let text = String::from_utf8_lossy(&output.stdout);
         let (report, answer) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
         let words: Vec<&str> = answer.split(' ').collect();
-        let [ours, lfs, base_commit] = words[..] else {
+        let [ours, lfs, configuration, base_commit] = words[..] else {
             return Err(refused(Code::Internal, "git printed no commit", &output.stderr));
         };
         if !is_object_id(base_commit) {
@@ -133,8 +136,13 @@ impl GitClone<'_> {
             (Some(mirror), Some(content)) => mirror.keep(content, self.build.to_owned()).await,
             (mirror, _) => mirror,
         };
-        let (base_commit, base_is_ours) = (base_commit.to_owned(), ours == "yes");
-        let files = ClonedFiles { base_commit, base_is_ours, origin: self.origin(), has_lfs: lfs == "yes" };
+        let files = ClonedFiles {
+            base_commit: base_commit.to_owned(),
+            base_is_ours: ours == "yes",
+            origin: self.origin(),
+            has_configuration: configuration != "no",
+            has_lfs: lfs == "yes",
+        };
         Ok((files, mirror))
     }
 
