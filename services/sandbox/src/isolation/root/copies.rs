@@ -8,7 +8,7 @@ use super::{loader, mount::Mount};
 use crate::layout::{make_passage, remove_directory};
 use domain::ids::TenantId;
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs::{self, File, FileTimes, Permissions},
     io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
@@ -66,17 +66,13 @@ impl Copies {
     pub(in crate::isolation) fn start(directory: PathBuf) -> io::Result<Self> {
         remove_directory(&directory)?;
         make_passage(&directory)?;
-        let mut paths = vec![];
         let places =
             DIRECTORIES.iter().flat_map(|directory| PROGRAMS.map(|name| Path::new(directory).join(name)));
+        let programs: BTreeSet<_> = places.filter_map(|place| fs::canonicalize(place).ok()).collect();
         // A program that the loader does not know is copied without libraries.
-        for path in places.filter_map(|place| fs::canonicalize(place).ok()) {
-            let libraries = loader::libraries(&path).unwrap_or_default();
-            paths.extend(libraries.into_iter().filter_map(|library| fs::canonicalize(library).ok()));
-            paths.push(path);
-        }
-        paths.sort();
-        paths.dedup();
+        let libraries = programs.iter().flat_map(|program| loader::libraries(program).unwrap_or_default());
+        let mut paths: BTreeSet<_> = libraries.filter_map(|library| fs::canonicalize(library).ok()).collect();
+        paths.extend(programs);
         let named = paths.into_iter().enumerate().filter_map(|(index, path)| {
             let name = format!("{index}-{}", path.file_name()?.to_str()?);
             Some(SharedFile { path, name })
