@@ -17,7 +17,7 @@ use super::{
     priority::NICE,
     process::{ProcessStart, SandboxProcess, SpawnJob},
     root::{
-        copies::{Copies, TenantCopies},
+        copies::Copies,
         host::{self, HostView},
         image::{Overlay, Root},
         loader::{self, Loader},
@@ -40,8 +40,9 @@ use std::{
 };
 use tokio::{process::Command, sync::mpsc};
 
-/// Sandboxes that wait for the thread to start them; each start takes a few milliseconds. Further ones wait for a place in the queue.
-const STARTS_WAITING_MAX: usize = 64;
+/// Sandboxes that wait for the thread to start them; each start takes a few milliseconds, and holds some thirty descriptors until then. Further ones
+/// wait for a place in the queue and hold none.
+const STARTS_WAITING_MAX: usize = 16;
 /// Functions that bound a helper.
 const BOUNDS: &str = include_str!("bounds.sh");
 /// The user that programs are inside, and their group.
@@ -147,18 +148,20 @@ impl Launcher {
     pub async fn launch(&self, start: LaunchSpec) -> io::Result<SandboxProcess> {
         let mut start = start;
         let copies = self.copies(&start).await;
+        let place = self.starts.clone().reserve_owned().await;
+        let place = place.map_err(|_| io::Error::other("the launcher has ended"))?;
         let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
         let share = start.share.take();
         // Inside gVisor the init does not see the late groups, so the owner of the process moves it there.
         let is_in_gvisor = self.is_in_gvisor(&start.program, &start.root);
         let prepared = group.as_ref().map_or(Ok(None), Group::entrances).and_then(|entrances| {
             let enters = entrances.is_some() && !is_in_gvisor;
-            Ok((self.command(start, copies.as_ref(), entrances.unwrap_or_default())?, enters))
+            Ok((self.command(start, copies, entrances.unwrap_or_default())?, enters))
         });
         match prepared {
             Ok((command, enters)) => {
                 let start = ProcessStart { command, group, enters, share };
-                start.run(self.starts.clone(), &self.tasks).await
+                start.run(place, &self.tasks).await
             }
             Err(error) => {
                 if let Some(group) = group {
@@ -175,21 +178,16 @@ impl Launcher {
     }
 
     /// The copies of the tenant, if the sandbox shows the files of the machine.
-    async fn copies(&self, start: &LaunchSpec) -> Option<TenantCopies<'_>> {
-        let Root::Host = start.root else { return None };
+    async fn copies(&self, start: &LaunchSpec) -> Vec<Mount> {
+        let Root::Host = start.root else { return Vec::new() };
         let copies = self.copies.of(start.tenant).await;
         // A full disk ends no sandbox: it only shares more with others.
         copies
             .inspect_err(|error| tracing::warn!(%error, "a sandbox starts with files that all tenants share"))
-            .ok()
+            .unwrap_or_default()
     }
 
-    fn command(
-        &self,
-        start: LaunchSpec,
-        copies: Option<&TenantCopies<'_>>,
-        entrances: Entrances,
-    ) -> io::Result<Command> {
+    fn command(&self, start: LaunchSpec, copies: Vec<Mount>, entrances: Entrances) -> io::Result<Command> {
         let LaunchSpec { program, root, mounts, network, .. } = start;
         let is_build = root.is_writable();
         let user = if is_build { 0 } else { USER }.to_string();
@@ -333,10 +331,10 @@ impl Launcher {
     }
 
     /// What a sandbox with this root sees of the machine.
-    fn host_view(&self, root: &Root, network: Network, copies: Option<&TenantCopies<'_>>) -> HostView {
+    fn host_view(&self, root: &Root, network: Network, copies: Vec<Mount>) -> HostView {
         let Root::Host = root else { return HostView::default() };
         let mut view = HostView::new(&self.etc, network);
-        view.mounts.extend(copies.into_iter().flat_map(TenantCopies::mounts));
+        view.mounts.extend(copies);
         view
     }
 

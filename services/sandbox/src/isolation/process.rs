@@ -7,7 +7,7 @@ use shares::Share;
 use std::{io, sync::Arc};
 use tokio::{
     process::{Child, ChildStderr, ChildStdout, Command},
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc::OwnedPermit, oneshot, watch},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -61,23 +61,19 @@ pub(super) struct ProcessStart {
 }
 
 impl ProcessStart {
-    /// Has the launcher thread start the process.
+    /// Has the launcher thread start the process, in its place of the queue.
     ///
     /// # Errors
     /// Those of fork.
     ///
     /// Dropped midway: the process is killed if it was started.
-    pub(super) async fn run(
-        self,
-        starts: mpsc::Sender<SpawnJob>,
-        tasks: &Tasks,
-    ) -> io::Result<SandboxProcess> {
+    pub(super) async fn run(self, place: OwnedPermit<SpawnJob>, tasks: &Tasks) -> io::Result<SandboxProcess> {
         let (stop, (started, start), (ended, end)) =
             (CancellationToken::new(), oneshot::channel(), watch::channel(None));
         let Self { command, group, enters, share } = self;
         let group = group.map(Arc::new);
         let owner = Owner { group: group.clone(), enters, _share: share, stop: stop.clone() };
-        tasks.spawn("sandbox process", async move { owner.run(command, starts, started, ended).await });
+        tasks.spawn("sandbox process", async move { owner.run(command, place, started, ended).await });
         // Before the first await: from now on, leaving stops the process.
         let mut process = SandboxProcess { stdout: None, stderr: None, pid: None, group, stop, end };
         let pipes = start.await.unwrap_or_else(|_| Err(io::Error::other("the launcher has ended")))?;
@@ -123,11 +119,11 @@ impl Owner {
     async fn run(
         self,
         command: Command,
-        starts: mpsc::Sender<SpawnJob>,
+        place: OwnedPermit<SpawnJob>,
         started: oneshot::Sender<io::Result<Pipes>>,
         ended: watch::Sender<Option<ProcessEnd>>,
     ) {
-        let code = match self.spawn(command, starts).await {
+        let code = match self.spawn(command, place).await {
             Ok(mut child) => {
                 let (stdout, stderr, pid) = (child.stdout.take(), child.stderr.take(), child.id());
                 // If the caller has left, the token is cancelled.
@@ -151,11 +147,10 @@ impl Owner {
 
     /// Spawns the command, and moves it into its group unless it enters by itself. A child that does not come into its group is dropped, which
     /// kills it. The kernel may take tens of milliseconds to move a process, so neither the launcher nor the start of bubblewrap waits for that.
-    async fn spawn(&self, command: Command, starts: mpsc::Sender<SpawnJob>) -> io::Result<Child> {
-        let gone = || io::Error::other("the launcher has ended");
+    async fn spawn(&self, command: Command, place: OwnedPermit<SpawnJob>) -> io::Result<Child> {
         let (reply, started) = oneshot::channel();
-        starts.send(SpawnJob { command, reply }).await.map_err(|_| gone())?;
-        let child = started.await.map_err(|_| gone())??;
+        drop(place.send(SpawnJob { command, reply }));
+        let child = started.await.map_err(|_| io::Error::other("the launcher has ended"))??;
         if let Some((group, pid)) = self.group.clone().filter(|_| !self.enters).zip(child.id()) {
             let moved = tokio::task::spawn_blocking(move || group.take_in(pid)).await;
             moved.unwrap_or_else(|error| Err(io::Error::other(error)))?;

@@ -9,7 +9,7 @@ use crate::layout::{make_passage, remove_directory};
 use domain::ids::TenantId;
 use std::{
     collections::{BTreeSet, HashMap},
-    fs::{self, File, FileTimes, Permissions},
+    fs::{self, Permissions},
     io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -40,22 +40,8 @@ pub(in crate::isolation) struct Copies {
 struct SharedFile {
     /// Without links. A sandbox has it at the same path.
     path: PathBuf,
-    /// The name of its copies.
+    /// What the names of its copies begin with.
     name: String,
-}
-
-/// The copies of one tenant.
-#[derive(Debug)]
-pub(in crate::isolation) struct TenantCopies<'copies> {
-    directory: PathBuf,
-    files: &'copies [SharedFile],
-}
-
-impl TenantCopies<'_> {
-    /// The mounts that show them in place of the files of the machine.
-    pub(in crate::isolation) fn mounts(&self) -> impl Iterator<Item = Mount> {
-        self.files.iter().map(|file| Mount::read(self.directory.join(&file.name), &file.path))
-    }
 }
 
 impl Copies {
@@ -80,26 +66,27 @@ impl Copies {
         Ok(Self { directory, files: named.collect(), last_uses: Mutex::default() })
     }
 
-    /// The copies of a tenant. They are made if they are missing, or if the machine has changed a file since.
+    /// The mounts that show a tenant its copies in place of the files of the machine. The copies are made if they are missing, or if the machine has
+    /// changed a file since.
     ///
     /// # Errors
     /// Those of the file system. The sandbox can start with the files of the machine.
     ///
     /// Dropped midway: the copies that are missing are made at the next start.
-    pub(in crate::isolation) async fn of(&self, tenant: TenantId) -> io::Result<TenantCopies<'_>> {
+    pub(in crate::isolation) async fn of(&self, tenant: TenantId) -> io::Result<Vec<Mount>> {
         self.remove_unused(tenant);
         let directory = self.directory.join(tenant.to_string());
-        let stale = self.files.iter().filter(|file| !file.is_copied(&directory.join(&file.name)));
-        let missing: Vec<_> = stale.map(|file| (file.path.clone(), directory.join(&file.name))).collect();
+        let mount = |file: &SharedFile| Ok(Mount::read(directory.join(file.copy_name()?), &file.path));
+        let mounts = self.files.iter().map(mount).collect::<io::Result<Vec<_>>>()?;
+        let missing: Vec<_> = mounts.iter().filter(|mount| !mount.source.exists()).cloned().collect();
         if !missing.is_empty() {
-            let directory = directory.clone();
             let work = move || {
                 make_passage(&directory)?;
-                missing.iter().try_for_each(|(from, to)| copy(from, to))
+                missing.iter().try_for_each(|mount| copy(&mount.inside, &mount.source))
             };
             tokio::task::spawn_blocking(work).await.map_err(io::Error::other)??;
         }
-        Ok(TenantCopies { directory, files: &self.files })
+        Ok(mounts)
     }
 
     /// Notes a use of the copies of `tenant`, and removes those that no start has used for long. Sandboxes that show a removed file keep it.
@@ -120,23 +107,26 @@ impl Copies {
 }
 
 impl SharedFile {
-    /// Whether `copy` was made of the file as it is now.
-    fn is_copied(&self, copy: &Path) -> bool {
-        let identity =
-            |path: &Path| fs::metadata(path).ok().map(|file| (file.len(), file.mtime(), file.mtime_nsec()));
-        identity(copy).is_some_and(|copied| Some(copied) == identity(&self.path))
+    /// The name of a copy of the file as it is now. A copy is never replaced, because a start that has opened it could no longer mount it. So
+    /// another version of the file has another name.
+    fn copy_name(&self) -> io::Result<String> {
+        let file = fs::metadata(&self.path)?;
+        Ok(format!("{}-{}-{}-{}", self.name, file.len(), file.mtime(), file.mtime_nsec()))
     }
 }
 
-/// Copies a file with its time, in one step: another start may copy it too, and sandboxes show the earlier copy.
+/// Copies a file in one step. If another start has copied it meanwhile, that copy stays.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let new = to.with_extension(format!("new-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
-    let modified = fs::metadata(from)?.modified()?;
     fs::copy(from, &new)?;
     fs::set_permissions(&new, Permissions::from_mode(0o755))?;
-    File::options().write(true).open(&new)?.set_times(FileTimes::new().set_modified(modified))?;
-    fs::rename(&new, to)
+    let named = fs::hard_link(&new, to);
+    fs::remove_file(&new)?;
+    match named {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -153,16 +143,31 @@ mod tests {
         assert!(copies.files.iter().any(|file| file.path.starts_with("/usr")), "{:?}", copies.files);
         copies.files = vec![SharedFile { path: path.clone(), name: "0-libc.so".to_owned() }];
         let [one, other] = [(); 2].map(|()| TenantId(uuid::Uuid::now_v7()));
-        let copy = copies.of(one).await.unwrap().directory.join("0-libc.so");
+        let copy = async |tenant| copies.of(tenant).await.unwrap().remove(0).source;
         let inode = |path: &Path| fs::metadata(path).unwrap().ino();
-        let first = inode(&copy);
-        copies.of(one).await.unwrap();
-        assert_eq!(inode(&copy), first, "the copy is made once");
-        let of_other = copies.of(other).await.unwrap().directory.join("0-libc.so");
-        assert_ne!(inode(&of_other), first);
+        let first = copy(one).await;
+        assert_eq!(copy(one).await, first, "the copy is made once");
+        let of_other = copy(other).await;
+        assert_ne!(inode(&of_other), inode(&first));
         fs::write(&path, "two!").unwrap();
-        copies.of(one).await.unwrap();
-        assert_eq!(fs::read_to_string(&copy).unwrap(), "two!");
+        assert_eq!(fs::read_to_string(copy(one).await).unwrap(), "two!");
         assert_eq!(fs::read_to_string(&of_other).unwrap(), "one");
+    }
+
+    /// The kernel refuses to mount a file that was replaced since it was opened.
+    #[tokio::test]
+    async fn starts_of_a_new_tenant_at_once_replace_no_copy() {
+        let directory = tempfile::tempdir().unwrap();
+        let copies = Copies::start(directory.path().join("copies")).unwrap();
+        let tenant = TenantId(uuid::Uuid::now_v7());
+        let start = async || {
+            let mounts = copies.of(tenant).await.unwrap();
+            let inodes = mounts.iter().map(|mount| fs::metadata(&mount.source).unwrap().ino());
+            inodes.collect::<Vec<_>>()
+        };
+        let found = futures::future::join_all((0..8).map(|_| start())).await;
+        assert!(found.iter().all(|inodes| *inodes == found[7]), "{found:?}");
+        let names = fs::read_dir(directory.path().join("copies").join(tenant.to_string())).unwrap();
+        assert_eq!(names.count(), found[0].len(), "no other file is left");
     }
 }

@@ -113,8 +113,9 @@ impl HostView {
                 Err(_) => {}
             }
         }
-        let parts = host_etc().map(|(name, host)| Mount::read_all(host, Path::new("/etc").join(name)));
-        view.mounts.extend(parts);
+        // A part that the machine got after the start of the service has no place, and is shown after the next one.
+        let parts = host_etc().filter(|(name, _)| etc.join(name).exists());
+        view.mounts.extend(parts.map(|(name, host)| Mount::read_all(host, Path::new("/etc").join(name))));
         if network == Network::Host {
             let files = ["/etc/resolv.conf", "/etc/hosts"];
             view.mounts.extend(files.map(|path| Mount::read_if_present(path, path)));
