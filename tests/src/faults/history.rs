@@ -17,6 +17,9 @@ pub(super) fn micros(time: SystemTime) -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// How far two clocks may differ: each worker takes the time of its events from Postgres, over a link that the harness slows down.
+pub(super) const CLOCKS_MS: i64 = 2_000;
+
 /// Kind of the injections that are stalls of the machine. They are no fault of the system.
 pub const STALL: &str = "machine stall";
 

@@ -4,13 +4,11 @@ use super::{
     tasks,
     violation::{Invariant, Violation},
 };
-use crate::faults::history::History;
+use crate::faults::history::{CLOCKS_MS, History};
 use domain::limits::ATTEMPTS_MAX;
 
 /// Time limit from the last fault, prompt and answer of a person until no work is left; microseconds.
 const SETTLE_US: i64 = 30_000_000;
-/// How far the clocks of two workers may differ: each takes the time from Postgres, over a link that the harness slows down.
-const CLOCKS_MS: i64 = 2_000;
 /// The phase of a quarantined session.
 const QUARANTINED: i16 = 4;
 

@@ -4,7 +4,7 @@ use super::{
     tasks::{self, parts_of},
     violation::{Invariant, Violation},
 };
-use crate::faults::history::History;
+use crate::faults::history::{CLOCKS_MS, History};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use testkit::dump::Session;
@@ -150,7 +150,7 @@ pub(super) fn model_knows_every_prompt(history: &History) -> Vec<Violation> {
         let end =
             prompt_at.and_then(|at| session.events[at..].iter().find(|event| event.kind == "session.idle"));
         let Some(end) = end.filter(|end| end.properties["outcome"] == "done") else { continue };
-        if first_request.get(task.canary).is_none_or(|at_us| *at_us / 1_000 > end.at_ms) {
+        if first_request.get(task.canary).is_none_or(|at_us| *at_us / 1_000 > end.at_ms + CLOCKS_MS) {
             let what =
                 format!("the turn ended at event {} before the model received {}", end.seq, task.canary);
             violations.push(Violation::new(Invariant::I1, &session.id, what));

@@ -41,7 +41,7 @@ const INPUTS: [Breach; 18] = [
         h.effects.clear();
     }),
     (Invariant::I1, "the model did not receive it", |h| h.requests.clear()),
-    (Invariant::I1, "the model received it after the end of the turn", |h| h.requests[0].at_us += 1_000_000),
+    (Invariant::I1, "the model received it after the end of the turn", |h| h.requests[0].at_us += 5_000_000),
     (Invariant::I1, "an answer was lost", |h| {
         with_answer(h);
         edit_events(h, |events| events[5].kind = "flotilla.other".to_owned());
