@@ -86,7 +86,8 @@ pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscripti
         open: OpenParts::default(),
         _line: line,
     };
-    tokio::spawn(stream.run(events, gap));
+    // Boxed: a future keeps a second place for each value that it is called with.
+    tokio::spawn(Box::new(stream).run(events, gap));
     Ok(receiver)
 }
 
@@ -128,7 +129,7 @@ impl<E: Into<Error>> From<E> for StreamEnd {
 }
 
 impl Stream {
-    async fn run(mut self, events: ring::Receiver<LineEvent>, gap: Gap) {
+    async fn run(mut self: Box<Self>, events: ring::Receiver<LineEvent>, gap: Gap) {
         let Err(end) = self.follow(events, gap).await;
         if let StreamEnd::Failed(error) = end
             && self.items.send(Err(error), 0).await.is_err()
@@ -160,7 +161,7 @@ impl Stream {
                     Err(RecvError::Closed) => return Err(StreamEnd::Failed(Error::BusUnavailable)),
                 },
                 () = &mut beat => {
-                    self.send_heartbeat().await?;
+                    Box::pin(self.send_heartbeat()).await?;
                     beat.as_mut().reset(Instant::now() + period);
                 }
                 () = tokio::time::sleep_until(repair_at), if self.open.has_holes() => {

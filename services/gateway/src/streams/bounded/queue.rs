@@ -22,7 +22,7 @@ const UNIT_BYTES: usize = 1024;
 /// The end of the stream. Clones share the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Sender<T> {
-    items: mpsc::Sender<Queued<T>>,
+    items: mpsc::Sender<Box<Queued<T>>>,
     bytes: Arc<Semaphore>,
     room: QueueRoom,
 }
@@ -30,11 +30,12 @@ pub(crate) struct Sender<T> {
 /// The end of the subscriber.
 #[derive(Debug)]
 pub(crate) struct Receiver<T> {
-    items: mpsc::Receiver<Queued<T>>,
+    items: mpsc::Receiver<Box<Queued<T>>>,
     /// The room of the newest item. The subscriber has sent that item when it asks for the next one.
     held: Option<HeldRoom>,
 }
 
+/// An item that waits. It is boxed, because an empty channel keeps room for 32 values, and nearly all queues are empty.
 #[derive(Debug)]
 struct Queued<T> {
     item: T,
@@ -45,7 +46,7 @@ struct Queued<T> {
 
 /// A reserved slot of the queue.
 pub(crate) struct QueueSlot<'a, T> {
-    slot: mpsc::Permit<'a, Queued<T>>,
+    slot: mpsc::Permit<'a, Box<Queued<T>>>,
     bytes: OwnedSemaphorePermit,
     share: Option<Share>,
 }
@@ -117,7 +118,7 @@ impl<T> Sender<T> {
 impl<T> QueueSlot<'_, T> {
     /// Adds the item, which holds `held` until the subscriber asks for the next one.
     pub(crate) fn fill(self, item: T, held: Option<HeldRoom>) {
-        self.slot.send(Queued { item, held, _bytes: self.bytes, _share: self.share });
+        self.slot.send(Box::new(Queued { item, held, _bytes: self.bytes, _share: self.share }));
     }
 }
 
@@ -134,7 +135,8 @@ impl<T> Stream for Receiver<T> {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.held = None;
         let Poll::Ready(next) = self.items.poll_recv(context) else { return Poll::Pending };
-        Poll::Ready(next.map(|Queued { item, held, .. }| {
+        Poll::Ready(next.map(|queued| {
+            let Queued { item, held, .. } = *queued;
             self.held = held;
             item
         }))

@@ -124,7 +124,8 @@ async fn begin(gateway: Gateway, caller: Caller, view: View, headers: &HeaderMap
         texts: ClientTexts::default(),
         cursor: Arc::default(),
     };
-    tokio::spawn(stream.run(cursor));
+    // Boxed: a future keeps a second place for each value that it is called with.
+    tokio::spawn(Box::new(stream).run(cursor));
     Ok((EVENT_STREAM, UNBUFFERED, Body::from_stream(receiver)).into_response())
 }
 
@@ -162,7 +163,7 @@ type Sent = std::result::Result<(), StreamEnd>;
 type Frame = std::result::Result<Bytes, Infallible>;
 
 impl Stream {
-    async fn run(mut self, cursor: Option<TenantCursor>) {
+    async fn run(mut self: Box<Self>, cursor: Option<TenantCursor>) {
         if let Err(StreamEnd::Failed(error)) = self.follow(cursor).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "a stream ended early");
         }
@@ -185,7 +186,7 @@ impl Stream {
                 () = &mut stopping => return Ok(()),
                 () = &mut left => return Ok(()),
                 () = &mut beat => {
-                    self.send_heartbeat().await?;
+                    Box::pin(self.send_heartbeat()).await?;
                     beat.as_mut().reset(Instant::now() + period);
                 }
                 next = updates.recv() => match next {
