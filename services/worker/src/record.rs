@@ -219,8 +219,8 @@ impl Record {
         self.later_progress = Progress::Made;
     }
 
-    /// Takes events of an open model call for which nobody waits: no client sees them, and no effect may begin before the answer is stored. The next write
-    /// stores them before its own changes. They show no progress.
+    /// Takes events of an open model call for which nobody waits: clients do not show them, and no program of the session runs before the answer is stored.
+    /// The next write stores them before its own changes. They show no progress.
     pub(crate) fn write_with_answer(&mut self, events: Vec<Event>) {
         self.take_later(events.into_iter().map(ChangeBody::Event));
     }

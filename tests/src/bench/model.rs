@@ -23,7 +23,7 @@ const WORDS: [&str; 60] = [
     "people",
 ];
 
-/// The last chunk of an answer.
+/// The chunk with the usage, before the end of an answer.
 const USAGE: &str = concat!(
     r#"data: {"id":"x","object":"chat.completion.chunk","model":"demo","choices":[],"#,
     r#""usage":{"prompt_tokens":2000,"completion_tokens":40,"total_tokens":2040,"prompt_tokens_details":{"cached_tokens":1800}}}"#,

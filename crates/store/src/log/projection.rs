@@ -122,7 +122,7 @@ impl Projection {
     }
 
     /// Takes the session as [`fenced_charge`] charged it, for the event of the only charge.
-    pub(crate) fn charged(self, session: Option<Box<Info>>) -> Self {
+    pub(crate) fn with_charged(self, session: Option<Box<Info>>) -> Self {
         Self { charged: session, ..self }
     }
 

@@ -89,7 +89,7 @@ impl Store {
         let Some(mut advanced) = advanced else {
             return read_earlier_write(&mut tx, fence, changes).await;
         };
-        let projection = projection.charged(advanced.charged.take());
+        let projection = projection.with_charged(advanced.charged.take());
         let events = projection.project(&mut tx, &scope, rest, advanced.first(changes)).await?;
         tx.commit().await?;
         Ok(advanced.receipt(events))
@@ -223,7 +223,7 @@ async fn advance_and_charge(
 }
 
 /// The entries of the only change that a write makes to the row of the session. `None` if there are more such changes: the event of each shows the session
-/// after it.
+/// after it. Other events change no column that this event shows.
 fn find_only_charge(changes: &[Change]) -> Option<&[Entry]> {
     let mut charge = None;
     for change in changes {

@@ -1,6 +1,6 @@
 # Runs inside a sandbox only: started by the service through flotilla-init.
 set -u
-# Builtins of the shell where they do: each program costs as much as all of them.
+# The shell's builtins do what they can: the start of one program costs as much as all of them.
 field() {
   local name value
   while read -r name value; do [ "$name" != "$1:" ] || echo "$value"; done </proc/self/status

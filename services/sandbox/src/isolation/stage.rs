@@ -74,6 +74,9 @@ enum Step {
 #[derive(Debug)]
 struct MountCopy {
     tree: OwnedFd,
+    /// What it is a copy of.
+    source: CString,
+    flags: OpenTreeFlags,
     is_directory: bool,
     /// Whether it shares no events with its source.
     is_private: bool,
@@ -213,13 +216,7 @@ impl Step {
                 drop(nix::fcntl::open(path.as_c_str(), flags, Mode::from_bits_truncate(0o644))?);
             }
             Self::Link { target, path } => rustix::fs::symlink(target.as_c_str(), path.as_c_str())?,
-            Self::Mount { copy, to } => {
-                let whole = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-                rustix::mount::move_mount(&copy.tree, c"", rustix::fs::CWD, to.as_c_str(), whole)?;
-                if !copy.is_private {
-                    mount(NONE, to.as_c_str(), NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
-                }
-            }
+            Self::Mount { copy, to } => copy.mount(to)?,
             Self::Overlay { options, flags } => {
                 let flags = *flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
                 mount(Some(c"overlay"), ROOT_C, Some(c"overlay"), flags, Some(options.as_c_str()))?;
@@ -231,17 +228,44 @@ impl Step {
 }
 
 impl MountCopy {
-    /// Copies the mount at `source`, or the part of it that is there. `reach` says whether with what is mounted below; all of it gets `attributes`.
+    /// Copies the mount at `source`, or the part of it that is there. `reach` says whether the copy has what is mounted below. All of it gets
+    /// `attributes`.
     fn open(source: &Path, reach: OpenTreeFlags, attributes: u64) -> io::Result<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | reach;
         // An ordinary descriptor does not work: one from another mount namespace cannot be bound.
-        let tree = keep(rustix::mount::open_tree(rustix::fs::CWD, source, flags)?)?;
+        let source = text(source)?;
+        let tree = keep(rustix::mount::open_tree(rustix::fs::CWD, source.as_c_str(), flags)?)?;
         let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode).is_dir();
-        // A copy shares events with its source: what the child mounts on it would appear on the machine. Kernels before 5.12 leave that to the
-        // child, and the attributes to bubblewrap, which sets them for each mount that lacks them.
-        let is_private = make_private(&tree, attributes).is_ok();
-        Ok(Self { tree, is_directory, is_private })
+        // A copy shares events with its source: what the child mounts on it would appear on the machine. Linux 5.11, and a container that refuses
+        // the call, leave that to the child, and the attributes to bubblewrap, which sets them for each mount that lacks them.
+        let is_private = match make_private(&tree, attributes) {
+            Err(Errno::ENOSYS | Errno::EPERM) => false,
+            made => made.map(|()| true)?,
+        };
+        Ok(Self { tree, source, flags, is_directory, is_private })
     }
+
+    /// Mounts the copy. It makes only system calls.
+    fn mount(&self, to: &CStr) -> io::Result<()> {
+        let is_private = match attach(&self.tree, to) {
+            // The machine has replaced the file since it was opened, as `ldconfig` does. Bubblewrap makes the new one read-only.
+            Err(rustix::io::Errno::NOENT) => {
+                let new = rustix::mount::open_tree(rustix::fs::CWD, self.source.as_c_str(), self.flags)?;
+                attach(&new, to)?;
+                false
+            }
+            attached => attached.map(|()| self.is_private)?,
+        };
+        if !is_private {
+            mount(NONE, to, NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
+        }
+        Ok(())
+    }
+}
+
+fn attach(tree: &OwnedFd, to: &CStr) -> rustix::io::Result<()> {
+    let whole = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    rustix::mount::move_mount(tree, c"", rustix::fs::CWD, to, whole)
 }
 
 /// The path of the stage for a path of the sandbox.
@@ -263,7 +287,7 @@ fn memory(path: &CStr) -> io::Result<()> {
 
 /// Takes a copy of mounts out of all propagation, and adds attributes to them.
 #[allow(unsafe_code)] // No wrapper offers mount_setattr.
-fn make_private(tree: &OwnedFd, attributes: u64) -> io::Result<()> {
+fn make_private(tree: &OwnedFd, attributes: u64) -> nix::Result<()> {
     // `struct mount_attr`: what to set, what to clear, the propagation, and a user namespace.
     let change: [u64; 4] = [attributes, 0, libc::MS_PRIVATE, 0];
     let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
@@ -278,10 +302,40 @@ fn make_private(tree: &OwnedFd, attributes: u64) -> io::Result<()> {
             size_of_val(&change),
         )
     };
-    Ok(Errno::result(result).map(drop)?)
+    Errno::result(result).map(drop)
 }
 
 /// Moves a descriptor to a high number. It closes on exec until the child clears the flag.
 pub(super) fn keep(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(&fd, DESCRIPTOR_FIRST)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+    use super::*;
+    use nix::sched::{CloneFlags, unshare};
+    use std::fs;
+
+    #[test]
+    fn a_file_that_is_replaced_after_it_was_opened_is_mounted_as_it_is_then() {
+        if !nix::unistd::geteuid().is_root() {
+            return testkit::left_out::skip("only root may mount");
+        }
+        // The stage covers /tmp.
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (path, new) = (directory.path().join("ld.so.cache"), directory.path().join("new"));
+        fs::write(&path, "one").unwrap();
+        let mut stage = Stage::default();
+        let staged = stage.add(&path).unwrap();
+        fs::write(&new, "two").unwrap();
+        fs::rename(&new, &path).unwrap();
+        // The mounts of a thread end with it.
+        let read = std::thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            stage.build().unwrap();
+            fs::read_to_string(staged).unwrap()
+        });
+        assert_eq!(read.join().unwrap(), "two");
+    }
 }

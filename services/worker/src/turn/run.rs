@@ -226,7 +226,7 @@ impl Loop {
 
     /// Waits for the next event. Returns `None` if the turn need not know about it.
     async fn next_signal(&mut self) -> Result<Option<Signal>, WriteError> {
-        // What follows a step may have begun without a write. What was taken during a model call goes with the answer.
+        // What follows a step may have begun without a write. The answer of an open model call stores what the loop took during the call.
         if !self.concerns.step.is_calling() {
             self.concerns.session.record.flush().await?;
         }

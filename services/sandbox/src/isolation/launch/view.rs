@@ -21,7 +21,7 @@ pub(super) struct SandboxView<'spec> {
     pub(super) overlay: &'spec Overlay,
     /// What it sees of the machine; nothing, if it has an image.
     pub(super) host: HostView,
-    /// What it sees in addition, in this order.
+    /// What it sees in addition. On a root of the machine, those that it only reads come first.
     pub(super) mounts: Vec<Mount>,
     pub(super) is_in_gvisor: bool,
     /// The size of each of its file systems in memory; bytes.
@@ -29,7 +29,7 @@ pub(super) struct SandboxView<'spec> {
 }
 
 impl SandboxView<'_> {
-    /// Gives bubblewrap's arguments. What they name is put on the stage, if there is one.
+    /// Gives bubblewrap's arguments. Puts what they name on the stage, if there is one.
     pub(super) fn arguments(mut self, mut stage: Option<&mut Stage>) -> io::Result<Vec<OsString>> {
         if let Root::Host = self.root {
             let mounts = mem::take(&mut self.mounts);

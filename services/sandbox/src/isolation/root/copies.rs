@@ -108,7 +108,7 @@ impl Copies {
 
 impl SharedFile {
     /// The name of a copy of the file as it is now. A copy is never replaced, because a start that has opened it could no longer mount it. So
-    /// another version of the file has another name.
+    /// another version of the file has another name. Copies of earlier versions go when the tenant has not used its copies for long.
     fn copy_name(&self) -> io::Result<String> {
         let file = fs::metadata(&self.path)?;
         Ok(format!("{}-{}-{}-{}", self.name, file.len(), file.mtime(), file.mtime_nsec()))
@@ -119,13 +119,13 @@ impl SharedFile {
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let new = to.with_extension(format!("new-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
-    fs::copy(from, &new)?;
-    fs::set_permissions(&new, Permissions::from_mode(0o755))?;
-    let named = fs::hard_link(&new, to);
-    fs::remove_file(&new)?;
+    let copied = fs::copy(from, &new).and_then(|_| fs::set_permissions(&new, Permissions::from_mode(0o755)));
+    let named = copied.and_then(|()| fs::hard_link(&new, to));
+    // Also after an error: a full disk must not get fuller with each start.
+    drop(fs::remove_file(&new));
     match named {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        named => named,
     }
 }
 

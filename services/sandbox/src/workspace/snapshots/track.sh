@@ -40,7 +40,9 @@ is_unswept() {
   local now at
   printf -v now '%(%s)T' -1
   { read -r at <$shadow/swept; } 2>/dev/null
-  ((now - ${at:-0} > pause * 60))
+  # After a crash of the machine the file may have anything.
+  [[ ${at-} =~ ^[1-9][0-9]{0,11}$ ]] || at=0
+  ((now - at > pause * 60))
 }
 
 others() { git ls-files -z --others --exclude-standard >/tmp/others; }
