@@ -14,7 +14,7 @@ pub struct Sizes {
 impl Sizes {
     /// Enough that work in the background does not show.
     pub fn full() -> Self {
-        Self { sessions: 100, crowd: 800, at_once: 16 }
+        Self { sessions: 40, crowd: 800, at_once: 16 }
     }
 
     /// Shows that it works, and that no transaction was added.
