@@ -52,8 +52,9 @@ const fn requirement(name: &'static str, value: &'static str, problem: &'static 
 }
 
 /// What every sandbox must have.
-const REQUIRED: [Requirement; 15] = [
+const REQUIRED: [Requirement; 16] = [
     requirement("canary", "yes", "the probe did not run inside"),
+    requirement("script", "whole", "the self-test ended early, so it does not know what it misses"),
     requirement("uid", "1000", "the user is not mapped"),
     requirement("capabilities", "0000000000000000", "the sandbox kept capabilities"),
     requirement("no_new_privs", "1", "bubblewrap did not set no_new_privs"),
@@ -202,11 +203,14 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
         ..Default::default()
     };
     let mut events = sandbox.exec(exec).await.context("start the self-test's script")?.events;
-    let mut output = Vec::new();
+    let (mut output, mut end) = (Vec::new(), None);
     while let Some(event) = events.recv().await {
         match event {
             Event::Output(data) => output.extend_from_slice(&data),
-            Event::Exit(_) => break,
+            Event::Exit(exit) => {
+                end = Some(exit);
+                break;
+            }
         }
     }
     let landlock = sandbox.hello.landlock.clone();
@@ -220,6 +224,13 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
     let output = String::from_utf8_lossy(&output);
     let lines = output.lines().filter_map(|line| line.split_once('='));
     let mut found: BTreeMap<_, _> = lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    if !found.contains_key("script") {
+        let end = end.map_or_else(
+            || "cut off without an exit code".to_owned(),
+            |exit| format!("cut off by exit code {}, signal {}", exit.code, exit.signal),
+        );
+        found.insert("script".to_owned(), end);
+    }
     let Restrictions { no_new_privs, seccomp, filters } = restrictions;
     let filters = if filters >= FILTERS { "2 or more" } else { "fewer than 2" };
     for (name, value) in [

@@ -42,3 +42,4 @@ echo "nice=$(nice)"
 mkdir /workspace/closed && echo x >/workspace/closed/file && chmod 000 /workspace/closed
 exec 8>/workspace/nameless && rm /workspace/nameless && printf '%065536d' 0 >&8
 sleep 60 >/dev/null 2>&1 &
+echo script=whole
