@@ -195,9 +195,33 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
         format!("PROBE_PORT={port}"),
         "PATH=/usr/local/bin:/usr/bin:/bin".to_owned(),
     ];
+    let mut found = run_script(&sandbox, env.into()).await?;
+    let landlock = sandbox.hello.landlock.clone();
+    let processes = sandbox.processes();
+    let restrictions = Restrictions::of_all_inside(&processes);
+    let measure = survey::measure(&tree, &processes, INODES_LEFT).context("measure the self-test")?;
+    let sees_disk =
+        !measure.is_partial && measure.space.inodes == INODES_LEFT && measure.space.bytes >= NAMELESS_BYTES;
+    let bounds_terminals = sandbox.bounds_terminals();
+    sandbox.stop().await;
+    let Restrictions { no_new_privs, seccomp, filters } = restrictions;
+    let filters = if filters >= FILTERS { "2 or more" } else { "fewer than 2" };
+    for (name, value) in [
+        ("landlock", landlock),
+        ("no_new_privs", no_new_privs.to_string()),
+        ("seccomp", seccomp.to_string()),
+        ("seccomp_filters", filters.to_owned()),
+    ] {
+        found.insert(name.to_owned(), value);
+    }
+    Ok(Probe { properties: found, sees_disk, bounds_terminals })
+}
+
+/// Runs the script, and gives the properties that it prints. `script` says whether it came to its end.
+async fn run_script(sandbox: &Sandbox, env: Vec<String>) -> anyhow::Result<BTreeMap<String, String>> {
     let exec = sandbox_wire::v1::Exec {
         command: SCRIPT.to_owned(),
-        env: env.into(),
+        env,
         timeout_ms: TIME_LIMIT.as_millis() as u64,
         output_bytes_max: OUTPUT_BYTES_MAX,
         ..Default::default()
@@ -213,14 +237,6 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
             }
         }
     }
-    let landlock = sandbox.hello.landlock.clone();
-    let processes = sandbox.processes();
-    let restrictions = Restrictions::of_all_inside(&processes);
-    let measure = survey::measure(&tree, &processes, INODES_LEFT).context("measure the self-test")?;
-    let sees_disk =
-        !measure.is_partial && measure.space.inodes == INODES_LEFT && measure.space.bytes >= NAMELESS_BYTES;
-    let bounds_terminals = sandbox.bounds_terminals();
-    sandbox.stop().await;
     let output = String::from_utf8_lossy(&output);
     let lines = output.lines().filter_map(|line| line.split_once('='));
     let mut found: BTreeMap<_, _> = lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -231,17 +247,7 @@ async fn probe(launcher: &Launcher, tasks: &Tasks, directory: &Path) -> anyhow::
         );
         found.insert("script".to_owned(), end);
     }
-    let Restrictions { no_new_privs, seccomp, filters } = restrictions;
-    let filters = if filters >= FILTERS { "2 or more" } else { "fewer than 2" };
-    for (name, value) in [
-        ("landlock", landlock),
-        ("no_new_privs", no_new_privs.to_string()),
-        ("seccomp", seccomp.to_string()),
-        ("seccomp_filters", filters.to_owned()),
-    ] {
-        found.insert(name.to_owned(), value);
-    }
-    Ok(Probe { properties: found, sees_disk, bounds_terminals })
+    Ok(found)
 }
 
 fn gaps(facts: &Facts, probe: &Probe) -> Vec<Gap> {
