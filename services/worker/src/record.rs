@@ -219,8 +219,8 @@ impl Record {
         self.later_progress = Progress::Made;
     }
 
-    /// Takes events of an open model call for which nobody waits: clients do not show them, and no program of the session runs before the answer is stored.
-    /// The next write stores them before its own changes. They show no progress.
+    /// Takes events that the worker may store as late as the answer of the open model call: clients do not show them, and the loop runs no program before
+    /// it has stored the answer. The next write stores them before its own changes. They show no progress.
     pub(crate) fn write_with_answer(&mut self, events: Vec<Event>) {
         self.take_later(events.into_iter().map(ChangeBody::Event));
     }

@@ -111,19 +111,8 @@ async fn the_cost_of_an_answer_is_stored_once_behind_the_write_of_a_client() {
     let running = world.running().await;
     let session = running.session.clone();
     let changes = answer(&mut world, &session, "short", 21);
-    let mut client = world.writing_client(&session).await;
-    let fence = running.write(1);
-    let write = || world.store.append(&fence, &changes, 1, Progress::None, NOW);
-    tokio::select! {
-        stored = write() => panic!("it did not wait: {stored:?}"),
-        () = world.wait_for_lock() => {}
-    }
-    let repeated = async { (write().await.unwrap(), write().await.unwrap()) };
-    let commit = async { sqlx::raw_sql("commit").execute(&mut client).await.unwrap() };
-    let ((written, again), _) = tokio::join!(repeated, commit);
-    assert_eq!(written.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [5, 6]);
-    assert_eq!(again, written);
-    assert_eq!(world.gap_free(&session).await, 6);
+    let client = world.writing_client(&session).await;
+    world.assert_written_behind(client, &running.write(1), &changes).await;
     assert_eq!(world.number("select count(*) from ledger").await, 1);
     assert_eq!(world.number("select sum(cost_usd_picos)::bigint from ledger").await, 21);
 }

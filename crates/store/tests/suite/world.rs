@@ -243,6 +243,27 @@ impl World {
         client
     }
 
+    /// Asserts that a write of two events waits for that of a client, which has event 4, and is stored once behind it.
+    pub(crate) async fn assert_written_behind(
+        &self,
+        mut client: PgConnection,
+        fence: &Fence,
+        changes: &[Change],
+    ) {
+        let write = || self.store.append(fence, changes, 1, Progress::None, NOW);
+        // The test drops the first attempt while it waits. The second attempt finds out whether Postgres stored it.
+        tokio::select! {
+            stored = write() => panic!("it did not wait: {stored:?}"),
+            () = self.wait_for_lock() => {}
+        }
+        let repeated = async { (write().await.unwrap(), write().await.unwrap()) };
+        let commit = async { sqlx::raw_sql("commit").execute(&mut client).await.unwrap() };
+        let ((written, again), _) = tokio::join!(repeated, commit);
+        assert_eq!(written.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [5, 6]);
+        assert_eq!(again, written);
+        assert_eq!(self.gap_free(&fence.session).await, 6);
+    }
+
     /// Waits until a statement of the store waits for a lock.
     pub(crate) async fn wait_for_lock(&self) {
         let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";

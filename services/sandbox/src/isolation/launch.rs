@@ -15,7 +15,7 @@ use super::{
     gvisor,
     policy::{Network, Scheduling, User},
     priority::NICE,
-    process::{ProcessStart, SandboxProcess, SpawnJob},
+    process::{self, ProcessStart, SandboxProcess, SpawnJob},
     root::{
         copies::Copies,
         host::{self, HostView},
@@ -149,7 +149,7 @@ impl Launcher {
         let mut start = start;
         let copies = self.copies(&start).await;
         let place = self.starts.clone().reserve_owned().await;
-        let place = place.map_err(|_| io::Error::other("the launcher has ended"))?;
+        let place = place.map_err(|_| process::launcher_ended())?;
         let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
         let share = start.share.take();
         // Inside gVisor the init does not see the late groups, so the owner of the process moves it there.

@@ -26,6 +26,11 @@ impl SpawnJob {
     }
 }
 
+/// The error of a start after the end of the launcher thread.
+pub(super) fn launcher_ended() -> io::Error {
+    io::Error::other("the launcher has ended")
+}
+
 /// A started sandbox. Dropping it kills it with everything inside.
 #[derive(Debug)]
 pub struct SandboxProcess {
@@ -76,7 +81,7 @@ impl ProcessStart {
         tasks.spawn("sandbox process", async move { owner.run(command, place, started, ended).await });
         // Before the first await: from now on, leaving stops the process.
         let mut process = SandboxProcess { stdout: None, stderr: None, pid: None, group, stop, end };
-        let pipes = start.await.unwrap_or_else(|_| Err(io::Error::other("the launcher has ended")))?;
+        let pipes = start.await.unwrap_or_else(|_| Err(launcher_ended()))?;
         (process.stdout, process.stderr, process.pid) = (pipes.stdout, pipes.stderr, pipes.pid);
         Ok(process)
     }
@@ -150,7 +155,7 @@ impl Owner {
     async fn spawn(&self, command: Command, place: OwnedPermit<SpawnJob>) -> io::Result<Child> {
         let (reply, started) = oneshot::channel();
         drop(place.send(SpawnJob { command, reply }));
-        let child = started.await.map_err(|_| io::Error::other("the launcher has ended"))??;
+        let child = started.await.map_err(|_| launcher_ended())??;
         if let Some((group, pid)) = self.group.clone().filter(|_| !self.enters).zip(child.id()) {
             let moved = tokio::task::spawn_blocking(move || group.take_in(pid)).await;
             moved.unwrap_or_else(|error| Err(io::Error::other(error)))?;

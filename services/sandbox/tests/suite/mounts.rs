@@ -32,7 +32,7 @@ const LOOK: &str = "ls -A /; cat /proc/self/mountinfo";
 
 /// A mount, as a program inside reads it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
+struct SeenMount {
     inside: String,
     options: Vec<String>,
     /// Whether it shows the copy that a tenant has of a file of the machine.
@@ -41,17 +41,17 @@ struct Seen {
 
 /// What [`LOOK`] has printed.
 #[derive(Debug, PartialEq, Eq)]
-struct Inside {
+struct InsideView {
     names: BTreeSet<String>,
-    mounts: BTreeSet<Seen>,
+    mounts: BTreeSet<SeenMount>,
 }
 
-impl Inside {
+impl InsideView {
     async fn of(facts: Facts) -> Self {
         let (code, output) = help_with(facts, LOOK, vec![]).await;
         assert_eq!(code, Some(0), "{output}");
         let (mounts, names): (Vec<&str>, Vec<&str>) = output.lines().partition(|line| line.contains(" - "));
-        let mounts = mounts.into_iter().map(Seen::from_line);
+        let mounts = mounts.into_iter().map(SeenMount::from_line);
         // Bubblewrap hides more of /proc if it runs as root.
         let mounts = mounts.filter(|seen| !seen.inside.starts_with("/proc/")).collect();
         Self { names: names.into_iter().map(str::to_owned).collect(), mounts }
@@ -68,7 +68,7 @@ impl Inside {
     }
 }
 
-impl Seen {
+impl SeenMount {
     /// Reads a line such as `36 35 98:0 /source /inside ro,nosuid - ext4 /dev/vda rw`.
     fn from_line(line: &str) -> Self {
         let fields: Vec<&str> = line.split(' ').collect();
@@ -80,7 +80,7 @@ impl Seen {
     }
 }
 
-fn check(inside: &Inside) {
+fn check(inside: &InsideView) {
     assert_eq!(inside.with("rw"), WRITABLE, "{inside:?}");
     assert_eq!(inside.without("nosuid"), [""; 0], "{inside:?}");
     assert_eq!(inside.without("nodev"), WITH_DEVICES, "{inside:?}");
@@ -92,12 +92,12 @@ fn check(inside: &Inside) {
 async fn only_named_mounts_can_be_written() {
     let directory = directory();
     let facts = facts(directory.path(), &[]);
-    let inside = Inside::of(facts.clone()).await;
+    let inside = InsideView::of(facts.clone()).await;
     check(&inside);
     if !facts.can_stage {
         return testkit::left_out::leave_unchecked("mounts of the service need CAP_SYS_ADMIN");
     }
-    let by_bubblewrap = Inside::of(Facts { can_stage: false, user: User::Service, ..facts }).await;
+    let by_bubblewrap = InsideView::of(Facts { can_stage: false, user: User::Service, ..facts }).await;
     check(&by_bubblewrap);
     assert_eq!(inside, by_bubblewrap);
 }

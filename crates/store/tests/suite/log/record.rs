@@ -57,18 +57,7 @@ async fn a_write_goes_behind_that_of_a_client_which_it_waits_for() {
     );
     sqlx::raw_sql(AssertSqlSafe(held)).execute(&mut client).await.unwrap();
     let fence = running.write(1);
-    let write = || world.store.append(&fence, &changes, 1, Progress::None, NOW);
-    // The test drops the first attempt while it waits. The second attempt finds out whether Postgres stored it.
-    tokio::select! {
-        stored = write() => panic!("it did not wait: {stored:?}"),
-        () = world.wait_for_lock() => {}
-    }
-    let repeated = async { (write().await.unwrap(), write().await.unwrap()) };
-    let commit = async { sqlx::raw_sql("commit").execute(&mut client).await.unwrap() };
-    let ((written, again), _) = tokio::join!(repeated, commit);
-    assert_eq!(written.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [5, 6]);
-    assert_eq!(again, written);
-    assert_eq!(world.gap_free(&session).await, 6);
+    world.assert_written_behind(client, &fence, &changes).await;
     let entry = world.store.get_message(world.tenant, &session, prompt).await.unwrap();
     assert_eq!(entry.parts.last(), Some(&(4, part)), "the newer version, at the first position");
 }
