@@ -16,7 +16,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     os::unix::fs::MetadataExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -61,7 +61,7 @@ fn excess(bytes_max: u64, hidden: &mut BTreeSet<i32>) -> Option<MemoryUse> {
             unreadable.insert(pid);
         }
     }
-    // Between fork and exec a command is still such a copy, for an instant.
+    // A command is such a copy too, until it has taken its files.
     let hiding: BTreeSet<i32> = unreadable.intersection(hidden).copied().collect();
     *hidden = unreadable;
 
@@ -73,7 +73,7 @@ fn excess(bytes_max: u64, hidden: &mut BTreeSet<i32>) -> Option<MemoryUse> {
     }
     // Shared pages were counted several times. The exact numbers take the kernel some milliseconds for each GiB.
     for (pid, bytes) in &mut by_process {
-        *bytes = match fs::read_to_string(format!("/proc/{pid}/smaps")) {
+        *bytes = match fs::read_to_string(place(*pid).join("smaps")) {
             _ if hiding.contains(pid) => bytes_max,
             Ok(smaps) => files.held_by(*pid) + proportional_bytes(&smaps, &files),
             Err(_) if supervisors.contains(pid) => own_bytes(*pid),
@@ -114,9 +114,10 @@ impl MemoryFiles {
     /// Adds those of a process and of its threads, which may have files of their own.
     fn add(&mut self, pid: i32) -> io::Result<()> {
         for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
-            let files = match fs::read_dir(thread.path().join("fd")) {
-                // This thread has ended; the others may have open files.
-                Err(error) if error.kind() != io::ErrorKind::PermissionDenied => continue,
+            let thread = thread.path();
+            let files = match fs::read_dir(thread.join("fd")) {
+                // The others may have open files.
+                Err(error) if error.kind() != io::ErrorKind::PermissionDenied || is_idle(&thread) => continue,
                 other => other?,
             };
             for file in files.flatten() {
@@ -169,18 +170,45 @@ fn proportional_bytes(smaps: &str, files: &MemoryFiles) -> u64 {
     kib * KIB
 }
 
+/// Whether a thread that cannot be looked at hides nothing. One that has ended has no memory, but stays until its parent asks for its end. One that
+/// has never run is still a copy of what made it: on a busy machine it may wait long for a processor.
+fn is_idle(thread: &Path) -> bool {
+    has_no_memory(thread) || has_never_run(thread)
+}
+
+fn has_no_memory(place: &Path) -> bool {
+    statm(place).is_none_or(|[resident, _]| resident == 0)
+}
+
+/// By the third number of `schedstat`: how often the thread got a processor.
+fn has_never_run(thread: &Path) -> bool {
+    let schedstat = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+    schedstat.split_whitespace().nth(2) == Some("0")
+}
+
+/// Where the memory of a process is described: at the process, or at one of its threads if its first one has ended.
+fn place(pid: i32) -> PathBuf {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    if !has_no_memory(&process) {
+        return process;
+    }
+    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    threads.map(|thread| thread.path()).find(|thread| !has_no_memory(thread)).unwrap_or(process)
+}
+
 /// All pages that a process can reach.
 fn resident_bytes(pid: i32) -> u64 {
-    statm(pid).map_or(0, |[resident, _]| resident)
+    statm(&place(pid)).map_or(0, |[resident, _]| resident)
 }
 
 /// The pages that are not those of a file.
 fn own_bytes(pid: i32) -> u64 {
-    statm(pid).map_or(0, |[resident, shared]| resident.saturating_sub(shared))
+    statm(&place(pid)).map_or(0, |[resident, shared]| resident.saturating_sub(shared))
 }
 
-fn statm(pid: i32) -> Option<[u64; 2]> {
-    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+/// The resident bytes of a process or thread, and those among them that are of files.
+fn statm(place: &Path) -> Option<[u64; 2]> {
+    let statm = fs::read_to_string(place.join("statm")).ok()?;
     let mut fields = statm.split(' ').skip(1).map_while(|field| field.parse::<u64>().ok());
     Some([fields.next()? * PAGE_BYTES, fields.next()? * PAGE_BYTES])
 }

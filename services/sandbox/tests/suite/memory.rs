@@ -26,7 +26,10 @@ async fn memory_of_every_kind_counts() {
                      syscall(0, fileno(Z), $a, 209715200); sleep 600'";
     let files = "head -c 31M /dev/zero > /tmp/a; head -c 31M /dev/zero > /home/agent/a; head -c 15M /dev/zero > /dev/shm/a; \
                  perl -e '$x .= q(x) x 1048576 for 1..60; sleep 600'";
-    let all = [heap, memfd, hidden.as_str(), anonymous, files];
+    // The first thread ends by a system call of its own, and the process goes on.
+    let thread = "perl -Mthreads -e 'threads->create(sub { $x .= q(x) x 1048576 for 1..200; sleep 600 }); \
+                  syscall(60, 0)'";
+    let all = [heap, memfd, hidden.as_str(), anonymous, files, thread];
     let ends = all.map(|command| {
         let machine = &machine;
         async move { ended_at_the_limit(&machine.empty_session().await, command).await }
@@ -42,6 +45,15 @@ async fn what_several_processes_share_counts_once() {
         "perl -e '$| = 1; $x .= q(x) x 1048576 for 1..60; for (1..4) { fork() or last } print 1; sleep 1'";
     let outcome = session.run(shared).await;
     assert_eq!((outcome.exit.end(), outcome.output.as_str()), (ExecEnd::Exited, "11111"), "{outcome:?}");
+}
+
+/// The kernel lets nobody but root look at such a process.
+#[tokio::test]
+async fn a_process_that_nobody_waits_for_uses_nothing() {
+    let (_directory, _machine, session) = fresh(&ALONE).await;
+    // Longer than two measurements.
+    let outcome = session.run("bash -c 'true & exec sleep 1'; echo survived").await;
+    assert_eq!((outcome.exit.end(), outcome.output.as_str()), (ExecEnd::Exited, "survived\n"), "{outcome:?}");
 }
 
 #[tokio::test]
