@@ -1,14 +1,17 @@
 //! The thread that moves output to the service, reaps processes, and ends commands: at their timeout, on request, or at
 //! a limit.
 
+mod job;
+mod pace;
 mod wait;
+
+pub(super) use job::Job;
 
 use super::{
     service::{Failure, Service},
-    terminal::Keys,
     thread, tree,
 };
-use domain::limits;
+use job::Phase;
 use nix::{
     poll::{PollFd, PollFlags, poll},
     sys::{
@@ -17,36 +20,18 @@ use nix::{
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
 };
-use sandbox_wire::v1::{Ack, Exit, FailureCode, Process, reply, request};
+use sandbox_wire::v1::{Ack, FailureCode, Process, reply, request};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io::{self, Read as _, Write as _},
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::{fd::AsFd as _, unix::net::UnixStream},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
-    time::{Duration, Instant},
+    time::Instant,
 };
 use wire::v1::ExecEnd;
 
-/// How long output is awaited after the command itself has ended while a background process holds its pipe open;
-/// milliseconds.
-const EXEC_DRAIN_MS: u64 = 100;
 /// Bytes of one read from an exec's pipe: the size of the pipe.
 const EXEC_READ_BYTES: usize = 64 * 1024;
-
-const GRACE: Duration = Duration::from_millis(limits::EXEC_KILL_GRACE_MS);
-const DRAIN: Duration = Duration::from_millis(EXEC_DRAIN_MS);
-/// The interval at which the pump checks whether a tree that is being ended is gone.
-const ENDING_POLL: Duration = Duration::from_millis(20);
-/// If a tree still forks faster than it can be killed this long after the first SIGKILL, everything in the sandbox is
-/// killed.
-const LAST_RESORT: Duration = Duration::from_secs(3);
-/// If a tree is still there this long after SIGKILL, its processes wait inside the kernel, for example for a disk. The
-/// command counts as ended; its processes end when the kernel lets go of them.
-const GIVE_UP: Duration = Duration::from_secs(5);
 /// Pipes of ended commands that background processes still write to. Beyond it the oldest is closed.
 const BACKGROUND_PIPES_MAX: usize = 64;
 
@@ -96,191 +81,6 @@ pub(super) struct Pump {
 /// Held from the fork of a supervisor until its message is in the inbox, and while the pump reaps. Otherwise the pump
 /// could reap a supervisor that dies at once before it knows the command.
 type Forking = Arc<Mutex<()>>;
-
-/// The phase of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Running,
-    /// The init sent SIGTERM or SIGHUP and kills it at this time.
-    Terminating(Instant),
-    /// Killed at this time.
-    Killed(Instant),
-    /// Its exit was reported; one of its processes still lives or holds its pipe.
-    Background,
-}
-
-/// A command and its tree.
-#[derive(Debug)]
-pub(super) struct Job {
-    id: u64,
-    supervisor: i32,
-    /// How the supervisor ended, once it has: the whole tree is gone then.
-    supervisor_end: Option<WaitStatus>,
-    output: Option<File>,
-    /// Keys that the command has not read yet, if the output is a terminal.
-    keys: Option<Keys>,
-    status: Option<File>,
-    main_status: Option<i32>,
-    bytes_max: u64,
-    kept_bytes: u64,
-    dropped_bytes: u64,
-    deadline: Instant,
-    /// Output is read until this time after the command or its whole tree has ended.
-    drain_until: Option<Instant>,
-    phase: Phase,
-    end: ExecEnd,
-}
-
-impl Job {
-    /// A command that has just been started; `pipes` are its output and its status.
-    pub(super) fn new(
-        id: u64,
-        supervisor: i32,
-        pipes: [OwnedFd; 2],
-        bytes_max: u64,
-        deadline: Instant,
-    ) -> Self {
-        let [output, status] = pipes.map(File::from);
-        Self {
-            id,
-            supervisor,
-            supervisor_end: None,
-            output: Some(output),
-            keys: None,
-            status: Some(status),
-            main_status: None,
-            bytes_max,
-            kept_bytes: 0,
-            dropped_bytes: 0,
-            deadline,
-            drain_until: None,
-            phase: Phase::Running,
-            end: ExecEnd::Exited,
-        }
-    }
-
-    /// The same, with a terminal as its output.
-    pub(super) fn at_terminal(self) -> Self {
-        Self { keys: Some(Keys::default()), ..self }
-    }
-
-    fn terminate(&mut self, end: ExecEnd, now: Instant) {
-        if self.phase == Phase::Running {
-            self.end = end;
-            self.phase = Phase::Terminating(now + GRACE);
-            // A shell at a terminal ignores SIGTERM.
-            let signal = if self.keys.is_some() { Signal::SIGHUP } else { Signal::SIGTERM };
-            tree::signal_all(self.supervisor, signal);
-        }
-    }
-
-    fn kill(&mut self, end: ExecEnd, now: Instant) {
-        match self.phase {
-            Phase::Running => self.end = end,
-            Phase::Terminating(_) => {}
-            Phase::Killed(_) | Phase::Background => return,
-        }
-        self.phase = Phase::Killed(now);
-        tree::end(self.supervisor);
-    }
-
-    /// Does what is due, and returns when to check again.
-    fn keep_time(&mut self, now: Instant) -> Instant {
-        match self.phase {
-            Phase::Running if self.has_ended() => self.drain_until.unwrap_or(now),
-            Phase::Running => {
-                if now >= self.deadline {
-                    self.terminate(ExecEnd::Timeout, now);
-                }
-                self.deadline
-            }
-            Phase::Terminating(kill_at) => {
-                if now >= kill_at {
-                    self.kill(self.end, now);
-                }
-                now + ENDING_POLL
-            }
-            Phase::Killed(at) => {
-                // Kill processes that were forked between two reads of /proc.
-                if self.supervisor_end.is_none()
-                    && tree::end(self.supervisor) == tree::Outcome::Outrun
-                    && now >= at + LAST_RESORT
-                {
-                    tree::end_all();
-                }
-                now + ENDING_POLL
-            }
-            Phase::Background => now + wait::IDLE,
-        }
-    }
-
-    /// Whether the command itself has ended.
-    fn has_ended(&self) -> bool {
-        self.main_status.is_some() || self.supervisor_end.is_some()
-    }
-
-    fn is_over(&self, now: Instant) -> bool {
-        // A process of another command may hold the pipe open, so its end is not awaited for ever.
-        let is_drained = self.output.is_none() || self.drain_until.is_some_and(|until| now >= until);
-        match self.phase {
-            Phase::Background => false,
-            Phase::Running => self.has_ended() && is_drained,
-            // Only after the last process is gone is the output complete.
-            Phase::Terminating(_) => self.supervisor_end.is_some() && is_drained,
-            Phase::Killed(at) => (self.supervisor_end.is_some() && is_drained) || now >= at + GIVE_UP,
-        }
-    }
-
-    fn exit(&self) -> Exit {
-        let (mut code, mut signal, mut end) = (0, 0, self.end);
-        match self.main_status {
-            Some(status) if libc::WIFEXITED(status) => code = libc::WEXITSTATUS(status),
-            Some(status) => signal = libc::WTERMSIG(status),
-            // The supervisor could not fork the command.
-            None if matches!(self.supervisor_end, Some(WaitStatus::Exited(_, 1))) => {
-                end = ExecEnd::ProcessLimit
-            }
-            None => signal = libc::SIGKILL,
-        }
-        Exit { end: end.into(), code, signal, kept_bytes: self.kept_bytes, dropped_bytes: self.dropped_bytes }
-    }
-
-    /// Reads the available output once. Output beyond the limit, and of background processes, is read and dropped: a
-    /// process whose pipe is full would stop.
-    fn read_output(&mut self, buffer: &mut [u8], service: &Service) {
-        let Some(output) = &mut self.output else { return };
-        match output.read(buffer) {
-            Ok(0) => self.output = None,
-            Ok(_) if self.phase == Phase::Background => {}
-            Ok(bytes) => {
-                let room = usize::try_from(self.bytes_max - self.kept_bytes).unwrap_or(usize::MAX);
-                let length = bytes.min(room);
-                self.kept_bytes += length as u64;
-                self.dropped_bytes += (bytes - length) as u64;
-                if length > 0 {
-                    service.send(self.id, reply::Body::Output(buffer[..length].to_vec().into()));
-                }
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.output = None,
-        }
-    }
-
-    fn read_status(&mut self, now: Instant) {
-        let Some(status) = &mut self.status else { return };
-        let mut bytes = [0; 4];
-        match status.read(&mut bytes) {
-            // A write of four bytes to a pipe is never torn.
-            Ok(4) => self.main_status = Some(i32::from_ne_bytes(bytes)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return;
-            }
-            Ok(_) | Err(_) => {}
-        }
-        self.status = None;
-        self.drain_until = Some(now + DRAIN);
-    }
-}
 
 impl Pump {
     /// Watches the command that `start` starts, and reports to the service that it runs.
@@ -354,7 +154,7 @@ impl State {
             let now = Instant::now();
             for job in &mut self.jobs {
                 job.read_status(now);
-                job.read_output(&mut buffer, &self.service);
+                job.read_output(&mut buffer, &self.service, now);
                 if let Some((keys, terminal)) = job.keys.as_mut().zip(job.output.as_ref()) {
                     keys.send(terminal);
                 }
@@ -365,14 +165,11 @@ impl State {
     }
 
     fn wait(&mut self, until: Instant) {
-        let (read, both) = (PollFlags::POLLIN, PollFlags::POLLIN | PollFlags::POLLOUT);
+        let now = Instant::now();
+        let read = PollFlags::POLLIN;
         let mut fds = vec![PollFd::new(self.woken.as_fd(), read), PollFd::new(self.signals.as_fd(), read)];
-        for job in &self.jobs {
-            let flags = if job.keys.as_ref().is_some_and(Keys::is_waiting) { both } else { read };
-            fds.extend(job.output.as_ref().map(|file| PollFd::new(file.as_fd(), flags)));
-            fds.extend(job.status.as_ref().map(|file| PollFd::new(file.as_fd(), read)));
-        }
-        let timeout = wait::timeout(until.saturating_duration_since(Instant::now()));
+        fds.extend(self.jobs.iter().flat_map(|job| job.poll_fds(now)));
+        let timeout = wait::timeout(until.saturating_duration_since(now));
         // If the wait is interrupted, the pump only checks early.
         poll(&mut fds, timeout).ok();
         drop((&self.woken).read(&mut [0; 64]));
@@ -434,11 +231,7 @@ impl State {
         let pid = status.pid()?;
         let gone = |job: &&mut Job| job.supervisor == pid.as_raw() && job.supervisor_end.is_none();
         if let Some(job) = self.jobs.iter_mut().find(gone) {
-            job.supervisor_end = Some(status);
-            let now = Instant::now();
-            // It may have written its status after the last read.
-            job.read_status(now);
-            job.drain_until = Some(now + DRAIN);
+            job.note_end(status);
         }
         Some(status)
     }
@@ -478,7 +271,7 @@ impl State {
             if job.is_over(now) {
                 self.service.send(job.id, reply::Body::Exit(job.exit()));
                 job.phase = Phase::Background;
-                job.read_output(buffer, &self.service);
+                job.read_output(buffer, &self.service, now);
             }
         }
         self.jobs.retain(|job| {

@@ -31,11 +31,8 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{
-        UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{UnixStream, unix::OwnedWriteHalf},
     sync::{mpsc, oneshot},
 };
 use tokio_util::sync::CancellationToken;
@@ -140,7 +137,8 @@ impl Sandbox {
             share: plan.share,
         };
         let started = launcher.launch(start).await.map_err(Error::io("start a sandbox"))?;
-        let (mut from, into) = ours.into_split();
+        let (from, into) = ours.into_split();
+        let mut from = BufReader::new(from);
         let hello =
             match tokio::time::timeout(Duration::from_millis(SANDBOX_START_MS), greet(&mut from)).await {
                 Ok(Ok(hello)) => hello,
@@ -303,7 +301,12 @@ struct SandboxTask {
 }
 
 impl SandboxTask {
-    async fn run(mut self, from: OwnedReadHalf, into: OwnedWriteHalf, waiting: mpsc::Receiver<Vec<u8>>) {
+    async fn run(
+        mut self,
+        from: impl AsyncRead + Unpin,
+        into: OwnedWriteHalf,
+        waiting: mpsc::Receiver<Vec<u8>>,
+    ) {
         metrics::gauge!("flotilla_sandboxes_live").increment(1.0);
         let inner = Arc::clone(&self.inner);
         tokio::select! {
@@ -333,7 +336,7 @@ impl SandboxTask {
     }
 }
 
-async fn listen(inner: &Inner, mut from: OwnedReadHalf) -> io::Result<()> {
+async fn listen(inner: &Inner, mut from: impl AsyncRead + Unpin) -> io::Result<()> {
     while let Some(Reply { id, body }) = read(&mut from).await? {
         match body {
             Some(reply::Body::Output(data)) => {
@@ -368,14 +371,14 @@ async fn speak(mut into: OwnedWriteHalf, mut waiting: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-async fn greet(from: &mut OwnedReadHalf) -> io::Result<Hello> {
+async fn greet(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
     match read(from).await? {
         Some(Reply { body: Some(reply::Body::Hello(hello)), .. }) => Ok(hello),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
-async fn read(from: &mut OwnedReadHalf) -> io::Result<Option<Reply>> {
+async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Reply>> {
     let mut head = [0; 4];
     match from.read_exact(&mut head).await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),

@@ -4,6 +4,7 @@ use crate::harness::{Machine, Session, TOKEN, code, directory, fresh, is_root};
 use domain::limits::TERMINAL_INPUT_BYTES_MAX;
 use rpc::v1::{self, attach_terminal_response::Item, terminal_service_client::TerminalServiceClient};
 use sandbox::terminal::limits::{KEPT_BYTES_MAX, TERMINALS_MAX, TERMINALS_TENANT_MAX};
+use std::time::{Duration, Instant};
 use tonic::{Request, Status, Streaming, transport::Channel};
 
 /// The terminals of a session, as a gateway asks for them.
@@ -369,4 +370,24 @@ async fn a_terminal_begins_after_the_start_of_its_sandbox_and_shows_what_went_wr
     assert!(seen.contains("failed with exit code 3") && seen.contains("no database\r\n"), "{seen}");
     assert!(seen.ends_with("\r\nready\r\n"), "{seen}");
     assert!(session.run("true").await.exit.start_failure.contains("exit code 3"), "commands tell it too");
+}
+
+#[tokio::test]
+async fn output_without_end_is_read_at_a_pace() {
+    let (_directory, machine, session) = fresh(&[]).await;
+    let terminals = Terminals::of(&machine, &session).await;
+    let begun = Instant::now();
+    // A second's worth comes at once, and the other half of it at the pace.
+    terminals.run("pty_1", "head -c 6M /dev/zero | tr '\\0' x").await;
+    let request = v1::AttachTerminalRequest {
+        fence: terminals.session.fence(),
+        terminal_id: "pty_1".to_owned(),
+        exit_only: true,
+        ..Default::default()
+    };
+    let mut items = terminals.client.clone().attach_terminal(with_token(request)).await.unwrap().into_inner();
+    while !matches!(items.message().await.unwrap().unwrap().item, Some(Item::Exit(_))) {}
+    assert!(begun.elapsed() >= Duration::from_millis(400), "{:?}", begun.elapsed());
+    let whole = terminals.to_end("pty_1", 6 << 20).await;
+    assert_eq!((whole.offset, whole.exit), (6 << 20, Some(0)), "nothing of it is lost");
 }
