@@ -72,6 +72,14 @@ async fn session(api: &Api, url: &str) -> String {
     api.session(Some(v1::Source { from, revision: String::new() })).await
 }
 
+/// Stages a commit of another repository as a submodule.
+fn link_submodule(repository: &Repository, url: &str, path: &str, commit: &str) {
+    repository.git(&["config", "--file", ".gitmodules", &format!("submodule.{path}.path"), path]);
+    repository.git(&["config", "--file", ".gitmodules", &format!("submodule.{path}.url"), url]);
+    repository.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{commit},{path}")]);
+    repository.git(&["add", ".gitmodules"]);
+}
+
 #[tokio::test]
 async fn a_private_repository_is_cloned_and_fetched_without_its_token_in_the_sandbox() {
     let testbed = Testbed::start().await;
@@ -165,28 +173,22 @@ async fn submodules_below_a_prefix_are_cloned_and_others_stay_empty() {
     let leaf = repository(&[("leaf", "leaf\n")]);
     server.push("acme/leaf.git", &leaf);
     server.push("other/public.git", &leaf);
-    let link = |repository: &Repository, url: &str, path: &str, commit: &str| {
-        repository.git(&["config", "--file", ".gitmodules", &format!("submodule.{path}.path"), path]);
-        repository.git(&["config", "--file", ".gitmodules", &format!("submodule.{path}.url"), url]);
-        repository.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{commit},{path}")]);
-        repository.git(&["add", ".gitmodules"]);
-    };
     let middle = repository(&[("middle", "middle\n")]);
-    link(&middle, "../leaf.git", "below", &leaf.commit);
+    link_submodule(&middle, "../leaf.git", "below", &leaf.commit);
     middle.git(&["commit", "--quiet", "--message=linked"]);
     server.push("acme/middle.git", &middle);
     let commit = middle.git(&["rev-parse", "HEAD"]);
-    link(app, "../middle.git", "relative", &commit);
-    link(app, "https://git.example.com/acme/leaf.git", "absolute", &leaf.commit);
-    link(app, "git@git.example.com:acme/leaf.git", "ssh", &leaf.commit);
-    link(app, "https://git.example.com/other/public.git", "outside", &leaf.commit);
-    link(app, "/etc", "path", &leaf.commit);
+    link_submodule(app, "../middle.git", "relative", &commit);
+    link_submodule(app, "https://git.example.com/acme/leaf.git", "absolute", &leaf.commit);
+    link_submodule(app, "git@git.example.com:acme/leaf.git", "ssh", &leaf.commit);
+    link_submodule(app, "https://git.example.com/other/public.git", "outside", &leaf.commit);
+    link_submodule(app, "/etc", "path", &leaf.commit);
     // A server of the machine's own network.
     let inside = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     inside.set_nonblocking(true).unwrap();
     let url = format!("http://{}/leaf.git", inside.local_addr().unwrap());
-    link(app, &url, "inside", &leaf.commit);
-    link(app, "https://git.example.com/acme/leaf.git", "lost", &"1".repeat(40));
+    link_submodule(app, &url, "inside", &leaf.commit);
+    link_submodule(app, "https://git.example.com/acme/leaf.git", "lost", &"1".repeat(40));
     app.git(&["commit", "--quiet", "--message=submodules"]);
     server.push("acme/app.git", app);
     let (api, session) = (&testbed.stack.api, testbed.session().await);

@@ -124,6 +124,7 @@ fn opening(progress: &Value) -> Option<String> {
     let stage = match progress["stage"].as_str().unwrap_or_default() {
         "clone" => "cloning the repository",
         "lfs" => "bringing files of Git LFS",
+        "submodules" => "cloning the submodules",
         "image" => "bringing the image",
         "setup" => "running the setup",
         "install" => "running the install",
@@ -182,6 +183,7 @@ mod tests {
                 json!({"stage": "lfs", "done": 0, "total": 2048, "unit": "bytes"}),
                 "bringing files of Git LFS, 0 B of 2.00 KiB",
             ),
+            (json!({"stage": "submodules", "done": 512, "unit": "bytes"}), "cloning the submodules, 512 B"),
             (
                 json!({"stage": "image", "done": 1, "total": 5, "unit": "layers"}),
                 "bringing the image, 1 of 5 layers",

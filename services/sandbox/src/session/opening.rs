@@ -10,6 +10,8 @@ pub(crate) enum OpeningStep {
     Clone(PathBuf),
     /// The objects of Git LFS, into this directory.
     Lfs(PathBuf),
+    /// The submodules, into this checkout.
+    Submodules(PathBuf),
 }
 
 /// The step of a session that opens.

@@ -25,6 +25,8 @@ pub(super) enum OpeningStage {
     Clone,
     /// The machine brings the objects of Git LFS.
     Lfs,
+    /// The machine clones the submodules.
+    Submodules,
     /// Layers of the image come to the machine.
     Image,
     /// The script of the setup runs.
@@ -42,6 +44,7 @@ impl OpeningStage {
         match self {
             Self::Clone => "clone",
             Self::Lfs => "lfs",
+            Self::Submodules => "submodules",
             Self::Image => "image",
             Self::Setup => "setup",
             Self::Install => "install",
@@ -170,6 +173,7 @@ fn of_machine(response: v1::GetOpeningResponse) -> Option<Progress> {
     let stage = match response.step() {
         v1::OpeningStep::Clone => OpeningStage::Clone,
         v1::OpeningStep::Lfs => OpeningStage::Lfs,
+        v1::OpeningStep::Submodules => OpeningStage::Submodules,
         v1::OpeningStep::Unspecified => return None,
     };
     let total = Some(response.total_bytes).filter(|bytes| *bytes > 0);
@@ -219,6 +223,7 @@ mod tests {
         for (answer, want) in [
             (Ok(response(v1::OpeningStep::Clone, 0)), bytes(OpeningStage::Clone, None)),
             (Ok(response(v1::OpeningStep::Lfs, 9)), bytes(OpeningStage::Lfs, Some(9))),
+            (Ok(response(v1::OpeningStep::Submodules, 0)), bytes(OpeningStage::Submodules, None)),
             (Ok(response(v1::OpeningStep::Unspecified, 0)), Some(known)),
             (Err(Status::unimplemented("an earlier version")), Some(known)),
             (Err(refusal("tenant_closed")), Some(known)),

@@ -1,6 +1,6 @@
 //! Git LFS: the files of a private repository have their contents, git takes them for unchanged, and no sandbox has what opens them.
 
-use super::{HOST, Testbed, URL, session, store};
+use super::{HOST, Testbed, URL, link_submodule, session, store};
 use e2e::{
     api::Api,
     turn::{bash, output, run, task_for},
@@ -295,10 +295,7 @@ async fn files_of_git_lfs_in_submodules_have_their_contents_and_what_is_missing_
     let attributes = (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
     let leaf = repository(&[attributes, ("large one.bin", &there), ("gone.bin", &gone)]);
     server.push(LEAF, &leaf);
-    app.git(&["config", "--file", ".gitmodules", "submodule.leaf.path", "vendor/leaf"]);
-    app.git(&["config", "--file", ".gitmodules", "submodule.leaf.url", "../leaf.git"]);
-    app.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{},vendor/leaf", leaf.commit)]);
-    app.git(&["add", ".gitmodules"]);
+    link_submodule(app, "../leaf.git", "vendor/leaf", &leaf.commit);
     app.git(&["commit", "--quiet", "--message=submodule"]);
     server.push(AT, app);
     let look = "sha256sum <'vendor/leaf/large one.bin' | cut -c -64; cat vendor/leaf/gone.bin; git -C vendor/leaf status --porcelain; \

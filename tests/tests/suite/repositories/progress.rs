@@ -1,11 +1,11 @@
 //! What people read while the files of a session open.
 
-use super::Testbed;
+use super::{Testbed, link_submodule};
 use domain::event::WORKSPACE_PROGRESS;
 use e2e::turn::{Watch, bash};
 use rpc::v1::{self, subscribe_all_response::Item};
 use serde_json::Value;
-use testkit::git_server::rules::GitFault;
+use testkit::{git::repository, git_server::rules::GitFault};
 
 const CONTENT: &[u8] = b"the content of a file of Git LFS\n";
 
@@ -130,6 +130,32 @@ async fn a_subscriber_reads_how_much_of_git_lfs_is_there() {
     prompt(&testbed, &session).await;
     let notice = watch.until_notice(|notice| notice["total"] == CONTENT.len()).await;
     assert!(notice["stage"] == "lfs" && notice["done"] == 0 && notice["unit"] == "bytes", "{notice}");
+    testbed.server.release();
+    assert_eq!(watch.until_idle().await, "done");
+    assert_eq!(watch.transcript.notices.last().unwrap()["stage"], "ready");
+}
+
+#[tokio::test]
+async fn a_subscriber_reads_how_much_of_the_submodules_has_arrived() {
+    if is_without_notices() {
+        return;
+    }
+    let testbed = Testbed::start().await;
+    let leaf = repository(&[("large", &noise(400_000))]);
+    testbed.server.push("acme/leaf.git", &leaf);
+    link_submodule(&testbed.app, "../leaf.git", "vendor/leaf", &leaf.commit);
+    testbed.app.git(&["commit", "--quiet", "--message=submodule"]);
+    testbed.server.push("acme/app.git", &testbed.app);
+    // In the midst of the pack.
+    testbed.server.fail("leaf.git/git-upload-pack", GitFault::Hold(100_000));
+    let (api, session) = (&testbed.stack.api, testbed.session().await);
+    let mut watch = Watch::start(api, &session).await;
+    prompt(&testbed, &session).await;
+    let has_arrived =
+        |notice: &Value| notice["stage"] == "submodules" && notice["done"].as_u64().is_some_and(|it| it > 0);
+    let notice = watch.until_notice(has_arrived).await;
+    assert!(notice["done"].as_u64().unwrap() <= 100_000 && notice["unit"] == "bytes", "{notice}");
+    assert!(notice["total"].is_null(), "{notice}");
     testbed.server.release();
     assert_eq!(watch.until_idle().await, "done");
     assert_eq!(watch.transcript.notices.last().unwrap()["stage"], "ready");

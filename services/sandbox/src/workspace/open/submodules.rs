@@ -6,7 +6,12 @@ use crate::workspace::{
     door,
     helper::{Task, refused},
 };
-use crate::{code::Code, error::Error, isolation::launch::Mount, session::state::Session};
+use crate::{
+    code::Code,
+    error::Error,
+    isolation::launch::Mount,
+    session::{opening::OpeningStep, state::Session},
+};
 use std::{path::Path, time::Duration};
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +52,7 @@ pub(super) async fn bring(
         SUBMODULES_LFS_SECONDS_MAX.to_string(),
         lfs::INSIDE.to_owned(),
     ];
+    let _step = session.progress.enter(OpeningStep::Submodules(build.to_owned()));
     let contents = SubmoduleContents::open(session, uid, build)?;
     let mounts = [Mount::write(build, "/workspace"), contents.mount()].into_iter();
     let mounts = mounts.chain(door::mounts(session)?);
