@@ -1,4 +1,6 @@
-//! Turns signals into a cancellation token. Each service drains itself.
+//! Turns signals into a cancellation token. Each service drains itself. `predecessor` waits for the locks of a service that does so.
+
+pub mod predecessor;
 
 use crate::tasks::Tasks;
 use tokio::signal::unix::{SignalKind, signal};

@@ -95,7 +95,7 @@ pub struct Config {
     #[arg(long, env = "FLOTILLA_BROKER_KMS_CA", value_name = "FILE")]
     pub kms_ca: Option<PathBuf>,
     /// The directory of the doors through which the sessions of this machine reach the network. The sandbox service of the machine has the same one
-    /// as `FLOTILLA_SANDBOX_EGRESS`. Without it sessions have no network, models read no pages of the web, and setups and installs get no secrets.
+    /// as `FLOTILLA_SANDBOX_EGRESS`. A second broker of the same directory does not start. Without it sessions have no network, models read no pages of the web, and setups and installs get no secrets.
     #[arg(long, env = "FLOTILLA_BROKER_EGRESS", value_name = "DIRECTORY")]
     pub egress: Option<PathBuf>,
     /// The directory in which commits that are pushed stay until they are checked. It is this broker's alone, and is emptied when the broker starts. The

@@ -20,7 +20,11 @@ mod grpc;
 use anyhow::{Context as _, bail};
 use chassis::{Service, grpc::internal_port};
 use config::Config;
-use egress::{doors::Doors, git::servers::GitServers, names::Names};
+use egress::{
+    doors::{self, Doors},
+    git::servers::GitServers,
+    names::Names,
+};
 use grpc::{auth, server::Server};
 use images::{patience::Patience, puller::Puller};
 use push::pusher::{Pusher, Pushes};
@@ -30,7 +34,7 @@ use secrets::{
     reseal,
     vault::{Vault, VaultError},
 };
-use std::{sync::Arc, time::Duration};
+use std::{fs::File, sync::Arc, time::Duration};
 use store::broker::BrokerStore;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -78,7 +82,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     });
     let names = names(&config);
     let servers = git_servers(&config, &names, &vault)?;
-    let doors = doors(&config, &store, &names, &servers, &service)?;
+    let _lock = lock_doors(&config).await?;
+    let doors = open_doors(&config, &store, &names, &servers, &service)?;
     let pushes = pushes(&config, &servers, &service).await?;
     let api =
         Server { vault: Arc::clone(&vault), doors: doors.clone(), puller, pushes, store: store.clone() };
@@ -126,8 +131,15 @@ async fn pushes(config: &Config, servers: &Arc<GitServers>, service: &Service) -
     }
 }
 
+/// Locks the directory of the doors, if this broker has any.
+async fn lock_doors(config: &Config) -> anyhow::Result<Option<File>> {
+    let Some(directory) = &config.egress else { return Ok(None) };
+    let lock = doors::lock(directory).await.context("use FLOTILLA_BROKER_EGRESS")?;
+    Ok(Some(lock))
+}
+
 /// Opens the doors to the network, if this broker has any.
-fn doors(
+fn open_doors(
     config: &Config,
     store: &BrokerStore,
     names: &Arc<Names>,

@@ -1,4 +1,3 @@
-//! What only one service of a machine may have at a time: `lock` waits for it, `users` are the user ids of sandboxes.
+//! What only one service of a machine may have at a time: `users` are the user ids of sandboxes.
 
-pub mod lock;
 pub mod users;

@@ -25,11 +25,12 @@ pub mod terminal;
 pub mod workspace;
 
 use anyhow::{Context as _, bail};
-use chassis::{Service, grpc::internal_port};
-use claims::{
-    lock,
-    users::{UserIds, UserIdsLock},
+use chassis::{
+    Service,
+    grpc::internal_port,
+    shutdown::predecessor::{self, PREDECESSOR_WAIT},
 };
+use claims::users::{UserIds, UserIdsLock};
 use config::Config;
 use grpc::server::Server as GrpcServer;
 use isolation::{
@@ -162,7 +163,7 @@ async fn lock_directory(layout: &Layout) -> anyhow::Result<Flock<File>> {
         Err((_, Errno::EAGAIN)) => Ok(None),
         Err((_, errno)) => Err(errno.into()),
     };
-    let lock = lock::acquire(lock::PREDECESSOR_WAIT, attempt).await;
+    let lock = predecessor::acquire(PREDECESSOR_WAIT, attempt).await;
     let lock = lock.with_context(|| format!("lock {}", path.display()))?;
     lock.with_context(|| format!("another sandbox service uses {}: stop it", layout.root().display()))
 }

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Whichever of the two needs the directory `door` first creates it. The sandbox service removes the directory of a session with its files. A broker that
-//! starts on the directory of another one takes its doors over.
+//! starts on the directory of an earlier one takes its doors over. Two brokers at a time would take the sockets from each other, and would each know a part of what
+//! a session reached, so the second one does not start.
 
 use super::{
     door::{self, Door, DoorContext, DoorServices, make_passage},
@@ -23,7 +24,7 @@ use super::{
     secrets::{SecretAccess, SecretDoor},
 };
 use crate::error::Error;
-use chassis::tasks::Tasks;
+use chassis::{shutdown::predecessor, tasks::Tasks};
 use domain::{
     egress::{allow::AllowLists, git::client_configuration},
     ids::{SessionId, TenantId},
@@ -297,6 +298,19 @@ impl Doors {
                 .set(u32::try_from(open.len()).unwrap_or(u32::MAX));
         }
     }
+}
+
+/// Makes the directory of all doors, and locks it until the returned file is dropped. Waits for a broker that ends.
+///
+/// # Errors
+/// Another broker uses it; it cannot be made or written.
+pub async fn lock(directory: &Path) -> io::Result<fs::File> {
+    make_passage(directory)?;
+    check_writable(directory)?;
+    predecessor::lock(directory).await?.ok_or_else(|| {
+        let text = format!("another broker uses {}: stop it, or name another directory", directory.display());
+        io::Error::new(io::ErrorKind::ResourceBusy, text)
+    })
 }
 
 /// What the services of a door allow.

@@ -1,7 +1,7 @@
 //! The user ids of sandboxes. Each workspace has one of its own, so no two services of a machine may use the same.
 
-use super::lock;
 use anyhow::{Context as _, bail};
+use chassis::shutdown::predecessor::{self, PREDECESSOR_WAIT};
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, fcntl},
@@ -69,7 +69,7 @@ impl UserIds {
         };
         // The predecessor of this service may still hold them.
         let attempt = || Ok(ids.lock(&file)?.then_some(()));
-        let locked = lock::acquire(lock::PREDECESSOR_WAIT, attempt).await.context("lock user ids")?;
+        let locked = predecessor::acquire(PREDECESSOR_WAIT, attempt).await.context("lock user ids")?;
         if locked.is_some() {
             return Ok(UserIdsLock { ids, _file: file });
         }

@@ -3,7 +3,7 @@
 use super::{entry, list, set};
 use crate::opencode::screen::Screen;
 use e2e::{
-    Stack,
+    Options, Stack,
     api::{Api, assert_refused},
     faults::cluster::sibling,
     settings::{BrokerSettings, GATEWAY_TOKEN, Outside, WORKER_TOKEN},
@@ -72,6 +72,27 @@ async fn a_broker_with_a_wrong_key_file_says_so_and_ends() {
     assert!(text.contains("sealed with the key another") && text.contains("restore the key file"), "{text}");
     let missing = BrokerSettings { key_file: directory.path().join("missing/key"), ..settings };
     assert!(refusal(&missing, &log).await.contains("cannot read or write the key file"));
+}
+
+#[tokio::test]
+async fn a_second_broker_of_a_directory_of_doors_says_so_and_ends() {
+    let stack = Stack::with(Options { broker: true, ..Options::default() }).await;
+    let directory = tempfile::tempdir().unwrap();
+    let own = stack.broker_settings();
+    let second = BrokerSettings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        push: directory.path().join("push"),
+        ..own.clone()
+    };
+    let text = refusal(&second, &directory.path().join("log")).await;
+    let want = format!("another broker uses {}", own.egress.display());
+    assert!(text.contains("use FLOTILLA_BROKER_EGRESS") && text.contains(&want), "{text}");
+    // A directory of its own is no reason to refuse: brokers of several machines have one database.
+    let egress = directory.path().join("egress");
+    let log = directory.path().join("log-of-another");
+    let _other = broker(&BrokerSettings { egress, ..second }, &log).spawn().unwrap();
+    let is_ready = async || fs::read_to_string(&log).unwrap().contains("broker answers at");
+    testkit::eventually("a broker with a directory of its own runs", is_ready).await;
 }
 
 #[tokio::test]
