@@ -11,11 +11,11 @@ use self::{
 use crate::error::Error;
 use deadpool::{
     Runtime,
-    managed::{Pool, PoolError, QueueMode},
+    managed::{Manager as _, Pool, PoolError, QueueMode},
 };
 use domain::ids::TenantId;
 use shares::{Share, Shares};
-use sqlx::{Connection as _, PgPool, postgres::PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -81,6 +81,16 @@ impl TenantPool {
     pub(crate) async fn statements(&self, tenant: TenantId) -> Result<Statements, Error> {
         let share = self.share(tenant).await?;
         Ok(Statements(self.lend(Purpose::Statements(tenant)).await?.with(share)))
+    }
+
+    /// Makes a connection in addition to those of the pool, for a lock that lasts longer than a transaction. Dropped, it closes.
+    ///
+    /// # Errors
+    /// `Db`: Postgres is down.
+    pub(crate) async fn connect_apart(&self) -> Result<PgConnection, Error> {
+        let connecting = Box::pin(self.connections.manager().create());
+        let connected = tokio::time::timeout(ACQUIRE, connecting).await;
+        Ok(connected.map_err(|_| sqlx::Error::PoolTimedOut)??.postgres)
     }
 
     /// Checks that the role can reach the database.
@@ -187,7 +197,7 @@ mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
     use futures::FutureExt as _;
-    use sqlx::{Executor as _, PgConnection};
+    use sqlx::Executor as _;
 
     /// Has Postgres close the connections of the pool. Returns which are gone.
     async fn end_connections(migrator: &mut PgConnection) -> Vec<bool> {

@@ -8,7 +8,10 @@ use crate::{
     tenant::secrets::address,
 };
 use domain::{ids::TenantId, secret::SecretAddress};
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+
+/// The lock of Postgres that one broker of a deployment holds while it seals secrets again.
+const RESEAL_LOCK: i64 = 0x666c_6f74_7365_616c;
 
 /// The keys that open the secrets of a deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,11 @@ pub struct SealedKey {
     /// The key of the value, under that of the deployment.
     pub bytes: Vec<u8>,
 }
+
+/// The right to seal secrets again, which one broker has at a time. It ends when it is dropped, or when its connection breaks: then two brokers may do the same work, and
+/// nothing else happens.
+#[derive(Debug)]
+pub struct ResealClaim(#[expect(dead_code, reason = "held until it is dropped")] PgConnection);
 
 /// A secret whose key the broker must seal again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +136,20 @@ impl BrokerStore {
             .await?;
         tx.commit().await?;
         Ok(true)
+    }
+
+    /// Claims the right to seal secrets again. `None`: another broker has it. The claim has a connection of its own, because a key service may take longer to answer than a
+    /// transaction may last.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn claim_reseal(&self) -> Result<Option<ResealClaim>, Error> {
+        let mut connection = self.0.connect_apart().await?;
+        let is_free: bool = sqlx::query_scalar("select pg_try_advisory_lock($1)")
+            .bind(RESEAL_LOCK)
+            .fetch_one(&mut connection)
+            .await?;
+        Ok(is_free.then_some(ResealClaim(connection)))
     }
 
     /// Lists tenants that have or had secrets, in the order of their ids, after one of them.

@@ -1,5 +1,6 @@
 //! Seals the keys of values again after the operator replaced the key of the deployment, one after another in the background. The values stay as they are. Each is
-//! a statement of its own, and both keys open until it has ended: a broker that is killed loses nothing, and the next one goes on.
+//! a statement of its own, and both keys open until it has ended: a broker that is killed loses nothing, and the next one goes on. One broker of a deployment does so at a
+//! time. Two would lose nothing either, because a statement replaces only the key that its broker has read, but would do the same work.
 
 use super::{
     deployment_key::DeploymentKey,
@@ -36,8 +37,8 @@ pub struct Progress {
 /// Runs passes until no secret needs an older key, or until the service stops.
 pub async fn run(vault: Arc<Vault>, service: Service) {
     while !service.shutdown.is_cancelled() {
-        match service.shutdown.run_until_cancelled(pass(&vault)).await {
-            Some(Ok(Progress { is_done: true, .. })) | None => return,
+        match service.shutdown.run_until_cancelled(claimed_pass(&vault)).await {
+            Some(Ok(Some(Progress { is_done: true, .. }))) | None => return,
             Some(Ok(_)) => {}
             Some(Err(error)) => {
                 let error = &error as &dyn std::error::Error;
@@ -46,6 +47,20 @@ pub async fn run(vault: Arc<Vault>, service: Service) {
         }
         service.shutdown.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
     }
+}
+
+/// Runs a pass, unless another broker runs one. `None`: another one does.
+///
+/// # Errors
+/// Those of [`pass`].
+///
+/// Dropped midway: as [`pass`], and another broker may begin.
+pub async fn claimed_pass(vault: &Vault) -> Result<Option<Progress>, VaultError> {
+    let Some(_claim) = vault.store.claim_reseal().await? else {
+        tracing::info!("another broker seals secrets again; looking again in a minute");
+        return Ok(None);
+    };
+    pass(vault).await.map(Some)
 }
 
 /// Seals the keys of all values with the key that the deployment seals with, and then forgets the older keys.

@@ -104,6 +104,46 @@ async fn a_secret_that_does_not_open_keeps_the_older_key_until_it_is_set_again()
     assert_opens(&only_new, tenant, &[("A", "again"), ("B", "two")]).await;
 }
 
+#[tokio::test]
+async fn one_broker_at_a_time_seals_secrets_again() {
+    let world = World::new().await;
+    world.put("A", "one").await;
+    let older_id = world.key("key").id().to_owned();
+    let changed = world.vault([world.key("new"), world.key("key")]);
+    assert!(changed.check_keys().await.unwrap());
+    let of_another = world.store().claim_reseal().await.unwrap();
+    assert!(of_another.is_some());
+    assert_eq!(reseal::claimed_pass(&changed).await.unwrap(), None);
+    assert_eq!(world.key_ids().await, [older_id]);
+    // As if the other broker was killed.
+    drop(of_another);
+    let done = Some(Progress { resealed: 1, left: 0, is_done: true });
+    let goes_on = async || reseal::claimed_pass(&changed).await.unwrap() == done;
+    testkit::eventually("this broker goes on", goes_on).await;
+    assert_opens(&changed, world.tenants[0], &[("A", "one")]).await;
+}
+
+/// A claim ends with its connection, which its broker notices late.
+#[tokio::test]
+async fn two_passes_at_once_lose_nothing() {
+    let world = World::new().await;
+    let secrets = [("A", "one"), ("B", "two"), ("C", "three")];
+    for (name, value) in secrets {
+        world.put(name, value).await;
+    }
+    let [one, other] = [(); 2].map(|()| world.vault([world.key("new"), world.key("key")]));
+    for vault in [&one, &other] {
+        assert!(vault.check_keys().await.unwrap());
+    }
+    let (first, second) = tokio::join!(reseal::pass(&one), reseal::pass(&other));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.resealed + second.resealed, 3, "each secret once: {first:?}, {second:?}");
+    assert!(first.is_done && second.is_done, "{first:?}, {second:?}");
+    let only_new = world.vault([world.key("new")]);
+    assert!(!only_new.check_keys().await.unwrap());
+    assert_opens(&only_new, world.tenants[0], &secrets).await;
+}
+
 /// Ends a pass after a number of steps, as a crash would. Returns whether it ended by itself before.
 async fn pass_of(vault: &Vault, steps: usize) -> bool {
     let (mut pass, mut count) = (Box::pin(reseal::pass(vault)), 0);

@@ -34,7 +34,7 @@ impl World {
         }
         let key = KeyFile::open_or_create(&directory.path().join("key")).unwrap();
         let keys = Keyring::new(DeploymentKey::File(key), vec![]);
-        let vault = Vault::new(BrokerStore::connect(&database.broker_url, 2).unwrap(), keys);
+        let vault = Vault::new(connect(&database), keys);
         assert!(!vault.check_keys().await.unwrap(), "there is no older key");
         Self { database, directory, vault, tenants }
     }
@@ -48,7 +48,12 @@ impl World {
     pub(super) fn vault(&self, keys: impl IntoIterator<Item = DeploymentKey>) -> Vault {
         let mut keys = keys.into_iter();
         let keys = Keyring::new(keys.next().unwrap(), keys.collect());
-        Vault::new(BrokerStore::connect(&self.database.broker_url, 2).unwrap(), keys)
+        Vault::new(self.store(), keys)
+    }
+
+    /// The tables of the broker, with connections of their own.
+    pub(super) fn store(&self) -> BrokerStore {
+        connect(&self.database)
     }
 
     pub(super) async fn put(&self, name: &str, value: &str) -> u64 {
@@ -71,6 +76,10 @@ impl World {
         let mut owner = self.database.owner().await;
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut *owner).await.unwrap();
     }
+}
+
+fn connect(database: &Database) -> BrokerStore {
+    BrokerStore::connect(&database.broker_url, 2).unwrap()
 }
 
 /// Stores a secret, and returns its version.

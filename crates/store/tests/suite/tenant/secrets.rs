@@ -341,6 +341,21 @@ async fn keys_are_replaced_only_while_nothing_has_changed() {
     assert_eq!(broker.use_secret(tenant, &of_project).await.unwrap(), newer);
 }
 
+#[tokio::test]
+async fn one_broker_has_the_right_to_seal_again_until_it_ends() {
+    let world = World::new().await;
+    let (one, other) = (broker(&world), broker(&world));
+    let claim = one.claim_reseal().await.unwrap();
+    assert!(claim.is_some());
+    assert!(other.claim_reseal().await.unwrap().is_none());
+    // Neither needs the connections of its pool for it.
+    one.close().await;
+    assert!(other.claim_reseal().await.unwrap().is_none());
+    drop(claim);
+    let is_free = async || other.claim_reseal().await.unwrap().is_some();
+    testkit::eventually("the right is free", is_free).await;
+}
+
 /// Otherwise a value could be sealed with a key that counts as no longer needed.
 #[tokio::test]
 async fn another_key_is_noted_when_changes_under_way_have_ended() {
