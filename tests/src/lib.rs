@@ -445,6 +445,7 @@ async fn sandbox_settings(directory: &Path, options: &Options) -> SandboxSetting
         uid_base: uid_base(),
         egress: options.broker.then(|| directory.join("egress")),
         ca: options.outside.ca.clone(),
+        git: options.outside.git_arguments(directory),
         further: options.sandbox_arguments,
     }
 }

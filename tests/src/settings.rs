@@ -110,6 +110,25 @@ pub struct Outside {
     pub ca: Option<PathBuf>,
     /// The certificate of a server of git, as PEM.
     pub git_certificate: Option<String>,
+    /// Whether the sandbox machine reaches that server too, for clones without a credential.
+    pub has_public_git: bool,
+}
+
+impl Outside {
+    /// The arguments with which the sandbox machine reaches the server of git. `directory`: of the file with its certificate.
+    pub(crate) fn git_arguments(&self, directory: &Path) -> Vec<String> {
+        let Some(certificate) = self.git_certificate.as_ref().filter(|_| self.has_public_git) else {
+            return vec![];
+        };
+        let file = directory.join("public-git-ca.pem");
+        std::fs::write(&file, certificate).expect("a certificate");
+        vec![
+            "--git-ca".to_owned(),
+            file.display().to_string(),
+            "--git-hosts".to_owned(),
+            self.hosts.join(","),
+        ]
+    }
 }
 
 /// The settings of the sandbox service of a stack.
@@ -127,6 +146,8 @@ pub(crate) struct SandboxSettings {
     pub(crate) egress: Option<PathBuf>,
     /// The certificates that programs trust.
     pub(crate) ca: Option<PathBuf>,
+    /// What leads it to a server of git.
+    pub(crate) git: Vec<String>,
     /// Further arguments.
     pub(crate) further: &'static [&'static str],
 }
@@ -249,7 +270,8 @@ impl SandboxSettings {
         let arguments =
             pairs.into_iter().chain(egress).chain(ca).flat_map(|(name, value)| [name.to_owned(), value]);
         let further = self.further.iter().map(|it| (*it).to_owned());
-        std::iter::once("sandbox".to_owned()).chain(arguments).chain(further).collect()
+        let all = std::iter::once("sandbox".to_owned()).chain(arguments);
+        all.chain(self.git.iter().cloned()).chain(further).collect()
     }
 }
 

@@ -8,8 +8,8 @@ use chassis::{
     },
     secret::Secret,
 };
-use domain::{limits, session::environment::SandboxOptions};
-use std::{net::SocketAddr, path::PathBuf};
+use domain::{egress::host::HostName, limits, session::environment::SandboxOptions};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// The default number of sandboxes alive at once in one service; each may use its whole memory limit. Beyond it: `sandbox_unavailable`.
 const SANDBOXES_MAX: u32 = 256;
@@ -24,6 +24,26 @@ pub enum GitScheme {
     Https,
     /// `ssh://user@host/path`. A sandbox has no key, so this works only with servers that ask for none.
     Ssh,
+}
+
+/// The address that the operator gives to a server of git.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitHost {
+    /// The server.
+    pub host: HostName,
+    /// Where it is. Only URLs with this port lead there.
+    pub address: SocketAddr,
+}
+
+impl FromStr for GitHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (host, address) = text.split_once('=').ok_or("expected HOST=ADDRESS:PORT")?;
+        let host = HostName::parse(host).map_err(|error| error.to_string())?;
+        let address = address.parse().map_err(|_| format!("{address:?} is not an IP address and a port"))?;
+        Ok(Self { host, address })
+    }
 }
 
 /// What runs the programs of sandboxes. Bubblewrap is around them in any case.
@@ -139,6 +159,13 @@ pub struct Config {
     /// Clone also from servers whose address is not public (a git server inside your network).
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS")]
     pub git_private_networks: bool,
+    /// Addresses of servers of git that no server of names knows, for clones without a credential: `git.acme.dev=10.1.2.3:443`. The port is that of the
+    /// URLs. May be repeated.
+    #[arg(long, env = "FLOTILLA_SANDBOX_GIT_HOSTS", value_delimiter = ',', value_name = "HOST=ADDRESS")]
+    pub git_hosts: Vec<GitHost>,
+    /// PEM file with the certificates of all CAs that clones without a credential trust; every user must be able to read it. Default: those of this machine.
+    #[arg(long, env = "FLOTILLA_SANDBOX_GIT_CA", value_name = "FILE")]
+    pub git_ca: Option<PathBuf>,
     /// Memory of one sandbox, bytes; at least 64 MiB. A command that needs more is killed, and its result says so.
     #[arg(long, env = "FLOTILLA_SANDBOX_MEMORY_BYTES", default_value_t = 2 << 30, value_name = "BYTES")]
     pub memory_bytes: u64,
@@ -241,6 +268,10 @@ impl Config {
                 problems.push(problem.to_owned());
             }
         };
+        need(
+            self.git_ca.as_ref().is_none_or(|file| file.is_absolute() && file.is_file()),
+            "FLOTILLA_SANDBOX_GIT_CA must be the whole path of a file",
+        );
         need(self.memory_bytes >= 64 << 20, "FLOTILLA_SANDBOX_MEMORY_BYTES must be at least 67108864");
         need(self.processes >= 32, "FLOTILLA_SANDBOX_PROCESSES must be at least 32");
         need(self.cpu_percent >= 10, "FLOTILLA_SANDBOX_CPU_PERCENT must be at least 10");

@@ -261,6 +261,7 @@ impl Setup {
             uid_base: 1_700_000_000 + std::process::id() % 200_000 * settings::SANDBOX_USERS,
             egress: None,
             ca: None,
+            git: vec![],
             further: &[],
         }
     }

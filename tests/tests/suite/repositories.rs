@@ -48,7 +48,7 @@ impl Testbed {
         let outside = Outside {
             hosts: vec![format!("{HOST}={}", server.address)],
             git_certificate: Some(server.certificate.clone()),
-            ..Outside::default()
+            ..options.outside
         };
         let stack = Stack::with(Options { broker: true, outside, ..options }).await;
         store(&stack.api, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;

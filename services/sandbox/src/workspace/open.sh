@@ -19,7 +19,10 @@ fetch() {
     export GIT_ALLOW_PROTOCOL=http
     open_door
     ;;
-  https) export GIT_ALLOW_PROTOCOL=https ;;
+  https)
+    export GIT_ALLOW_PROTOCOL=https
+    [ ! -e /run/sbx/git-ca.pem ] || export GIT_SSL_CAINFO=/run/sbx/git-ca.pem
+    ;;
   # The address was checked; ssh must not look the name up again.
   ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND="ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new $resolve" ;;
   esac

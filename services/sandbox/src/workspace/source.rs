@@ -6,7 +6,10 @@ use crate::{
     error::Error,
 };
 use domain::{
-    egress::git::{GIT_URL_BYTES_MAX, GitAddress, GitAddressError, GitPrefix, find_address},
+    egress::{
+        git::{GIT_URL_BYTES_MAX, GitAddress, GitAddressError, GitPrefix, find_address},
+        host::HostName,
+    },
     ids::SessionId,
 };
 use std::{
@@ -188,27 +191,44 @@ async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Re
     if !is_name(host) {
         return Err(refused("its host is not a valid name"));
     }
-    let unreachable = |error: std::io::Error| {
-        Error::refused(Code::RepositoryUnreachable, format!("cannot resolve the host {host}: {error}"))
+    let addresses = match find_fixed(host, port, config) {
+        Some(address) => vec![address],
+        None => {
+            let found = look_up(host, port).await?;
+            if !config.git_private_networks && !found.iter().all(|address| is_public(*address)) {
+                let why = "its host is in a private network; see FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS";
+                return Err(refused(why));
+            }
+            found
+        }
     };
-    let addresses: Vec<IpAddr> = tokio::net::lookup_host((host, port))
-        .await
-        .map_err(unreachable)?
-        .map(|address| address.ip())
-        .collect();
-    if !config.git_private_networks && !addresses.iter().all(|address| is_public(*address)) {
-        return Err(refused("its host is in a private network; see FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"));
-    }
     let resolve = match (scheme, addresses.first()) {
         // The name stays that of the host key.
         (GitScheme::Ssh, Some(address)) => format!("-oHostName={address} -oHostKeyAlias={host}"),
-        (GitScheme::Ssh, None) => return Err(unreachable(std::io::ErrorKind::NotFound.into())),
+        (GitScheme::Ssh, None) => return Err(unresolved(host, std::io::ErrorKind::NotFound.into())),
         (GitScheme::Https, _) => {
             let addresses: Vec<String> = addresses.iter().map(show).collect();
             format!("{host}:{port}:{}", addresses.join(","))
         }
     };
     Ok(Source::Remote { url: url.to_owned(), scheme, resolve })
+}
+
+/// The address that the operator gives to a host with this port.
+fn find_fixed(host: &str, port: u16, config: &Config) -> Option<IpAddr> {
+    let host = HostName::parse(host).ok()?;
+    let mut given = config.git_hosts.iter().filter(|fixed| fixed.host == host);
+    given.find(|fixed| fixed.address.port() == port).map(|fixed| fixed.address.ip())
+}
+
+/// Asks the server of names.
+async fn look_up(host: &str, port: u16) -> Result<Vec<IpAddr>, Error> {
+    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|error| unresolved(host, error))?;
+    Ok(addresses.map(|address| address.ip()).collect())
+}
+
+fn unresolved(host: &str, error: std::io::Error) -> Error {
+    Error::refused(Code::RepositoryUnreachable, format!("cannot resolve the host {host}: {error}"))
 }
 
 /// Whether a host or user name is plain, so that no program takes it for an option or a pattern.
@@ -285,6 +305,8 @@ pub fn check_revision(revision: &str) -> Result<(), Error> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+    use crate::config::GitHost;
+    use clap::Parser as _;
 
     #[test]
     fn addresses_of_the_machine_and_its_networks_are_not_public() {
@@ -319,18 +341,38 @@ mod tests {
         config: Config,
     }
 
-    #[tokio::test]
-    async fn the_address_that_was_checked_is_the_one_that_is_used() {
-        use clap::Parser as _;
+    fn config(settings: &[&str]) -> Config {
         let arguments = ["sandbox", "--token", "a token for the test", "--data-directory", "/nowhere"];
-        let settings = ["--git-schemes", "https,ssh", "--git-private-networks"];
-        let config = Cli::try_parse_from(arguments.into_iter().chain(settings)).unwrap().config;
-        let resolved = async |url: &str| match parse(url, &[], &config).await.unwrap() {
+        let all = arguments.into_iter().chain(settings.iter().copied());
+        Cli::try_parse_from(all).unwrap().config
+    }
+
+    /// The addresses that a clone uses.
+    async fn resolved(url: &str, config: &Config) -> String {
+        match parse(url, &[], config).await.unwrap() {
             Source::Remote { resolve, .. } => resolve,
             other => panic!("{other:?}"),
-        };
-        assert_eq!(resolved("https://127.0.0.1:99/r").await, "127.0.0.1:99:127.0.0.1");
-        let options = resolved("ssh://git@localhost:2222/r").await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_the_operator_gives_an_address_needs_no_server_of_names() {
+        let config = config(&["--git-hosts", "git.acme.dev=10.1.2.3:443,git.acme.dev=10.1.2.4:8443"]);
+        assert_eq!(resolved("https://Git.acme.dev/r", &config).await, "Git.acme.dev:443:10.1.2.3");
+        assert_eq!(resolved("https://git.acme.dev:8443/r", &config).await, "git.acme.dev:8443:10.1.2.4");
+        assert_eq!(find_fixed("git.acme.dev", 22, &config), None, "another port");
+        let refused = parse("https://10.1.2.3/r", &[], &config).await.unwrap_err();
+        assert_eq!(refused.code(), Code::UrlNotAllowed, "only by its name");
+        for wrong in ["git.acme.dev", "git.acme.dev=10.1.2.3", "localhost=127.0.0.1:443", "=10.1.2.3:443"] {
+            assert!(wrong.parse::<GitHost>().is_err(), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_address_that_was_checked_is_the_one_that_is_used() {
+        let config = config(&["--git-schemes", "https,ssh", "--git-private-networks"]);
+        assert_eq!(resolved("https://127.0.0.1:99/r", &config).await, "127.0.0.1:99:127.0.0.1");
+        let options = resolved("ssh://git@localhost:2222/r", &config).await;
         let address = options.strip_prefix("-oHostName=").and_then(|rest| rest.split_once(' ')).unwrap();
         assert!(address.0.parse::<IpAddr>().unwrap().is_loopback(), "{options}");
         assert_eq!(address.1, "-oHostKeyAlias=localhost");

@@ -2,7 +2,9 @@
 
 use super::{HOST, Testbed, URL, link_submodule, session, store};
 use e2e::{
+    Options,
     api::Api,
+    settings::Outside,
     turn::{bash, output, run, task_for},
 };
 use rpc::v1;
@@ -253,6 +255,28 @@ async fn forks_and_copies_for_subtasks_have_the_contents_of_their_origin() {
 }
 
 #[tokio::test]
+async fn a_clone_of_a_public_repository_has_the_contents_of_its_files() {
+    let outside = Outside { has_public_git: true, ..Outside::default() };
+    let testbed = Testbed::with(Options { outside, ..Options::default() }).await;
+    let (api, server) = (&testbed.stack.api, &testbed.server);
+    store(api, &json!({})).await;
+    server.require_nothing();
+    let pointer = server.store_lfs(AT, CONTENT);
+    testbed.commit_lfs(&[("large.bin", &pointer)]);
+    let url = format!("https://{HOST}:{}/{AT}", server.address.port());
+    let session = session(api, &url).await;
+    let oid = pointer.split("sha256:").nth(1).unwrap().split('\n').next().unwrap();
+    let look = "sha256sum large.bin; cat file; git status --porcelain; git config remote.origin.url";
+    assert_eq!(output(api, &session, look).await.unwrap(), format!("{oid}  large.bin\nprivate\n{url}\n"));
+    assert!(!testbed.told().contains("Git LFS"), "nothing is missing");
+    let requests = server.requests();
+    for end in ["/git-upload-pack", "/info/lfs/objects/batch", oid] {
+        assert!(requests.iter().any(|request| request.target.ends_with(end)), "{end}: {requests:?}");
+    }
+    assert!(requests.iter().all(|request| request.authorization.is_none()), "{requests:?}");
+}
+
+#[tokio::test]
 async fn objects_of_a_public_repository_come_without_a_credential() {
     let testbed = Testbed::start().await;
     let pointer = testbed.server.store_lfs(AT, CONTENT);
@@ -260,8 +284,7 @@ async fn objects_of_a_public_repository_come_without_a_credential() {
     let (api, session) = (&testbed.stack.api, testbed.session().await);
     let look = "sha256sum large.bin; git status --porcelain";
     let seen = output(api, &session, look).await.unwrap();
-    // The sandbox machine clones a public repository by itself, and finds no server of this test by a name. So its files come as those of a fork, and only its
-    // objects from the server.
+    // The files come as those of a fork, and only the objects from the server.
     store(api, &json!({})).await;
     let fork = async || {
         let request = v1::ForkSessionRequest { session_id: session.clone(), ..Default::default() };

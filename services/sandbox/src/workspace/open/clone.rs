@@ -43,6 +43,8 @@ const SCRIPT: &str = concat!(
 const ANSWER_BYTES_MAX: usize = 1024;
 const BUNDLE_INSIDE: &str = "/run/sbx/source.bundle";
 const DIRECTORY_INSIDE: &str = "/run/sbx/source";
+/// Where the helper finds the certificates of CAs, if the operator names some.
+const CA_INSIDE: &str = "/run/sbx/git-ca.pem";
 /// The exit codes of open.sh that say something about the repository, the bundle or the door, and nothing about the mirror.
 const ENDS: [i32; 9] = [0, 10, 11, 12, 13, 15, 17, 18, 22];
 
@@ -189,6 +191,7 @@ impl GitClone<'_> {
             }
             Source::Remote { url, scheme, resolve: addresses } => {
                 network = Network::Host;
+                mounts.extend(session.shared.config.git_ca.iter().map(|ca| Mount::read(ca, CA_INSIDE)));
                 resolve.clone_from(addresses);
                 (if *scheme == GitScheme::Https { "https" } else { "ssh" }, url.clone())
             }
