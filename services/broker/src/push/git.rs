@@ -20,9 +20,7 @@ use tokio::{
 const PROGRAM: &str = "flotilla-git";
 /// Where git is looked for by a broker without `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
-/// What git prints as errors, in a quarantine.
-const ERRORS: &str = "errors";
-/// Bytes of the error output that are read.
+/// Bytes of the error output that are kept. The rest is dropped.
 const ERROR_BYTES_MAX: u64 = 4 * 1024;
 /// Bytes that a git prints: paths and names of objects of [`domain::egress::push::PUSH_CHANGES_MAX`] changes. Beyond it: `push_too_large`.
 const OUTPUT_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -137,7 +135,7 @@ impl WalledGit {
         Err(PushError::ContentInvalid(format!("git {verb} failed: {}", ended.errors)))
     }
 
-    /// Runs a git.
+    /// Runs a git. Others may run in the same quarantine at the same time.
     ///
     /// # Errors
     /// `Failed`; `TooLarge`: it prints more than it may.
@@ -162,14 +160,15 @@ impl WalledGit {
             Output::Bytes(_) => Stdio::piped(),
             Output::File(name) => Stdio::from(File::create(place.join(name)).map_err(failed)?),
         });
-        command.stderr(Stdio::from(File::create(place.join(ERRORS)).map_err(failed)?));
+        command.stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let write = async move {
             if let (Some(mut stdin), Input::Bytes(bytes)) = (stdin, input) {
                 // A git that ended early says why by its exit status.
                 drop(stdin.write_all(bytes).await);
             }
+            Ok::<_, PushError>(())
         };
         let read = async move {
             let mut bytes = vec![];
@@ -181,13 +180,18 @@ impl WalledGit {
             }
             Ok(bytes)
         };
-        let ((), read) = tokio::join!(write, read);
-        let read = read?;
+        let read_errors = async move {
+            let mut bytes = vec![];
+            if let Some(mut stderr) = stderr {
+                (&mut stderr).take(ERROR_BYTES_MAX).read_to_end(&mut bytes).await.map_err(failed)?;
+                // A git must not wait until somebody reads the rest.
+                tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await.map_err(failed)?;
+            }
+            Ok::<_, PushError>(bytes)
+        };
+        let ((), output, errors) = tokio::try_join!(write, read, read_errors)?;
         let status = child.wait().await.map_err(failed)?;
-        let mut errors = vec![];
-        let opened = File::open(place.join(ERRORS)).map_err(failed)?;
-        io::Read::read_to_end(&mut io::Read::take(opened, ERROR_BYTES_MAX), &mut errors).map_err(failed)?;
-        Ok(GitEnd { is_success: status.success(), output: read, errors: explain(&errors, status.code()) })
+        Ok(GitEnd { is_success: status.success(), output, errors: explain(&errors, status.code()) })
     }
 
     fn command(&self, place: &Path, arguments: &[&str]) -> Command {
