@@ -16,4 +16,7 @@ mod bundle;
 mod commits;
 mod git;
 mod objects;
+mod order;
+mod plan;
 mod remote;
+mod repository;

@@ -4,3 +4,5 @@ pub(super) mod change;
 pub(super) mod inspection;
 pub(super) mod lfs;
 pub(super) mod pointers;
+
+mod blobs;

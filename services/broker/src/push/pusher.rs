@@ -1,22 +1,31 @@
 //! Runs pushes: each in a quarantine of its own, a few at a time. A push ends with its caller.
+//!
+//! A push has four steps. The parts of the first two run at the same time, and their errors have the order of this list, whichever comes first:
+//!
+//! 1. It checks the version of the server, and asks what the server can do with pushes. The other questions wait, so a credential that the server
+//!    refuses fails two requests and not more.
+//! 2. It asks for the references, receives the bundle from its caller, and loads the files of the base commit.
+//! 3. It loads the bundle and inspects the commits (`plan`).
+//! 4. It sends the objects of Git LFS, packs the commits, and moves the branch.
+//!
+//! Before step 4, the server gets only questions: the names of the branch and of commits that it has, and, after the inspection, those of objects of
+//! Git LFS.
 
 use super::{
     audit::AuditLine,
-    bundle::{self, BUNDLE_PACK},
-    commits::{
-        inspection::{Inspection, InspectionReport},
-        pointers::{LfsObject, PointerCommit, Pointers},
-    },
+    bundle,
     error::PushError,
-    git::{GitEnd, Input, Output, WalledGit},
-    objects::{Commit, missing, parse_batch},
-    quarantine::{Quarantine, Quarantines},
+    git::{Input, Output, WalledGit},
+    order::alongside,
+    plan::{Plan, Planner},
+    quarantine::Quarantines,
     remote::{
         receive::{Capabilities, Move},
         report::Report,
         server::Server,
         upload::{Fetch, References},
     },
+    repository::Repository,
     request::{ObjectId, PushRequest},
 };
 use crate::egress::git::{credential, servers::GitServers};
@@ -28,7 +37,7 @@ use shares::Shares;
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-/// Pushes of all tenants at the same time: each may take a few GiB of the disk and a processor. Beyond it: `push_busy`.
+/// Pushes of all tenants at the same time: each may take a few GiB of the disk and two processors. Beyond it: `push_busy`.
 const PUSHES_MAX: u32 = 4;
 /// Those of one tenant. Beyond it: `push_busy`.
 const PUSHES_TENANT_MAX: usize = 2;
@@ -36,18 +45,14 @@ const PUSHES_TENANT_MAX: usize = 2;
 const TURN_WAIT: Duration = Duration::from_secs(20);
 /// Longest time of a push. Beyond it: `push_interrupted`.
 const PUSH_TIME: Duration = Duration::from_secs(600);
-/// Commits that a session may have pushed before. Beyond it: `push_branch_moved`.
-const OWN_COMMITS_MAX: usize = 1_000;
 /// The setting that names the secrets.
 const SETTING: &str = "environment.git.push";
-/// The file of what the server sends.
-const FETCHED_PACK: &str = "fetched.pack";
+/// The file of the files of the base commit.
+const BASE_PACK: &str = "base.pack";
 /// The file of what the server gets.
 const PUSHED_PACK: &str = "pushed.pack";
 /// The file with the commits that have no history here.
 const SHALLOW: &str = "repository/shallow";
-/// Git takes no object that it warns of. The paths of git's own directory are left to the inspection, which says where they are.
-const STRICT: &str = "--strict=hasDotgit=ignore,badFilemode=error";
 /// Bytes of what a server says in an error. Headers carry errors, and these are short.
 const REFUSAL_BYTES_MAX: usize = 2_000;
 
@@ -77,26 +82,6 @@ pub(crate) struct Receipt {
     pub(crate) files: usize,
     /// What the server said to people.
     pub(crate) message: String,
-}
-
-/// The commits of a bundle, as they may be pushed.
-#[derive(Debug)]
-struct InspectedCommits {
-    /// Newest first.
-    commits: Vec<ObjectId>,
-    files: usize,
-    objects: Vec<LfsObject>,
-}
-
-/// How a branch is to be moved.
-#[derive(Debug)]
-struct Plan {
-    old: Option<ObjectId>,
-    new: ObjectId,
-    commits: usize,
-    files: usize,
-    /// The objects of Git LFS that the server may lack.
-    objects: Vec<LfsObject>,
 }
 
 impl Pusher {
@@ -156,7 +141,8 @@ impl Pusher {
         let quarantine = made.map_err(|error| PushError::failed("make a quarantine", &error))?;
         let mut audit = AuditLine::new(request);
         let result = {
-            let push = Push { pusher: self, request, quarantine: &quarantine };
+            let repository = Repository { git: &self.git, quarantine: &quarantine };
+            let push = Push { servers: &self.servers, request, repository };
             let work = tokio::time::timeout(PUSH_TIME, push.run(pieces, &mut audit));
             tokio::select! {
                 biased;
@@ -176,9 +162,9 @@ impl Pusher {
 
 /// One push in its quarantine.
 struct Push<'a> {
-    pusher: &'a Pusher,
+    servers: &'a GitServers,
     request: &'a PushRequest,
-    quarantine: &'a Quarantine,
+    repository: Repository<'a>,
 }
 
 impl Push<'_> {
@@ -188,20 +174,20 @@ impl Push<'_> {
         audit: &mut AuditLine<'_>,
     ) -> Result<Receipt, PushError> {
         let PushRequest { tenant, project, repository, secret, branch, base, .. } = self.request;
-        let servers = &*self.pusher.servers;
+        let servers = self.servers;
         let credential = credential::open(&servers.vault, *tenant, project.as_ref(), secret, SETTING).await?;
         audit.secret_version = Some(credential.version);
         let authorization = credential.authorization;
         let server = Server { servers, tenant: *tenant, repository, secret, authorization };
-        let references = server.references(branch, base).await?;
-        if references.default.as_ref() == Some(&branch.reference()) {
-            return Err(PushError::DefaultBranch(branch.to_string()));
-        }
-        let capabilities = server.capabilities().await?;
-        bundle::receive(self.quarantine, pieces).await?;
-        self.load_base(&server).await?;
-        self.load_bundle().await?;
-        let plan = self.plan(&server, references.tip).await?;
+        let ((), capabilities) = alongside(server.check_version(base), server.capabilities()).await?;
+        let capabilities = capabilities?;
+        let received = bundle::receive(self.repository.quarantine, pieces);
+        let content = alongside(received, self.load_base(&server));
+        let (tip, content) = alongside(self.find_tip(&server), content).await?;
+        let ((), base_loaded) = content?;
+        base_loaded?;
+        let planner = Planner { request: self.request, server: &server, repository: self.repository };
+        let plan = planner.plan(tip).await?;
         audit.commit = Some(plan.new.clone());
         if plan.old.as_ref() == Some(&plan.new) {
             return Ok(self.receipt(plan, String::new()));
@@ -209,7 +195,7 @@ impl Push<'_> {
         // A branch never has a pointer whose object the server lacks.
         server.upload_lfs(&plan.objects).await?;
         self.pack(&plan, &capabilities).await?;
-        let pack = self.quarantine.path().join(PUSHED_PACK);
+        let pack = self.repository.quarantine.path().join(PUSHED_PACK);
         let command = Move { branch, old: plan.old.as_ref(), new: &plan.new, pack: &pack };
         let sent = server.push(&command, &capabilities).await;
         let (failure, message) = match sent {
@@ -223,7 +209,9 @@ impl Push<'_> {
         // The server may have moved the branch although its answer is missing, or another push may have come first.
         match server.references(branch, base).await {
             Ok(References { tip: Some(tip), .. }) if tip == plan.new => Ok(self.receipt(plan, message)),
-            Ok(References { tip: Some(tip), .. }) if Some(&tip) != plan.old.as_ref() => Err(self.moved(&tip)),
+            Ok(References { tip: Some(tip), .. }) if Some(&tip) != plan.old.as_ref() => {
+                Err(self.request.moved(&tip))
+            }
             Ok(_) | Err(_) => Err(failure),
         }
     }
@@ -236,7 +224,7 @@ impl Push<'_> {
         let known = [Some(&self.request.base), plan.old.as_ref()];
         let known: String = known.into_iter().flatten().map(|commit| format!("^{commit}\n")).collect();
         let wanted = format!("{}\n{known}", plan.new);
-        self.succeed(&arguments, Input::Bytes(wanted.as_bytes()), Output::File(PUSHED_PACK)).await
+        self.repository.succeed(&arguments, Input::Bytes(wanted.as_bytes()), Output::File(PUSHED_PACK)).await
     }
 
     fn receipt(&self, plan: Plan, message: String) -> Receipt {
@@ -255,139 +243,26 @@ impl Push<'_> {
     /// could send less (`filter`), but git would then look for the rest while it reads the bundle. For this repository the files are 2.6 MiB in 0.6 s; with its
     /// history they are 5.6 MiB in 1.1 s.
     async fn load_base(&self, server: &Server<'_>) -> Result<(), PushError> {
-        let base = &self.request.base;
-        let made = self.quarantine.make_repository(base.format()).await;
+        let (base, quarantine) = (&self.request.base, self.repository.quarantine);
+        let made = quarantine.make_repository(base.format()).await;
         made.map_err(|error| PushError::failed("make a repository", &error))?;
-        let shallow = server.fetch(Fetch::Base(base), self.quarantine, FETCHED_PACK).await?;
-        self.load_fetched().await?;
+        let shallow = server.fetch(Fetch::Base(base), quarantine, BASE_PACK).await?;
+        self.repository.load(BASE_PACK).await?;
         let lines: String = shallow.iter().map(|commit| format!("{commit}\n")).collect();
-        let written = self.quarantine.write(SHALLOW, lines.as_bytes()).await;
+        let written = quarantine.write(SHALLOW, lines.as_bytes()).await;
         written.map_err(|error| PushError::failed("write the end of the history", &error))
     }
 
-    async fn load_fetched(&self) -> Result<(), PushError> {
-        self.succeed(&["index-pack", "--stdin"], Input::File(FETCHED_PACK), Output::Bytes(1_024)).await
-    }
-
-    /// Checks each object of the bundle, and that nothing that it names is missing.
-    async fn load_bundle(&self) -> Result<(), PushError> {
-        let arguments = ["index-pack", "--stdin", "--fix-thin", STRICT];
-        self.succeed(&arguments, Input::File(BUNDLE_PACK), Output::Bytes(1_024)).await
-    }
-
-    /// Inspects the commits, and decides how the branch is to be moved.
-    async fn plan(&self, server: &Server<'_>, tip: Option<ObjectId>) -> Result<Plan, PushError> {
-        let PushRequest { base, denied, .. } = self.request;
-        let inspection = Inspection { git: &self.pusher.git, quarantine: self.quarantine, denied };
-        let InspectedCommits { commits, files, objects } = self.inspect(server, inspection).await?;
-        let commit = commits.first().ok_or_else(missing)?;
-        let up_to_date =
-            |tip: ObjectId| Plan { old: Some(tip.clone()), new: tip, commits: 0, files: 0, objects: vec![] };
-        let forward = |old, commits, objects| Plan { old, new: commit.clone(), commits, files, objects };
-        let Some(tip) = tip else { return Ok(forward(None, commits.len(), objects)) };
-        if tip == *base {
-            return Ok(forward(Some(tip), commits.len(), objects));
-        }
-        match commits.iter().position(|commit| *commit == tip) {
-            Some(0) => return Ok(up_to_date(tip)),
-            Some(at) => return Ok(forward(Some(tip), at, objects)),
-            None => {}
-        }
-        self.load_earlier(server, &tip).await?;
-        let (own, earlier) = (self.read(commit).await?, self.read(&tip).await?);
-        let own = Commit::parse(&own).ok_or_else(missing)?;
-        let earlier = Commit::parse(&earlier).ok_or_else(missing)?;
-        if own.tree == earlier.tree {
-            return Ok(up_to_date(tip));
-        }
-        let moved = own.on_top_of(&tip);
-        let arguments = ["hash-object", "-t", "commit", "-w", "--stdin"];
-        let output =
-            self.pusher.git.check(self.quarantine, &arguments, Input::Bytes(moved.as_bytes())).await?;
-        let new = ObjectId::parse(String::from_utf8_lossy(&output).trim()).ok_or_else(missing)?;
-        // Its files are those of the commits before. A content of Git LFS among its changes is one of the base commit, to which the session went back.
-        let InspectionReport { files, problems, .. } = inspection.inspect(std::slice::from_ref(&new)).await?;
-        PushError::check(problems)?;
-        Ok(Plan { old: Some(tip), new, commits: 1, files, objects })
-    }
-
-    /// Inspects the commits of the bundle, and puts pointers in place of contents of Git LFS.
-    async fn inspect(
-        &self,
-        server: &Server<'_>,
-        inspection: Inspection<'_>,
-    ) -> Result<InspectedCommits, PushError> {
-        let PushRequest { commit, base, .. } = self.request;
-        let commits = inspection.list(base, commit).await?;
-        let InspectionReport { files, lfs, mut problems } = inspection.inspect(&commits).await?;
-        let checked = server.check_lfs(&lfs.pointers, &mut problems).await;
-        match checked {
-            Err(error) if problems.is_empty() => return Err(error),
-            // The person mends the problems of the commits first.
-            Ok(()) | Err(_) => PushError::check(problems)?,
-        }
-        if lfs.contents.is_empty() {
-            return Ok(InspectedCommits { commits, files, objects: vec![] });
-        }
-        // The inspection lets no contents pass in a push of several commits.
-        let pointers = Pointers { git: &self.pusher.git, quarantine: self.quarantine };
-        let PointerCommit { commit, objects } = pointers.put(commit, base, &lfs.contents).await?;
-        Ok(InspectedCommits { commits: vec![commit], files, objects })
-    }
-
-    /// Loads the commits that this session pushed before.
+    /// Finds the commit at which the branch is. `None`: there is no such branch.
     ///
     /// # Errors
-    /// `BranchMoved`: there are others among them.
-    async fn load_earlier(&self, server: &Server<'_>, tip: &ObjectId) -> Result<(), PushError> {
-        let PushRequest { session, base, .. } = self.request;
-        let fetched = server.fetch(Fetch::Since { tip, base }, self.quarantine, FETCHED_PACK).await;
-        match fetched {
-            Ok(_) => self.load_fetched().await?,
-            // It was moved again meanwhile.
-            Err(PushError::BaseMissing(_)) => return Err(self.moved(tip)),
-            Err(error) => return Err(error),
+    /// `DefaultBranch`, `Unauthorized`, `NotFound`, `Unreachable`.
+    async fn find_tip(&self, server: &Server<'_>) -> Result<Option<ObjectId>, PushError> {
+        let PushRequest { branch, base, .. } = self.request;
+        let References { default, tip } = server.references(branch, base).await?;
+        if default.as_ref() == Some(&branch.reference()) {
+            return Err(PushError::DefaultBranch(branch.to_string()));
         }
-        let (count, without) = (format!("--max-count={}", OWN_COMMITS_MAX + 1), format!("^{base}"));
-        let arguments = ["rev-list", "--parents", &count, tip.as_str(), &without, "--"];
-        let output = self.pusher.git.check(self.quarantine, &arguments, Input::Nothing).await?;
-        let output = String::from_utf8_lossy(&output);
-        let lines: Vec<Vec<&str>> = output.lines().map(|line| line.split(' ').collect()).collect();
-        let is_chain = lines.len() <= OWN_COMMITS_MAX
-            && lines.iter().all(|line| line.len() == 2)
-            && lines.last().is_some_and(|line| line[1] == base.as_str());
-        let names: String = lines.iter().map(|line| format!("{}\n", line[0])).collect();
-        if !is_chain {
-            return Err(self.moved(tip));
-        }
-        let output = self
-            .pusher
-            .git
-            .check(self.quarantine, &["cat-file", "--batch"], Input::Bytes(names.as_bytes()))
-            .await?;
-        let is_own = |content| Commit::parse(content).is_some_and(|commit| commit.is_of(session));
-        let are_own = parse_batch(&output)?.iter().all(|object| is_own(object.content));
-        if are_own { Ok(()) } else { Err(self.moved(tip)) }
-    }
-
-    /// The text of a commit.
-    async fn read(&self, commit: &ObjectId) -> Result<Vec<u8>, PushError> {
-        self.pusher.git.check(self.quarantine, &["cat-file", "commit", commit.as_str()], Input::Nothing).await
-    }
-
-    /// Runs a git that must succeed.
-    async fn succeed(
-        &self,
-        arguments: &[&str],
-        input: Input<'_>,
-        output: Output<'_>,
-    ) -> Result<(), PushError> {
-        let GitEnd { is_success, errors, .. } =
-            self.pusher.git.run(self.quarantine, arguments, input, output).await?;
-        if is_success { Ok(()) } else { Err(PushError::ContentInvalid(errors)) }
-    }
-
-    fn moved(&self, tip: &ObjectId) -> PushError {
-        PushError::BranchMoved { branch: self.request.branch.to_string(), tip: tip.short() }
+        Ok(tip)
     }
 }

@@ -28,6 +28,13 @@ pub(crate) struct PushRequest {
     pub(crate) base: ObjectId,
 }
 
+impl PushRequest {
+    /// The error of a branch that is at a commit which this session did not push.
+    pub(super) fn moved(&self, tip: &ObjectId) -> PushError {
+        PushError::BranchMoved { branch: self.branch.to_string(), tip: tip.short() }
+    }
+}
+
 /// What settings say of pushes to repositories below a prefix.
 #[derive(Debug)]
 pub(crate) struct PushRule<'a> {

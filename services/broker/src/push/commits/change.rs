@@ -37,6 +37,14 @@ impl Change {
         Problem { commit: self.commit.short(), path: self.shown_path(), kind }
     }
 
+    /// Whether there is a file or a link after it.
+    pub(super) fn is_stored(&self) -> bool {
+        match self.kind {
+            Kind::File | Kind::Program | Kind::Link => true,
+            Kind::Removed | Kind::Other => false,
+        }
+    }
+
     /// The path for people: nothing in it changes a terminal.
     pub(in crate::push) fn shown_path(&self) -> String {
         let text = String::from_utf8_lossy(&self.path);

@@ -2,15 +2,16 @@
 //! commit.
 
 use super::{
+    blobs::Blobs,
     change::{self, Change, Kind},
     lfs::{LfsChanges, LfsContent, LfsSearch},
 };
 use crate::push::{
     error::PushError,
-    git::{Input, WalledGit},
+    git::Input,
     objects::{missing, parse_batch},
     problem::{Problem, ProblemKind, Problems},
-    quarantine::Quarantine,
+    repository::Repository,
     request::ObjectId,
 };
 use domain::egress::push::{
@@ -26,8 +27,7 @@ const LINK_BYTES_MAX: u64 = 4_096;
 /// The repository in which commits are inspected.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::push) struct Inspection<'a> {
-    pub(in crate::push) git: &'a WalledGit,
-    pub(in crate::push) quarantine: &'a Quarantine,
+    pub(in crate::push) repository: Repository<'a>,
     pub(in crate::push) denied: &'a DeniedPaths,
 }
 
@@ -55,7 +55,7 @@ impl Inspection<'_> {
         let count = format!("--max-count={}", PUSH_COMMITS_MAX + 1);
         let (tip, without) = (tip.as_str(), format!("^{base}"));
         let arguments = ["rev-list", "--topo-order", "--parents", &count, tip, &without, "--"];
-        let output = self.git.check(self.quarantine, &arguments, Input::Nothing).await?;
+        let output = self.repository.check(&arguments, Input::Nothing).await?;
         let text = String::from_utf8_lossy(&output);
         let commits: Option<Vec<Vec<ObjectId>>> =
             text.lines().map(|line| line.split(' ').map(ObjectId::parse).collect()).collect();
@@ -83,7 +83,7 @@ impl Inspection<'_> {
         let Some(tip) = commits.first() else { return Ok(InspectionReport::default()) };
         let list: String = commits.iter().map(|commit| format!("{commit}\n")).collect();
         let arguments = ["diff-tree", "--stdin", "-r", "-m", "--raw", "-z", "--no-renames", "--no-abbrev"];
-        let output = self.git.check(self.quarantine, &arguments, Input::Bytes(list.as_bytes())).await?;
+        let output = self.repository.check(&arguments, Input::Bytes(list.as_bytes())).await?;
         let mut changes = change::parse(&output).ok_or_else(missing)?;
         if changes.len() > PUSH_CHANGES_MAX {
             return Err(PushError::TooLarge { most: PUSH_CHANGES_MAX as u64, what: "changes of files" });
@@ -97,18 +97,17 @@ impl Inspection<'_> {
                 problems.add(refused(change, reason));
             }
         }
-        let sizes = self.sizes(&changes).await?;
-        let search = LfsSearch { git: self.git, quarantine: self.quarantine, sizes: &sizes };
-        let lfs = search.run(tip, &changes).await?;
+        let blobs = Blobs::find(self.repository, tip, &changes).await?;
+        let lfs = LfsSearch { repository: self.repository, blobs: &blobs }.run(&changes).await?;
         let large: HashSet<&Change> = lfs.contents.iter().map(|content| &content.change).collect();
-        for change in stored(&changes) {
+        for change in changes.iter().filter(|change| change.is_stored()) {
             let bytes_max =
                 if large.contains(change) { PUSH_LFS_FILE_BYTES_MAX } else { PUSH_FILE_BYTES_MAX };
-            if let Some(bytes) = sizes.get(&change.object).copied().filter(|it| *it > bytes_max) {
+            if let Some(bytes) = blobs.sizes.get(&change.object).copied().filter(|it| *it > bytes_max) {
                 problems.add(change.problem(ProblemKind::FileTooLarge { bytes, bytes_max }));
             }
         }
-        self.check_links(&changes, &sizes, &mut problems).await?;
+        self.check_links(&changes, &blobs, &mut problems).await?;
         check_contents(&lfs.contents)?;
         if commits.len() > 1 {
             for content in &lfs.contents {
@@ -128,40 +127,21 @@ impl Inspection<'_> {
         checked.err().map(|error| error.to_string())
     }
 
-    /// The lengths of all new objects.
-    async fn sizes(&self, changes: &[Change]) -> Result<HashMap<ObjectId, u64>, PushError> {
-        let wanted: BTreeSet<&ObjectId> = stored(changes).map(|change| &change.object).collect();
-        let list: String = wanted.iter().map(|object| format!("{object}\n")).collect();
-        let arguments = ["cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)"];
-        let output = self.git.check(self.quarantine, &arguments, Input::Bytes(list.as_bytes())).await?;
-        let mut sizes = HashMap::new();
-        for line in String::from_utf8_lossy(&output).lines() {
-            let [id, "blob", bytes] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(missing()) };
-            let (Some(id), Ok(bytes)) = (ObjectId::parse(id), bytes.parse::<u64>()) else {
-                return Err(missing());
-            };
-            sizes.insert(id, bytes);
-        }
-        if sizes.len() == wanted.len() { Ok(sizes) } else { Err(missing()) }
-    }
-
     async fn check_links(
         &self,
         changes: &[Change],
-        sizes: &HashMap<ObjectId, u64>,
+        blobs: &Blobs,
         problems: &mut Problems,
     ) -> Result<(), PushError> {
         let is_long =
-            |change: &&Change| sizes.get(&change.object).is_none_or(|bytes| *bytes > LINK_BYTES_MAX);
+            |change: &&Change| blobs.sizes.get(&change.object).is_none_or(|bytes| *bytes > LINK_BYTES_MAX);
         let links = changes.iter().filter(|change| change.kind == Kind::Link);
         let (long, links): (Vec<&Change>, Vec<&Change>) = links.partition(is_long);
         for link in long {
             problems.add(refused(link, "it is a link with a target that is too long".to_owned()));
         }
         let objects: BTreeSet<&ObjectId> = links.iter().map(|link| &link.object).collect();
-        let list: String = objects.iter().map(|object| format!("{object}\n")).collect();
-        let output =
-            self.git.check(self.quarantine, &["cat-file", "--batch"], Input::Bytes(list.as_bytes())).await?;
+        let output = self.repository.read(&Vec::from_iter(objects)).await?;
         let targets: HashMap<ObjectId, String> = parse_batch(&output)?
             .into_iter()
             .map(|object| (object.id, String::from_utf8_lossy(object.content).into_owned()))
@@ -190,14 +170,6 @@ fn check_contents(contents: &[LfsContent]) -> Result<(), PushError> {
         return Err(PushError::TooLarge { most: PUSH_LFS_BYTES_MAX, what: "bytes of contents of Git LFS" });
     }
     Ok(())
-}
-
-/// The changes after which there is a file or a link.
-fn stored(changes: &[Change]) -> impl Iterator<Item = &Change> {
-    changes.iter().filter(|change| match change.kind {
-        Kind::File | Kind::Program | Kind::Link => true,
-        Kind::Removed | Kind::Other => false,
-    })
 }
 
 fn refused(change: &Change, reason: String) -> Problem {

@@ -1,22 +1,23 @@
 //! The files of Git LFS among the changes of commits. A file that has its content is to become a pointer, and the content an object that the push sends. A
 //! file that is a pointer needs an object that the server has.
 
-use super::change::{Change, Kind};
+use super::{
+    blobs::{Blob, Blobs},
+    change::{Change, Kind},
+};
 use crate::push::{
     error::PushError,
-    git::{GitEnd, Input, Output, WalledGit},
+    git::Input,
     objects::{missing, parse_batch},
-    quarantine::Quarantine,
+    repository::Repository,
     request::ObjectId,
 };
 use domain::egress::lfs::pointer::{LFS_POINTER_BYTES_MAX, LfsPointer};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The file that says which files are of Git LFS. One in another directory does not count here.
-const ATTRIBUTES: &str = ".gitattributes";
-/// Bytes of this file. With a longer one, no file counts as one of Git LFS.
-const ATTRIBUTES_BYTES_MAX: usize = 256 * 1024;
-/// The text in it without which there are no files of Git LFS.
+/// Bytes of the attributes. With longer ones, no file counts as one of Git LFS.
+const ATTRIBUTES_BYTES_MAX: u64 = 256 * 1024;
+/// The text in them without which there are no files of Git LFS.
 const FILTER: &[u8] = b"filter=lfs";
 /// The value of the attribute.
 const LFS: &[u8] = b"lfs";
@@ -48,10 +49,9 @@ pub(in crate::push) struct LfsChanges {
 /// A look for files of Git LFS.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LfsSearch<'a> {
-    pub(super) git: &'a WalledGit,
-    pub(super) quarantine: &'a Quarantine,
-    /// The lengths of all new objects.
-    pub(super) sizes: &'a HashMap<ObjectId, u64>,
+    pub(super) repository: Repository<'a>,
+    /// Those of the changes.
+    pub(super) blobs: &'a Blobs,
 }
 
 impl LfsFile {
@@ -61,24 +61,25 @@ impl LfsFile {
 }
 
 impl LfsSearch<'_> {
-    /// Finds the files of Git LFS among these changes, with the attributes of the commit `tip`.
+    /// Finds the files of Git LFS among these changes.
     ///
     /// # Errors
     /// `ContentInvalid`, `Failed`.
-    pub(super) async fn run(&self, tip: &ObjectId, changes: &[Change]) -> Result<LfsChanges, PushError> {
-        let Some(attributes) = self.attributes(tip).await? else { return Ok(LfsChanges::default()) };
+    pub(super) async fn run(&self, changes: &[Change]) -> Result<LfsChanges, PushError> {
         let is_file = |change: &&Change| matches!(change.kind, Kind::File | Kind::Program);
         let files: Vec<&Change> = changes.iter().filter(is_file).collect();
+        if files.is_empty() {
+            return Ok(LfsChanges::default());
+        }
+        let Some(attributes) = self.attributes().await? else { return Ok(LfsChanges::default()) };
         let paths: BTreeSet<&[u8]> = files.iter().map(|change| change.path.as_slice()).collect();
         let paths = self.paths(&attributes, &paths).await?;
         let files: Vec<&Change> = files.into_iter().filter(|change| paths.contains(&change.path)).collect();
-        let size = |change: &Change| self.sizes.get(&change.object).copied().unwrap_or(u64::MAX);
+        let size = |change: &Change| self.blobs.sizes.get(&change.object).copied().unwrap_or(u64::MAX);
         let is_short = |change: &&&Change| size(change) <= LFS_POINTER_BYTES_MAX as u64;
         let objects: BTreeSet<&ObjectId> =
             files.iter().filter(is_short).map(|change| &change.object).collect();
-        let list: String = objects.iter().map(|object| format!("{object}\n")).collect();
-        let output =
-            self.git.check(self.quarantine, &["cat-file", "--batch"], Input::Bytes(list.as_bytes())).await?;
+        let output = self.repository.read(&Vec::from_iter(objects)).await?;
         let pointers: HashMap<ObjectId, LfsPointer> = parse_batch(&output)?
             .into_iter()
             .filter_map(|object| Some((object.id, LfsPointer::parse(object.content)?)))
@@ -94,20 +95,17 @@ impl LfsSearch<'_> {
         Ok(found)
     }
 
-    /// The attributes of a commit. `None`: it has no files of Git LFS.
-    async fn attributes(&self, tip: &ObjectId) -> Result<Option<Vec<u8>>, PushError> {
-        let object = format!("{tip}:{ATTRIBUTES}");
-        let arguments = ["cat-file", "blob", &object];
-        let output = Output::Bytes(ATTRIBUTES_BYTES_MAX);
-        match self.git.run(self.quarantine, &arguments, Input::Nothing, output).await {
-            Ok(GitEnd { is_success: true, output, .. }) => {
-                let has_filter = output.windows(FILTER.len()).any(|window| window == FILTER);
-                Ok(has_filter.then_some(output))
-            }
-            // There is no such file, or it is too long.
-            Ok(_) | Err(PushError::TooLarge { .. }) => Ok(None),
-            Err(error) => Err(error),
+    /// The attributes of the newest commit. `None`: it has no files of Git LFS.
+    async fn attributes(&self) -> Result<Option<Vec<u8>>, PushError> {
+        let Some(Blob { id, bytes }) = &self.blobs.attributes else { return Ok(None) };
+        if *bytes > ATTRIBUTES_BYTES_MAX {
+            return Ok(None);
         }
+        let output = self.repository.read(&[id]).await?;
+        let objects = parse_batch(&output)?;
+        let [object] = &objects[..] else { return Err(missing()) };
+        let has_filter = object.content.windows(FILTER.len()).any(|window| window == FILTER);
+        Ok(has_filter.then(|| object.content.to_vec()))
     }
 
     /// The paths that the attributes give to Git LFS.
@@ -117,10 +115,10 @@ impl LfsSearch<'_> {
         paths: &BTreeSet<&[u8]>,
     ) -> Result<BTreeSet<Vec<u8>>, PushError> {
         let failed = |error: std::io::Error| PushError::failed("write attributes", &error);
-        self.quarantine.write(INFO, attributes).await.map_err(failed)?;
+        self.repository.quarantine.write(INFO, attributes).await.map_err(failed)?;
         let list: Vec<u8> = paths.iter().flat_map(|path| [*path, &b"\0"[..]].concat()).collect();
         let arguments = ["check-attr", "-z", "--stdin", "filter"];
-        let output = self.git.check(self.quarantine, &arguments, Input::Bytes(&list)).await?;
+        let output = self.repository.check(&arguments, Input::Bytes(&list)).await?;
         let values = parse_attributes(&output).ok_or_else(missing)?;
         Ok(values.into_iter().filter(|(_, value)| *value == LFS).map(|(path, _)| path.to_vec()).collect())
     }

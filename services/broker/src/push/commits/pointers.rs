@@ -7,9 +7,9 @@ use super::{
 };
 use crate::push::{
     error::PushError,
-    git::{GitEnd, Input, Output, WalledGit},
+    git::{GitEnd, Input, Output},
     objects::{Commit, missing},
-    quarantine::Quarantine,
+    repository::Repository,
     request::ObjectId,
 };
 use aws_lc_rs::digest::{Context, SHA256};
@@ -37,6 +37,7 @@ pub(in crate::push) struct LfsObject {
 #[derive(Debug)]
 pub(in crate::push) struct PointerCommit {
     pub(in crate::push) commit: ObjectId,
+    pub(in crate::push) tree: ObjectId,
     /// The objects of its new pointers.
     pub(in crate::push) objects: Vec<LfsObject>,
 }
@@ -44,8 +45,7 @@ pub(in crate::push) struct PointerCommit {
 /// The repository in which commits get pointers.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::push) struct Pointers<'a> {
-    pub(in crate::push) git: &'a WalledGit,
-    pub(in crate::push) quarantine: &'a Quarantine,
+    pub(in crate::push) repository: Repository<'a>,
 }
 
 impl Pointers<'_> {
@@ -65,7 +65,7 @@ impl Pointers<'_> {
             let pointer = read_pointer(&content).await;
             let pointer = pointer.map_err(|error| PushError::failed("read a content", &error))?;
             let text = pointer.to_string();
-            let blob = self.name(&["hash-object", "-w", "--stdin"], text.as_bytes()).await?;
+            let blob = self.repository.name(&["hash-object", "-w", "--stdin"], text.as_bytes()).await?;
             blobs.insert(&change.object, blob);
             objects.push(LfsObject { file: LfsFile::new(change, pointer), content });
         }
@@ -77,39 +77,35 @@ impl Pointers<'_> {
             entries.extend_from_slice(&change.path);
             entries.push(0);
         }
-        self.git.check(self.quarantine, &["read-tree", commit.as_str()], Input::Nothing).await?;
+        self.repository.check(&["read-tree", commit.as_str()], Input::Nothing).await?;
         let index = ["update-index", "-z", "--index-info"];
-        self.git.check(self.quarantine, &index, Input::Bytes(&entries)).await?;
-        let tree = self.name(&["write-tree"], b"").await?;
-        let base_tree = self.name(&["rev-parse", "--verify", &format!("{base}^{{tree}}")], b"").await?;
+        self.repository.check(&index, Input::Bytes(&entries)).await?;
+        let tree = self.repository.name(&["write-tree"], b"").await?;
+        let base_tree =
+            self.repository.name(&["rev-parse", "--verify", &format!("{base}^{{tree}}")], b"").await?;
         if tree == base_tree {
             return Err(PushError::Nothing);
         }
         let arguments = ["cat-file", "commit", commit.as_str()];
-        let exported = self.git.check(self.quarantine, &arguments, Input::Nothing).await?;
+        let exported = self.repository.check(&arguments, Input::Nothing).await?;
         let exported = Commit::parse(&exported).ok_or_else(missing)?;
         let text = exported.with_tree(tree.as_str()).on_top_of(base);
-        let commit = self.name(&["hash-object", "-t", "commit", "-w", "--stdin"], text.as_bytes()).await?;
-        Ok(PointerCommit { commit, objects })
+        let commit = self.repository.add_commit(&text).await?;
+        Ok(PointerCommit { commit, tree, objects })
     }
 
     /// Writes a content into a file of the quarantine.
     async fn unpack(&self, object: &ObjectId) -> Result<PathBuf, PushError> {
         let name = format!("lfs-{object}");
         let arguments = ["cat-file", "blob", object.as_str()];
-        let ended = self.git.run(self.quarantine, &arguments, Input::Nothing, Output::File(&name)).await?;
+        let Repository { git, quarantine } = self.repository;
+        let ended = git.run(quarantine, &arguments, Input::Nothing, Output::File(&name)).await?;
         let GitEnd { is_success, errors, .. } = ended;
         if is_success {
-            Ok(self.quarantine.path().join(name))
+            Ok(quarantine.path().join(name))
         } else {
             Err(PushError::ContentInvalid(format!("git cannot unpack a content of Git LFS: {errors}")))
         }
-    }
-
-    /// Runs a git that prints the name of an object.
-    async fn name(&self, arguments: &[&str], input: &[u8]) -> Result<ObjectId, PushError> {
-        let output = self.git.check(self.quarantine, arguments, Input::Bytes(input)).await?;
-        ObjectId::parse(String::from_utf8_lossy(&output).trim()).ok_or_else(missing)
     }
 }
 

@@ -48,7 +48,6 @@ impl Server<'_> {
         branch: &BranchName,
         base: &ObjectId,
     ) -> Result<References, PushError> {
-        self.check_version(base).await?;
         let reference = branch.reference();
         let mut body = self.command("ls-refs", base);
         for argument in ["symrefs", "ref-prefix HEAD", &format!("ref-prefix {reference}")] {
@@ -74,8 +73,11 @@ impl Server<'_> {
         }
     }
 
-    /// Asks what the server can do.
-    async fn check_version(&self, base: &ObjectId) -> Result<(), PushError> {
+    /// Checks that the server speaks the version of the protocol that the other questions need, and that the repository has the format of the base commit.
+    ///
+    /// # Errors
+    /// `BaseMissing`: it has another format. `Unauthorized`, `NotFound`, `Unreachable`.
+    pub(in crate::push) async fn check_version(&self, base: &ObjectId) -> Result<(), PushError> {
         let answer = self.ask(Action::Refs, String::new().into()).await?;
         let mut packets = PacketReader::new(answer, REFERENCES_BYTES_MAX, self.host());
         let (mut is_new, mut format) = (false, "sha1".to_owned());

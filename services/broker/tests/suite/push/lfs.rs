@@ -156,3 +156,38 @@ async fn the_content_of_a_pointer_of_the_base_is_no_change() {
     let changed = testbed.remote_git(&["diff", "--name-only", &testbed.base, &told.commit]);
     assert_eq!((changed.as_str(), testbed.uploads()), ("file", 0));
 }
+
+#[tokio::test]
+async fn attributes_count_up_to_their_bound() {
+    let testbed = Testbed::with_lfs().await;
+    let bytes_max = 256 * 1024;
+    let mut attributes = ATTRIBUTES.1.to_owned();
+    // Git takes no long line.
+    while attributes.len() < bytes_max {
+        let left = bytes_max - attributes.len();
+        attributes += &"#".repeat(left.min(64) - 1);
+        attributes.push('\n');
+    }
+    let commit =
+        testbed.commit(&testbed.base, &[(ATTRIBUTES.0, attributes.as_str()), ("large.bin", CONTENT)]);
+    testbed.push(&commit).await.unwrap();
+    assert_eq!(testbed.remote_text("agent/ses_a:large.bin"), pointer(CONTENT));
+    attributes.push('\n');
+    let commit =
+        testbed.commit(&testbed.base, &[(ATTRIBUTES.0, attributes.as_str()), ("large.bin", CONTENT)]);
+    testbed.send(testbed.request(&commit).to("agent/long")).await.unwrap();
+    assert_eq!((testbed.remote_text("agent/long:large.bin"), testbed.uploads()), (CONTENT.to_owned(), 1));
+}
+
+#[tokio::test]
+async fn a_later_push_puts_a_commit_with_pointers_on_top_of_the_earlier_one() {
+    let testbed = Testbed::with_lfs().await;
+    let commit = testbed.commit(&testbed.base, &[ATTRIBUTES, ("large.bin", CONTENT)]);
+    let first = testbed.push(&commit).await.unwrap().commit;
+    let commit = testbed.commit(&testbed.base, &[ATTRIBUTES, ("large.bin", CONTENT), ("text", "plain\n")]);
+    let second = testbed.push(&commit).await.unwrap();
+    assert_eq!((second.commits, testbed.remote("agent/ses_a^")), (1, first));
+    assert_eq!(testbed.remote_text("agent/ses_a:large.bin"), pointer(CONTENT));
+    assert_eq!(testbed.remote_git(&["diff", "--name-only", "agent/ses_a^", "agent/ses_a"]), "text");
+    assert_eq!(testbed.push(&commit).await.unwrap().commits, 0);
+}

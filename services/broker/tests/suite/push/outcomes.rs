@@ -3,6 +3,7 @@
 use super::testbed::{HOST, Testbed, code};
 use std::{fs, os::unix::fs::PermissionsExt as _};
 use testkit::git_server::rules::GitFault;
+use tokio::sync::oneshot;
 
 async fn refusal(testbed: &Testbed, commit: &str) -> (String, String) {
     let status = testbed.push(commit).await.unwrap_err();
@@ -119,6 +120,74 @@ async fn a_base_that_the_repository_lost_is_told() {
 }
 
 #[tokio::test]
+async fn the_server_is_asked_while_the_bundle_arrives() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    let (send_rest, rest) = oneshot::channel();
+    let push = testbed.send_slowly(testbed.request(&commit), rest);
+    let look = async {
+        // For the references, and for the files of the base commit.
+        let is_asked = async || testbed.requests_to("app.git/git-upload-pack") == 2;
+        testkit::eventually("the server is asked", is_asked).await;
+        send_rest.send(()).unwrap();
+    };
+    let (told, ()) = tokio::join!(push, look);
+    assert_eq!(told.unwrap().commits, 1);
+    assert_eq!(testbed.remote("agent/ses_a"), commit);
+}
+
+#[tokio::test]
+async fn the_error_of_an_earlier_part_wins_whichever_comes_first() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    testbed.remote_git(&["update-ref", "refs/heads/agent/trunk", &testbed.base]);
+    testbed.remote_git(&["symbolic-ref", "HEAD", "refs/heads/agent/trunk"]);
+    // The branch is the default one, the bundle is none, and the server lacks the base commit.
+    let attempt = |branch: &str| {
+        let mut attempt = testbed.request(&commit).to(branch);
+        attempt.header.base_commit = "1".repeat(40);
+        attempt
+    };
+    let mut broken = attempt("agent/trunk");
+    broken.bundle = b"no bundle".to_vec();
+    assert_eq!(code(&testbed.send(broken).await.unwrap_err()), "push_branch_default");
+    let mut broken = attempt("agent/fix");
+    broken.bundle = b"no bundle".to_vec();
+    assert_eq!(code(&testbed.send(broken).await.unwrap_err()), "push_content_invalid");
+    assert_eq!(code(&testbed.send(attempt("agent/fix")).await.unwrap_err()), "push_base_missing");
+    // It ends the parts after it, too: the rest of this bundle never comes.
+    let (_send_rest, rest) = oneshot::channel();
+    let status = testbed.send_slowly(testbed.request(&commit).to("agent/trunk"), rest).await.unwrap_err();
+    assert_eq!(code(&status), "push_branch_default");
+    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_refused_credential_fails_few_requests() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    testbed.broker.put_secret(None, "TOKEN", "revoked").await;
+    assert_eq!(refusal(&testbed, &commit).await.0, "push_unauthorized");
+    let requests = testbed.server.requests();
+    assert!(requests.len() <= 2, "{requests:?}");
+}
+
+#[tokio::test]
+async fn problems_of_the_commits_win_over_commits_of_others() {
+    let testbed = Testbed::start().await;
+    let person = testbed.app.git(&["commit-tree", "-m", "by a person", "-p", &testbed.base, "HEAD^{tree}"]);
+    let server = testbed.server.directory("acme/app.git").to_str().unwrap().to_owned();
+    testbed.app.git(&["push", "-q", &server, &format!("{person}:refs/heads/agent/ses_a")]);
+    let denied = testbed.commit(&testbed.base, &[("deploy/key", "x\n")]);
+    assert_eq!(refusal(&testbed, &denied).await.0, "push_path_refused");
+    // A commit that only the branch has is none of the bundle, although the server sends it.
+    let mut theirs = testbed.request(&denied);
+    person.clone_into(&mut theirs.header.commit);
+    assert_eq!(code(&testbed.send(theirs).await.unwrap_err()), "push_content_invalid");
+    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+}
+
+#[tokio::test]
 async fn a_caller_that_leaves_ends_the_push_and_nothing_stays() {
     let testbed = Testbed::start().await;
     let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
@@ -145,14 +214,14 @@ async fn a_tenant_has_few_pushes_at_a_time_and_others_have_theirs() {
     let second = testbed.send(testbed.request(&commit).to("agent/two"));
     let third = testbed.send(testbed.request(&commit).to("agent/three"));
     let look = async {
-        let arrived = async || testbed.server.requests().len() == 2;
-        testkit::eventually("two pushes have begun", arrived).await;
+        let begun = || testbed.requests_to("app.git/info/refs?service=git-upload-pack");
+        testkit::eventually("two pushes have begun", async || begun() == 2).await;
         let mut other = testbed.request(&commit);
         other.header.tenant_id = testbed.broker.tenants[1].to_string();
         other.header.project_id.clear();
         // It gets its turn at once, and has no secret.
         assert_eq!(code(&testbed.send(other).await.unwrap_err()), "push_secret_missing");
-        assert_eq!(testbed.server.requests().len(), 2);
+        assert_eq!(begun(), 2);
         testbed.server.release();
     };
     let (first, second, third, ()) = tokio::join!(first, second, third, look);

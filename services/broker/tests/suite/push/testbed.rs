@@ -1,7 +1,7 @@
 //! A broker with a quarantine, a server with a repository, and commits of a session.
 
 use crate::harness::Broker;
-use futures::stream;
+use futures::{Stream, StreamExt as _, stream};
 use rpc::v1::{self, push_request::Part};
 use std::{
     fs,
@@ -13,6 +13,7 @@ use testkit::{
     git::{Repository, repository},
     git_server::{GitServer, rules::GitFault},
 };
+use tokio::sync::oneshot;
 use tonic::Status;
 
 pub const HOST: &str = "git.example.com";
@@ -196,8 +197,31 @@ impl Testbed {
         let Attempt { header, bundle } = attempt;
         let pieces: Vec<Vec<u8>> = bundle.chunks(rpc::CHUNK_BYTES).map(<[u8]>::to_vec).collect();
         let parts = [Part::Header(header)].into_iter().chain(pieces.into_iter().map(Part::Data));
+        self.stream(stream::iter(parts)).await
+    }
+
+    /// Sends the second half of the bundle after `rest`.
+    pub async fn send_slowly(
+        &self,
+        attempt: Attempt,
+        rest: oneshot::Receiver<()>,
+    ) -> Result<v1::PushResponse, Status> {
+        let Attempt { header, bundle } = attempt;
+        let (first, second) = bundle.split_at(bundle.len() / 2);
+        let (first, second) = (Part::Data(first.to_vec()), Part::Data(second.to_vec()));
+        let second = stream::once(async move {
+            rest.await.unwrap();
+            second
+        });
+        self.stream(stream::iter([Part::Header(header), first]).chain(second)).await
+    }
+
+    async fn stream(
+        &self,
+        parts: impl Stream<Item = Part> + Send + 'static,
+    ) -> Result<v1::PushResponse, Status> {
         let messages = parts.map(|part| v1::PushRequest { part: Some(part) });
-        self.broker.client.clone().push(stream::iter(messages)).await.map(tonic::Response::into_inner)
+        self.broker.client.clone().push(messages).await.map(tonic::Response::into_inner)
     }
 
     /// Runs git in the repository of the server.
@@ -229,8 +253,12 @@ impl Testbed {
 
     /// The number of requests that moved a branch.
     pub fn pushes(&self) -> usize {
-        let requests = self.server.requests();
-        requests.iter().filter(|request| request.target.ends_with("/git-receive-pack")).count()
+        self.requests_to("/git-receive-pack")
+    }
+
+    /// The number of requests whose target ends with this.
+    pub fn requests_to(&self, target: &str) -> usize {
+        self.server.requests().iter().filter(|request| request.target.ends_with(target)).count()
     }
 
     /// The files of all quarantines.

@@ -1,0 +1,196 @@
+//! The plan of a push: how its branch is to be moved, and to which commit. Every commit of a plan is inspected.
+//!
+//! A branch that has commits of earlier pushes gets one on top of them. The server sends these commits while git loads the bundle, and git loads and
+//! checks them during the inspection, which does not depend on them: nothing that the server has sent since the base commit is in the repository
+//! before the bundle is loaded and its commits are listed.
+
+use super::{
+    commits::{
+        inspection::{Inspection, InspectionReport},
+        pointers::{LfsObject, PointerCommit, Pointers},
+    },
+    error::PushError,
+    git::Input,
+    objects::{Commit, Object, missing, parse_batch},
+    order::alongside,
+    remote::{server::Server, upload::Fetch},
+    repository::Repository,
+    request::{ObjectId, PushRequest},
+};
+
+/// Commits that a session may have pushed before. Beyond it: `push_branch_moved`.
+const OWN_COMMITS_MAX: usize = 1_000;
+/// The file of the commits that the branch has.
+const EARLIER_PACK: &str = "earlier.pack";
+
+/// How a branch is to be moved.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) old: Option<ObjectId>,
+    pub(super) new: ObjectId,
+    /// New commits, and the files that they change.
+    pub(super) commits: usize,
+    pub(super) files: usize,
+    /// The objects of Git LFS that the server may lack.
+    pub(super) objects: Vec<LfsObject>,
+}
+
+/// What a plan is made of.
+#[derive(Debug)]
+pub(super) struct Planner<'a> {
+    pub(super) request: &'a PushRequest,
+    pub(super) server: &'a Server<'a>,
+    /// It has the base commit.
+    pub(super) repository: Repository<'a>,
+}
+
+/// The commits of a bundle, as they may be pushed.
+#[derive(Debug)]
+struct InspectedCommits {
+    /// Newest first.
+    commits: Vec<ObjectId>,
+    /// The tree of the newest one, if it has pointers in place of contents. Otherwise it is the exported commit.
+    pointer_tree: Option<ObjectId>,
+    files: usize,
+    objects: Vec<LfsObject>,
+}
+
+/// Two commits as text.
+#[derive(Debug)]
+struct CommitTexts {
+    /// The commit that the session exported.
+    exported: Vec<u8>,
+    /// The newest commit of the branch.
+    tip: Vec<u8>,
+}
+
+impl Plan {
+    /// The branch has everything.
+    fn up_to_date(tip: ObjectId) -> Self {
+        Self { old: Some(tip.clone()), new: tip, commits: 0, files: 0, objects: vec![] }
+    }
+}
+
+impl Planner<'_> {
+    /// Loads the bundle, inspects its commits, and decides how the branch is to be moved from `tip`.
+    ///
+    /// # Errors
+    /// Those of [`PushError`]. A problem of the commits wins over `BranchMoved`.
+    pub(super) async fn plan(&self, tip: Option<ObjectId>) -> Result<Plan, PushError> {
+        let old = match tip {
+            Some(tip) if tip != self.request.base => return self.plan_on_top(tip).await,
+            old => old,
+        };
+        let listed = self.load_bundle().await?;
+        let InspectedCommits { commits, files, objects, .. } = self.inspect(listed).await?;
+        let new = commits.first().ok_or_else(missing)?.clone();
+        Ok(Plan { old, new, commits: commits.len(), files, objects })
+    }
+
+    /// Plans the push to a branch that has more than the base commit.
+    async fn plan_on_top(&self, tip: ObjectId) -> Result<Plan, PushError> {
+        let fetch = Fetch::Since { tip: &tip, base: &self.request.base };
+        let fetch = self.server.fetch(fetch, self.repository.quarantine, EARLIER_PACK);
+        let (listed, fetched) = alongside(self.load_bundle(), fetch).await?;
+        let earlier = self.load_earlier(&tip, fetched.map(drop));
+        let (inspected, earlier) = alongside(self.inspect(listed), earlier).await?;
+        let InspectedCommits { commits, pointer_tree, files, objects } = inspected;
+        let commit = commits.first().ok_or_else(missing)?;
+        // The bundle may have the commits of the branch itself. Then nothing of what the server sent counts.
+        match commits.iter().position(|commit| *commit == tip) {
+            Some(0) => return Ok(Plan::up_to_date(tip)),
+            Some(at) => {
+                return Ok(Plan { new: commit.clone(), old: Some(tip), commits: at, files, objects });
+            }
+            None => {}
+        }
+        let CommitTexts { exported, tip: earlier } = earlier?;
+        let own = Commit::parse(&exported).ok_or_else(missing)?;
+        let own = match &pointer_tree {
+            Some(tree) => own.with_tree(tree.as_str()),
+            None => own,
+        };
+        let earlier = Commit::parse(&earlier).ok_or_else(missing)?;
+        if own.tree == earlier.tree {
+            return Ok(Plan::up_to_date(tip));
+        }
+        let new = self.repository.add_commit(&own.on_top_of(&tip)).await?;
+        // Its files are those of the commits before. A content of Git LFS among its changes is one of the base commit, to which the session went back.
+        let report = self.inspection().inspect(std::slice::from_ref(&new)).await?;
+        let InspectionReport { files, problems, .. } = report;
+        PushError::check(problems)?;
+        Ok(Plan { old: Some(tip), new, commits: 1, files, objects })
+    }
+
+    fn inspection(&self) -> Inspection<'_> {
+        Inspection { repository: self.repository, denied: &self.request.denied }
+    }
+
+    /// Loads the bundle, and lists its commits, newest first.
+    async fn load_bundle(&self) -> Result<Vec<ObjectId>, PushError> {
+        let PushRequest { commit, base, .. } = self.request;
+        self.repository.load_bundle().await?;
+        self.inspection().list(base, commit).await
+    }
+
+    /// Inspects the commits of the bundle, and puts pointers in place of contents of Git LFS.
+    async fn inspect(&self, commits: Vec<ObjectId>) -> Result<InspectedCommits, PushError> {
+        let PushRequest { commit, base, .. } = self.request;
+        let InspectionReport { files, lfs, mut problems } = self.inspection().inspect(&commits).await?;
+        let checked = self.server.check_lfs(&lfs.pointers, &mut problems).await;
+        match checked {
+            Err(error) if problems.is_empty() => return Err(error),
+            // The person mends the problems of the commits first.
+            Ok(()) | Err(_) => PushError::check(problems)?,
+        }
+        if lfs.contents.is_empty() {
+            return Ok(InspectedCommits { commits, pointer_tree: None, files, objects: vec![] });
+        }
+        // The inspection lets no contents pass in a push of several commits.
+        let pointers = Pointers { repository: self.repository };
+        let PointerCommit { commit, tree, objects } = pointers.put(commit, base, &lfs.contents).await?;
+        Ok(InspectedCommits { commits: vec![commit], pointer_tree: Some(tree), files, objects })
+    }
+
+    /// Loads the commits that this session pushed before, which `fetched` has brought into a file.
+    ///
+    /// # Errors
+    /// `BranchMoved`: there are others among them.
+    async fn load_earlier(
+        &self,
+        tip: &ObjectId,
+        fetched: Result<(), PushError>,
+    ) -> Result<CommitTexts, PushError> {
+        let PushRequest { session, base, commit, .. } = self.request;
+        match fetched {
+            Ok(()) => self.repository.load(EARLIER_PACK).await?,
+            // It was moved again meanwhile.
+            Err(PushError::BaseMissing(_)) => return Err(self.request.moved(tip)),
+            Err(error) => return Err(error),
+        }
+        let (count, without) = (format!("--max-count={}", OWN_COMMITS_MAX + 1), format!("^{base}"));
+        let arguments = ["rev-list", "--parents", &count, tip.as_str(), &without, "--"];
+        let output = self.repository.check(&arguments, Input::Nothing).await?;
+        let output = String::from_utf8_lossy(&output);
+        let lines: Vec<Vec<&str>> = output.lines().map(|line| line.split(' ').collect()).collect();
+        let is_chain = lines.len() <= OWN_COMMITS_MAX
+            && lines.iter().all(|line| line.len() == 2)
+            && lines.last().is_some_and(|line| line[1] == base.as_str());
+        if !is_chain {
+            return Err(self.request.moved(tip));
+        }
+        let names: Option<Vec<ObjectId>> = lines.iter().map(|line| ObjectId::parse(line[0])).collect();
+        let names = names.ok_or_else(missing)?;
+        let wanted: Vec<&ObjectId> = [commit].into_iter().chain(&names).collect();
+        let output = self.repository.read(&wanted).await?;
+        let objects = parse_batch(&output)?;
+        let [exported, earlier @ ..] = &objects[..] else { return Err(missing()) };
+        let is_own =
+            |object: &Object<'_>| Commit::parse(object.content).is_some_and(|commit| commit.is_of(session));
+        if !earlier.iter().all(is_own) {
+            return Err(self.request.moved(tip));
+        }
+        let newest = earlier.iter().find(|object| object.id == *tip).ok_or_else(missing)?;
+        Ok(CommitTexts { exported: exported.content.to_vec(), tip: newest.content.to_vec() })
+    }
+}
