@@ -186,7 +186,7 @@ fn scratch(session: &Session, meta: &Meta) -> Result<Scratch, Error> {
     }
 }
 
-/// Sends what a helper prints: a commit in the first line, and a bundle.
+/// Sends what a helper prints: a commit in the first line, and a bundle. The commit does not wait for the bundle, so that a push can begin.
 pub(super) async fn stream(
     session: &Session,
     task: helper::Task,
@@ -197,7 +197,12 @@ pub(super) async fn stream(
     let (mut is_first, mut total) = (true, 0);
     let mut failed = None;
     loop {
-        let piece = match running.read_piece(rpc::CHUNK_BYTES).await {
+        let read = if is_first {
+            running.read_line(LINE_BYTES_MAX).await
+        } else {
+            running.read_piece(rpc::CHUNK_BYTES).await
+        };
+        let piece = match read {
             Ok(Some(piece)) => piece,
             Ok(None) => break,
             Err(error) => {
@@ -214,7 +219,6 @@ pub(super) async fn stream(
             failed = Some(Error::refused(Code::BundleTooLarge, text));
             break;
         }
-        // A piece is full except at the end of the output, so the first piece holds the whole first line.
         let response = if is_first {
             first(&piece, meta)
         } else {

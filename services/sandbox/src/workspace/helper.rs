@@ -258,6 +258,22 @@ impl HelperRun {
         Ok((!piece.is_empty()).then_some(piece))
     }
 
+    /// Reads the first line as soon as it is there, and what comes with it, at most `bytes_max` bytes; `None` at the end. A longer line is cut.
+    ///
+    /// # Errors
+    /// `sandbox_unavailable` at the time limit.
+    pub async fn read_line(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, Error> {
+        let mut limited = (&mut self.stdout).take(bytes_max as u64);
+        let mut bytes = Vec::with_capacity(bytes_max);
+        let read = async {
+            while !bytes.contains(&b'\n') && limited.read_buf(&mut bytes).await? > 0 {}
+            Ok::<_, io::Error>(())
+        };
+        let read = tokio::time::timeout_at(self.deadline.into(), read).await;
+        read.map_err(|_| too_slow())?.map_err(Error::io("read from a helper"))?;
+        Ok((!bytes.is_empty()).then_some(bytes))
+    }
+
     /// Waits until the helper ends, and gives its exit code and the start of its error output. Kills a helper that still
     /// prints.
     pub async fn finish(mut self) -> (i32, String) {

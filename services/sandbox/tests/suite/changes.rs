@@ -20,6 +20,18 @@ pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspace
 }
 
 pub async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::Status> {
+    let mut parts = export_parts(session).await?;
+    let first = parts.message().await?.unwrap();
+    let mut data = first.data;
+    while let Some(part) = parts.message().await? {
+        data.extend(part.data);
+    }
+    Ok((first.commit, first.base_commit, data))
+}
+
+async fn export_parts(
+    session: &Session,
+) -> Result<tonic::Streaming<v1::ExportWorkspaceResponse>, tonic::Status> {
     let request = v1::ExportWorkspaceRequest {
         tenant_id: session.tenant.clone(),
         session_id: session.id.clone(),
@@ -27,13 +39,7 @@ pub async fn export(session: &Session) -> Result<(String, String, Vec<u8>), toni
         workspace_session_id: session.workspace.clone(),
         ..Default::default()
     };
-    let mut parts = session.client.clone().export_workspace(request).await?.into_inner();
-    let first = parts.message().await?.unwrap();
-    let mut data = first.data;
-    while let Some(part) = parts.message().await? {
-        data.extend(part.data);
-    }
-    Ok((first.commit, first.base_commit, data))
+    session.client.clone().export_workspace(request).await.map(tonic::Response::into_inner)
 }
 
 async fn opened(directory: &Path) -> (Machine, Session, std::path::PathBuf) {
@@ -91,6 +97,17 @@ async fn an_export_is_the_workspace_as_one_commit() {
     let output =
         std::process::Command::new("bash").args(["-c", digest]).current_dir(&clone).output().unwrap();
     assert_eq!(session.sh(digest).await, String::from_utf8(output.stdout).unwrap().trim_end());
+}
+
+#[tokio::test]
+async fn the_commit_of_an_export_does_not_wait_for_its_bundle() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    session.sh("head -c 3000 /dev/urandom > binary").await;
+    let mut parts = export_parts(&session).await.unwrap();
+    let first = parts.message().await.unwrap().unwrap();
+    assert!(first.commit.len() == 40 && first.data.len() < 128, "{first:?}");
+    let rest = parts.message().await.unwrap().unwrap();
+    assert!(rest.commit.is_empty() && rest.data.len() > 2_900, "{rest:?}");
 }
 
 #[tokio::test]
