@@ -15,7 +15,7 @@ use axum::{
 };
 use domain::{ids::TenantId, limits};
 use shares::{Busy, Share, Shares};
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{num::NonZero, pin::pin, sync::Arc, thread::available_parallelism, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// Bodies up to this size need no room: nearly all are smaller.
@@ -49,6 +49,9 @@ const UNIT_BYTES: usize = 1024;
 /// Beyond it: `streams_too_many`.
 const STREAMS_MAX: u32 = 16_384;
 
+/// Longest wait for a turn to move much data. Beyond it: `requests_too_many`.
+const TURN_WAIT: Duration = Duration::from_secs(30);
+
 /// The room of this process.
 #[derive(Debug)]
 pub(crate) struct Room {
@@ -56,6 +59,7 @@ pub(crate) struct Room {
     answers: Shares<TenantId>,
     queues: Shares<TenantId>,
     streams: Shares<TenantId>,
+    turns: Shares<Option<TenantId>>,
     readers: Readers,
 }
 
@@ -67,6 +71,7 @@ impl Room {
             answers: Shares::new(units(ANSWER_BYTES), TENANT_ANSWER_BYTES / UNIT_BYTES),
             queues: Shares::new(units(QUEUES_BYTES_MAX), TENANT_QUEUES_BYTES_MAX / UNIT_BYTES),
             streams: Shares::three_quarters(STREAMS_MAX),
+            turns: turns(available_parallelism().map_or(1, NonZero::get)),
             readers: Readers::default(),
         }
     }
@@ -84,6 +89,15 @@ impl Room {
         Ok(self.bodies.acquire_many(tenant, bytes.div_ceil(UNIT_BYTES), WAIT).await?)
     }
 
+    /// Waits for a turn to move much data between a client and Postgres: a large body, a piece of a bundle, the copy of a history. Each keeps a processor of this
+    /// process or of Postgres busy, and the short requests of other tenants would wait for all that one tenant can send at once.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn turn(&self, tenant: Option<TenantId>) -> Result<Share, Error> {
+        Ok(self.turns.acquire(tenant, TURN_WAIT).await?)
+    }
+
     /// Waits for the room of a page of messages.
     ///
     /// # Errors
@@ -91,6 +105,11 @@ impl Room {
     pub(crate) async fn for_page(&self, tenant: TenantId) -> Result<Share, Error> {
         Ok(self.answers.acquire_many(tenant, PAGE_BYTES / UNIT_BYTES, WAIT).await?)
     }
+}
+
+/// As many turns as there are processors. One tenant gets half of them.
+fn turns(processors: usize) -> Shares<Option<TenantId>> {
+    Shares::new(u32::try_from(processors).unwrap_or(u32::MAX), processors.div_ceil(2))
 }
 
 /// The room of an answer that is a stream: what it takes, it gives back as its reader reads. It counts as an open stream as long as it lives.
@@ -229,6 +248,20 @@ mod tests {
         assert!(room.for_body(None, 4 << 20).now_or_never().unwrap().is_ok());
         drop((first, second));
         assert!(room.for_body(tenant(1), usize::MAX).now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_tenant_leaves_turns_to_others() {
+        let tenant = |id| Some(TenantId(uuid::Uuid::from_u128(id)));
+        for (processors, each) in [(1, 1), (2, 1), (3, 2), (8, 4)] {
+            let room = Room { turns: turns(processors), ..Room::new() };
+            let take = |holder| room.turn(holder).now_or_never();
+            let held: Vec<Share> = (0..each).map(|_| take(tenant(1)).unwrap().unwrap()).collect();
+            assert!(take(tenant(1)).is_none(), "of {processors}");
+            assert_eq!(take(tenant(2)).is_some(), processors > 1, "of {processors}");
+            drop(held);
+            take(tenant(1)).unwrap().unwrap();
+        }
     }
 
     #[tokio::test]

@@ -93,6 +93,15 @@ impl Gateway {
         Ok(())
     }
 
+    /// Waits for the turn of a large body that is here, and keeps it until the request is answered. `None`: the caller acts for no tenant.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn take_turn(&self, tenant: Option<TenantId>, taken: &TakenRoom) -> Result<(), Error> {
+        taken.keep(self.state.room.turn(tenant).await?);
+        Ok(())
+    }
+
     /// Whether a key is the operator's.
     ///
     /// # Errors

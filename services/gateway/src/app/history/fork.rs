@@ -125,6 +125,7 @@ pub(crate) async fn fork(
         copier.events(entries).into_iter().map(|event| change(state, event)).collect()
     };
     let event = state.id(EventId::make);
+    let _turn = state.room.turn(Some(tenant)).await?;
     let fork = NewFork { origin: &request.session, session: &new, event_id: &event, before_seq };
     let Fork { session, created } = state.store.fork_session(tenant, fork, &mut copy, now()).await?;
     if let Some(created) = created {

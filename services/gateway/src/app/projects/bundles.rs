@@ -3,9 +3,10 @@
 use crate::{
     app::ground::{admission, gateway::Gateway},
     auth::principal::Principal,
-    ground::{error::Error, invalid::Invalid, quotas::Growth, scope::Scope},
+    ground::{error::Error, invalid::Invalid, quotas::Growth, room::Room, scope::Scope},
 };
-use domain::{limits, text::is_sha256};
+use domain::{ids::TenantId, limits, text::is_sha256};
+use std::sync::Arc;
 use store::tenant::bundle_writer::BundleWriter;
 
 /// The client's declaration of a bundle, before its bytes.
@@ -17,6 +18,8 @@ pub(crate) struct BundleHeader {
 
 /// An upload in progress. Each piece is stored as it arrives; the pieces of an abandoned upload are never used.
 pub(crate) struct BundleUpload {
+    room: Arc<Room>,
+    tenant: TenantId,
     header: BundleHeader,
     writer: BundleWriter,
 }
@@ -48,17 +51,20 @@ impl BundleUpload {
             return Ok(None);
         }
         admission::admit(state, account, &[Growth::bytes(header.size_bytes)]).await?;
-        Ok(Some(Self { header, writer: BundleWriter::begin(&state.store, tenant).await? }))
+        let (room, writer) = (Arc::clone(&state.room), BundleWriter::begin(&state.store, tenant).await?);
+        Ok(Some(Self { room, tenant, header, writer }))
     }
 
     /// Adds the next bytes.
     ///
     /// # Errors
-    /// `bundle_invalid`, `store_unavailable`.
+    /// `bundle_invalid`, `requests_too_many`, `store_unavailable`.
     pub(crate) async fn add(&mut self, data: &[u8]) -> Result<(), Error> {
         if self.writer.size_bytes() + data.len() as u64 > self.header.size_bytes {
             return Err(Invalid::Bundle.because("the bundle is longer than its header says"));
         }
+        // Other bundles and bodies of the tenant may come between two pieces.
+        let _turn = self.room.turn(Some(self.tenant)).await?;
         Ok(self.writer.add(data).await?)
     }
 

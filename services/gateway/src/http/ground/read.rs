@@ -26,8 +26,10 @@ const DROPPED_BYTES_MAX: usize = 4 * rpc::MESSAGE_BYTES_MAX;
 /// A page of another site can send a body to any address with the person's password, but declare it as JSON only after the
 /// browser has asked this server.
 ///
+/// A large body waits for its turn once it is here: until then it takes no processor.
+///
 /// # Errors
-/// 415, and those of [`body`].
+/// 415, 429, and those of [`body`].
 pub(in crate::http) async fn json(
     gateway: &Gateway,
     request: Request,
@@ -36,7 +38,11 @@ pub(in crate::http) async fn json(
     let owner = request.extensions().get::<BodyOwner>().map(|owner| owner.0);
     let taken = TakenRoom::of(request.extensions());
     let take_room = async |bytes| gateway.take_body_room(owner, bytes, &taken).await.map_err(Refusal::from);
-    declared_json(request, within, take_room).await
+    let bytes = declared_json(request, within, take_room).await?;
+    if bytes.len() > SMALL_BODY_BYTES {
+        gateway.take_turn(owner, &taken).await?;
+    }
+    Ok(bytes)
 }
 
 async fn declared_json(
