@@ -120,6 +120,7 @@ async fn a_full_workspace_is_cleaned_by_one_command_at_a_time() {
     assert_eq!(session.sh("echo again").await, "again");
     // A directory that its owner may not read is opened first.
     session.run("mkdir h; fallocate -l 40M h/c; chmod 300 h").await;
+    known_to_be_full(&session).await;
     session.sh("chmod 700 h").await;
     session.sh("rm -r h").await;
     assert_eq!(session.sh("echo again").await, "again");
