@@ -18,47 +18,54 @@ use futures::{StreamExt as _, stream};
 /// A body that is read.
 struct Reading {
     pieces: axum::body::BodyDataStream,
-    /// `None` once the room is taken.
-    waits: Option<(Gateway, Parts)>,
+    gateway: Gateway,
+    head: Parts,
+    /// Whom a large body is of; `None`: it is not large so far.
+    owner: Option<Option<TenantId>>,
     read_bytes: usize,
 }
 
-/// Bounds the memory of a call's body.
+/// Bounds the memory of a call's body, and what large ones take of the processors.
 pub(super) fn with_room(gateway: Gateway, request: Request) -> Request {
     if bodies::is_streamed(request.uri().path()) {
         return request;
     }
     let (parts, body) = request.into_parts();
-    let head = parts.clone();
-    let reading = Reading { pieces: body.into_data_stream(), waits: Some((gateway, head)), read_bytes: 0 };
+    let (head, pieces) = (parts.clone(), body.into_data_stream());
+    let reading = Reading { pieces, gateway, head, owner: None, read_bytes: 0 };
     let body = stream::unfold(Some(reading), |reading| async move {
         let mut reading = reading?;
-        let piece = reading.pieces.next().await?;
-        match reading.take(piece.map_err(BoxError::from)).await {
+        let result = match reading.pieces.next().await {
+            Some(Ok(piece)) => reading.take(&piece).await.map(|()| piece),
+            Some(Err(error)) => return Some((Err(BoxError::from(error)), None)),
+            None => return reading.end().await.err().map(|error| (Err(to_status(error).into()), None)),
+        };
+        match result {
             Ok(piece) => Some((Ok(piece), Some(reading))),
-            Err(error) => Some((Err(error), None)),
+            Err(error) => Some((Err(to_status(error).into()), None)),
         }
     });
     Request::from_parts(parts, Body::from_stream(body))
 }
 
 impl Reading {
-    async fn take(&mut self, piece: Result<Bytes, BoxError>) -> Result<Bytes, BoxError> {
-        let piece = piece?;
+    /// Takes room at the piece that makes the body large. The length of a message is not known before it is read, so the room is that of the largest one.
+    async fn take(&mut self, piece: &Bytes) -> Result<(), Error> {
         self.read_bytes += piece.len();
-        if self.read_bytes > SMALL_BODY_BYTES
-            && let Some((gateway, head)) = self.waits.take()
-        {
-            take_room(&gateway, &head).await.map_err(|error| BoxError::from(to_status(error)))?;
+        if self.read_bytes <= SMALL_BODY_BYTES || self.owner.is_some() {
+            return Ok(());
         }
-        Ok(piece)
+        let tenant = tenant_of(&self.gateway, &self.head).await?;
+        self.owner = Some(tenant);
+        let taken = TakenRoom::of(&self.head.extensions);
+        self.gateway.take_body_room(tenant, rpc::MESSAGE_BYTES_MAX, &taken).await
     }
-}
 
-/// The length of a message is not known before it is read, so the room is that of the largest one.
-async fn take_room(gateway: &Gateway, head: &Parts) -> Result<(), Error> {
-    let tenant = tenant_of(gateway, head).await?;
-    gateway.take_body_room(tenant, rpc::MESSAGE_BYTES_MAX, &TakenRoom::of(&head.extensions)).await
+    /// Waits for the turn of a large body. Until it is here, it takes no processor.
+    async fn end(self) -> Result<(), Error> {
+        let Some(tenant) = self.owner else { return Ok(()) };
+        self.gateway.take_turn(tenant, &TakenRoom::of(&self.head.extensions)).await
+    }
 }
 
 /// The tenant that the caller acts for; `None` for the operator.
