@@ -170,14 +170,15 @@ fn proportional_bytes(smaps: &str, files: &MemoryFiles) -> u64 {
     kib * KIB
 }
 
-/// Whether a thread that cannot be looked at hides nothing. One that has ended has no memory, but stays until its parent asks for its end. One that
-/// has never run is still a copy of what made it: on a busy machine it may wait long for a processor.
+/// Whether a thread that cannot be looked at hides nothing. One that has ended stays until its parent asks for its end. One that has never run is
+/// still a copy of what made it: on a busy machine it may wait long for a processor.
 fn is_idle(thread: &Path) -> bool {
-    has_no_memory(thread) || has_never_run(thread)
+    has_ended(thread) || has_never_run(thread)
 }
 
-fn has_no_memory(place: &Path) -> bool {
-    statm(place).is_none_or(|[resident, _]| resident == 0)
+/// By its address space, which a process or thread keeps until it ends, also if none of its pages is in memory.
+fn has_ended(place: &Path) -> bool {
+    statm(place).is_none_or(|[size, ..]| size == 0)
 }
 
 /// By the third number of `schedstat`: how often the thread got a processor.
@@ -189,28 +190,29 @@ fn has_never_run(thread: &Path) -> bool {
 /// Where the memory of a process is described: at the process, or at one of its threads if its first one has ended.
 fn place(pid: i32) -> PathBuf {
     let process = PathBuf::from(format!("/proc/{pid}"));
-    if !has_no_memory(&process) {
+    if !has_ended(&process) {
         return process;
     }
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
-    threads.map(|thread| thread.path()).find(|thread| !has_no_memory(thread)).unwrap_or(process)
+    threads.map(|thread| thread.path()).find(|thread| !has_ended(thread)).unwrap_or(process)
 }
 
 /// All pages that a process can reach.
 fn resident_bytes(pid: i32) -> u64 {
-    statm(&place(pid)).map_or(0, |[resident, _]| resident)
+    statm(&place(pid)).map_or(0, |[_, resident, _]| resident)
 }
 
 /// The pages that are not those of a file.
 fn own_bytes(pid: i32) -> u64 {
-    statm(&place(pid)).map_or(0, |[resident, shared]| resident.saturating_sub(shared))
+    statm(&place(pid)).map_or(0, |[_, resident, shared]| resident.saturating_sub(shared))
 }
 
-/// The resident bytes of a process or thread, and those among them that are of files.
-fn statm(place: &Path) -> Option<[u64; 2]> {
+/// The address space of a process or thread, the pages of it that are in memory, and those among them that are of files; bytes.
+fn statm(place: &Path) -> Option<[u64; 3]> {
     let statm = fs::read_to_string(place.join("statm")).ok()?;
-    let mut fields = statm.split(' ').skip(1).map_while(|field| field.parse::<u64>().ok());
-    Some([fields.next()? * PAGE_BYTES, fields.next()? * PAGE_BYTES])
+    let pages: Vec<u64> = statm.split(' ').take(3).map_while(|field| field.parse().ok()).collect();
+    let pages: [u64; 3] = pages.try_into().ok()?;
+    Some(pages.map(|pages| pages * PAGE_BYTES))
 }
 
 /// What stands in these places.
