@@ -19,13 +19,12 @@ use chassis::{
     network::Network,
     secret::Secret,
 };
-use domain::egress::host::HostName;
+use domain::egress::host::FixedHost;
 use reqwest::Certificate;
 use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    str::FromStr,
 };
 
 /// Files with further keys. The broker does not start with more.
@@ -36,26 +35,6 @@ const FURTHER_KEY_FILES_MAX: usize = 8;
 pub enum KeyService {
     /// The transit engine of HashiCorp Vault or OpenBao.
     Vault,
-}
-
-/// The address that the operator gives to a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FixedHost {
-    /// The host.
-    pub host: HostName,
-    /// Where it is.
-    pub address: SocketAddr,
-}
-
-impl FromStr for FixedHost {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (host, address) = text.split_once('=').ok_or("expected HOST=ADDRESS:PORT")?;
-        let host = HostName::parse(host).map_err(|error| error.to_string())?;
-        let address = address.parse().map_err(|_| format!("{address:?} is not an IP address and a port"))?;
-        Ok(Self { host, address })
-    }
 }
 
 /// The settings of the broker.

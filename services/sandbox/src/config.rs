@@ -8,8 +8,8 @@ use chassis::{
     },
     secret::Secret,
 };
-use domain::{egress::host::HostName, limits, session::environment::SandboxOptions};
-use std::{net::SocketAddr, path::PathBuf, str::FromStr};
+use domain::{egress::host::FixedHost, limits, session::environment::SandboxOptions};
+use std::{net::SocketAddr, path::PathBuf};
 
 /// The default number of sandboxes alive at once in one service; each may use its whole memory limit. Beyond it: `sandbox_unavailable`.
 const SANDBOXES_MAX: u32 = 256;
@@ -24,26 +24,6 @@ pub enum GitScheme {
     Https,
     /// `ssh://user@host/path`. A sandbox has no key, so this works only with servers that ask for none.
     Ssh,
-}
-
-/// The address that the operator gives to a server of git.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GitHost {
-    /// The server.
-    pub host: HostName,
-    /// Where it is. Only URLs with this port lead there.
-    pub address: SocketAddr,
-}
-
-impl FromStr for GitHost {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (host, address) = text.split_once('=').ok_or("expected HOST=ADDRESS:PORT")?;
-        let host = HostName::parse(host).map_err(|error| error.to_string())?;
-        let address = address.parse().map_err(|_| format!("{address:?} is not an IP address and a port"))?;
-        Ok(Self { host, address })
-    }
 }
 
 /// What runs the programs of sandboxes. Bubblewrap is around them in any case.
@@ -162,7 +142,7 @@ pub struct Config {
     /// Addresses of servers of git that no server of names knows, for clones without a credential: `git.acme.dev=10.1.2.3:443`. The port is that of the
     /// URLs. May be repeated.
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_HOSTS", value_delimiter = ',', value_name = "HOST=ADDRESS")]
-    pub git_hosts: Vec<GitHost>,
+    pub git_hosts: Vec<FixedHost>,
     /// PEM file with the certificates of all CAs that clones without a credential trust; every user must be able to read it. Default: those of this machine.
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_CA", value_name = "FILE")]
     pub git_ca: Option<PathBuf>,

@@ -1,6 +1,10 @@
 //! Names of hosts in the one spelling that is compared, looked up and dialled.
 
-use std::{fmt, net::IpAddr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
 /// Characters of a name.
 const NAME_CHARS_MAX: usize = 253;
@@ -11,6 +15,15 @@ const LABEL_CHARS_MAX: usize = 63;
 /// or its network knows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
+
+/// The address that an operator gives to a host: `git.acme.dev=10.1.2.3:443`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedHost {
+    /// The host.
+    pub host: HostName,
+    /// Where it is.
+    pub address: SocketAddr,
+}
 
 /// Why a text is no name of a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +96,17 @@ fn reason_against(text: &str) -> Option<&'static str> {
         return Some("addresses are not possible");
     }
     if labels.len() < 2 { Some("it has only one label") } else { None }
+}
+
+impl FromStr for FixedHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (host, address) = text.split_once('=').ok_or("expected HOST=ADDRESS:PORT")?;
+        let host = HostName::parse(host).map_err(|error| error.to_string())?;
+        let address = address.parse().map_err(|_| format!("{address:?} is not an IP address and a port"))?;
+        Ok(Self { host, address })
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +182,15 @@ mod tests {
                 prop_assert!(name.as_str().parse::<std::net::IpAddr>().is_err());
                 prop_assert_eq!(HostName::parse(name.as_str()).unwrap(), name);
             }
+        }
+    }
+
+    #[test]
+    fn a_fixed_host_has_a_name_and_an_address_with_a_port() {
+        let fixed: FixedHost = "Git.acme.dev=10.1.2.3:443".parse().unwrap();
+        assert_eq!((fixed.host.as_str(), fixed.address), ("git.acme.dev", "10.1.2.3:443".parse().unwrap()));
+        for wrong in ["git.acme.dev", "git.acme.dev=10.1.2.3", "localhost=127.0.0.1:443", "=10.1.2.3:443"] {
+            assert!(wrong.parse::<FixedHost>().is_err(), "{wrong}");
         }
     }
 }
