@@ -27,10 +27,13 @@ async fn ended_at_the_limit(session: &Session, command: &str) -> Outcome {
 async fn known_to_be_full(session: &Session) {
     let known = async {
         for number in 0_u64.. {
-            let started = session.start(session.command(&format!("try-{number}"), "true")).await;
+            let id = format!("try-{number}");
+            let started = session.start(session.command(&id, "true")).await;
             if started.is_err() {
                 return code(started);
             }
+            // A session runs only a few commands at once.
+            session.attach(&id, 0).await.unwrap();
         }
         String::new()
     };

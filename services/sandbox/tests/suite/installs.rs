@@ -298,7 +298,8 @@ async fn an_install_that_is_interrupted_leaves_nothing_and_callers_share_one_tha
 
 #[tokio::test]
 async fn an_install_that_fails_is_too_slow_or_too_large_tells_why_and_runs_again() {
-    let site = Site::start(&["--install-ms", "1500", "--disk-bytes", "16777216"]).await;
+    // Long enough for a walk of the disk on a busy machine.
+    let site = Site::start(&["--install-ms", "5000", "--disk-bytes", "16777216"]).await;
     let session = site.machine.session();
     let script = "for n in {1..50}; do echo line $n; done; echo 'no such package' >&2; false; echo never";
     for _ in 0..2 {
@@ -314,7 +315,7 @@ async fn an_install_that_fails_is_too_slow_or_too_large_tells_why_and_runs_again
     let slow = site.install(&session, "echo begun; sleep 1000").await;
     assert_eq!(slow.code, "install_timeout");
     assert!(slow.message.contains("FLOTILLA_SANDBOX_INSTALL_MS"), "{slow:?}");
-    let large = "for n in {1..9}; do head -c 4194304 /dev/zero > big$n; done; sleep 1";
+    let large = "for n in {1..9}; do head -c 4194304 /dev/zero > big$n; done; sleep 1000";
     assert_eq!(site.install(&session, large).await.code, "install_disk_full");
     // The kernel stops a single file before anybody looks.
     let single = site.install(&session, "set -e; head -c 33554432 /dev/zero > big").await;
