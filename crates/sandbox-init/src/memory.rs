@@ -73,11 +73,11 @@ fn excess(bytes_max: u64, hidden: &mut BTreeSet<i32>) -> Option<MemoryUse> {
     }
     // Shared pages were counted several times. The exact numbers take the kernel some milliseconds for each GiB.
     for (pid, bytes) in &mut by_process {
-        *bytes = match fs::read_to_string(place(*pid).join("smaps")) {
+        *bytes = match read_smaps(*pid) {
             _ if hiding.contains(pid) => bytes_max,
-            Ok(smaps) => files.held_by(*pid) + proportional_bytes(&smaps, &files),
-            Err(_) if supervisors.contains(pid) => own_bytes(*pid),
-            Err(_) => files.held_by(*pid) + *bytes,
+            Some(smaps) => files.held_by(*pid) + proportional_bytes(&smaps, &files),
+            None if supervisors.contains(pid) => own_bytes(*pid),
+            None => files.held_by(*pid) + *bytes,
         };
     }
     let total = by_process.values().sum::<u64>() + tmpfs;
@@ -188,23 +188,40 @@ fn has_never_run(thread: &Path) -> bool {
 }
 
 /// Where the memory of a process is described: at the process, or at one of its threads if its first one has ended.
-fn place(pid: i32) -> PathBuf {
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    if !has_ended(&process) {
-        return process;
+struct MemoryPlace {
+    place: PathBuf,
+    statm: [u64; 3],
+}
+
+impl MemoryPlace {
+    /// `None`: the process has ended.
+    fn find(pid: i32) -> Option<Self> {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let threads = process.join("task");
+        Self::at(process).or_else(|| {
+            fs::read_dir(threads).into_iter().flatten().flatten().find_map(|thread| Self::at(thread.path()))
+        })
     }
-    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
-    threads.map(|thread| thread.path()).find(|thread| !has_ended(thread)).unwrap_or(process)
+
+    fn at(place: PathBuf) -> Option<Self> {
+        let statm = statm(&place).filter(|[size, ..]| *size > 0)?;
+        Some(Self { place, statm })
+    }
+}
+
+/// What each mapping of a process takes; `None`: it has ended, or hides it.
+fn read_smaps(pid: i32) -> Option<String> {
+    fs::read_to_string(MemoryPlace::find(pid)?.place.join("smaps")).ok()
 }
 
 /// All pages that a process can reach.
 fn resident_bytes(pid: i32) -> u64 {
-    statm(&place(pid)).map_or(0, |[_, resident, _]| resident)
+    MemoryPlace::find(pid).map_or(0, |found| found.statm[1])
 }
 
 /// The pages that are not those of a file.
 fn own_bytes(pid: i32) -> u64 {
-    statm(&place(pid)).map_or(0, |[_, resident, shared]| resident.saturating_sub(shared))
+    MemoryPlace::find(pid).map_or(0, |found| found.statm[1].saturating_sub(found.statm[2]))
 }
 
 /// The address space of a process or thread, the pages of it that are in memory, and those among them that are of files; bytes.
