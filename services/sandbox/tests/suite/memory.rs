@@ -47,7 +47,7 @@ async fn what_several_processes_share_counts_once() {
     assert_eq!((outcome.exit.end(), outcome.output.as_str()), (ExecEnd::Exited, "11111"), "{outcome:?}");
 }
 
-/// The kernel lets nobody but root look at such a process.
+/// Only root may look at the files of a process that has ended.
 #[tokio::test]
 async fn a_process_that_nobody_waits_for_uses_nothing() {
     let (_directory, _machine, session) = fresh(&ALONE).await;

@@ -87,7 +87,7 @@ async fn a_second_broker_of_a_directory_of_doors_says_so_and_ends() {
     let text = refusal(&second, &directory.path().join("log")).await;
     let want = format!("another broker uses {}", own.egress.display());
     assert!(text.contains("use FLOTILLA_BROKER_EGRESS") && text.contains(&want), "{text}");
-    // A directory of its own is no reason to refuse: brokers of several machines have one database.
+    // A broker with a directory of its own starts: the brokers of several machines share one database.
     let egress = directory.path().join("egress");
     let log = directory.path().join("log-of-another");
     let _other = broker(&BrokerSettings { egress, ..second }, &log).spawn().unwrap();
