@@ -8,7 +8,6 @@
 //! Read on in `grpc` (what a call does), `session` (what a session has) and `isolation` (how the walls are built). What
 //! runs inside is the crate `sandbox-init`.
 
-pub mod claims;
 pub mod code;
 pub mod config;
 pub mod disk;
@@ -22,6 +21,7 @@ pub mod sandbox;
 pub mod session;
 
 pub mod terminal;
+pub mod user_ids;
 pub mod workspace;
 
 use anyhow::{Context as _, bail};
@@ -30,7 +30,6 @@ use chassis::{
     grpc::internal_port,
     shutdown::predecessor::{self, PREDECESSOR_WAIT},
 };
-use claims::users::{UserIds, UserIdsLock};
 use config::Config;
 use grpc::server::Server as GrpcServer;
 use isolation::{
@@ -53,6 +52,7 @@ use std::{fs::File, sync::Arc, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
+use user_ids::{UserIds, UserIdsLock};
 
 /// How long calls and sandboxes may take to end when the service stops.
 const STOP: Duration = Duration::from_secs(4);

@@ -7,8 +7,8 @@ use super::{
     root::image::Overlay,
 };
 use crate::{
-    claims::users::UserIds,
     config::{Config, ControlGroups, Runtime},
+    user_ids::UserIds,
 };
 use anyhow::Context as _;
 use std::{

@@ -7,7 +7,7 @@ use super::{
     facts::Facts,
     policy::{Scheduling, User},
 };
-use crate::claims::users::UserIds;
+use crate::user_ids::UserIds;
 use chassis::tasks::Tasks;
 use std::{
     fs,

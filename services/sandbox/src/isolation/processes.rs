@@ -4,7 +4,7 @@
 //! which the child goes on leaves the child, which waits for ever. The owner of the process ends it with its control group, or else the next service of the data directory.
 
 use super::policy::User;
-use crate::claims::users::UserIds;
+use crate::user_ids::UserIds;
 use nix::errno::Errno;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},

@@ -8,7 +8,6 @@ use rpc::v1::{
     sandbox_service_client::SandboxServiceClient,
 };
 use sandbox::{
-    claims::users::UserIds,
     config::Config,
     isolation::{
         facts::Facts,
@@ -16,6 +15,7 @@ use sandbox::{
         policy::Network,
         root::image::Root,
     },
+    user_ids::UserIds,
 };
 use std::{
     path::{Path, PathBuf},

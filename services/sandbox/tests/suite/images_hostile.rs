@@ -6,7 +6,6 @@ use crate::{
 };
 use rpc::v1::{self, put_layer_request::Part};
 use sandbox::{
-    claims::users::UserIds,
     disk::{
         host::HostDisk,
         space::Space,
@@ -23,6 +22,7 @@ use sandbox::{
         root::image::{ImageRoot, Overlay, Root},
     },
     layout::Layout,
+    user_ids::UserIds,
 };
 use std::{
     fs,
