@@ -1,7 +1,10 @@
 //! Builds channels to our gRPC servers: lazy channels that detect a dead peer.
 
+mod authorities;
 pub mod certificate;
+mod file_content;
 pub mod internal_port;
+mod pem;
 pub mod tls;
 pub mod tokens;
 
@@ -33,7 +36,7 @@ pub fn channel(url: &str) -> Result<Channel, Error> {
 /// Calls made meanwhile wait for the connection or fail as UNAVAILABLE. Call it inside a runtime.
 ///
 /// # Errors
-/// `Address` if `url` is invalid, `NoTls` if it is not `https://` and there is a check; those of [`ServerCheck`]'s files.
+/// `Address` if `url` is invalid, `NoTls` if it is not `https://` and there is a check; those of the file of the CAs.
 pub fn channel_with(url: &str, check: &ServerCheck) -> Result<Channel, Error> {
     crate::install_crypto();
     let bad = |source| Error::Address { url: url.to_owned(), source };
@@ -49,7 +52,7 @@ pub fn channel_with(url: &str, check: &ServerCheck) -> Result<Channel, Error> {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .tcp_nodelay(true);
     if url.starts_with("https://") {
-        endpoint = endpoint.tls_config(check.config()?).map_err(bad)?;
+        endpoint = check.apply(endpoint, url)?;
     } else if !check.is_empty() {
         return Err(Error::NoTls { url: url.to_owned() });
     }

@@ -1,16 +1,10 @@
 //! The certificate of a port. Operators replace its files while the service runs, so each new connection gets the pair that is in the files then.
 
-use super::tls::ServerCertificate;
-use crate::{error::Error, lock};
+use super::{file_content::FileContent, tls::ServerCertificate};
+use crate::error::Error;
 use futures::{Stream, StreamExt as _};
 use rustls::ServerConfig;
-use std::{
-    fs, future, io,
-    os::unix::fs::MetadataExt as _,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::{Duration, SystemTime},
-};
+use std::{future, io, sync::Arc, time::Duration};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tonic::transport::server::TcpIncoming;
@@ -21,37 +15,12 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// port, so one bound serves all of them.
 const HANDSHAKES_MAX: usize = 1_024;
 
-/// The certificate and the key that a port uses, and the files that they are from.
+/// The certificate and the key that a port uses.
 #[derive(Debug)]
 pub struct PortCertificate {
     files: ServerCertificate,
-    current: Mutex<Pair>,
-}
-
-#[derive(Debug)]
-struct Pair {
-    config: Arc<ServerConfig>,
-    /// The files that `config` is from.
-    version: FilesVersion,
-    /// The files that cannot be used and that the log has named.
-    refused: Option<FilesVersion>,
-}
-
-/// What changes when the certificate or the key is replaced.
-type FilesVersion = [Option<FileVersion>; 2];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileVersion {
-    inode: u64,
-    bytes: u64,
-    modified_at: Option<SystemTime>,
-}
-
-impl FileVersion {
-    fn find(file: &Path) -> Option<Self> {
-        let metadata = fs::metadata(file).ok()?;
-        Some(Self { inode: metadata.ino(), bytes: metadata.len(), modified_at: metadata.modified().ok() })
-    }
+    /// A new configuration remembers no sessions, so no client resumes one of the certificate before.
+    config: FileContent<Arc<ServerConfig>>,
 }
 
 impl PortCertificate {
@@ -60,9 +29,9 @@ impl PortCertificate {
     /// # Errors
     /// `Io` if a file cannot be read, `Pem` if it has no certificate or key, `Certificate` if the two do not belong together.
     pub fn read(files: ServerCertificate) -> Result<Self, Error> {
-        let version = version(&files);
-        let config = Arc::new(files.config()?);
-        Ok(Self { files, current: Mutex::new(Pair { config, version, refused: None }) })
+        let both = vec![files.certificate.clone(), files.key.clone()];
+        let config = FileContent::read(both, || files.config().map(Arc::new))?;
+        Ok(Self { files, config })
     }
 
     /// Turns connections into connections with TLS, and leaves out those that fail in their handshake.
@@ -79,35 +48,8 @@ impl PortCertificate {
 
     /// Returns what the files say now, or what they said when they could be used last.
     fn current(&self) -> Arc<ServerConfig> {
-        let mut current = lock(&self.current);
-        // The version is older than what is read, so a change between the two makes the next connection read again.
-        let version = version(&self.files);
-        if version == current.version {
-            return Arc::clone(&current.config);
-        }
-        let file = self.files.certificate.display();
-        match self.files.config() {
-            Ok(config) => {
-                tracing::info!("the port uses the certificate that {file} has now");
-                // A new configuration remembers no sessions, so no client resumes one of the certificate before.
-                *current = Pair { config: Arc::new(config), version, refused: None };
-            }
-            // The operator may have written only one of the files yet, so each connection reads them until they fit.
-            Err(error) if current.refused != Some(version) => {
-                let error = anyhow::Error::new(error);
-                tracing::warn!(
-                    "the port keeps its certificate, because the new {file} and its key cannot be used: {error:#}"
-                );
-                current.refused = Some(version);
-            }
-            Err(_) => {}
-        }
-        Arc::clone(&current.config)
+        self.config.current(|| self.files.config().map(Arc::new))
     }
-}
-
-fn version(files: &ServerCertificate) -> FilesVersion {
-    [FileVersion::find(&files.certificate), FileVersion::find(&files.key)]
 }
 
 /// Makes one connection; `None` if its client does not finish the handshake.

@@ -1,17 +1,12 @@
 //! TLS between our services: the certificate of a server, the check of its clients, and the words for a failed check.
 
+use super::{authorities::FileAuthorities, pem};
 use crate::error::Error;
-use rustls::{
-    CertificateError, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-};
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use rustls::{CertificateError, ServerConfig};
+use std::{io, path::PathBuf, sync::Arc};
 use tonic::{
     Status,
-    transport::{Certificate, ClientTlsConfig},
+    transport::{ClientTlsConfig, Endpoint},
 };
 
 /// The protocol inside TLS: gRPC needs HTTP/2, and clients refuse a server that does not name it.
@@ -20,30 +15,30 @@ const HTTP2: &[u8] = b"h2";
 /// How a client checks the certificate of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerCheck {
-    /// PEM file with the certificates of the CAs that sign the server's; `None`: those of the system.
+    /// PEM file with the certificates of the CAs that sign the server's; `None`: those of the system. Each new connection uses what the file has then.
     pub ca: Option<PathBuf>,
     /// The name in the server's certificate; `None`: the host of the URL.
     pub server_name: Option<String>,
 }
 
 impl ServerCheck {
-    /// Reads the CA.
+    /// Makes the connections of `endpoint` use TLS with this check.
     ///
     /// # Errors
-    /// `Io` if the file cannot be read, `Pem` if it has no certificate.
-    pub(crate) fn config(&self) -> Result<ClientTlsConfig, Error> {
-        let config = match &self.ca {
-            None => ClientTlsConfig::new().with_native_roots(),
+    /// `Io` if the file of the CAs cannot be read, `Pem` if it has no certificate, `Address` if `url` has no name to check.
+    pub(super) fn apply(&self, endpoint: Endpoint, url: &str) -> Result<Endpoint, Error> {
+        let config = match &self.server_name {
+            None => ClientTlsConfig::new(),
+            Some(name) => ClientTlsConfig::new().domain_name(name),
+        };
+        let endpoint = match &self.ca {
+            None => endpoint.tls_config(config.with_native_roots()),
             Some(file) => {
-                let pem = read(file)?;
-                certificates(file, &pem)?;
-                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
+                let authorities = FileAuthorities::read(file.clone())?;
+                endpoint.tls_config_with_verifier(config, Arc::new(authorities))
             }
         };
-        Ok(match &self.server_name {
-            None => config,
-            Some(name) => config.domain_name(name),
-        })
+        endpoint.map_err(|source| Error::Address { url: url.to_owned(), source })
     }
 
     /// Whether it says anything, which is useless without TLS.
@@ -68,9 +63,7 @@ impl ServerCertificate {
     /// `Io` if a file cannot be read, `Pem` if it has no certificate or key, `Certificate` if the two do not belong together.
     pub(super) fn config(&self) -> Result<ServerConfig, Error> {
         crate::install_crypto();
-        let chain = certificates(&self.certificate, &read(&self.certificate)?)?;
-        let private = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
-            .map_err(|_| Error::Pem { what: "private key", file: self.key.clone() })?;
+        let (chain, private) = (pem::certificates(&self.certificate)?, pem::private_key(&self.key)?);
         let broken = |source| Error::Certificate {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
@@ -81,16 +74,6 @@ impl ServerCertificate {
         config.alpn_protocols.push(HTTP2.to_vec());
         Ok(config)
     }
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(file).map_err(|source| Error::Io { action: "read the TLS file", file: file.to_owned(), source })
-}
-
-fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let none = || Error::Pem { what: "certificate", file: file.to_owned() };
-    found.ok().filter(|found| !found.is_empty()).ok_or_else(none)
 }
 
 /// Says why a call got no answer: what is wrong with the server's certificate, or else the text of the status.

@@ -123,6 +123,36 @@ async fn the_next_connection_has_the_certificate_that_the_files_have_then() {
 }
 
 #[tokio::test]
+async fn the_next_connection_trusts_the_ca_that_the_file_has_then() {
+    let directory = directory();
+    let [ours, next] = ["ours", "next"].map(|name| Authority::new(directory.path(), name));
+    let [certificate, key] = ours.sign("port", 2099);
+    let port = Port::start(directory.path(), [&certificate, &key]).await.unwrap();
+    // Each of them connects at its first call.
+    let [mut first, mut second, mut late] = [(); 3].map(|()| client(&port.url, &check(&ours), TOKEN));
+    first.get_isolation(GetIsolationRequest {}).await.unwrap();
+
+    next.sign("port", 2099);
+    fs::rename(&next.file, &ours.file).unwrap();
+    second.get_isolation(GetIsolationRequest {}).await.unwrap();
+    first.get_isolation(GetIsolationRequest {}).await.expect("an open connection stays");
+
+    // Half a file takes no CA away.
+    let mut third = client(&port.url, &check(&ours), TOKEN);
+    let authority = fs::read(&ours.file).unwrap();
+    fs::write(&ours.file, "-----BEGIN CERT").unwrap();
+    third.get_isolation(GetIsolationRequest {}).await.unwrap();
+
+    fs::write(&ours.file, authority).unwrap();
+    for (replaced, file) in ours.sign("replaced", 2099).iter().zip([&certificate, &key]) {
+        fs::rename(replaced, file).unwrap();
+    }
+    let text = tls::explain(&late.get_isolation(GetIsolationRequest {}).await.unwrap_err());
+    assert!(text.contains("is not from a CA that this process trusts"), "the CA that the file had: {text}");
+    port.stop().await;
+}
+
+#[tokio::test]
 async fn certificates_that_cannot_be_used_stop_the_start() {
     let directory = directory();
     let ours = Authority::new(directory.path(), "ours");
