@@ -20,7 +20,10 @@ use nix::{
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
 };
-use sandbox_wire::v1::{Ack, FailureCode, Process, reply, request};
+use sandbox_wire::{
+    frame,
+    v1::{Ack, FailureCode, Process, reply, request},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{self, Read as _, Write as _},
@@ -30,8 +33,6 @@ use std::{
 };
 use wire::v1::ExecEnd;
 
-/// Bytes of one read from an exec's pipe: the size of the pipe.
-const EXEC_READ_BYTES: usize = 64 * 1024;
 /// Pipes of ended commands that background processes still write to. Beyond it the oldest is closed.
 const BACKGROUND_PIPES_MAX: usize = 64;
 
@@ -145,7 +146,7 @@ fn lock(forking: &Forking) -> MutexGuard<'_, ()> {
 
 impl State {
     fn run(&mut self) {
-        let mut buffer = vec![0; EXEC_READ_BYTES];
+        let mut buffer = vec![0; frame::OUTPUT_BYTES_MAX];
         loop {
             let now = Instant::now();
             let wake_at =

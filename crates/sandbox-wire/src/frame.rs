@@ -6,6 +6,9 @@ use std::io::{self, Read, Write};
 /// Largest frame: a 10 MiB file and its envelope. At least the largest message of the gRPC port. A larger one ends the connection.
 pub const FRAME_BYTES_MAX: usize = 12 * 1024 * 1024;
 
+/// Bytes of one piece of the output of a command or a terminal: the size of a pipe. The service ends a sandbox that sends a larger one.
+pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
 /// Gives `message` as a frame.
 pub fn encode(message: &impl Message) -> Vec<u8> {
     let length = message.encoded_len();

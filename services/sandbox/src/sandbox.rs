@@ -44,9 +44,10 @@ const SANDBOX_START_MS: u64 = 10_000;
 const _: () =
     assert!(frame::FRAME_BYTES_MAX >= rpc::MESSAGE_BYTES_MAX, "a frame holds every message of the port");
 
-/// Requests that wait for the socket; beyond this number callers wait.
+/// Requests that wait for the socket; beyond this number callers wait. Each is that of a call, which has its bytes anyway: a loop makes eight calls at the same
+/// time, each with 12 MiB at most.
 const REQUESTS_WAITING_MAX: usize = 16;
-/// Pieces of output that wait for the disk; beyond this number the sandbox waits.
+/// Pieces of output that wait for the disk, each with 64 KiB at most: 1 MiB for one command or terminal. Beyond this number the sandbox waits.
 const EVENTS_WAITING_MAX: usize = 16;
 /// How long an init may take to exit by itself.
 const LEAVE: Duration = Duration::from_secs(2);
@@ -340,6 +341,9 @@ async fn listen(inner: &Inner, mut from: impl AsyncRead + Unpin) -> io::Result<(
     while let Some(Reply { id, body }) = read(&mut from).await? {
         match body {
             Some(reply::Body::Output(data)) => {
+                if data.len() > frame::OUTPUT_BYTES_MAX {
+                    return Err(invalid("a piece of output is too large"));
+                }
                 let exec = lock(&inner.execs).get(&id).cloned();
                 if let Some(exec) = exec {
                     // The recorder task may already have exited. Drop the output in that case.
@@ -357,10 +361,14 @@ async fn listen(inner: &Inner, mut from: impl AsyncRead + Unpin) -> io::Result<(
                     drop(reply.send(body));
                 }
             }
-            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "the reply is empty")),
+            None => return Err(invalid("the reply is empty")),
         }
     }
     Ok(())
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 async fn speak(mut into: OwnedWriteHalf, mut waiting: mpsc::Receiver<Vec<u8>>) {
@@ -404,4 +412,31 @@ async fn start_error(mut started: SandboxProcess) -> Error {
     let error = error.trim();
     let error = if error.is_empty() { "bubblewrap printed no error" } else { error };
     Error::refused(Code::SandboxUnavailable, format!("the sandbox did not start: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_piece_of_output_that_is_too_large_is_invalid() {
+        let inner = Inner {
+            frames: mpsc::channel(1).0,
+            next: AtomicU64::new(1),
+            replies: Mutex::default(),
+            execs: Mutex::default(),
+            group: None,
+            pid: None,
+            stop: CancellationToken::new(),
+            last_events: OnceLock::new(),
+            ended: CancellationToken::new(),
+        };
+        let output = |bytes: usize| {
+            frame::encode(&Reply { id: 1, body: Some(reply::Body::Output(vec![0; bytes].into())) })
+        };
+        listen(&inner, output(frame::OUTPUT_BYTES_MAX).as_slice()).await.unwrap();
+        let error = listen(&inner, output(frame::OUTPUT_BYTES_MAX + 1).as_slice()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
 }

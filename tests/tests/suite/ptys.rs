@@ -54,6 +54,10 @@ async fn a_person_can_use_a_terminal_while_the_agent_works() {
     let listed = v1::ListPtysRequest { session_id: session.clone() };
     let listed = api.ptys().list_ptys(listed).await.unwrap().into_inner().ptys;
     assert_eq!(listed, [v1::Terminal { exit_code: Some(4), ..terminal.clone() }]);
+    let (pty_id, data) = (terminal.id.clone(), vec![b'x'; 512 * 1024]);
+    let pasted = v1::AttachPtyRequest { pty_id, data, ..Default::default() };
+    let refused = api.ptys().attach_pty(tokio_stream::once(pasted)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     let delete = v1::DeletePtyRequest { pty_id: terminal.id.clone() };
     api.ptys().delete_pty(delete.clone()).await.unwrap();
     assert_refused(api.ptys().delete_pty(delete).await, Code::NotFound, "pty_not_found");
@@ -271,7 +275,7 @@ async fn a_ticket_is_valid_once_for_one_terminal_and_directory() {
     }
     // A client that sends more than a person can type is disconnected before the message is complete.
     let mut socket = client.connect(&id, &here(&client.ticket(&id).await)).await.unwrap();
-    drop(socket.socket.send(Message::text("x".repeat(4 * 1024 * 1024))).await);
+    drop(socket.socket.send(Message::text("x".repeat(512 * 1024))).await);
     while socket.next().await {}
     assert!(!socket.seen.contains("xx"), "none of it was typed");
     // The key of another tenant opens none of these terminals.

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Pieces that wait for the caller. Beyond it the broker reads no more from the registry.
+/// Pieces that wait for the caller, each with at most 256 KiB: 1 MiB for one layer. Beyond it the broker reads no more from the registry.
 const PIECES_MAX: usize = 4;
 
 /// The bytes of a layer, in pieces of at most [`rpc::CHUNK_BYTES`]. It ends without an error only if the layer is whole.

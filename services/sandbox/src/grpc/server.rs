@@ -5,7 +5,8 @@ use rpc::v1;
 use std::{pin::Pin, sync::Arc};
 use tonic::Status;
 
-/// Messages of a stream that wait for a slow reader. Then the sender waits.
+/// Messages of a stream that wait for a slow reader, each with at most 256 KiB: 2 MiB for one command, export or build. Then the sender waits. Readers of commands and
+/// builds are workers, which read at once, and a gateway makes four exports of a tenant at the same time.
 pub(super) const STREAM_WAITING_MAX: usize = 8;
 
 /// The service.

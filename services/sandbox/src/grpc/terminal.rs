@@ -2,14 +2,16 @@
 
 use super::{
     exec,
-    server::{ResponseStream, STREAM_WAITING_MAX, Server},
+    server::{ResponseStream, Server},
 };
 use crate::{
     code::Code,
     error::Error,
     exec::variables::environment,
     terminal::{
-        attach, pty,
+        attach,
+        limits::READER_PIECES_MAX,
+        pty,
         start::{self, Program},
     },
     workspace::meta::DIRECTORY,
@@ -108,7 +110,7 @@ impl TerminalService for Server {
         let session = Arc::clone(&call.caller.session);
         call.run(async move {
             let terminal = session.terminals.get_for_reader(&message.terminal_id).await?;
-            let (to, answers) = mpsc::channel(STREAM_WAITING_MAX);
+            let (to, answers) = mpsc::channel(READER_PIECES_MAX);
             session.shared.tasks.spawn("terminal reader", attach::run(terminal, message, to));
             Ok(Box::pin(ReceiverStream::new(answers)) as Self::AttachTerminalStream)
         })

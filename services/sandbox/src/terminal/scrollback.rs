@@ -1,6 +1,6 @@
 //! The last bytes that a terminal wrote.
 
-use super::limits::KEPT_BYTES_MAX;
+use super::limits::{KEPT_BYTES_MAX, READER_PIECE_BYTES_MAX};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -25,11 +25,11 @@ impl Scrollback {
         self.bytes.extend(data);
     }
 
-    /// What is kept from `offset` on, at most a piece of a stream, and where it begins. Empty at the end.
+    /// What is kept from `offset` on, at most a piece for a reader, and where it begins. Empty at the end.
     pub(super) fn read(&self, offset: u64) -> (u64, Bytes) {
         let from = offset.clamp(self.start(), self.end);
         let skipped = usize::try_from(from - self.start()).unwrap_or(usize::MAX);
-        (from, self.bytes.iter().skip(skipped).take(rpc::CHUNK_BYTES).copied().collect())
+        (from, self.bytes.iter().skip(skipped).take(READER_PIECE_BYTES_MAX).copied().collect())
     }
 }
 
@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(scrollback.read(2), (2, Bytes::from_static(b"rst")));
         scrollback.append(&vec![b'x'; KEPT_BYTES_MAX - 2]);
         assert_eq!((scrollback.start(), scrollback.end), (3, 5 + KEPT_BYTES_MAX as u64 - 2));
-        assert_eq!(scrollback.read(0).0, 3);
+        assert_eq!((scrollback.read(0).0, scrollback.read(0).1.len()), (3, READER_PIECE_BYTES_MAX));
         assert_eq!(&scrollback.read(0).1[..3], b"stx");
         scrollback.append(&vec![b'y'; 2 * KEPT_BYTES_MAX]);
         assert_eq!((scrollback.bytes.len(), scrollback.bytes[0]), (KEPT_BYTES_MAX, b'y'));

@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 
 /// Layers of one image that are brought at the same time: one is unpacked while another one arrives.
 const LAYERS_AT_ONCE: usize = 3;
-/// Pieces of a layer that are read ahead of the sandbox.
+/// Pieces of a layer that are read ahead of the sandbox, each with at most 256 KiB: 1 MiB for one layer.
 const PIECES_AHEAD: usize = 4;
 
 /// The image of one workspace.

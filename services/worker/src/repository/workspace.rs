@@ -33,7 +33,7 @@ use tonic::Status;
 const LOST: &str = "workspace_lost";
 /// Repetitions of a step of an opening whose result vanishes before the workspace uses it: a clone, a setup, an install.
 const REPETITIONS_MAX: u32 = 3;
-/// Pieces of a bundle that are read ahead of the sandbox.
+/// Pieces of a bundle that are read ahead of the sandbox, each with 1 MiB at most: 4 MiB for one opening.
 const PIECES_AHEAD: usize = 4;
 
 /// The files of one session. Clones share the state.

@@ -19,9 +19,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Items that wait for a slow client. The sandbox, not the gateway, drops output that the client does not read in
+/// Items that wait for a slow client, each with 32 KiB at most. The sandbox, not the gateway, drops output that the client does not read in
 /// time.
-const WAITING_MAX: usize = 8;
+const WAITING_MAX: usize = 1;
 
 type Items = mpsc::Sender<Result<v1::AttachPtyResponse, Status>>;
 

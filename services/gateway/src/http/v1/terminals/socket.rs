@@ -13,8 +13,8 @@ use domain::ids::pty::PtyId;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of one message of a client, as a person types or pastes it. A longer message ends the connection.
-pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of one message of a client, as a person types or pastes it: 4 MiB for the 16 readers of a terminal. A longer message ends the connection.
+pub(super) const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of one write; the sandbox accepts twice as many.
 const WRITE_BYTES: usize = 32 * 1024;
 
