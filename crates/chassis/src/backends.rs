@@ -2,7 +2,7 @@
 
 use crate::{
     error::Error,
-    grpc::{self, ServerCheck},
+    grpc::{self, ServerCheck, Windows},
     secret::Secret,
 };
 use anyhow::Context as _;
@@ -79,14 +79,14 @@ impl BrokerConfig {
 }
 
 impl Backends {
-    /// Prepares the connection to the sandbox service, which the first call establishes.
+    /// Prepares a connection to the sandbox service, which the first call establishes.
     ///
     /// # Errors
-    /// Those of [`grpc::channel_with`].
-    pub fn sandbox_channel(&self) -> Result<Channel, Error> {
+    /// Those of [`grpc::channel_with_windows`].
+    pub fn sandbox_channel(&self, windows: Windows) -> Result<Channel, Error> {
         let check =
             ServerCheck { ca: self.sandbox_ca.clone(), server_name: self.sandbox_server_name.clone() };
-        grpc::channel_with(&self.sandbox_url, &check)
+        grpc::channel_with_windows(&self.sandbox_url, &check, windows)
     }
 
     /// Reads the platform's settings: the name of the file, and its text.

@@ -21,8 +21,26 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Flow-control window of one stream, bytes. The default of 64 KiB stalls fast streams at every round trip.
 pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// Flow-control window of the connection, bytes. One stalled stream must not stall the others.
-pub const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// Flow-control window of the connection, bytes. One stalled stream must not stall the others: a gateway makes 16 heavy requests at the same time, and exports
+/// among them wait for clients.
+pub const CONNECTION_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
+
+/// The bytes that may wait for the readers of a channel's answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// Those of one stream.
+    pub stream_bytes: u32,
+    /// Those of all streams together. When so many wait, all streams of the connection stall.
+    pub connection_bytes: u32,
+}
+
+impl Windows {
+    /// For answers that our own programs read.
+    pub const CALLS: Self =
+        Self { stream_bytes: STREAM_WINDOW_BYTES, connection_bytes: CONNECTION_WINDOW_BYTES };
+    /// For streams that clients read, at any pace or never. Only 16,384 silent readers stall the others: as many as a port has connections.
+    pub const CLIENT_STREAMS: Self = Self { stream_bytes: 64 * 1024, connection_bytes: 1024 * 1024 * 1024 };
+}
 
 /// Returns a channel to `url` (`http://`, or `https://` with a certificate from a CA of the system); see [`channel_with`].
 ///
@@ -32,12 +50,20 @@ pub fn channel(url: &str) -> Result<Channel, Error> {
     channel_with(url, &ServerCheck::default())
 }
 
+/// Returns a channel to `url` with the windows of calls; see [`channel_with_windows`].
+///
+/// # Errors
+/// Those of [`channel_with_windows`].
+pub fn channel_with(url: &str, check: &ServerCheck) -> Result<Channel, Error> {
+    channel_with_windows(url, check, Windows::CALLS)
+}
+
 /// Returns a channel to `url`; over `https://` it makes this check of the server. It connects at the first call and reconnects after a loss.
 /// Calls made meanwhile wait for the connection or fail as UNAVAILABLE. Call it inside a runtime.
 ///
 /// # Errors
 /// `Address` if `url` is invalid, `NoTls` if it is not `https://` and there is a check; those of the file of the CAs.
-pub fn channel_with(url: &str, check: &ServerCheck) -> Result<Channel, Error> {
+pub fn channel_with_windows(url: &str, check: &ServerCheck, windows: Windows) -> Result<Channel, Error> {
     crate::install_crypto();
     let bad = |source| Error::Address { url: url.to_owned(), source };
     let mut endpoint = Endpoint::from_shared(url.to_owned())
@@ -48,8 +74,8 @@ pub fn channel_with(url: &str, check: &ServerCheck) -> Result<Channel, Error> {
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_stream_window_size(windows.stream_bytes)
+        .initial_connection_window_size(windows.connection_bytes)
         .tcp_nodelay(true);
     if url.starts_with("https://") {
         endpoint = check.apply(endpoint, url)?;

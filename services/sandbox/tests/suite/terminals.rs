@@ -1,9 +1,10 @@
 //! Terminals: what a person sees and types, what is kept for a later reader, and how they end.
 
 use crate::harness::{Machine, Session, TOKEN, code, directory, fresh, is_root};
+use chassis::grpc::{self, ServerCheck, Windows};
 use domain::limits::TERMINAL_INPUT_BYTES_MAX;
 use rpc::v1::{self, attach_terminal_response::Item, terminal_service_client::TerminalServiceClient};
-use sandbox::terminal::limits::{KEPT_BYTES_MAX, TERMINALS_MAX, TERMINALS_TENANT_MAX};
+use sandbox::terminal::limits::{KEPT_BYTES_MAX, READERS_MAX, TERMINALS_MAX, TERMINALS_TENANT_MAX};
 use std::time::{Duration, Instant};
 use tonic::{Request, Status, Streaming, transport::Channel};
 
@@ -30,7 +31,8 @@ fn with_token<T>(message: T) -> Request<T> {
 
 impl Terminals {
     async fn of(machine: &Machine, session: &Session) -> Self {
-        let channel = Channel::from_shared(machine.url.clone()).unwrap().connect().await.unwrap();
+        let check = ServerCheck::default();
+        let channel = grpc::channel_with_windows(&machine.url, &check, Windows::CLIENT_STREAMS).unwrap();
         let session = Session { epoch: 0, ..session.clone() };
         Self { client: TerminalServiceClient::new(channel), session }
     }
@@ -207,6 +209,26 @@ async fn a_later_reader_gets_the_kept_output() {
         v1::TerminalReplay { from_offset_bytes: 1_003, to_offset_bytes: bytes as u64 + 3, lost_bytes: 998 };
     assert_eq!(reader.replay, want);
     assert_eq!((reader.seen.len(), reader.seen.ends_with("xend")), (KEPT_BYTES_MAX, true));
+}
+
+#[tokio::test]
+async fn readers_that_do_not_read_stall_no_other_reader() {
+    let (_directory, machine, session) = fresh(&[]).await;
+    let terminals = Terminals::of(&machine, &session).await;
+    let ids = ["a", "b", "c", "read"];
+    for id in ids {
+        terminals.run(id, &format!("head -c {KEPT_BYTES_MAX} /dev/zero | tr '\\0' x")).await;
+        terminals.attach(id, None).await.unwrap().ended().await;
+    }
+    // Together they leave more unread than the connection of calls lets wait.
+    let mut silent = vec![];
+    for id in &ids[..3] {
+        for _ in 1..READERS_MAX {
+            silent.push(terminals.attach(id, Some(0)).await.unwrap());
+        }
+    }
+    assert!(silent.len() * KEPT_BYTES_MAX > Windows::CALLS.connection_bytes as usize);
+    assert_eq!(terminals.to_end("read", 0).await.seen.len(), KEPT_BYTES_MAX);
 }
 
 #[tokio::test]

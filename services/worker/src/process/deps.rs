@@ -4,7 +4,7 @@ use super::{broker::Broker, clock::now, sandbox::Sandbox};
 use crate::{config::Config, conversation::kept::KeptConversations};
 use anyhow::Context as _;
 use bus::queue::{Mode, QueueEntry};
-use chassis::{backends::Backends, tasks::Tasks};
+use chassis::{backends::Backends, grpc::Windows, tasks::Tasks};
 use convert_client::converter::{self, Converter};
 use domain::{
     ids::{Ids, SessionId, TenantId, Timestamp},
@@ -73,7 +73,10 @@ impl Deps {
             web_off: config.web_off,
             converter: Converter::new(chassis::programs::find(converter::PROGRAM)?),
             broker: Broker::connect(&config.broker)?,
-            sandbox: Sandbox::new(backends.sandbox_channel()?, backends.sandbox_token.expose())?,
+            sandbox: Sandbox::new(
+                backends.sandbox_channel(Windows::CALLS)?,
+                backends.sandbox_token.expose(),
+            )?,
             incarnation: Uuid::now_v7(),
             name: config.name.clone(),
             request_wait_ms: i64::try_from(config.request_wait_ms).unwrap_or(i64::MAX),

@@ -2,7 +2,7 @@
 
 use crate::ground::kind::Kind;
 use anyhow::Context as _;
-use chassis::backends::Backends;
+use chassis::{backends::Backends, grpc::Windows};
 use domain::ids::{SessionId, TenantId};
 use rpc::{
     client::Bearer,
@@ -18,7 +18,7 @@ pub(crate) type Files = SandboxServiceClient<InterceptedService<Channel, Bearer>
 /// A client for terminals.
 pub(crate) type Terminals = TerminalServiceClient<InterceptedService<Channel, Bearer>>;
 
-/// The connection; clones share it.
+/// The connections; clones share them. Terminals have their own: their clients may leave output unread, which must not stall other calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Sandbox {
     files: Files,
@@ -26,14 +26,15 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Prepares the connection, which the first call establishes.
+    /// Prepares the connections, which their first calls establish.
     ///
     /// # Errors
     /// If the URL, the CA or the token is invalid.
     pub(in crate::ground) fn connect(backends: &Backends) -> anyhow::Result<Self> {
         let token = Bearer::new(backends.sandbox_token.expose()).context("use the sandbox token")?;
-        let channel = backends.sandbox_channel()?;
-        let terminals = TerminalServiceClient::with_interceptor(channel.clone(), token.clone());
+        let channel = backends.sandbox_channel(Windows::CLIENT_STREAMS)?;
+        let terminals = TerminalServiceClient::with_interceptor(channel, token.clone());
+        let channel = backends.sandbox_channel(Windows::CALLS)?;
         let files = SandboxServiceClient::with_interceptor(channel, token);
         Ok(Self { files: files.max_decoding_message_size(rpc::MESSAGE_BYTES_MAX), terminals })
     }
