@@ -35,6 +35,8 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 
+/// Bytes of one message about a project: a piece of a bundle of 1 MiB, and its envelope. A larger message fails the call with a status that has no code.
+const PROJECT_MESSAGE_BYTES_MAX: usize = 1025 * 1024;
 /// Bytes of one message about a terminal: the longest command with the largest environment. A client types at most 64 KiB in one message. The 16 readers of a
 /// terminal hold 5 MiB at most. A larger message fails the call with a status that has no code.
 const PTY_MESSAGE_BYTES_MAX: usize = 320 * 1024;
@@ -65,7 +67,9 @@ fn router<H: Health>(gateway: &Gateway, health: HealthServer<H>) -> anyhow::Resu
         .add_service(EventServiceServer::new(service()))
         .add_service(PermissionServiceServer::new(service()))
         .add_service(QuestionServiceServer::new(service()))
-        .add_service(ProjectServiceServer::new(service()).max_decoding_message_size(rpc::MESSAGE_BYTES_MAX))
+        .add_service(
+            ProjectServiceServer::new(service()).max_decoding_message_size(PROJECT_MESSAGE_BYTES_MAX),
+        )
         .add_service(PtyServiceServer::new(service()).max_decoding_message_size(PTY_MESSAGE_BYTES_MAX))
         .add_service(SettingsServiceServer::new(service()))
         .add_service(SecretServiceServer::new(service()))

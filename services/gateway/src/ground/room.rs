@@ -49,7 +49,12 @@ const UNIT_BYTES: usize = 1024;
 /// Beyond it: `streams_too_many`.
 const STREAMS_MAX: u32 = 16_384;
 
-/// Longest wait for a turn to move much data. Beyond it: `requests_too_many`.
+/// Uploads of bundles at the same time. Each holds 4 MiB at most: a message, what arrives of the next one, and what does not fill a piece yet. Further ones wait.
+/// Beyond it: `requests_too_many`.
+const UPLOADS_MAX: u32 = 128;
+/// Those of one tenant: 64 MiB. Beyond it: `requests_too_many`.
+const UPLOADS_TENANT_MAX: usize = 16;
+/// Longest wait for a turn to move much data, or to begin an upload. Beyond it: `requests_too_many`.
 const TURN_WAIT: Duration = Duration::from_secs(30);
 
 /// The room of this process.
@@ -60,6 +65,7 @@ pub(crate) struct Room {
     queues: Shares<TenantId>,
     streams: Shares<TenantId>,
     turns: Shares<Option<TenantId>>,
+    uploads: Shares<TenantId>,
     readers: Readers,
 }
 
@@ -72,6 +78,7 @@ impl Room {
             queues: Shares::new(units(QUEUES_BYTES_MAX), TENANT_QUEUES_BYTES_MAX / UNIT_BYTES),
             streams: Shares::three_quarters(STREAMS_MAX),
             turns: turns(available_parallelism().map_or(1, NonZero::get)),
+            uploads: Shares::new(UPLOADS_MAX, UPLOADS_TENANT_MAX),
             readers: Readers::default(),
         }
     }
@@ -96,6 +103,14 @@ impl Room {
     /// `requests_too_many`.
     pub(crate) async fn turn(&self, tenant: Option<TenantId>) -> Result<Share, Error> {
         Ok(self.turns.acquire(tenant, TURN_WAIT).await?)
+    }
+
+    /// Waits for the room of an upload, which takes as long as its client does.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn for_upload(&self, tenant: TenantId) -> Result<Share, Error> {
+        Ok(self.uploads.acquire(tenant, TURN_WAIT).await?)
     }
 
     /// Waits for the room of a page of messages.
@@ -262,6 +277,17 @@ mod tests {
             drop(held);
             take(tenant(1)).unwrap().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn one_tenant_leaves_room_to_the_uploads_of_others() {
+        let (room, tenant) = (Room::new(), |id| TenantId(uuid::Uuid::from_u128(id)));
+        let begin = |id| room.for_upload(tenant(id)).now_or_never();
+        let held: Vec<Share> = (0..UPLOADS_TENANT_MAX).map(|_| begin(1).unwrap().unwrap()).collect();
+        assert!(begin(1).is_none());
+        assert!(begin(2).is_some());
+        drop(held);
+        begin(1).unwrap().unwrap();
     }
 
     #[tokio::test]

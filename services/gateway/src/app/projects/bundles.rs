@@ -6,6 +6,7 @@ use crate::{
     ground::{error::Error, invalid::Invalid, quotas::Growth, room::Room, scope::Scope},
 };
 use domain::{ids::TenantId, limits, text::is_sha256};
+use shares::Share;
 use std::sync::Arc;
 use store::tenant::bundle_writer::BundleWriter;
 
@@ -22,13 +23,15 @@ pub(crate) struct BundleUpload {
     tenant: TenantId,
     header: BundleHeader,
     writer: BundleWriter,
+    /// The room of what is not stored yet.
+    _share: Share,
 }
 
 impl BundleUpload {
     /// Begins an upload; `None` if the bundle is already stored.
     ///
     /// # Errors
-    /// `bundle_too_large`, `bundle_invalid`, `storage_full`, `store_unavailable`.
+    /// `bundle_too_large`, `bundle_invalid`, `storage_full`, `requests_too_many`, `store_unavailable`.
     pub(crate) async fn begin(
         gateway: &Gateway,
         principal: &Principal,
@@ -51,8 +54,9 @@ impl BundleUpload {
             return Ok(None);
         }
         admission::admit(state, account, &[Growth::bytes(header.size_bytes)]).await?;
+        let share = state.room.for_upload(tenant).await?;
         let (room, writer) = (Arc::clone(&state.room), BundleWriter::begin(&state.store, tenant).await?);
-        Ok(Some(Self { room, tenant, header, writer }))
+        Ok(Some(Self { room, tenant, header, writer, _share: share }))
     }
 
     /// Adds the next bytes.
