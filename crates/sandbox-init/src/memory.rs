@@ -181,10 +181,16 @@ fn has_ended(place: &Path) -> bool {
     statm(place).is_none_or(|[size, ..]| size == 0)
 }
 
-/// By the third number of `schedstat`: how often the thread got a processor.
+/// By how often the thread got a processor. A kernel that does not count says 0 of every thread, also of this one, which runs.
 fn has_never_run(thread: &Path) -> bool {
-    let schedstat = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
-    schedstat.split_whitespace().nth(2) == Some("0")
+    let counts = || runs(Path::new("/proc/thread-self")).is_some_and(|runs| runs > 0);
+    runs(thread) == Some(0) && counts()
+}
+
+/// How often a thread got a processor: the third number of `schedstat`.
+fn runs(thread: &Path) -> Option<u64> {
+    let schedstat = fs::read_to_string(thread.join("schedstat")).ok()?;
+    schedstat.split_whitespace().nth(2)?.parse().ok()
 }
 
 /// Where the memory of a process is described: at the process, or at one of its threads if its first one has ended.
@@ -254,6 +260,21 @@ mod tests {
                      7f40-7f50 r-xp 00000000 fd:01 9  /usr/bin/x\nPss: 2 kB\nVmFlags: rd\n";
         let files = MemoryFiles { inodes: BTreeSet::from([7]), by_process: BTreeMap::new() };
         assert_eq!(proportional_bytes(smaps, &files), 15 * KIB);
+    }
+
+    #[test]
+    fn a_thread_has_never_run_if_the_kernel_counted_no_run_of_it() {
+        let thread = tempfile::tempdir().unwrap();
+        let says = |schedstat: &str| {
+            fs::write(thread.path().join("schedstat"), schedstat).unwrap();
+            has_never_run(thread.path())
+        };
+        assert_eq!(
+            [says("0 0 0\n"), says("0 61 0\n"), says("9 61 1\n"), says("0 0\n")],
+            [true, true, false, false]
+        );
+        assert!(!has_never_run(Path::new("/proc/thread-self")), "this thread runs");
+        assert!(!has_never_run(Path::new("/proc/no-thread")));
     }
 
     #[test]
