@@ -77,8 +77,8 @@ pub struct Config {
     /// as `FLOTILLA_SANDBOX_EGRESS`. A second broker of the same directory does not start. Without it sessions have no network, models read no pages of the web, and setups and installs get no secrets.
     #[arg(long, env = "FLOTILLA_BROKER_EGRESS", value_name = "DIRECTORY")]
     pub egress: Option<PathBuf>,
-    /// The directory in which commits that are pushed stay until they are checked. It is this broker's alone, and is emptied when the broker starts. The
-    /// machine needs git 2.31 and Landlock (Linux 5.13). Without it no session can be pushed.
+    /// The directory in which commits that are pushed stay until they are checked. It is this broker's alone, and is emptied when the broker starts: a second broker of
+    /// the same directory does not start. The machine needs git 2.31 and Landlock (Linux 5.13). Without it no session can be pushed.
     #[arg(long, env = "FLOTILLA_BROKER_PUSH", value_name = "DIRECTORY")]
     pub push: Option<PathBuf>,
     /// Lets the broker start on a machine that cannot run git behind its walls. It then refuses pushes and says why. Default: it does not start.

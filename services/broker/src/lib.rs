@@ -15,6 +15,7 @@ mod body;
 mod caller;
 mod cause;
 mod credential;
+mod directory;
 mod grpc;
 
 use anyhow::{Context as _, bail};

@@ -23,8 +23,8 @@ use super::{
     rules::{self, DoorRules, DoorStage, Grant, Grants, now},
     secrets::{SecretAccess, SecretDoor},
 };
-use crate::error::Error;
-use chassis::{shutdown::predecessor, tasks::Tasks};
+use crate::{directory, error::Error};
+use chassis::tasks::Tasks;
 use domain::{
     egress::{allow::AllowLists, git::client_configuration},
     ids::{SessionId, TenantId},
@@ -307,10 +307,7 @@ impl Doors {
 pub async fn lock(directory: &Path) -> io::Result<fs::File> {
     make_passage(directory)?;
     check_writable(directory)?;
-    predecessor::lock(directory).await?.ok_or_else(|| {
-        let text = format!("another broker uses {}: stop it, or name another directory", directory.display());
-        io::Error::new(io::ErrorKind::ResourceBusy, text)
-    })
+    directory::lock(directory).await
 }
 
 /// What the services of a door allow.

@@ -95,7 +95,7 @@ impl Pusher {
         servers: Arc<GitServers>,
         service: &Service,
     ) -> anyhow::Result<Arc<Self>> {
-        let quarantines = Quarantines::open(directory)?;
+        let quarantines = Quarantines::open(directory).await?;
         let probe = quarantines.make().context("make a quarantine")?;
         let git = WalledGit::find(&probe, secrets).await;
         probe.remove().await;

@@ -1,6 +1,7 @@
 //! The directories in which commits stay until they are checked. Each push has its own, which is removed at its end. What a broker that was killed left
 //! there is removed by the next one.
 
+use crate::directory;
 use anyhow::{Context as _, ensure};
 use std::{
     fs, io,
@@ -25,6 +26,8 @@ const MARK: &str = ".flotilla-quarantines";
 pub struct Quarantines {
     directory: PathBuf,
     next: AtomicU64,
+    /// Another broker would empty the directory.
+    _lock: fs::File,
 }
 
 /// The directory of one push.
@@ -36,15 +39,16 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantines {
-    /// Takes a directory over: makes it, and removes what an earlier broker left in it. It must not be shared by two brokers.
+    /// Takes a directory over: makes it, locks it, and removes what an earlier broker left in it. Waits for a broker that ends.
     ///
     /// # Errors
-    /// If the directory cannot be made, or has files that are no quarantines.
-    pub fn open(directory: &Path) -> anyhow::Result<Self> {
+    /// If the directory cannot be made, has files that are no quarantines, or another broker uses it.
+    pub async fn open(directory: &Path) -> anyhow::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).context("make the directory")?;
         let directory = directory.canonicalize().context("find the directory")?;
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))
             .context("close the directory to others")?;
+        let lock = directory::lock(&directory).await.context("lock the directory")?;
         let entries = fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let entries = entries.context("read the directory")?;
         let mark = directory.join(MARK);
@@ -57,7 +61,7 @@ impl Quarantines {
         for entry in entries.iter().filter(|entry| entry.path() != mark) {
             fs::remove_dir_all(entry.path()).with_context(|| format!("remove {}", entry.path().display()))?;
         }
-        Ok(Self { directory, next: AtomicU64::new(0) })
+        Ok(Self { directory, next: AtomicU64::new(0), _lock: lock })
     }
 
     /// Makes the directory of a push.
@@ -133,7 +137,7 @@ mod tests {
     async fn nothing_stays_after_the_end_or_the_next_start() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("push");
-        let quarantines = Quarantines::open(&place).unwrap();
+        let quarantines = Quarantines::open(&place).await.unwrap();
         let ended = quarantines.make().unwrap();
         ended.write("file", b"x").await.unwrap();
         let path = ended.path().to_owned();
@@ -143,13 +147,18 @@ mod tests {
         killed.write("file", b"x").await.unwrap();
         let path = killed.path().to_owned();
         std::mem::forget(killed);
-        Quarantines::open(&place).unwrap();
+        // The next broker begins when this one has ended, and not before.
+        let end = async {
+            assert!(path.exists());
+            drop(quarantines);
+        };
+        let (quarantines, ()) = tokio::join!(Quarantines::open(&place), end);
         assert!(!path.exists());
-        drop(quarantines.make().unwrap());
+        drop(quarantines.unwrap().make().unwrap());
         assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o700);
         // A directory of something else is left as it is.
         fs::write(directory.path().join("precious"), "").unwrap();
-        let error = Quarantines::open(directory.path()).unwrap_err().to_string();
+        let error = Quarantines::open(directory.path()).await.unwrap_err().to_string();
         assert!(error.contains("not the broker's") && directory.path().join("precious").exists(), "{error}");
     }
 }

@@ -157,6 +157,16 @@ async fn a_broker_that_cannot_push_does_not_start_unless_that_is_accepted() {
 }
 
 #[tokio::test]
+async fn a_second_broker_on_one_directory_of_quarantines_does_not_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("push");
+    let place = place.to_str().unwrap();
+    let _broker = Broker::start(&["--push", place]).await;
+    let error = Broker::start_error(&["--push", place]).await;
+    assert!(error.contains("FLOTILLA_BROKER_PUSH") && error.contains("another broker uses"), "{error}");
+}
+
+#[tokio::test]
 async fn a_broker_without_a_quarantine_says_so() {
     let testbed = Testbed::without_quarantine().await;
     let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
