@@ -1,8 +1,7 @@
 //! The commits of a push: which they are, what each of them changes, and how contents of Git LFS become pointers.
 
+pub(super) mod blobs;
 pub(super) mod change;
 pub(super) mod inspection;
 pub(super) mod lfs;
 pub(super) mod pointers;
-
-mod blobs;

@@ -1,4 +1,5 @@
-//! The plan of a push: how its branch is to be moved, and to which commit. Every commit of a plan is inspected.
+//! The plan of a push: how its branch is to be moved, and to which commit. Every commit of a plan is inspected. Git packs the commits during the inspection,
+//! and the pack stays in the quarantine if the inspection refuses them.
 //!
 //! A branch that has commits of earlier pushes gets one on top of them. The server sends these commits while git loads the bundle, and git loads and
 //! checks them during the inspection, which does not depend on them: nothing that the server has sent since the base commit is in the repository
@@ -6,14 +7,15 @@
 
 use super::{
     commits::{
+        blobs::Blobs,
         inspection::{Inspection, InspectionReport},
         pointers::{LfsObject, PointerCommit, Pointers},
     },
     error::PushError,
-    git::Input,
+    git::{Input, Output},
     objects::{Commit, Object, missing, parse_batch},
-    order::alongside,
-    remote::{server::Server, upload::Fetch},
+    order::{alongside, in_order},
+    remote::{receive::Capabilities, server::Server, upload::Fetch},
     repository::Repository,
     request::{ObjectId, PushRequest},
 };
@@ -22,8 +24,10 @@ use super::{
 const OWN_COMMITS_MAX: usize = 1_000;
 /// The file of the commits that the branch has.
 const EARLIER_PACK: &str = "earlier.pack";
+/// The file of what the server gets.
+pub(super) const PUSHED_PACK: &str = "pushed.pack";
 
-/// How a branch is to be moved.
+/// How a branch is to be moved. The objects that the server lacks are in [`PUSHED_PACK`], unless the branch has everything.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) old: Option<ObjectId>,
@@ -42,6 +46,7 @@ pub(super) struct Planner<'a> {
     pub(super) server: &'a Server<'a>,
     /// It has the base commit.
     pub(super) repository: Repository<'a>,
+    pub(super) capabilities: &'a Capabilities,
 }
 
 /// The commits of a bundle, as they may be pushed.
@@ -51,6 +56,8 @@ struct InspectedCommits {
     commits: Vec<ObjectId>,
     /// The tree of the newest one, if it has pointers in place of contents. Otherwise it is the exported commit.
     pointer_tree: Option<ObjectId>,
+    /// Those of the files of the newest one that the inspection knows.
+    blobs: Blobs,
     files: usize,
     objects: Vec<LfsObject>,
 }
@@ -72,7 +79,7 @@ impl Plan {
 }
 
 impl Planner<'_> {
-    /// Loads the bundle, inspects its commits, and decides how the branch is to be moved from `tip`.
+    /// Loads the bundle, inspects its commits, packs them, and decides how the branch is to be moved from `tip`.
     ///
     /// # Errors
     /// Those of [`PushError`]. A problem of the commits wins over `BranchMoved`.
@@ -82,8 +89,17 @@ impl Planner<'_> {
             old => old,
         };
         let listed = self.load_bundle().await?;
-        let InspectedCommits { commits, files, objects, .. } = self.inspect(listed).await?;
+        let exported = &self.request.commit;
+        let packed = self.pack(exported, old.as_ref());
+        let (inspected, packed) = alongside(self.inspect(listed), packed).await?;
+        let InspectedCommits { commits, files, objects, .. } = inspected;
         let new = commits.first().ok_or_else(missing)?.clone();
+        if new == *exported {
+            packed?;
+        } else {
+            // It has pointers in place of contents of Git LFS.
+            self.pack(&new, old.as_ref()).await?;
+        }
         Ok(Plan { old, new, commits: commits.len(), files, objects })
     }
 
@@ -94,12 +110,13 @@ impl Planner<'_> {
         let (listed, fetched) = alongside(self.load_bundle(), fetch).await?;
         let earlier = self.load_earlier(&tip, fetched.map(drop));
         let (inspected, earlier) = alongside(self.inspect(listed), earlier).await?;
-        let InspectedCommits { commits, pointer_tree, files, objects } = inspected;
+        let InspectedCommits { commits, pointer_tree, blobs, files, objects } = inspected;
         let commit = commits.first().ok_or_else(missing)?;
         // The bundle may have the commits of the branch itself. Then nothing of what the server sent counts.
         match commits.iter().position(|commit| *commit == tip) {
             Some(0) => return Ok(Plan::up_to_date(tip)),
             Some(at) => {
+                self.pack(commit, Some(&tip)).await?;
                 return Ok(Plan { new: commit.clone(), old: Some(tip), commits: at, files, objects });
             }
             None => {}
@@ -116,9 +133,12 @@ impl Planner<'_> {
         }
         let new = self.repository.add_commit(&own.on_top_of(&tip)).await?;
         // Its files are those of the commits before. A content of Git LFS among its changes is one of the base commit, to which the session went back.
-        let report = self.inspection().inspect(std::slice::from_ref(&new)).await?;
-        let InspectionReport { files, problems, .. } = report;
-        PushError::check(problems)?;
+        let inspected = async {
+            let report = self.inspection().inspect(std::slice::from_ref(&new), blobs).await?;
+            PushError::check(report.problems)?;
+            Ok::<_, PushError>(report.files)
+        };
+        let (files, ()) = in_order(inspected, self.pack(&new, Some(&tip))).await?;
         Ok(Plan { old: Some(tip), new, commits: 1, files, objects })
     }
 
@@ -136,7 +156,8 @@ impl Planner<'_> {
     /// Inspects the commits of the bundle, and puts pointers in place of contents of Git LFS.
     async fn inspect(&self, commits: Vec<ObjectId>) -> Result<InspectedCommits, PushError> {
         let PushRequest { commit, base, .. } = self.request;
-        let InspectionReport { files, lfs, mut problems } = self.inspection().inspect(&commits).await?;
+        let report = self.inspection().inspect(&commits, Blobs::default()).await?;
+        let InspectionReport { files, lfs, blobs, mut problems } = report;
         let checked = self.server.check_lfs(&lfs.pointers, &mut problems).await;
         match checked {
             Err(error) if problems.is_empty() => return Err(error),
@@ -144,12 +165,28 @@ impl Planner<'_> {
             Ok(()) | Err(_) => PushError::check(problems)?,
         }
         if lfs.contents.is_empty() {
-            return Ok(InspectedCommits { commits, pointer_tree: None, files, objects: vec![] });
+            return Ok(InspectedCommits { commits, pointer_tree: None, blobs, files, objects: vec![] });
         }
         // The inspection lets no contents pass in a push of several commits.
         let pointers = Pointers { repository: self.repository };
         let PointerCommit { commit, tree, objects } = pointers.put(commit, base, &lfs.contents).await?;
-        Ok(InspectedCommits { commits: vec![commit], pointer_tree: Some(tree), files, objects })
+        // The attributes may be one of the files that became pointers.
+        let blobs = Blobs::default();
+        Ok(InspectedCommits { commits: vec![commit], pointer_tree: Some(tree), blobs, files, objects })
+    }
+
+    /// Packs the commits from `old` to `new`, or from the base commit if `old` is `None`. Another pack of the same push is overwritten.
+    ///
+    /// # Errors
+    /// `ContentInvalid`, `Failed`.
+    async fn pack(&self, new: &ObjectId, old: Option<&ObjectId>) -> Result<(), PushError> {
+        let mut arguments = vec!["pack-objects", "--revs", "--stdout", "--quiet"];
+        arguments.extend(self.capabilities.has("ofs-delta").then_some("--delta-base-offset"));
+        arguments.extend((!self.capabilities.has("no-thin")).then_some("--thin"));
+        let known = [Some(&self.request.base), old];
+        let known: String = known.into_iter().flatten().map(|commit| format!("^{commit}\n")).collect();
+        let wanted = format!("{new}\n{known}");
+        self.repository.succeed(&arguments, Input::Bytes(wanted.as_bytes()), Output::File(PUSHED_PACK)).await
     }
 
     /// Loads the commits that this session pushed before, which `fetched` has brought into a file.

@@ -5,8 +5,8 @@
 //! 1. It checks the version of the server, and asks what the server can do with pushes. The other questions wait, so a credential that the server
 //!    refuses fails two requests and not more.
 //! 2. It asks for the references, receives the bundle from its caller, and loads the files of the base commit.
-//! 3. It loads the bundle and inspects the commits (`plan`).
-//! 4. It sends the objects of Git LFS, packs the commits, and moves the branch.
+//! 3. It loads the bundle, inspects the commits, and packs them meanwhile (`plan`).
+//! 4. It sends the objects of Git LFS, and moves the branch.
 //!
 //! Before step 4, the server gets only questions: the names of the branch and of commits that it has, and, after the inspection, those of objects of
 //! Git LFS.
@@ -15,12 +15,12 @@ use super::{
     audit::AuditLine,
     bundle,
     error::PushError,
-    git::{Input, Output, WalledGit},
+    git::WalledGit,
     order::alongside,
-    plan::{Plan, Planner},
+    plan::{PUSHED_PACK, Plan, Planner},
     quarantine::Quarantines,
     remote::{
-        receive::{Capabilities, Move},
+        receive::Move,
         report::Report,
         server::Server,
         upload::{Fetch, References},
@@ -49,8 +49,6 @@ const PUSH_TIME: Duration = Duration::from_secs(600);
 const SETTING: &str = "environment.git.push";
 /// The file of the files of the base commit.
 const BASE_PACK: &str = "base.pack";
-/// The file of what the server gets.
-const PUSHED_PACK: &str = "pushed.pack";
 /// The file with the commits that have no history here.
 const SHALLOW: &str = "repository/shallow";
 /// Bytes of what a server says in an error. Headers carry errors, and these are short.
@@ -186,7 +184,12 @@ impl Push<'_> {
         let (tip, content) = alongside(self.find_tip(&server), content).await?;
         let ((), base_loaded) = content?;
         base_loaded?;
-        let planner = Planner { request: self.request, server: &server, repository: self.repository };
+        let planner = Planner {
+            request: self.request,
+            server: &server,
+            repository: self.repository,
+            capabilities: &capabilities,
+        };
         let plan = planner.plan(tip).await?;
         audit.commit = Some(plan.new.clone());
         if plan.old.as_ref() == Some(&plan.new) {
@@ -194,7 +197,6 @@ impl Push<'_> {
         }
         // A branch never has a pointer whose object the server lacks.
         server.upload_lfs(&plan.objects).await?;
-        self.pack(&plan, &capabilities).await?;
         let pack = self.repository.quarantine.path().join(PUSHED_PACK);
         let command = Move { branch, old: plan.old.as_ref(), new: &plan.new, pack: &pack };
         let sent = server.push(&command, &capabilities).await;
@@ -214,17 +216,6 @@ impl Push<'_> {
             }
             Ok(_) | Err(_) => Err(failure),
         }
-    }
-
-    /// Packs what the server lacks.
-    async fn pack(&self, plan: &Plan, capabilities: &Capabilities) -> Result<(), PushError> {
-        let mut arguments = vec!["pack-objects", "--revs", "--stdout", "--quiet"];
-        arguments.extend(capabilities.has("ofs-delta").then_some("--delta-base-offset"));
-        arguments.extend((!capabilities.has("no-thin")).then_some("--thin"));
-        let known = [Some(&self.request.base), plan.old.as_ref()];
-        let known: String = known.into_iter().flatten().map(|commit| format!("^{commit}\n")).collect();
-        let wanted = format!("{}\n{known}", plan.new);
-        self.repository.succeed(&arguments, Input::Bytes(wanted.as_bytes()), Output::File(PUSHED_PACK)).await
     }
 
     fn receipt(&self, plan: Plan, message: String) -> Receipt {

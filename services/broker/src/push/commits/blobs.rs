@@ -18,15 +18,16 @@ pub(super) struct Blob {
 
 /// The blobs that an inspection needs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Blobs {
-    /// The lengths of all new ones.
+pub(in crate::push) struct Blobs {
+    /// The lengths of all new ones, and perhaps of others.
     pub(super) sizes: HashMap<ObjectId, u64>,
     /// The attributes in the newest commit; `None`: it has no such file, or the commits bring no blob.
     pub(super) attributes: Option<Blob>,
 }
 
 impl Blobs {
-    /// Finds the blobs that `changes` bring, and the attributes of the commit `tip`.
+    /// Finds the blobs that `changes` bring, and the attributes of the commit `tip`. The `known` ones are of commits whose newest has the same files as `tip`. No
+    /// git runs if they include all that `changes` bring.
     ///
     /// # Errors
     /// `ContentInvalid`: an object is missing or no blob; `Failed`.
@@ -34,11 +35,12 @@ impl Blobs {
         repository: Repository<'_>,
         tip: &ObjectId,
         changes: &[Change],
+        known: Self,
     ) -> Result<Self, PushError> {
         let stored = changes.iter().filter(|change| change.is_stored());
         let new: BTreeSet<&ObjectId> = stored.map(|change| &change.object).collect();
-        if new.is_empty() {
-            return Ok(Self::default());
+        if new.iter().all(|object| known.sizes.contains_key(*object)) {
+            return Ok(known);
         }
         let list: String = new.iter().map(|object| format!("{object}\n")).collect();
         let list = format!("{list}{tip}:{ATTRIBUTES}\n");

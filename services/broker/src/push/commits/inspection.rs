@@ -38,6 +38,8 @@ pub(in crate::push) struct InspectionReport {
     pub(in crate::push) files: usize,
     /// Those of Git LFS among them.
     pub(in crate::push) lfs: LfsChanges,
+    /// What the files became.
+    pub(in crate::push) blobs: Blobs,
     /// What no push may bring.
     pub(in crate::push) problems: Problems,
 }
@@ -75,11 +77,16 @@ impl Inspection<'_> {
         Ok(commits.into_iter().filter_map(|line| line.into_iter().next()).collect())
     }
 
-    /// Inspects what each of these commits, newest first, changes against each of its parents, and lists every problem.
+    /// Inspects what each of these commits, newest first, changes against each of its parents, and lists every problem. The `known` blobs are those of
+    /// an inspection of commits whose newest has the same files.
     ///
     /// # Errors
     /// `TooLarge`, `ContentInvalid`.
-    pub(in crate::push) async fn inspect(&self, commits: &[ObjectId]) -> Result<InspectionReport, PushError> {
+    pub(in crate::push) async fn inspect(
+        &self,
+        commits: &[ObjectId],
+        known: Blobs,
+    ) -> Result<InspectionReport, PushError> {
         let Some(tip) = commits.first() else { return Ok(InspectionReport::default()) };
         let list: String = commits.iter().map(|commit| format!("{commit}\n")).collect();
         let arguments = ["diff-tree", "--stdin", "-r", "-m", "--raw", "-z", "--no-renames", "--no-abbrev"];
@@ -97,7 +104,7 @@ impl Inspection<'_> {
                 problems.add(refused(change, reason));
             }
         }
-        let blobs = Blobs::find(self.repository, tip, &changes).await?;
+        let blobs = Blobs::find(self.repository, tip, &changes, known).await?;
         let lfs = LfsSearch { repository: self.repository, blobs: &blobs }.run(&changes).await?;
         let large: HashSet<&Change> = lfs.contents.iter().map(|content| &content.change).collect();
         for change in changes.iter().filter(|change| change.is_stored()) {
@@ -115,7 +122,7 @@ impl Inspection<'_> {
             }
         }
         let files = changes.iter().map(|change| change.path.as_slice()).collect::<BTreeSet<_>>().len();
-        Ok(InspectionReport { files, lfs, problems })
+        Ok(InspectionReport { files, lfs, blobs, problems })
     }
 
     /// Why no push may touch the path of a change.
