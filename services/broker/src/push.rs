@@ -18,5 +18,6 @@ mod git;
 mod objects;
 mod order;
 mod plan;
+mod preparation;
 mod remote;
 mod repository;

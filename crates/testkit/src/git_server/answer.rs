@@ -20,7 +20,7 @@ use tokio::{io::AsyncWriteExt as _, process::Command};
 const REQUEST_BYTES: usize = 512 * 1024 * 1024;
 
 pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let text =
         |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(ToOwned::to_owned);
     let arrived = GitRequest {
@@ -44,6 +44,7 @@ pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Re
             return (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, url.clone())]).into_response();
         }
         Some(GitFault::Page) => return axum::response::Html("<h1>sign in</h1>").into_response(),
+        Some(GitFault::FirstVersion) => drop(parts.headers.remove("git-protocol")),
         Some(GitFault::Hold(_) | GitFault::Truncate(_)) | None => {}
     }
     let body = to_bytes(body, REQUEST_BYTES).await.expect("a body");

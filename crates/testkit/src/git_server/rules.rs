@@ -26,6 +26,8 @@ pub enum GitFault {
     Page,
     /// Sends so many bytes, and the rest after `release`. Sends a shorter answer as a whole.
     Hold(usize),
+    /// Speaks the first version of the protocol, whichever the client asks for.
+    FirstVersion,
     /// Announces the whole length, sends so many bytes, and breaks the connection.
     Truncate(usize),
 }

@@ -1,7 +1,7 @@
 //! The plan of a push: how its branch is to be moved, and to which commit. Every commit of a plan is inspected. Git packs the commits during the inspection,
 //! and the pack stays in the quarantine if the inspection refuses them.
 //!
-//! A branch that has commits of earlier pushes gets one on top of them. The server sends these commits while git loads the bundle, and git loads and
+//! A branch that has commits of earlier pushes gets one on top of them. The preparation has fetched these commits into a file, and git loads and
 //! checks them during the inspection, which does not depend on them: nothing that the server has sent since the base commit is in the repository
 //! before the bundle is loaded and its commits are listed.
 
@@ -15,15 +15,14 @@ use super::{
     git::{Input, Output},
     objects::{Commit, Object, missing, parse_batch},
     order::{alongside, in_order},
-    remote::{receive::Capabilities, server::Server, upload::Fetch},
+    preparation::EARLIER_PACK,
+    remote::{receive::Capabilities, server::Server},
     repository::Repository,
     request::{ObjectId, PushRequest},
 };
 
 /// Commits that a session may have pushed before. Beyond it: `push_branch_moved`.
 const OWN_COMMITS_MAX: usize = 1_000;
-/// The file of the commits that the branch has.
-const EARLIER_PACK: &str = "earlier.pack";
 /// The file of what the server gets.
 pub(super) const PUSHED_PACK: &str = "pushed.pack";
 
@@ -79,13 +78,18 @@ impl Plan {
 }
 
 impl Planner<'_> {
-    /// Loads the bundle, inspects its commits, packs them, and decides how the branch is to be moved from `tip`.
+    /// Loads the bundle, inspects its commits, packs them, and decides how the branch is to be moved from `tip`. `fetched` tells whether there is a file with
+    /// what the branch has more than the base commit.
     ///
     /// # Errors
     /// Those of [`PushError`]. A problem of the commits wins over `BranchMoved`.
-    pub(super) async fn plan(&self, tip: Option<ObjectId>) -> Result<Plan, PushError> {
+    pub(super) async fn plan(
+        &self,
+        tip: Option<ObjectId>,
+        fetched: Result<(), PushError>,
+    ) -> Result<Plan, PushError> {
         let old = match tip {
-            Some(tip) if tip != self.request.base => return self.plan_on_top(tip).await,
+            Some(tip) if tip != self.request.base => return self.plan_on_top(tip, fetched).await,
             old => old,
         };
         let listed = self.load_bundle().await?;
@@ -104,11 +108,9 @@ impl Planner<'_> {
     }
 
     /// Plans the push to a branch that has more than the base commit.
-    async fn plan_on_top(&self, tip: ObjectId) -> Result<Plan, PushError> {
-        let fetch = Fetch::Since { tip: &tip, base: &self.request.base };
-        let fetch = self.server.fetch(fetch, self.repository.quarantine, EARLIER_PACK);
-        let (listed, fetched) = alongside(self.load_bundle(), fetch).await?;
-        let earlier = self.load_earlier(&tip, fetched.map(drop));
+    async fn plan_on_top(&self, tip: ObjectId, fetched: Result<(), PushError>) -> Result<Plan, PushError> {
+        let listed = self.load_bundle().await?;
+        let earlier = self.load_earlier(&tip, fetched);
         let (inspected, earlier) = alongside(self.inspect(listed), earlier).await?;
         let InspectedCommits { commits, pointer_tree, blobs, files, objects } = inspected;
         let commit = commits.first().ok_or_else(missing)?;
@@ -189,7 +191,7 @@ impl Planner<'_> {
         self.repository.succeed(&arguments, Input::Bytes(wanted.as_bytes()), Output::File(PUSHED_PACK)).await
     }
 
-    /// Loads the commits that this session pushed before, which `fetched` has brought into a file.
+    /// Loads the commits that this session pushed before.
     ///
     /// # Errors
     /// `BranchMoved`: there are others among them.

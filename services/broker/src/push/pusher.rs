@@ -1,30 +1,22 @@
 //! Runs pushes: each in a quarantine of its own, a few at a time. A push ends with its caller.
 //!
-//! A push has four steps. The parts of the first two run at the same time, and their errors have the order of this list, whichever comes first:
+//! A push has three steps:
 //!
-//! 1. It checks the version of the server, and asks what the server can do with pushes. The other questions wait, so a credential that the server
-//!    refuses fails two requests and not more.
-//! 2. It asks for the references, receives the bundle from its caller, and loads the files of the base commit.
-//! 3. It loads the bundle, inspects the commits, and packs them meanwhile (`plan`).
-//! 4. It sends the objects of Git LFS, and moves the branch.
+//! 1. It asks the server, receives the bundle from its caller, and loads the files of the base commit, all at the same time (`preparation`).
+//! 2. It loads the bundle, inspects the commits, and packs them meanwhile (`plan`).
+//! 3. It sends the objects of Git LFS, and moves the branch.
 //!
-//! Before step 4, the server gets only questions: the names of the branch and of commits that it has, and, after the inspection, those of objects of
+//! Before step 3, the server gets only questions: the names of the branch and of commits that it has, and, after the inspection, those of objects of
 //! Git LFS.
 
 use super::{
     audit::AuditLine,
-    bundle,
     error::PushError,
     git::WalledGit,
-    order::alongside,
     plan::{PUSHED_PACK, Plan, Planner},
+    preparation::{Preparation, Preparer},
     quarantine::Quarantines,
-    remote::{
-        receive::Move,
-        report::Report,
-        server::Server,
-        upload::{Fetch, References},
-    },
+    remote::{receive::Move, report::Report, server::Server, upload::References},
     repository::Repository,
     request::{ObjectId, PushRequest},
 };
@@ -47,10 +39,6 @@ const TURN_WAIT: Duration = Duration::from_secs(20);
 const PUSH_TIME: Duration = Duration::from_secs(600);
 /// The setting that names the secrets.
 const SETTING: &str = "environment.git.push";
-/// The file of the files of the base commit.
-const BASE_PACK: &str = "base.pack";
-/// The file with the commits that have no history here.
-const SHALLOW: &str = "repository/shallow";
 /// Bytes of what a server says in an error. Headers carry errors, and these are short.
 const REFUSAL_BYTES_MAX: usize = 2_000;
 
@@ -177,20 +165,15 @@ impl Push<'_> {
         audit.secret_version = Some(credential.version);
         let authorization = credential.authorization;
         let server = Server { servers, tenant: *tenant, repository, secret, authorization };
-        let ((), capabilities) = alongside(server.check_version(base), server.capabilities()).await?;
-        let capabilities = capabilities?;
-        let received = bundle::receive(self.repository.quarantine, pieces);
-        let content = alongside(received, self.load_base(&server));
-        let (tip, content) = alongside(self.find_tip(&server), content).await?;
-        let ((), base_loaded) = content?;
-        base_loaded?;
+        let preparer = Preparer { request: self.request, server: &server, repository: self.repository };
+        let Preparation { capabilities, tip, fetched } = preparer.run(pieces).await?;
         let planner = Planner {
             request: self.request,
             server: &server,
             repository: self.repository,
             capabilities: &capabilities,
         };
-        let plan = planner.plan(tip).await?;
+        let plan = planner.plan(tip, fetched).await?;
         audit.commit = Some(plan.new.clone());
         if plan.old.as_ref() == Some(&plan.new) {
             return Ok(self.receipt(plan, String::new()));
@@ -228,32 +211,5 @@ impl Push<'_> {
         let said: String = message.lines().map(|line| format!("\nremote: {line}")).collect();
         let reason = text::head(&format!("{reason}{said}"), REFUSAL_BYTES_MAX).to_owned();
         PushError::Refused { host: server.host(), reason }
-    }
-
-    /// Loads the files of the base commit, all of them: the bundle has only the differences to them, and git checks that nothing is missing. A server
-    /// could send less (`filter`), but git would then look for the rest while it reads the bundle. For this repository the files are 2.6 MiB in 0.6 s; with its
-    /// history they are 5.6 MiB in 1.1 s.
-    async fn load_base(&self, server: &Server<'_>) -> Result<(), PushError> {
-        let (base, quarantine) = (&self.request.base, self.repository.quarantine);
-        let made = quarantine.make_repository(base.format()).await;
-        made.map_err(|error| PushError::failed("make a repository", &error))?;
-        let shallow = server.fetch(Fetch::Base(base), quarantine, BASE_PACK).await?;
-        self.repository.load(BASE_PACK).await?;
-        let lines: String = shallow.iter().map(|commit| format!("{commit}\n")).collect();
-        let written = quarantine.write(SHALLOW, lines.as_bytes()).await;
-        written.map_err(|error| PushError::failed("write the end of the history", &error))
-    }
-
-    /// Finds the commit at which the branch is. `None`: there is no such branch.
-    ///
-    /// # Errors
-    /// `DefaultBranch`, `Unauthorized`, `NotFound`, `Unreachable`.
-    async fn find_tip(&self, server: &Server<'_>) -> Result<Option<ObjectId>, PushError> {
-        let PushRequest { branch, base, .. } = self.request;
-        let References { default, tip } = server.references(branch, base).await?;
-        if default.as_ref() == Some(&branch.reference()) {
-            return Err(PushError::DefaultBranch(branch.to_string()));
-        }
-        Ok(tip)
     }
 }

@@ -134,6 +134,32 @@ async fn the_server_is_asked_while_the_bundle_arrives() {
     let (told, ()) = tokio::join!(push, look);
     assert_eq!(told.unwrap().commits, 1);
     assert_eq!(testbed.remote("agent/ses_a"), commit);
+
+    let next = testbed.commit(&testbed.base, &[("file", "changed again\n")]);
+    let (send_rest, rest) = oneshot::channel();
+    let push = testbed.send_slowly(testbed.request(&next), rest);
+    let look = async {
+        // And for the commit that the branch has.
+        let is_asked = async || testbed.requests_to("app.git/git-upload-pack") == 2 + 3;
+        testkit::eventually("the server is asked again", is_asked).await;
+        send_rest.send(()).unwrap();
+    };
+    let (told, ()) = tokio::join!(push, look);
+    assert_eq!(told.unwrap().commits, 1);
+    assert_eq!(testbed.remote("agent/ses_a^"), commit);
+}
+
+#[tokio::test]
+async fn a_server_without_the_second_version_of_the_protocol_is_told() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    // It answers the other questions, which come at the same time, with errors of its own.
+    for at in ["app.git/info/refs", "app.git/git-upload-pack"] {
+        testbed.server.fail(at, GitFault::FirstVersion);
+    }
+    let want = format!("{HOST} does not speak version 2 of git's protocol, which pushes need");
+    assert_eq!(refusal(&testbed, &commit).await, ("push_unreachable".to_owned(), want));
+    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
 }
 
 #[tokio::test]
@@ -169,7 +195,7 @@ async fn a_refused_credential_fails_few_requests() {
     testbed.broker.put_secret(None, "TOKEN", "revoked").await;
     assert_eq!(refusal(&testbed, &commit).await.0, "push_unauthorized");
     let requests = testbed.server.requests();
-    assert!(requests.len() <= 2, "{requests:?}");
+    assert!(requests.len() <= 3, "{requests:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,121 @@
+//! What a push has before git loads its bundle: the answers of the server, the files of the base commit, and the bundle in a file. Its parts run at the same
+//! time, and their errors have the order of this list, whichever comes first:
+//!
+//! 1. the version of the server;
+//! 2. what the server can do with pushes;
+//! 3. the references;
+//! 4. the bundle;
+//! 5. the files of the base commit.
+//!
+//! The server gets the first three questions at once. The request for the base commit waits for the first answer, and the one for the commits of earlier pushes
+//! for the third, so a credential that the server refuses fails three requests and not more.
+
+use super::{
+    bundle,
+    error::PushError,
+    order::{alongside, in_order},
+    remote::{
+        receive::Capabilities,
+        server::Server,
+        upload::{Fetch, References},
+    },
+    repository::Repository,
+    request::{ObjectId, PushRequest},
+};
+use futures::{FutureExt as _, Stream};
+
+/// The file of the files of the base commit.
+const BASE_PACK: &str = "base.pack";
+/// The file of the commits that the branch has.
+pub(super) const EARLIER_PACK: &str = "earlier.pack";
+/// The file with the commits that have no history here.
+const SHALLOW: &str = "repository/shallow";
+
+/// What a plan begins with. The quarantine has the bundle, and its repository the base commit.
+#[derive(Debug)]
+pub(super) struct Preparation {
+    pub(super) capabilities: Capabilities,
+    /// The commit at which the branch is. `None`: there is no such branch.
+    pub(super) tip: Option<ObjectId>,
+    /// Whether [`EARLIER_PACK`] has what the branch has more than the base commit. An error counts only if the plan needs these commits.
+    pub(super) fetched: Result<(), PushError>,
+}
+
+/// What a preparation is made of.
+#[derive(Debug)]
+pub(super) struct Preparer<'a> {
+    pub(super) request: &'a PushRequest,
+    pub(super) server: &'a Server<'a>,
+    pub(super) repository: Repository<'a>,
+}
+
+impl Preparer<'_> {
+    /// Asks the server, receives the bundle, and loads the base commit.
+    ///
+    /// # Errors
+    /// Those of [`PushError`].
+    ///
+    /// Dropped midway: every request and every git ends.
+    pub(super) async fn run(
+        &self,
+        pieces: impl Stream<Item = Option<Vec<u8>>> + Unpin,
+    ) -> Result<Preparation, PushError> {
+        let version = self.server.check_version(&self.request.base).shared();
+        let tip = self.find_tip().shared();
+        let content = self.load_content(pieces, version.clone());
+        let objects = alongside(content, self.fetch_earlier(tip.clone()));
+        let answers = in_order(self.server.capabilities(), in_order(tip, objects));
+        let ((), (capabilities, (tip, ((), fetched)))) = in_order(version, answers).await?;
+        Ok(Preparation { capabilities, tip, fetched })
+    }
+
+    /// Finds the commit at which the branch is. `None`: there is no such branch.
+    ///
+    /// # Errors
+    /// `DefaultBranch`, `Unauthorized`, `NotFound`, `Unreachable`.
+    async fn find_tip(&self) -> Result<Option<ObjectId>, PushError> {
+        let PushRequest { branch, base, .. } = self.request;
+        let References { default, tip } = self.server.references(branch, base).await?;
+        if default.as_ref() == Some(&branch.reference()) {
+            return Err(PushError::DefaultBranch(branch.to_string()));
+        }
+        Ok(tip)
+    }
+
+    /// Receives the bundle, and loads the files of the base commit.
+    async fn load_content(
+        &self,
+        pieces: impl Stream<Item = Option<Vec<u8>>> + Unpin,
+        version: impl Future<Output = Result<(), PushError>>,
+    ) -> Result<(), PushError> {
+        let received = bundle::receive(self.repository.quarantine, pieces);
+        let ((), ()) = in_order(received, self.load_base(version)).await?;
+        Ok(())
+    }
+
+    /// Loads the files of the base commit, all of them: the bundle has only the differences to them, and git checks that nothing is missing. A server
+    /// could send less (`filter`), but git would then look for the rest while it reads the bundle. For this repository the files are 2.6 MiB in 0.6 s; with its
+    /// history they are 5.6 MiB in 1.1 s.
+    async fn load_base(&self, version: impl Future<Output = Result<(), PushError>>) -> Result<(), PushError> {
+        let (base, quarantine) = (&self.request.base, self.repository.quarantine);
+        let made = quarantine.make_repository(base.format()).await;
+        made.map_err(|error| PushError::failed("make a repository", &error))?;
+        version.await?;
+        let shallow = self.server.fetch(Fetch::Base(base), quarantine, BASE_PACK).await?;
+        self.repository.load(BASE_PACK).await?;
+        let lines: String = shallow.iter().map(|commit| format!("{commit}\n")).collect();
+        let written = quarantine.write(SHALLOW, lines.as_bytes()).await;
+        written.map_err(|error| PushError::failed("write the end of the history", &error))
+    }
+
+    /// Fetches what the branch has more than the base commit into a file. Git loads it when it has loaded the bundle.
+    async fn fetch_earlier(
+        &self,
+        tip: impl Future<Output = Result<Option<ObjectId>, PushError>>,
+    ) -> Result<(), PushError> {
+        let base = &self.request.base;
+        let Some(tip) = tip.await?.filter(|tip| tip != base) else { return Ok(()) };
+        let fetch = Fetch::Since { tip: &tip, base };
+        self.server.fetch(fetch, self.repository.quarantine, EARLIER_PACK).await.map(drop)
+    }
+}
