@@ -1,6 +1,11 @@
-//! The bundle of a caller, as it arrives: its head is read here, and its pack goes into a file of the quarantine, for git to read.
+//! The bundle of a caller, as it arrives after the name of its newest commit: its head is read here, and its pack goes into a file of the quarantine, for git
+//! to read.
 
-use super::{error::PushError, quarantine::Quarantine};
+use super::{
+    error::PushError,
+    quarantine::Quarantine,
+    request::{ObjectId, PushPart},
+};
 use bytes::BytesMut;
 use domain::egress::push::PUSH_BYTES_MAX;
 use futures::{Stream, StreamExt as _};
@@ -13,6 +18,28 @@ const SIGNATURES: [&[u8]; 2] = [b"# v2 git bundle\n", b"# v3 git bundle\n"];
 /// The file of the pack.
 pub(super) const BUNDLE_PACK: &str = "bundle.pack";
 
+/// Receives the name of the newest commit, which comes before the bundle.
+///
+/// # Errors
+/// `Nothing`: it is the base commit. `ContentInvalid`; `Interrupted`: the caller left.
+pub(super) async fn receive_commit(
+    parts: &mut (impl Stream<Item = Option<PushPart>> + Unpin),
+    base: &ObjectId,
+) -> Result<ObjectId, PushError> {
+    let name = match parts.next().await.flatten() {
+        Some(PushPart::Commit(name)) => name,
+        Some(PushPart::Data(_)) => String::new(),
+        None => return Err(interrupted()),
+    };
+    match ObjectId::parse(&name) {
+        Some(commit) if commit == *base => Err(PushError::Nothing),
+        Some(commit) if commit.format() == base.format() => Ok(commit),
+        Some(_) | None => {
+            Err(PushError::ContentInvalid("what arrived names no commit of the repository".to_owned()))
+        }
+    }
+}
+
 /// Writes the pack of a bundle to [`BUNDLE_PACK`]. The names in the head have no effect: the caller says which commit is meant, and git checks that
 /// the pack has it.
 ///
@@ -20,13 +47,13 @@ pub(super) const BUNDLE_PACK: &str = "bundle.pack";
 /// `ContentInvalid`, `TooLarge`, `Interrupted`: the caller left.
 pub(super) async fn receive(
     quarantine: &Quarantine,
-    mut pieces: impl Stream<Item = Option<Vec<u8>>> + Unpin,
+    mut parts: impl Stream<Item = Option<PushPart>> + Unpin,
 ) -> Result<(), PushError> {
     let failed = |error: std::io::Error| PushError::failed("write a pack", &error);
     let mut file = quarantine.create(BUNDLE_PACK).await.map_err(failed)?;
     let (mut head, mut has_head, mut total) = (BytesMut::new(), false, 0_u64);
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.ok_or(PushError::Interrupted("the commits did not arrive whole"))?;
+    while let Some(part) = parts.next().await {
+        let PushPart::Data(piece) = part.ok_or_else(interrupted)? else { return Err(invalid()) };
         total += piece.len() as u64;
         if total > PUSH_BYTES_MAX {
             return Err(PushError::TooLarge { most: PUSH_BYTES_MAX, what: "bytes" });
@@ -56,6 +83,10 @@ fn head_end(bytes: &[u8]) -> Result<Option<usize>, PushError> {
     let end = bytes.windows(2).position(|pair| pair == b"\n\n").map(|at| at + 2);
     let is_too_long = end.unwrap_or(bytes.len()) > BUNDLE_HEAD_BYTES_MAX;
     if is_bundle && !is_too_long { Ok(end) } else { Err(invalid()) }
+}
+
+fn interrupted() -> PushError {
+    PushError::Interrupted("the commits did not arrive whole")
 }
 
 fn invalid() -> PushError {

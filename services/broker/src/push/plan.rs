@@ -45,6 +45,8 @@ pub(super) struct Planner<'a> {
     pub(super) server: &'a Server<'a>,
     /// It has the base commit.
     pub(super) repository: Repository<'a>,
+    /// The commit that the session exported.
+    pub(super) commit: &'a ObjectId,
     pub(super) capabilities: &'a Capabilities,
 }
 
@@ -93,12 +95,11 @@ impl Planner<'_> {
             old => old,
         };
         let listed = self.load_bundle().await?;
-        let exported = &self.request.commit;
-        let packed = self.pack(exported, old.as_ref());
+        let packed = self.pack(self.commit, old.as_ref());
         let (inspected, packed) = alongside(self.inspect(listed), packed).await?;
         let InspectedCommits { commits, files, objects, .. } = inspected;
         let new = commits.first().ok_or_else(missing)?.clone();
-        if new == *exported {
+        if new == *self.commit {
             packed?;
         } else {
             // It has pointers in place of contents of Git LFS.
@@ -150,14 +151,12 @@ impl Planner<'_> {
 
     /// Loads the bundle, and lists its commits, newest first.
     async fn load_bundle(&self) -> Result<Vec<ObjectId>, PushError> {
-        let PushRequest { commit, base, .. } = self.request;
         self.repository.load_bundle().await?;
-        self.inspection().list(base, commit).await
+        self.inspection().list(&self.request.base, self.commit).await
     }
 
     /// Inspects the commits of the bundle, and puts pointers in place of contents of Git LFS.
     async fn inspect(&self, commits: Vec<ObjectId>) -> Result<InspectedCommits, PushError> {
-        let PushRequest { commit, base, .. } = self.request;
         let report = self.inspection().inspect(&commits, Blobs::default()).await?;
         let InspectionReport { files, lfs, blobs, mut problems } = report;
         let checked = self.server.check_lfs(&lfs.pointers, &mut problems).await;
@@ -171,7 +170,8 @@ impl Planner<'_> {
         }
         // The inspection lets no contents pass in a push of several commits.
         let pointers = Pointers { repository: self.repository };
-        let PointerCommit { commit, tree, objects } = pointers.put(commit, base, &lfs.contents).await?;
+        let pointers = pointers.put(self.commit, &self.request.base, &lfs.contents).await?;
+        let PointerCommit { commit, tree, objects } = pointers;
         // The attributes may be one of the files that became pointers.
         let blobs = Blobs::default();
         Ok(InspectedCommits { commits: vec![commit], pointer_tree: Some(tree), blobs, files, objects })
@@ -200,7 +200,7 @@ impl Planner<'_> {
         tip: &ObjectId,
         fetched: Result<(), PushError>,
     ) -> Result<CommitTexts, PushError> {
-        let PushRequest { session, base, commit, .. } = self.request;
+        let PushRequest { session, base, .. } = self.request;
         match fetched {
             Ok(()) => self.repository.load(EARLIER_PACK).await?,
             // It was moved again meanwhile.
@@ -220,7 +220,7 @@ impl Planner<'_> {
         }
         let names: Option<Vec<ObjectId>> = lines.iter().map(|line| ObjectId::parse(line[0])).collect();
         let names = names.ok_or_else(missing)?;
-        let wanted: Vec<&ObjectId> = [commit].into_iter().chain(&names).collect();
+        let wanted: Vec<&ObjectId> = [self.commit].into_iter().chain(&names).collect();
         let output = self.repository.read(&wanted).await?;
         let objects = parse_batch(&output)?;
         let [exported, earlier @ ..] = &objects[..] else { return Err(missing()) };

@@ -1,14 +1,15 @@
 //! What a push has before git loads its bundle: the answers of the server, the files of the base commit, and the bundle in a file. Its parts run at the same
 //! time, and their errors have the order of this list, whichever comes first:
 //!
-//! 1. the version of the server;
-//! 2. what the server can do with pushes;
-//! 3. the references;
-//! 4. the bundle;
-//! 5. the files of the base commit.
+//! 1. the name of the newest commit, which says whether there is anything to push;
+//! 2. the version of the server;
+//! 3. what the server can do with pushes;
+//! 4. the references;
+//! 5. the bundle;
+//! 6. the files of the base commit.
 //!
-//! The server gets the first three questions at once. The request for the base commit waits for the first answer, and the one for the commits of earlier pushes
-//! for the third, so a credential that the server refuses fails three requests and not more.
+//! The server gets three questions at once, and the sandbox may still read the files of the session then. The request for the base commit waits for the version,
+//! and the one for the commits of earlier pushes for the references, so a credential that the server refuses fails three requests and not more.
 
 use super::{
     bundle,
@@ -20,9 +21,10 @@ use super::{
         upload::{Fetch, References},
     },
     repository::Repository,
-    request::{ObjectId, PushRequest},
+    request::{ObjectId, PushPart, PushRequest},
 };
 use futures::{FutureExt as _, Stream};
+use tokio::sync::oneshot;
 
 /// The file of the files of the base commit.
 const BASE_PACK: &str = "base.pack";
@@ -34,6 +36,8 @@ const SHALLOW: &str = "repository/shallow";
 /// What a plan begins with. The quarantine has the bundle, and its repository the base commit.
 #[derive(Debug)]
 pub(super) struct Preparation {
+    /// The newest commit of the bundle.
+    pub(super) commit: ObjectId,
     pub(super) capabilities: Capabilities,
     /// The commit at which the branch is. `None`: there is no such branch.
     pub(super) tip: Option<ObjectId>,
@@ -58,15 +62,18 @@ impl Preparer<'_> {
     /// Dropped midway: every request and every git ends.
     pub(super) async fn run(
         &self,
-        pieces: impl Stream<Item = Option<Vec<u8>>> + Unpin,
+        parts: impl Stream<Item = Option<PushPart>> + Unpin,
     ) -> Result<Preparation, PushError> {
+        let (name, named) = oneshot::channel();
+        let commit = async { named.await.unwrap_or(Err(PushError::Failed)) };
         let version = self.server.check_version(&self.request.base).shared();
         let tip = self.find_tip().shared();
-        let content = self.load_content(pieces, version.clone());
+        let content = in_order(self.receive(parts, name), self.load_base(version.clone()));
         let objects = alongside(content, self.fetch_earlier(tip.clone()));
         let answers = in_order(self.server.capabilities(), in_order(tip, objects));
-        let ((), (capabilities, (tip, ((), fetched)))) = in_order(version, answers).await?;
-        Ok(Preparation { capabilities, tip, fetched })
+        let answers = in_order(version, answers);
+        let (commit, ((), (capabilities, (tip, (((), ()), fetched))))) = in_order(commit, answers).await?;
+        Ok(Preparation { commit, capabilities, tip, fetched })
     }
 
     /// Finds the commit at which the branch is. `None`: there is no such branch.
@@ -82,15 +89,16 @@ impl Preparer<'_> {
         Ok(tip)
     }
 
-    /// Receives the bundle, and loads the files of the base commit.
-    async fn load_content(
+    /// Receives the name of the newest commit, which `name` gets as soon as it is there, and the bundle.
+    async fn receive(
         &self,
-        pieces: impl Stream<Item = Option<Vec<u8>>> + Unpin,
-        version: impl Future<Output = Result<(), PushError>>,
+        mut parts: impl Stream<Item = Option<PushPart>> + Unpin,
+        name: oneshot::Sender<Result<ObjectId, PushError>>,
     ) -> Result<(), PushError> {
-        let received = bundle::receive(self.repository.quarantine, pieces);
-        let ((), ()) = in_order(received, self.load_base(version)).await?;
-        Ok(())
+        let commit = bundle::receive_commit(&mut parts, &self.request.base).await;
+        drop(name.send(commit.clone()));
+        commit?;
+        bundle::receive(self.repository.quarantine, parts).await
     }
 
     /// Loads the files of the base commit, all of them: the bundle has only the differences to them, and git checks that nothing is missing. A server

@@ -11,6 +11,7 @@
 
 use super::{
     audit::AuditLine,
+    bundle,
     error::PushError,
     git::WalledGit,
     plan::{PUSHED_PACK, Plan, Planner},
@@ -18,7 +19,7 @@ use super::{
     quarantine::Quarantines,
     remote::{receive::Move, report::Report, server::Server, upload::References},
     repository::Repository,
-    request::{ObjectId, PushRequest},
+    request::{ObjectId, PushPart, PushRequest},
 };
 use crate::egress::git::{credential, servers::GitServers};
 use anyhow::Context as _;
@@ -104,14 +105,14 @@ impl Pusher {
     pub(crate) async fn push(
         self: &Arc<Self>,
         request: PushRequest,
-        pieces: impl Stream<Item = Option<Vec<u8>>> + Send + Unpin + 'static,
+        parts: impl Stream<Item = Option<PushPart>> + Send + Unpin + 'static,
     ) -> Result<Receipt, PushError> {
         let turn = self.turns.acquire(request.tenant, TURN_WAIT).await.map_err(|_| PushError::Busy)?;
         let (left, own) = (CancellationToken::new(), Arc::clone(self));
         let _left = left.clone().drop_guard();
         let run = self.tasks.run("push", async move {
             let _turn = turn;
-            own.run(&request, pieces, &left).await
+            own.run(&request, parts, &left).await
         });
         run.await.unwrap_or(Err(PushError::Failed))
     }
@@ -120,7 +121,7 @@ impl Pusher {
     async fn run(
         &self,
         request: &PushRequest,
-        pieces: impl Stream<Item = Option<Vec<u8>>> + Unpin,
+        parts: impl Stream<Item = Option<PushPart>> + Unpin,
         left: &CancellationToken,
     ) -> Result<Receipt, PushError> {
         let made = self.quarantines.make();
@@ -129,7 +130,7 @@ impl Pusher {
         let result = {
             let repository = Repository { git: &self.git, quarantine: &quarantine };
             let push = Push { servers: &self.servers, request, repository };
-            let work = tokio::time::timeout(PUSH_TIME, push.run(pieces, &mut audit));
+            let work = tokio::time::timeout(PUSH_TIME, push.run(parts, &mut audit));
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => Err(PushError::Interrupted("this server stops")),
@@ -156,21 +157,30 @@ struct Push<'a> {
 impl Push<'_> {
     async fn run(
         &self,
-        pieces: impl Stream<Item = Option<Vec<u8>>> + Unpin,
+        mut parts: impl Stream<Item = Option<PushPart>> + Unpin,
         audit: &mut AuditLine<'_>,
     ) -> Result<Receipt, PushError> {
         let PushRequest { tenant, project, repository, secret, branch, base, .. } = self.request;
         let servers = self.servers;
-        let credential = credential::open(&servers.vault, *tenant, project.as_ref(), secret, SETTING).await?;
+        let opened = credential::open(&servers.vault, *tenant, project.as_ref(), secret, SETTING).await;
+        let credential = match opened {
+            Ok(credential) => credential,
+            Err(error) => {
+                // If there is nothing to push, nobody needs the secret.
+                bundle::receive_commit(&mut parts, base).await?;
+                return Err(error.into());
+            }
+        };
         audit.secret_version = Some(credential.version);
         let authorization = credential.authorization;
         let server = Server { servers, tenant: *tenant, repository, secret, authorization };
         let preparer = Preparer { request: self.request, server: &server, repository: self.repository };
-        let Preparation { capabilities, tip, fetched } = preparer.run(pieces).await?;
+        let Preparation { commit, capabilities, tip, fetched } = preparer.run(parts).await?;
         let planner = Planner {
             request: self.request,
             server: &server,
             repository: self.repository,
+            commit: &commit,
             capabilities: &capabilities,
         };
         let plan = planner.plan(tip, fetched).await?;

@@ -1,4 +1,4 @@
-//! What is pushed, and whereto: the first message of a call, checked.
+//! What is pushed, and whereto: the first message of a call, checked, and those that follow.
 
 use super::error::PushError;
 use domain::{
@@ -24,8 +24,16 @@ pub(crate) struct PushRequest {
     pub(crate) secret: SecretName,
     pub(crate) denied: DeniedPaths,
     pub(crate) branch: BranchName,
-    pub(crate) commit: ObjectId,
     pub(crate) base: ObjectId,
+}
+
+/// What follows the request: the newest commit, and then the bundle.
+#[derive(Debug)]
+pub(crate) enum PushPart {
+    /// The name, not checked.
+    Commit(String),
+    /// The next bytes.
+    Data(Vec<u8>),
 }
 
 impl PushRequest {

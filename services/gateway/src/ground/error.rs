@@ -134,9 +134,6 @@ pub(crate) enum Error {
         "no entry of environment.git.push in the settings covers {0}; add one with a secret that may push, or use `flotilla checkout`"
     )]
     PushNotConfigured(String),
-    /// Let the session change something.
-    #[error("the session has changed no files, so there is nothing to push")]
-    PushNothing,
     /// The broker, or the server of the repository, refused the push.
     #[error("{}", .0.message)]
     Push(PushRefusal),
@@ -214,7 +211,6 @@ impl Error {
             Self::Sandbox(refusal) => refusal.reason.code(),
             Self::PushSourceMissing => "push_source_missing",
             Self::PushNotConfigured(_) => "push_not_configured",
-            Self::PushNothing => "push_nothing",
             Self::Push(refusal) => &refusal.code,
             Self::RevertTimedOut => "sandbox_unavailable",
             Self::StoreUnavailable => "store_unavailable",
@@ -262,7 +258,6 @@ impl Error {
             | Self::WorkspaceLost
             | Self::PushSourceMissing
             | Self::PushNotConfigured(_)
-            | Self::PushNothing
             | Self::AlreadyResolved { .. } => Kind::Precondition,
             Self::CursorTooOld { .. } => Kind::OutOfRange,
             Self::Sandbox(refusal) => refusal.kind,

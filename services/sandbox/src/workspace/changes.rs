@@ -169,9 +169,18 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
         message.to_owned(),
     ];
     let scratch = scratch(session, &meta)?;
-    let result = stream(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
+    let result = announce(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
     scratch.remove().await;
     result
+}
+
+/// Starts an export, sends its base commit, so that a push can begin while the helper reads the files, and then what the helper prints.
+async fn announce(session: &Session, task: helper::Task, meta: &Meta, to: &Sender) -> Result<(), Error> {
+    let running = session.shared.helpers.start(task).await?;
+    let first = ExportWorkspaceResponse { base_commit: meta.base_commit.clone(), ..Default::default() };
+    // If the caller has left, the next message ends the helper.
+    drop(to.send(Ok(first)).await);
+    relay(running, meta, to).await
 }
 
 /// Makes a scratch directory that has what git ignores in addition to what the repository says.
@@ -186,14 +195,19 @@ fn scratch(session: &Session, meta: &Meta) -> Result<Scratch, Error> {
     }
 }
 
-/// Sends what a helper prints: a commit in the first line, and a bundle. The commit does not wait for the bundle, so that a push can begin.
+/// Runs a helper, and sends what it prints.
 pub(super) async fn stream(
     session: &Session,
     task: helper::Task,
     meta: &Meta,
     to: &Sender,
 ) -> Result<(), Error> {
-    let mut running = session.shared.helpers.start(task).await?;
+    let running = session.shared.helpers.start(task).await?;
+    relay(running, meta, to).await
+}
+
+/// Sends what a helper prints: a commit in the first line, and a bundle. The commit does not wait for the bundle.
+async fn relay(mut running: helper::HelperRun, meta: &Meta, to: &Sender) -> Result<(), Error> {
     let (mut is_first, mut total) = (true, 0);
     let mut failed = None;
     loop {
@@ -220,7 +234,7 @@ pub(super) async fn stream(
             break;
         }
         let response = if is_first {
-            first(&piece, meta)
+            named(&piece, meta)
         } else {
             ExportWorkspaceResponse { data: piece, ..Default::default() }
         };
@@ -237,7 +251,8 @@ pub(super) async fn stream(
     }
 }
 
-fn first(piece: &[u8], meta: &Meta) -> ExportWorkspaceResponse {
+/// The message with the commit.
+fn named(piece: &[u8], meta: &Meta) -> ExportWorkspaceResponse {
     let end = piece.iter().position(|byte| *byte == b'\n').unwrap_or(piece.len());
     ExportWorkspaceResponse {
         commit: String::from_utf8_lossy(&piece[..end]).into_owned(),

@@ -21,7 +21,9 @@ pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspace
 
 pub async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::Status> {
     let mut parts = export_parts(session).await?;
+    let begun = parts.message().await?.unwrap();
     let first = parts.message().await?.unwrap();
+    assert_eq!(begun.base_commit, first.base_commit);
     let mut data = first.data;
     while let Some(part) = parts.message().await? {
         data.extend(part.data);
@@ -104,6 +106,8 @@ async fn the_commit_of_an_export_does_not_wait_for_its_bundle() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session.sh("head -c 3000 /dev/urandom > binary").await;
     let mut parts = export_parts(&session).await.unwrap();
+    let begun = parts.message().await.unwrap().unwrap();
+    assert!(begun.base_commit.len() == 40 && begun.commit.is_empty() && begun.data.is_empty(), "{begun:?}");
     let first = parts.message().await.unwrap().unwrap();
     assert!(first.commit.len() == 40 && first.data.len() < 128, "{first:?}");
     let rest = parts.message().await.unwrap().unwrap();

@@ -53,7 +53,7 @@ async fn nothing_is_deleted_forced_or_taken_from_others() {
     let testbed = Testbed::start().await;
     let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
     let mut deletion = testbed.request(&commit);
-    deletion.header.commit = "0".repeat(40);
+    deletion.commit = "0".repeat(40);
     refuse(&testbed, deletion, "push_content_invalid", "").await;
     // A branch of another session, which names itself in its commits.
     let moved = "which this session did not push";
@@ -247,13 +247,13 @@ async fn what_is_large_or_broken_is_refused() {
     refuse(&testbed, with(flip), "push_content_invalid", "").await;
     // A commit that the bundle does not have, and one whose file is missing.
     let mut other = testbed.request(&commit);
-    other.header.commit = "1".repeat(40);
+    other.commit = "1".repeat(40);
     refuse(&testbed, other, "push_content_invalid", "").await;
     let missing = testbed.commit_entry(&format!("100644 blob {}", "1".repeat(40)), "missing");
     let tree = testbed.app.git(&["rev-parse", &format!("{missing}^{{tree}}")]);
     let pack = testbed.pack(&[&missing, &tree]);
     let mut attempt = testbed.request(&commit);
-    attempt.header.commit = missing;
+    attempt.commit = missing;
     attempt.bundle = [&b"# v2 git bundle\n\n"[..], &pack].concat();
     refuse(&testbed, attempt, "push_content_invalid", "").await;
     // A history of its own.

@@ -150,6 +150,61 @@ async fn the_server_is_asked_while_the_bundle_arrives() {
 }
 
 #[tokio::test]
+async fn the_server_is_asked_before_the_session_names_its_commit() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    let (name, named) = oneshot::channel();
+    let push = testbed.send_early(testbed.request(&commit), named);
+    let look = async {
+        let is_asked = async || testbed.requests_to("app.git/git-upload-pack") == 2;
+        testkit::eventually("the server is asked", is_asked).await;
+        name.send(()).unwrap();
+    };
+    let (told, ()) = tokio::join!(push, look);
+    assert_eq!(told.unwrap().commit, commit);
+}
+
+#[tokio::test]
+async fn a_commit_that_is_none_wins_over_every_other_error() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    let named = |name: &str| {
+        let mut attempt = testbed.request(&commit);
+        name.clone_into(&mut attempt.commit);
+        attempt
+    };
+    let long = "1".repeat(64);
+    // The server refuses the first value, and the other one is no credential.
+    for value in ["revoked", "two words"] {
+        testbed.broker.put_secret(None, "TOKEN", value).await;
+        for (name, want) in [
+            (testbed.base.as_str(), "push_nothing"),
+            ("main", "push_content_invalid"),
+            (long.as_str(), "push_content_invalid"),
+        ] {
+            assert_eq!(code(&testbed.send(named(name)).await.unwrap_err()), want, "{value}: {name}");
+        }
+    }
+    assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_before_it_names_its_commit_ends_the_push() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    let (_name, never) = oneshot::channel();
+    let push = testbed.send_early(testbed.request(&commit), never);
+    let look = testbed.server.wait_for_request("app.git/git-upload-pack");
+    tokio::select! {
+        told = push => panic!("{told:?}"),
+        () = look => {}
+    }
+    testkit::eventually("the push ends", async || testbed.broker.log().contains("caller_left")).await;
+    testkit::eventually("the quarantine is gone", async || testbed.quarantined() == 0).await;
+    assert_eq!(testbed.pushes(), 0);
+}
+
+#[tokio::test]
 async fn a_server_without_the_second_version_of_the_protocol_is_told() {
     let testbed = Testbed::start().await;
     let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
@@ -208,7 +263,7 @@ async fn problems_of_the_commits_win_over_commits_of_others() {
     assert_eq!(refusal(&testbed, &denied).await.0, "push_path_refused");
     // A commit that only the branch has is none of the bundle, although the server sends it.
     let mut theirs = testbed.request(&denied);
-    person.clone_into(&mut theirs.header.commit);
+    person.clone_into(&mut theirs.commit);
     assert_eq!(code(&testbed.send(theirs).await.unwrap_err()), "push_content_invalid");
     assert_eq!((testbed.pushes(), testbed.quarantined()), (0, 0));
 }

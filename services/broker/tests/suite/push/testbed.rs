@@ -30,9 +30,10 @@ pub struct Testbed {
     directory: TempDir,
 }
 
-/// A push: its header, and the bundle.
+/// A push: its header, the newest commit, and the bundle.
 pub struct Attempt {
     pub header: v1::PushHeader,
+    pub commit: String,
     pub bundle: Vec<u8>,
 }
 
@@ -183,10 +184,9 @@ impl Testbed {
             url: format!("https://{HOST}/acme/app.git"),
             rule: Some(rule),
             branch: "agent/ses_a".to_owned(),
-            commit: commit.to_owned(),
             base_commit: self.base.clone(),
         };
-        Attempt { header, bundle }
+        Attempt { header, commit: commit.to_owned(), bundle }
     }
 
     pub async fn push(&self, commit: &str) -> Result<v1::PushResponse, Status> {
@@ -194,10 +194,10 @@ impl Testbed {
     }
 
     pub async fn send(&self, attempt: Attempt) -> Result<v1::PushResponse, Status> {
-        let Attempt { header, bundle } = attempt;
+        let Attempt { header, commit, bundle } = attempt;
         let pieces: Vec<Vec<u8>> = bundle.chunks(rpc::CHUNK_BYTES).map(<[u8]>::to_vec).collect();
-        let parts = [Part::Header(header)].into_iter().chain(pieces.into_iter().map(Part::Data));
-        self.stream(stream::iter(parts)).await
+        let parts = [Part::Header(header), Part::Commit(commit)].into_iter();
+        self.stream(stream::iter(parts.chain(pieces.into_iter().map(Part::Data)))).await
     }
 
     /// Sends the second half of the bundle after `rest`.
@@ -206,14 +206,30 @@ impl Testbed {
         attempt: Attempt,
         rest: oneshot::Receiver<()>,
     ) -> Result<v1::PushResponse, Status> {
-        let Attempt { header, bundle } = attempt;
+        let Attempt { header, commit, bundle } = attempt;
         let (first, second) = bundle.split_at(bundle.len() / 2);
         let (first, second) = (Part::Data(first.to_vec()), Part::Data(second.to_vec()));
         let second = stream::once(async move {
             rest.await.unwrap();
             second
         });
-        self.stream(stream::iter([Part::Header(header), first]).chain(second)).await
+        let begun = stream::iter([Part::Header(header), Part::Commit(commit), first]);
+        self.stream(begun.chain(second)).await
+    }
+
+    /// Sends the newest commit and the bundle after `named`.
+    pub async fn send_early(
+        &self,
+        attempt: Attempt,
+        named: oneshot::Receiver<()>,
+    ) -> Result<v1::PushResponse, Status> {
+        let Attempt { header, commit, bundle } = attempt;
+        let commit = stream::once(async move {
+            named.await.unwrap();
+            Part::Commit(commit)
+        });
+        let bundle = stream::iter([Part::Data(bundle)]);
+        self.stream(stream::iter([Part::Header(header)]).chain(commit).chain(bundle)).await
     }
 
     async fn stream(

@@ -149,6 +149,8 @@ pub(crate) async fn export(
         loop {
             let piece = match responses.message().await {
                 Ok(None) => return,
+                // The base commit alone: it comes again with the commit.
+                Ok(Some(piece)) if piece.commit.is_empty() && piece.data.is_empty() => continue,
                 Ok(Some(v1::ExportWorkspaceResponse { data, commit, base_commit })) => {
                     Ok(ExportPiece { data, commit, base_commit })
                 }

@@ -1,5 +1,6 @@
 //! Pushes what a session has made: the sandbox exports its files as a commit, and the broker brings the commit to the repository that they came
-//! from. Both streams pass through here, and nothing of them is kept.
+//! from. Both streams pass through here, and nothing of them is kept. The broker begins when the sandbox names the base commit, and works while the sandbox reads the
+//! files.
 // Continues in broker::push::pusher.
 
 use crate::{
@@ -30,12 +31,12 @@ use domain::{
     ids::{EventId, SessionId, TenantId},
     session::{Origin, Source},
 };
-use futures::{Stream, StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, future, stream};
 use rpc::v1::{self, push_request::Part};
 use settings::{GitPush, merge::merge};
-use std::sync::{Arc, OnceLock};
 use store::{error::Error as StoreError, people::pushes::SessionPush, session::row::Session};
-use tonic::Streaming;
+use tokio::sync::oneshot;
+use tonic::{Status, Streaming};
 
 /// A client's request for a push.
 #[derive(Debug, Clone)]
@@ -60,7 +61,7 @@ struct Destination {
 ///
 /// # Errors
 /// `scope_missing`, `session_not_found`, `text_too_long`, `push_source_missing`, `push_not_configured`, `push_branch_invalid`, `settings_unreadable`,
-/// `requests_too_many`, `push_nothing`, `workspace_lost`, `sandbox_unavailable`; refusals of the sandbox and the broker;
+/// `requests_too_many`, `workspace_lost`, `sandbox_unavailable`; refusals of the sandbox and the broker;
 /// `broker_unavailable`, `store_unavailable`, `gateway_stopped`: pushed or not. A repeated push finds what is pushed, and stores that in the log if the
 /// newest push to the branch there brought another commit.
 ///
@@ -205,10 +206,10 @@ async fn transfer(
     let has_workspace = owner.has_workspace;
     let failure = move |status| Error::from(status).about_files(has_workspace);
     let mut pieces = state.sandbox.files().export_workspace(request).await.map_err(failure)?.into_inner();
-    let first = pieces.message().await.map_err(failure)?.unwrap_or_default();
-    if first.commit == first.base_commit {
-        return Err(Error::PushNothing);
-    }
+    let begun = pieces.message().await.and_then(|begun| {
+        begun.ok_or_else(|| Status::unavailable("the export of a session ended before it began"))
+    });
+    let v1::ExportWorkspaceResponse { base_commit, .. } = begun.map_err(failure)?;
     let header = v1::PushHeader {
         tenant_id: tenant.to_string(),
         project_id: owner.info.project_id.to_string(),
@@ -221,34 +222,49 @@ async fn transfer(
             denied_paths: rule.deny.clone(),
         }),
         branch: branch.to_string(),
-        commit: first.commit,
-        base_commit: first.base_commit,
+        base_commit,
     };
-    let cause = Arc::new(OnceLock::new());
-    let own = Arc::clone(&cause);
-    let rest = rest(pieces, move |status| drop(own.set(failure(status))));
-    let parts = stream::iter([Some(Part::Header(header)), Some(Part::Data(first.data))]).chain(rest);
-    let pushed = state.broker.push(parts.map(|part| v1::PushRequest { part })).await;
-    // The broker only saw a bundle that ended early.
-    pushed.map_err(|error| cause.get().cloned().unwrap_or(error))
+    let (fail, failed) = oneshot::channel();
+    let header = stream::once(future::ready(Some(Part::Header(header))));
+    let parts = header.chain(export_parts(Export { pieces, fail, explain: failure }));
+    tokio::select! {
+        biased;
+        // The broker only sees that the commits end early.
+        Ok(error) = failed => Err(error),
+        pushed = state.broker.push(parts.map(|part| v1::PushRequest { part })) => pushed,
+    }
 }
 
-/// The bytes of an export. A message without a part tells the broker that they ended too early.
-fn rest(
+/// An export after its first message.
+struct Export<F> {
     pieces: Streaming<v1::ExportWorkspaceResponse>,
-    fail: impl Fn(tonic::Status) + Send + 'static,
+    /// Gets the reason if the export fails.
+    fail: oneshot::Sender<Error>,
+    /// What a status of the sandbox means.
+    explain: F,
+}
+
+/// The commit and the bytes of an export. A message without a part tells the broker that they ended too early.
+fn export_parts(
+    export: Export<impl Fn(Status) -> Error + Send + 'static>,
 ) -> impl Stream<Item = Option<Part>> + Send + 'static {
-    stream::unfold((Some(pieces), fail), |(pieces, fail)| async move {
-        let mut pieces = pieces?;
-        match pieces.message().await {
+    let messages = stream::unfold(Some(export), |export| async move {
+        let mut export = export?;
+        match export.pieces.message().await {
             Ok(None) => None,
-            Ok(Some(piece)) => Some((Some(Part::Data(piece.data)), (Some(pieces), fail))),
+            Ok(Some(v1::ExportWorkspaceResponse { data, commit, .. })) => {
+                let commit = (!commit.is_empty()).then_some(Part::Commit(commit));
+                let parts: Vec<_> = commit.into_iter().chain([Part::Data(data)]).map(Some).collect();
+                Some((parts, Some(export)))
+            }
             Err(status) => {
-                fail(status);
-                Some((None, (None, fail)))
+                let error = (export.explain)(status);
+                drop(export.fail.send(error));
+                Some((vec![None], None))
             }
         }
-    })
+    });
+    messages.flat_map(stream::iter)
 }
 
 #[cfg(test)]
