@@ -14,6 +14,7 @@ pub mod registry;
 pub mod sample;
 pub mod tls;
 pub mod transit;
+pub mod upstream_proxy;
 
 mod ground;
 

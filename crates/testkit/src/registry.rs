@@ -15,12 +15,15 @@ use state::{Hold, Shared, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
+/// A name in the certificates of registries, which no server of names knows.
+pub const REGISTRY_NAME: &str = "registry.example.com";
+
 /// A registry that runs as long as this value lives.
 #[derive(Debug)]
 pub struct Registry {
     /// Its host and port, as they begin references.
     pub host: String,
-    /// The certificate for 127.0.0.1 and localhost that its TLS has, as PEM. `None`: it has no TLS.
+    /// The certificate for 127.0.0.1, localhost and [`REGISTRY_NAME`] that its TLS has, as PEM. `None`: it has no TLS.
     pub certificate: Option<String>,
     state: Arc<Mutex<State>>,
     requests: watch::Sender<Vec<RegistryRequest>>,
@@ -40,7 +43,7 @@ impl Registry {
     /// Starts such a registry with TLS.
     pub async fn start_with_tls() -> Self {
         let (listener, host) = http_server::listen().await;
-        let (listener, certificate) = TlsListener::new(listener, &["127.0.0.1", "localhost"]);
+        let (listener, certificate) = TlsListener::new(listener, &["127.0.0.1", "localhost", REGISTRY_NAME]);
         let (registry, router, stopped) = Self::new(host, Some(certificate));
         http_server::spawn(listener, router, stopped);
         registry
