@@ -3,14 +3,15 @@
 use crate::{
     caller::Caller,
     images::registry::hosts::{Hosts, PlaintextHost},
+    outside::{exception::ProxyException, proxy::UpstreamProxy},
     secrets::{
         deployment_key::DeploymentKey,
-        key_file::KeyFile,
+        key_file::{KeyFile, OF_OTHERS},
         keyring::Keyring,
         transit::{TransitKey, TransitSettings},
     },
 };
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use chassis::{
     grpc::{
         internal_port::{InternalPort, Plaintext},
@@ -22,13 +23,18 @@ use chassis::{
 use domain::egress::host::FixedHost;
 use reqwest::Certificate;
 use std::{
-    fs,
+    fs::{self, File},
+    io::Read as _,
     net::SocketAddr,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// Files with further keys. The broker does not start with more.
 const FURTHER_KEY_FILES_MAX: usize = 8;
+/// Bytes of the file with the URL of the upstream proxy. The broker does not start with more.
+const UPSTREAM_PROXY_BYTES_MAX: u64 = 4_096;
 
 /// A service that keeps the key of the deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -91,6 +97,19 @@ pub struct Config {
     /// Addresses of hosts that no server of names knows: `registry.acme.dev=10.1.2.3:8443`. The port replaces that of the request. May be repeated.
     #[arg(long, env = "FLOTILLA_BROKER_HOSTS", value_delimiter = ',', value_name = "HOST=ADDRESS")]
     pub hosts: Vec<FixedHost>,
+    /// The proxy of your network through which the broker reaches hosts outside: `http://proxy.acme.dev:3128`, or with a login
+    /// `http://user:password@proxy.acme.dev:3128`. The proxy resolves their names, so it must itself refuse hosts inside your network. It is not used for
+    /// the hosts of `hosts` and the key service. Default: the broker connects directly.
+    #[arg(long, env = "FLOTILLA_BROKER_UPSTREAM_PROXY", hide_env_values = true, value_name = "URL")]
+    pub upstream_proxy: Option<Secret<String>>,
+    /// The file with this URL, for its owner alone, in place of `upstream_proxy`: a password is then in no environment. The service reads it when it
+    /// starts.
+    #[arg(long, env = "FLOTILLA_BROKER_UPSTREAM_PROXY_FILE", value_name = "FILE")]
+    pub upstream_proxy_file: Option<PathBuf>,
+    /// Hosts that the broker reaches without the upstream proxy, separated by commas: a host (`git.acme.dev`), all hosts below a name (`.acme.dev`), or
+    /// a network for hosts that are addresses (`10.0.0.0/8`). The broker resolves and checks them as without a proxy. Default: none.
+    #[arg(long, env = "FLOTILLA_BROKER_UPSTREAM_PROXY_EXCEPT", value_delimiter = ',', value_name = "HOST")]
+    pub upstream_proxy_except: Vec<ProxyException>,
     /// PEM file with the certificate of the port, and those between it and the CA. New connections get a file that replaces it.
     #[arg(long, env = "FLOTILLA_BROKER_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
@@ -142,14 +161,36 @@ impl Config {
         }
     }
 
-    /// The hosts that images may come from.
+    /// The hosts that images may come from, and the proxy on the way to them.
     ///
     /// # Errors
     /// The file with the certificates cannot be used.
-    pub fn registry_hosts(&self) -> anyhow::Result<Hosts> {
+    pub fn registry_hosts(&self, upstream: Option<Arc<UpstreamProxy>>) -> anyhow::Result<Hosts> {
         let authorities = authorities(self.registry_ca.as_deref())?;
         let (plaintext, networks) = (self.registry_plaintext.clone(), self.networks.clone());
-        Ok(Hosts { plaintext, networks, authorities })
+        Ok(Hosts { plaintext, networks, authorities, upstream })
+    }
+
+    /// The proxy through which the broker reaches hosts outside, if there is one.
+    ///
+    /// # Errors
+    /// The URL is wrong, or its file cannot be used. The text names the setting, and not the URL.
+    pub fn upstream_proxy(&self) -> anyhow::Result<Option<Arc<UpstreamProxy>>> {
+        let (setting, url) = match (&self.upstream_proxy, &self.upstream_proxy_file) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => {
+                bail!(
+                    "set FLOTILLA_BROKER_UPSTREAM_PROXY_FILE or FLOTILLA_BROKER_UPSTREAM_PROXY, and not both"
+                )
+            }
+            (Some(url), None) => ("use FLOTILLA_BROKER_UPSTREAM_PROXY", url.clone()),
+            (None, Some(file)) => {
+                let setting = "use FLOTILLA_BROKER_UPSTREAM_PROXY_FILE";
+                (setting, secret_text(file, UPSTREAM_PROXY_BYTES_MAX).context(setting)?)
+            }
+        };
+        let proxy = UpstreamProxy::parse(url.expose().trim(), self.upstream_proxy_except.clone());
+        Ok(Some(Arc::new(proxy.context(setting)?)))
     }
 
     /// The authorities that are trusted for servers of git.
@@ -184,7 +225,7 @@ impl Config {
     /// The files that no other process may read. One with a token may be missing, because an agent writes it.
     pub fn secret_files(&self) -> Vec<&Path> {
         let keys = self.key_file.iter().chain(&self.further_key_files).chain(&self.tls_key);
-        keys.chain(&self.kms_token_file).map(PathBuf::as_path).collect()
+        keys.chain(&self.kms_token_file).chain(&self.upstream_proxy_file).map(PathBuf::as_path).collect()
     }
 
     fn transit_key(&self) -> anyhow::Result<Option<TransitKey>> {
@@ -223,8 +264,25 @@ impl Config {
             problems.push("FLOTILLA_BROKER_TOKENS has a name that is neither gateway nor worker".to_owned());
         }
         problems.extend(self.key_problems());
+        problems.extend(self.upstream_proxy().err().map(|error| format!("{error:#}")));
         (tokens, problems)
     }
+}
+
+/// Reads a text that no other user may read.
+fn secret_text(file: &Path, bytes_max: u64) -> anyhow::Result<Secret<String>> {
+    let opened = File::open(file).with_context(|| format!("open {}", file.display()))?;
+    let metadata = opened.metadata().with_context(|| format!("open {}", file.display()))?;
+    ensure!(
+        metadata.mode() & OF_OTHERS == 0,
+        "other users may read {}; run chmod 600, and consider its password as read",
+        file.display()
+    );
+    let mut text = String::new();
+    let count = opened.take(bytes_max + 1).read_to_string(&mut text);
+    let count = count.with_context(|| format!("read {}", file.display()))?;
+    ensure!(count as u64 <= bytes_max, "{} has more than {bytes_max} bytes", file.display());
+    Ok(Secret::new(text))
 }
 
 /// Reads the certificates in a file, if there is one.

@@ -171,6 +171,7 @@ impl Error {
             | "push_interrupted"
             | "push_secret_unavailable"
             | "egress_closed"
+            | "egress_upstream_failed"
             | "page_timeout"
             | "page_unreachable" => Code::Unavailable,
             _ => Code::Internal,

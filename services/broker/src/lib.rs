@@ -2,12 +2,13 @@
 //!
 //! `grpc` takes the calls of gateways and workers. `secrets` seals and opens secrets, `images` asks registries with them, and `egress` has the doors
 //! through which sessions reach the hosts that their settings allow and read private repositories, and through which setups and installs get their secrets;
-//! it also reads pages of the web. `push` brings what a session has made to such a repository, for a person.
+//! it also reads pages of the web. `push` brings what a session has made to such a repository, for a person. All of them reach the outside through `outside`.
 
 pub mod config;
 pub mod egress;
 pub mod error;
 pub mod images;
+pub mod outside;
 pub mod push;
 pub mod secrets;
 
@@ -28,6 +29,7 @@ use egress::{
 };
 use grpc::{auth, server::Server};
 use images::{patience::Patience, puller::Puller};
+use outside::proxy::UpstreamProxy;
 use push::pusher::{Pusher, Pushes};
 use rpc::v1::broker_service_server::BrokerServiceServer;
 use secrets::{
@@ -64,7 +66,8 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
     }
     let certificate = config.port().certificate().context("prepare TLS")?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
-    let hosts = config.registry_hosts().context("use FLOTILLA_BROKER_REGISTRY_CA")?;
+    let upstream = config.upstream_proxy()?;
+    let hosts = config.registry_hosts(upstream.clone()).context("use FLOTILLA_BROKER_REGISTRY_CA")?;
     let keys = config.keyring().context("use the key of this deployment")?;
     let store = BrokerStore::connect(config.database_url.expose(), config.connections)
         .context("use FLOTILLA_BROKER_DATABASE_URL")?;
@@ -81,7 +84,7 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
         let (vault, service) = own.clone();
         watch(vault, service, reporter.clone())
     });
-    let names = names(&config);
+    let names = names(&config, upstream);
     let servers = git_servers(&config, &names, &vault)?;
     let _lock = lock_doors(&config).await?;
     let doors = open_doors(&config, &store, &names, &servers, &service)?;
@@ -104,9 +107,9 @@ pub async fn run(config: Config, service: Service) -> anyhow::Result<()> {
 }
 
 /// The look-ups of hosts.
-fn names(config: &Config) -> Arc<Names> {
+fn names(config: &Config, upstream: Option<Arc<UpstreamProxy>>) -> Arc<Names> {
     let hosts = config.hosts.iter().map(|fixed| (fixed.host.clone(), fixed.address)).collect();
-    Arc::new(Names::new(config.networks.clone(), hosts))
+    Arc::new(Names::new(config.networks.clone(), hosts).through(upstream))
 }
 
 /// The client of servers of git.

@@ -29,3 +29,5 @@ mod push;
 mod secrets;
 #[path = "suite/tls.rs"]
 mod tls;
+#[path = "suite/upstream.rs"]
+mod upstream;

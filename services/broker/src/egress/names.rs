@@ -1,6 +1,7 @@
-//! The addresses of hosts. Many connections at once ask once.
+//! The ways to hosts. Many connections at once ask once for their addresses. Names behind the upstream proxy are not looked up here.
 
 use super::refusal::Refusal;
+use crate::outside::{proxy::UpstreamProxy, route::Route};
 use chassis::network::{Network, is_public};
 use domain::{egress::host::HostName, ids::TenantId};
 use reqwest::dns::{Name, Resolve, Resolving};
@@ -48,6 +49,8 @@ pub struct Names {
     opened: Vec<Network>,
     /// Addresses that the operator gives to hosts, for example of an internal registry.
     fixed: BTreeMap<HostName, SocketAddr>,
+    /// Resolves the names of all hosts but those above and its exceptions.
+    upstream: Option<Arc<UpstreamProxy>>,
     lookups: Shares<TenantId>,
     answers: Mutex<HashMap<HostName, Answer>>,
 }
@@ -70,19 +73,26 @@ impl Names {
     /// With the operator's networks and hosts. The port of a fixed address replaces that of the request.
     pub fn new(opened: Vec<Network>, fixed: BTreeMap<HostName, SocketAddr>) -> Self {
         let lookups = Shares::three_quarters(LOOKUPS_MAX);
-        Self { opened, fixed, lookups, answers: Mutex::default() }
+        Self { opened, fixed, upstream: None, lookups, answers: Mutex::default() }
     }
 
-    /// The addresses of a host, all of them public or opened.
+    /// Leads to hosts through a proxy, if there is one.
+    #[must_use]
+    pub fn through(mut self, upstream: Option<Arc<UpstreamProxy>>) -> Self {
+        self.upstream = upstream;
+        self
+    }
+
+    /// The proxy, if there is one. It is not on the way to every host.
+    pub(super) fn upstream(&self) -> Option<&UpstreamProxy> {
+        self.upstream.as_deref()
+    }
+
+    /// The way to a host: addresses, all of them public or opened, or the upstream proxy.
     ///
     /// # Errors
     /// `Unresolved`, `Private`.
-    pub(super) async fn find(
-        &self,
-        tenant: TenantId,
-        host: &HostName,
-        port: u16,
-    ) -> Result<Vec<SocketAddr>, Refusal> {
+    pub(super) async fn find(&self, tenant: TenantId, host: &HostName, port: u16) -> Result<Route, Refusal> {
         self.find_within(tenant, host, port, Reach::Opened).await
     }
 
@@ -96,11 +106,14 @@ impl Names {
         host: &HostName,
         port: u16,
         reach: Reach,
-    ) -> Result<Vec<SocketAddr>, Refusal> {
+    ) -> Result<Route, Refusal> {
         match self.fixed.get(host) {
-            Some(fixed) if reach == Reach::Opened => return Ok(vec![*fixed]),
+            Some(fixed) if reach == Reach::Opened => return Ok(Route::Direct(vec![*fixed])),
             Some(_) => return Err(Refusal::Private(host.clone())),
             None => {}
+        }
+        if let Some(proxy) = self.upstream.as_ref().filter(|proxy| proxy.covers(host.as_str())) {
+            return Ok(Route::Upstream(Arc::clone(proxy)));
         }
         let answer = self.answer(host);
         let asked = answer.addresses.get_or_init(|| self.look_up(tenant, host));
@@ -109,7 +122,7 @@ impl Names {
         if !addresses.iter().all(|address| self.is_within(*address, reach)) {
             return Err(Refusal::Private(host.clone()));
         }
-        Ok(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
+        Ok(Route::Direct(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect()))
     }
 
     /// The addresses of a host that [`Names::find`] found a moment ago, without a port; `None`: it found none, or they are not open. A host to which the operator gives an
@@ -241,7 +254,8 @@ mod tests {
             keep("mixed.example.com", Some(["1.1.1.1", "10.0.0.1"].map(|ip| ip.parse().unwrap()).into()));
         assert!(matches!(names.find(tenant, &mixed, 443).await, Err(Refusal::Private(_))));
         let public = keep("public.example.com", Some(vec!["1.1.1.1".parse().unwrap()]));
-        assert_eq!(names.find(tenant, &public, 443).await, Ok(vec!["1.1.1.1:443".parse().unwrap()]));
+        let Ok(Route::Direct(found)) = names.find(tenant, &public, 443).await else { panic!("it is public") };
+        assert_eq!(found, ["1.1.1.1:443".parse::<SocketAddr>().unwrap()]);
         // A connection goes only to what was found and is open.
         assert_eq!(names.recall(&public, Reach::Opened), Some(vec!["1.1.1.1:0".parse().unwrap()]));
         for closed in [&home, &mixed, &HostName::parse("other.example.com").unwrap()] {
@@ -250,5 +264,27 @@ mod tests {
         let unknown = keep("unknown.example.com", None);
         assert!(matches!(names.find(tenant, &unknown, 443).await, Err(Refusal::Unresolved(_))));
         assert_eq!(names.answer(&unknown).addresses.get(), Some(&None), "nobody asks again at once");
+    }
+
+    #[tokio::test]
+    async fn a_proxy_resolves_all_names_but_those_of_the_operator_and_its_exceptions() {
+        let tenant: TenantId = "00000000-0000-0000-0000-000000000001".parse().unwrap();
+        let host = |name: &str| HostName::parse(name).unwrap();
+        let fixed = BTreeMap::from([(host("fixed.acme.dev"), "10.1.2.3:443".parse().unwrap())]);
+        let exceptions = vec![".inside.acme.dev".parse().unwrap()];
+        let proxy = UpstreamProxy::parse("http://proxy.acme.dev:3128", exceptions).unwrap();
+        let names = Names::new(vec![], fixed).through(Some(Arc::new(proxy)));
+        let outside = host("unknown.example.com");
+        for reach in [Reach::Opened, Reach::Public] {
+            let route = names.find_within(tenant, &outside, 443, reach).await.unwrap();
+            assert!(route.upstream().is_some(), "{reach:?}");
+        }
+        let route = names.find(tenant, &host("fixed.acme.dev"), 443).await.unwrap();
+        assert!(route.upstream().is_none());
+        let inside = host("git.inside.acme.dev");
+        names.remember(&inside, Some(vec!["10.1.2.4".parse().unwrap()]));
+        assert!(matches!(names.find(tenant, &inside, 443).await, Err(Refusal::Private(_))));
+        // No client connects to a name that was not looked up here.
+        assert_eq!(names.recall(&outside, Reach::Opened), None);
     }
 }

@@ -17,13 +17,11 @@ use domain::{
     ids::TenantId,
 };
 use std::{
-    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
-    net::TcpStream,
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -32,10 +30,6 @@ use tokio_util::sync::CancellationToken;
 pub const QUOTA_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 /// Time in which a client must send its head, and then the first message of TLS.
 const OPENING: Duration = Duration::from_secs(30);
-/// Time in which an address of a host must answer.
-const DIAL: Duration = Duration::from_secs(10);
-/// Addresses of a host that are tried. Further ones are left out.
-const ADDRESSES_MAX: usize = 4;
 
 /// The proxy. It serves every connection to the socket of its session.
 #[derive(Debug)]
@@ -149,11 +143,17 @@ impl Proxy {
         if self.quota.is_used_up() {
             return Err(self.quota_refusal().into());
         }
-        let addresses = self.names.find(self.tenant, &target.host, target.port).await?;
-        let mut server = dial(&addresses).await.ok_or_else(|| Refusal::Unreachable(target.host.clone()))?;
+        let route = self.names.find(self.tenant, &target.host, target.port).await?;
         let is_plain = matches!(target.protocol, Protocol::Plain(_));
+        let opened = if is_plain {
+            route.open_plain().await
+        } else {
+            route.open_tunnel(&target.host, target.port).await
+        };
+        let opened = opened.map_err(Refusal::from)?;
+        let mut server = opened.ok_or_else(|| Refusal::Unreachable(target.host.clone()))?;
         let first = match target.protocol {
-            Protocol::Plain(head) => head,
+            Protocol::Plain(head) => route.plain_head(&target.host, head),
             Protocol::Tls => {
                 // An error means that the client left, which the next read says.
                 let _ = client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await;
@@ -175,6 +175,11 @@ impl Proxy {
             return Err(Ending::Cut(Refusal::Unreachable(target.host)));
         }
         if is_plain {
+            let begin = timeout(IDLE, route.begin_plain_answer(&mut server)).await;
+            let begin = begin.map_err(|_| Refusal::Idle(IDLE))?.map_err(Refusal::from)?;
+            relay.note(begin.len() as u64).map_err(cut)?;
+            // An error means that the client left, which the relay finds too.
+            let _ = client.write_all(&begin).await;
             // After a request without a body the client can only send a second request, which the proxy has not checked.
             relay.run_one_way(server, client).await.map_err(cut)
         } else {
@@ -195,18 +200,6 @@ impl From<Refusal> for Ending {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
-}
-
-/// Connects to the first address that answers.
-async fn dial(addresses: &[SocketAddr]) -> Option<TcpStream> {
-    for address in addresses.iter().take(ADDRESSES_MAX) {
-        if let Ok(Ok(stream)) = timeout(DIAL, TcpStream::connect(address)).await {
-            // Small messages of TLS must not wait for each other.
-            let _ = stream.set_nodelay(true);
-            return Some(stream);
-        }
-    }
-    None
 }
 
 async fn refuse(client: &mut (impl AsyncWrite + Unpin), refusal: &Refusal) {

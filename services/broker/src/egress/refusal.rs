@@ -1,5 +1,6 @@
 //! Why a connection is refused. The text tells people in the sandbox what to do.
 
+use crate::outside::error::UpstreamError;
 use domain::egress::host::{HostName, HostNameError};
 use std::time::Duration;
 
@@ -43,6 +44,9 @@ pub enum Refusal {
     /// No address of the host answers.
     #[error("{0} cannot be reached")]
     Unreachable(HostName),
+    /// The upstream proxy opens no connection to the host.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
     /// The connection does not begin as TLS for this host.
     #[error("the connection to {host} is cut: {reason}")]
     Tls {
@@ -75,6 +79,7 @@ impl Refusal {
             Self::Unresolved(_) => "egress_host_unknown",
             Self::Private(_) => "egress_address_private",
             Self::Unreachable(_) => "egress_unreachable",
+            Self::Upstream(_) => "egress_upstream_failed",
             Self::Tls { .. } => "egress_tls_invalid",
             Self::Quota(_) => "egress_quota_used_up",
             Self::Closed => "egress_closed",
@@ -93,7 +98,7 @@ impl Refusal {
             | Self::NeedsPermission(_)
             | Self::Private(_)
             | Self::Tls { .. } => "403 Forbidden",
-            Self::Unresolved(_) | Self::Unreachable(_) => "502 Bad Gateway",
+            Self::Unresolved(_) | Self::Unreachable(_) | Self::Upstream(_) => "502 Bad Gateway",
             // Programs repeat 429; nothing would become better.
             Self::Quota(_) => "403 Forbidden",
             Self::Closed => "503 Service Unavailable",

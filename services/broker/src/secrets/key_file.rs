@@ -15,7 +15,7 @@ pub(super) const KEY_BYTES: usize = 32;
 /// Bytes of the digest that names the key.
 const ID_BYTES: usize = 8;
 /// Permissions of group and others, which the file must not have.
-pub(super) const OF_OTHERS: u32 = 0o077;
+pub(crate) const OF_OTHERS: u32 = 0o077;
 
 /// The key, with its identity.
 pub struct KeyFile {

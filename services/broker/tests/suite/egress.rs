@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// A server that answers every connection with what it received first.
-async fn echo() -> SocketAddr {
+pub async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -41,13 +41,13 @@ fn proxy(server: SocketAddr, quota: u64) -> Arc<Proxy> {
 }
 
 /// A client, and the record of its connection.
-fn connect(proxy: &Arc<Proxy>) -> (DuplexStream, tokio::task::JoinHandle<Access>) {
+pub fn connect(proxy: &Arc<Proxy>) -> (DuplexStream, tokio::task::JoinHandle<Access>) {
     let (client, server) = duplex(64 * 1024);
     let proxy = Arc::clone(proxy);
     (client, tokio::spawn(async move { proxy.serve(server, &CancellationToken::new()).await }))
 }
 
-async fn exchange(proxy: &Arc<Proxy>, request: &[u8]) -> (String, Access) {
+pub async fn exchange(proxy: &Arc<Proxy>, request: &[u8]) -> (String, Access) {
     let (mut client, access) = connect(proxy);
     client.write_all(request).await.unwrap();
     client.shutdown().await.unwrap();
@@ -57,7 +57,7 @@ async fn exchange(proxy: &Arc<Proxy>, request: &[u8]) -> (String, Access) {
 }
 
 /// The first message of a real TLS client.
-fn hello(host: &str) -> Vec<u8> {
+pub fn hello(host: &str) -> Vec<u8> {
     let roots = rustls::RootCertStore::empty();
     let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let mut client =

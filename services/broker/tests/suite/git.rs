@@ -114,7 +114,7 @@ async fn connect(door: &Path) -> UnixStream {
     UnixStream::connect(format!("/proc/self/fd/{}/git", opened.as_raw_fd())).await.unwrap()
 }
 
-async fn ask(door: &Path, line: &str, rest: &str) -> String {
+pub async fn ask(door: &Path, line: &str, rest: &str) -> String {
     let mut stream = connect(door).await;
     let request = format!("{line} HTTP/1.1\r\nHost: 127.0.0.1:3129\r\nConnection: close\r\n{rest}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

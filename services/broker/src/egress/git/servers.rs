@@ -9,6 +9,7 @@ use super::{
 use crate::{
     cause::innermost,
     egress::names::{CheckedNames, Names, Reach},
+    outside::{client::OutsideClient, proxy::UpstreamProxy, route::Route},
     secrets::vault::Vault,
 };
 use domain::{egress::git::GitAddress, ids::TenantId, secret::SecretName};
@@ -16,7 +17,7 @@ use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap,
     HeaderName, HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
 };
-use reqwest::{Body, Certificate, Client, ClientBuilder, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Body, Certificate, ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 use std::sync::Arc;
 
 /// What of a request reaches the server. Everything else is between git and this door.
@@ -37,9 +38,9 @@ const SHOWN_CHARS_MAX: usize = 300;
 pub struct GitServers {
     pub(crate) vault: Arc<Vault>,
     names: Arc<Names>,
-    http: Client,
+    http: OutsideClient,
     /// The same without a limit on silence; [`UploadBody`] has one.
-    uploads: Client,
+    uploads: OutsideClient,
 }
 
 /// The body of a request to a server of git.
@@ -77,16 +78,17 @@ impl GitServers {
         names: Arc<Names>,
         authorities: &[Certificate],
     ) -> Result<Self, reqwest::Error> {
-        // A pack must arrive as the server sends it. A proxy of the environment would resolve names without our check. No connection is kept: one that was
-        // opened with the credential of one tenant must not serve another.
-        let build = |builder: ClientBuilder| {
-            let builder = builder.no_gzip().no_proxy().http1_only().https_only(true);
-            let builder = builder
-                .pool_max_idle_per_host(0)
-                .dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), Reach::Opened)));
-            builder.tls_certs_merge(authorities.iter().cloned()).build()
+        // A pack must arrive as the server sends it. No connection is kept: one that was opened with the credential of one tenant must not serve another.
+        let prepare = |builder: ClientBuilder| {
+            let builder = builder.no_gzip().http1_only().https_only(true).pool_max_idle_per_host(0);
+            builder.tls_certs_merge(authorities.iter().cloned())
         };
-        let (http, uploads) = (build(chassis::http::builder())?, build(chassis::http::upload_builder())?);
+        let check = |builder: ClientBuilder| {
+            builder.dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), Reach::Opened)))
+        };
+        let upstream = names.upstream();
+        let http = OutsideClient::new(upstream, || prepare(chassis::http::builder()), check)?;
+        let uploads = OutsideClient::new(upstream, || prepare(chassis::http::upload_builder()), check)?;
         Ok(Self { vault, names, http, uploads })
     }
 
@@ -102,8 +104,10 @@ impl GitServers {
         body: GitBody,
     ) -> Result<Response, GitRefusal> {
         let GitQuestion { repository, action, headers, .. } = *question;
-        // The client connects to these alone.
-        self.names.find(tenant, repository.host(), repository.port()).await?;
+        // The client goes this way alone.
+        let route = self.names.find(tenant, repository.host(), repository.port()).await?;
+        let upstream = route.upstream();
+        let (http, uploads) = (self.http.by(upstream), self.uploads.by(upstream));
         let url = self.url(repository, action.target())?;
         let mut sent: HeaderMap = HeaderMap::new();
         for name in FORWARDED {
@@ -125,16 +129,16 @@ impl GitServers {
         sent.insert(AUTHORIZATION, authorization);
         let answer = match (action, body) {
             (Action::Refs | Action::PushRefs, _) => {
-                self.http.get(url).headers(sent).send().await.map_err(SendFailure::Http)
+                http.get(url).headers(sent).send().await.map_err(SendFailure::Http)
             }
             (Action::Pack | Action::Push, GitBody::Message(body)) => {
-                self.http.post(url).headers(sent).body(body).send().await.map_err(SendFailure::Http)
+                http.post(url).headers(sent).body(body).send().await.map_err(SendFailure::Http)
             }
             (Action::Pack | Action::Push, GitBody::Upload(body)) => {
-                body.send(self.uploads.post(url).headers(sent)).await
+                body.send(uploads.post(url).headers(sent)).await
             }
         };
-        let response = answer.map_err(|failure| unreachable(&repository.authority(), failure))?;
+        let response = answer.map_err(|failure| unreachable(&repository.authority(), upstream, failure))?;
         judge(question, &response).map_or(Ok(response), Err)
     }
 
@@ -149,13 +153,14 @@ impl GitServers {
         target: &str,
         message: Message,
     ) -> Result<Response, GitRefusal> {
-        self.names.find(tenant, repository.host(), repository.port()).await?;
+        let route = self.names.find(tenant, repository.host(), repository.port()).await?;
         let url = self.url(repository, target)?;
         let host = repository.authority();
         let mut headers = message.headers;
         headers.extend(HeaderValue::from_str(&host).ok().map(|host| (HOST, host)));
-        let sent = self.http.post(url).headers(headers).body(message.body).send().await;
-        sent.map_err(|error| unreachable(&host, error))
+        let http = self.http.by(route.upstream());
+        let sent = http.post(url).headers(headers).body(message.body).send().await;
+        sent.map_err(|error| unreachable(&host, route.upstream(), error))
     }
 
     /// Reads a URL, and gives whatever its host answers.
@@ -168,7 +173,9 @@ impl GitServers {
         link: &Link,
         headers: HeaderMap,
     ) -> Result<Response, GitRefusal> {
-        self.reach(tenant, link, self.http.get(self.place(link)).headers(headers)).await
+        let route = self.check(tenant, link).await?;
+        let request = self.http.by(route.upstream()).get(self.place(link)).headers(headers);
+        reach(link, &route, request).await
     }
 
     /// Sends a content to a URL, and gives whatever its host answers.
@@ -182,9 +189,11 @@ impl GitServers {
         headers: HeaderMap,
         content: UploadBody,
     ) -> Result<Response, GitRefusal> {
-        self.check(tenant, link).await?;
-        let request = self.uploads.put(self.place(link)).headers(headers).header(HOST, link.authority());
-        content.send(request).await.map_err(|failure| unreachable(&link.authority(), failure))
+        let route = self.check(tenant, link).await?;
+        let uploads = self.uploads.by(route.upstream());
+        let request = uploads.put(self.place(link)).headers(headers).header(HOST, link.authority());
+        let sent = content.send(request).await;
+        sent.map_err(|failure| unreachable(&link.authority(), route.upstream(), failure))
     }
 
     /// Sends a message to a URL, and gives whatever its host answers.
@@ -198,25 +207,14 @@ impl GitServers {
         message: Message,
     ) -> Result<Response, GitRefusal> {
         let Message { headers, body } = message;
-        self.reach(tenant, link, self.http.post(self.place(link)).headers(headers).body(body)).await
+        let route = self.check(tenant, link).await?;
+        let request = self.http.by(route.upstream()).post(self.place(link)).headers(headers).body(body);
+        reach(link, &route, request).await
     }
 
-    /// Sends a request to the place of a link.
-    async fn reach(
-        &self,
-        tenant: TenantId,
-        link: &Link,
-        request: RequestBuilder,
-    ) -> Result<Response, GitRefusal> {
-        self.check(tenant, link).await?;
-        let sent = request.header(HOST, link.authority()).send().await;
-        sent.map_err(|error| unreachable(&link.authority(), error))
-    }
-
-    /// Looks up the host of a link. The client connects to the addresses that this finds alone.
-    async fn check(&self, tenant: TenantId, link: &Link) -> Result<(), GitRefusal> {
-        self.names.find(tenant, link.host(), link.port()).await?;
-        Ok(())
+    /// Looks up the host of a link. The client goes the way that this finds alone.
+    async fn check(&self, tenant: TenantId, link: &Link) -> Result<Route, GitRefusal> {
+        Ok(self.names.find(tenant, link.host(), link.port()).await?)
     }
 
     /// The URL of a link, without its port if the operator gives an address with a port to the host.
@@ -241,6 +239,12 @@ impl GitServers {
             reason: "has no such URL".to_owned(),
         })
     }
+}
+
+/// Sends a request to the host of a link, on the way that was found.
+async fn reach(link: &Link, route: &Route, request: RequestBuilder) -> Result<Response, GitRefusal> {
+    let sent = request.header(HOST, link.authority()).send().await;
+    sent.map_err(|error| unreachable(&link.authority(), route.upstream(), error))
 }
 
 fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
@@ -282,10 +286,16 @@ fn target(response: &Response) -> String {
     text.strip_suffix("/info/refs").unwrap_or(text).chars().take(SHOWN_CHARS_MAX).collect()
 }
 
-fn unreachable(host: &str, failure: impl Into<SendFailure>) -> GitRefusal {
+/// Why a server, or the upstream proxy on the way to it, gives no answer.
+fn unreachable(host: &str, upstream: Option<&UpstreamProxy>, failure: impl Into<SendFailure>) -> GitRefusal {
+    let late = || "it does not answer in time".to_owned();
     let reason = match failure.into() {
-        SendFailure::Http(error) if !error.is_timeout() => innermost(&error),
-        SendFailure::Http(_) | SendFailure::Silence => "it does not answer in time".to_owned(),
+        SendFailure::Silence => late(),
+        SendFailure::Http(error) => match upstream.and_then(|proxy| proxy.explain(&error)) {
+            Some(cause) => cause.to_string(),
+            None if error.is_timeout() => late(),
+            None => innermost(&error),
+        },
     };
     GitRefusal::Unreachable { host: host.to_owned(), reason }
 }

@@ -13,12 +13,13 @@ use crate::{
         refusal::Refusal,
         relay::Relay,
     },
+    outside::{client::OutsideClient, proxy::UpstreamProxy},
 };
 use bytes::Bytes;
 use domain::{egress::host::HostName, ids::TenantId, limits::WEB_PAGE_BYTES_MAX};
 use futures::{Stream, stream};
 use reqwest::{
-    Client, Response, Url,
+    ClientBuilder, Response, Url,
     header::{ACCEPT, CONTENT_TYPE, LOCATION},
 };
 use shares::{Share, Shares};
@@ -44,9 +45,9 @@ const CALLER_LEFT: &str = "page_caller_left";
 pub(in crate::egress) struct Pages {
     names: Arc<Names>,
     /// For hosts of a list.
-    opened: Client,
+    opened: OutsideClient,
     /// For all others.
-    public: Client,
+    public: OutsideClient,
     journal: Arc<Journal>,
     places: Shares<TenantId>,
 }
@@ -101,9 +102,11 @@ impl Pages {
     /// The certificates of this system cannot be used.
     pub(in crate::egress) fn new(names: Arc<Names>, journal: Arc<Journal>) -> Result<Self, reqwest::Error> {
         let client = |reach| {
-            // A proxy of the environment would resolve names without our check. No connection of one tenant serves another.
-            let builder = chassis::http::builder().no_proxy().pool_max_idle_per_host(0);
-            builder.dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), reach))).build()
+            // No connection of one tenant serves another.
+            let build = || chassis::http::builder().pool_max_idle_per_host(0);
+            OutsideClient::new(names.upstream(), build, |builder: ClientBuilder| {
+                builder.dns_resolver(Arc::new(CheckedNames::new(Arc::clone(&names), reach)))
+            })
         };
         let (opened, public) = (client(Reach::Opened)?, client(Reach::Public)?);
         Ok(Self { opened, public, names, journal, places: Shares::three_quarters(PAGES_MAX) })
@@ -159,16 +162,29 @@ impl Pages {
         if record.relay.is_used_up() {
             return Err(proxy.quota_refusal().into());
         }
-        // The client connects to these alone.
-        self.names.find_within(record.tenant(), &host, port, reach).await?;
+        // The client goes this way alone.
+        let route = self.names.find_within(record.tenant(), &host, port, reach).await?;
         let mut dialled = url.clone();
         if self.names.is_fixed(&host) {
             // The address that the operator gives to a host has a port of its own, which counts only without one in the URL.
             dialled.set_port(None).map_err(|()| PageError::Address)?;
         }
         let client = if reach == Reach::Opened { &self.opened } else { &self.public };
-        let answer = client.get(dialled).header(ACCEPT, ACCEPTED).send().await;
-        answer.map_err(|error| PageError::Transport(innermost(&error)))
+        let upstream = route.upstream();
+        let sent = client.by(upstream).get(dialled).header(ACCEPT, ACCEPTED).send().await;
+        let answer = sent.map_err(|error| explain(&error, upstream))?;
+        match upstream.and_then(|proxy| proxy.find_refusal(&answer)) {
+            Some(error) => Err(Refusal::from(error).into()),
+            None => Ok(answer),
+        }
+    }
+}
+
+/// Why a host, or the upstream proxy on the way to it, gives no answer.
+fn explain(error: &reqwest::Error, upstream: Option<&UpstreamProxy>) -> PageError {
+    match upstream.and_then(|proxy| proxy.explain(error)) {
+        Some(error) => Refusal::from(error).into(),
+        None => PageError::Transport(innermost(error)),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Which hosts the broker connects to for an image. A tenant writes the reference, and a registry says where its tokens and blobs are: both could
 //! name hosts inside the operator's network.
 
+use crate::outside::proxy::UpstreamProxy;
 use chassis::network::{Network, is_public};
+use domain::egress::host::HostName;
 use reqwest::{
     Certificate, Url,
     dns::{Name, Resolve, Resolving},
@@ -10,6 +12,7 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     str::FromStr,
+    sync::Arc,
 };
 
 /// A registry that speaks http without TLS: `registry.local:5000`.
@@ -33,6 +36,8 @@ pub struct Hosts {
     pub networks: Vec<Network>,
     /// Authorities that the broker trusts in addition to those of this machine.
     pub authorities: Vec<Certificate>,
+    /// The proxy on the way to all hosts but its exceptions. It resolves their names.
+    pub upstream: Option<Arc<UpstreamProxy>>,
 }
 
 /// How a URL is reached.
@@ -53,6 +58,10 @@ pub(crate) enum HostError {
     Private,
     #[error("it is named without TLS; the operator can allow that with FLOTILLA_BROKER_REGISTRY_PLAINTEXT")]
     Plaintext,
+    #[error(
+        "it is not a name of the internet, so the upstream proxy does not look it up; the operator can name it in FLOTILLA_BROKER_UPSTREAM_PROXY_EXCEPT"
+    )]
+    Local,
     #[error("its URL has a user name")]
     UserName,
     #[error("its name cannot be resolved")]
@@ -104,9 +113,21 @@ impl Hosts {
         }
         let host = url.host_str().unwrap_or_default();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        // Nobody resolves a host that is an address.
-        let is_private = bare.parse().is_ok_and(|address| !self.is_allowed(address));
-        if is_private { Err(HostError::Private) } else { Ok(Route::Tls) }
+        match bare.parse::<IpAddr>() {
+            // Nobody resolves a host that is an address.
+            Ok(address) if self.is_allowed(address) => Ok(Route::Tls),
+            Ok(_) => Err(HostError::Private),
+            // The proxy would resolve a name such as `localhost` to a host of its own network.
+            Err(_) if self.upstream_to(url).is_some() && HostName::parse(host).is_err() => {
+                Err(HostError::Local)
+            }
+            Err(_) => Ok(Route::Tls),
+        }
+    }
+
+    /// The proxy on the way to a URL, if there is one.
+    pub(crate) fn upstream_to(&self, url: &Url) -> Option<&UpstreamProxy> {
+        self.upstream.as_deref().filter(|proxy| url.host_str().is_some_and(|host| proxy.covers(host)))
     }
 
     fn is_plaintext(&self, url: &Url) -> bool {
@@ -151,6 +172,7 @@ mod tests {
             plaintext: plaintext.to_vec(),
             networks: vec!["10.1.0.0/16".parse().unwrap()],
             authorities: vec![],
+            upstream: None,
         }
     }
 
@@ -193,6 +215,28 @@ mod tests {
             ("https://ann:x@ghcr.io/", Err(HostError::UserName)),
         ] {
             assert_eq!(hosts().route(&Url::parse(url).unwrap()), route, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_gets_names_of_the_internet_and_no_private_address() {
+        let exceptions = ["cache", ".acme.dev"].map(|text| text.parse().unwrap());
+        let proxy = UpstreamProxy::parse("http://proxy.acme.dev:3128", exceptions.to_vec()).unwrap();
+        let hosts = Hosts { upstream: Some(Arc::new(proxy)), ..hosts() };
+        for (url, route, is_upstream) in [
+            ("https://ghcr.io/v2/", Ok(Route::Tls), true),
+            ("https://10.1.2.3:5000/", Ok(Route::Tls), true),
+            ("http://registry.local:5000/x", Ok(Route::Plaintext), true),
+            ("https://registry.acme.dev/v2/", Ok(Route::Tls), false),
+            ("https://cache/v2/", Ok(Route::Tls), false),
+            ("https://localhost/", Err(HostError::Local), true),
+            ("https://localhost./", Err(HostError::Local), true),
+            ("https://127.0.0.1/", Err(HostError::Private), true),
+            ("https://0x7f.1/", Err(HostError::Private), true),
+            ("https://[::1]/", Err(HostError::Private), true),
+        ] {
+            let url = Url::parse(url).unwrap();
+            assert_eq!((hosts.route(&url), hosts.upstream_to(&url).is_some()), (route, is_upstream), "{url}");
         }
     }
 

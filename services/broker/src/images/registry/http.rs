@@ -5,9 +5,10 @@ use crate::{
     body::{self, BodyError},
     cause::{causes, innermost},
     images::{error::ImageError, patience::Patience},
+    outside::{client::OutsideClient, error::UpstreamError, proxy::UpstreamProxy},
 };
 use reqwest::{
-    Client, Response, StatusCode, Url,
+    ClientBuilder, Response, StatusCode, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
 };
 use std::{sync::Arc, time::Duration};
@@ -21,8 +22,8 @@ const TRIES_MAX: u32 = 4;
 pub(crate) struct Http {
     pub(crate) hosts: Hosts,
     pub(crate) patience: Patience,
-    tls: Client,
-    plaintext: Client,
+    tls: OutsideClient,
+    plaintext: OutsideClient,
 }
 
 /// A request. It is a GET unless it has a form.
@@ -65,13 +66,17 @@ impl Http {
     /// # Errors
     /// The certificates of this system cannot be used.
     pub(crate) fn new(hosts: Hosts, patience: Patience) -> Result<Self, reqwest::Error> {
-        // A layer must arrive as the registry stores it. A proxy of the environment would resolve names without our check. Over HTTP/2, pulls from
-        // one host would share a connection, and callers that do not read would hold up those of other tenants.
-        let builder =
-            || chassis::http::builder().no_gzip().no_proxy().http1_only().read_timeout(patience.silence);
-        let tls = builder().https_only(true).dns_resolver(Arc::new(hosts.clone()));
-        let tls = tls.tls_certs_merge(hosts.authorities.iter().cloned()).build()?;
-        Ok(Self { hosts, patience, tls, plaintext: builder().build()? })
+        // A layer must arrive as the registry stores it. Over HTTP/2, pulls from one host would share a connection, and callers that do not read would
+        // hold up those of other tenants.
+        let build = || chassis::http::builder().no_gzip().http1_only().read_timeout(patience.silence);
+        let build_tls = || build().https_only(true).tls_certs_merge(hosts.authorities.iter().cloned());
+        let upstream = hosts.upstream.as_deref();
+        let tls = OutsideClient::new(upstream, build_tls, |builder: ClientBuilder| {
+            builder.dns_resolver(Arc::new(hosts.clone()))
+        })?;
+        // The operator names the hosts without TLS, so no address of theirs is checked.
+        let plaintext = OutsideClient::new(upstream, build, |builder| builder)?;
+        Ok(Self { hosts, patience, tls, plaintext })
     }
 
     /// Sends a request until the host answers anything but "later".
@@ -109,6 +114,8 @@ impl Http {
                 return Err(Failure::Lasting(ImageError::Unreachable { host, reason: error.to_string() }));
             }
         };
+        let upstream = self.hosts.upstream_to(&request.url);
+        let client = client.by(upstream);
         let mut builder = match &request.form {
             None => client.get(request.url.clone()),
             Some(form) => client
@@ -119,7 +126,14 @@ impl Http {
         if let Some(timeout) = request.timeout {
             builder = builder.timeout(timeout);
         }
-        builder.headers(request.headers.clone()).send().await.map_err(|error| failure(host, &error))
+        let response = match builder.headers(request.headers.clone()).send().await {
+            Ok(response) => response,
+            Err(error) => return Err(failure(host, &error, upstream)),
+        };
+        match upstream.and_then(|proxy| proxy.find_refusal(&response)) {
+            Some(error) => Err(upstream_failure(host, &error)),
+            None => Ok(response),
+        }
     }
 }
 
@@ -175,7 +189,19 @@ fn retry_after(response: &Response) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-fn failure(host: String, error: &reqwest::Error) -> Failure {
+/// The failure of the upstream proxy on the way to a host. A proxy that refuses a login once refuses it always.
+fn upstream_failure(host: String, error: &UpstreamError) -> Failure {
+    let unreachable = ImageError::Unreachable { host, reason: error.to_string() };
+    match error {
+        UpstreamError::Login { .. } | UpstreamError::Silent { .. } => Failure::Lasting(unreachable),
+        UpstreamError::Unreachable { .. } | UpstreamError::Refused { .. } => Failure::Transient(unreachable),
+    }
+}
+
+fn failure(host: String, error: &reqwest::Error, upstream: Option<&UpstreamProxy>) -> Failure {
+    if let Some(cause) = upstream.and_then(|proxy| proxy.explain(error)) {
+        return upstream_failure(host, &cause);
+    }
     if let Some(cause) = find_host_error(error) {
         let error = ImageError::Unreachable { host, reason: cause.to_string() };
         // Name servers drop some of many parallel questions.
