@@ -4,12 +4,12 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 /// Permits by the key of their holder, which is a tenant.
@@ -18,14 +18,58 @@ pub struct Shares<K> {
     all: Arc<Semaphore>,
     all_max: u32,
     each_max: usize,
-    holders: Mutex<HashMap<K, Weak<Semaphore>>>,
+    rest: Option<Rest>,
+    holders: Mutex<HashMap<K, Arc<Holder>>>,
+}
+
+/// How long a holder rests after it has worked. A resting holder gets no permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rest {
+    /// How long, as times that the work took.
+    pub factor: u32,
+    /// The rest that a holder may owe. It rests when it owes more, and each time at most this long.
+    pub credit: Duration,
 }
 
 /// The right to work. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Share {
+    // Fields are dropped in this order: the holder owes its rest before anybody gets its permit.
+    _work: Option<Work>,
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
+}
+
+/// What one holder has.
+#[derive(Debug)]
+struct Holder {
+    permits: Arc<Semaphore>,
+    /// The end of the rest that it owes.
+    rested_at: Mutex<Instant>,
+}
+
+/// Work after which its holder owes a rest.
+#[derive(Debug)]
+struct Work {
+    holder: Arc<Holder>,
+    rest: Rest,
+    began_at: Instant,
+}
+
+impl Rest {
+    /// When a holder that would have been rested at `rested_at` is rested after work from `began_at` to `now`.
+    fn after(self, rested_at: Instant, began_at: Instant, now: Instant) -> Instant {
+        let owed = now.max(rested_at) + (now - began_at) * self.factor;
+        owed.min(now + self.credit * 2)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut rested_at = self.holder.rested_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *rested_at = self.rest.after(*rested_at, self.began_at, now);
+    }
 }
 
 /// Why a call waits for a permit, or why none became free in time.
@@ -41,7 +85,12 @@ impl<K: Eq + Hash> Shares<K> {
     /// `all` permits, of which one holder gets at most `each_max`.
     pub fn new(all: u32, each_max: usize) -> Self {
         let permits = Arc::new(Semaphore::new(all as usize));
-        Self { all: permits, all_max: all, each_max, holders: Mutex::default() }
+        Self { all: permits, all_max: all, each_max, rest: None, holders: Mutex::default() }
+    }
+
+    /// The same, and each holder rests after its work.
+    pub fn with_rest(self, rest: Rest) -> Self {
+        Self { rest: Some(rest), ..self }
     }
 
     /// `all` permits, of which one holder gets three quarters: enough for a tenant alone, and others find room.
@@ -88,9 +137,13 @@ impl<K: Eq + Hash> Shares<K> {
     /// Takes `count` permits at once, or all that one holder may have, if they are free now.
     pub fn try_acquire_many(&self, key: K, count: usize) -> Option<Share> {
         let count = u32::try_from(count.min(self.each_max)).unwrap_or(u32::MAX);
-        let own = self.holder(key).try_acquire_many_owned(count).ok()?;
+        let holder = self.holder(key);
+        if self.rest_end(&holder).is_some_and(|end| end > Instant::now()) {
+            return None;
+        }
+        let own = Arc::clone(&holder.permits).try_acquire_many_owned(count).ok()?;
         let all = Arc::clone(&self.all).try_acquire_many_owned(count).ok()?;
-        Some(Share { _own: own, _all: all })
+        Some(self.share(holder, own, all))
     }
 
     /// A call holds its own permits while it waits for some of all, so the calls of a holder wait for at most `each_max` permits there.
@@ -101,9 +154,34 @@ impl<K: Eq + Hash> Shares<K> {
         deadline: Instant,
         note: &mut impl FnMut(Busy),
     ) -> Result<Share, Busy> {
-        let own = take(self.holder(key), count, deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
+        let holder = self.holder(key);
+        let permits = Arc::clone(&holder.permits);
+        let own = take(permits, count, deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
+        // The calls behind this one wait for its permit.
+        while let Some(end) = self.rest_end(&holder)
+            && end > Instant::now()
+        {
+            note(Busy::Own);
+            timeout_at(deadline, sleep_until(end)).await.map_err(|_| Busy::Own)?;
+        }
         let all = take(Arc::clone(&self.all), count, deadline, || note(Busy::All)).await.ok_or(Busy::All)?;
-        Ok(Share { _own: own, _all: all })
+        Ok(self.share(holder, own, all))
+    }
+
+    fn share(&self, holder: Arc<Holder>, own: OwnedSemaphorePermit, all: OwnedSemaphorePermit) -> Share {
+        let work = self.rest.map(|rest| Work { holder, rest, began_at: Instant::now() });
+        Share { _work: work, _own: own, _all: all }
+    }
+
+    /// When a holder may work again; `None`: it never rests.
+    fn rest_end(&self, holder: &Holder) -> Option<Instant> {
+        let credit = self.rest?.credit;
+        holder.rested_at().checked_sub(credit)
+    }
+
+    /// How many permits nobody holds. A holder may get none of them.
+    pub fn free(&self) -> usize {
+        self.all.available_permits()
     }
 
     /// Waits until no permit is held.
@@ -112,19 +190,32 @@ impl<K: Eq + Hash> Shares<K> {
         drop(self.all.acquire_many(self.all_max).await);
     }
 
-    /// The permits of one holder. They live as long as a call holds one or waits for one.
-    fn holder(&self, key: K) -> Arc<Semaphore> {
+    /// One holder. It is kept as long as a call holds or awaits one of its permits, and until it owes no rest.
+    fn holder(&self, key: K) -> Arc<Holder> {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(permits) = holders.get(&key).and_then(Weak::upgrade) {
-            return permits;
+        if let Some(holder) = holders.get(&key) {
+            return Arc::clone(holder);
         }
+        let now = Instant::now();
         // Remove holders without calls only when the map would grow.
         if holders.len() == holders.capacity() {
-            holders.retain(|_, permits| permits.strong_count() > 0);
+            holders.retain(|_, holder| holder.is_in_use() || holder.rested_at() > now);
         }
         let permits = Arc::new(Semaphore::new(self.each_max));
-        holders.insert(key, Arc::downgrade(&permits));
-        permits
+        let holder = Arc::new(Holder { permits, rested_at: Mutex::new(now) });
+        holders.insert(key, Arc::clone(&holder));
+        holder
+    }
+}
+
+impl Holder {
+    fn rested_at(&self) -> Instant {
+        *self.rested_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a call has this holder or one of its permits.
+    fn is_in_use(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1 || Arc::strong_count(&self.permits) > 1
     }
 }
 
@@ -242,7 +333,54 @@ mod tests {
         assert!(dropped.as_mut().now_or_never().is_none());
         drop((dropped, held));
         assert!(shares.acquire("b", LONG).now_or_never().unwrap().is_ok());
-        let living = || shares.holders.lock().unwrap().values().filter(|it| it.strong_count() > 0).count();
-        assert_eq!(living(), 0);
+        let in_use = shares.holders.lock().unwrap().values().filter(|holder| holder.is_in_use()).count();
+        assert_eq!(in_use, 0);
+    }
+
+    #[test]
+    fn a_rest_is_as_long_as_the_work_times_its_factor() {
+        let rest = Rest { factor: 3, credit: Duration::from_secs(10) };
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (rested_at, began_at, now, want) in [
+            (0, 5, 6, 9),
+            (9, 6, 8, 15),
+            // What it owed is over.
+            (9, 20, 21, 24),
+            // It rests ten seconds at most, which begin when it owes ten.
+            (24, 21, 1_000, 1_020),
+        ] {
+            assert_eq!(rest.after(at(rested_at), at(began_at), at(now)), at(want), "{began_at} to {now}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_worked_much_rests() {
+        let shares = |credit| Shares::new(2, 1).with_rest(Rest { factor: u32::MAX, credit });
+        let work = async |shares: &Shares<&'static str>| {
+            let share = shares.acquire("greedy", LONG).await.unwrap();
+            let began_at = Instant::now();
+            while began_at.elapsed() < Duration::from_micros(10) {}
+            drop(share);
+        };
+        let long = shares(LONG);
+        work(&long).await;
+        assert_eq!(long.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
+        assert!(long.try_acquire_many("greedy", 1).is_none());
+        assert!(long.try_acquire_many("other", 1).is_some());
+        let short = shares(Duration::from_millis(20));
+        work(&short).await;
+        let began_at = Instant::now();
+        work(&short).await;
+        assert!(began_at.elapsed() >= Duration::from_millis(10), "it waited until the rest was over");
+    }
+
+    #[tokio::test]
+    async fn holders_that_rested_are_forgotten() {
+        let shares = Shares::new(1, 1).with_rest(Rest { factor: 1, credit: Duration::ZERO });
+        for key in 0..100 {
+            drop(shares.acquire(key, LONG).await.unwrap());
+        }
+        assert!(shares.holders.lock().unwrap().capacity() < 10);
     }
 }

@@ -14,7 +14,7 @@ use axum::{
     response::Response,
 };
 use domain::{ids::TenantId, limits};
-use shares::{Busy, Share, Shares};
+use shares::{Busy, Rest, Share, Shares};
 use std::{num::NonZero, pin::pin, sync::Arc, thread::available_parallelism, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -54,6 +54,9 @@ const STREAMS_MAX: u32 = 16_384;
 const UPLOADS_MAX: u32 = 128;
 /// Those of one tenant: 64 MiB. Beyond it: `requests_too_many`.
 const UPLOADS_TENANT_MAX: usize = 16;
+/// How long a tenant rests after its turns: it moves much data for a quarter of the time, as soon as it has done so for some seconds. A person who uploads a
+/// bundle or forks a session never rests; a tenant that does so without end leaves most of this process and of Postgres to others.
+const TURN_REST: Rest = Rest { factor: 3, credit: Duration::from_secs(10) };
 /// Longest wait for a turn to move much data, or to begin an upload. Beyond it: `requests_too_many`.
 const TURN_WAIT: Duration = Duration::from_secs(30);
 
@@ -122,9 +125,10 @@ impl Room {
     }
 }
 
-/// As many turns as there are processors. One tenant gets half of them.
+/// As many turns as there are processors. One tenant gets half of them, and rests after them.
 fn turns(processors: usize) -> Shares<Option<TenantId>> {
-    Shares::new(u32::try_from(processors).unwrap_or(u32::MAX), processors.div_ceil(2))
+    let turns = u32::try_from(processors).unwrap_or(u32::MAX);
+    Shares::new(turns, processors.div_ceil(2)).with_rest(TURN_REST)
 }
 
 /// The room of an answer that is a stream: what it takes, it gives back as its reader reads. It counts as an open stream as long as it lives.
