@@ -8,7 +8,7 @@ use crate::{
         launch::{LaunchSpec, Launcher, Mount, Program},
         process::SandboxProcess,
         processes,
-        root::image::Root,
+        root::{image::Root, namespace::MountNamespace},
         terminals,
     },
 };
@@ -146,6 +146,10 @@ impl Sandbox {
                 Ok(Err(_)) | Err(_) => return Err(start_error(started).await),
             };
         let bwrap = started.pid.filter(|_| launcher.facts().can_stage);
+        let namespace = bwrap.map(MountNamespace::of).transpose().unwrap_or_else(|error| {
+            tracing::debug!(%error, "the mount namespace of a sandbox cannot be held");
+            None
+        });
         let bounds_terminals = match bwrap.map(terminals::bound) {
             Some(Ok(())) => true,
             Some(Err(error)) => {
@@ -166,7 +170,7 @@ impl Sandbox {
             last_events: OnceLock::new(),
             ended: CancellationToken::new(),
         });
-        let task = SandboxTask { inner: Arc::clone(&inner), process: started };
+        let task = SandboxTask { inner: Arc::clone(&inner), process: started, namespace };
         tasks.spawn("sandbox", task.run(from, into, waiting));
         Ok(Self { inner, hello, bounds_terminals })
     }
@@ -299,6 +303,8 @@ impl Drop for Wait<'_> {
 struct SandboxTask {
     inner: Arc<Inner>,
     process: SandboxProcess,
+    /// `None`: the last process of the sandbox takes it apart.
+    namespace: Option<MountNamespace>,
 }
 
 impl SandboxTask {
@@ -328,6 +334,9 @@ impl SandboxTask {
             self.process.kill();
         }
         let end = self.process.wait().await;
+        if let Some(namespace) = self.namespace {
+            namespace.leave().await;
+        }
         self.inner.last_events.get_or_init(|| end.events);
         // Dropping the senders tells every waiting caller that no reply and no event will come.
         lock(&self.inner.replies).clear();

@@ -8,4 +8,5 @@ pub(super) mod host;
 pub mod image;
 pub(super) mod loader;
 pub mod mount;
+pub(crate) mod namespace;
 pub mod skeleton;

@@ -60,6 +60,26 @@ async fn a_sandbox_starts_before_the_call_that_needs_it() {
     assert_eq!(code(session.start_sandbox().await), "epoch_stale");
 }
 
+/// Whoever leaves them last holds a lock of the whole machine, and the processes of a busy tenant would hold it for seconds.
+#[tokio::test]
+async fn the_service_leaves_the_mounts_of_a_sandbox_last() {
+    if !is_root() {
+        return testkit::left_out::skip("only root holds the mount namespaces of its sandboxes");
+    }
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let namespace = session.sh("readlink /proc/self/ns/mnt").await;
+    // The service runs in this process.
+    let is_held = || {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        files
+            .filter_map(|file| std::fs::read_link(file.path()).ok())
+            .any(|link| link == Path::new(&namespace))
+    };
+    assert!(is_held(), "{namespace}");
+    assert!(session.release().await.unwrap());
+    assert!(!is_held());
+}
+
 #[tokio::test]
 async fn a_sandbox_with_a_running_exec_is_not_idle() {
     let (_directory, _machine, session) = fresh(&["--idle-ms", "10"]).await;
