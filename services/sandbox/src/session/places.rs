@@ -1,5 +1,8 @@
 //! The places of sandboxes on this machine, which tenants share. While a call waits for a place, an idle sandbox is ended: one of the same
 //! tenant if the tenant has all places that one may have, otherwise the one that has been idle for longest.
+//!
+//! The end of a sandbox takes seconds if its tenant uses the processors much, because its processes get few turns to end. So idle sandboxes are ended in
+//! advance: some places are free before a call needs them.
 
 use domain::ids::TenantId;
 use shares::{Busy, Share, Shares};
@@ -10,10 +13,15 @@ use std::{
 };
 use tokio::sync::oneshot;
 
+/// One of so many places is kept free as long as an idle sandbox can end for it.
+const RESERVE_PART: u32 = 16;
+
 /// The places of sandboxes.
 #[derive(Debug)]
 pub struct Places {
     shares: Shares<TenantId>,
+    /// Places that are kept free.
+    reserve: usize,
     market: Mutex<Market>,
 }
 
@@ -23,8 +31,10 @@ struct Market {
     next: u64,
     /// Those that wait, oldest first.
     orders: Vec<Order>,
-    /// Sandboxes that are idle, and that no order has chosen; idle for longest first.
+    /// Sandboxes that are idle, and that nobody has chosen; idle for longest first.
     offers: Vec<IdleSandbox>,
+    /// Sandboxes whose places will be free when they are gone.
+    ending: usize,
 }
 
 #[derive(Debug)]
@@ -40,8 +50,17 @@ struct Order {
 struct IdleSandbox {
     id: u64,
     tenant: TenantId,
-    /// Gets the order.
-    chosen: oneshot::Sender<u64>,
+    /// Gets what it is chosen for.
+    chosen: oneshot::Sender<Choice>,
+}
+
+/// What an idle sandbox was chosen for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// The order that gets its place.
+    Order(u64),
+    /// A free place.
+    Reserve,
 }
 
 /// An idle sandbox that may be ended. Dropped, it is not: another one is chosen if this one was.
@@ -49,8 +68,16 @@ struct IdleSandbox {
 pub struct Offer<'a> {
     places: &'a Places,
     id: u64,
-    chosen: oneshot::Receiver<u64>,
-    order: Option<u64>,
+    chosen: oneshot::Receiver<Choice>,
+    choice: Option<Choice>,
+}
+
+/// A sandbox that ends. Dropped when it is gone.
+#[derive(Debug)]
+pub struct Ending<'a> {
+    places: &'a Places,
+    /// Whether no order gets its place.
+    is_for_reserve: bool,
 }
 
 /// Withdraws an order.
@@ -62,7 +89,8 @@ struct Withdrawal<'a> {
 impl Places {
     /// `all` places, of which one tenant gets three quarters.
     pub fn new(all: u32) -> Self {
-        Self { shares: Shares::three_quarters(all), market: Mutex::default() }
+        let reserve = usize::try_from(all / RESERVE_PART).unwrap_or(usize::MAX);
+        Self { shares: Shares::three_quarters(all), reserve, market: Mutex::default() }
     }
 
     /// Waits for a place, at most for `wait`.
@@ -78,7 +106,9 @@ impl Places {
             metrics::counter!("flotilla_sandbox_crowded_total").increment(1);
             _order = Some(self.order(tenant, reason));
         });
-        share.await
+        let share = share.await;
+        self.refill(&mut self.lock());
+        share
     }
 
     /// Takes a place if one is free. No sandbox ends for it.
@@ -93,7 +123,23 @@ impl Places {
         let id = market.id();
         market.offers.push(IdleSandbox { id, tenant, chosen });
         market.serve();
-        Offer { places: self, id, chosen: order, order: None }
+        self.refill(&mut market);
+        Offer { places: self, id, chosen: order, choice: None }
+    }
+
+    /// Chooses sandboxes that end for the reserve.
+    fn refill(&self, market: &mut Market) {
+        while self.shares.free() + market.ending < self.reserve && !market.offers.is_empty() {
+            market.ending += 1;
+            // Its offer gives the choice back if it is about to leave.
+            market.offers.remove(0).chosen.send(Choice::Reserve).ok();
+        }
+    }
+
+    fn note_gone(&self) {
+        let mut market = self.lock();
+        market.ending -= 1;
+        self.refill(&mut market);
     }
 
     /// Waits until no sandbox has a place.
@@ -127,27 +173,35 @@ impl Market {
             let Some(at) = self.offers.iter().position(fits) else { continue };
             order.is_served = true;
             // If the sandbox is about to leave, its offer passes the order on.
-            self.offers.remove(at).chosen.send(order.id).ok();
+            self.offers.remove(at).chosen.send(Choice::Order(order.id)).ok();
         }
     }
 }
 
-impl Offer<'_> {
+impl<'a> Offer<'a> {
     /// Waits until the sandbox must end.
     pub async fn chosen(&mut self) {
         match (&mut self.chosen).await {
-            Ok(order) => self.order = Some(order),
+            Ok(choice) => self.choice = Some(choice),
             // The market keeps the other end as long as this one.
             Err(_) => future::pending().await,
         }
     }
 
     /// Gives the place: the sandbox ends.
-    pub fn accept(mut self) {
-        self.order = None;
+    pub fn accept(mut self) -> Ending<'a> {
         // An order that chose it in this moment gets its place.
         self.chosen.close();
-        self.chosen.try_recv().ok();
+        let choice = self.take_choice();
+        let is_for_reserve = !matches!(choice, Some(Choice::Order(_)));
+        if is_for_reserve && choice.is_none() {
+            self.places.lock().ending += 1;
+        }
+        Ending { places: self.places, is_for_reserve }
+    }
+
+    fn take_choice(&mut self) -> Option<Choice> {
+        self.choice.take().or_else(|| self.chosen.try_recv().ok())
     }
 }
 
@@ -155,11 +209,28 @@ impl Drop for Offer<'_> {
     fn drop(&mut self) {
         let places = self.places;
         let mut market = places.lock();
-        let order = self.order.or_else(|| self.chosen.try_recv().ok());
+        let choice = self.take_choice();
         market.offers.retain(|idle| idle.id != self.id);
-        if let Some(order) = market.orders.iter_mut().find(|other| Some(other.id) == order) {
-            order.is_served = false;
-            market.serve();
+        match choice {
+            Some(Choice::Order(id)) => {
+                if let Some(order) = market.orders.iter_mut().find(|order| order.id == id) {
+                    order.is_served = false;
+                    market.serve();
+                }
+            }
+            Some(Choice::Reserve) => {
+                drop(market);
+                places.note_gone();
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if self.is_for_reserve {
+            self.places.note_gone();
         }
     }
 }
@@ -215,5 +286,30 @@ mod tests {
         drop(held);
         assert!(waiting.now_or_never().unwrap().is_ok());
         assert!(places.lock().orders.is_empty() && places.lock().offers.is_empty());
+    }
+
+    #[tokio::test]
+    async fn idle_sandboxes_end_before_a_call_needs_their_places() {
+        let (places, greedy, other) = (Places::new(2 * RESERVE_PART), tenant(), tenant());
+        let take = |tenant| places.take(tenant, LONG).now_or_never().unwrap().unwrap();
+        let mut held: Vec<_> = (0..24).map(|_| take(greedy)).collect();
+        let (mut first, mut second, mut third) =
+            (places.offer(greedy), places.offer(greedy), places.offer(greedy));
+        held.extend((0..6).map(|_| take(other)));
+        assert!(first.chosen().now_or_never().is_none(), "two places are free");
+        held.push(take(other));
+        first.chosen().now_or_never().expect("it ends for the reserve");
+        assert!(second.chosen().now_or_never().is_none());
+        // A call enters it in this moment, so another one ends.
+        drop(first);
+        second.chosen().now_or_never().expect("it ends for the reserve");
+        let ending = second.accept();
+        assert!(third.chosen().now_or_never().is_none(), "the place of the second one will be free");
+        held.push(take(other));
+        third.chosen().now_or_never().expect("it ends for the reserve");
+        let also_ending = third.accept();
+        held.truncate(30);
+        drop((ending, also_ending));
+        assert_eq!(places.lock().ending, 0);
     }
 }

@@ -386,7 +386,7 @@ impl Session {
             let now = *self.activity.borrow();
             // If a call entered in this moment, another sandbox must end instead.
             if now.users == 0 && now.idle_since == idle_since {
-                offer.into_iter().for_each(Offer::accept);
+                let _ending = offer.map(Offer::accept);
                 sandbox.stop().await;
                 return;
             }
