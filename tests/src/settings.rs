@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     ops::Range,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU16, Ordering},
 };
 use testkit::database::Database;
 
@@ -292,11 +293,20 @@ pub fn provider_config(url: &str) -> String {
 /// The ports for services that keep their address when they restart. The system gives none of them to a client, so no connection takes one
 /// before its service does.
 const KEPT_PORTS: Range<u16> = 10_000..32_000;
+/// Those of them that one test has. Tests that run at the same time have different ones.
+const TEST_PORTS: u16 = 200;
+/// What the runner of the tests numbers them with while they run.
+const SLOT: &str = "NEXTEST_TEST_GLOBAL_SLOT";
 
 /// Finds a loopback address whose port is free, for a service that keeps its address when it restarts.
 pub(crate) async fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let slot: u16 = std::env::var(SLOT).ok().and_then(|slot| slot.parse().ok()).unwrap_or_default();
+    let blocks = (KEPT_PORTS.end - KEPT_PORTS.start) / TEST_PORTS;
+    let first = KEPT_PORTS.start + slot % blocks * TEST_PORTS;
     loop {
-        let address = SocketAddr::from(([127, 0, 0, 1], rand::random_range(KEPT_PORTS)));
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % TEST_PORTS;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
         if tokio::net::TcpListener::bind(address).await.is_ok() {
             return address;
         }
