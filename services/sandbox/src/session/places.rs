@@ -188,16 +188,18 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// Gives the place: the sandbox ends.
+    /// Gives the place: the sandbox ends. An order that has just chosen it gets its place.
     pub fn accept(mut self) -> Ending<'a> {
-        // An order that chose it in this moment gets its place.
-        self.chosen.close();
+        let places = self.places;
+        let mut market = places.lock();
         let choice = self.take_choice();
-        let is_for_reserve = !matches!(choice, Some(Choice::Order(_)));
-        if is_for_reserve && choice.is_none() {
-            self.places.lock().ending += 1;
+        // Nobody may choose it any more.
+        market.offers.retain(|idle| idle.id != self.id);
+        if choice.is_none() {
+            market.ending += 1;
         }
-        Ending { places: self.places, is_for_reserve }
+        drop(market);
+        Ending { places, is_for_reserve: !matches!(choice, Some(Choice::Order(_))) }
     }
 
     fn take_choice(&mut self) -> Option<Choice> {
