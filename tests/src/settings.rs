@@ -301,9 +301,10 @@ const SLOT: &str = "NEXTEST_TEST_GLOBAL_SLOT";
 /// Finds a loopback address whose port is free, for a service that keeps its address when it restarts.
 pub(crate) async fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let slot: u16 = std::env::var(SLOT).ok().and_then(|slot| slot.parse().ok()).unwrap_or_default();
+    let slot: Option<u32> = std::env::var(SLOT).ok().and_then(|slot| slot.parse().ok());
+    let slot = slot.unwrap_or_else(std::process::id);
     let blocks = (KEPT_PORTS.end - KEPT_PORTS.start) / TEST_PORTS;
-    let first = KEPT_PORTS.start + slot % blocks * TEST_PORTS;
+    let first = KEPT_PORTS.start + (slot % u32::from(blocks)) as u16 * TEST_PORTS;
     loop {
         let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % TEST_PORTS;
         let address = SocketAddr::from(([127, 0, 0, 1], port));

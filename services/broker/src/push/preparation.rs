@@ -62,13 +62,18 @@ impl Preparer<'_> {
     /// Dropped midway: every request and every git ends.
     pub(super) async fn run(
         &self,
-        parts: impl Stream<Item = Option<PushPart>> + Unpin,
+        mut parts: impl Stream<Item = Option<PushPart>> + Unpin,
     ) -> Result<Preparation, PushError> {
-        let (name, named) = oneshot::channel();
-        let commit = async { named.await.unwrap_or(Err(PushError::Failed)) };
+        let (pass, passed) = oneshot::channel();
+        // An error of the server ends the reception of the bundle, but not that of the name, whose errors come first.
+        let commit = async {
+            let commit = bundle::receive_commit(&mut parts, &self.request.base).await?;
+            drop(pass.send(parts));
+            Ok(commit)
+        };
         let version = self.server.check_version(&self.request.base).shared();
         let tip = self.find_tip().shared();
-        let content = in_order(self.receive(parts, name), self.load_base(version.clone()));
+        let content = in_order(self.receive(passed), self.load_base(version.clone()));
         let objects = alongside(content, self.fetch_earlier(tip.clone()));
         let answers = in_order(self.server.capabilities(), in_order(tip, objects));
         let answers = in_order(version, answers);
@@ -89,15 +94,13 @@ impl Preparer<'_> {
         Ok(tip)
     }
 
-    /// Receives the name of the newest commit, which `name` gets as soon as it is there, and the bundle.
+    /// Receives the bundle, when the name of the newest commit is there.
     async fn receive(
         &self,
-        mut parts: impl Stream<Item = Option<PushPart>> + Unpin,
-        name: oneshot::Sender<Result<ObjectId, PushError>>,
+        passed: oneshot::Receiver<impl Stream<Item = Option<PushPart>> + Unpin>,
     ) -> Result<(), PushError> {
-        let commit = bundle::receive_commit(&mut parts, &self.request.base).await;
-        drop(name.send(commit.clone()));
-        commit?;
+        // Without a name, its error counts.
+        let parts = passed.await.map_err(|_| PushError::Failed)?;
         bundle::receive(self.repository.quarantine, parts).await
     }
 
