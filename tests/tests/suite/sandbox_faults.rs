@@ -185,7 +185,7 @@ async fn the_model_learns_of_unusable_files() {
 async fn a_command_that_times_out_ends_with_its_descendants() {
     let stack = Stack::start().await;
     let session = stack.session().await;
-    let endless = |command: &str| format!("@tool bash {}\n", json!({"command": command, "timeout": 300}));
+    let endless = |command: &str| format!("@tool bash {}\n", json!({"command": command, "timeout": 2_000}));
     let prompt = format!(
         "@tools\n{}{}",
         endless("setsid sleep 98701 & echo begun; sleep 98702"),
