@@ -6,7 +6,7 @@ use crate::{
     outside::{exception::ProxyException, proxy::UpstreamProxy},
     secrets::{
         deployment_key::DeploymentKey,
-        key_file::{KeyFile, OF_OTHERS},
+        key_file::{self, KeyFile},
         keyring::Keyring,
         transit::{TransitKey, TransitSettings},
     },
@@ -23,10 +23,8 @@ use chassis::{
 use domain::egress::host::FixedHost;
 use reqwest::Certificate;
 use std::{
-    fs::{self, File},
-    io::Read as _,
+    fs,
     net::SocketAddr,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -271,18 +269,14 @@ impl Config {
 
 /// Reads a text that no other user may read.
 fn secret_text(file: &Path, bytes_max: u64) -> anyhow::Result<Secret<String>> {
-    let opened = File::open(file).with_context(|| format!("open {}", file.display()))?;
-    let metadata = opened.metadata().with_context(|| format!("open {}", file.display()))?;
-    ensure!(
-        metadata.mode() & OF_OTHERS == 0,
-        "other users may read {}; run chmod 600, and consider its password as read",
-        file.display()
-    );
-    let mut text = String::new();
-    let count = opened.take(bytes_max + 1).read_to_string(&mut text);
-    let count = count.with_context(|| format!("read {}", file.display()))?;
-    ensure!(count as u64 <= bytes_max, "{} has more than {bytes_max} bytes", file.display());
-    Ok(Secret::new(text))
+    let read = key_file::read_private(file, bytes_max);
+    let read = read.with_context(|| format!("open {}", file.display()))?;
+    let bytes = read.with_context(|| {
+        format!("other users may read {}; run chmod 600, and consider its password as read", file.display())
+    })?;
+    ensure!(bytes.len() as u64 <= bytes_max, "{} has more than {bytes_max} bytes", file.display());
+    let text = std::str::from_utf8(&bytes).with_context(|| format!("read {}", file.display()))?;
+    Ok(Secret::new(text.to_owned()))
 }
 
 /// Reads the certificates in a file, if there is one.

@@ -14,8 +14,8 @@ use zeroize::{Zeroize as _, Zeroizing};
 pub(super) const KEY_BYTES: usize = 32;
 /// Bytes of the digest that names the key.
 const ID_BYTES: usize = 8;
-/// Permissions of group and others, which the file must not have.
-pub(crate) const OF_OTHERS: u32 = 0o077;
+/// Permissions of group and others, which the file of a secret must not have.
+const OF_OTHERS: u32 = 0o077;
 
 /// The key, with its identity.
 pub struct KeyFile {
@@ -74,13 +74,9 @@ impl KeyFile {
     /// # Errors
     /// By the reason.
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
-        let failed = |source| KeyFileError::Io { path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.mode() & OF_OTHERS != 0 {
-            return Err(KeyFileError::Open(path.to_owned()));
-        }
-        let mut bytes = Zeroizing::new(Vec::with_capacity(KEY_BYTES + 1));
-        (&mut file).take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let read = read_private(path, KEY_BYTES as u64);
+        let read = read.map_err(|source| KeyFileError::Io { path: path.to_owned(), source })?;
+        let bytes = read.ok_or_else(|| KeyFileError::Open(path.to_owned()))?;
         let key = <[u8; KEY_BYTES]>::try_from(bytes.as_slice())
             .map_err(|_| KeyFileError::Damaged(path.to_owned()))?;
         let id = hex(&digest::digest(&digest::SHA256, &key).as_ref()[..ID_BYTES]);
@@ -95,6 +91,22 @@ impl KeyFile {
     pub(super) fn key(&self) -> &[u8] {
         &self.key
     }
+}
+
+/// Reads the file of a secret: at most one byte more than `bytes_max`. `None`: other users may read the file.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn read_private(path: &Path, bytes_max: u64) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+    let file = File::open(path)?;
+    if file.metadata()?.mode() & OF_OTHERS != 0 {
+        return Ok(None);
+    }
+    // A vector that grows would leave parts of the secret in the memory that it gives back.
+    let capacity = usize::try_from(bytes_max).unwrap_or_default() + 1;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 fn write_new(path: &Path, key: &[u8]) -> io::Result<()> {

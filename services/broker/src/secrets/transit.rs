@@ -5,7 +5,7 @@
 
 use super::{
     error::{EnvelopeError, KmsReason},
-    key_file::{KEY_BYTES, OF_OTHERS},
+    key_file::{KEY_BYTES, read_private},
     place::SecretPlace,
 };
 use crate::{
@@ -26,11 +26,10 @@ use serde::{Deserialize, Serialize};
 use shares::Shares;
 use std::{
     io,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
-use tokio::{fs::File, io::AsyncReadExt as _, time::timeout};
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 /// Calls of the key service at once; a tenant three quarters of them. Further calls wait. Beyond it: `kms_unavailable`.
@@ -258,14 +257,13 @@ impl TransitKey {
     /// Reads the token. An agent that renews it may be in the middle of that.
     async fn token(&self) -> Result<HeaderValue, EnvelopeError> {
         let failed = |error: io::Error| unavailable(&format!("cannot read the file with its token: {error}"));
-        let file = File::open(&self.token_file).await.map_err(failed)?;
-        if file.metadata().await.map_err(failed)?.mode() & OF_OTHERS != 0 {
+        let file = self.token_file.clone();
+        let read = tokio::task::spawn_blocking(move || read_private(&file, KMS_TOKEN_BYTES_MAX as u64)).await;
+        let read = read.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
+        let Some(bytes) = read else {
             return Err(refused("other users may read the file with its token; run chmod 600, and renew it"));
-        }
-        // With room for all of it, the bytes do not move, so this buffer leaves no copy.
-        let mut bytes = Zeroizing::new(Vec::<u8>::with_capacity(2 * KMS_TOKEN_BYTES_MAX));
-        let read = file.take(KMS_TOKEN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).await;
-        let count = read.map_err(failed)?;
+        };
+        let count = bytes.len();
         let bytes = SecretBytes::new(bytes);
         let token = text(&bytes).filter(|token| !token.is_empty() && count <= KMS_TOKEN_BYTES_MAX);
         token.and_then(sensitive).ok_or_else(|| unavailable("the file with its token contains none"))
