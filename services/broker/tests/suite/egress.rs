@@ -67,10 +67,9 @@ pub fn hello(host: &str) -> Vec<u8> {
     bytes
 }
 
-#[tokio::test]
-async fn a_tunnel_carries_what_the_client_and_the_host_say() {
-    let proxy = proxy(echo().await, QUOTA_BYTES);
-    let (mut client, access) = connect(&proxy);
+/// Opens a tunnel to pypi.org, which answers with what it gets, and checks that it gets the bytes of the client. Returns how many, and what the broker notes.
+pub async fn check_tunnel(proxy: &Arc<Proxy>) -> (u64, Access) {
+    let (mut client, access) = connect(proxy);
     client.write_all(b"CONNECT pypi.org:443 HTTP/1.1\r\n\r\n").await.unwrap();
     let mut established = [0; 39];
     client.read_exact(&mut established).await.unwrap();
@@ -81,8 +80,13 @@ async fn a_tunnel_carries_what_the_client_and_the_host_say() {
     client.read_to_end(&mut echoed).await.unwrap();
     assert_eq!(echoed, hello, "the host gets the bytes of the client, unchanged");
     drop(client);
-    let access = access.await.unwrap();
-    assert_eq!((access.bytes, access.refusal), (2 * hello.len() as u64, None));
+    (hello.len() as u64, access.await.unwrap())
+}
+
+#[tokio::test]
+async fn a_tunnel_carries_what_the_client_and_the_host_say() {
+    let (sent, access) = check_tunnel(&proxy(echo().await, QUOTA_BYTES)).await;
+    assert_eq!((access.bytes, access.refusal), (2 * sent, None));
     assert_eq!(access.host, Some(HostName::parse("pypi.org").unwrap()));
 }
 

@@ -1,7 +1,7 @@
 //! Everything that the broker asks outside goes through the proxy of the operator's network, and nothing that the proxy must not see.
 
 use crate::{
-    egress::{connect, echo, exchange, hello},
+    egress::{check_tunnel, echo, exchange},
     git,
     harness::Broker,
 };
@@ -23,7 +23,6 @@ use testkit::{
     registry::{REGISTRY_NAME, Registry},
     upstream_proxy::UpstreamProxy,
 };
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// What the proxy wants, and the same in a URL.
 const LOGIN: &str = "flotilla:p@ss-4711";
@@ -153,18 +152,7 @@ fn session(url: &str) -> Arc<Proxy> {
 async fn tunnels_of_sandboxes_go_through_the_proxy() {
     let upstream = UpstreamProxy::start(LOGIN, &[("pypi.org", echo().await)]).await;
     let session = session(&upstream.url(URL_LOGIN));
-    let (mut client, access) = connect(&session);
-    client.write_all(b"CONNECT pypi.org:443 HTTP/1.1\r\n\r\n").await.unwrap();
-    let mut established = [0; 39];
-    client.read_exact(&mut established).await.unwrap();
-    assert_eq!(&established[..], b"HTTP/1.1 200 Connection established\r\n\r\n");
-    let hello = hello("pypi.org");
-    client.write_all(&hello).await.unwrap();
-    let mut echoed = vec![];
-    client.read_to_end(&mut echoed).await.unwrap();
-    assert_eq!(echoed, hello, "the host gets the bytes of the client, unchanged");
-    drop(client);
-    assert_eq!(access.await.unwrap().refusal, None);
+    assert_eq!(check_tunnel(&session).await.1.refusal, None);
 
     let plain = b"GET http://pypi.org/simple/ HTTP/1.1\r\nHost: pypi.org\r\n\r\n";
     let (answer, access) = exchange(&session, plain).await;

@@ -165,6 +165,23 @@ async fn the_server_is_asked_before_the_session_names_its_commit() {
 }
 
 #[tokio::test]
+async fn a_refusal_of_the_server_waits_for_the_name_of_the_commit() {
+    let testbed = Testbed::start().await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    testbed.broker.put_secret(None, "TOKEN", "revoked").await;
+    let (name, named) = oneshot::channel();
+    let push = testbed.send_early(testbed.request(&commit), named);
+    let look = async {
+        testbed.server.wait_for_request("app.git/git-upload-pack").await;
+        // The server also refuses a push that begins later. When that has ended, it has refused the first one, too.
+        assert_eq!(code(&testbed.push(&commit).await.unwrap_err()), "push_unauthorized");
+        name.send(()).unwrap();
+    };
+    let (told, ()) = tokio::join!(push, look);
+    assert_eq!(code(&told.unwrap_err()), "push_unauthorized");
+}
+
+#[tokio::test]
 async fn a_commit_that_is_none_wins_over_every_other_error() {
     let testbed = Testbed::start().await;
     let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);

@@ -208,13 +208,8 @@ impl Testbed {
     ) -> Result<v1::PushResponse, Status> {
         let Attempt { header, commit, bundle } = attempt;
         let (first, second) = bundle.split_at(bundle.len() / 2);
-        let (first, second) = (Part::Data(first.to_vec()), Part::Data(second.to_vec()));
-        let second = stream::once(async move {
-            rest.await.unwrap();
-            second
-        });
-        let begun = stream::iter([Part::Header(header), Part::Commit(commit), first]);
-        self.stream(begun.chain(second)).await
+        let begun = [Part::Header(header), Part::Commit(commit), Part::Data(first.to_vec())];
+        self.stream_in_two(begun.into(), rest, vec![Part::Data(second.to_vec())]).await
     }
 
     /// Sends the newest commit and the bundle after `named`.
@@ -224,12 +219,22 @@ impl Testbed {
         named: oneshot::Receiver<()>,
     ) -> Result<v1::PushResponse, Status> {
         let Attempt { header, commit, bundle } = attempt;
-        let commit = stream::once(async move {
-            named.await.unwrap();
-            Part::Commit(commit)
+        let rest = vec![Part::Commit(commit), Part::Data(bundle)];
+        self.stream_in_two(vec![Part::Header(header)], named, rest).await
+    }
+
+    /// Sends `rest` after `go`.
+    async fn stream_in_two(
+        &self,
+        begun: Vec<Part>,
+        go: oneshot::Receiver<()>,
+        rest: Vec<Part>,
+    ) -> Result<v1::PushResponse, Status> {
+        let rest = stream::once(async move {
+            go.await.unwrap();
+            stream::iter(rest)
         });
-        let bundle = stream::iter([Part::Data(bundle)]);
-        self.stream(stream::iter([Part::Header(header)]).chain(commit).chain(bundle)).await
+        self.stream(stream::iter(begun).chain(rest.flatten())).await
     }
 
     async fn stream(
