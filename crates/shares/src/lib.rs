@@ -179,7 +179,7 @@ impl<K: Eq + Hash> Shares<K> {
         holder.rested_at().checked_sub(credit)
     }
 
-    /// How many permits nobody holds. A holder may get none of them.
+    /// Counts the free permits. A holder that already has its share gets none of them.
     pub fn free(&self) -> usize {
         self.all.available_permits()
     }

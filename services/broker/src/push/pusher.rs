@@ -166,7 +166,7 @@ impl Push<'_> {
         let credential = match opened {
             Ok(credential) => credential,
             Err(error) => {
-                // If there is nothing to push, nobody needs the secret.
+                // A push of nothing needs no secret, so `Nothing` comes before the error of the secret.
                 bundle::receive_commit(&mut parts, base).await?;
                 return Err(error.into());
             }

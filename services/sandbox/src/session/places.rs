@@ -31,7 +31,7 @@ struct Market {
     next: u64,
     /// Those that wait, oldest first.
     orders: Vec<Order>,
-    /// Sandboxes that are idle, and that nobody has chosen; idle for longest first.
+    /// The idle sandboxes that may still be chosen. The one that has been idle for longest is first.
     offers: Vec<IdleSandbox>,
     /// Sandboxes whose places will be free when they are gone.
     ending: usize,
@@ -193,7 +193,7 @@ impl<'a> Offer<'a> {
         let places = self.places;
         let mut market = places.lock();
         let choice = self.take_choice();
-        // Nobody may choose it any more.
+        // From here on, neither an order nor the reserve can choose it.
         market.offers.retain(|idle| idle.id != self.id);
         if choice.is_none() {
             market.ending += 1;

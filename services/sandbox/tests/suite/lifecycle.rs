@@ -60,7 +60,7 @@ async fn a_sandbox_starts_before_the_call_that_needs_it() {
     assert_eq!(code(session.start_sandbox().await), "epoch_stale");
 }
 
-/// Whoever leaves them last holds a lock of the whole machine, and the processes of a busy tenant would hold it for seconds.
+/// The last process in a mount namespace holds a lock of the whole machine while it leaves. A process of a busy tenant would hold it for seconds.
 #[tokio::test]
 async fn the_service_leaves_the_mounts_of_a_sandbox_last() {
     if !is_root() {

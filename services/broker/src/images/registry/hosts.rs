@@ -114,7 +114,7 @@ impl Hosts {
         let host = url.host_str().unwrap_or_default();
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         match bare.parse::<IpAddr>() {
-            // Nobody resolves a host that is an address.
+            // A host that is an address has no look-up that could check it.
             Ok(address) if self.is_allowed(address) => Ok(Route::Tls),
             Ok(_) => Err(HostError::Private),
             // The proxy would resolve a name such as `localhost` to a host of its own network.

@@ -23,7 +23,7 @@ pub(crate) struct BundleUpload {
     tenant: TenantId,
     header: BundleHeader,
     writer: BundleWriter,
-    /// The room of what is not stored yet.
+    /// Keeps room in this process for the bytes that Postgres does not have yet.
     _share: Share,
 }
 

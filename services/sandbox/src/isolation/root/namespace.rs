@@ -1,6 +1,6 @@
-//! The mount namespace of a sandbox. Whoever leaves one last takes it apart, and holds a lock of the whole machine while it does. A process
-//! of a tenant that uses the processors much gets few turns, and the starts and ends of all other sandboxes would wait with it, for seconds. So
-//! the service stays in each namespace until its processes are gone, and takes it apart itself.
+//! The mount namespace of a sandbox. The last process that leaves the namespace takes it apart, and holds a lock of the whole machine meanwhile.
+//! A process of a tenant that uses the processors much gets few turns, so it would hold the lock for seconds, and the starts and ends of all other
+//! sandboxes would wait. The service therefore stays in each namespace until its processes are gone, and takes it apart itself.
 
 use crate::isolation::processes;
 use std::{fs::File, io};
