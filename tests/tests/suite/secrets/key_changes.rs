@@ -6,7 +6,7 @@ use broker::secrets::{
     vault::{Vault, VaultError},
 };
 use domain::ids::TenantId;
-use std::{future::poll_fn, task::Poll};
+use sqlx::Connection as _;
 
 fn lacks_key<T: std::fmt::Debug>(result: &Result<T, VaultError>) -> bool {
     matches!(result, Err(VaultError::OtherKey { .. }))
@@ -144,17 +144,43 @@ async fn two_passes_at_once_lose_nothing() {
     assert_opens(&only_new, world.tenants[0], &secrets).await;
 }
 
-/// Ends a pass after a number of steps, as a crash would. Returns whether it ended by itself before.
-async fn pass_of(vault: &Vault, steps: usize) -> bool {
-    let (mut pass, mut count) = (Box::pin(reseal::pass(vault)), 0);
-    poll_fn(|context| {
-        count += 1;
-        if count > steps {
-            return Poll::Ready(false);
-        }
-        pass.as_mut().poll(context).map(|ended| ended.unwrap().is_done)
-    })
-    .await
+/// A write of a pass, as a trigger sees it.
+struct PassWrite {
+    event: &'static str,
+    table: &'static str,
+    row: &'static str,
+}
+
+/// All writes of a pass over the secrets A, B and C, in their order. The last two are one transaction.
+const PASS_WRITES: [PassWrite; 5] = [
+    PassWrite { event: "update", table: "secret", row: "new.name = 'A'" },
+    PassWrite { event: "update", table: "secret", row: "new.name = 'B'" },
+    PassWrite { event: "update", table: "secret", row: "new.name = 'C'" },
+    PassWrite { event: "update", table: "secret_key", row: "true" },
+    PassWrite { event: "delete", table: "key_canary", row: "true" },
+];
+
+/// When a trigger holds a write: in its statement, which Postgres undoes without the broker, and in the commit, which Postgres finishes without it.
+const HOLDS: [&str; 2] = ["not deferrable", "deferrable initially deferred"];
+
+/// Ends a pass in one of its writes, as a crash would. Returns when Postgres has ended the transaction of that write.
+async fn end_pass_in(world: &World, vault: &Vault, write: &PassWrite, hold: &str) {
+    let PassWrite { event, table, row } = write;
+    let trigger = format!(
+        "create constraint trigger hold after {event} on {table} {hold}
+            for each row when ({row}) execute function hold_write()"
+    );
+    world.sql(&trigger).await;
+    let lock = world.take_write_lock().await;
+    let mut pass = Box::pin(reseal::pass(vault));
+    tokio::select! {
+        ended = &mut pass => panic!("the pass ended before the {event} of {table}: {ended:?}"),
+        () = testkit::eventually("the pass is in this write", async || world.is_write_held().await) => {}
+    }
+    drop(pass);
+    lock.close().await.unwrap();
+    // Waits for the transaction that has written to the table.
+    world.sql(&format!("drop trigger hold on {table}")).await;
 }
 
 #[tokio::test]
@@ -164,27 +190,37 @@ async fn a_broker_that_ends_anywhere_in_a_pass_loses_nothing() {
     world.put("A", "one").await;
     world.put("B", "two").await;
     put(&world.vault, second, "C", "three").await.unwrap();
-    // The keys change their roles each time, so that every pass has all secrets to seal.
-    let orders = [["new", "key"], ["key", "new"]].into_iter().cycle();
-    for (steps, order) in (0..).step_by(3).zip(orders) {
-        let vault = world.vault(order.map(|name| world.key(name)));
-        vault.check_keys().await.unwrap();
-        let is_done = pass_of(&vault, steps).await;
-        assert_opens(&vault, first, &[("A", "one"), ("B", "two")]).await;
-        assert_opens(&vault, second, &[("C", "three")]).await;
-        let only_newest = world.vault([world.key(order[0])]);
-        // The last statement may have reached Postgres although nobody waited for its end.
-        if only_newest.check_keys().await.is_ok() {
-            assert_opens(&only_newest, first, &[("A", "one"), ("B", "two")]).await;
-            assert_opens(&only_newest, second, &[("C", "three")]).await;
-        } else {
-            assert!(!is_done, "after {steps} steps");
-        }
-        vault.close().await;
-        only_newest.close().await;
-        if is_done {
-            assert!(steps > 5, "a pass has many steps");
-            return;
+    world.make_hold_write().await;
+    let assert_all_open = async |vault: &Vault| {
+        assert_opens(vault, first, &[("A", "one"), ("B", "two")]).await;
+        assert_opens(vault, second, &[("C", "three")]).await;
+    };
+    let mut names = ["key", "new"];
+    for (writes_before, write) in PASS_WRITES.iter().enumerate() {
+        for (writes_stored, hold) in HOLDS.iter().enumerate() {
+            // The keys change their roles each time, so that every pass has all secrets to seal.
+            names.reverse();
+            let both = || world.vault(names.map(|name| world.key(name)));
+            let (vault, only_newest) = (both(), world.vault([world.key(names[0])]));
+            assert!(vault.check_keys().await.unwrap());
+            end_pass_in(&world, &vault, write, hold).await;
+            let is_resealed = |id: &String| id == world.key(names[0]).id();
+            let resealed = world.key_ids().await.into_iter().filter(is_resealed).count();
+            assert_eq!(resealed, (writes_before + writes_stored).min(3));
+            assert_all_open(&vault).await;
+            // Without the older key, a broker starts only if no secret needs that key.
+            let is_older_forgotten = only_newest.check_keys().await.is_ok();
+            assert_eq!(is_older_forgotten, writes_before >= 3 && writes_stored == 1);
+
+            let next = both();
+            assert_eq!(next.check_keys().await.unwrap(), !is_older_forgotten);
+            let done = reseal::pass(&next).await.unwrap();
+            assert!(done.is_done && done.left == 0, "{done:?}");
+            only_newest.check_keys().await.unwrap();
+            assert_all_open(&only_newest).await;
+            for ended in [vault, only_newest, next] {
+                ended.close().await;
+            }
         }
     }
 }

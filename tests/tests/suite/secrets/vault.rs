@@ -9,6 +9,7 @@ use broker::secrets::{
 };
 use chassis::secret::SecretBytes;
 use domain::{ids::TenantId, secret::SecretAddress};
+use sqlx::PgConnection;
 use store::{Store, broker::BrokerStore};
 use tempfile::TempDir;
 use testkit::database::Database;
@@ -75,6 +76,34 @@ impl World {
     pub(super) async fn sql(&self, sql: &str) {
         let mut owner = self.database.owner().await;
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut *owner).await.unwrap();
+    }
+
+    /// Makes the trigger function `hold_write`, which waits while a test has the lock of [`World::take_write_lock`].
+    pub(super) async fn make_hold_write(&self) {
+        self.sql(
+            "create function hold_write() returns trigger language plpgsql as $$ begin
+                perform pg_advisory_xact_lock_shared(1);
+                return null;
+             end $$",
+        )
+        .await;
+    }
+
+    /// Takes the lock that `hold_write` waits for. It ends with the connection.
+    pub(super) async fn take_write_lock(&self) -> PgConnection {
+        let mut connection = testkit::database::connect(&self.database.migrator_url).await;
+        sqlx::raw_sql("select pg_advisory_lock(1)").execute(&mut connection).await.unwrap();
+        connection
+    }
+
+    /// Whether `hold_write` waits.
+    pub(super) async fn is_write_held(&self) -> bool {
+        let mut owner = self.database.owner().await;
+        let held = sqlx::query_scalar(
+            "select exists (select from pg_locks l join pg_database d on d.oid = l.database
+                             where d.datname = current_database() and l.locktype = 'advisory' and not l.granted)",
+        );
+        held.fetch_one(&mut *owner).await.unwrap()
     }
 }
 
