@@ -18,8 +18,8 @@ pub use wire::DESCRIPTORS;
 /// Bytes of one message of a byte stream (bundle upload, export): small enough to interleave with other streams.
 pub const CHUNK_BYTES: usize = 256 * 1024;
 
-/// Largest gRPC message that our servers and clients accept: a 10 MiB file and its frame. Also the largest body over HTTP. Over gRPC, a
-/// larger message fails the call with a status that has no code. Beyond it: `body_too_large`.
+/// Largest gRPC message that our servers and clients accept: a 10 MiB file and its frame. Also the largest body over HTTP.
+/// Beyond it: `body_too_large`.
 pub const MESSAGE_BYTES_MAX: usize = 12 * 1024 * 1024;
 
 #[cfg(test)]

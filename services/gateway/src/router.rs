@@ -35,10 +35,10 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 
-/// Bytes of one message about a project: a piece of a bundle of 1 MiB, and its envelope. A larger message fails the call with a status that has no code.
+/// Bytes of one message about a project: a piece of a bundle of 1 MiB, and its envelope. Beyond it: `body_too_large`.
 const PROJECT_MESSAGE_BYTES_MAX: usize = 1025 * 1024;
 /// Bytes of one message about a terminal: the longest command with the largest environment. A client types at most 64 KiB in one message. The 16 readers of a
-/// terminal hold 5 MiB at most. A larger message fails the call with a status that has no code.
+/// terminal hold 5 MiB at most. Beyond it: `body_too_large`.
 const PTY_MESSAGE_BYTES_MAX: usize = 320 * 1024;
 
 /// Builds everything that the port serves. `proxies` are the networks of trusted balancers.
@@ -100,9 +100,11 @@ async fn of_known_page(State(gateway): State<Gateway>, request: Request, next: N
     next.run(request).await
 }
 
-/// Bounds the memory of the body.
+/// Bounds the memory of the body. Adds the stable code to the refusal of a too large message.
 async fn with_room(State(gateway): State<Gateway>, request: Request, next: Next) -> Response {
-    next.run(large_bodies::with_room(gateway, request)).await
+    let response = next.run(large_bodies::with_room(gateway, request)).await;
+    let refused = Status::from_header_map(response.headers()).and_then(|status| bodies::too_large(&status));
+    refused.map_or(response, Status::into_http)
 }
 
 /// Joins the caller's trace, and enforces the caller's deadline and the time limit of the body.

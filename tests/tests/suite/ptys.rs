@@ -56,8 +56,20 @@ async fn a_person_can_use_a_terminal_while_the_agent_works() {
     assert_eq!(listed, [v1::Terminal { exit_code: Some(4), ..terminal.clone() }]);
     let (pty_id, data) = (terminal.id.clone(), vec![b'x'; 512 * 1024]);
     let pasted = v1::AttachPtyRequest { pty_id, data, ..Default::default() };
-    let refused = api.ptys().attach_pty(tokio_stream::once(pasted)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
+    let refused = api.ptys().attach_pty(tokio_stream::once(pasted.clone())).await;
+    assert_refused(refused, Code::OutOfRange, "body_too_large");
+    let waiting =
+        api.ptys().create_pty(shell(&session, "read -r line")).await.unwrap().into_inner().pty.unwrap();
+    let first = v1::AttachPtyRequest { pty_id: waiting.id, ..Default::default() };
+    let later = v1::AttachPtyRequest { pty_id: String::new(), ..pasted };
+    let mut items = api.ptys().attach_pty(tokio_stream::iter([first, later])).await.unwrap().into_inner();
+    let refused = loop {
+        match items.message().await {
+            Ok(item) => assert!(item.is_some(), "the stream ended without an error"),
+            Err(status) => break status,
+        }
+    };
+    assert_refused::<()>(Err(refused), Code::OutOfRange, "body_too_large");
     let delete = v1::DeletePtyRequest { pty_id: terminal.id.clone() };
     api.ptys().delete_pty(delete.clone()).await.unwrap();
     assert_refused(api.ptys().delete_pty(delete).await, Code::NotFound, "pty_not_found");

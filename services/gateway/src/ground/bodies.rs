@@ -1,8 +1,8 @@
-//! Time limits for the bodies of calls. The readers of a body bound its size.
+//! Time limits for the bodies of calls. The readers of a body bound its size; a too large message of a call gets its code here.
 
 use axum::{BoxError, body::Body, extract::Request};
 use futures::{StreamExt as _, stream};
-use rpc::status::error;
+use rpc::status::{code_of, error};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
@@ -63,6 +63,13 @@ pub(crate) fn too_slow() -> Status {
     error(Code::DeadlineExceeded, "body_too_slow", "the request body did not arrive in time")
 }
 
+/// The status of a message that is too large for its service, with the stable code. Tonic refuses such a message before our code sees it, with a status that
+/// has no code. `None`: the status says something else.
+pub(crate) fn too_large(status: &Status) -> Option<Status> {
+    let is_too_large = status.code() == Code::OutOfRange && code_of(status).is_none();
+    is_too_large.then(|| error(Code::OutOfRange, "body_too_large", status.message()))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -79,7 +86,7 @@ mod tests {
             let mut pieces = wait(Body::from_stream(half), patience).into_data_stream();
             assert_eq!(pieces.next().await.unwrap().unwrap(), "half");
             let status = Status::from_error(pieces.next().await.unwrap().unwrap_err().into());
-            assert_eq!(rpc::status::code_of(&status).as_deref(), Some("body_too_slow"), "{status:?}");
+            assert_eq!(code_of(&status).as_deref(), Some("body_too_slow"), "{status:?}");
             assert!(pieces.next().await.is_none());
         }
     }
@@ -97,6 +104,16 @@ mod tests {
         assert_eq!(whole.unwrap().len(), 8);
         let until = Patience::Until(Instant::now() + SHORT);
         axum::body::to_bytes(wait(drip(), until), 100).await.unwrap_err();
+    }
+
+    #[test]
+    fn a_status_of_tonic_for_a_too_large_message_gets_a_code() {
+        let refused = too_large(&Status::out_of_range("too large: 5 bytes")).unwrap();
+        assert_eq!(code_of(&refused).as_deref(), Some("body_too_large"));
+        assert_eq!((refused.code(), refused.message()), (Code::OutOfRange, "too large: 5 bytes"));
+        for other in [refused, error(Code::OutOfRange, "cursor_too_old", "old"), Status::internal("other")] {
+            assert!(too_large(&other).is_none(), "{other:?}");
+        }
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Relay {
                         return Ok(());
                     }
                 }
-                typed = input.message(), if is_typing => match typed? {
+                typed = input.message(), if is_typing => match typed.map_err(with_code)? {
                     // The client sends no more input.
                     None => is_typing = false,
                     Some(typed) if !typed.pty_id.is_empty() => {
@@ -160,6 +160,11 @@ impl Relay {
             }
         }
     }
+}
+
+/// A status of tonic that ends a stream under way, with the stable code of a too large message. Before the stream begins, the router adds that code.
+fn with_code(status: Status) -> Status {
+    bodies::too_large(&status).unwrap_or(status)
 }
 
 fn from_size(size: v1::TerminalSize) -> TerminalSize {
