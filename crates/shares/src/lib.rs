@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{
@@ -18,17 +18,40 @@ pub struct Shares<K> {
     all: Arc<Semaphore>,
     all_max: u32,
     each_max: usize,
-    rest: Option<Rest>,
+    rests: Option<Rests<K>>,
     holders: Mutex<HashMap<K, Arc<Holder>>>,
 }
 
-/// How long a holder rests after it has worked. A resting holder gets no permit.
+/// How long a holder rests after it has worked. A resting holder gets no permit. A holder that is alone does not rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
     /// How long, as times that the work took.
     pub factor: u32,
     /// The rest that a holder may owe. It rests when it owes more, and each time at most this long.
     pub credit: Duration,
+    /// A holder is alone if no other was active for this time.
+    pub alone_after: Duration,
+}
+
+/// The rests of all holders.
+#[derive(Debug)]
+struct Rests<K> {
+    rest: Rest,
+    activity: Mutex<Activity<K>>,
+}
+
+/// When holders were active last: the newest one, and all others. Any holder has its answer from these two, however many there are.
+#[derive(Debug)]
+struct Activity<K> {
+    newest: Option<ActiveHolder<K>>,
+    others_at: Option<Instant>,
+}
+
+/// A holder that was active.
+#[derive(Debug)]
+struct ActiveHolder<K> {
+    key: K,
+    at: Instant,
 }
 
 /// The right to work. Dropping it gives it back.
@@ -64,6 +87,36 @@ impl Rest {
     }
 }
 
+impl<K: Eq> Activity<K> {
+    fn note(&mut self, key: K, at: Instant) {
+        if let Some(earlier) = self.newest.take_if(|newest| newest.key != key) {
+            self.others_at = Some(earlier.at);
+        }
+        self.newest = Some(ActiveHolder { key, at });
+    }
+
+    /// When a holder other than this one was active last.
+    fn of_others(&self, key: &K) -> Option<Instant> {
+        let newest = self.newest.as_ref()?;
+        if newest.key == *key { self.others_at } else { Some(newest.at) }
+    }
+}
+
+impl<K: Eq> Rests<K> {
+    fn new(rest: Rest) -> Self {
+        Self { rest, activity: Mutex::new(Activity { newest: None, others_at: None }) }
+    }
+
+    fn activity(&self) -> MutexGuard<'_, Activity<K>> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_alone(&self, key: &K, now: Instant) -> bool {
+        let others_at = self.activity().of_others(key);
+        others_at.is_none_or(|at| now.saturating_duration_since(at) > self.rest.alone_after)
+    }
+}
+
 impl Drop for Work {
     fn drop(&mut self) {
         let now = Instant::now();
@@ -81,16 +134,23 @@ pub enum Busy {
     All,
 }
 
-impl<K: Eq + Hash> Shares<K> {
+impl<K: Clone + Eq + Hash> Shares<K> {
     /// `all` permits, of which one holder gets at most `each_max`.
     pub fn new(all: u32, each_max: usize) -> Self {
         let permits = Arc::new(Semaphore::new(all as usize));
-        Self { all: permits, all_max: all, each_max, rest: None, holders: Mutex::default() }
+        Self { all: permits, all_max: all, each_max, rests: None, holders: Mutex::default() }
     }
 
-    /// The same, and each holder rests after its work.
+    /// The same, and each holder rests after its work, unless it is alone.
     pub fn with_rest(self, rest: Rest) -> Self {
-        Self { rest: Some(rest), ..self }
+        Self { rests: Some(Rests::new(rest)), ..self }
+    }
+
+    /// Notes that a holder is active, so that others are not alone. Those that ask for a permit are noted without it.
+    pub fn note_active(&self, key: &K) {
+        if let Some(rests) = &self.rests {
+            rests.activity().note(key.clone(), Instant::now());
+        }
     }
 
     /// `all` permits, of which one holder gets three quarters: enough for a tenant alone, and others find room.
@@ -137,8 +197,9 @@ impl<K: Eq + Hash> Shares<K> {
     /// Takes `count` permits at once, or all that one holder may have, if they are free now.
     pub fn try_acquire_many(&self, key: K, count: usize) -> Option<Share> {
         let count = u32::try_from(count.min(self.each_max)).unwrap_or(u32::MAX);
-        let holder = self.holder(key);
-        if self.rest_end(&holder).is_some_and(|end| end > Instant::now()) {
+        self.note_active(&key);
+        let holder = self.holder(&key);
+        if self.rest_end(&key, &holder).is_some() {
             return None;
         }
         let own = Arc::clone(&holder.permits).try_acquire_many_owned(count).ok()?;
@@ -154,13 +215,12 @@ impl<K: Eq + Hash> Shares<K> {
         deadline: Instant,
         note: &mut impl FnMut(Busy),
     ) -> Result<Share, Busy> {
-        let holder = self.holder(key);
+        self.note_active(&key);
+        let holder = self.holder(&key);
         let permits = Arc::clone(&holder.permits);
         let own = take(permits, count, deadline, || note(Busy::Own)).await.ok_or(Busy::Own)?;
         // The calls behind this one wait for its permit.
-        while let Some(end) = self.rest_end(&holder)
-            && end > Instant::now()
-        {
+        while let Some(end) = self.rest_end(&key, &holder) {
             note(Busy::Own);
             timeout_at(deadline, sleep_until(end)).await.map_err(|_| Busy::Own)?;
         }
@@ -169,14 +229,16 @@ impl<K: Eq + Hash> Shares<K> {
     }
 
     fn share(&self, holder: Arc<Holder>, own: OwnedSemaphorePermit, all: OwnedSemaphorePermit) -> Share {
-        let work = self.rest.map(|rest| Work { holder, rest, began_at: Instant::now() });
+        let rest = self.rests.as_ref().map(|rests| rests.rest);
+        let work = rest.map(|rest| Work { holder, rest, began_at: Instant::now() });
         Share { _work: work, _own: own, _all: all }
     }
 
-    /// When a holder may work again; `None`: it never rests.
-    fn rest_end(&self, holder: &Holder) -> Option<Instant> {
-        let credit = self.rest?.credit;
-        holder.rested_at().checked_sub(credit)
+    /// When a holder may work again; `None`: now.
+    fn rest_end(&self, key: &K, holder: &Holder) -> Option<Instant> {
+        let (rests, now) = (self.rests.as_ref()?, Instant::now());
+        let end = holder.rested_at().checked_sub(rests.rest.credit).filter(|end| *end > now)?;
+        (!rests.is_alone(key, now)).then_some(end)
     }
 
     /// Counts the free permits. A holder that already has its share gets none of them.
@@ -191,9 +253,9 @@ impl<K: Eq + Hash> Shares<K> {
     }
 
     /// One holder. It is kept as long as a call holds or awaits one of its permits, and until it owes no rest.
-    fn holder(&self, key: K) -> Arc<Holder> {
+    fn holder(&self, key: &K) -> Arc<Holder> {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(holder) = holders.get(&key) {
+        if let Some(holder) = holders.get(key) {
             return Arc::clone(holder);
         }
         let now = Instant::now();
@@ -203,7 +265,7 @@ impl<K: Eq + Hash> Shares<K> {
         }
         let permits = Arc::new(Semaphore::new(self.each_max));
         let holder = Arc::new(Holder { permits, rested_at: Mutex::new(now) });
-        holders.insert(key, Arc::clone(&holder));
+        holders.insert(key.clone(), Arc::clone(&holder));
         holder
     }
 }
@@ -339,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_rest_is_as_long_as_the_work_times_its_factor() {
-        let rest = Rest { factor: 3, credit: Duration::from_secs(10) };
+        let rest = Rest { factor: 3, credit: Duration::from_secs(10), alone_after: LONG };
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         for (rested_at, began_at, now, want) in [
@@ -354,9 +416,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_holder_is_alone_when_no_other_was_active_lately() {
+        let (start, alone_after) = (Instant::now(), Duration::from_secs(10));
+        let rest = Rest { factor: 1, credit: LONG, alone_after };
+        let rests = Rests::new(rest);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let are_alone = |now| ["a", "b", "c"].map(|key| rests.is_alone(&key, at(now)));
+        assert_eq!(are_alone(0), [true; 3], "nobody was active");
+        for (key, now, want) in [
+            ("a", 0, [true, false, false]),
+            ("a", 5, [true, false, false]),
+            ("b", 8, [false; 3]),
+            ("b", 15, [false; 3]),
+            // The last activity of `a` is eleven seconds ago, and that of `b` is newer for all others.
+            ("b", 16, [false, true, false]),
+            ("c", 40, [false, false, true]),
+            ("a", 41, [false; 3]),
+            ("a", 51, [true, false, false]),
+        ] {
+            rests.activity().note(key, at(now));
+            assert_eq!(are_alone(now), want, "{key} at {now}");
+        }
+        assert_eq!(are_alone(62), [true; 3], "all have been away");
+    }
+
     #[tokio::test]
-    async fn a_holder_that_worked_much_rests() {
-        let shares = |credit| Shares::new(2, 1).with_rest(Rest { factor: u32::MAX, credit });
+    async fn a_holder_that_worked_much_rests_unless_it_is_alone() {
+        let shares = |credit| {
+            let shares = Shares::new(2, 1).with_rest(Rest { factor: u32::MAX, credit, alone_after: LONG });
+            shares.note_active(&"other");
+            shares
+        };
         let work = async |shares: &Shares<&'static str>| {
             let share = shares.acquire("greedy", LONG).await.unwrap();
             let began_at = Instant::now();
@@ -368,6 +459,11 @@ mod tests {
         assert_eq!(long.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
         assert!(long.try_acquire_many("greedy", 1).is_none());
         assert!(long.try_acquire_many("other", 1).is_some());
+        let alone = Shares::new(2, 1).with_rest(Rest { factor: u32::MAX, credit: LONG, alone_after: LONG });
+        work(&alone).await;
+        work(&alone).await;
+        alone.note_active(&"other");
+        assert!(alone.try_acquire_many("greedy", 1).is_none(), "it has worked all the same");
         let short = shares(Duration::from_millis(20));
         work(&short).await;
         let began_at = Instant::now();
@@ -377,7 +473,8 @@ mod tests {
 
     #[tokio::test]
     async fn holders_that_rested_are_forgotten() {
-        let shares = Shares::new(1, 1).with_rest(Rest { factor: 1, credit: Duration::ZERO });
+        let shares =
+            Shares::new(1, 1).with_rest(Rest { factor: 1, credit: Duration::ZERO, alone_after: LONG });
         for key in 0..100 {
             drop(shares.acquire(key, LONG).await.unwrap());
         }

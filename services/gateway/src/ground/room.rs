@@ -55,8 +55,10 @@ const UPLOADS_MAX: u32 = 128;
 /// Those of one tenant: 64 MiB. Beyond it: `requests_too_many`.
 const UPLOADS_TENANT_MAX: usize = 16;
 /// How long a tenant rests after its turns: it moves much data for a quarter of the time, as soon as it has done so for some seconds. A person who uploads a
-/// bundle or forks a session never rests; a tenant that does so without end leaves most of this process and of Postgres to others.
-const TURN_REST: Rest = Rest { factor: 3, credit: Duration::from_secs(10) };
+/// bundle or forks a session never rests; a tenant that does so without end leaves most of this process and of Postgres to others. It need not rest when nobody
+/// else has sent a request for ten seconds: the next one finds the other half of the turns free.
+const TURN_REST: Rest =
+    Rest { factor: 3, credit: Duration::from_secs(10), alone_after: Duration::from_secs(10) };
 /// Longest wait for a turn to move much data, or to begin an upload. Beyond it: `requests_too_many`.
 const TURN_WAIT: Duration = Duration::from_secs(30);
 
@@ -108,6 +110,11 @@ impl Room {
         Ok(self.turns.acquire(tenant, TURN_WAIT).await?)
     }
 
+    /// Notes a request of a tenant, large or small. Other tenants rest after their turns from now on, because they would delay it.
+    pub(crate) fn note_request(&self, tenant: TenantId) {
+        self.turns.note_active(&Some(tenant));
+    }
+
     /// Waits for the room of an upload, which takes as long as its client does.
     ///
     /// # Errors
@@ -125,7 +132,7 @@ impl Room {
     }
 }
 
-/// As many turns as there are processors. One tenant gets half of them, and rests after them.
+/// As many turns as there are processors. One tenant gets half of them, and rests after them while others are active.
 fn turns(processors: usize) -> Shares<Option<TenantId>> {
     let turns = u32::try_from(processors).unwrap_or(u32::MAX);
     Shares::new(turns, processors.div_ceil(2)).with_rest(TURN_REST)
@@ -255,7 +262,7 @@ mod tests {
     use super::*;
     use axum::{Router, middleware::from_fn_with_state, routing::get};
     use futures::FutureExt as _;
-    use tokio::sync::mpsc;
+    use tokio::{sync::mpsc, time::Instant};
     use tower::ServiceExt as _;
 
     #[tokio::test]
@@ -281,6 +288,24 @@ mod tests {
             drop(held);
             take(tenant(1)).unwrap().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_tenant_rests_after_its_turns_when_another_one_sends_requests() {
+        let rest = Rest { factor: u32::MAX, ..TURN_REST };
+        let room = Room { turns: Shares::new(2, 1).with_rest(rest), ..Room::new() };
+        let [greedy, other] = [1, 2].map(|id| TenantId(uuid::Uuid::from_u128(id)));
+        let work = || {
+            let turn = room.turn(Some(greedy)).now_or_never().map(Result::unwrap);
+            let began_at = Instant::now();
+            while began_at.elapsed() < Duration::from_micros(10) {}
+            turn.is_some()
+        };
+        room.note_request(greedy);
+        assert!(work() && work(), "it is alone");
+        room.note_request(other);
+        assert!(!work());
+        assert!(room.turn(Some(other)).now_or_never().is_some());
     }
 
     #[tokio::test]

@@ -37,12 +37,16 @@ impl Gateway {
         Self { state, hub, feeds, keys }
     }
 
-    /// Finds the principal that acts for a tenant.
+    /// Finds the principal that acts for a tenant, and notes that the tenant is active.
     ///
     /// # Errors
     /// Those of [`Keys::authenticate`].
     pub(crate) async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Principal, Error> {
-        self.keys.authenticate(credentials).await
+        let principal = self.keys.authenticate(credentials).await?;
+        if let Ok(tenant) = principal.tenant(Scope::Read) {
+            self.state.room.note_request(tenant);
+        }
+        Ok(principal)
     }
 
     /// Finds the operator.
