@@ -15,7 +15,7 @@ use super::{
     git::{Input, Output},
     objects::{Commit, Object, missing, parse_batch},
     order::{alongside, in_order},
-    preparation::EARLIER_PACK,
+    preparation::{EARLIER_PACK, RemoteBranch},
     remote::{receive::Capabilities, server::Server},
     repository::Repository,
     request::{ObjectId, PushRequest},
@@ -80,18 +80,13 @@ impl Plan {
 }
 
 impl Planner<'_> {
-    /// Loads the bundle, inspects its commits, packs them, and decides how the branch is to be moved from `tip`. `fetched` tells whether there is a file with
-    /// what the branch has more than the base commit.
+    /// Loads the bundle, inspects its commits, packs them, and decides how the branch is to be moved.
     ///
     /// # Errors
     /// Those of [`PushError`]. A problem of the commits wins over `BranchMoved`.
-    pub(super) async fn plan(
-        &self,
-        tip: Option<ObjectId>,
-        fetched: Result<(), PushError>,
-    ) -> Result<Plan, PushError> {
-        let old = match tip {
-            Some(tip) if tip != self.request.base => return self.plan_on_top(tip, fetched).await,
+    pub(super) async fn plan(&self, branch: RemoteBranch) -> Result<Plan, PushError> {
+        let old = match branch.tip {
+            Some(tip) if tip != self.request.base => return self.plan_on_top(tip, branch.fetched).await,
             old => old,
         };
         let listed = self.load_bundle().await?;

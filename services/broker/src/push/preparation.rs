@@ -23,7 +23,7 @@ use super::{
     repository::Repository,
     request::{ObjectId, PushPart, PushRequest},
 };
-use futures::{FutureExt as _, Stream};
+use futures::{FutureExt as _, Stream, TryFutureExt as _};
 use tokio::sync::oneshot;
 
 /// The file of the files of the base commit.
@@ -39,7 +39,13 @@ pub(super) struct Preparation {
     /// The newest commit of the bundle.
     pub(super) commit: ObjectId,
     pub(super) capabilities: Capabilities,
-    /// The commit at which the branch is. `None`: there is no such branch.
+    pub(super) branch: RemoteBranch,
+}
+
+/// The branch of a push at the server.
+#[derive(Debug)]
+pub(super) struct RemoteBranch {
+    /// The commit at which it is. `None`: there is no such branch.
     pub(super) tip: Option<ObjectId>,
     /// Whether [`EARLIER_PACK`] has what the branch has more than the base commit. An error counts only if the plan needs these commits.
     pub(super) fetched: Result<(), PushError>,
@@ -74,11 +80,12 @@ impl Preparer<'_> {
         let version = self.server.check_version(&self.request.base).shared();
         let tip = self.find_tip().shared();
         let content = in_order(self.receive(passed), self.load_base(version.clone()));
-        let objects = alongside(content, self.fetch_earlier(tip.clone()));
-        let answers = in_order(self.server.capabilities(), in_order(tip, objects));
-        let answers = in_order(version, answers);
-        let (commit, ((), (capabilities, (tip, (((), ()), fetched))))) = in_order(commit, answers).await?;
-        Ok(Preparation { commit, capabilities, tip, fetched })
+        let objects = alongside(content, self.fetch_earlier(tip.clone())).map_ok(|(_, fetched)| fetched);
+        let branch = in_order(tip, objects).map_ok(|(tip, fetched)| RemoteBranch { tip, fetched });
+        let answers = in_order(self.server.capabilities(), branch);
+        let answers = in_order(version, answers).map_ok(|((), answers)| answers);
+        let (commit, (capabilities, branch)) = in_order(commit, answers).await?;
+        Ok(Preparation { commit, capabilities, branch })
     }
 
     /// Finds the commit at which the branch is. `None`: there is no such branch.

@@ -175,7 +175,7 @@ impl Push<'_> {
         let authorization = credential.authorization;
         let server = Server { servers, tenant: *tenant, repository, secret, authorization };
         let preparer = Preparer { request: self.request, server: &server, repository: self.repository };
-        let Preparation { commit, capabilities, tip, fetched } = preparer.run(parts).await?;
+        let Preparation { commit, capabilities, branch: remote_branch } = preparer.run(parts).await?;
         let planner = Planner {
             request: self.request,
             server: &server,
@@ -183,7 +183,7 @@ impl Push<'_> {
             commit: &commit,
             capabilities: &capabilities,
         };
-        let plan = planner.plan(tip, fetched).await?;
+        let plan = planner.plan(remote_branch).await?;
         audit.commit = Some(plan.new.clone());
         if plan.old.as_ref() == Some(&plan.new) {
             return Ok(self.receipt(plan, String::new()));
