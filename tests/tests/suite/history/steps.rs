@@ -151,6 +151,23 @@ async fn a_step_that_another_worker_finishes_keeps_its_first_snapshot() {
 }
 
 #[tokio::test]
+async fn a_snapshot_without_changes_is_stored_with_the_answer() {
+    let stack = Stack::start().await;
+    let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
+    // The sandbox gives the snapshot while the model is silent. On a slow machine the end of the step stores it, which is as good.
+    let prompt = format!("{}\n@delay 500\n@text over", bash("cat a.txt"));
+    run_to_end(&stack, &session, &prompt).await;
+    let snapshot = part(&answers(&stack, &session).await[1], "snapshot");
+    let sql = "select count(*) from session_event own
+                 join session_event other on other.session_id = own.session_id and other.xid = own.xid
+                where own.session_id = $1 and own.kind = 'message.part.updated'
+                  and own.properties::jsonb #>> '{part,id}' = $2";
+    let query = sqlx::query_scalar(sql).bind(&session).bind(snapshot["id"].as_str().unwrap());
+    let of_transaction: i64 = query.fetch_one(&mut *stack.database.owner().await).await.unwrap();
+    assert!(of_transaction > 1, "the snapshot has a transaction of its own");
+}
+
+#[tokio::test]
 async fn a_snapshot_without_changes_is_taken_again_if_the_worker_dies_before_the_answer() {
     let mut stack = Stack::start().await;
     let session = stack.session_on(&testkit::git::repository(&[("a.txt", "one\n")])).await;
