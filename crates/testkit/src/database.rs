@@ -62,7 +62,7 @@ impl Database {
         }
     }
 
-    /// The password of the superuser.
+    /// The password of the superuser: hexadecimal digits, which need no escapes in a URL or in SQL. The set of servers makes it.
     fn superuser_password(&self) -> &str {
         let login = self.migrator_url.split_once('@').expect("a login").0;
         login.rsplit_once(':').expect("a password").1
