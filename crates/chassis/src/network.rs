@@ -1,5 +1,7 @@
 //! Addresses of networks, and which of them are on the public internet.
 
+pub mod proxy_exception;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A range of addresses: `10.1.2.0/24`.

@@ -3,7 +3,7 @@
 use crate::{
     caller::Caller,
     images::registry::hosts::{Hosts, PlaintextHost},
-    outside::{exception::ProxyException, proxy::UpstreamProxy},
+    outside::proxy::UpstreamProxy,
     secrets::{
         deployment_key::DeploymentKey,
         key_file::{self, KeyFile},
@@ -17,7 +17,7 @@ use chassis::{
         internal_port::{InternalPort, Plaintext},
         tokens::Tokens,
     },
-    network::Network,
+    network::{Network, proxy_exception::ProxyException},
     secret::Secret,
 };
 use domain::egress::host::FixedHost;

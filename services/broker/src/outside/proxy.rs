@@ -1,10 +1,11 @@
 //! The upstream proxy: through it alone, the operator's network lets programs out. It resolves the names of hosts.
 
-use super::{error::UpstreamError, exception::ProxyException};
+use super::error::UpstreamError;
 use crate::{
     cause::{causes, innermost},
     credential,
 };
+use chassis::network::proxy_exception::ProxyException;
 use domain::text::percent_decode;
 use reqwest::{ClientBuilder, Proxy, Response, StatusCode, Url, header::HeaderValue};
 use zeroize::Zeroizing;

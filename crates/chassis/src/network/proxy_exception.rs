@@ -1,6 +1,6 @@
-//! The hosts that the broker reaches without the upstream proxy, in the part of the syntax of `NO_PROXY` that all programs read alike.
+//! The hosts that a service reaches without the proxy of the operator's network, in the part of the syntax of `NO_PROXY` that all programs read alike.
 
-use chassis::network::Network;
+use super::Network;
 use std::{net::IpAddr, str::FromStr};
 
 /// A host, all hosts below a name, or a network: `git.acme.dev`, `.acme.dev`, `10.0.0.0/8`.
@@ -44,7 +44,7 @@ impl FromStr for ProxyException {
 
 impl ProxyException {
     /// Whether it covers the host of a URL.
-    pub(super) fn covers(&self, host: &str) -> bool {
+    pub fn covers(&self, host: &str) -> bool {
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         match self {
