@@ -1,5 +1,6 @@
 //! Addresses of networks, and which of them are on the public internet.
 
+pub mod proxy_address;
 pub mod proxy_exception;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

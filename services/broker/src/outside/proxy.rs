@@ -5,7 +5,7 @@ use crate::{
     cause::{causes, innermost},
     credential,
 };
-use chassis::network::proxy_exception::ProxyException;
+use chassis::network::{proxy_address::ProxyAddress, proxy_exception::ProxyException};
 use domain::text::percent_decode;
 use reqwest::{ClientBuilder, Proxy, Response, StatusCode, Url, header::HeaderValue};
 use zeroize::Zeroizing;
@@ -16,9 +16,7 @@ const TUNNEL: &str = "tunnel error: ";
 /// The proxy, and the hosts that the broker reaches without it.
 #[derive(Debug, Clone)]
 pub struct UpstreamProxy {
-    /// A name or an address, an IPv6 one in brackets.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) address: ProxyAddress,
     /// It does not print.
     pub(super) login: Option<HeaderValue>,
     exceptions: Vec<ProxyException>,
@@ -38,19 +36,13 @@ impl UpstreamProxy {
     /// What is wrong with it.
     pub fn parse(text: &str, exceptions: Vec<ProxyException>) -> Result<Self, UpstreamProxyError> {
         let url = Url::parse(text).map_err(|_| UpstreamProxyError("this is not a URL"))?;
-        if url.scheme() != "http" {
-            return Err(UpstreamProxyError("the URL does not begin with http://"));
-        }
-        let is_bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
-        let (Some(host), Some(port), true) = (url.host_str(), url.port_or_known_default(), is_bare) else {
-            return Err(UpstreamProxyError("the URL has more than a login, a host and a port"));
-        };
-        Ok(Self { host: host.to_owned(), port, login: login(&url)?, exceptions })
+        let address = ProxyAddress::of(&url).map_err(|error| UpstreamProxyError(error.reason))?;
+        Ok(Self { address, login: login(&url)?, exceptions })
     }
 
     /// Its host and port, for errors.
     pub(super) fn name(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        self.address.to_string()
     }
 
     /// Whether the broker reaches the host of a URL through it.
@@ -60,7 +52,7 @@ impl UpstreamProxy {
 
     /// Leads all requests of a client through it.
     pub(super) fn lead(&self, builder: ClientBuilder) -> Result<ClientBuilder, reqwest::Error> {
-        let proxy = Proxy::all(format!("http://{}", self.name()))?;
+        let proxy = Proxy::all(format!("http://{}", self.address))?;
         let proxy = match &self.login {
             Some(login) => proxy.custom_http_auth(login.clone()),
             None => proxy,

@@ -27,8 +27,8 @@ impl UpstreamProxy {
     /// # Errors
     /// `Unreachable`.
     pub(super) async fn dial(&self) -> Result<TcpStream, UpstreamError> {
-        let host = self.host.trim_start_matches('[').trim_end_matches(']');
-        let connected = timeout(DIAL, TcpStream::connect((host, self.port))).await;
+        let host = self.address.host.trim_start_matches('[').trim_end_matches(']');
+        let connected = timeout(DIAL, TcpStream::connect((host, self.address.port))).await;
         let connected = connected.map_err(|_| self.unreachable("it does not answer in time".to_owned()))?;
         let stream = connected.map_err(|error| self.unreachable(error.to_string()))?;
         // Small messages of TLS must not wait for each other.
