@@ -1,5 +1,5 @@
-//! The HTTP proxy of a network on a loopback port: programs reach hosts outside through it alone. It wants a login, knows the addresses of hosts by
-//! itself, and notes what it is asked for.
+//! The HTTP proxy of a network on a loopback port: programs reach hosts outside through it alone. It may want a login, knows the addresses of hosts
+//! by itself, and notes what it is asked for.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::{collections::HashMap, io, net::SocketAddr, sync::Arc};
@@ -24,8 +24,8 @@ pub struct UpstreamProxy {
 
 /// What each connection needs.
 struct Network {
-    /// The value of the header that opens the proxy.
-    authorization: String,
+    /// The value of the header that opens the proxy; `None`: it is open.
+    authorization: Option<String>,
     hosts: HashMap<String, SocketAddr>,
     requests: watch::Sender<Vec<String>>,
 }
@@ -33,11 +33,20 @@ struct Network {
 impl UpstreamProxy {
     /// Starts a proxy that wants this `user:password` and knows these hosts. It connects to a host that is an address without knowing it.
     pub async fn start(login: &str, hosts: &[(&str, SocketAddr)]) -> Self {
+        Self::start_with(Some(format!("Basic {}", STANDARD.encode(login))), hosts).await
+    }
+
+    /// Starts one that wants no login.
+    pub async fn start_open(hosts: &[(&str, SocketAddr)]) -> Self {
+        Self::start_with(None, hosts).await
+    }
+
+    async fn start_with(authorization: Option<String>, hosts: &[(&str, SocketAddr)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let requests = watch::Sender::new(vec![]);
         let network = Arc::new(Network {
-            authorization: format!("Basic {}", STANDARD.encode(login)),
+            authorization,
             hosts: hosts.iter().map(|(host, address)| ((*host).to_owned(), *address)).collect(),
             requests: requests.clone(),
         });
@@ -78,7 +87,9 @@ impl Network {
         self.requests.send_modify(|requests| requests.push(format!("{method} {target}")));
         let headers = head.lines().filter_map(|line| line.split_once(": "));
         let mut logins = headers.filter(|(name, _)| name.eq_ignore_ascii_case("proxy-authorization"));
-        if logins.next().is_none_or(|(_, value)| value != self.authorization) {
+        if let Some(want) = &self.authorization
+            && logins.next().is_none_or(|(_, value)| value != want.as_str())
+        {
             let refusal = "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=\"network\"\r\nContent-Length: 0\r\n\r\n";
             return client.write_all(refusal.as_bytes()).await;
         }

@@ -1,11 +1,13 @@
 //! The settings of the sandbox service.
 
 use crate::isolation::walls::Wall;
+use anyhow::Context as _;
 use chassis::{
     grpc::{
         internal_port::{InternalPort, Plaintext},
         tokens::Tokens,
     },
+    network::{proxy_address::ProxyAddress, proxy_exception::ProxyException},
     secret::Secret,
 };
 use domain::{egress::host::FixedHost, limits, session::environment::SandboxOptions};
@@ -143,6 +145,15 @@ pub struct Config {
     /// URLs. May be repeated.
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_HOSTS", value_delimiter = ',', value_name = "HOST=ADDRESS")]
     pub git_hosts: Vec<FixedHost>,
+    /// The proxy of your network through which clones without a credential go: `http://proxy.acme.dev:3128`, without a login, because the sandbox service
+    /// holds no secret. The proxy resolves the names of the servers, so it must itself refuse hosts inside your network. It is not used for ssh and for the
+    /// hosts of `git_hosts`. Default: these clones connect directly.
+    #[arg(long, env = "FLOTILLA_SANDBOX_GIT_PROXY", hide_env_values = true, value_name = "URL")]
+    pub git_proxy: Option<Secret<String>>,
+    /// Hosts that these clones reach without the proxy, separated by commas: a host (`git.acme.dev`), all hosts below a name (`.acme.dev`), or a network for
+    /// hosts that are addresses (`10.0.0.0/8`). The service resolves and checks them as without a proxy. Default: none.
+    #[arg(long, env = "FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT", value_delimiter = ',', value_name = "HOST")]
+    pub git_proxy_except: Vec<ProxyException>,
     /// PEM file with the certificates of all CAs that clones without a credential trust; every user must be able to read it. Default: those of this machine.
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_CA", value_name = "FILE")]
     pub git_ca: Option<PathBuf>,
@@ -240,6 +251,15 @@ impl Config {
         }
     }
 
+    /// The proxy through which clones without a credential go, if there is one.
+    ///
+    /// # Errors
+    /// The URL is wrong, or has a login. The text names the setting, and not the URL, which may have a password.
+    pub fn git_proxy(&self) -> anyhow::Result<Option<ProxyAddress>> {
+        let proxy = self.git_proxy.as_ref().map(|url| url.expose().trim().parse::<ProxyAddress>());
+        proxy.transpose().context("FLOTILLA_SANDBOX_GIT_PROXY must be http://host:port, without a login")
+    }
+
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
     pub fn check(&self) -> (Tokens, Vec<String>) {
         let (tokens, mut problems) = self.port().check();
@@ -280,6 +300,7 @@ impl Config {
             "FLOTILLA_SANDBOX_UID_BASE must be between 1000 and 2147418112",
         );
         need((1..=65_536).contains(&self.uids), "FLOTILLA_SANDBOX_UIDS must be between 1 and 65536");
+        problems.extend(self.git_proxy().err().map(|error| format!("{error:#}")));
         (tokens, problems)
     }
 }

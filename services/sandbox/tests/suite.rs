@@ -50,6 +50,8 @@ mod mounts;
 mod options;
 #[path = "suite/outputs.rs"]
 mod outputs;
+#[path = "suite/proxies.rs"]
+mod proxies;
 #[path = "suite/secrets.rs"]
 mod secrets;
 #[path = "suite/shared.rs"]

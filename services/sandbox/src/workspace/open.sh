@@ -1,13 +1,21 @@
-# Fills /workspace. $1: source (bundle, directory, door, https, ssh)  $2: URL  $3: revision or nothing
-# $4: URL to remember  $5: KiB that it may use  $6: checked addresses: host:port:addresses for https, options for ssh  $7: "yes" if the last commit holds uncommitted changes
+# Fills /workspace. $1: source (bundle, directory, door, https, proxy for https through a proxy, ssh)  $2: URL  $3: revision or nothing
+# $4: URL to remember  $5: KiB that it may use  $6: checked addresses: host:port:addresses for https, options for ssh; the URL of the proxy for proxy
+# $7: "yes" if the last commit holds uncommitted changes
 # $8: the branch on which the files begin, or nothing
 # For a repository that may have a mirror: $9: what its references name, at most  ${10}: packs at most
-from=$1 url=$2 revision=$3 origin=$4 limit=$5 resolve=$6 uncommitted=$7 first_branch=$8
+from=$1 url=$2 revision=$3 origin=$4 limit=$5 way=$6 uncommitted=$7 first_branch=$8
 cd /workspace || exit 1
 
 # A small pack may unpack to any size.
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
+
+# The server of an https URL is reached in this way alone.
+route=()
+case $from in
+https) route=(-c "http.curloptResolve=$way") ;;
+proxy) route=(-c "http.proxy=$way") ;;
+esac
 
 fetch() {
   local refused reference=()
@@ -19,14 +27,14 @@ fetch() {
     export GIT_ALLOW_PROTOCOL=http
     open_door
     ;;
-  https)
+  https | proxy)
     export GIT_ALLOW_PROTOCOL=https
     [ ! -e /run/sbx/git-ca.pem ] || export GIT_SSL_CAINFO=/run/sbx/git-ca.pem
     ;;
   # The address was checked; ssh must not look the name up again.
-  ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND="ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new $resolve" ;;
+  ssh) export GIT_ALLOW_PROTOCOL=ssh GIT_SSH_COMMAND="ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new $way" ;;
   esac
-  git -c "http.curloptResolve=$resolve" clone --quiet --no-checkout --no-recurse-submodules --template= "${reference[@]}" -- "$url" . \
+  git "${route[@]}" clone --quiet --no-checkout --no-recurse-submodules --template= "${reference[@]}" -- "$url" . \
     2>/tmp/errors && return
   cat /tmp/errors >&2
   refused=$(cat /tmp/errors)
@@ -72,7 +80,7 @@ choose() {
       [[ $revision =~ ^[0-9a-f]{7,64}$ ]] || exit 12
       commit=$(commit_of "$revision") || {
         # Servers send a commit outside all branches only by its full name.
-        git -c "http.curloptResolve=$resolve" fetch --quiet origin "$revision" 2>/dev/null || exit 12
+        git "${route[@]}" fetch --quiet origin "$revision" 2>/dev/null || exit 12
         commit=$(commit_of FETCH_HEAD) || exit 12
       }
     }

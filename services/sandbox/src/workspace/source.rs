@@ -5,6 +5,7 @@ use crate::{
     config::{Config, GitScheme},
     error::Error,
 };
+use chassis::network::proxy_address::ProxyAddress;
 use domain::{
     egress::{
         git::{GIT_URL_BYTES_MAX, GitAddress, GitAddressError, GitPrefix, find_address},
@@ -81,11 +82,20 @@ pub enum Source {
     Remote {
         /// As the caller gave it.
         url: String,
-        /// How to reach it.
-        scheme: GitScheme,
-        /// The addresses that were checked, so that they are those that are used: `host:port:address,…` for curl, options for ssh.
-        resolve: String,
+        /// How a clone reaches it.
+        route: Route,
     },
+}
+
+/// How a clone reaches a server. The addresses in it were checked, so that they are those that are used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// With TLS at addresses: `host:port:address,…` for curl.
+    Https(String),
+    /// With TLS through this proxy, which resolves the name.
+    Proxy(ProxyAddress),
+    /// With ssh at an address: options for ssh.
+    Ssh(String),
 }
 
 impl Source {
@@ -94,6 +104,17 @@ impl Source {
         match self {
             Self::Door { .. } | Self::Remote { .. } => true,
             Self::Bundle(_) | Self::Directory(_) => false,
+        }
+    }
+
+    /// The proxy on the way to its server, if there is one.
+    pub fn proxy(&self) -> Option<&ProxyAddress> {
+        match self {
+            Self::Remote { route: Route::Proxy(proxy), .. } => Some(proxy),
+            Self::Remote { route: Route::Https(_) | Route::Ssh(_), .. }
+            | Self::Bundle(_)
+            | Self::Directory(_)
+            | Self::Door { .. } => None,
         }
     }
 
@@ -123,19 +144,17 @@ impl Source {
 /// `url_not_allowed`; `repository_not_found` for a directory that is not there; `repository_unreachable` for a host
 /// without an address.
 pub async fn parse(url: &str, prefixes: &[GitPrefix], config: &Config) -> Result<Source, Error> {
-    let refused =
-        |why: &str| Error::refused(Code::UrlNotAllowed, format!("this URL cannot be cloned: {why}"));
     if url.len() > GIT_URL_BYTES_MAX {
-        return Err(refused("it is too long"));
+        return Err(not_allowed("it is too long"));
     }
     if url.starts_with('-') || url.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err(refused("it contains white space or begins with a dash"));
+        return Err(not_allowed("it contains white space or begins with a dash"));
     }
     if let Some(address) = find_address(prefixes, url) {
         return Ok(Source::Door { url: url.to_owned(), address });
     }
     let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(refused("write it as https://host/path"));
+        return Err(not_allowed("write it as https://host/path"));
     };
     match scheme {
         "file" => directory(rest, config),
@@ -145,7 +164,7 @@ pub async fn parse(url: &str, prefixes: &[GitPrefix], config: &Config) -> Result
         "ssh" if config.git_schemes.contains(&GitScheme::Ssh) => {
             remote(url, rest, GitScheme::Ssh, config).await
         }
-        _ => Err(refused("its scheme is not enabled; see FLOTILLA_SANDBOX_GIT_SCHEMES")),
+        _ => Err(not_allowed("its scheme is not enabled; see FLOTILLA_SANDBOX_GIT_SCHEMES")),
     }
 }
 
@@ -175,43 +194,79 @@ fn is_plainly_below(path: &Path, root: &Path) -> bool {
 }
 
 async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Result<Source, Error> {
-    let refused =
-        |why: &str| Error::refused(Code::UrlNotAllowed, format!("this URL cannot be cloned: {why}"));
     let authority = rest.split('/').next().unwrap_or_default();
     let host = match authority.rsplit_once('@') {
         Some((user, host)) if scheme == GitScheme::Ssh && is_name(user) => host,
-        Some(_) => return Err(refused("it contains credentials, which a sandbox never gets")),
+        Some(_) => return Err(not_allowed("it contains credentials, which a sandbox never gets")),
         None => authority,
     };
     let (host, port) = match host.split_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| refused("its port is not a number"))?),
+        Some((host, port)) => (host, port.parse().map_err(|_| not_allowed("its port is not a number"))?),
         None if scheme == GitScheme::Https => (host, HTTPS_PORT),
         None => (host, SSH_PORT),
     };
     if !is_name(host) {
-        return Err(refused("its host is not a valid name"));
+        return Err(not_allowed("its host is not a valid name"));
     }
-    let addresses = match find_fixed(host, port, config) {
-        Some(address) => vec![address],
-        None => {
-            let found = look_up(host, port).await?;
-            if !config.git_private_networks && !found.iter().all(|address| is_public(*address)) {
-                let why = "its host is in a private network; see FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS";
-                return Err(refused(why));
+    let route = match scheme {
+        GitScheme::Https => match find_proxy(host, port, config)? {
+            Some(proxy) => Route::Proxy(proxy),
+            None => {
+                let addresses = find_addresses(host, port, config).await?;
+                let addresses: Vec<String> = addresses.iter().map(show).collect();
+                Route::Https(format!("{host}:{port}:{}", addresses.join(",")))
             }
-            found
+        },
+        GitScheme::Ssh => {
+            let addresses = find_addresses(host, port, config).await?;
+            let missing = || unresolved(host, std::io::ErrorKind::NotFound.into());
+            let address = addresses.first().ok_or_else(missing)?;
+            // The name stays that of the host key.
+            Route::Ssh(format!("-oHostName={address} -oHostKeyAlias={host}"))
         }
     };
-    let resolve = match (scheme, addresses.first()) {
-        // The name stays that of the host key.
-        (GitScheme::Ssh, Some(address)) => format!("-oHostName={address} -oHostKeyAlias={host}"),
-        (GitScheme::Ssh, None) => return Err(unresolved(host, std::io::ErrorKind::NotFound.into())),
-        (GitScheme::Https, _) => {
-            let addresses: Vec<String> = addresses.iter().map(show).collect();
-            format!("{host}:{port}:{}", addresses.join(","))
+    Ok(Source::Remote { url: url.to_owned(), route })
+}
+
+/// The proxy on the way to a host, if there is one. It resolves the name, so it gets no name that a system takes for an address.
+fn find_proxy(host: &str, port: u16, config: &Config) -> Result<Option<ProxyAddress>, Error> {
+    // The service does not start with a wrong one.
+    let wrong = |error: anyhow::Error| Error::refused(Code::RepositoryUnreachable, format!("{error:#}"));
+    let Some(proxy) = config.git_proxy().map_err(wrong)? else { return Ok(None) };
+    let is_excepted = config.git_proxy_except.iter().any(|exception| exception.covers(host));
+    if is_excepted || find_fixed(host, port, config).is_some() {
+        return Ok(None);
+    }
+    match host.parse::<IpAddr>() {
+        Ok(address) => check_addresses(&[address], config)?,
+        Err(_) if HostName::parse(host).is_err() => {
+            let why = "its host is not a name of the internet, so the proxy does not look it up; see FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT";
+            return Err(not_allowed(why));
         }
-    };
-    Ok(Source::Remote { url: url.to_owned(), scheme, resolve })
+        Err(_) => {}
+    }
+    Ok(Some(proxy))
+}
+
+/// The addresses of a host that a clone may use.
+async fn find_addresses(host: &str, port: u16, config: &Config) -> Result<Vec<IpAddr>, Error> {
+    if let Some(address) = find_fixed(host, port, config) {
+        return Ok(vec![address]);
+    }
+    let found = look_up(host, port).await?;
+    check_addresses(&found, config)?;
+    Ok(found)
+}
+
+fn check_addresses(addresses: &[IpAddr], config: &Config) -> Result<(), Error> {
+    if config.git_private_networks || addresses.iter().all(|address| is_public(*address)) {
+        return Ok(());
+    }
+    Err(not_allowed("its host is in a private network; see FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"))
+}
+
+fn not_allowed(why: &str) -> Error {
+    Error::refused(Code::UrlNotAllowed, format!("this URL cannot be cloned: {why}"))
 }
 
 /// The address that the operator gives to a host with this port.
@@ -346,29 +401,44 @@ mod tests {
         Cli::try_parse_from(all).unwrap().config
     }
 
-    /// The addresses that a clone uses.
-    async fn resolved(url: &str, config: &Config) -> String {
+    /// The way of a clone.
+    async fn route(url: &str, config: &Config) -> Route {
         match parse(url, &[], config).await.unwrap() {
-            Source::Remote { resolve, .. } => resolve,
+            Source::Remote { route, .. } => route,
             other => panic!("{other:?}"),
         }
     }
 
+    /// Why there is none.
+    async fn refusal(url: &str, config: &Config) -> String {
+        let error = parse(url, &[], config).await.unwrap_err();
+        assert_eq!(error.code(), Code::UrlNotAllowed);
+        error.to_string()
+    }
+
     #[tokio::test]
     async fn a_host_that_the_operator_gives_an_address_needs_no_server_of_names() {
-        let config = config(&["--git-hosts", "git.acme.dev=10.1.2.3:443,git.acme.dev=10.1.2.4:8443"]);
-        assert_eq!(resolved("https://Git.acme.dev/r", &config).await, "Git.acme.dev:443:10.1.2.3");
-        assert_eq!(resolved("https://git.acme.dev:8443/r", &config).await, "git.acme.dev:8443:10.1.2.4");
-        assert_eq!(find_fixed("git.acme.dev", 22, &config), None, "another port");
-        let refused = parse("https://10.1.2.3/r", &[], &config).await.unwrap_err();
-        assert_eq!(refused.code(), Code::UrlNotAllowed, "only by its name");
+        let hosts = ["--git-hosts", "git.acme.dev=10.1.2.3:443,git.acme.dev=10.1.2.4:8443"];
+        for further in [vec![], vec!["--git-proxy", "http://proxy.acme.dev:3128"]] {
+            let config = config(&[&hosts[..], &further].concat());
+            for (url, want) in [
+                ("https://Git.acme.dev/r", "Git.acme.dev:443:10.1.2.3"),
+                ("https://git.acme.dev:8443/r", "git.acme.dev:8443:10.1.2.4"),
+            ] {
+                assert_eq!(route(url, &config).await, Route::Https(want.to_owned()));
+            }
+            assert_eq!(find_fixed("git.acme.dev", 22, &config), None, "another port");
+            let refused = refusal("https://10.1.2.3/r", &config).await;
+            assert!(refused.contains("FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"), "only by its name: {refused}");
+        }
     }
 
     #[tokio::test]
     async fn the_address_that_was_checked_is_the_one_that_is_used() {
         let config = config(&["--git-schemes", "https,ssh", "--git-private-networks"]);
-        assert_eq!(resolved("https://127.0.0.1:99/r", &config).await, "127.0.0.1:99:127.0.0.1");
-        let options = resolved("ssh://git@localhost:2222/r", &config).await;
+        let https = route("https://127.0.0.1:99/r", &config).await;
+        assert_eq!(https, Route::Https("127.0.0.1:99:127.0.0.1".to_owned()));
+        let Route::Ssh(options) = route("ssh://git@localhost:2222/r", &config).await else { panic!() };
         let address = options.strip_prefix("-oHostName=").and_then(|rest| rest.split_once(' ')).unwrap();
         assert!(address.0.parse::<IpAddr>().unwrap().is_loopback(), "{options}");
         assert_eq!(address.1, "-oHostKeyAlias=localhost");
@@ -379,6 +449,38 @@ mod tests {
         for line in [format!("hostname {}", address.0), "hostkeyalias localhost".to_owned()] {
             assert!(shown.lines().any(|shown| shown == line), "{line} is not in {shown}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_proxy_gets_names_of_the_internet_and_no_private_address() {
+        let proxied = ["--git-schemes", "https,ssh", "--git-proxy", "http://10.1.2.3:3128"];
+        let proxied = [&proxied[..], &["--git-proxy-except", "127.0.0.0/8,.inside.acme.dev"]].concat();
+        let proxy = Route::Proxy(ProxyAddress { host: "10.1.2.3".to_owned(), port: 3128 });
+        let closed = config(&proxied);
+        for url in ["https://Git.acme.dev/r", "https://inside.acme.dev:8443/r", "https://1.1.1.1/r"] {
+            assert_eq!(route(url, &closed).await, proxy, "{url}");
+        }
+        for (url, setting) in [
+            ("https://10.1.2.3/r", "FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"),
+            ("https://169.254.169.254/r", "FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"),
+            // The addresses of exceptions are checked as without a proxy.
+            ("https://127.0.0.1/r", "FLOTILLA_SANDBOX_GIT_PRIVATE_NETWORKS"),
+            ("https://localhost/r", "FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT"),
+            ("https://git/r", "FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT"),
+            ("https://10.1.2.3./r", "FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT"),
+            ("https://127.1/r", "FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT"),
+            ("https://2130706433/r", "FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT"),
+            ("https://0x7f.1/r", "FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT"),
+        ] {
+            let refused = refusal(url, &closed).await;
+            assert!(refused.contains(setting), "{url}: {refused}");
+        }
+        let opened = config(&[&proxied[..], &["--git-private-networks"]].concat());
+        assert_eq!(route("https://10.1.2.4/r", &opened).await, proxy);
+        let direct = route("https://127.0.0.1/r", &opened).await;
+        assert_eq!(direct, Route::Https("127.0.0.1:443:127.0.0.1".to_owned()));
+        let ssh = route("ssh://git@127.0.0.2/r", &opened).await;
+        assert_eq!(ssh, Route::Ssh("-oHostName=127.0.0.2 -oHostKeyAlias=127.0.0.2".to_owned()));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use super::{lfs::LfsContents, submodules};
 use crate::{
     code::Code,
-    config::GitScheme,
     error::Error,
     isolation::{
         launch::{Mount, give_to},
@@ -21,7 +20,7 @@ use crate::{
             key::MirrorKey,
             store::MirrorUse,
         },
-        source::{LfsOrigins, Source},
+        source::{LfsOrigins, Route, Source},
     },
 };
 use domain::{egress::git::GIT_DOOR, ids::ProjectId, text::is_object_id};
@@ -122,7 +121,7 @@ impl GitClone<'_> {
             output = self.help(Some(mirror), left).await?;
         }
         if output.code != 0 {
-            return Err(explain(output.code, self.revision, &output.stderr));
+            return Err(self.explain(&output));
         }
         let text = String::from_utf8_lossy(&output.stdout);
         let (report, answer) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
@@ -175,37 +174,54 @@ impl GitClone<'_> {
     fn task(&self, mirror: Option<&MirrorUse>) -> Result<Task, Error> {
         let Self { session, build, uid, .. } = *self;
         let mut mounts = vec![Mount::write(build, "/workspace")];
-        let (mut network, mut resolve) = (Network::None, String::new());
-        let (from, url) = match self.source {
+        let mut network = Network::None;
+        let (from, url, way) = match self.source {
             Source::Bundle(file) => {
                 mounts.push(Mount::read(file.path(), BUNDLE_INSIDE));
-                ("bundle", BUNDLE_INSIDE.to_owned())
+                ("bundle", BUNDLE_INSIDE.to_owned(), String::new())
             }
             Source::Directory(path) => {
                 mounts.push(Mount::read(path, DIRECTORY_INSIDE));
-                ("directory", format!("file://{DIRECTORY_INSIDE}"))
+                ("directory", format!("file://{DIRECTORY_INSIDE}"), String::new())
             }
             Source::Door { address, .. } => {
                 mounts.extend(door::mounts(session)?);
-                ("door", format!("{GIT_DOOR}{}{}", address.authority(), address.path()))
+                ("door", format!("{GIT_DOOR}{}{}", address.authority(), address.path()), String::new())
             }
-            Source::Remote { url, scheme, resolve: addresses } => {
+            Source::Remote { url, route } => {
                 network = Network::Host;
                 mounts.extend(session.shared.config.git_ca.iter().map(|ca| Mount::read(ca, CA_INSIDE)));
-                resolve.clone_from(addresses);
-                (if *scheme == GitScheme::Https { "https" } else { "ssh" }, url.clone())
+                match route {
+                    Route::Https(addresses) => ("https", url.clone(), addresses.clone()),
+                    Route::Proxy(proxy) => ("proxy", url.clone(), format!("http://{proxy}")),
+                    Route::Ssh(options) => ("ssh", url.clone(), options.clone()),
+                }
             }
         };
         mounts.extend(mirror.and_then(MirrorUse::generation).map(Generation::mount));
         let limit_kib = session.shared.config.disk_bytes >> 10;
         let uncommitted = if self.uncommitted { "yes" } else { "no" };
         let mut arguments = vec![from.to_owned(), url, self.revision.to_owned(), self.origin()];
-        arguments.extend([limit_kib.to_string(), resolve, uncommitted.to_owned(), self.branch.to_owned()]);
+        arguments.extend([limit_kib.to_string(), way, uncommitted.to_owned(), self.branch.to_owned()]);
         if mirror.is_some() {
             arguments.extend([MIRROR_TIPS_MAX, MIRROR_PACKS_MAX].map(|bound| bound.to_string()));
         }
         let blank = Task::new(session.key.tenant, uid, Duration::from_millis(WORKSPACE_OPEN_MS));
         Ok(Task { script: SCRIPT, arguments, mounts, network, ..blank })
+    }
+
+    /// The error of the helper, by the exit code of open.sh.
+    fn explain(&self, Output { code, stderr, .. }: &Output) -> Error {
+        match (*code, self.source.proxy()) {
+            // Git says what failed: the proxy, or the server behind it.
+            (15, Some(proxy)) => {
+                let text = format!(
+                    "cannot clone the repository through the proxy {proxy} of FLOTILLA_SANDBOX_GIT_PROXY"
+                );
+                refused(Code::RepositoryUnreachable, &text, stderr)
+            }
+            (code, _) => explain(code, self.revision, stderr),
+        }
     }
 }
 
