@@ -5,7 +5,7 @@ use crate::{
     config::{Config, GitScheme},
     error::Error,
 };
-use chassis::network::proxy_address::ProxyAddress;
+use chassis::network::{is_public, proxy_address::ProxyAddress};
 use domain::{
     egress::{
         git::{GIT_URL_BYTES_MAX, GitAddress, GitAddressError, GitPrefix, find_address},
@@ -301,41 +301,6 @@ fn show(address: &IpAddr) -> String {
     }
 }
 
-/// Whether an address is on the public internet: not a private network, this machine, or a metadata server.
-fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => {
-            let [a, b, c, _] = address.octets();
-            let private = address.is_private() || address.is_loopback() || address.is_link_local();
-            let shared = a == 0
-                || a >= 224
-                || (a == 100 && (64..128).contains(&b))
-                || (a == 198 && (b == 18 || b == 19));
-            let special = (a == 192 && b == 0 && (c == 0 || c == 2)) || address.is_documentation();
-            !private && !shared && !special
-        }
-        IpAddr::V6(address) => {
-            let [first, second, ..] = address.segments();
-            let inner = match address.to_ipv4_mapped() {
-                Some(inner) => Some(inner),
-                // NAT64 carries an IPv4 address in its last four bytes.
-                None if first == 0x64 && second == 0xff9b => {
-                    let bits = address.to_bits() as u32;
-                    Some(bits.into())
-                }
-                None => None,
-            };
-            match inner {
-                Some(inner) => is_public(inner.into()),
-                // Global unicast is 2000::/3; 2002::/16 wraps IPv4, 2001:db8::/32 is for documents.
-                None => {
-                    (first & 0xe000) == 0x2000 && first != 0x2002 && !(first == 0x2001 && second == 0xdb8)
-                }
-            }
-        }
-    }
-}
-
 /// Checks the name of a branch, tag or commit; empty is the default one.
 ///
 /// # Errors
@@ -361,33 +326,6 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use clap::Parser as _;
-
-    #[test]
-    fn addresses_of_the_machine_and_its_networks_are_not_public() {
-        for text in [
-            "127.0.0.1",
-            "10.1.2.3",
-            "172.16.0.1",
-            "192.168.1.1",
-            "169.254.169.254",
-            "100.64.0.1",
-            "0.0.0.0",
-            "224.0.0.1",
-            "255.255.255.255",
-            "::1",
-            "::",
-            "fe80::1",
-            "fd00:ec2::254",
-            "::ffff:127.0.0.1",
-            "64:ff9b::a9fe:a9fe",
-            "2002:7f00:1::",
-        ] {
-            assert!(!is_public(text.parse().unwrap()), "{text}");
-        }
-        for text in ["1.1.1.1", "140.82.121.4", "2606:4700::1111", "::ffff:1.1.1.1"] {
-            assert!(is_public(text.parse().unwrap()), "{text}");
-        }
-    }
 
     #[derive(clap::Parser)]
     struct Cli {
