@@ -7,7 +7,7 @@ mod lfs;
 #[path = "push/outcomes.rs"]
 mod outcomes;
 #[path = "push/testbed.rs"]
-mod testbed;
+pub mod testbed;
 
 use crate::harness::Broker;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -168,7 +168,8 @@ async fn a_second_broker_on_one_directory_of_quarantines_does_not_start() {
 
 #[tokio::test]
 async fn a_broker_without_a_quarantine_says_so() {
-    let testbed = Testbed::without_quarantine().await;
+    let mut testbed = Testbed::start().await;
+    testbed.broker.restart(&[]).await;
     let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
     let status = testbed.push(&commit).await.unwrap_err();
     assert!(

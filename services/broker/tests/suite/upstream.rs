@@ -4,6 +4,7 @@ use crate::{
     egress::{check_tunnel, echo, exchange},
     git,
     harness::Broker,
+    push,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use broker::{
@@ -15,11 +16,11 @@ use broker::{
 };
 use domain::egress::allow::{AllowList, AllowLists};
 use rpc::v1::{self, read_page_response::Part};
-use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, sync::Arc};
 use tempfile::TempDir;
 use testkit::{
     git::repository,
-    git_server::GitServer,
+    git_server::{GitServer, rules::LfsStore},
     registry::{REGISTRY_NAME, Registry},
     upstream_proxy::UpstreamProxy,
 };
@@ -29,7 +30,9 @@ const LOGIN: &str = "flotilla:p@ss-4711";
 const URL_LOGIN: &str = "flotilla:p%40ss-4711";
 const WRONG_LOGIN: &str = "flotilla:wr0ng-4711";
 const GIT_HOST: &str = "git.example.com";
+const STORE_HOST: &str = "store.example.com";
 const PAGE_HOST: &str = "pages.example.com";
+const REPOSITORY: &str = "acme/app.git";
 const SESSION: &str = "ses_a";
 
 /// A registry with TLS, the proxy that knows its name, and the file with its certificate.
@@ -211,47 +214,141 @@ async fn open(broker: &Broker) {
     broker.client.clone().open_egress(request).await.unwrap();
 }
 
-/// What git gets at the door of the session.
-async fn refs(broker: &Broker, egress: &Path) -> String {
-    let door = egress.join(broker.tenants[0].to_string()).join(SESSION).join("door");
-    let line = format!("GET /{GIT_HOST}/acme/app.git/info/refs?service=git-upload-pack");
-    git::ask(&door, &line, "").await
+/// A private repository at a host whose name the proxy alone knows, and the directory of a broker.
+struct GitTestbed {
+    server: GitServer,
+    proxy: UpstreamProxy,
+    directory: TempDir,
 }
 
-#[tokio::test]
-async fn repositories_are_read_through_the_proxy_and_hosts_of_the_operator_are_not() {
-    let server = GitServer::start(&[GIT_HOST]).await;
-    server.push("acme/app.git", &repository(&[("file", "private\n")]));
-    server.require("x-access-token:token-4711");
-    let proxy = UpstreamProxy::start(LOGIN, &[(GIT_HOST, server.address)]).await;
-    let directory = tempfile::tempdir().unwrap();
-    let (ca, egress) = (directory.path().join("ca.pem"), directory.path().join("egress"));
-    fs::write(&ca, &server.certificate).unwrap();
-    let fixed = format!("{GIT_HOST}={}", server.address);
-    let (url, wrong) = (proxy.url(URL_LOGIN), proxy.url(WRONG_LOGIN));
-    let common = ["--egress", egress.to_str().unwrap(), "--git-ca", ca.to_str().unwrap()];
-    let mut broker = Broker::start(&[&common[..], &["--upstream-proxy", &url]].concat()).await;
-    broker.put_secret(None, "TOKEN", "token-4711").await;
-    open(&broker).await;
-    let answer = refs(&broker, &egress).await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    let want = [format!("CONNECT {GIT_HOST}:443")];
-    assert_eq!((proxy.requests(), server.requests().len()), (want.to_vec(), 1));
+impl GitTestbed {
+    async fn start() -> Self {
+        let server = GitServer::start(&[GIT_HOST, STORE_HOST]).await;
+        server.push(REPOSITORY, &repository(&[("file", "private\n")]));
+        server.require("x-access-token:token-4711");
+        let hosts = [GIT_HOST, STORE_HOST].map(|host| (host, server.address));
+        let proxy = UpstreamProxy::start(LOGIN, &hosts).await;
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("ca.pem"), &server.certificate).unwrap();
+        Self { server, proxy, directory }
+    }
 
-    broker.restart(&[&common[..], &["--upstream-proxy", &url, "--hosts", &fixed]].concat()).await;
-    let answer = refs(&broker, &egress).await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert_eq!((proxy.requests(), server.requests().len()), (want.to_vec(), 2));
+    /// The arguments of its broker, which shows this login to the proxy.
+    fn arguments(&self, login: &str) -> [String; 6] {
+        let [egress, ca] = ["egress", "ca.pem"].map(|name| self.directory.path().join(name));
+        let (egress, ca) = (egress.display().to_string(), ca.display().to_string());
+        let [own, git_ca, upstream] = ["--egress", "--git-ca", "--upstream-proxy"].map(str::to_owned);
+        [own, egress, git_ca, ca, upstream, self.proxy.url(login)]
+    }
 
-    broker.restart(&[&common[..], &["--upstream-proxy", &wrong]].concat()).await;
-    let answer = refs(&broker, &egress).await;
+    /// A broker with an open door.
+    async fn broker(&self) -> Broker {
+        let broker = Broker::start(&self.arguments(URL_LOGIN).each_ref().map(String::as_str)).await;
+        broker.put_secret(None, "TOKEN", "token-4711").await;
+        open(&broker).await;
+        broker
+    }
+
+    /// Gives the broker a login that the proxy does not take.
+    async fn spoil(&self, broker: &mut Broker) {
+        broker.restart(&self.arguments(WRONG_LOGIN).each_ref().map(String::as_str)).await;
+    }
+
+    /// The answer at the door of the session. `target` stands behind the path of the repository.
+    async fn ask(&self, broker: &Broker, target: &str) -> String {
+        let tenant = broker.tenants[0].to_string();
+        let door = self.directory.path().join("egress").join(tenant).join(SESSION).join("door");
+        git::ask(&door, &format!("GET /{GIT_HOST}/{REPOSITORY}/{target}"), "").await
+    }
+}
+
+/// Fails unless an answer of the door says that the proxy refuses the login.
+fn check_refused(answer: &str) {
     assert!(
         answer.contains("x-flotilla-code: git_unreachable\r\n")
             && answer.contains("refuses the login of the broker (407)"),
         "{answer}"
     );
-    check_hidden(&answer);
+    check_hidden(answer);
+}
+
+#[tokio::test]
+async fn repositories_are_read_through_the_proxy_and_hosts_of_the_operator_are_not() {
+    let testbed = GitTestbed::start().await;
+    let (server, proxy) = (&testbed.server, &testbed.proxy);
+    let mut broker = testbed.broker().await;
+    let target = "info/refs?service=git-upload-pack";
+    let answer = testbed.ask(&broker, target).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let want = [format!("CONNECT {GIT_HOST}:443")];
+    assert_eq!((proxy.requests(), server.requests().len()), (want.to_vec(), 1));
+
+    let (arguments, fixed) = (testbed.arguments(URL_LOGIN), format!("{GIT_HOST}={}", server.address));
+    let arguments = arguments.each_ref().map(String::as_str);
+    broker.restart(&[&arguments[..], &["--hosts", &fixed]].concat()).await;
+    let answer = testbed.ask(&broker, target).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!((proxy.requests(), server.requests().len()), (want.to_vec(), 2));
+
+    testbed.spoil(&mut broker).await;
+    check_refused(&testbed.ask(&broker, target).await);
     check_hidden(&broker.log());
+}
+
+#[tokio::test]
+async fn objects_of_git_lfs_are_read_through_the_proxy_also_from_a_store_of_their_own() {
+    const CONTENT: &[u8] = b"the content of a large file\n";
+    let testbed = GitTestbed::start().await;
+    let pointer = testbed.server.store_lfs(REPOSITORY, CONTENT);
+    let store = LfsStore { url: format!("https://{STORE_HOST}"), key: "key-0815-of-store".to_owned() };
+    testbed.server.lead_lfs_to(store);
+    let mut broker = testbed.broker().await;
+    let oid = &pointer.split("sha256:").nth(1).unwrap()[..64];
+    let target = format!("info/lfs/objects/{oid}?size={}", CONTENT.len());
+    let answer = testbed.ask(&broker, &target).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("the content of a large file\n"),
+        "{answer}"
+    );
+    let want = [GIT_HOST, STORE_HOST].map(|host| format!("CONNECT {host}:443"));
+    assert_eq!(testbed.proxy.requests(), want);
+
+    testbed.spoil(&mut broker).await;
+    check_refused(&testbed.ask(&broker, &target).await);
+    check_hidden(&broker.log());
+}
+
+#[tokio::test]
+async fn pushes_go_through_the_proxy_with_their_objects_of_git_lfs() {
+    let server = GitServer::start(&[GIT_HOST]).await;
+    let proxy = UpstreamProxy::start(LOGIN, &[(GIT_HOST, server.address)]).await;
+    let url = proxy.url(URL_LOGIN);
+    let testbed = push::testbed::Testbed::on(server, &["--upstream-proxy", &url]).await;
+    testbed.server.store_lfs(REPOSITORY, b"known\n");
+    let attributes = (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+    let commit = testbed.commit(&testbed.base, &[attributes, ("large.bin", "a large file\n")]);
+    let pushed = testbed.push(&commit).await.unwrap();
+    assert_eq!(testbed.remote("agent/ses_a"), pushed.commit);
+    let sent = testbed.server.requests().iter().filter(|request| request.method == "PUT").count();
+    assert_eq!((sent, testbed.pushes()), (1, 1), "the object and the branch");
+    let (requests, want) = (proxy.requests(), format!("CONNECT {GIT_HOST}:443"));
+    assert!(!requests.is_empty() && requests.iter().all(|request| *request == want), "{requests:?}");
+    check_hidden(&testbed.broker.log());
+}
+
+#[tokio::test]
+async fn a_push_that_the_proxy_refuses_says_so_and_moves_no_branch() {
+    let server = GitServer::start(&[GIT_HOST]).await;
+    let proxy = UpstreamProxy::start(LOGIN, &[(GIT_HOST, server.address)]).await;
+    let url = proxy.url(WRONG_LOGIN);
+    let testbed = push::testbed::Testbed::on(server, &["--upstream-proxy", &url]).await;
+    let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
+    let status = testbed.push(&commit).await.unwrap_err();
+    assert_eq!(push::testbed::code(&status), "push_unreachable", "{status:?}");
+    assert!(status.message().contains("refuses the login of the broker (407)"), "{status:?}");
+    check_hidden(&format!("{status:?}"));
+    check_hidden(&testbed.broker.log());
+    assert_eq!((testbed.server.requests(), testbed.pushes()), (vec![], 0));
 }
 
 /// Reads a page without TLS, and gives its bytes or the code and the text of the refusal.

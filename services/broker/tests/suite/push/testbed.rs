@@ -50,15 +50,13 @@ pub fn code(status: &Status) -> String {
 
 impl Testbed {
     pub async fn start() -> Self {
-        Self::with(true).await
-    }
-
-    pub async fn without_quarantine() -> Self {
-        Self::with(false).await
-    }
-
-    async fn with(quarantine: bool) -> Self {
         let server = GitServer::start(&[HOST]).await;
+        let fixed = format!("{HOST}={}", server.address);
+        Self::on(server, &["--hosts", &fixed]).await
+    }
+
+    /// With a broker that reaches the server by these arguments.
+    pub async fn on(server: GitServer, arguments: &[&str]) -> Self {
         let app = repository(&[
             ("file", "private\n"),
             ("src/lib.rs", "lib\n"),
@@ -72,12 +70,8 @@ impl Testbed {
         let certificate = directory.path().join("ca.pem");
         fs::write(&certificate, &server.certificate).unwrap();
         let (place, certificate) = (directory.path().join("push"), certificate.to_str().unwrap());
-        let host = format!("{HOST}={}", server.address);
-        let mut arguments = vec!["--git-ca", certificate, "--hosts", &host];
-        if quarantine {
-            arguments.extend(["--push", place.to_str().unwrap()]);
-        }
-        let broker = Broker::start(&arguments).await;
+        let common = ["--git-ca", certificate, "--push", place.to_str().unwrap()];
+        let broker = Broker::start(&[&common[..], arguments].concat()).await;
         broker.put_secret(None, "TOKEN", TOKEN).await;
         let base = app.commit.clone();
         Self { server, broker, app, base, directory }
