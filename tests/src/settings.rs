@@ -113,6 +113,8 @@ pub struct Outside {
     pub git_certificate: Option<String>,
     /// Whether the sandbox machine reaches that server too, for clones without a credential.
     pub has_public_git: bool,
+    /// The URL of the proxy through which the broker and these clones reach all hosts but those above.
+    pub upstream_proxy: Option<String>,
 }
 
 impl Outside {
@@ -123,12 +125,14 @@ impl Outside {
         };
         let file = directory.join("public-git-ca.pem");
         std::fs::write(&file, certificate).expect("a certificate");
-        vec![
-            "--git-ca".to_owned(),
-            file.display().to_string(),
-            "--git-hosts".to_owned(),
-            self.hosts.join(","),
-        ]
+        let mut arguments = vec!["--git-ca".to_owned(), file.display().to_string()];
+        for host in &self.hosts {
+            arguments.extend(["--git-hosts".to_owned(), host.clone()]);
+        }
+        if let Some(url) = &self.upstream_proxy {
+            arguments.extend(["--git-proxy".to_owned(), url.clone()]);
+        }
+        arguments
     }
 }
 
@@ -233,6 +237,7 @@ impl BrokerSettings {
         let hosts = self.outside.hosts.iter().map(|host| ("--hosts", host.clone()));
         let registries = self.outside.registries.iter().map(|host| ("--registry-plaintext", host.clone()));
         let networks = self.outside.networks.iter().map(|network| ("--networks", network.clone()));
+        let upstream = self.outside.upstream_proxy.iter().map(|url| ("--upstream-proxy", url.clone()));
         let git_ca = self.outside.git_certificate.as_ref().map(|certificate| {
             let file = self.egress.with_extension("git-ca.pem");
             std::fs::write(&file, certificate).expect("a certificate");
@@ -242,6 +247,7 @@ impl BrokerSettings {
             .into_iter()
             .chain(hosts)
             .chain(git_ca)
+            .chain(upstream)
             .chain(networks)
             .chain(registries)
             .flat_map(|(name, value)| [name.to_owned(), value]);

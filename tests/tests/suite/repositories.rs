@@ -4,6 +4,7 @@ mod failures;
 mod lfs;
 mod mirrors;
 mod progress;
+mod proxies;
 mod pushes;
 mod warm_ups;
 
@@ -42,14 +43,17 @@ impl Testbed {
     /// The same with further options of the stack.
     async fn with(options: Options) -> Self {
         let server = GitServer::start(&[HOST]).await;
+        let hosts = vec![format!("{HOST}={}", server.address)];
+        let outside = Outside { hosts, ..options.outside };
+        Self::on(server, Options { outside, ..options }).await
+    }
+
+    /// The same on a server that the stack may reach in another way.
+    async fn on(server: GitServer, options: Options) -> Self {
         let app = repository(&[("file", "private\n")]);
         server.push("acme/app.git", &app);
         server.require(&format!("x-access-token:{TOKEN}"));
-        let outside = Outside {
-            hosts: vec![format!("{HOST}={}", server.address)],
-            git_certificate: Some(server.certificate.clone()),
-            ..options.outside
-        };
+        let outside = Outside { git_certificate: Some(server.certificate.clone()), ..options.outside };
         let stack = Stack::with(Options { broker: true, outside, ..options }).await;
         store(&stack.api, &json!({format!("https://{HOST}/acme/"): "TOKEN"})).await;
         stack.api.set_secret("TOKEN", TOKEN).await;
