@@ -7,7 +7,7 @@ use syn::{
 };
 
 /// The files and folders that start tasks or threads themselves, and why. All others use `chassis::tasks`.
-const OWNERS: [(&str, &str); 14] = [
+const OWNERS: [(&str, &str); 15] = [
     ("crates/chassis/src/tasks.rs", "the tasks of all services"),
     ("crates/chassis/src/port.rs", "the connections of a port"),
     ("crates/bus/src/outgoing.rs", "the bus knows no chassis; its queues survive panics of the client"),
@@ -22,6 +22,10 @@ const OWNERS: [(&str, &str); 14] = [
     (
         "services/sandbox/src/disk/workspace.rs",
         "the thread of a walk, which yields; its panic is the error of the walk",
+    ),
+    (
+        "services/sandbox/src/disk/mapped.rs",
+        "the thread that reads the maps of one workspace; its end is noted also after a panic",
     ),
     ("services/worker/src/calls/run.rs", "the calls of a loop, which answers for their panics"),
     ("services/worker/src/claim/lease.rs", "a thread that no busy loop delays"),

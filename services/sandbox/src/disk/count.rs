@@ -23,14 +23,26 @@ pub struct Measure {
     pub is_partial: bool,
 }
 
+/// The user of a sandbox, on the file system of its files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileOwner {
+    pub(super) device: u64,
+    pub(super) uid: u32,
+}
+
+impl FileOwner {
+    /// Whether it is a file of this user that has no name. A program or a library of the machine that was replaced has none either, and another owner.
+    pub(super) fn has_without_name(self, stat: &Stat) -> bool {
+        stat.st_nlink == 0 && stat.st_dev == self.device && stat.st_uid == self.uid
+    }
+}
+
 /// A count that is under way.
 pub(super) struct Count {
     pub(super) measure: Measure,
     entries_max: u64,
-    /// The file system of the tree.
-    pub(super) device: u64,
-    /// The user of the sandbox.
-    pub(super) owner: u32,
+    /// Whose files without a name it counts.
+    pub(super) owner: FileOwner,
     /// Inodes that may come up a second time.
     seen: HashSet<u64>,
 }
@@ -41,8 +53,7 @@ impl Count {
         let mut count = Self {
             measure: Measure::default(),
             entries_max: inodes_max.saturating_mul(ENTRIES_FACTOR).max(ENTRIES_MIN),
-            device: root.st_dev,
-            owner: root.st_uid,
+            owner: FileOwner { device: root.st_dev, uid: root.st_uid },
             seen: HashSet::new(),
         };
         count.add_name(root);

@@ -2,39 +2,67 @@
 
 use super::{
     count::{Count, Measure},
+    mapped::{MapReading, MappedFiles},
     nameless,
     walk::{self, DIRECTORY},
 };
 use rustix::fs::{Dir, Mode};
-use std::{io, path::Path};
+use std::{io, path::Path, sync::Arc};
 
 /// Measures the tree with the files without a name that the processes `pids` hold. It counts at most four times `inodes_max`
-/// entries, or a million.
+/// entries, or a million. Waits for the processes for as long as they hold the locks of their memory.
 ///
 /// # Errors
 /// When the tree itself cannot be opened.
 pub fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
-    let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
-    let mut count = Count::new(&rustix::fs::fstat(&root)?, inodes_max);
-    walk::walk(&mut count, Dir::new(root)?);
-    nameless::add(&mut count, pids);
+    let mut count = count_names(tree, inodes_max)?;
+    add_all_nameless(&mut count, pids);
     Ok(count.measure)
 }
 
-/// The same for the changes of a build, whose processes see them through overlayfs: there, a file without a name has another device than the tree.
+/// The same for a workspace, whose processes it hardly waits for: what they map counts as `mapped` knows it.
+///
+/// # Errors
+/// When the tree itself cannot be opened.
+pub(super) fn measure_workspace(
+    tree: &Path,
+    pids: &[i32],
+    inodes_max: u64,
+    mapped: &Arc<MappedFiles>,
+) -> io::Result<Measure> {
+    let mut count = count_names(tree, inodes_max)?;
+    nameless::add(&mut count, pids);
+    // Afterwards: a file that a process maps may be closed at any moment.
+    mapped.add_to(&mut count, pids);
+    Ok(count.measure)
+}
+
+/// The same as [`measure`] for the changes of a build, whose processes see them through overlayfs: there, a file without a name has another device than the
+/// tree.
 ///
 /// # Errors
 /// When the tree itself cannot be opened.
 pub fn measure_changes(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
+    let mut count = count_names(tree, inodes_max)?;
+    let seen = pids.iter().find_map(|pid| rustix::fs::stat(format!("/proc/{pid}/root")).ok());
+    if let Some(seen) = seen {
+        count.owner.device = seen.st_dev;
+        add_all_nameless(&mut count, pids);
+    }
+    Ok(count.measure)
+}
+
+/// Counts what has a name.
+fn count_names(tree: &Path, inodes_max: u64) -> io::Result<Count> {
     let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
     let mut count = Count::new(&rustix::fs::fstat(&root)?, inodes_max);
     walk::walk(&mut count, Dir::new(root)?);
-    let seen = pids.iter().find_map(|pid| rustix::fs::stat(format!("/proc/{pid}/root")).ok());
-    if let Some(seen) = seen {
-        count.device = seen.st_dev;
-        nameless::add(&mut count, pids);
-    }
-    Ok(count.measure)
+    Ok(count)
+}
+
+fn add_all_nameless(count: &mut Count, pids: &[i32]) {
+    nameless::add(count, pids);
+    MapReading::of(pids, count.owner).add_to(count);
 }
 
 #[cfg(test)]

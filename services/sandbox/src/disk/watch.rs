@@ -3,19 +3,17 @@
 
 use super::{
     space::Space,
-    workspace::{Quota, WalkRecord, WorkspaceDisk},
+    workspace::{Quota, WALKS_TENANT_MAX, WalkRecord, WorkspaceDisk},
 };
-use chassis::{admin::Health, tasks::Tasks};
+use chassis::{admin::Health, lock, tasks::Tasks};
 use domain::ids::TenantId;
-use futures::future::join_all;
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 /// The pause between two looks at the machine's disk. One costs microseconds.
@@ -25,11 +23,13 @@ const TICK: Duration = Duration::from_millis(250);
 const FALL_BYTES: u64 = 64 * 1024 * 1024;
 /// The same in inodes.
 const FALL_INODES: u64 = 5_000;
-/// Time that the walks of one tenant may take in one round, by how long the last ones took. The others are due in the next round: the small
-/// workspaces of other tenants must not wait for all large ones of one.
-const ROUND_TENANT_MAX: Duration = Duration::from_secs(1);
+/// Longest wait for the walks that run while the machine's disk is nearly full, before the programs of the workspace that grew most are ended. The longest
+/// walk takes some ten seconds; one that its tenant makes slower must not keep the disk full.
+const CHOICE_WAIT: Duration = Duration::from_secs(10);
 /// The pause between two walks of a workspace while the machine's disk is quiet.
 const QUIET_PAUSE: Duration = Duration::from_secs(2);
+/// The shortest pause between two walks of a workspace.
+const PAUSE_MIN: Duration = Duration::from_millis(125);
 /// A slow walk makes its pause longer, so that it takes a twentieth of the time while its workspace cannot be full,
 const QUIET_FACTOR: u32 = 20;
 /// a third while it can,
@@ -42,14 +42,44 @@ const FULL_FACTOR: u32 = 1;
 pub struct DiskWatch {
     quota: Arc<Quota>,
     watched: Mutex<Vec<Weak<WorkspaceDisk>>>,
-    /// Whether the machine's disk has lost much since the last round of walks.
-    is_falling: AtomicBool,
+    /// When the machine's disk last lost much.
+    fell_at: Mutex<Option<Instant>>,
+}
+
+/// The work on one workspace. A slow one delays no other, except those of the same tenant that wait for its permit.
+#[derive(Debug)]
+struct DiskJob {
+    disk: Arc<WorkspaceDisk>,
+    began_at: Instant,
+}
+
+/// What a job does.
+#[derive(Debug, Clone, Copy)]
+enum DiskWork {
+    Walk,
+    EndPrograms,
+}
+
+/// The end of a job.
+#[derive(Debug)]
+struct DiskJobEnd {
+    disk: Arc<WorkspaceDisk>,
+    /// By how much the workspace grew.
+    growth_bytes: u64,
+}
+
+/// The choice of the workspace that grew most, among those whose walks ran at the same time.
+#[derive(Debug, Default)]
+struct GrowthChoice {
+    largest: Option<DiskJobEnd>,
+    /// When the first walk ended.
+    begun_at: Option<Instant>,
 }
 
 impl DiskWatch {
     /// Watches nothing yet.
     pub fn new(quota: Arc<Quota>) -> Self {
-        Self { quota, watched: Mutex::default(), is_falling: AtomicBool::new(false) }
+        Self { quota, watched: Mutex::default(), fell_at: Mutex::default() }
     }
 
     /// What each workspace may take.
@@ -59,7 +89,7 @@ impl DiskWatch {
 
     /// Watches a workspace as long as one of its sandboxes runs.
     pub fn add(&self, disk: &Arc<WorkspaceDisk>) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = lock(&self.watched);
         if !watched.iter().any(|other| other.as_ptr() == Arc::as_ptr(disk)) {
             watched.push(Arc::downgrade(disk));
         }
@@ -92,7 +122,7 @@ impl DiskWatch {
                     let before = highest.unwrap_or(free);
                     let fell = before.saturating_sub(free).exceeds(fall);
                     if fell || host.is_critical(free) {
-                        self.is_falling.store(true, Ordering::Relaxed);
+                        *lock(&self.fell_at) = Some(Instant::now());
                     }
                     // A slow fall counts as well: it is measured from the last walk, or from the highest point since.
                     let is_higher = free.bytes > before.bytes && free.inodes >= before.inodes;
@@ -118,45 +148,61 @@ impl DiskWatch {
     }
 
     async fn walk(&self, shutdown: &CancellationToken) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut ends, mut jobs) = (FuturesUnordered::new(), Vec::<DiskJob>::new());
+        let mut choice = GrowthChoice::default();
         loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(TICK) => {}
-            }
-            let is_falling = self.is_falling.swap(false, Ordering::Relaxed);
-            let (due, is_complete) = round(self.due(is_falling));
-            if is_falling && !is_complete {
-                self.is_falling.store(true, Ordering::Relaxed);
-            }
-            // Tenants share the walks, so each waits for few of the others.
-            let walks =
-                due.into_iter().map(|disk| async move { (self.check(&disk).await.unwrap_or(0), disk) });
-            let growths: Vec<(u64, Arc<WorkspaceDisk>)> = join_all(walks).await;
-            let largest = growths.into_iter().max_by_key(|(growth, _)| *growth);
+            let now = Instant::now();
             // Nothing new begins, but the reserve still shrinks: a program that runs takes it.
-            if let Some((growth, disk)) = largest
-                && growth > 0
+            if let Some(disk) = choice.take(&jobs, now)
                 && self.quota.host.free().is_ok_and(|free| self.quota.host.is_critical(free))
             {
                 tracing::warn!(
                     "the programs of the workspace that grew most are ended: the machine's disk is nearly full"
                 );
-                disk.end_programs().await;
+                jobs.push(DiskJob { disk: Arc::clone(&disk), began_at: now });
+                ends.push(self.work(disk, DiskWork::EndPrograms));
+            }
+            for disk in next(self.due(), &jobs) {
+                jobs.push(DiskJob { disk: Arc::clone(&disk), began_at: now });
+                ends.push(self.work(disk, DiskWork::Walk));
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = ticks.tick() => {}
+                Some(end) = ends.next() => {
+                    jobs.retain(|job| !Arc::ptr_eq(&job.disk, &end.disk));
+                    choice.add(end, Instant::now());
+                }
             }
         }
     }
 
+    async fn work(&self, disk: Arc<WorkspaceDisk>, work: DiskWork) -> DiskJobEnd {
+        let growth_bytes = match work {
+            DiskWork::Walk => self.check(&disk).await.unwrap_or(0),
+            DiskWork::EndPrograms => {
+                disk.end_programs().await;
+                0
+            }
+        };
+        DiskJobEnd { disk, growth_bytes }
+    }
+
     /// The workspaces whose pause is over.
-    fn due(&self, is_falling: bool) -> Vec<Arc<WorkspaceDisk>> {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+    fn due(&self) -> Vec<Arc<WorkspaceDisk>> {
+        let mut watched = lock(&self.watched);
         watched.retain(|disk| disk.upgrade().is_some_and(|disk| !disk.sandboxes().is_empty()));
         let now = Instant::now();
+        let fell_at = *lock(&self.fell_at);
         let free = self.quota.host.free().ok();
         let is_critical = free.is_none_or(|free| self.quota.host.is_critical(free));
         // Everything that the machine has lost since the last walk may be in one workspace. What others gave back meanwhile may be there too; the
         // quiet pause bounds for how long.
         let may_be_full = |disk: &WorkspaceDisk, walk: &WalkRecord| {
-            (is_falling && walk.is_quick()) || free.is_none_or(|free| disk.is_in_doubt(walk, free))
+            (walk.is_quick() && fell_at.is_some_and(|fell_at| walk.began_at() < fell_at))
+                || free.is_none_or(|free| disk.is_in_doubt(walk, free))
         };
         let is_due = |disk: &Arc<WorkspaceDisk>| {
             let Some(walk) = disk.last_walk() else { return true };
@@ -167,7 +213,7 @@ impl DiskWatch {
             } else {
                 QUIET_PAUSE.max(walk.duration * QUIET_FACTOR)
             };
-            now >= walk.ended_at + pause
+            now >= walk.ended_at + pause.max(PAUSE_MIN)
         };
         watched.iter().filter_map(Weak::upgrade).filter(is_due).collect()
     }
@@ -178,6 +224,8 @@ impl DiskWatch {
             Ok((before, walk)) => (before, walk.measure),
             Err(error) => {
                 tracing::warn!("a workspace cannot be measured: {}", error.chain());
+                // It stays due.
+                tokio::time::sleep(TICK).await;
                 return None;
             }
         };
@@ -194,21 +242,43 @@ impl DiskWatch {
     }
 }
 
-/// Chooses those of the due workspaces that are measured in this round, longest not measured first, and whether these are all.
-fn round(mut due: Vec<Arc<WorkspaceDisk>>) -> (Vec<Arc<WorkspaceDisk>>, bool) {
-    due.sort_by_key(|disk| disk.last_walk().map(|walk| walk.ended_at));
-    let count = due.len();
-    let mut spent: HashMap<TenantId, Duration> = HashMap::new();
-    due.retain(|disk| {
-        let spent = spent.entry(disk.tenant()).or_default();
-        let fits = *spent < ROUND_TENANT_MAX;
-        if fits {
-            *spent += disk.last_walk().map_or(Duration::ZERO, |walk| walk.duration);
+impl GrowthChoice {
+    /// Adds a workspace, unless it has not grown.
+    fn add(&mut self, end: DiskJobEnd, now: Instant) {
+        let largest = self.largest.as_ref().map_or(0, |largest| largest.growth_bytes);
+        if end.growth_bytes > largest {
+            self.largest = Some(end);
+            self.begun_at = self.begun_at.or(Some(now));
         }
-        fits
+    }
+
+    /// Gives the workspace that grew most when the walks have ended that ran at the same time as the first one, or when they take too long.
+    fn take(&mut self, jobs: &[DiskJob], now: Instant) -> Option<Arc<WorkspaceDisk>> {
+        let begun_at = self.begun_at?;
+        let is_complete = jobs.iter().all(|job| job.began_at > begun_at);
+        if !is_complete && now < begun_at + CHOICE_WAIT {
+            return None;
+        }
+        self.begun_at = None;
+        self.largest.take().map(|largest| largest.disk)
+    }
+}
+
+/// Chooses the workspaces that are measured now, longest not measured first: of each tenant as many as it may have measured at once. The others stay due, so
+/// that no tenant has a long queue.
+fn next(mut due: Vec<Arc<WorkspaceDisk>>, jobs: &[DiskJob]) -> Vec<Arc<WorkspaceDisk>> {
+    let mut counts: HashMap<TenantId, usize> = HashMap::new();
+    for job in jobs {
+        *counts.entry(job.disk.tenant()).or_default() += 1;
+    }
+    due.retain(|disk| !jobs.iter().any(|job| Arc::ptr_eq(&job.disk, disk)));
+    due.sort_by_key(|disk| disk.last_walk().map(|walk| walk.ended_at));
+    due.retain(|disk| {
+        let count = counts.entry(disk.tenant()).or_default();
+        *count += 1;
+        *count <= WALKS_TENANT_MAX
     });
-    let is_complete = due.len() == count;
-    (due, is_complete)
+    due
 }
 
 #[cfg(test)]
@@ -217,10 +287,14 @@ mod tests {
     use super::*;
     use crate::disk::{host::HostDisk, workspace::Uncounted};
 
+    fn quota() -> Arc<Quota> {
+        Arc::new(Quota::new(Space::default(), HostDisk::new("/".into(), 0), Uncounted::Counted))
+    }
+
     #[test]
-    fn large_workspaces_of_one_tenant_do_not_delay_those_of_others() {
-        let quota = Quota::new(Space::default(), HostDisk::new("/".into(), 0), Uncounted::Counted);
-        let (quota, start) = (Arc::new(quota), Instant::now());
+    fn slow_walks_of_one_tenant_do_not_delay_those_of_others() {
+        let (quota, start) = (quota(), Instant::now());
+        let [greedy, other] = [(); 2].map(|()| TenantId(uuid::Uuid::now_v7()));
         let disk = |tenant, walk: Option<(u64, u64)>| {
             let disk = WorkspaceDisk::new(tenant, "/nowhere".into(), Arc::clone(&quota));
             if let Some((at, duration_ms)) = walk {
@@ -228,7 +302,6 @@ mod tests {
             }
             Arc::new(disk)
         };
-        let (greedy, other) = (TenantId(uuid::Uuid::now_v7()), TenantId(uuid::Uuid::now_v7()));
         let due = [
             disk(greedy, Some((3, 600))),
             disk(greedy, Some((1, 600))),
@@ -236,12 +309,39 @@ mod tests {
             disk(other, Some((9, 5))),
             disk(greedy, None),
         ];
-        let (chosen, is_complete) = round(due.to_vec());
-        let places: Vec<_> = chosen
-            .iter()
-            .map(|disk| due.iter().position(|other| Arc::ptr_eq(disk, other)).unwrap())
-            .collect();
-        assert_eq!((places, is_complete), (vec![4, 1, 0, 3], false));
-        assert!(round(due[3..].to_vec()).1);
+        let places = |jobs: &[DiskJob]| -> Vec<usize> {
+            let chosen = next(due.to_vec(), jobs);
+            let place = |disk| due.iter().position(|other| Arc::ptr_eq(disk, other)).unwrap();
+            chosen.iter().map(place).collect()
+        };
+        let job = |at: usize| DiskJob { disk: Arc::clone(&due[at]), began_at: start };
+        assert_eq!(places(&[]), [4, 1, 3]);
+        assert_eq!(places(&[job(4), job(1)]), [3], "the greedy tenant has two walks that do not end");
+        assert_eq!(places(&[job(1), job(3)]), [4], "no workspace is measured twice at once");
+    }
+
+    #[test]
+    fn the_workspace_that_grew_most_is_chosen_when_the_walks_of_that_time_are_over() {
+        let (quota, start) = (quota(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let disk = || {
+            let tenant = TenantId(uuid::Uuid::now_v7());
+            Arc::new(WorkspaceDisk::new(tenant, "/nowhere".into(), Arc::clone(&quota)))
+        };
+        let (first, second) = (disk(), disk());
+        let end =
+            |disk: &Arc<WorkspaceDisk>, growth_bytes| DiskJobEnd { disk: Arc::clone(disk), growth_bytes };
+        let job = |began_at| DiskJob { disk: Arc::clone(&second), began_at };
+        let mut choice = GrowthChoice::default();
+        choice.add(end(&first, 0), at(1));
+        assert!(choice.take(&[], at(1)).is_none(), "it has not grown");
+        choice.add(end(&first, 5), at(1));
+        assert!(choice.take(&[job(at(0))], at(2)).is_none(), "a walk still runs");
+        choice.add(end(&second, 9), at(3));
+        assert!(Arc::ptr_eq(&choice.take(&[job(at(3))], at(3)).unwrap(), &second));
+        assert!(choice.take(&[], at(3)).is_none());
+        choice.add(end(&first, 5), at(4));
+        assert!(choice.take(&[job(at(0))], at(13)).is_none());
+        assert!(Arc::ptr_eq(&choice.take(&[job(at(0))], at(14)).unwrap(), &first), "a walk takes too long");
     }
 }

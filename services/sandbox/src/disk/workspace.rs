@@ -1,6 +1,6 @@
 //! The disk space of one workspace: what it takes, as of the last walk, and what may still begin in it.
 
-use super::{count::Measure, host::HostDisk, space::Space, survey};
+use super::{count::Measure, host::HostDisk, mapped::MappedFiles, space::Space, survey};
 use crate::{code::Code, error::Error, isolation::priority, sandbox::Sandbox};
 use domain::ids::TenantId;
 use rpc::v1::ExecEnd;
@@ -11,15 +11,18 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::timeout,
+};
 
 /// Programs that make a full workspace smaller, or a directory open to those that do. A command that begins with one of them may run in it.
 const CLEANERS: [&str; 8] = ["chmod", "du", "find", "ls", "rm", "rmdir", "truncate", "unlink"];
-/// Walks at once in one service. Each keeps as many directories open as the tree is deep. A call that needs one waits up to 30 seconds.
-/// Beyond it: `sandbox_busy`.
-const WALKS_MAX: u32 = 4;
+/// Walks at once in one service: a walk of a large tree takes seconds, so a few tenants must not have all. Each keeps as many directories open as the tree is
+/// deep. A call that needs one waits up to 30 seconds. Beyond it: `sandbox_busy`.
+const WALKS_MAX: u32 = 8;
 /// Those of one tenant. Beyond it: `sandbox_busy`.
-const WALKS_TENANT_MAX: usize = 2;
+pub(super) const WALKS_TENANT_MAX: usize = 2;
 /// Longest wait for a walk. The longest walk takes some ten seconds.
 const WALK_WAIT: Duration = Duration::from_secs(30);
 
@@ -27,6 +30,8 @@ const WALK_WAIT: Duration = Duration::from_secs(30);
 const QUICK_WALK: Duration = Duration::from_millis(50);
 /// Attempts to end all programs of a sandbox before the sandbox itself is ended.
 const ENDINGS_MAX: u32 = 3;
+/// Longest wait until the init takes the order to end all programs. Beyond it the sandbox itself is ended.
+const ENDING_WAIT: Duration = Duration::from_secs(5);
 
 /// What a caller wants to begin.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +70,8 @@ pub struct WorkspaceDisk {
     tree: PathBuf,
     quota: Arc<Quota>,
     state: Mutex<State>,
+    /// What its programs map.
+    mapped: Arc<MappedFiles>,
     /// Held by the one command that makes a full workspace smaller.
     cleaning: Arc<Semaphore>,
 }
@@ -94,6 +101,11 @@ pub(super) struct WalkRecord {
 }
 
 impl WalkRecord {
+    /// When it began.
+    pub(super) fn began_at(&self) -> Instant {
+        self.ended_at - self.duration
+    }
+
     /// Whether another walk costs next to nothing.
     pub(super) fn is_quick(&self) -> bool {
         self.duration <= QUICK_WALK
@@ -120,7 +132,8 @@ impl Quota {
 impl WorkspaceDisk {
     /// The disk of the tenant's workspace in `tree`, which need not exist yet.
     pub fn new(tenant: TenantId, tree: PathBuf, quota: Arc<Quota>) -> Self {
-        Self { tenant, tree, quota, state: Mutex::default(), cleaning: Arc::new(Semaphore::new(1)) }
+        let (state, mapped, cleaning) = (Mutex::default(), Arc::default(), Arc::new(Semaphore::new(1)));
+        Self { tenant, tree, quota, state, mapped, cleaning }
     }
 
     /// Lets the caller begin, if the machine and the workspace have space. In a full workspace only a command that makes it
@@ -235,10 +248,9 @@ impl WorkspaceDisk {
             state.endings
         };
         for sandbox in self.sandboxes() {
-            if endings > ENDINGS_MAX {
+            let order = sandbox.end_all(ExecEnd::DiskLimit);
+            if endings > ENDINGS_MAX || timeout(ENDING_WAIT, order).await.is_err() {
                 sandbox.stop().await;
-            } else {
-                sandbox.end_all(ExecEnd::DiskLimit).await;
             }
         }
     }
@@ -270,6 +282,7 @@ impl WorkspaceDisk {
         self.lock().is_stale = false;
         let sandboxes = self.sandboxes();
         let (tree, inodes_max, free) = (self.tree.clone(), self.quota.limit.inodes, self.quota.host.free()?);
+        let mapped = Arc::clone(&self.mapped);
         let (sender, walk) = oneshot::channel();
         // A thread of its own, because no thread may take back that it yields. It yields so that the large workspaces of a tenant, which keep a
         // processor busy, delay no start of a sandbox.
@@ -278,7 +291,7 @@ impl WorkspaceDisk {
             priority::lower().ok();
             let started = Instant::now();
             let pids: Vec<i32> = sandboxes.iter().flat_map(|sandbox| sandbox.processes()).collect();
-            let measured = measure(&tree, &pids, inodes_max);
+            let measured = measure(&tree, &pids, inodes_max, &mapped);
             let ended_at = Instant::now();
             let record = |measure| WalkRecord { measure, ended_at, duration: ended_at - started, free };
             // The caller may have left.
@@ -309,7 +322,7 @@ impl WorkspaceDisk {
 
     fn advice(&self, measure: Measure) -> String {
         let partial = if measure.is_partial {
-            "at least, and more that cannot be counted because there are too many files or directories within directories, "
+            "at least, and more that cannot be counted because there are too many files or directories within directories, or because programs hide what they map, "
         } else {
             ""
         };
@@ -328,8 +341,8 @@ impl WorkspaceDisk {
 }
 
 /// A workspace that does not exist takes nothing.
-fn measure(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
-    match survey::measure(tree, pids, inodes_max) {
+fn measure(tree: &Path, pids: &[i32], inodes_max: u64, mapped: &Arc<MappedFiles>) -> io::Result<Measure> {
+    match survey::measure_workspace(tree, pids, inodes_max, mapped) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Measure::default()),
         other => other,
     }
