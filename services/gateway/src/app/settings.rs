@@ -93,7 +93,7 @@ pub(crate) async fn set(
 /// Explains the settings of a session: each value with its origin, or why the repository's settings are refused.
 ///
 /// # Errors
-/// `session_not_found`, `settings_unreadable`, `sandbox_unavailable`, `store_unavailable`.
+/// `session_not_found`, `settings_unreadable`, `requests_too_many`, `sandbox_unavailable`, `store_unavailable`.
 pub(crate) async fn explain(
     gateway: &Gateway,
     principal: &Principal,
@@ -105,6 +105,7 @@ pub(crate) async fn explain(
     // The gateway checks documents before it stores them, so a gateway of another version stored these.
     let above =
         state.settings_above(&stored).map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?;
+    let _turn = state.room.file_read(tenant).await?;
     let files = find_repository_files(state, tenant, &session).await?.unwrap_or_default();
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let environment = allowed_environment(state, tenant, &session.info.project_id, &files).await?;
@@ -132,7 +133,7 @@ pub(crate) async fn merged(
 /// A repository that cannot be read in time, or whose restrictions have a mistake, adds nothing.
 ///
 /// # Errors
-/// `store_unavailable`.
+/// `requests_too_many`, `store_unavailable`.
 pub(crate) async fn with_repository(
     gateway: &Gateway,
     principal: &Principal,
@@ -142,6 +143,7 @@ pub(crate) async fn with_repository(
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let Some(project) = project else { return Ok(above) };
     let Some(session) = newest_open(state, tenant, &project.clone().into()).await? else { return Ok(above) };
+    let _turn = state.room.file_read(tenant).await?;
     Ok(find_session_settings(state, tenant, &session).await?.unwrap_or(above))
 }
 

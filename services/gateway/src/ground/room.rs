@@ -62,6 +62,15 @@ const TURN_REST: Rest =
 /// Longest wait for a turn to move much data, or to begin an upload. Beyond it: `requests_too_many`.
 const TURN_WAIT: Duration = Duration::from_secs(30);
 
+/// Calls of clients at the same time that read files of sessions: searches, listings, contents, diffs and settings of repositories. They wait for sandboxes, so there
+/// are more of them than processors. Further ones wait. Beyond it: `requests_too_many`.
+const FILE_READS_MAX: u32 = 256;
+/// Those of one tenant. Beyond it: `requests_too_many`.
+const FILE_READS_TENANT_MAX: usize = 8;
+/// How long a tenant rests after them, as after its turns. It owes more before it rests, because the first one may wait some seconds for the start of a sandbox. A
+/// person who types the name of a file never rests.
+const FILE_READ_REST: Rest = Rest { credit: Duration::from_secs(30), ..TURN_REST };
+
 /// The room of this process.
 #[derive(Debug)]
 pub(crate) struct Room {
@@ -71,6 +80,7 @@ pub(crate) struct Room {
     streams: Shares<TenantId>,
     turns: Shares<Option<TenantId>>,
     uploads: Shares<TenantId>,
+    file_reads: Shares<TenantId>,
     readers: Readers,
 }
 
@@ -84,6 +94,7 @@ impl Room {
             streams: Shares::three_quarters(STREAMS_MAX),
             turns: turns(available_parallelism().map_or(1, NonZero::get)),
             uploads: Shares::new(UPLOADS_MAX, UPLOADS_TENANT_MAX),
+            file_reads: Shares::new(FILE_READS_MAX, FILE_READS_TENANT_MAX).with_rest(FILE_READ_REST),
             readers: Readers::default(),
         }
     }
@@ -113,6 +124,7 @@ impl Room {
     /// Notes a request of a tenant, large or small. Other tenants rest after their turns from now on, because they would delay it.
     pub(crate) fn note_request(&self, tenant: TenantId) {
         self.turns.note_active(&Some(tenant));
+        self.file_reads.note_active(&tenant);
     }
 
     /// Waits for the room of an upload, which takes as long as its client does.
@@ -121,6 +133,14 @@ impl Room {
     /// `requests_too_many`.
     pub(crate) async fn for_upload(&self, tenant: TenantId) -> Result<Share, Error> {
         Ok(self.uploads.acquire(tenant, TURN_WAIT).await?)
+    }
+
+    /// Waits for the turn to read files of a session: each call takes a sandbox, which is started if it does not run, and its processors.
+    ///
+    /// # Errors
+    /// `requests_too_many`.
+    pub(crate) async fn file_read(&self, tenant: TenantId) -> Result<Share, Error> {
+        Ok(self.file_reads.acquire(tenant, TURN_WAIT).await?)
     }
 
     /// Waits for the room of a page of messages.
@@ -306,6 +326,34 @@ mod tests {
         room.note_request(other);
         assert!(!work());
         assert!(room.turn(Some(other)).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_tenant_that_searches_without_end_rests_and_a_person_does_not() {
+        let rest = Rest { factor: u32::MAX, ..FILE_READ_REST };
+        let room = Room { file_reads: Shares::new(2, 1).with_rest(rest), ..Room::new() };
+        let [greedy, other] = [1, 2].map(|id| TenantId(uuid::Uuid::from_u128(id)));
+        let search = |tenant| {
+            let turn = room.file_read(tenant).now_or_never().map(Result::unwrap);
+            let began_at = Instant::now();
+            while began_at.elapsed() < Duration::from_micros(10) {}
+            turn.is_some()
+        };
+        assert!(search(greedy) && search(greedy), "it is alone");
+        room.note_request(other);
+        assert!(!search(greedy));
+        assert!(search(other));
+
+        let room = Room::new();
+        let held: Vec<Share> = (0..FILE_READS_TENANT_MAX)
+            .map(|_| room.file_read(greedy).now_or_never().unwrap().unwrap())
+            .collect();
+        assert!(room.file_read(greedy).now_or_never().is_none());
+        // Far more than a person types.
+        for _ in 0..100 {
+            room.file_read(other).now_or_never().unwrap().unwrap();
+        }
+        drop(held);
     }
 
     #[tokio::test]

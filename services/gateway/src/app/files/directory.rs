@@ -19,6 +19,7 @@ use crate::{
 use domain::{ids::TenantId, session::WORKSPACE};
 use futures::{StreamExt as _, stream};
 use rpc::v1::{self, FileKind};
+use shares::Share;
 use std::ops::Range;
 use store::{
     Page,
@@ -109,10 +110,14 @@ impl DirectoryFiles {
         Some(fence(self.tenant, &self.session))
     }
 
+    async fn turn(&self) -> Result<Share, Error> {
+        self.state.room.file_read(self.tenant).await
+    }
+
     /// Lists the entries of a directory; the names of subdirectories end with a slash. Empty for a file.
     ///
     /// # Errors
-    /// `file_not_found` and other refusals of the sandbox; `sandbox_unavailable`.
+    /// `file_not_found` and other refusals of the sandbox; `sandbox_unavailable`, `requests_too_many`.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<String>, Error> {
         let request = v1::ReadLinesRequest {
             fence: self.fence(),
@@ -121,6 +126,7 @@ impl DirectoryFiles {
             bytes_max: FILE_BYTES_MAX,
             ..Default::default()
         };
+        let _turn = self.turn().await?;
         let listing = self.or_no_files(self.state.sandbox.files().read_lines(request).await)?;
         Ok(if listing.kind() == FileKind::Directory { listing.lines } else { vec![] })
     }
@@ -136,6 +142,7 @@ impl DirectoryFiles {
             bytes_max: FILE_BYTES_MAX,
             ..Default::default()
         };
+        let _turn = self.turn().await?;
         Ok(self.state.sandbox.files().read_file(request).await?.into_inner().data)
     }
 
@@ -150,6 +157,7 @@ impl DirectoryFiles {
             entries_max: NAMES_MAX,
             ..Default::default()
         };
+        let _turn = self.turn().await?;
         let files = self.or_no_files(self.state.sandbox.files().glob_files(request).await)?;
         Ok(files.entries.into_iter().map(|entry| entry.path).collect())
     }
@@ -165,6 +173,7 @@ impl DirectoryFiles {
             matches_max: MATCHES_MAX,
             ..Default::default()
         };
+        let _turn = self.turn().await?;
         let found = self.or_no_files(self.state.sandbox.files().grep_files(request).await)?;
         let span = |span: v1::GrepSpan| span.start as usize..span.end as usize;
         let line = |line: v1::GrepMatch| LineMatch {
@@ -223,6 +232,7 @@ impl DirectoryFiles {
     /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn skills(&self) -> Result<Vec<SkillFile>, Error> {
         let request = v1::ReadGuidanceRequest { fence: self.fence(), ..Default::default() };
+        let _turn = self.turn().await?;
         let guidance = self.or_no_files(self.state.sandbox.files().read_guidance(request).await)?;
         let skills = stream::iter(guidance.skills).map(|skill| self.skill(skill));
         Ok(skills.buffered(SKILLS_AT_ONCE).filter_map(std::future::ready).collect().await)

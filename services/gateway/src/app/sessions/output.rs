@@ -95,6 +95,7 @@ pub(in crate::app) async fn diff_workspace(
         // What the copy of a subtask began with is no change of the subtask.
         from_commit: session.forked_commit().unwrap_or_default().to_owned(),
     };
+    let _turn = state.room.file_read(tenant).await?;
     let _share = state.heavy_request(tenant).await?;
     let diff = state.sandbox.files().diff_workspace(request).await;
     let diff = diff.map_err(|status| Error::from(status).about_files(session.has_workspace))?.into_inner();
