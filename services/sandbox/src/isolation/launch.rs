@@ -15,7 +15,7 @@ use super::{
     gvisor,
     policy::{Network, Scheduling, User},
     priority::NICE,
-    process::{self, ProcessStart, SandboxProcess, SpawnJob},
+    process::{self, ProcessStart, SandboxProcess, SpawnJob, StartPlace},
     root::{
         copies::Copies,
         host::{self, HostView},
@@ -25,7 +25,8 @@ use super::{
     stage::{Stage, keep},
 };
 use chassis::tasks::Tasks;
-use domain::session::environment::SandboxOptions;
+use domain::{ids::TenantId, session::environment::SandboxOptions};
+use shares::Shares;
 use std::{
     ffi::OsString,
     fs::{self, File},
@@ -37,12 +38,17 @@ use std::{
     path::PathBuf,
     process::Stdio,
     sync::Arc,
+    time::Duration,
 };
 use tokio::{process::Command, sync::mpsc};
 
-/// Sandboxes that wait for the thread to start them; each start takes a few milliseconds, and holds some thirty descriptors until then. Further ones
-/// wait for a place in the queue and hold none.
-const STARTS_WAITING_MAX: usize = 16;
+/// Sandboxes and helpers that wait for the thread to start them; each start takes a few milliseconds, and holds some thirty descriptors until then. Further ones
+/// wait for their turn and hold none.
+const STARTS_WAITING_MAX: u32 = 16;
+/// Those of one tenant: the start of another one waits behind so many of each tenant, and not behind all.
+const STARTS_WAITING_TENANT_MAX: usize = 4;
+/// Longest wait for the turn. Then the start fails.
+const START_WAIT: Duration = Duration::from_secs(60);
 /// Functions that bound a helper.
 const BOUNDS: &str = include_str!("bounds.sh");
 /// The user that programs are inside, and their group.
@@ -96,6 +102,7 @@ pub struct Launcher {
     filters: Arc<Filters>,
     /// The further filters of a build.
     fake_root: Arc<[Vec<u8>; 2]>,
+    turns: Arc<Shares<TenantId>>,
     starts: mpsc::Sender<SpawnJob>,
     tasks: Tasks,
 }
@@ -116,7 +123,8 @@ impl Launcher {
         });
         let loader = Arc::new(loader);
         let (filters, fake_root) = (Filters::compile()?, Arc::new(seccomp::fake_root()?));
-        let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX);
+        let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX as usize);
+        let turns = Arc::new(Shares::new(STARTS_WAITING_MAX, STARTS_WAITING_TENANT_MAX));
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("launcher".to_owned()).spawn(move || {
             // The child's end is watched by the runtime, hence the guard.
@@ -126,7 +134,7 @@ impl Launcher {
             }
         })?;
         let (facts, etc, filters) = (Arc::new(facts), Arc::new(etc), Arc::new(filters));
-        Ok(Self { facts, etc, loader, copies, filters, fake_root, starts, tasks })
+        Ok(Self { facts, etc, loader, copies, filters, fake_root, turns, starts, tasks })
     }
 
     /// What this machine gives.
@@ -148,8 +156,7 @@ impl Launcher {
     pub async fn launch(&self, start: LaunchSpec) -> io::Result<SandboxProcess> {
         let mut start = start;
         let copies = self.copies(&start).await;
-        let place = self.starts.clone().reserve_owned().await;
-        let place = place.map_err(|_| process::launcher_ended())?;
+        let place = self.place(start.tenant).await?;
         let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
         let share = start.share.take();
         // Inside gVisor the init does not see the late groups, so the owner of the process moves it there.
@@ -170,6 +177,14 @@ impl Launcher {
                 Err(error)
             }
         }
+    }
+
+    /// Waits for a place in the queue of the thread.
+    async fn place(&self, tenant: TenantId) -> io::Result<StartPlace> {
+        let busy = |_| io::Error::other("too many sandboxes are being started");
+        let turn = self.turns.acquire(tenant, START_WAIT).await.map_err(busy)?;
+        let permit = self.starts.clone().reserve_owned().await;
+        Ok(StartPlace { permit: permit.map_err(|_| process::launcher_ended())?, turn })
     }
 
     /// Whether gVisor runs a program. A build becomes root and gives files to users, which gVisor would have to do to files of the machine.

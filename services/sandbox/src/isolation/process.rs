@@ -15,6 +15,14 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct SpawnJob {
     command: Command,
     reply: oneshot::Sender<io::Result<Child>>,
+    _turn: Share,
+}
+
+/// A place in the queue of the launcher thread.
+pub(super) struct StartPlace {
+    pub(super) permit: OwnedPermit<SpawnJob>,
+    /// The turn of the tenant, given back when the process is spawned.
+    pub(super) turn: Share,
 }
 
 impl SpawnJob {
@@ -72,7 +80,7 @@ impl ProcessStart {
     /// Those of fork.
     ///
     /// Dropped midway: the process is killed if it was started.
-    pub(super) async fn run(self, place: OwnedPermit<SpawnJob>, tasks: &Tasks) -> io::Result<SandboxProcess> {
+    pub(super) async fn run(self, place: StartPlace, tasks: &Tasks) -> io::Result<SandboxProcess> {
         let (stop, (started, start), (ended, end)) =
             (CancellationToken::new(), oneshot::channel(), watch::channel(None));
         let Self { command, group, enters, share } = self;
@@ -124,7 +132,7 @@ impl Owner {
     async fn run(
         self,
         command: Command,
-        place: OwnedPermit<SpawnJob>,
+        place: StartPlace,
         started: oneshot::Sender<io::Result<Pipes>>,
         ended: watch::Sender<Option<ProcessEnd>>,
     ) {
@@ -152,9 +160,9 @@ impl Owner {
 
     /// Spawns the command, and moves it into its group unless it enters by itself. A child that does not come into its group is dropped, which
     /// kills it. The kernel may take tens of milliseconds to move a process, so neither the launcher nor the start of bubblewrap waits for that.
-    async fn spawn(&self, command: Command, place: OwnedPermit<SpawnJob>) -> io::Result<Child> {
+    async fn spawn(&self, command: Command, place: StartPlace) -> io::Result<Child> {
         let (reply, started) = oneshot::channel();
-        drop(place.send(SpawnJob { command, reply }));
+        drop(place.permit.send(SpawnJob { command, reply, _turn: place.turn }));
         let child = started.await.map_err(|_| launcher_ended())??;
         if let Some((group, pid)) = self.group.clone().filter(|_| !self.enters).zip(child.id()) {
             let moved = tokio::task::spawn_blocking(move || group.take_in(pid)).await;
