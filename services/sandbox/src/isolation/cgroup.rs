@@ -43,7 +43,7 @@ pub enum Base {
 }
 
 /// The group of one sandbox. Removed by [`Group::remove`], when its processes are gone.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Group {
     directories: Vec<PathBuf>,
     /// The slice that held it, of each hierarchy that has slices.
@@ -51,6 +51,18 @@ pub struct Group {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     version: Version,
+}
+
+/// A group without processes. Dropped, it is removed.
+#[derive(Debug)]
+struct NewGroup(Option<Group>);
+
+impl Drop for NewGroup {
+    fn drop(&mut self) {
+        if let Some(group) = &self.0 {
+            group.remove_now();
+        }
+    }
 }
 
 /// Descriptors through which a process enters a group by itself, with the number 0. The kernel then needs no lock. To move another process,
@@ -165,11 +177,21 @@ impl Base {
         }
     }
 
-    /// Makes a group of a tenant with `limits`; `None` where none can be made.
+    /// Makes a group of a tenant with `limits`; `None` where none can be made. The kernel makes and removes no group while it moves a process to another one, which a
+    /// fork bomb of any tenant draws out, so no thread of the runtime waits for that.
     ///
     /// # Errors
     /// Those of the file system; nothing is left behind.
-    pub fn make(&self, tenant: TenantId, limits: &Limits) -> io::Result<Option<Group>> {
+    ///
+    /// Cancel-safe.
+    pub async fn make(&self, tenant: TenantId, limits: Limits) -> io::Result<Option<Group>> {
+        let base = self.clone();
+        let make = move || base.make_now(tenant, &limits).map(NewGroup);
+        let made = tokio::task::spawn_blocking(make).await;
+        made.unwrap_or_else(|error| Err(io::Error::other(error))).map(|mut group| group.0.take())
+    }
+
+    fn make_now(&self, tenant: TenantId, limits: &Limits) -> io::Result<Option<Group>> {
         let version = if matches!(self, Self::V1(_)) { Version::V1 } else { Version::V2 };
         let mut group =
             Group { directories: Vec::new(), slices: Vec::new(), memory: None, pids: None, version };
@@ -262,11 +284,12 @@ impl Group {
         }
     }
 
-    /// Removes the group once its last process is gone; gives up after a second and leaves an empty directory.
+    /// Removes the group once its last process is gone; gives up after a second and leaves an empty directory. No thread of the runtime waits for the kernel.
     pub async fn remove(&self) {
         let mut pause = REMOVE_PAUSE;
         while pause < REMOVE_WAIT {
-            if self.remove_now() {
+            let group = self.clone();
+            if tokio::task::spawn_blocking(move || group.remove_now()).await.unwrap_or(false) {
                 return;
             }
             tokio::time::sleep(pause).await;
@@ -420,7 +443,7 @@ mod tests {
     fn version_2_gets_its_files() {
         let directory = tempfile::tempdir().unwrap();
         let tenant = TenantId(uuid::Uuid::now_v7());
-        let group = Base::V2(directory.path().to_owned()).make(tenant, &LIMITS).unwrap().unwrap();
+        let group = Base::V2(directory.path().to_owned()).make_now(tenant, &LIMITS).unwrap().unwrap();
         let file = |name: &str| fs::read_to_string(group.directories[0].join(name)).unwrap();
         assert_eq!(
             [file("memory.max"), file("pids.max"), file("cpu.max")],
@@ -435,10 +458,25 @@ mod tests {
     }
 
     #[test]
+    fn a_group_whose_caller_has_left_is_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let directory = base.path().join(name);
+            fs::create_dir(&directory).unwrap();
+            let (slices, memory, pids) = (Vec::new(), None, None);
+            NewGroup(Some(Group { directories: vec![directory], slices, memory, pids, version: Version::V2 }))
+        };
+        let (left, mut kept) = (make("left"), make("kept"));
+        let group = kept.0.take().unwrap();
+        drop((left, kept));
+        assert!(!base.path().join("left").exists() && group.directories[0].exists());
+    }
+
+    #[test]
     fn what_bubblewrap_left_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         let tenant = TenantId(uuid::Uuid::now_v7());
-        let group = Base::V2(directory.path().to_owned()).make(tenant, &LIMITS).unwrap().unwrap();
+        let group = Base::V2(directory.path().to_owned()).make_now(tenant, &LIMITS).unwrap().unwrap();
         let mut left = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         fs::write(group.directories[0].join("cgroup.procs"), format!("0\n{}\n", left.id())).unwrap();
         group.kill_left();

@@ -157,7 +157,7 @@ impl Launcher {
         let mut start = start;
         let copies = self.copies(&start).await;
         let place = self.place(start.tenant).await?;
-        let group = self.facts.cgroup.make(start.tenant, &self.facts.limits)?;
+        let group = self.facts.cgroup.make(start.tenant, self.facts.limits).await?;
         let share = start.share.take();
         // Inside gVisor the init does not see the late groups, so the owner of the process moves it there.
         let is_in_gvisor = self.is_in_gvisor(&start.program, &start.root);
