@@ -1,11 +1,13 @@
 //! Calls about the layers of images, which belong to no session.
 
+use super::call::id;
 use crate::{
     code::Code,
     error::Error,
     image::{blob::Blob, manifest::Manifest},
     session::shared::Shared,
 };
+use domain::ids::TenantId;
 use futures::StreamExt as _;
 use rpc::v1::{self, put_layer_request::Part};
 use std::{io, sync::Arc};
@@ -21,13 +23,17 @@ pub(super) async fn put(
         return Err(Error::refused(Code::ArgumentInvalid, "the first message must be the header"));
     };
     let blob = Blob::parse(&header)?;
+    let tenant = match header.tenant_id.as_str() {
+        "" => None,
+        text => Some(id::<TenantId>("tenant_id", text)?),
+    };
     let bytes = parts.map(|message| match message.map_err(interrupted)?.part {
         Some(Part::Data(data)) => Ok(data),
         Some(Part::Header(_)) | None => {
             Err(Error::refused(Code::ArgumentInvalid, "after the header only data may follow"))
         }
     });
-    let created = shared.arrivals.take(&blob, bytes).await?;
+    let created = shared.arrivals.take(tenant, &blob, bytes).await?;
     Ok(v1::PutLayerResponse { created })
 }
 

@@ -14,8 +14,10 @@ use crate::{
     layout,
 };
 use chassis::tasks::Tasks;
+use domain::ids::TenantId;
 use futures::{Stream, StreamExt as _};
 use serde::Deserialize;
+use shares::Shares;
 use std::{
     collections::HashMap,
     io,
@@ -26,11 +28,12 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, ChildStdin},
-    sync::Semaphore,
 };
 
-/// Layers that are unpacked at once; each takes a processor. Further ones wait.
-const UNPACKS_MAX: usize = 2;
+/// Layers that are unpacked at once; each takes a processor if its sender is quick, and none while it waits for a slow one. Further ones wait.
+const UNPACKS_MAX: u32 = 8;
+/// Those of one tenant. Further ones wait.
+const UNPACKS_TENANT_MAX: usize = 2;
 /// Longest wait for the next bytes of a layer. Beyond it: `caller_left`.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Longest time that one layer may take, with the wait for its turn; ten GiB take three minutes on an idle machine. Beyond it: `layer_too_slow`.
@@ -47,9 +50,17 @@ const RESULT_BYTES_MAX: u64 = 64 * 1024;
 #[derive(Debug)]
 pub struct Arrivals {
     store: Arc<Store>,
-    /// Each layer is unpacked by one call at a time.
-    flights: Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
-    unpacks: Semaphore,
+    /// Each layer of a tenant is unpacked by one call at a time.
+    flights: Mutex<HashMap<FlightKey, Weak<tokio::sync::Mutex<()>>>>,
+    unpacks: Shares<Option<TenantId>>,
+}
+
+/// Tenants do not wait for each other, also if they send the same layer: one of them may send it slowly.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct FlightKey {
+    /// `None`: its sender does not say for which one.
+    tenant: Option<TenantId>,
+    layer: Digest,
 }
 
 /// The last line of the program.
@@ -63,7 +74,7 @@ enum Outcome {
 impl Arrivals {
     /// Arrivals into `store`.
     pub fn new(store: Arc<Store>) -> Self {
-        Self { store, flights: Mutex::default(), unpacks: Semaphore::new(UNPACKS_MAX) }
+        Self { store, flights: Mutex::default(), unpacks: Shares::new(UNPACKS_MAX, UNPACKS_TENANT_MAX) }
     }
 
     /// Takes a layer in, unless the machine has it. Returns whether it was taken in. A proof is unpacked in any case, and thrown away if the layer is
@@ -76,29 +87,28 @@ impl Arrivals {
     /// Dropped midway: the layer is there whole or not at all.
     pub async fn take(
         &self,
+        tenant: Option<TenantId>,
         blob: &Blob,
         bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
     ) -> Result<bool, Error> {
         self.store.require_support()?;
-        let taken = tokio::time::timeout(ARRIVAL_MAX, self.take_in_turn(blob, bytes)).await;
-        taken.unwrap_or_else(|_| {
-            Err(Error::refused(Code::LayerTooSlow, "the layer took too long to arrive; send it again"))
-        })
+        let taken = tokio::time::timeout(ARRIVAL_MAX, self.take_in_turn(tenant, blob, bytes)).await;
+        taken.unwrap_or_else(|_| Err(too_slow()))
     }
 
     async fn take_in_turn(
         &self,
+        tenant: Option<TenantId>,
         blob: &Blob,
         bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
     ) -> Result<bool, Error> {
-        let flight = self.flight(&blob.diff_id);
+        let flight = self.flight(FlightKey { tenant, layer: blob.diff_id.clone() });
         let _flight = flight.lock().await;
         let is_there = self.store.has(&LayerName::Image(blob.diff_id.clone()));
         if is_there && !blob.is_proof {
             return Ok(false);
         }
-        let closed = |_| Error::refused(Code::Internal, "the service takes no layers any more");
-        let _permit = self.unpacks.acquire().await.map_err(closed)?;
+        let _share = self.unpacks.acquire(tenant, ARRIVAL_MAX).await.map_err(|_| too_slow())?;
         self.unpack(blob, bytes).await?;
         Ok(!is_there)
     }
@@ -166,16 +176,20 @@ impl Arrivals {
         }
     }
 
-    fn flight(&self, layer: &Digest) -> Arc<tokio::sync::Mutex<()>> {
+    fn flight(&self, key: FlightKey) -> Arc<tokio::sync::Mutex<()>> {
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(flight) = flights.get(layer).and_then(Weak::upgrade) {
+        if let Some(flight) = flights.get(&key).and_then(Weak::upgrade) {
             return flight;
         }
         flights.retain(|_, flight| flight.strong_count() > 0);
         let flight = Arc::default();
-        flights.insert(layer.clone(), Arc::downgrade(&flight));
+        flights.insert(key, Arc::downgrade(&flight));
         flight
     }
+}
+
+fn too_slow() -> Error {
+    Error::refused(Code::LayerTooSlow, "the layer took too long to arrive; send it again")
 }
 
 /// Feeds the program and reads its result.

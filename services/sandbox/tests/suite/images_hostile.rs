@@ -112,6 +112,37 @@ async fn a_sender_that_leaves_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn slow_senders_of_one_tenant_delay_no_layer_of_another() {
+    let directory = directory();
+    let Some(machine) = start(directory.path(), &[]).await else { return };
+    let of_new_tenant = |layer: &Layer| {
+        let mut layer = layer.clone();
+        layer.header.tenant_id = uuid::Uuid::now_v7().to_string();
+        layer
+    };
+    let layer = base();
+    let slow = of_new_tenant(&layer);
+    let mut another = slow.clone();
+    another.header.diff_id = digest(b"another layer");
+    let mut senders = vec![];
+    // One of them sends the layer that the other tenant needs too.
+    for slow in [slow, another] {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let mut client = machine.client.clone();
+        let call = tokio::spawn(async move { client.put_layer(ReceiverStream::new(receiver)).await });
+        let pieces = slow.blob[..2000].chunks(1000).map(|piece| Part::Data(piece.to_vec()));
+        for part in [Part::Header(slow.header)].into_iter().chain(pieces) {
+            sender.send(v1::PutLayerRequest { part: Some(part) }).await.unwrap();
+        }
+        senders.push((sender, call));
+    }
+    assert!(put(&machine.client, &of_new_tenant(&layer)).await.unwrap());
+    assert!(senders.iter().all(|(_, call)| !call.is_finished()), "it waited for the slow senders");
+    drop(senders);
+    machine.stop().await;
+}
+
+#[tokio::test]
 async fn a_machine_that_cannot_join_layers_says_so() {
     let directory = directory();
     let layout = Layout::create(directory.path()).unwrap();

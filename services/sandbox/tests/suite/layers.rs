@@ -88,6 +88,7 @@ impl Layer {
             diff_id: digest(archive),
             media_type: media_type.to_owned(),
             is_proof: false,
+            tenant_id: String::new(),
         };
         Self { blob, header }
     }

@@ -144,6 +144,7 @@ impl WorkspaceImage<'_> {
             diff_id: layer.diff_id.clone(),
             media_type: layer.media_type.clone(),
             is_proof: *is_proof,
+            tenant_id: self.identity.tenant.to_string(),
         };
         let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
         let mut client = self.deps.sandbox.client();

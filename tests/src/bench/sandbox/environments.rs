@@ -223,6 +223,7 @@ impl<'a> Machine<'a> {
             diff_id: layer.diff_id,
             media_type: "application/vnd.oci.image.layer.v1.tar+gzip".to_owned(),
             is_proof: false,
+            tenant_id: String::new(),
         };
         let pieces = layer.blob.chunks(rpc::CHUNK_BYTES).map(|piece| LayerPart::Data(piece.to_vec()));
         let parts = std::iter::once(LayerPart::Header(header)).chain(pieces);
