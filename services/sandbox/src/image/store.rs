@@ -239,18 +239,26 @@ impl Store {
         let mut layers: Vec<PathBuf> =
             image.layers().iter().map(|layer| self.layer(layer).join(TREE)).collect();
         let skeleton = self.skeleton(image);
+        // The caller's workspace keeps it, so a start that finds it need not wait for those that make others.
+        if !skeleton.is_dir() {
+            self.make_skeleton(&skeleton, &layers)?;
+        }
+        layers.push(skeleton);
+        Ok(ImageRoot { layers })
+    }
+
+    fn make_skeleton(&self, skeleton: &Path, layers: &[PathBuf]) -> Result<(), Error> {
         let _making = lock(&self.skeletons);
         if !skeleton.is_dir() {
             let made = || {
                 let temporary = self.spec.layout.arrivals().join(uuid::Uuid::now_v7().simple().to_string());
                 fs::create_dir(&temporary)?;
-                skeletons::write(&temporary, &layers, self.spec.owner)?;
-                fs::rename(&temporary, &skeleton)
+                skeletons::write(&temporary, layers, self.spec.owner)?;
+                fs::rename(&temporary, skeleton)
             };
             made().map_err(Error::io("make the skeleton of an image"))?;
         }
-        layers.push(skeleton);
-        Ok(ImageRoot { layers })
+        Ok(())
     }
 
     /// Whether the machine has a layer, which counts as used now.

@@ -74,7 +74,12 @@ impl Copies {
     ///
     /// Dropped midway: the copies that are missing are made at the next start.
     pub(in crate::isolation) async fn of(&self, tenant: TenantId) -> io::Result<Vec<Mount>> {
-        self.remove_unused(tenant);
+        let unused = self.take_unused(tenant, Instant::now());
+        if !unused.is_empty() {
+            // No start waits for it. What is left goes at the next start of the service.
+            let remove = move || unused.iter().for_each(|copies| drop(fs::remove_dir_all(copies)));
+            drop(tokio::task::spawn_blocking(remove));
+        }
         let directory = self.directory.join(tenant.to_string());
         let mount = |file: &SharedFile| Ok(Mount::read(directory.join(file.copy_name()?), &file.path));
         let mounts = self.files.iter().map(mount).collect::<io::Result<Vec<_>>>()?;
@@ -89,20 +94,26 @@ impl Copies {
         Ok(mounts)
     }
 
-    /// Notes a use of the copies of `tenant`, and removes those that no start has used for long. Sandboxes that show a removed file keep it.
-    fn remove_unused(&self, tenant: TenantId) {
+    /// Notes a use of the copies of `tenant`. Takes those away that no start has used for long, and gives where they are now. Sandboxes that show a removed file keep it.
+    fn take_unused(&self, tenant: TenantId, now: Instant) -> Vec<PathBuf> {
         let mut last_uses = self.last_uses.lock().unwrap_or_else(PoisonError::into_inner);
-        if last_uses.insert(tenant, Instant::now()).is_some() {
-            return;
+        let mut unused = Vec::new();
+        if last_uses.insert(tenant, now).is_some() {
+            return unused;
         }
         // A new tenant: there are more copies from now on.
         last_uses.retain(|tenant, last_use| {
-            let is_used = last_use.elapsed() < UNUSED;
+            let is_used = now.saturating_duration_since(*last_use) < UNUSED;
             if !is_used {
-                drop(fs::remove_dir_all(self.directory.join(tenant.to_string())));
+                // The tenant may come back before they are removed.
+                let away = self.directory.join(format!("unused-{}", uuid::Uuid::now_v7().simple()));
+                if fs::rename(self.directory.join(tenant.to_string()), &away).is_ok() {
+                    unused.push(away);
+                }
             }
             is_used
         });
+        unused
     }
 }
 
@@ -152,6 +163,20 @@ mod tests {
         fs::write(&path, "two!").unwrap();
         assert_eq!(fs::read_to_string(copy(one).await).unwrap(), "two!");
         assert_eq!(fs::read_to_string(&of_other).unwrap(), "one");
+    }
+
+    #[tokio::test]
+    async fn copies_that_no_start_has_used_for_long_are_taken_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let copies = Copies::start(directory.path().join("copies")).unwrap();
+        let [one, other] = [(); 2].map(|()| TenantId(uuid::Uuid::now_v7()));
+        copies.of(one).await.unwrap();
+        let own = copies.directory.join(one.to_string());
+        assert!(copies.take_unused(other, Instant::now()).is_empty() && own.exists());
+        let unused = copies.take_unused(TenantId(uuid::Uuid::now_v7()), Instant::now() + UNUSED);
+        assert!(unused.len() == 1 && unused[0].exists() && !own.exists());
+        copies.of(one).await.unwrap();
+        assert!(own.exists(), "the tenant came back");
     }
 
     /// The kernel refuses to mount a file that was replaced since it was opened.
