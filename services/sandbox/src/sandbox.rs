@@ -232,6 +232,11 @@ impl Sandbox {
         self.inner.pid.map(processes::inside).unwrap_or_default()
     }
 
+    /// Reads the processor time of its programs and of its init so far; µs. `None`: the kernel does not count it for each sandbox.
+    pub fn processor_time_us(&self) -> Option<u64> {
+        self.inner.group.as_ref()?.processor_time_us()
+    }
+
     /// Ends the sandbox with everything in it and returns when it is gone.
     pub async fn stop(&self) {
         self.inner.stop.cancel();

@@ -28,6 +28,9 @@ const FALL_INODES: u64 = 5_000;
 const CHOICE_WAIT: Duration = Duration::from_secs(10);
 /// The pause between two walks of a workspace while the machine's disk is quiet.
 const QUIET_PAUSE: Duration = Duration::from_secs(2);
+/// The pause while no program of the workspace runs: only a helper of the service can have changed files, and each of these has a bound of its own. A machine has
+/// hundreds of idle sandboxes, and on a disk that loses space they would all be walked four times a second.
+const IDLE_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest pause between two walks of a workspace.
 const PAUSE_MIN: Duration = Duration::from_millis(125);
 /// A slow walk makes its pause longer, so that it takes a twentieth of the time while its workspace cannot be full,
@@ -151,7 +154,7 @@ impl DiskWatch {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut ends, mut jobs) = (FuturesUnordered::new(), Vec::<DiskJob>::new());
-        let mut choice = GrowthChoice::default();
+        let (mut due, mut choice) = (Vec::new(), GrowthChoice::default());
         loop {
             let now = Instant::now();
             // Nothing new begins, but the reserve still shrinks: a program that runs takes it.
@@ -164,13 +167,13 @@ impl DiskWatch {
                 jobs.push(DiskJob { disk: Arc::clone(&disk), began_at: now });
                 ends.push(self.work(disk, DiskWork::EndPrograms));
             }
-            for disk in next(self.due(), &jobs) {
+            for disk in next(&mut due, &jobs) {
                 jobs.push(DiskJob { disk: Arc::clone(&disk), began_at: now });
                 ends.push(self.work(disk, DiskWork::Walk));
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                _ = ticks.tick() => {}
+                _ = ticks.tick() => due = self.due(),
                 Some(end) = ends.next() => {
                     jobs.retain(|job| !Arc::ptr_eq(&job.disk, &end.disk));
                     choice.add(end, Instant::now());
@@ -213,7 +216,8 @@ impl DiskWatch {
             } else {
                 QUIET_PAUSE.max(walk.duration * QUIET_FACTOR)
             };
-            now >= walk.ended_at + pause.max(PAUSE_MIN)
+            let is_over = |pause| now >= walk.ended_at + pause;
+            is_over(pause.max(PAUSE_MIN)) && (is_over(IDLE_PAUSE) || !disk.is_idle_since(&walk))
         };
         watched.iter().filter_map(Weak::upgrade).filter(is_due).collect()
     }
@@ -264,21 +268,21 @@ impl GrowthChoice {
     }
 }
 
-/// Chooses the workspaces that are measured now, longest not measured first: of each tenant as many as it may have measured at once. The others stay due, so
-/// that no tenant has a long queue.
-fn next(mut due: Vec<Arc<WorkspaceDisk>>, jobs: &[DiskJob]) -> Vec<Arc<WorkspaceDisk>> {
+/// Takes the workspaces that are measured now out of those that are due, longest not measured first: of each tenant as many as it may have measured at once. The
+/// others stay due, so that no tenant has a long queue.
+fn next(due: &mut Vec<Arc<WorkspaceDisk>>, jobs: &[DiskJob]) -> Vec<Arc<WorkspaceDisk>> {
     let mut counts: HashMap<TenantId, usize> = HashMap::new();
     for job in jobs {
         *counts.entry(job.disk.tenant()).or_default() += 1;
     }
     due.retain(|disk| !jobs.iter().any(|job| Arc::ptr_eq(&job.disk, disk)));
     due.sort_by_key(|disk| disk.last_walk().map(|walk| walk.ended_at));
-    due.retain(|disk| {
+    let is_next = |disk: &mut Arc<WorkspaceDisk>| {
         let count = counts.entry(disk.tenant()).or_default();
         *count += 1;
         *count <= WALKS_TENANT_MAX
-    });
-    due
+    };
+    due.extract_if(.., is_next).collect()
 }
 
 #[cfg(test)]
@@ -310,7 +314,7 @@ mod tests {
             disk(greedy, None),
         ];
         let places = |jobs: &[DiskJob]| -> Vec<usize> {
-            let chosen = next(due.to_vec(), jobs);
+            let chosen = next(&mut due.to_vec(), jobs);
             let place = |disk| due.iter().position(|other| Arc::ptr_eq(disk, other)).unwrap();
             chosen.iter().map(place).collect()
         };

@@ -83,6 +83,8 @@ struct State {
     /// Whether a command has ended since that walk began.
     is_stale: bool,
     sandboxes: Vec<Arc<Sandbox>>,
+    /// Sandboxes that were started.
+    starts: u64,
     /// Walks in a row after which the programs were ended.
     endings: u32,
 }
@@ -98,6 +100,17 @@ pub(super) struct WalkRecord {
     pub(super) duration: Duration,
     /// What the machine had left when it began.
     free: Space,
+    /// How long programs had run when it began. `None`: the kernel does not count that.
+    run_time: Option<RunTime>,
+}
+
+/// How long the programs of a workspace have run. While it stays the same, none of them has written anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RunTime {
+    /// Sandboxes that were started.
+    starts: u64,
+    /// The processor time of those that still run; µs.
+    processor_us: u64,
 }
 
 impl WalkRecord {
@@ -206,7 +219,8 @@ impl WorkspaceDisk {
     /// Those of the file system.
     pub fn note_new(&self, measure: Measure) -> Result<(), Error> {
         let free = self.quota.host.free()?;
-        let walk = WalkRecord { measure, ended_at: Instant::now(), duration: Duration::ZERO, free };
+        let (ended_at, duration) = (Instant::now(), Duration::ZERO);
+        let walk = WalkRecord { measure, ended_at, duration, free, run_time: None };
         let mut state = self.lock();
         (state.walk, state.is_stale) = (Some(walk), false);
         Ok(())
@@ -220,7 +234,9 @@ impl WorkspaceDisk {
     /// Counts the files without a name that the processes of `sandbox` hold, and ends these processes if the workspace grows too
     /// large.
     pub fn add(&self, sandbox: Arc<Sandbox>) {
-        self.lock().sandboxes.push(sandbox);
+        let mut state = self.lock();
+        state.starts += 1;
+        state.sandboxes.push(sandbox);
     }
 
     /// The tenant of the workspace.
@@ -280,7 +296,7 @@ impl WorkspaceDisk {
             |_| Error::refused(Code::SandboxBusy, "too many workspaces are being measured; try again later");
         let _walk = self.quota.walks.acquire(self.tenant, WALK_WAIT).await.map_err(busy)?;
         self.lock().is_stale = false;
-        let sandboxes = self.sandboxes();
+        let (run_time, sandboxes) = (self.run_time(), self.sandboxes());
         let (tree, inodes_max, free) = (self.tree.clone(), self.quota.limit.inodes, self.quota.host.free()?);
         let mapped = Arc::clone(&self.mapped);
         let (sender, walk) = oneshot::channel();
@@ -293,7 +309,8 @@ impl WorkspaceDisk {
             let pids: Vec<i32> = sandboxes.iter().flat_map(|sandbox| sandbox.processes()).collect();
             let measured = measure(&tree, &pids, inodes_max, &mapped);
             let ended_at = Instant::now();
-            let record = |measure| WalkRecord { measure, ended_at, duration: ended_at - started, free };
+            let record =
+                |measure| WalkRecord { measure, ended_at, duration: ended_at - started, free, run_time };
             // The caller may have left.
             drop(sender.send(measured.map(record)));
         });
@@ -307,8 +324,20 @@ impl WorkspaceDisk {
     /// Notes a walk that found nothing.
     #[cfg(test)]
     pub(super) fn note_walk(&self, ended_at: Instant, duration: Duration) {
-        let walk = WalkRecord { measure: Measure::default(), ended_at, duration, free: Space::default() };
-        self.lock().walk = Some(walk);
+        let (measure, free, run_time) = (Measure::default(), Space::default(), self.run_time());
+        self.lock().walk = Some(WalkRecord { measure, ended_at, duration, free, run_time });
+    }
+
+    /// Whether no program has run since a walk began, so that none can have written anything.
+    pub(super) fn is_idle_since(&self, walk: &WalkRecord) -> bool {
+        walk.run_time.is_some_and(|run_time| Some(run_time) == self.run_time())
+    }
+
+    fn run_time(&self) -> Option<RunTime> {
+        // The number comes first: a sandbox that is added meanwhile is seen the next time.
+        let starts = self.lock().starts;
+        let times = self.sandboxes().into_iter().map(|sandbox| sandbox.processor_time_us());
+        Some(RunTime { starts, processor_us: times.sum::<Option<u64>>()? })
     }
 
     /// Whether the workspace was full, and may have been cleaned since, or may have become full: a command has ended since, and another
@@ -377,5 +406,20 @@ mod tests {
             1,
             "a command ended, and a walk takes no time"
         );
+    }
+
+    #[test]
+    fn a_workspace_is_idle_since_a_walk_that_knows_how_long_its_programs_had_run() {
+        let quota = Quota::new(Space::default(), HostDisk::new("/".into(), 0), Uncounted::Full);
+        let disk = WorkspaceDisk::new(TenantId(uuid::Uuid::now_v7()), "/nowhere".into(), Arc::new(quota));
+        let is_idle = || disk.is_idle_since(&disk.last_walk().unwrap());
+        disk.note_walk(Instant::now(), Duration::ZERO);
+        assert!(is_idle(), "no sandbox was started");
+        disk.lock().starts += 1;
+        assert!(!is_idle(), "one was started, and has ended");
+        disk.note_walk(Instant::now(), Duration::ZERO);
+        assert!(is_idle());
+        disk.note_new(Measure::default()).unwrap();
+        assert!(!is_idle(), "nobody has walked through it yet");
     }
 }

@@ -1,13 +1,17 @@
 //! The disk: what one workspace may take, and what the machine keeps. The limits are small: no test writes more than some
 //! hundred MiB.
 
-use crate::harness::{Machine, Outcome, Session, code, directory, fresh};
+use crate::harness::{Machine, Outcome, Session, code, directory, facts, fresh, launcher};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
 };
 use rpc::v1::{self, ExecEnd, WorkspaceHeader};
-use std::path::Path;
+use sandbox::{
+    isolation::{launch::Mount, root::image::Root},
+    sandbox::{Sandbox, SandboxSpec},
+};
+use std::{path::Path, time::Duration};
 
 /// Every workspace may take 64 MiB in 2,000 files.
 const SMALL: [&str; 4] = ["--disk-bytes", "67108864", "--inodes", "2000"];
@@ -177,4 +181,41 @@ async fn the_host_keeps_its_reserve() {
     successor.close().await;
     machine.stop().await;
     umount2(directory.path(), MntFlags::MNT_DETACH).unwrap();
+}
+
+/// The service does not walk through workspaces whose sandboxes use no processor time: nothing in them can have been written.
+#[tokio::test]
+async fn a_sandbox_uses_processor_time_only_when_something_runs_in_it() {
+    let data = directory();
+    let (directory, launcher) = launcher(facts(data.path(), &[]));
+    let spec = SandboxSpec {
+        tenant: domain::ids::TenantId(uuid::Uuid::now_v7()),
+        uid: launcher.facts().user_ids.first,
+        root: Root::Host,
+        mounts: vec![Mount::write(directory.path().join("tree"), "/workspace")],
+        options: domain::session::environment::SandboxOptions::NONE,
+        share: None,
+    };
+    let sandbox = Sandbox::start(&launcher, &chassis::tasks::Tasks::default(), spec).await.unwrap();
+    if sandbox.processor_time_us().is_none() {
+        return testkit::left_out::skip("the kernel counts no processor time of sandboxes here");
+    }
+    // The init ends its start.
+    testkit::eventually("an idle sandbox", async || {
+        let before = sandbox.processor_time_us();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        sandbox.processor_time_us() == before
+    })
+    .await;
+    let before = sandbox.processor_time_us();
+    let write = sandbox_wire::v1::Exec {
+        command: "fallocate -l 1M file".to_owned(),
+        env: vec!["PATH=/usr/bin:/bin".to_owned()],
+        timeout_ms: 10_000,
+        ..Default::default()
+    };
+    let mut events = sandbox.exec(write).await.unwrap().events;
+    while events.recv().await.is_some() {}
+    assert!(sandbox.processor_time_us() > before);
+    sandbox.stop().await;
 }

@@ -391,23 +391,30 @@ pub fn facts(data: &Path, arguments: &[&str]) -> Facts {
     Facts::find(&config(data, arguments), users).unwrap()
 }
 
-/// The same as [`help`], on a machine with these facts.
-pub async fn help_with(facts: Facts, script: &'static str, mounts: Vec<Mount>) -> (Option<i32>, String) {
+/// Starts a launcher on a machine with these facts. The directory has its files, and `tree` for the workspace of its user.
+pub fn launcher(facts: Facts) -> (tempfile::TempDir, Launcher) {
     let directory = directory();
-    let uid = facts.user_ids.first;
     let (etc, tree) = (directory.path().join("etc"), directory.path().join("tree"));
     std::fs::create_dir(&etc).unwrap();
     std::fs::create_dir(&tree).unwrap();
-    give_to(&facts, uid, &tree).unwrap();
+    give_to(&facts, facts.user_ids.first, &tree).unwrap();
     let [libraries, copies] = ["libraries", "copies"].map(|name| directory.path().join(name));
     let directories = Directories { etc, libraries, copies };
     let launcher = Launcher::start(facts, directories, chassis::tasks::Tasks::default()).unwrap();
+    (directory, launcher)
+}
+
+/// The same as [`help`], on a machine with these facts.
+pub async fn help_with(facts: Facts, script: &'static str, mounts: Vec<Mount>) -> (Option<i32>, String) {
+    let (directory, launcher) = launcher(facts);
     let spec = LaunchSpec {
         program: Program::Script(script, Vec::new()),
         tenant: domain::ids::TenantId(uuid::Uuid::now_v7()),
-        uid,
+        uid: launcher.facts().user_ids.first,
         root: Root::Host,
-        mounts: std::iter::once(Mount::write(&tree, "/workspace")).chain(mounts).collect(),
+        mounts: std::iter::once(Mount::write(directory.path().join("tree"), "/workspace"))
+            .chain(mounts)
+            .collect(),
         network: Network::None,
         options: domain::session::environment::SandboxOptions::NONE,
         share: None,
