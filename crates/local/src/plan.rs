@@ -22,6 +22,9 @@ pub(crate) struct Recipe {
     pub stop: Signal,
 }
 
+/// Starts with new ports: another process may take a port between its choice and its use. Then the start fails.
+pub(crate) const TRIES_MAX: u32 = 3;
+
 /// All servers of a stack, in starting order, and their addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {

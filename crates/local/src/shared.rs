@@ -31,6 +31,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Poll interval while servers start.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// What has happened to a server if the keeper of its set has ended.
+const ENDED: &str = "ended";
+
 /// A joined set of servers. The set lives at least as long as this value.
 #[derive(Debug)]
 pub struct Shared {
@@ -102,7 +105,26 @@ fn touch(file: &Path) -> Result<(), Error> {
     set().map_err(Error::io("touch", file))
 }
 
+/// Starts a set. If one of its servers ends at once, another process may have got its port.
 fn start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
+    let mut tries = 1;
+    loop {
+        match start_once(dir, runtime) {
+            Err(error) if has_ended(&error) && tries < plan::TRIES_MAX => {
+                tracing::warn!("{error}; retrying with other ports");
+                tries += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Whether a server has ended, and its keeper has ended the others.
+fn has_ended(error: &Error) -> bool {
+    matches!(error, Error::Server { what, .. } if what == ENDED)
+}
+
+fn start_once(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
     let programs = Programs::find()?;
     let sh = programs::find("sh").ok_or(Error::Missing { programs: vec!["sh"] })?;
     let setsid = programs::find("setsid").ok_or(Error::Missing { programs: vec!["setsid"] })?;
@@ -130,7 +152,7 @@ fn start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
         while !runtime.block_on(probe::answers(recipe.role, recipe.address)) {
             let ended = matches!(keeper.try_wait(), Ok(Some(_)));
             if ended || Instant::now() > deadline {
-                let what = if ended { "ended" } else { "accepted no clients in time" }.to_owned();
+                let what = if ended { ENDED } else { "accepted no clients in time" }.to_owned();
                 return Err(Error::Server { role: recipe.role, what, log_tail: log::tail(&recipe.log) });
             }
             std::thread::sleep(LOOK_EVERY);

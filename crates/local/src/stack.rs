@@ -19,8 +19,6 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Longest wait for one server to shut down cleanly.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// Attempts with new ports: another process may take a port between its choice and its use. Then the start fails.
-const TRIES_MAX: u32 = 3;
 
 /// Private servers in one data directory. They end with [`Stack::stop`], and also when this process dies.
 #[derive(Debug)]
@@ -78,7 +76,7 @@ pub async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
                 let Plan { postgres_url, redis_url, nats_url, .. } = plan;
                 return Ok(Stack { postgres_url, redis_url, nats_url, servers, _lock: lock });
             }
-            Err(error @ Error::Server { .. }) if tries < TRIES_MAX => {
+            Err(error @ Error::Server { .. }) if tries < plan::TRIES_MAX => {
                 tracing::warn!("{error}; retrying with other ports");
                 tries += 1;
             }

@@ -4,22 +4,23 @@
 
 mod balance;
 mod counters;
+mod discovery;
 mod slices;
 
 pub(crate) use balance::{Balancer, PAUSE as BALANCE_PAUSE};
 
 use super::{policy::Limits, processes};
 use counters::field;
+use discovery::{find_v1, find_v2, takes_children};
 use domain::ids::TenantId;
 use rustix::process::{Pid, Signal, kill_process};
-use slices::{PREFIX, Slices, Version};
+use slices::{PREFIX, Slices, Version, fresh_name};
 use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -273,6 +274,11 @@ impl Group {
         }
     }
 
+    /// Reads the processor time of everything in it so far; µs. `None`: the kernel does not count it, or the group is gone.
+    pub fn processor_time_us(&self) -> Option<u64> {
+        self.directories.iter().find_map(|directory| counters::processor_time_us(directory).ok())
+    }
+
     /// Kills what is left in it after bubblewrap has ended: usually nothing, because the kernel then ends the sandbox. A bubblewrap that was killed while it
     /// started leaves its child, which waits for ever.
     pub(super) fn kill_left(&self) {
@@ -324,11 +330,6 @@ impl Group {
 fn processes_in(directory: &Path) -> Vec<i32> {
     let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     list.lines().filter_map(|pid| pid.parse().ok()).collect()
-}
-
-fn fresh_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn make_v1(
@@ -386,51 +387,6 @@ fn make_v2(group: &mut Group, base: &Path, tenant: TenantId, limits: &Limits) ->
     Ok(())
 }
 
-fn find_v1(controller: &str, own: &str, mounts: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        fields.next()?.split(',').any(|c| c == controller).then(|| fields.next())?
-    })?;
-    let mount = mounts.lines().find_map(|line| {
-        let fields: Vec<_> = line.split(' ').collect();
-        let here = fields.get(2) == Some(&"cgroup") && fields.get(3)?.split(',').any(|o| o == controller);
-        here.then(|| fields[1])
-    })?;
-    let base = Path::new(mount).join(path.trim_start_matches('/'));
-    let wanted = match controller {
-        "cpu" => "cpu.cfs_quota_us",
-        "cpuacct" => "cpuacct.stat",
-        _ => "cgroup.procs",
-    };
-    takes_children(&base, wanted).then_some(base)
-}
-
-/// The service's own group cannot have children while the service is in it ("no internal processes"), unless it is the
-/// root. systemd's `DelegateSubgroup=` puts the service one level below its delegated group, so the parent is tried as
-/// well.
-fn find_v2(own: &str, mounts: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let mount = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let mount = fields.next()?;
-        (fields.next()? == "cgroup2").then_some(mount)
-    })?;
-    let base = Path::new(mount).join(path);
-    let parent = (!path.is_empty()).then(|| base.parent()).flatten().map(Path::to_owned);
-    std::iter::once(base)
-        .chain(parent)
-        .find(|b| takes_children(b, "memory.max") && takes_children(b, "pids.max"))
-}
-
-fn takes_children(base: &Path, wanted: &str) -> bool {
-    let probe = base.join(fresh_name());
-    if fs::create_dir(&probe).is_err() {
-        return false;
-    }
-    let usable = OpenOptions::new().write(true).open(probe.join(wanted)).is_ok();
-    fs::remove_dir(&probe).is_ok() && usable
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -482,16 +438,5 @@ mod tests {
         group.kill_left();
         let end = left.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&end), Some(libc::SIGKILL));
-    }
-
-    #[test]
-    fn version_1_is_found_where_it_is_mounted() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::create_dir_all(directory.path().join("mine")).unwrap();
-        let own = "4:memory:/mine\n0::/\n";
-        let mounts = format!("cgroup {} cgroup rw,relatime,memory 0 0\n", directory.path().display());
-        // A plain directory has no cgroup.procs, so it does not count as a group.
-        assert_eq!(find_v1("memory", own, &mounts), None);
-        assert_eq!(find_v1("pids", own, &mounts), None);
     }
 }

@@ -184,10 +184,12 @@ pub(crate) fn fenced(rows: &Rows) -> String {
     let tables = rows.tables();
     let parts = "$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[], $18::text[]";
     let messages = "$19::text[], $20::bigint[], $21::text[], $22::text[]";
+    let entries = "$23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::bigint[], $29::bigint[], $30::bigint[], $31::bigint[],
+                   $32::bigint[], $33::bigint[], $34::bigint[]";
     format!(
         "with behind as ({}, event_seq - $5::bigint as base){}, events as ({}) select {RETURNS} from behind",
         control::advance_statement(),
-        inserts(tables, parts, messages, 23),
+        inserts(tables, parts, messages, entries),
         insert_events("$8", "$9::bigint[], $10::text[], $11::text[], $12::text[]"),
     )
 }
@@ -196,17 +198,19 @@ pub(crate) fn fenced(rows: &Rows) -> String {
 fn plain(tables: Tables) -> String {
     let parts = "$10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::text[]";
     let messages = "$16::text[], $17::bigint[], $18::text[], $19::text[]";
+    let entries = "$20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[],
+                   $29::bigint[], $30::bigint[], $31::bigint[]";
     format!(
         "with behind as (select $5::bigint as base){} {}",
-        inserts(tables, parts, messages, 20),
+        inserts(tables, parts, messages, entries),
         insert_events("$4", "$6::bigint[], $7::text[], $8::text[], $9::text[]"),
     )
 }
 
 /// The clauses that write messages, parts, begun tool calls and costs. One statement writes all of them, in one round trip: Postgres checks that a
 /// part has its message when the statement ends. `$1` to `$3` are the tenant, the session and the epoch; `behind` has the position that all others count from.
-/// Each clause reads `behind`, so that it writes nothing if the fence does not match. The parameters of the costs have the numbers from `first_cost` on.
-fn inserts(tables: Tables, parts: &str, messages: &str, first_cost: usize) -> String {
+/// Each clause reads `behind`, so that it writes nothing if the fence does not match.
+fn inserts(tables: Tables, parts: &str, messages: &str, entries: &str) -> String {
     match tables {
         Tables::None => String::new(),
         Tables::Parts { begun: false } => insert_parts(parts),
@@ -218,14 +222,14 @@ fn inserts(tables: Tables, parts: &str, messages: &str, first_cost: usize) -> St
             format!("{}{}{}", insert_parts(parts), insert_begun(parts), insert_messages(messages))
         }
         Tables::Ledger { begun: false } => {
-            format!("{}{}{}", insert_parts(parts), insert_messages(messages), insert_costs(first_cost))
+            format!("{}{}{}", insert_parts(parts), insert_messages(messages), insert_costs(entries))
         }
         Tables::Ledger { begun: true } => format!(
             "{}{}{}{}",
             insert_parts(parts),
             insert_begun(parts),
             insert_messages(messages),
-            insert_costs(first_cost)
+            insert_costs(entries)
         ),
     }
 }
@@ -271,8 +275,8 @@ fn insert_begun(columns: &str) -> String {
     )
 }
 
-fn insert_costs(first: usize) -> String {
-    format!(", costs as ({})", ledger::insert_entries("behind, session s", first))
+fn insert_costs(columns: &str) -> String {
+    format!(", costs as ({})", ledger::insert_entries("behind, session s", columns))
 }
 
 fn bind_events<'q>(query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {

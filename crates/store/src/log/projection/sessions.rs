@@ -23,11 +23,13 @@ use sqlx::{AssertSqlSafe, types::Json};
 
 /// Stores entries in the ledger, adds them to the session's visible cost, and returns the session with the new sums.
 pub(crate) async fn charge(tx: &mut Tx, scope: &Scope<'_>, entries: &[Entry]) -> Result<Info, Error> {
-    let first = 3;
+    let columns = "$3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
+                   $12::bigint[], $13::bigint[], $14::bigint[]";
+    let sums = "$15::bigint, $16::bigint, $17::bigint, $18::bigint, $19::bigint, $20::bigint";
     let sql = format!(
         "with stored as ({}) {}",
-        ledger::insert_entries("session s", first),
-        add_to_sums("", first + ledger::PARAMETERS)
+        ledger::insert_entries("session s", columns),
+        add_to_sums("", sums)
     );
     let update = sqlx::query(AssertSqlSafe(sql)).bind(scope.tenant.0).bind(scope.session.as_str());
     row::update(tx, bind_charge(update, entries)).await
@@ -36,18 +38,19 @@ pub(crate) async fn charge(tx: &mut Tx, scope: &Scope<'_>, entries: &[Entry]) ->
 /// The statement that advances the control row of the owner, as [`control::advance_statement`] does, and charges the session. One statement, because every
 /// step ends with it. It charges nothing if the fence does not match. The parameters of [`bind_charge`] follow the first seven.
 pub(crate) fn fenced_charge() -> String {
-    let first = 8;
+    let columns = "$8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
+                   $17::bigint[], $18::bigint[], $19::bigint[]";
+    let sums = "$20::bigint, $21::bigint, $22::bigint, $23::bigint, $24::bigint, $25::bigint";
     format!(
         "with behind as ({}), stored as ({}), charged as ({}) select {RETURNS}, charged.* from behind, charged",
         control::advance_statement(),
-        ledger::insert_entries("behind, session s", first),
-        add_to_sums("behind, ", first + ledger::PARAMETERS)
+        ledger::insert_entries("behind, session s", columns),
+        add_to_sums("behind, ", sums)
     )
 }
 
-/// Adds the six sums of [`bind_charge`], whose numbers begin with `first`, to those of the session, once for each row of `source`.
-fn add_to_sums(source: &str, first: usize) -> String {
-    let sums = (first..first + 6).map(|number| format!("${number}::bigint")).collect::<Vec<_>>().join(", ");
+/// Adds the six `sums` of [`bind_charge`] to those of the session, once for each row of `source`.
+fn add_to_sums(source: &str, sums: &str) -> String {
     format!(
         "update session s
             set input_tokens = s.input_tokens + spent.input, output_tokens = s.output_tokens + spent.output,

@@ -74,19 +74,9 @@ pub struct Entry {
     pub cost_max: Option<UsdPicos>,
 }
 
-/// The types of the parameters of [`bind`], one for each of its columns.
-const PARAMETER_TYPES: [&str; PARAMETERS] = [
-    "text[]", "text[]", "text[]", "text[]", "text[]", "bigint[]", "bigint[]", "bigint[]", "bigint[]",
-    "bigint[]", "bigint[]", "bigint[]",
-];
-/// How many there are.
-pub(crate) const PARAMETERS: usize = 12;
-
 /// The statement that stores entries for the session `$2` of the tenant `$1`. An entry that is already stored stays as it is. `source` has the session `s`;
-/// the parameters of [`bind`] have the numbers from `first` on.
-pub(crate) fn insert_entries(source: &str, first: usize) -> String {
-    let numbered = (first..).zip(PARAMETER_TYPES).map(|(number, kind)| format!("${number}::{kind}"));
-    let columns = numbered.collect::<Vec<_>>().join(", ");
+/// `columns` are the parameters of [`bind`].
+pub(crate) fn insert_entries(source: &str, columns: &str) -> String {
     format!(
         "insert into ledger (tenant_id, session_id, id, root_id, purpose, outcome, provider_id, model_id, input_tokens, output_tokens, reasoning_tokens,
                              cache_read_tokens, cache_write_tokens, cost_usd_picos, cost_max_usd_picos)
@@ -102,7 +92,7 @@ pub(crate) fn insert_entries(source: &str, first: usize) -> String {
     )
 }
 
-/// Binds entries: the [`PARAMETERS`] columns of [`insert_entries`].
+/// Binds entries: the twelve columns of [`insert_entries`].
 pub(crate) fn bind<'q>(
     statement: Query<'q, Postgres, PgArguments>,
     entries: &'q [Entry],

@@ -1,14 +1,6 @@
 //! What the kernel counts in a group.
 
-use super::Group;
 use std::{fs, io, path::Path};
-
-impl Group {
-    /// Reads the processor time of everything in it so far; µs. `None`: the kernel does not count it, or the group is gone.
-    pub fn processor_time_us(&self) -> Option<u64> {
-        self.directories.iter().find_map(|directory| processor_time_us(directory).ok())
-    }
-}
 
 /// Reads the processor time of everything in a group so far; µs.
 ///

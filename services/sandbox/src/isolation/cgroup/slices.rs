@@ -5,6 +5,7 @@ use domain::ids::TenantId;
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Prefix of the names of groups; the service's process id follows it.
@@ -94,6 +95,12 @@ pub(super) fn set_weight(slice: &Path, version: Version, weight: u64) {
 /// What the names of this service's slices begin with. The id of the tenant follows.
 pub(super) fn prefix() -> String {
     format!("{PREFIX}{}.", std::process::id())
+}
+
+/// A name for a group of this service.
+pub(super) fn fresh_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Removes a slice if it holds no group; otherwise the kernel refuses.
