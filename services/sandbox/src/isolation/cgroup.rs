@@ -52,6 +52,8 @@ pub struct Group {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     version: Version,
+    /// Whether the tenant used little of the processors before.
+    is_calm: bool,
 }
 
 /// A group without processes. Dropped, it is removed.
@@ -71,10 +73,11 @@ impl Drop for NewGroup {
 /// tenant that gets little of the processors this takes seconds.
 #[derive(Debug, Default)]
 pub(super) struct Entrances {
-    /// Of the groups that limit memory and processes: the child enters before its program starts.
+    /// Of the groups that limit memory and processes: the child enters before its program starts. If the tenant is calm, also of those that share out the
+    /// processors: the child then gets its turns before those of busy tenants.
     pub(super) early: Vec<OwnedFd>,
-    /// Of the groups that share out the processors: the program enters first of all. The child must not, because it would then wait for a turn
-    /// of its tenant, and the next start waits for the child.
+    /// Of the groups that share out the processors, if the tenant is busy: the program enters first of all. The child must not, because it would then wait for
+    /// a turn of its tenant, and the next start waits for the child.
     pub(super) late: Vec<OwnedFd>,
 }
 
@@ -194,8 +197,8 @@ impl Base {
 
     fn make_now(&self, tenant: TenantId, limits: &Limits) -> io::Result<Option<Group>> {
         let version = if matches!(self, Self::V1(_)) { Version::V1 } else { Version::V2 };
-        let mut group =
-            Group { directories: Vec::new(), slices: Vec::new(), memory: None, pids: None, version };
+        let (directories, slices) = (Vec::new(), Vec::new());
+        let mut group = Group { directories, slices, memory: None, pids: None, version, is_calm: false };
         let creation = match self {
             Self::V1(directories) => make_v1(&mut group, directories, tenant, limits),
             Self::V2(directory) => make_v2(&mut group, directory, tenant, limits),
@@ -222,7 +225,7 @@ impl Group {
         for directory in &self.directories {
             let entrance = OpenOptions::new().write(true).open(directory.join("tasks"))?;
             let limits = [&self.memory, &self.pids].into_iter().flatten().any(|limit| limit == directory);
-            let list = if limits { &mut entrances.early } else { &mut entrances.late };
+            let list = if limits || self.is_calm { &mut entrances.early } else { &mut entrances.late };
             list.push(entrance.into());
         }
         Ok(Some(entrances))
@@ -340,7 +343,12 @@ fn make_v1(
 ) -> io::Result<()> {
     for (controller, base) in directories {
         let directory = match *controller {
-            "cpu" => group.make_in_slices(&Slices { base, version: Version::V1 }, tenant)?,
+            "cpu" => {
+                let slices = Slices { base, version: Version::V1 };
+                let directory = group.make_in_slices(&slices, tenant)?;
+                group.is_calm = slices.is_calm(tenant);
+                directory
+            }
             "cpuacct" => group.make_in_slices(&Slices { base, version: Version::V1Counters }, tenant)?,
             _ => {
                 let directory = base.join(fresh_name());
@@ -420,7 +428,8 @@ mod tests {
             let directory = base.path().join(name);
             fs::create_dir(&directory).unwrap();
             let (slices, memory, pids) = (Vec::new(), None, None);
-            NewGroup(Some(Group { directories: vec![directory], slices, memory, pids, version: Version::V2 }))
+            let (directories, version) = (vec![directory], Version::V2);
+            NewGroup(Some(Group { directories, slices, memory, pids, version, is_calm: false }))
         };
         let (left, mut kept) = (make("left"), make("kept"));
         let group = kept.0.take().unwrap();

@@ -3,7 +3,7 @@
 //! the service may hold any lock at that moment.
 //!
 //! The next start waits until this one has come to its exec. Therefore the child yields the processors in its last step, and comes
-//! into the group that shares them out afterwards: in the group of a busy tenant it would wait for a turn of that tenant.
+//! into the group that shares them out afterwards, if its tenant is busy: it would wait there for a turn of that tenant.
 
 use super::{policy::OPEN_FILES_MAX, priority, stage::Stage};
 use nix::{

@@ -12,6 +12,8 @@ use std::{
 pub(super) const PREFIX: &str = "flotilla-";
 /// The weight of a tenant that has used nothing yet, and the greatest one.
 pub(super) const NEW_WEIGHT: u64 = 1_000;
+/// A tenant with at least this weight is calm: it lately used less than half of its part of the processors.
+const CALM_WEIGHT: u64 = 500;
 /// What a group has by default, in version 2 and in version 1.
 const DEFAULT_WEIGHT: u64 = 100;
 const DEFAULT_SHARES: u64 = 1_024;
@@ -61,6 +63,13 @@ impl Slices<'_> {
                 result => return result.map(|()| directory),
             }
         }
+    }
+
+    /// Whether a tenant is calm, by the weight of its slice in version 1.
+    pub(super) fn is_calm(&self, tenant: TenantId) -> bool {
+        let shares = fs::read_to_string(self.of(tenant).join("cpu.shares")).unwrap_or_default();
+        let weight = shares.trim().parse::<u64>().map(|shares| shares * DEFAULT_WEIGHT / DEFAULT_SHARES);
+        weight.is_ok_and(|weight| weight >= CALM_WEIGHT)
     }
 
     /// Makes a slice, or completes one that another call has just made.
@@ -128,6 +137,19 @@ fn remove_levels(directory: &Path, levels: u32) {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+
+    #[test]
+    fn a_tenant_that_used_much_is_not_calm() {
+        let base = tempfile::tempdir().unwrap();
+        let (slices, tenant) =
+            (Slices { base: base.path(), version: Version::V1 }, TenantId(uuid::Uuid::now_v7()));
+        assert!(!slices.is_calm(tenant), "nothing is known of it");
+        slices.make_group(tenant, "a").unwrap();
+        for (weight, is_calm) in [(NEW_WEIGHT, true), (CALM_WEIGHT, true), (100, false)] {
+            set_weight(&slices.of(tenant), Version::V1, weight);
+            assert_eq!(slices.is_calm(tenant), is_calm, "{weight}");
+        }
+    }
 
     #[test]
     fn slices_end_with_their_last_group() {
