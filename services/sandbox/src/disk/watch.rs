@@ -13,7 +13,10 @@ use std::{
     sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    task::JoinError,
+    time::{MissedTickBehavior, interval},
+};
 use tokio_util::sync::CancellationToken;
 
 /// The pause between two looks at the machine's disk. One costs microseconds.
@@ -28,8 +31,8 @@ const FALL_INODES: u64 = 5_000;
 const CHOICE_WAIT: Duration = Duration::from_secs(10);
 /// The pause between two walks of a workspace while the machine's disk is quiet.
 const QUIET_PAUSE: Duration = Duration::from_secs(2);
-/// The pause while no program of the workspace runs: only a helper of the service can have changed files, and each of these has a bound of its own. A machine has
-/// hundreds of idle sandboxes, and on a disk that loses space they would all be walked four times a second.
+/// The pause while no program of the workspace runs: only helpers of the service can change files then, and each of these has a bound of its own. A machine has
+/// hundreds of idle sandboxes, and on a disk that loses space the service would walk them all four times a second.
 const IDLE_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest pause between two walks of a workspace.
 const PAUSE_MIN: Duration = Duration::from_millis(125);
@@ -150,7 +153,7 @@ impl DiskWatch {
         }
     }
 
-    async fn walk(&self, shutdown: &CancellationToken) {
+    async fn walk(self: &Arc<Self>, shutdown: &CancellationToken) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut ends, mut jobs) = (FuturesUnordered::new(), Vec::<DiskJob>::new());
@@ -173,9 +176,9 @@ impl DiskWatch {
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                _ = ticks.tick() => due = self.due(),
+                _ = ticks.tick() => due = self.find_due().await,
                 Some(end) = ends.next() => {
-                    jobs.retain(|job| !Arc::ptr_eq(&job.disk, &end.disk));
+                    note_end(&mut jobs, &end);
                     choice.add(end, Instant::now());
                 }
             }
@@ -193,10 +196,25 @@ impl DiskWatch {
         DiskJobEnd { disk, growth_bytes }
     }
 
-    /// The workspaces whose pause is over.
+    /// The workspaces whose pause is over. No thread of the runtime waits for the counters of the kernel.
+    async fn find_due(self: &Arc<Self>) -> Vec<Arc<WorkspaceDisk>> {
+        let own = Arc::clone(self);
+        match tokio::task::spawn_blocking(move || own.due()).await.map_err(JoinError::try_into_panic) {
+            Ok(due) => due,
+            // The loop begins again after a panic.
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The runtime is stopping.
+            Err(Err(_)) => vec![],
+        }
+    }
+
+    /// The same. Blocks.
     fn due(&self) -> Vec<Arc<WorkspaceDisk>> {
-        let mut watched = lock(&self.watched);
-        watched.retain(|disk| disk.upgrade().is_some_and(|disk| !disk.sandboxes().is_empty()));
+        let running: Vec<Arc<WorkspaceDisk>> = {
+            let mut watched = lock(&self.watched);
+            watched.retain(|disk| disk.upgrade().is_some_and(|disk| !disk.sandboxes().is_empty()));
+            watched.iter().filter_map(Weak::upgrade).collect()
+        };
         let now = Instant::now();
         let fell_at = *lock(&self.fell_at);
         let free = self.quota.host.free().ok();
@@ -219,7 +237,7 @@ impl DiskWatch {
             let is_over = |pause| now >= walk.ended_at + pause;
             is_over(pause.max(PAUSE_MIN)) && (is_over(IDLE_PAUSE) || !disk.is_idle_since(&walk))
         };
-        watched.iter().filter_map(Weak::upgrade).filter(is_due).collect()
+        running.into_iter().filter(is_due).collect()
     }
 
     /// Measures a workspace, and ends its programs if it has outgrown its limit. Returns by how many bytes it grew.
@@ -256,7 +274,7 @@ impl GrowthChoice {
         }
     }
 
-    /// Gives the workspace that grew most when the walks have ended that ran at the same time as the first one, or when they take too long.
+    /// Gives the workspace that grew most, once all walks have ended that ran when the first one ended, or once they take too long.
     fn take(&mut self, jobs: &[DiskJob], now: Instant) -> Option<Arc<WorkspaceDisk>> {
         let begun_at = self.begun_at?;
         let is_complete = jobs.iter().all(|job| job.began_at > begun_at);
@@ -265,6 +283,13 @@ impl GrowthChoice {
         }
         self.begun_at = None;
         self.largest.take().map(|largest| largest.disk)
+    }
+}
+
+/// Removes one job of a workspace: the service may end its programs while it walks through it.
+fn note_end(jobs: &mut Vec<DiskJob>, end: &DiskJobEnd) {
+    if let Some(place) = jobs.iter().position(|job| Arc::ptr_eq(&job.disk, &end.disk)) {
+        jobs.remove(place);
     }
 }
 
@@ -322,6 +347,9 @@ mod tests {
         assert_eq!(places(&[]), [4, 1, 3]);
         assert_eq!(places(&[job(4), job(1)]), [3], "the greedy tenant has two walks that do not end");
         assert_eq!(places(&[job(1), job(3)]), [4], "no workspace is measured twice at once");
+        let mut jobs = vec![job(4), job(4)];
+        note_end(&mut jobs, &DiskJobEnd { disk: Arc::clone(&due[4]), growth_bytes: 0 });
+        assert_eq!(places(&jobs), [1, 3], "the walk goes on when the end of its programs is over");
     }
 
     #[test]

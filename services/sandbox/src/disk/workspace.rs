@@ -82,11 +82,17 @@ struct State {
     walk: Option<WalkRecord>,
     /// Whether a command has ended since that walk began.
     is_stale: bool,
-    sandboxes: Vec<Arc<Sandbox>>,
-    /// Sandboxes that were started.
-    starts: u64,
+    programs: Programs,
     /// Walks in a row after which the programs were ended.
     endings: u32,
+}
+
+/// The programs of a workspace.
+#[derive(Debug, Clone, Default)]
+struct Programs {
+    sandboxes: Vec<Arc<Sandbox>>,
+    /// Sandboxes that were started so far.
+    starts: u64,
 }
 
 /// A walk that is over.
@@ -111,6 +117,14 @@ struct RunTime {
     starts: u64,
     /// The processor time of those that still run; µs.
     processor_us: u64,
+}
+
+impl Programs {
+    /// Reads how long they have run. `None`: the kernel does not count that. Blocks.
+    fn run_time(&self) -> Option<RunTime> {
+        let times = self.sandboxes.iter().map(|sandbox| sandbox.processor_time_us());
+        Some(RunTime { starts: self.starts, processor_us: times.sum::<Option<u64>>()? })
+    }
 }
 
 impl WalkRecord {
@@ -145,8 +159,14 @@ impl Quota {
 impl WorkspaceDisk {
     /// The disk of the tenant's workspace in `tree`, which need not exist yet.
     pub fn new(tenant: TenantId, tree: PathBuf, quota: Arc<Quota>) -> Self {
-        let (state, mapped, cleaning) = (Mutex::default(), Arc::default(), Arc::new(Semaphore::new(1)));
-        Self { tenant, tree, quota, state, mapped, cleaning }
+        Self {
+            tenant,
+            tree,
+            quota,
+            state: Mutex::default(),
+            mapped: Arc::default(),
+            cleaning: Arc::new(Semaphore::new(1)),
+        }
     }
 
     /// Lets the caller begin, if the machine and the workspace have space. In a full workspace only a command that makes it
@@ -219,8 +239,8 @@ impl WorkspaceDisk {
     /// Those of the file system.
     pub fn note_new(&self, measure: Measure) -> Result<(), Error> {
         let free = self.quota.host.free()?;
-        let (ended_at, duration) = (Instant::now(), Duration::ZERO);
-        let walk = WalkRecord { measure, ended_at, duration, free, run_time: None };
+        let walk =
+            WalkRecord { measure, ended_at: Instant::now(), duration: Duration::ZERO, free, run_time: None };
         let mut state = self.lock();
         (state.walk, state.is_stale) = (Some(walk), false);
         Ok(())
@@ -235,8 +255,8 @@ impl WorkspaceDisk {
     /// large.
     pub fn add(&self, sandbox: Arc<Sandbox>) {
         let mut state = self.lock();
-        state.starts += 1;
-        state.sandboxes.push(sandbox);
+        state.programs.starts += 1;
+        state.programs.sandboxes.push(sandbox);
     }
 
     /// The tenant of the workspace.
@@ -251,9 +271,13 @@ impl WorkspaceDisk {
 
     /// The sandboxes that still run.
     pub(super) fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
+        self.programs().sandboxes
+    }
+
+    fn programs(&self) -> Programs {
         let mut state = self.lock();
-        state.sandboxes.retain(|sandbox| !sandbox.is_gone());
-        state.sandboxes.clone()
+        state.programs.sandboxes.retain(|sandbox| !sandbox.is_gone());
+        state.programs.clone()
     }
 
     /// Ends all programs. Whatever survives several attempts ends with its sandbox.
@@ -294,24 +318,26 @@ impl WorkspaceDisk {
     pub(super) async fn measure(&self) -> Result<(Option<WalkRecord>, WalkRecord), Error> {
         let busy =
             |_| Error::refused(Code::SandboxBusy, "too many workspaces are being measured; try again later");
-        let _walk = self.quota.walks.acquire(self.tenant, WALK_WAIT).await.map_err(busy)?;
+        let share = self.quota.walks.acquire(self.tenant, WALK_WAIT).await.map_err(busy)?;
         self.lock().is_stale = false;
-        let (run_time, sandboxes) = (self.run_time(), self.sandboxes());
+        let (programs, mapped) = (self.programs(), Arc::clone(&self.mapped));
         let (tree, inodes_max, free) = (self.tree.clone(), self.quota.limit.inodes, self.quota.host.free()?);
-        let mapped = Arc::clone(&self.mapped);
         let (sender, walk) = oneshot::channel();
         // A thread of its own, because no thread may take back that it yields. It yields so that the large workspaces of a tenant, which keep a
         // processor busy, delay no start of a sandbox.
         let thread = std::thread::Builder::new().name("walk".to_owned());
         let started = thread.spawn(move || {
+            // If the caller leaves, the walk goes on, and still counts as one of its tenant.
+            let _share = share;
             priority::lower().ok();
             let started = Instant::now();
-            let pids: Vec<i32> = sandboxes.iter().flat_map(|sandbox| sandbox.processes()).collect();
+            // Before the walk: what programs write from now on may be missing in the measure.
+            let run_time = programs.run_time();
+            let pids: Vec<i32> = programs.sandboxes.iter().flat_map(|sandbox| sandbox.processes()).collect();
             let measured = measure(&tree, &pids, inodes_max, &mapped);
             let ended_at = Instant::now();
             let record =
                 |measure| WalkRecord { measure, ended_at, duration: ended_at - started, free, run_time };
-            // The caller may have left.
             drop(sender.send(measured.map(record)));
         });
         started.map_err(Error::io("start a walk"))?;
@@ -324,20 +350,15 @@ impl WorkspaceDisk {
     /// Notes a walk that found nothing.
     #[cfg(test)]
     pub(super) fn note_walk(&self, ended_at: Instant, duration: Duration) {
-        let (measure, free, run_time) = (Measure::default(), Space::default(), self.run_time());
-        self.lock().walk = Some(WalkRecord { measure, ended_at, duration, free, run_time });
+        let run_time = self.programs().run_time();
+        let walk =
+            WalkRecord { measure: Measure::default(), ended_at, duration, free: Space::default(), run_time };
+        self.lock().walk = Some(walk);
     }
 
-    /// Whether no program has run since a walk began, so that none can have written anything.
+    /// Whether no program has run since a walk began, so that none can have written anything. Blocks.
     pub(super) fn is_idle_since(&self, walk: &WalkRecord) -> bool {
-        walk.run_time.is_some_and(|run_time| Some(run_time) == self.run_time())
-    }
-
-    fn run_time(&self) -> Option<RunTime> {
-        // The number comes first: a sandbox that is added meanwhile is seen the next time.
-        let starts = self.lock().starts;
-        let times = self.sandboxes().into_iter().map(|sandbox| sandbox.processor_time_us());
-        Some(RunTime { starts, processor_us: times.sum::<Option<u64>>()? })
+        walk.run_time.is_some_and(|run_time| Some(run_time) == self.programs().run_time())
     }
 
     /// Whether the workspace was full, and may have been cleaned since, or may have become full: a command has ended since, and another
@@ -351,7 +372,8 @@ impl WorkspaceDisk {
 
     fn advice(&self, measure: Measure) -> String {
         let partial = if measure.is_partial {
-            "at least, and more that cannot be counted because there are too many files or directories within directories, or because programs hide what they map, "
+            "at least, and more that cannot be counted because there are too many files or directories within directories, or because \
+             programs hide what they map, "
         } else {
             ""
         };
@@ -415,7 +437,7 @@ mod tests {
         let is_idle = || disk.is_idle_since(&disk.last_walk().unwrap());
         disk.note_walk(Instant::now(), Duration::ZERO);
         assert!(is_idle(), "no sandbox was started");
-        disk.lock().starts += 1;
+        disk.lock().programs.starts += 1;
         assert!(!is_idle(), "one was started, and has ended");
         disk.note_walk(Instant::now(), Duration::ZERO);
         assert!(is_idle());
