@@ -20,10 +20,12 @@ use std::{
 };
 
 const DELETED: &[u8] = b" (deleted)";
-/// Longest wait of a walk for a reading. Nearly all take some milliseconds. The walk then counts what the last one found.
+/// Longest wait of a walk for a reading. Nearly all readings take some milliseconds. If one takes longer, the walk counts what the last one found.
 const READING_WAIT: Duration = Duration::from_millis(100);
 /// Longest time of a reading. A workspace whose reading takes longer hides files, so it counts as not counted completely.
 const READING_MAX: Duration = Duration::from_secs(60);
+/// Files of one reading; each takes some 40 bytes of memory. A process maps 65,530 at most. A workspace with more files counts as not counted completely.
+const MAPPED_FILES_MAX: usize = 1_000_000;
 
 /// The files without a name that the processes of one workspace map, as of the last reading. One reading runs at a time, so there are at most as many
 /// threads as workspaces with a sandbox.
@@ -71,7 +73,7 @@ impl MappedFiles {
             let reading = read();
             own.state().last = reading;
         });
-        // The thread ends its reading only when this lock is free.
+        // The thread ends its reading only when this lock is free. Without a thread, the last reading stays.
         state.begun_at = started.is_ok().then(Instant::now);
         drop(state);
         drop(self.wait(deadline));
@@ -107,7 +109,7 @@ pub(super) struct MapReading {
     files: HashMap<u64, u64>,
     /// The mapped bytes of files that the service may not look at. Only a privileged service may.
     parts: HashMap<u64, u64>,
-    /// Whether a process stayed closed.
+    /// Whether a process stayed closed, or there were too many files.
     is_partial: bool,
 }
 
@@ -116,7 +118,7 @@ impl MapReading {
     pub(super) fn of(pids: &[i32], owner: FileOwner) -> Self {
         let mut reading = Self::default();
         let is_complete = look_into(pids, |process| reading.add_process(process, owner));
-        reading.is_partial = !is_complete;
+        reading.is_partial |= !is_complete;
         reading
     }
 
@@ -143,6 +145,10 @@ impl MapReading {
     }
 
     fn add_map(&mut self, map: &Map<'_>, process: &Path, owner: FileOwner) {
+        if self.files.len() + self.parts.len() >= MAPPED_FILES_MAX {
+            self.is_partial = true;
+            return;
+        }
         match rustix::fs::stat(process.join("map_files").join(map.range)) {
             Ok(stat) if owner.has_without_name(&stat) => {
                 self.files.insert(stat.st_ino, blocks(&stat));
