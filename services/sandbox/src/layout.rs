@@ -24,7 +24,7 @@
 //! mirrors/<tenant>/<id>/             what a repository of a server had when a project last cloned it: packs, references, objects of Git LFS, record.json
 //! mirrors/drafts/<id>/               a mirror that is being written, or the turn of a session that brings objects of Git LFS; nothing in it outlives a restart
 //! empty/                             the workspace that sessions without files start with, and its snapshots; made again after each start
-//! copies/<tenant>/                   what the tenant maps in place of files of the machine; made again after each start
+//! copies/<tenant>-<id>/              what the tenant maps in place of files of the machine; made again after each start
 //! ```
 //!
 //! A session that works in another one's workspace has a fence and execs, and nothing below `ws`.

@@ -6,6 +6,7 @@
 
 use super::{loader, mount::Mount};
 use crate::layout::{make_passage, remove_directory};
+use chassis::lock;
 use domain::ids::TenantId;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,7 +15,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -32,7 +33,24 @@ const UNUSED: Duration = Duration::from_secs(3_600);
 pub(in crate::isolation) struct Copies {
     directory: PathBuf,
     files: Vec<SharedFile>,
-    last_uses: Mutex<HashMap<TenantId, Instant>>,
+    /// Those that a start has used lately.
+    tenants: Mutex<HashMap<TenantId, TenantCopies>>,
+}
+
+/// The copies of one tenant.
+#[derive(Debug)]
+struct TenantCopies {
+    /// A tenant that comes back gets another directory, because a thread may still remove this one.
+    directory: PathBuf,
+    last_use: Instant,
+}
+
+/// A use of the copies of a tenant.
+#[derive(Debug)]
+struct CopiesUse {
+    directory: PathBuf,
+    /// Directories of other tenants that no start has used for long, and that none will use.
+    unused: Vec<PathBuf>,
 }
 
 /// A file of the machine that is copied.
@@ -63,7 +81,7 @@ impl Copies {
             let name = format!("{index}-{}", path.file_name()?.to_str()?);
             Some(SharedFile { path, name })
         });
-        Ok(Self { directory, files: named.collect(), last_uses: Mutex::default() })
+        Ok(Self { directory, files: named.collect(), tenants: Mutex::default() })
     }
 
     /// The mounts that show a tenant its copies in place of the files of the machine. The copies are made if they are missing, or if the machine has
@@ -74,13 +92,12 @@ impl Copies {
     ///
     /// Dropped midway: the copies that are missing are made at the next start.
     pub(in crate::isolation) async fn of(&self, tenant: TenantId) -> io::Result<Vec<Mount>> {
-        let unused = self.take_unused(tenant, Instant::now());
+        let CopiesUse { directory, unused } = self.note_use(tenant, Instant::now());
         if !unused.is_empty() {
-            // No start waits for it. What is left goes at the next start of the service.
+            // No start waits for this. The next start of the service removes what is left. Sandboxes that show a removed file keep it.
             let remove = move || unused.iter().for_each(|copies| drop(fs::remove_dir_all(copies)));
             drop(tokio::task::spawn_blocking(remove));
         }
-        let directory = self.directory.join(tenant.to_string());
         let mount = |file: &SharedFile| Ok(Mount::read(directory.join(file.copy_name()?), &file.path));
         let mounts = self.files.iter().map(mount).collect::<io::Result<Vec<_>>>()?;
         let missing: Vec<_> = mounts.iter().filter(|mount| !mount.source.exists()).cloned().collect();
@@ -94,26 +111,19 @@ impl Copies {
         Ok(mounts)
     }
 
-    /// Notes a use of the copies of `tenant`. Takes those away that no start has used for long, and gives where they are now. Sandboxes that show a removed file keep it.
-    fn take_unused(&self, tenant: TenantId, now: Instant) -> Vec<PathBuf> {
-        let mut last_uses = self.last_uses.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut unused = Vec::new();
-        if last_uses.insert(tenant, now).is_some() {
-            return unused;
+    /// Notes a use of the copies of `tenant`. The first use takes the unused ones of others out of the list: there are more copies from now on.
+    fn note_use(&self, tenant: TenantId, now: Instant) -> CopiesUse {
+        let mut tenants = lock(&self.tenants);
+        if let Some(copies) = tenants.get_mut(&tenant) {
+            copies.last_use = now;
+            return CopiesUse { directory: copies.directory.clone(), unused: vec![] };
         }
-        // A new tenant: there are more copies from now on.
-        last_uses.retain(|tenant, last_use| {
-            let is_used = now.saturating_duration_since(*last_use) < UNUSED;
-            if !is_used {
-                // The tenant may come back before they are removed.
-                let away = self.directory.join(format!("unused-{}", uuid::Uuid::now_v7().simple()));
-                if fs::rename(self.directory.join(tenant.to_string()), &away).is_ok() {
-                    unused.push(away);
-                }
-            }
-            is_used
-        });
-        unused
+        let is_unused = |copies: &TenantCopies| now.saturating_duration_since(copies.last_use) >= UNUSED;
+        let unused = tenants.extract_if(|_, copies| is_unused(copies)).map(|(_, copies)| copies.directory);
+        let unused = unused.collect();
+        let directory = self.directory.join(format!("{tenant}-{}", uuid::Uuid::now_v7().simple()));
+        tenants.insert(tenant, TenantCopies { directory: directory.clone(), last_use: now });
+        CopiesUse { directory, unused }
     }
 }
 
@@ -166,17 +176,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn copies_that_no_start_has_used_for_long_are_taken_away() {
+    async fn a_tenant_that_comes_back_gets_other_copies_than_those_that_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let copies = Copies::start(directory.path().join("copies")).unwrap();
         let [one, other] = [(); 2].map(|()| TenantId(uuid::Uuid::now_v7()));
-        copies.of(one).await.unwrap();
-        let own = copies.directory.join(one.to_string());
-        assert!(copies.take_unused(other, Instant::now()).is_empty() && own.exists());
-        let unused = copies.take_unused(TenantId(uuid::Uuid::now_v7()), Instant::now() + UNUSED);
-        assert!(unused.len() == 1 && unused[0].exists() && !own.exists());
-        copies.of(one).await.unwrap();
-        assert!(own.exists(), "the tenant came back");
+        let mounts = copies.of(one).await.unwrap();
+        let own = copies.note_use(one, Instant::now()).directory;
+        assert!(mounts.iter().all(|mount| mount.source.starts_with(&own) && mount.source.exists()));
+        assert!(copies.note_use(other, Instant::now()).unused.is_empty());
+        let later = Instant::now() + UNUSED;
+        copies.note_use(other, later);
+        let new = copies.note_use(TenantId(uuid::Uuid::now_v7()), later);
+        assert_eq!(new.unused, [own.clone()]);
+        assert_ne!(copies.note_use(one, later).directory, own, "a thread may still remove it");
     }
 
     /// The kernel refuses to mount a file that was replaced since it was opened.
@@ -192,7 +204,7 @@ mod tests {
         };
         let found = futures::future::join_all((0..8).map(|_| start())).await;
         assert!(found.iter().all(|inodes| *inodes == found[7]), "{found:?}");
-        let names = fs::read_dir(directory.path().join("copies").join(tenant.to_string())).unwrap();
+        let names = fs::read_dir(copies.note_use(tenant, Instant::now()).directory).unwrap();
         assert_eq!(names.count(), found[0].len(), "no other file is left");
     }
 }
