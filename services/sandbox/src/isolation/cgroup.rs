@@ -52,7 +52,7 @@ pub struct Group {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     version: Version,
-    /// Whether the tenant used little of the processors before.
+    /// Whether the tenant used little of the processors before, in version 1.
     is_calm: bool,
 }
 
@@ -197,8 +197,7 @@ impl Base {
 
     fn make_now(&self, tenant: TenantId, limits: &Limits) -> io::Result<Option<Group>> {
         let version = if matches!(self, Self::V1(_)) { Version::V1 } else { Version::V2 };
-        let (directories, slices) = (Vec::new(), Vec::new());
-        let mut group = Group { directories, slices, memory: None, pids: None, version, is_calm: false };
+        let mut group = Group::new(version);
         let creation = match self {
             Self::V1(directories) => make_v1(&mut group, directories, tenant, limits),
             Self::V2(directory) => make_v2(&mut group, directory, tenant, limits),
@@ -213,6 +212,11 @@ impl Base {
 }
 
 impl Group {
+    /// A group without directories.
+    fn new(version: Version) -> Self {
+        Self { directories: vec![], slices: vec![], memory: None, pids: None, version, is_calm: false }
+    }
+
     /// The entrances of the group; `None` in version 2, where [`Group::take_in`] moves the process.
     ///
     /// # Errors
@@ -427,9 +431,7 @@ mod tests {
         let make = |name: &str| {
             let directory = base.path().join(name);
             fs::create_dir(&directory).unwrap();
-            let (slices, memory, pids) = (Vec::new(), None, None);
-            let (directories, version) = (vec![directory], Version::V2);
-            NewGroup(Some(Group { directories, slices, memory, pids, version, is_calm: false }))
+            NewGroup(Some(Group { directories: vec![directory], ..Group::new(Version::V2) }))
         };
         let (left, mut kept) = (make("left"), make("kept"));
         let group = kept.0.take().unwrap();

@@ -1,12 +1,13 @@
 //! Starts sandboxes. All starts go through one thread that lives as long as the service: the kernel kills a sandbox when
 //! the *thread* that started it ends (PR_SET_PDEATHSIG), and the threads of an async runtime come and go.
 
+mod queue;
 mod seccomp;
 mod spec;
 mod view;
 
 pub use self::spec::{LaunchSpec, Program};
-use self::{seccomp::Filters, view::SandboxView};
+use self::{queue::StartQueue, seccomp::Filters, view::SandboxView};
 pub use super::root::mount::Mount;
 use super::{
     cgroup::{Entrances, Group},
@@ -15,7 +16,7 @@ use super::{
     gvisor,
     policy::{Network, Scheduling, User},
     priority::NICE,
-    process::{self, ProcessStart, SandboxProcess, SpawnJob, StartPlace},
+    process::{ProcessStart, SandboxProcess},
     root::{
         copies::Copies,
         host::{self, HostView},
@@ -25,8 +26,7 @@ use super::{
     stage::{Stage, keep},
 };
 use chassis::tasks::Tasks;
-use domain::{ids::TenantId, session::environment::SandboxOptions};
-use shares::Shares;
+use domain::session::environment::SandboxOptions;
 use std::{
     ffi::OsString,
     fs::{self, File},
@@ -38,17 +38,9 @@ use std::{
     path::PathBuf,
     process::Stdio,
     sync::Arc,
-    time::Duration,
 };
-use tokio::{process::Command, sync::mpsc};
+use tokio::process::Command;
 
-/// Sandboxes and helpers that wait for the thread to start them; each start takes a few milliseconds, and holds some thirty descriptors until then. Further ones
-/// wait for their turn and hold none.
-const STARTS_WAITING_MAX: u32 = 16;
-/// Those of one tenant: the start of another one waits behind so many of each tenant, and not behind all.
-const STARTS_WAITING_TENANT_MAX: usize = 4;
-/// Longest wait for the turn. Then the start fails.
-const START_WAIT: Duration = Duration::from_secs(60);
 /// Functions that bound a helper.
 const BOUNDS: &str = include_str!("bounds.sh");
 /// The user that programs are inside, and their group.
@@ -102,8 +94,7 @@ pub struct Launcher {
     filters: Arc<Filters>,
     /// The further filters of a build.
     fake_root: Arc<[Vec<u8>; 2]>,
-    turns: Arc<Shares<TenantId>>,
-    starts: mpsc::Sender<SpawnJob>,
+    queue: StartQueue,
     tasks: Tasks,
 }
 
@@ -123,8 +114,7 @@ impl Launcher {
         });
         let loader = Arc::new(loader);
         let (filters, fake_root) = (Filters::compile()?, Arc::new(seccomp::fake_root()?));
-        let (starts, mut waiting) = mpsc::channel::<SpawnJob>(STARTS_WAITING_MAX as usize);
-        let turns = Arc::new(Shares::new(STARTS_WAITING_MAX, STARTS_WAITING_TENANT_MAX));
+        let (queue, mut waiting) = StartQueue::new();
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new().name("launcher".to_owned()).spawn(move || {
             // The child's end is watched by the runtime, hence the guard.
@@ -134,7 +124,7 @@ impl Launcher {
             }
         })?;
         let (facts, etc, filters) = (Arc::new(facts), Arc::new(etc), Arc::new(filters));
-        Ok(Self { facts, etc, loader, copies, filters, fake_root, turns, starts, tasks })
+        Ok(Self { facts, etc, loader, copies, filters, fake_root, queue, tasks })
     }
 
     /// What this machine gives.
@@ -156,7 +146,7 @@ impl Launcher {
     pub async fn launch(&self, start: LaunchSpec) -> io::Result<SandboxProcess> {
         let mut start = start;
         let copies = self.copies(&start).await;
-        let place = self.place(start.tenant).await?;
+        let place = self.queue.place(start.tenant).await?;
         let group = self.facts.cgroup.make(start.tenant, self.facts.limits).await?;
         let share = start.share.take();
         // Inside gVisor the init does not see the late groups, so the owner of the process moves it there.
@@ -177,14 +167,6 @@ impl Launcher {
                 Err(error)
             }
         }
-    }
-
-    /// Waits for a place in the queue of the thread.
-    async fn place(&self, tenant: TenantId) -> io::Result<StartPlace> {
-        let busy = |_| io::Error::other("too many sandboxes are being started");
-        let turn = self.turns.acquire(tenant, START_WAIT).await.map_err(busy)?;
-        let permit = self.starts.clone().reserve_owned().await;
-        Ok(StartPlace { permit: permit.map_err(|_| process::launcher_ended())?, turn })
     }
 
     /// Whether gVisor runs a program. A build becomes root and gives files to users, which gVisor would have to do to files of the machine.

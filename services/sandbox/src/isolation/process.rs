@@ -15,14 +15,23 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct SpawnJob {
     command: Command,
     reply: oneshot::Sender<io::Result<Child>>,
+    /// The turn of the tenant, given back when the process is spawned.
     _turn: Share,
 }
 
 /// A place in the queue of the launcher thread.
 pub(super) struct StartPlace {
     pub(super) permit: OwnedPermit<SpawnJob>,
-    /// The turn of the tenant, given back when the process is spawned.
     pub(super) turn: Share,
+}
+
+impl StartPlace {
+    /// Queues a command. The thread sends its process, or the error of fork.
+    pub(super) fn submit(self, command: Command) -> oneshot::Receiver<io::Result<Child>> {
+        let (reply, child) = oneshot::channel();
+        drop(self.permit.send(SpawnJob { command, reply, _turn: self.turn }));
+        child
+    }
 }
 
 impl SpawnJob {
@@ -74,7 +83,7 @@ pub(super) struct ProcessStart {
 }
 
 impl ProcessStart {
-    /// Has the launcher thread start the process, in its place of the queue.
+    /// Has the launcher thread start the process, at its place in the queue.
     ///
     /// # Errors
     /// Those of fork.
@@ -161,9 +170,7 @@ impl Owner {
     /// Spawns the command, and moves it into its group unless it enters by itself. A child that does not come into its group is dropped, which
     /// kills it. The kernel may take tens of milliseconds to move a process, so neither the launcher nor the start of bubblewrap waits for that.
     async fn spawn(&self, command: Command, place: StartPlace) -> io::Result<Child> {
-        let (reply, started) = oneshot::channel();
-        drop(place.permit.send(SpawnJob { command, reply, _turn: place.turn }));
-        let child = started.await.map_err(|_| launcher_ended())??;
+        let child = place.submit(command).await.map_err(|_| launcher_ended())??;
         if let Some((group, pid)) = self.group.clone().filter(|_| !self.enters).zip(child.id()) {
             let moved = tokio::task::spawn_blocking(move || group.take_in(pid)).await;
             moved.unwrap_or_else(|error| Err(io::Error::other(error)))?;
