@@ -20,6 +20,8 @@ mod sources;
 mod store;
 #[path = "tidy/tasks.rs"]
 mod tasks;
+#[path = "tidy/turns.rs"]
+mod turns;
 #[path = "tidy/words.rs"]
 mod words;
 

@@ -105,8 +105,9 @@ pub(crate) async fn explain(
     // The gateway checks documents before it stores them, so a gateway of another version stored these.
     let above =
         state.settings_above(&stored).map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?;
-    let _turn = state.room.file_read(tenant).await?;
+    let turn = state.room.file_read(tenant).await?;
     let files = find_repository_files(state, tenant, &session).await?.unwrap_or_default();
+    drop(turn);
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let environment = allowed_environment(state, tenant, &session.info.project_id, &files).await?;
     let above: Vec<_> = above.into_iter().chain(environment).collect();

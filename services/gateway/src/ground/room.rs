@@ -55,19 +55,19 @@ const UPLOADS_MAX: u32 = 128;
 /// Those of one tenant: 64 MiB. Beyond it: `requests_too_many`.
 const UPLOADS_TENANT_MAX: usize = 16;
 /// How long a tenant rests after its turns: it moves much data for a quarter of the time, as soon as it has done so for some seconds. A person who uploads a
-/// bundle or forks a session never rests; a tenant that does so without end leaves most of this process and of Postgres to others. It need not rest when nobody
-/// else has sent a request for ten seconds: the next one finds the other half of the turns free.
+/// bundle or forks a session never rests; a tenant that does so without end leaves most of this process and of Postgres to others. It does not rest while no other
+/// tenant sends requests: the next one finds the other half of the turns free.
 const TURN_REST: Rest =
     Rest { factor: 3, credit: Duration::from_secs(10), alone_after: Duration::from_secs(10) };
 /// Longest wait for a turn to move much data, or to begin an upload. Beyond it: `requests_too_many`.
 const TURN_WAIT: Duration = Duration::from_secs(30);
 
-/// Calls of clients at the same time that read files of sessions: searches, listings, contents, diffs and settings of repositories. They wait for sandboxes, so there
-/// are more of them than processors. Further ones wait. Beyond it: `requests_too_many`.
+/// Calls of clients at the same time that read files of sessions: searches, listings, contents, diffs and settings of repositories. Most of their time they wait for
+/// sandboxes, so there may be more of them than processors. Further ones wait. Beyond it: `requests_too_many`.
 const FILE_READS_MAX: u32 = 256;
 /// Those of one tenant. Beyond it: `requests_too_many`.
 const FILE_READS_TENANT_MAX: usize = 8;
-/// How long a tenant rests after them, as after its turns. It owes more before it rests, because the first one may wait some seconds for the start of a sandbox. A
+/// How long a tenant rests after such calls. The credit is larger than that of the turns, because the first call may wait some seconds for the start of a sandbox. A
 /// person who types the name of a file never rests.
 const FILE_READ_REST: Rest = Rest { credit: Duration::from_secs(30), ..TURN_REST };
 
@@ -121,7 +121,7 @@ impl Room {
         Ok(self.turns.acquire(tenant, TURN_WAIT).await?)
     }
 
-    /// Notes a request of a tenant, large or small. Other tenants rest after their turns from now on, because they would delay it.
+    /// Notes a request of a tenant, large or small. Other tenants would delay the next one, so they rest after their turns for a while.
     pub(crate) fn note_request(&self, tenant: TenantId) {
         self.turns.note_active(&Some(tenant));
         self.file_reads.note_active(&tenant);
@@ -310,41 +310,43 @@ mod tests {
         }
     }
 
+    /// Works for a moment if there is a turn now, and returns whether there was one.
+    fn work_now(turn: impl Future<Output = Result<Share, Error>>) -> bool {
+        let turn = turn.now_or_never().map(Result::unwrap);
+        let began_at = Instant::now();
+        while began_at.elapsed() < Duration::from_micros(10) {}
+        turn.is_some()
+    }
+
     #[tokio::test]
     async fn a_tenant_rests_after_its_turns_when_another_one_sends_requests() {
         let rest = Rest { factor: u32::MAX, ..TURN_REST };
         let room = Room { turns: Shares::new(2, 1).with_rest(rest), ..Room::new() };
         let [greedy, other] = [1, 2].map(|id| TenantId(uuid::Uuid::from_u128(id)));
-        let work = || {
-            let turn = room.turn(Some(greedy)).now_or_never().map(Result::unwrap);
-            let began_at = Instant::now();
-            while began_at.elapsed() < Duration::from_micros(10) {}
-            turn.is_some()
-        };
+        let move_data = |tenant| work_now(room.turn(Some(tenant)));
         room.note_request(greedy);
-        assert!(work() && work(), "it is alone");
+        assert!(move_data(greedy) && move_data(greedy), "it is alone");
         room.note_request(other);
-        assert!(!work());
-        assert!(room.turn(Some(other)).now_or_never().is_some());
+        assert!(!move_data(greedy));
+        assert!(move_data(other));
     }
 
     #[tokio::test]
-    async fn a_tenant_that_searches_without_end_rests_and_a_person_does_not() {
+    async fn a_tenant_that_searches_without_end_rests_and_others_do_not() {
         let rest = Rest { factor: u32::MAX, ..FILE_READ_REST };
         let room = Room { file_reads: Shares::new(2, 1).with_rest(rest), ..Room::new() };
         let [greedy, other] = [1, 2].map(|id| TenantId(uuid::Uuid::from_u128(id)));
-        let search = |tenant| {
-            let turn = room.file_read(tenant).now_or_never().map(Result::unwrap);
-            let began_at = Instant::now();
-            while began_at.elapsed() < Duration::from_micros(10) {}
-            turn.is_some()
-        };
+        let search = |tenant| work_now(room.file_read(tenant));
         assert!(search(greedy) && search(greedy), "it is alone");
         room.note_request(other);
         assert!(!search(greedy));
         assert!(search(other));
+    }
 
+    #[tokio::test]
+    async fn one_tenant_leaves_file_reads_to_others_and_a_person_does_not_rest() {
         let room = Room::new();
+        let [greedy, other] = [1, 2].map(|id| TenantId(uuid::Uuid::from_u128(id)));
         let held: Vec<Share> = (0..FILE_READS_TENANT_MAX)
             .map(|_| room.file_read(greedy).now_or_never().unwrap().unwrap())
             .collect();

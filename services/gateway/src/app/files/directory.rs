@@ -110,7 +110,7 @@ impl DirectoryFiles {
         Some(fence(self.tenant, &self.session))
     }
 
-    async fn turn(&self) -> Result<Share, Error> {
+    async fn file_read(&self) -> Result<Share, Error> {
         self.state.room.file_read(self.tenant).await
     }
 
@@ -126,7 +126,7 @@ impl DirectoryFiles {
             bytes_max: FILE_BYTES_MAX,
             ..Default::default()
         };
-        let _turn = self.turn().await?;
+        let _turn = self.file_read().await?;
         let listing = self.or_no_files(self.state.sandbox.files().read_lines(request).await)?;
         Ok(if listing.kind() == FileKind::Directory { listing.lines } else { vec![] })
     }
@@ -142,7 +142,7 @@ impl DirectoryFiles {
             bytes_max: FILE_BYTES_MAX,
             ..Default::default()
         };
-        let _turn = self.turn().await?;
+        let _turn = self.file_read().await?;
         Ok(self.state.sandbox.files().read_file(request).await?.into_inner().data)
     }
 
@@ -157,7 +157,7 @@ impl DirectoryFiles {
             entries_max: NAMES_MAX,
             ..Default::default()
         };
-        let _turn = self.turn().await?;
+        let _turn = self.file_read().await?;
         let files = self.or_no_files(self.state.sandbox.files().glob_files(request).await)?;
         Ok(files.entries.into_iter().map(|entry| entry.path).collect())
     }
@@ -173,7 +173,7 @@ impl DirectoryFiles {
             matches_max: MATCHES_MAX,
             ..Default::default()
         };
-        let _turn = self.turn().await?;
+        let _turn = self.file_read().await?;
         let found = self.or_no_files(self.state.sandbox.files().grep_files(request).await)?;
         let span = |span: v1::GrepSpan| span.start as usize..span.end as usize;
         let line = |line: v1::GrepMatch| LineMatch {
@@ -232,7 +232,7 @@ impl DirectoryFiles {
     /// Those of [`DirectoryFiles::list`].
     pub(crate) async fn skills(&self) -> Result<Vec<SkillFile>, Error> {
         let request = v1::ReadGuidanceRequest { fence: self.fence(), ..Default::default() };
-        let _turn = self.turn().await?;
+        let _turn = self.file_read().await?;
         let guidance = self.or_no_files(self.state.sandbox.files().read_guidance(request).await)?;
         let skills = stream::iter(guidance.skills).map(|skill| self.skill(skill));
         Ok(skills.buffered(SKILLS_AT_ONCE).filter_map(std::future::ready).collect().await)

@@ -30,8 +30,8 @@ const DECISION: &str = "A person decided to continue";
 /// Forgets the lost files of a session, so that its next turn opens its source again, and leaves a note for the model.
 ///
 /// # Errors
-/// `session_not_found`, `workspace_not_lost`, `session_busy`, `session_quarantined`, `revert_unfinished`, `sandbox_unavailable`,
-/// `store_unavailable`.
+/// `session_not_found`, `workspace_not_lost`, `session_busy`, `session_quarantined`, `revert_unfinished`, `requests_too_many`,
+/// `sandbox_unavailable`, `store_unavailable`.
 pub(crate) async fn restart_workspace(
     gateway: &Gateway,
     principal: &Principal,
@@ -52,11 +52,13 @@ pub(crate) async fn restart_workspace(
         bytes_max: LISTING_BYTES_MAX,
         ..Default::default()
     };
+    let turn = state.room.file_read(tenant).await?;
     match state.sandbox.files().read_lines(request).await.map_err(Refusal::from) {
         Err(refusal) if refusal.reason == Reason::WorkspaceMissing => {}
         Err(refusal) => return Err(Error::Sandbox(refusal)),
         Ok(_) => return Err(Invalid::WorkspaceNotLost.because("the session has its files")),
     }
+    drop(turn);
     let note = note(state, NoteContext::of(&owner), Text::synthetic(restart_note(DECISION)));
     edits::edit(gateway, principal, &owner.info.id, &Edit::RestartWorkspace(note)).await
 }
