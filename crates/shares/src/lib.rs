@@ -40,7 +40,7 @@ struct Rests<K> {
     activity: Mutex<Activity<K>>,
 }
 
-/// When holders were active last: the newest one, and all others. Any holder has its answer from these two, however many there are.
+/// When the newest active holder was active last, and when any other one was. These two answer for each holder, however many there are.
 #[derive(Debug)]
 struct Activity<K> {
     newest: Option<ActiveHolder<K>>,
@@ -146,7 +146,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Self { rests: Some(Rests::new(rest)), ..self }
     }
 
-    /// Notes that a holder is active, so that others are not alone. Those that ask for a permit are noted without it.
+    /// Notes that a holder is active, so that others are not alone. A call that asks for a permit does this too.
     pub fn note_active(&self, key: &K) {
         if let Some(rests) = &self.rests {
             rests.activity().note(key.clone(), Instant::now());

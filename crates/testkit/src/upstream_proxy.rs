@@ -36,7 +36,7 @@ impl UpstreamProxy {
         Self::start_with(Some(format!("Basic {}", STANDARD.encode(login))), hosts).await
     }
 
-    /// Starts one that wants no login.
+    /// Starts a proxy that wants no login.
     pub async fn start_open(hosts: &[(&str, SocketAddr)]) -> Self {
         Self::start_with(None, hosts).await
     }

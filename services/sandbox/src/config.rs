@@ -146,8 +146,8 @@ pub struct Config {
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_HOSTS", value_delimiter = ',', value_name = "HOST=ADDRESS")]
     pub git_hosts: Vec<FixedHost>,
     /// The proxy of your network through which clones without a credential go: `http://proxy.acme.dev:3128`, without a login, because the sandbox service
-    /// holds no secret. The proxy resolves the names of the servers, so it must itself refuse hosts inside your network. It is not used for ssh and for the
-    /// hosts of `git_hosts`. Default: these clones connect directly.
+    /// holds no secret. The proxy resolves the names of the servers, so it must itself refuse hosts inside your network. Clones over ssh and from the
+    /// hosts of `git_hosts` do not use it. Default: these clones connect directly.
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_PROXY", hide_env_values = true, value_name = "URL")]
     pub git_proxy: Option<Secret<String>>,
     /// Hosts that these clones reach without the proxy, separated by commas: a host (`git.acme.dev`), all hosts below a name (`.acme.dev`), or a network for

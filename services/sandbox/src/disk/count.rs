@@ -31,8 +31,8 @@ pub(super) struct FileOwner {
 }
 
 impl FileOwner {
-    /// Whether it is a file of this user that has no name. A program or a library of the machine that was replaced has none either, and another owner.
-    pub(super) fn has_without_name(self, stat: &Stat) -> bool {
+    /// Whether a file belongs to this user and has no name. A replaced program or library of the machine has no name either, but another owner.
+    pub(super) fn owns_nameless(self, stat: &Stat) -> bool {
         stat.st_nlink == 0 && stat.st_dev == self.device && stat.st_uid == self.uid
     }
 }

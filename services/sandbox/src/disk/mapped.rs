@@ -43,7 +43,7 @@ struct State {
 }
 
 impl MappedFiles {
-    /// Counts what the processes `pids` map. Waits shortly for their maps, and then counts those of the last reading. Blocks.
+    /// Counts what the processes `pids` map, as the last reading found it. Begins a reading and waits for it for a moment. Blocks.
     pub(super) fn add_to(self: &Arc<Self>, count: &mut Count, pids: &[i32]) {
         if pids.is_empty() {
             self.state().last = MapReading::default();
@@ -58,8 +58,8 @@ impl MappedFiles {
         }
     }
 
-    /// Reads in a thread, and waits shortly for its end. A reading that runs already may have passed a process that has closed a file since, so another one
-    /// follows if the first one ends in time.
+    /// Reads in a thread, and waits a moment for its end. If a reading runs already, it may have passed a process that has closed a file since. So another
+    /// one follows if the first one ends in time.
     fn refresh(self: &Arc<Self>, read: impl FnOnce() -> MapReading + Send + 'static) {
         let deadline = Instant::now() + READING_WAIT;
         let mut state = self.wait(deadline);
@@ -150,7 +150,7 @@ impl MapReading {
             return;
         }
         match rustix::fs::stat(process.join("map_files").join(map.range)) {
-            Ok(stat) if owner.has_without_name(&stat) => {
+            Ok(stat) if owner.owns_nameless(&stat) => {
                 self.files.insert(stat.st_ino, blocks(&stat));
             }
             Err(_) if map.device == owner.device => {

@@ -55,7 +55,7 @@ fn add_process(count: &mut Count, process: &Path) -> io::Result<()> {
         };
         for file in files.flatten() {
             if let Ok(stat) = rustix::fs::stat(file.path())
-                && count.owner.has_without_name(&stat)
+                && count.owner.owns_nameless(&stat)
             {
                 count.add_nameless(stat.st_ino, blocks(&stat));
             }

@@ -26,8 +26,8 @@ const TICK: Duration = Duration::from_millis(250);
 const FALL_BYTES: u64 = 64 * 1024 * 1024;
 /// The same in inodes.
 const FALL_INODES: u64 = 5_000;
-/// Longest wait for the walks that run while the machine's disk is nearly full, before the programs of the workspace that grew most are ended. The longest
-/// walk takes some ten seconds; one that its tenant makes slower must not keep the disk full.
+/// Longest wait for the walks that run while the machine's disk is nearly full. Then the service ends the programs of the workspace that grew most. The longest
+/// walk takes some ten seconds; a tenant that makes its walk slower must not keep the disk full.
 const CHOICE_WAIT: Duration = Duration::from_secs(10);
 /// The pause between two walks of a workspace while the machine's disk is quiet.
 const QUIET_PAUSE: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ struct DiskJobEnd {
     growth_bytes: u64,
 }
 
-/// The choice of the workspace that grew most, among those whose walks ran at the same time.
+/// The choice of the workspace that grew most, out of those whose walks ran at the same time.
 #[derive(Debug, Default)]
 struct GrowthChoice {
     largest: Option<DiskJobEnd>,
@@ -293,8 +293,8 @@ fn note_end(jobs: &mut Vec<DiskJob>, end: &DiskJobEnd) {
     }
 }
 
-/// Takes the workspaces that are measured now out of those that are due, longest not measured first: of each tenant as many as it may have measured at once. The
-/// others stay due, so that no tenant has a long queue.
+/// Takes the workspaces to measure now out of the due ones, those with the oldest walk first. Each tenant gets as many as the service measures for it at once.
+/// The others stay due, so no tenant has a long queue.
 fn next(due: &mut Vec<Arc<WorkspaceDisk>>, jobs: &[DiskJob]) -> Vec<Arc<WorkspaceDisk>> {
     let mut counts: HashMap<TenantId, usize> = HashMap::new();
     for job in jobs {

@@ -239,7 +239,7 @@ impl Store {
         let mut layers: Vec<PathBuf> =
             image.layers().iter().map(|layer| self.layer(layer).join(TREE)).collect();
         let skeleton = self.skeleton(image);
-        // The caller's workspace keeps it, so a start that finds it need not wait for those that make others.
+        // The caller's workspace keeps the skeleton. A start that finds it does not wait for starts that make other skeletons.
         if !skeleton.is_dir() {
             self.make_skeleton(&skeleton, &layers)?;
         }
@@ -290,7 +290,7 @@ impl Store {
         written().map_err(Error::io("write a layer"))?;
         let mut ledger = self.ledger();
         if self.touch(&mut ledger, layer) {
-            // An earlier caller left while its layer was put into its place. Sessions may already use that one.
+            // A call for another tenant was quicker, or an earlier caller left meanwhile. Sessions may already use that layer.
             return Ok(());
         }
         let victims = ledger.make_room(record.space(), self.spec.bytes_max).ok_or_else(|| self.full())?;

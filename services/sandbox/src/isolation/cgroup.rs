@@ -73,8 +73,8 @@ impl Drop for NewGroup {
 /// tenant that gets little of the processors this takes seconds.
 #[derive(Debug, Default)]
 pub(super) struct Entrances {
-    /// Of the groups that limit memory and processes: the child enters before its program starts. If the tenant is calm, also of those that share out the
-    /// processors: the child then gets its turns before those of busy tenants.
+    /// Of the groups that limit memory and processes: the child enters before its program starts. If the tenant is calm, also of the groups that share out the
+    /// processors: the child then gets its turns before the processes of busy tenants.
     pub(super) early: Vec<OwnedFd>,
     /// Of the groups that share out the processors, if the tenant is busy: the program enters first of all. The child must not, because it would then wait for
     /// a turn of its tenant, and the next start waits for the child.
@@ -181,8 +181,8 @@ impl Base {
         }
     }
 
-    /// Makes a group of a tenant with `limits`; `None` where none can be made. The kernel makes and removes no group while it moves a process to another one, which a
-    /// fork bomb of any tenant draws out, so no thread of the runtime waits for that.
+    /// Makes a group of a tenant with `limits`; `None` where none can be made. The kernel makes and removes no group while it moves a process to another one, and a fork
+    /// bomb of any tenant prolongs such a move. So no thread of the runtime waits for the kernel here.
     ///
     /// # Errors
     /// Those of the file system; nothing is left behind.

@@ -2,8 +2,8 @@
 //! user can reach its mounts, and changes to that user. It makes only system calls and allocates nothing: other threads of
 //! the service may hold any lock at that moment.
 //!
-//! The next start waits until this one has come to its exec. Therefore the child yields the processors in its last step, and comes
-//! into the group that shares them out afterwards, if its tenant is busy: it would wait there for a turn of that tenant.
+//! The next start waits until this one has come to its exec. Therefore the child yields the processors in its last step. If its tenant
+//! is busy, only its program enters the group that shares out the processors: the child would wait there for a turn of that tenant.
 
 use super::{policy::OPEN_FILES_MAX, priority, stage::Stage};
 use nix::{

@@ -87,7 +87,7 @@ pub enum Source {
     },
 }
 
-/// How a clone reaches a server. The addresses in it were checked, so that they are those that are used.
+/// How a clone reaches a server. The service has checked the addresses in it, and the clone uses no others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// With TLS at addresses: `host:port:address,…` for curl.
@@ -228,7 +228,7 @@ async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Re
     Ok(Source::Remote { url: url.to_owned(), route })
 }
 
-/// The proxy on the way to a host, if there is one. It resolves the name, so it gets no name that a system takes for an address.
+/// The proxy on the way to a host, if there is one. It resolves the name, so it gets no name that it could take for an address.
 fn find_proxy(host: &str, port: u16, config: &Config) -> Result<Option<ProxyAddress>, Error> {
     // The service does not start with a wrong one.
     let wrong = |error: anyhow::Error| Error::refused(Code::RepositoryUnreachable, format!("{error:#}"));
@@ -339,7 +339,7 @@ mod tests {
         Cli::try_parse_from(all).unwrap().config
     }
 
-    /// The way of a clone.
+    /// The route of a clone.
     async fn route(url: &str, config: &Config) -> Route {
         match parse(url, &[], config).await.unwrap() {
             Source::Remote { route, .. } => route,
@@ -347,7 +347,7 @@ mod tests {
         }
     }
 
-    /// Why there is none.
+    /// Why the service clones nothing from this URL.
     async fn refusal(url: &str, config: &Config) -> String {
         let error = parse(url, &[], config).await.unwrap_err();
         assert_eq!(error.code(), Code::UrlNotAllowed);

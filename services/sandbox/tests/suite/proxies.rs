@@ -45,7 +45,7 @@ async fn a_public_repository_is_cloned_through_the_proxy_which_alone_knows_the_n
     let session = machine.session();
     let refused = machine.session().open_url("https://127.0.0.1/acme/app.git").await;
     assert_eq!(code(refused), "url_not_allowed");
-    assert_eq!(proxy.requests(), Vec::<String>::new(), "it is not asked for a private address");
+    assert_eq!(proxy.requests(), Vec::<String>::new(), "it gets no private address");
     let request = v1::FillMirrorRequest {
         tenant_id: session.tenant.clone(),
         project_id: "prj_1".to_owned(),
@@ -62,7 +62,7 @@ async fn a_public_repository_is_cloned_through_the_proxy_which_alone_knows_the_n
         session.open(header, vec![]).await.unwrap();
         let look = "cat file; git config remote.origin.url; git config --list | grep -ci proxy || true";
         assert_eq!(session.sh(look).await, format!("public\n{URL}\n0"));
-        assert!(proxy.requests().len() > before, "the server is asked, with a mirror too");
+        assert!(proxy.requests().len() > before, "each session asks the server, with a mirror too");
     }
     let (requests, want) = (proxy.requests(), format!("CONNECT {HOST}:443"));
     assert!(requests.iter().all(|request| *request == want), "{requests:?}");
@@ -107,7 +107,7 @@ async fn the_setting_is_named_when_the_proxy_opens_no_connection() {
 }
 
 #[test]
-fn a_wrong_proxy_stops_the_start_and_its_password_is_not_told() {
+fn a_wrong_proxy_stops_the_start_and_no_text_has_its_password() {
     for (wrong, want) in [
         ("http://ann:hunter2@proxy.acme.dev:3128", "the URL has a login"),
         ("https://hunter2.acme.dev:3128", "the URL does not begin with http://"),

@@ -162,7 +162,7 @@ impl Relay {
     }
 }
 
-/// A status of tonic that ends a stream under way, with the stable code of a too large message. Before the stream begins, the router adds that code.
+/// Adds the stable code to the status of a too large message that ends the stream. Before the stream begins, the router does so.
 fn with_code(status: Status) -> Status {
     bodies::too_large(&status).unwrap_or(status)
 }

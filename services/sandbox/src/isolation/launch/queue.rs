@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 /// Sandboxes and helpers that wait for the thread to start them; each start takes a few milliseconds, and holds some thirty descriptors until then. Further ones
 /// wait for their turn and hold none.
 const STARTS_WAITING_MAX: u32 = 16;
-/// Those of one tenant: the start of another one waits behind so many of each tenant, and not behind all.
+/// Starts of one tenant in the queue: the start of another tenant waits behind so many of each tenant, and not behind all.
 const STARTS_WAITING_TENANT_MAX: usize = 4;
 /// Longest wait for the turn. Then the start fails.
 const START_WAIT: Duration = Duration::from_secs(60);
