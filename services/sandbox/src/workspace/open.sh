@@ -1,5 +1,5 @@
-# Fills /workspace. $1: source (bundle, directory, door, https, proxy for https through a proxy, ssh)  $2: URL  $3: revision or nothing
-# $4: URL to remember  $5: KiB that it may use  $6: checked addresses: host:port:addresses for https, options for ssh; the URL of the proxy for proxy
+# Fills /workspace. $1: source (bundle, directory, door, https, ssh; proxy: https through a proxy)  $2: URL  $3: revision or nothing
+# $4: URL to remember  $5: KiB that it may use  $6: the way to the server (https: host:port:checked addresses; ssh: options with the checked address; proxy: its URL)
 # $7: "yes" if the last commit holds uncommitted changes
 # $8: the branch on which the files begin, or nothing
 # For a repository that may have a mirror: $9: what its references name, at most  ${10}: packs at most
@@ -10,7 +10,7 @@ cd /workspace || exit 1
 used() { du -sk /workspace 2>/dev/null | cut -f1; }
 bound
 
-# The server of an https URL is reached in this way alone.
+# Git reaches the server of an https URL in this way alone.
 route=()
 case $from in
 https) route=(-c "http.curloptResolve=$way") ;;
