@@ -27,8 +27,10 @@ pub struct Shares<K> {
 pub struct Rest {
     /// How long, as times that the work took.
     pub factor: u32,
-    /// The rest that a holder may owe. It rests when it owes more, and each time at most this long.
+    /// The rest that a holder may owe. It rests when it owes more.
     pub credit: Duration,
+    /// The longest rest. What a holder owes beyond it is forgotten.
+    pub longest: Duration,
     /// A holder is alone if no other was active for this time.
     pub alone_after: Duration,
 }
@@ -83,7 +85,7 @@ impl Rest {
     /// When a holder that would have been rested at `rested_at` is rested after work from `began_at` to `now`.
     fn after(self, rested_at: Instant, began_at: Instant, now: Instant) -> Instant {
         let owed = now.max(rested_at) + (now - began_at) * self.factor;
-        owed.min(now + self.credit * 2)
+        owed.min(now + self.credit + self.longest)
     }
 }
 
@@ -307,6 +309,8 @@ mod tests {
     use futures::{FutureExt as _, future::join_all};
 
     const LONG: Duration = Duration::from_secs(3_600);
+    /// A holder rests after any work.
+    const REST: Rest = Rest { factor: u32::MAX, credit: LONG, longest: LONG, alone_after: LONG };
 
     #[tokio::test]
     async fn one_holder_leaves_permits_to_others() {
@@ -401,7 +405,8 @@ mod tests {
 
     #[test]
     fn a_rest_is_as_long_as_the_work_times_its_factor() {
-        let rest = Rest { factor: 3, credit: Duration::from_secs(10), alone_after: LONG };
+        let (credit, longest) = (Duration::from_secs(10), Duration::from_secs(5));
+        let rest = Rest { factor: 3, credit, longest, ..REST };
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         for (rested_at, began_at, now, want) in [
@@ -409,8 +414,8 @@ mod tests {
             (9, 6, 8, 15),
             // What it owed is over.
             (9, 20, 21, 24),
-            // It rests ten seconds at most, which begin when it owes ten.
-            (24, 21, 1_000, 1_020),
+            // It rests five seconds at most, which begin when it owes fifteen.
+            (24, 21, 1_000, 1_015),
         ] {
             assert_eq!(rest.after(at(rested_at), at(began_at), at(now)), at(want), "{began_at} to {now}");
         }
@@ -419,8 +424,7 @@ mod tests {
     #[test]
     fn a_holder_is_alone_when_no_other_was_active_lately() {
         let (start, alone_after) = (Instant::now(), Duration::from_secs(10));
-        let rest = Rest { factor: 1, credit: LONG, alone_after };
-        let rests = Rests::new(rest);
+        let rests = Rests::new(Rest { alone_after, ..REST });
         let at = |seconds| start + Duration::from_secs(seconds);
         let are_alone = |now| ["a", "b", "c"].map(|key| rests.is_alone(&key, at(now)));
         assert_eq!(are_alone(0), [true; 3], "nobody was active");
@@ -444,7 +448,7 @@ mod tests {
     #[tokio::test]
     async fn a_holder_that_worked_much_rests_unless_it_is_alone() {
         let shares = |credit| {
-            let shares = Shares::new(2, 1).with_rest(Rest { factor: u32::MAX, credit, alone_after: LONG });
+            let shares = Shares::new(2, 1).with_rest(Rest { credit, longest: credit, ..REST });
             shares.note_active(&"other");
             shares
         };
@@ -459,7 +463,7 @@ mod tests {
         assert_eq!(long.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
         assert!(long.try_acquire_many("greedy", 1).is_none());
         assert!(long.try_acquire_many("other", 1).is_some());
-        let alone = Shares::new(2, 1).with_rest(Rest { factor: u32::MAX, credit: LONG, alone_after: LONG });
+        let alone = Shares::new(2, 1).with_rest(REST);
         work(&alone).await;
         work(&alone).await;
         alone.note_active(&"other");
@@ -473,8 +477,8 @@ mod tests {
 
     #[tokio::test]
     async fn holders_that_rested_are_forgotten() {
-        let shares =
-            Shares::new(1, 1).with_rest(Rest { factor: 1, credit: Duration::ZERO, alone_after: LONG });
+        let none = Duration::ZERO;
+        let shares = Shares::new(1, 1).with_rest(Rest { credit: none, longest: none, ..REST });
         for key in 0..100 {
             drop(shares.acquire(key, LONG).await.unwrap());
         }

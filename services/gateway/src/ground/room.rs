@@ -57,8 +57,12 @@ const UPLOADS_TENANT_MAX: usize = 16;
 /// How long a tenant rests after its turns: it moves much data for a quarter of the time, as soon as it has done so for some seconds. A person who uploads a
 /// bundle or forks a session never rests; a tenant that does so without end leaves most of this process and of Postgres to others. It does not rest while no other
 /// tenant sends requests: the next one finds the other half of the turns free.
-const TURN_REST: Rest =
-    Rest { factor: 3, credit: Duration::from_secs(10), alone_after: Duration::from_secs(10) };
+const TURN_REST: Rest = Rest {
+    factor: 3,
+    credit: Duration::from_secs(10),
+    longest: Duration::from_secs(10),
+    alone_after: Duration::from_secs(10),
+};
 /// Longest wait for a turn to move much data, or to begin an upload. Beyond it: `requests_too_many`.
 const TURN_WAIT: Duration = Duration::from_secs(30);
 
@@ -67,9 +71,10 @@ const TURN_WAIT: Duration = Duration::from_secs(30);
 const FILE_READS_MAX: u32 = 256;
 /// Those of one tenant. Beyond it: `requests_too_many`.
 const FILE_READS_TENANT_MAX: usize = 8;
-/// How long a tenant rests after such calls. The credit is larger than that of the turns, because the first call may wait some seconds for the start of a sandbox. A
-/// person who types the name of a file never rests.
-const FILE_READ_REST: Rest = Rest { credit: Duration::from_secs(30), ..TURN_REST };
+/// How long a tenant rests after such calls. The credit is larger than that of the turns and the rest is shorter, because a call may also wait for the start of a
+/// sandbox, or for a machine that another tenant keeps busy. A person who types the name of a file never rests on an idle machine.
+const FILE_READ_REST: Rest =
+    Rest { credit: Duration::from_secs(30), longest: Duration::from_secs(5), ..TURN_REST };
 
 /// The room of this process.
 #[derive(Debug)]
