@@ -187,7 +187,7 @@ mod tests {
         let later = Instant::now() + UNUSED;
         copies.note_use(other, later);
         let new = copies.note_use(TenantId(uuid::Uuid::now_v7()), later);
-        assert_eq!(new.unused, [own.clone()]);
+        assert_eq!(new.unused, std::slice::from_ref(&own));
         assert_ne!(copies.note_use(one, later).directory, own, "a thread may still remove it");
     }
 
