@@ -44,8 +44,10 @@ pub(super) fn measure_workspace(
 /// When the tree itself cannot be opened.
 pub fn measure_changes(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result<Measure> {
     let mut count = count_names(tree, inodes_max)?;
-    let seen = pids.iter().find_map(|pid| rustix::fs::stat(format!("/proc/{pid}/root")).ok());
-    if let Some(seen) = seen {
+    // Bubblewrap itself is one of the processes, and stays outside.
+    let outside = rustix::fs::stat("/")?.st_dev;
+    let roots = pids.iter().filter_map(|pid| rustix::fs::stat(format!("/proc/{pid}/root")).ok());
+    if let Some(seen) = roots.into_iter().find(|root| root.st_dev != outside) {
         count.owner.device = seen.st_dev;
         add_all_nameless(&mut count, pids);
     }
