@@ -46,8 +46,8 @@ pub fn measure_changes(tree: &Path, pids: &[i32], inodes_max: u64) -> io::Result
     let mut count = count_names(tree, inodes_max)?;
     // Bubblewrap itself is one of the processes, and stays outside.
     let outside = rustix::fs::stat("/")?.st_dev;
-    let roots = pids.iter().filter_map(|pid| rustix::fs::stat(format!("/proc/{pid}/root")).ok());
-    if let Some(seen) = roots.into_iter().find(|root| root.st_dev != outside) {
+    let mut roots = pids.iter().filter_map(|pid| rustix::fs::stat(format!("/proc/{pid}/root")).ok());
+    if let Some(seen) = roots.find(|root| root.st_dev != outside) {
         count.owner.device = seen.st_dev;
         add_all_nameless(&mut count, pids);
     }
