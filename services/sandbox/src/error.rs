@@ -2,6 +2,7 @@
 
 use crate::code::Code;
 use std::io;
+use tokio::task::JoinError;
 
 /// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -77,4 +78,15 @@ pub async fn blocking<T: Send + 'static>(
 ) -> Result<T, Error> {
     let result = tokio::task::spawn_blocking(work).await;
     result.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(Error::io(doing))
+}
+
+/// Runs blocking work of a loop. If the work panics, the caller panics too, and its loop begins again. `None`: the runtime is stopping.
+pub(crate) async fn blocking_in_loop<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
+        Ok(done) => Some(done),
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        Err(Err(_)) => None,
+    }
 }

@@ -318,12 +318,17 @@ async fn objects_of_git_lfs_are_read_through_the_proxy_also_from_a_store_of_thei
     check_hidden(&broker.log());
 }
 
-#[tokio::test]
-async fn pushes_go_through_the_proxy_with_their_objects_of_git_lfs() {
+/// Starts what a push needs, and the proxy on its way, for which the broker has this login.
+async fn push_through_proxy(login: &str) -> (UpstreamProxy, push::testbed::Testbed) {
     let server = GitServer::start(&[GIT_HOST]).await;
     let proxy = UpstreamProxy::start(LOGIN, &[(GIT_HOST, server.address)]).await;
-    let url = proxy.url(URL_LOGIN);
-    let testbed = push::testbed::Testbed::on(server, &["--upstream-proxy", &url]).await;
+    let testbed = push::testbed::Testbed::on(server, &["--upstream-proxy", &proxy.url(login)]).await;
+    (proxy, testbed)
+}
+
+#[tokio::test]
+async fn pushes_go_through_the_proxy_with_their_objects_of_git_lfs() {
+    let (proxy, testbed) = push_through_proxy(URL_LOGIN).await;
     testbed.server.store_lfs(REPOSITORY, b"known\n");
     let attributes = (".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
     let commit = testbed.commit(&testbed.base, &[attributes, ("large.bin", "a large file\n")]);
@@ -338,10 +343,7 @@ async fn pushes_go_through_the_proxy_with_their_objects_of_git_lfs() {
 
 #[tokio::test]
 async fn a_push_that_the_proxy_refuses_says_so_and_moves_no_branch() {
-    let server = GitServer::start(&[GIT_HOST]).await;
-    let proxy = UpstreamProxy::start(LOGIN, &[(GIT_HOST, server.address)]).await;
-    let url = proxy.url(WRONG_LOGIN);
-    let testbed = push::testbed::Testbed::on(server, &["--upstream-proxy", &url]).await;
+    let (_proxy, testbed) = push_through_proxy(WRONG_LOGIN).await;
     let commit = testbed.commit(&testbed.base, &[("file", "changed\n")]);
     let status = testbed.push(&commit).await.unwrap_err();
     assert_eq!(push::testbed::code(&status), "push_unreachable", "{status:?}");

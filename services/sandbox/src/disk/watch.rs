@@ -5,6 +5,7 @@ use super::{
     space::Space,
     workspace::{Quota, WALKS_TENANT_MAX, WalkRecord, WorkspaceDisk},
 };
+use crate::error::blocking_in_loop;
 use chassis::{admin::Health, lock, tasks::Tasks};
 use domain::ids::TenantId;
 use futures::{StreamExt as _, stream::FuturesUnordered};
@@ -13,10 +14,7 @@ use std::{
     sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
-use tokio::{
-    task::JoinError,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 /// The pause between two looks at the machine's disk. One costs microseconds.
@@ -199,13 +197,7 @@ impl DiskWatch {
     /// The workspaces whose pause is over. No thread of the runtime waits for the counters of the kernel.
     async fn find_due(self: &Arc<Self>) -> Vec<Arc<WorkspaceDisk>> {
         let own = Arc::clone(self);
-        match tokio::task::spawn_blocking(move || own.due()).await.map_err(JoinError::try_into_panic) {
-            Ok(due) => due,
-            // The loop begins again after a panic.
-            Err(Ok(panic)) => std::panic::resume_unwind(panic),
-            // The runtime is stopping.
-            Err(Err(_)) => vec![],
-        }
+        blocking_in_loop(move || own.due()).await.unwrap_or_default()
     }
 
     /// The same. Blocks.

@@ -7,7 +7,7 @@ use super::{
     facts::Facts,
     policy::{Scheduling, User},
 };
-use crate::user_ids::UserIds;
+use crate::{error::blocking_in_loop, user_ids::UserIds};
 use chassis::tasks::Tasks;
 use std::{
     fs,
@@ -65,15 +65,7 @@ async fn balance(mut balancer: Option<Balancer>, shutdown: CancellationToken) {
             current.balance(elapsed);
             current
         };
-        match tokio::task::spawn_blocking(work).await {
-            Ok(returned) => balancer = Some(returned),
-            // The loop begins again after a panic.
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is stopping.
-                Err(_) => return,
-            },
-        }
+        balancer = blocking_in_loop(work).await;
     }
 }
 
