@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Why the stack did not start.
@@ -33,13 +34,23 @@ pub enum Error {
         /// The output of initdb.
         output: String,
     },
-    /// A server did not start.
-    #[error("{role} {what}; the end of its log:\n{log_tail}")]
-    Server {
+    /// A server ended before it accepted clients. Another process may have taken its port.
+    #[error("{role} ended ({how}); the end of its log:\n{log_tail}")]
+    Ended {
         /// The server's role.
         role: &'static str,
-        /// What happened.
-        what: String,
+        /// How it ended, as text.
+        how: String,
+        /// The last lines of its log.
+        log_tail: String,
+    },
+    /// A server runs, and accepted no clients in time.
+    #[error("{role} accepted no clients within {} s; the end of its log:\n{log_tail}", within.as_secs())]
+    Late {
+        /// The server's role.
+        role: &'static str,
+        /// The wait.
+        within: Duration,
         /// The last lines of its log.
         log_tail: String,
     },

@@ -23,7 +23,7 @@ pub(crate) struct Recipe {
 }
 
 /// Starts with new ports: another process may take a port between its choice and its use. Then the start fails.
-pub(crate) const TRIES_MAX: u32 = 3;
+const TRIES_MAX: u32 = 3;
 
 /// All servers of a stack, in starting order, and their addresses.
 #[derive(Debug, Clone)]
@@ -32,6 +32,26 @@ pub(crate) struct Plan {
     pub postgres_url: String,
     pub redis_url: String,
     pub nats_url: String,
+}
+
+/// Starts servers, and starts them again with other ports if one of them ends.
+///
+/// # Errors
+/// Those of the last start.
+pub(crate) async fn try_ports<T, F>(mut start: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut tries = 1;
+    loop {
+        match start().await {
+            Err(error @ Error::Ended { .. }) if tries < TRIES_MAX => {
+                tracing::warn!("{error}; retrying with other ports");
+                tries += 1;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Writes the servers' settings with free ports, and creates the Postgres instance if it does not exist.

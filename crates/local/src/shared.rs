@@ -31,9 +31,6 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Poll interval while servers start.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What has happened to a server if the keeper of its set has ended.
-const ENDED: &str = "ended";
-
 /// A joined set of servers. The set lives at least as long as this value.
 #[derive(Debug)]
 pub struct Shared {
@@ -88,7 +85,7 @@ fn join_or_start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<Shared,
     let state = match running.filter(|state| process::exists_with(state.keeper_pid, &dir)) {
         Some(state) => state,
         None => {
-            let state = start(&dir, runtime)?;
+            let state = runtime.block_on(plan::try_ports(|| start(&dir)))?;
             let json = serde_json::to_vec(&state).unwrap_or_default();
             home::write_private(&state_file, &json).map_err(Error::io("write", &state_file))?;
             touch(&lease_file)?;
@@ -105,26 +102,8 @@ fn touch(file: &Path) -> Result<(), Error> {
     set().map_err(Error::io("touch", file))
 }
 
-/// Starts a set. If one of its servers ends at once, another process may have got its port.
-fn start(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
-    let mut tries = 1;
-    loop {
-        match start_once(dir, runtime) {
-            Err(error) if has_ended(&error) && tries < plan::TRIES_MAX => {
-                tracing::warn!("{error}; retrying with other ports");
-                tries += 1;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-/// Whether a server has ended, and its keeper has ended the others.
-fn has_ended(error: &Error) -> bool {
-    matches!(error, Error::Server { what, .. } if what == ENDED)
-}
-
-fn start_once(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Error> {
+/// Starts a set. Blocks: the caller has a thread for it.
+async fn start(dir: &Path) -> Result<State, Error> {
     let programs = Programs::find()?;
     let sh = programs::find("sh").ok_or(Error::Missing { programs: vec!["sh"] })?;
     let setsid = programs::find("setsid").ok_or(Error::Missing { programs: vec!["setsid"] })?;
@@ -149,11 +128,15 @@ fn start_once(dir: &Path, runtime: &tokio::runtime::Handle) -> Result<State, Err
     let keeper_pid = keeper.id();
     let deadline = Instant::now() + READY_WITHIN;
     for recipe in &plan.recipes {
-        while !runtime.block_on(probe::answers(recipe.role, recipe.address)) {
-            let ended = matches!(keeper.try_wait(), Ok(Some(_)));
-            if ended || Instant::now() > deadline {
-                let what = if ended { ENDED } else { "accepted no clients in time" }.to_owned();
-                return Err(Error::Server { role: recipe.role, what, log_tail: log::tail(&recipe.log) });
+        let role = recipe.role;
+        while !probe::answers(role, recipe.address).await {
+            // The keeper does not say which of its servers has ended. It has ended the others.
+            if matches!(keeper.try_wait(), Ok(Some(_))) {
+                let how = "it or another server of its set".to_owned();
+                return Err(Error::Ended { role, how, log_tail: log::tail(&recipe.log) });
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Late { role, within: READY_WITHIN, log_tail: log::tail(&recipe.log) });
             }
             std::thread::sleep(LOOK_EVERY);
         }

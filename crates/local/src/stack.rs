@@ -56,8 +56,8 @@ pub struct Server {
 /// First ends servers that a killed launcher left behind. System instances are never touched.
 ///
 /// # Errors
-/// `Missing` names the programs that are not installed, `Busy` the process that holds `dir`, `Server` shows the end of
-/// the log of a server that does not start. On error no server keeps running.
+/// `Missing` names the programs that are not installed, `Busy` the process that holds `dir`, `Ended` and `Late` show the
+/// end of the log of a server that does not start. On error no server keeps running.
 ///
 /// Dropped midway: the servers started so far are killed.
 pub async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
@@ -65,24 +65,18 @@ pub async fn start(dir: &Path, options: Options) -> Result<Stack, Error> {
     fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
     let lock = Lock::take(&dir.join("servers.lock"))?;
     let dir = dir.to_owned();
-    let mut tries = 1;
-    loop {
+    let (plan, servers) = plan::try_ports(|| {
         let (dir, programs) = (dir.clone(), programs.clone());
-        let plan = tokio::task::spawn_blocking(move || plan::make(&Home::open(&dir)?, &programs, options))
-            .await
-            .map_err(|_| Error::Interrupted)??;
-        match launch(&plan.recipes).await {
-            Ok(servers) => {
-                let Plan { postgres_url, redis_url, nats_url, .. } = plan;
-                return Ok(Stack { postgres_url, redis_url, nats_url, servers, _lock: lock });
-            }
-            Err(error @ Error::Server { .. }) if tries < plan::TRIES_MAX => {
-                tracing::warn!("{error}; retrying with other ports");
-                tries += 1;
-            }
-            Err(error) => return Err(error),
+        async move {
+            let plan = move || plan::make(&Home::open(&dir)?, &programs, options);
+            let plan = tokio::task::spawn_blocking(plan).await.map_err(|_| Error::Interrupted)??;
+            let servers = launch(&plan.recipes).await?;
+            Ok((plan, servers))
         }
-    }
+    })
+    .await?;
+    let Plan { postgres_url, redis_url, nats_url, .. } = plan;
+    Ok(Stack { postgres_url, redis_url, nats_url, servers, _lock: lock })
 }
 
 impl Stack {
@@ -105,7 +99,7 @@ impl Stack {
     /// Restarts the server in `role` at the same address if it has ended.
     ///
     /// # Errors
-    /// `Server` if it does not accept clients.
+    /// `Ended` or `Late` if it does not accept clients.
     pub async fn restart(&mut self, role: &str) -> Result<(), Error> {
         for server in self.servers.iter_mut().filter(|server| server.role() == role) {
             server.restart().await?;
@@ -150,7 +144,7 @@ impl Server {
     /// restarted: replaying a large log takes its time.
     ///
     /// # Errors
-    /// `Server` if it does not accept clients. After a crash of Postgres its processes keep its memory for a moment, so the next attempt
+    /// `Ended` or `Late` if it does not accept clients. After a crash of Postgres its processes keep its memory for a moment, so the next attempt
     /// may succeed.
     pub async fn restart(&mut self) -> Result<(), Error> {
         if self.child.id().is_none() {
@@ -182,19 +176,17 @@ async fn spawn(recipe: &Recipe) -> Result<Child, Error> {
 }
 
 async fn wait_ready(server: &mut Server) -> Result<(), Error> {
-    let recipe = &server.recipe;
+    let Recipe { role, address, log, .. } = &server.recipe;
+    let role = *role;
     let wait = async {
-        while !probe::answers(recipe.role, recipe.address).await {
+        while !probe::answers(role, *address).await {
             if let Ok(Some(status)) = server.child.try_wait() {
-                return Some(format!("ended ({status})"));
+                return Err(Error::Ended { role, how: status.to_string(), log_tail: log::tail(log) });
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        None
+        Ok(())
     };
-    let late = || Some(format!("accepted no clients within {} s", READY_WITHIN.as_secs()));
-    match tokio::time::timeout(READY_WITHIN, wait).await.unwrap_or_else(|_| late()) {
-        None => Ok(()),
-        Some(what) => Err(Error::Server { role: recipe.role, what, log_tail: log::tail(&recipe.log) }),
-    }
+    let late = |_| Err(Error::Late { role, within: READY_WITHIN, log_tail: log::tail(log) });
+    tokio::time::timeout(READY_WITHIN, wait).await.unwrap_or_else(late)
 }

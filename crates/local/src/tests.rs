@@ -1,7 +1,7 @@
 //! Real servers in temporary directories.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use crate::{error::Error, options::Options, process, shared, stack::start};
+use crate::{error::Error, options::Options, plan, process, shared, stack::start};
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 const TEST: Options = Options { fsync: false, postgres_connections: 20 };
@@ -53,6 +53,26 @@ async fn a_stack_starts_stops_and_starts_again() {
         "the instance did not change"
     );
     stack.stop().await.unwrap();
+}
+
+/// The starts of servers that all fail with this error.
+async fn count_starts(error: impl Fn() -> Error) -> u32 {
+    let mut starts = 0;
+    let outcome = plan::try_ports(|| {
+        starts += 1;
+        std::future::ready(Err::<(), Error>(error()))
+    });
+    outcome.await.unwrap_err();
+    starts
+}
+
+#[tokio::test]
+async fn only_a_server_that_ended_is_started_with_other_ports() {
+    let role = "redis";
+    let ended = || Error::Ended { role, how: "exit status: 1".to_owned(), log_tail: String::new() };
+    assert_eq!(count_starts(ended).await, 3);
+    let late = || Error::Late { role, within: Duration::ZERO, log_tail: String::new() };
+    assert_eq!(count_starts(late).await, 1);
 }
 
 #[tokio::test]
