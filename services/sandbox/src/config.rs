@@ -1,7 +1,6 @@
 //! The settings of the sandbox service.
 
 use crate::isolation::walls::Wall;
-use anyhow::Context as _;
 use chassis::{
     grpc::{
         internal_port::{InternalPort, Plaintext},
@@ -10,8 +9,9 @@ use chassis::{
     network::{proxy_address::ProxyAddress, proxy_exception::ProxyException},
     secret::Secret,
 };
+use clap::{builder::TypedValueParser, error::ErrorKind};
 use domain::{egress::host::FixedHost, limits, session::environment::SandboxOptions};
-use std::{net::SocketAddr, path::PathBuf};
+use std::{ffi::OsStr, net::SocketAddr, path::PathBuf};
 
 /// The default number of sandboxes alive at once in one service; each may use its whole memory limit. Beyond it: `sandbox_unavailable`.
 const SANDBOXES_MAX: u32 = 256;
@@ -55,6 +55,27 @@ pub enum OptionOffer {
     Ptrace,
     /// Make user namespaces. More of the kernel is then within reach of every tenant.
     UserNamespaces,
+}
+
+/// Reads the URL of the proxy for clones. A URL with a login is wrong, and the error that clap writes by itself would repeat it.
+#[derive(Debug, Clone, Copy)]
+struct GitProxyParser;
+
+impl TypedValueParser for GitProxyParser {
+    type Value = ProxyAddress;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<ProxyAddress, clap::Error> {
+        value.to_string_lossy().trim().parse::<ProxyAddress>().map_err(|error| {
+            let text =
+                format!("FLOTILLA_SANDBOX_GIT_PROXY must be http://host:port, without a login: {error}");
+            command.clone().error(ErrorKind::ValueValidation, text)
+        })
+    }
 }
 
 /// The settings of the sandbox service.
@@ -148,8 +169,14 @@ pub struct Config {
     /// The proxy of your network through which clones without a credential go: `http://proxy.acme.dev:3128`, without a login, because the sandbox service
     /// holds no secret. The proxy resolves the names of the servers, so it must itself refuse hosts inside your network. Clones over ssh and from the
     /// hosts of `git_hosts` do not use it. Default: these clones connect directly.
-    #[arg(long, env = "FLOTILLA_SANDBOX_GIT_PROXY", hide_env_values = true, value_name = "URL")]
-    pub git_proxy: Option<Secret<String>>,
+    #[arg(
+        long,
+        env = "FLOTILLA_SANDBOX_GIT_PROXY",
+        hide_env_values = true,
+        value_parser = GitProxyParser,
+        value_name = "URL"
+    )]
+    pub git_proxy: Option<ProxyAddress>,
     /// Hosts that these clones reach without the proxy, separated by commas: a host (`git.acme.dev`), all hosts below a name (`.acme.dev`), or a network for
     /// hosts that are addresses (`10.0.0.0/8`). The service resolves and checks them as without a proxy. Default: none.
     #[arg(long, env = "FLOTILLA_SANDBOX_GIT_PROXY_EXCEPT", value_delimiter = ',', value_name = "HOST")]
@@ -251,15 +278,6 @@ impl Config {
         }
     }
 
-    /// The proxy through which clones without a credential go, if there is one.
-    ///
-    /// # Errors
-    /// The URL is wrong, or has a login. The text names the setting, and not the URL, which may have a password.
-    pub fn git_proxy(&self) -> anyhow::Result<Option<ProxyAddress>> {
-        let proxy = self.git_proxy.as_ref().map(|url| url.expose().trim().parse::<ProxyAddress>());
-        proxy.transpose().context("FLOTILLA_SANDBOX_GIT_PROXY must be http://host:port, without a login")
-    }
-
     /// Returns the tokens of callers, and every problem of the settings, one sentence each.
     pub fn check(&self) -> (Tokens, Vec<String>) {
         let (tokens, mut problems) = self.port().check();
@@ -300,7 +318,6 @@ impl Config {
             "FLOTILLA_SANDBOX_UID_BASE must be between 1000 and 2147418112",
         );
         need((1..=65_536).contains(&self.uids), "FLOTILLA_SANDBOX_UIDS must be between 1 and 65536");
-        problems.extend(self.git_proxy().err().map(|error| format!("{error:#}")));
         (tokens, problems)
     }
 }

@@ -230,9 +230,7 @@ async fn remote(url: &str, rest: &str, scheme: GitScheme, config: &Config) -> Re
 
 /// The proxy on the way to a host, if there is one. It resolves the name, so it gets no name that it could take for an address.
 fn find_proxy(host: &str, port: u16, config: &Config) -> Result<Option<ProxyAddress>, Error> {
-    // The service does not start with a wrong one.
-    let wrong = |error: anyhow::Error| Error::refused(Code::RepositoryUnreachable, format!("{error:#}"));
-    let Some(proxy) = config.git_proxy().map_err(wrong)? else { return Ok(None) };
+    let Some(proxy) = &config.git_proxy else { return Ok(None) };
     let is_excepted = config.git_proxy_except.iter().any(|exception| exception.covers(host));
     if is_excepted || find_fixed(host, port, config).is_some() {
         return Ok(None);
@@ -245,7 +243,7 @@ fn find_proxy(host: &str, port: u16, config: &Config) -> Result<Option<ProxyAddr
         }
         Err(_) => {}
     }
-    Ok(Some(proxy))
+    Ok(Some(proxy.clone()))
 }
 
 /// The addresses of a host that a clone may use.

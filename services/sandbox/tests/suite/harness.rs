@@ -85,11 +85,16 @@ pub fn directory() -> TempDir {
 
 /// The settings of a service on `data` with further arguments.
 pub fn config(data: &Path, arguments: &[&str]) -> Config {
+    parse_config(data, arguments).unwrap()
+}
+
+/// The same, and what is wrong with the arguments.
+pub fn parse_config(data: &Path, arguments: &[&str]) -> Result<Config, clap::Error> {
     let data = data.join("data");
     let uid_base = uid_base();
     let fixed = ["sandbox", "--token", TOKEN, "--data-directory", data.to_str().unwrap()];
     let fixed = fixed.into_iter().chain(["--uid-base", &uid_base, "--uids", "100"]);
-    Cli::try_parse_from(fixed.chain(arguments.iter().copied())).unwrap().config
+    Ok(Cli::try_parse_from(fixed.chain(arguments.iter().copied()))?.config)
 }
 
 /// The first of a hundred users that the sandboxes of no other test have. Every start in one test has the same, because the

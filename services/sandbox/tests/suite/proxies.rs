@@ -1,6 +1,6 @@
 //! Public repositories in a network that lets programs out through an HTTP proxy alone.
 
-use crate::harness::{Machine, Session, code, config, directory};
+use crate::harness::{Machine, Session, code, directory, parse_config};
 use rpc::v1::{self, WorkspaceHeader};
 use std::{fs, path::Path};
 use tempfile::TempDir;
@@ -113,10 +113,9 @@ fn a_wrong_proxy_stops_the_start_and_no_text_has_its_password() {
         ("https://hunter2.acme.dev:3128", "the URL does not begin with http://"),
         ("hunter2", "this is not a URL"),
     ] {
-        let config = config(Path::new("/nowhere"), &["--git-proxy", wrong]);
-        let (_, problems) = config.check();
-        let text = problems.join("\n");
+        let error = parse_config(Path::new("/nowhere"), &["--git-proxy", wrong]).unwrap_err();
+        let text = error.to_string();
         assert!(text.contains("FLOTILLA_SANDBOX_GIT_PROXY must be ") && text.contains(want), "{text}");
-        assert!(!text.contains("hunter2") && !format!("{config:?}").contains("hunter2"), "{text}");
+        assert!(!text.contains("hunter2") && !format!("{error:?}").contains("hunter2"), "{text}");
     }
 }
