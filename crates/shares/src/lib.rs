@@ -1,10 +1,13 @@
 //! Permits for scarce work of one process that several tenants share. One of them cannot take all permits, and those that wait stand behind a
 //! few of each other tenant, however many each of them has.
 
+pub mod activity;
+
+use activity::Activity;
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
@@ -39,21 +42,7 @@ pub struct Rest {
 #[derive(Debug)]
 struct Rests<K> {
     rest: Rest,
-    activity: Mutex<Activity<K>>,
-}
-
-/// When the newest active holder was active last, and when any other one was. These two answer for each holder, however many there are.
-#[derive(Debug)]
-struct Activity<K> {
-    newest: Option<ActiveHolder<K>>,
-    others_at: Option<Instant>,
-}
-
-/// A holder that was active.
-#[derive(Debug)]
-struct ActiveHolder<K> {
-    key: K,
-    at: Instant,
+    activity: Arc<Activity<K>>,
 }
 
 /// The right to work. Dropping it gives it back.
@@ -89,36 +78,6 @@ impl Rest {
     }
 }
 
-impl<K: Eq> Activity<K> {
-    fn note(&mut self, key: K, at: Instant) {
-        if let Some(earlier) = self.newest.take_if(|newest| newest.key != key) {
-            self.others_at = Some(earlier.at);
-        }
-        self.newest = Some(ActiveHolder { key, at });
-    }
-
-    /// When a holder other than this one was active last.
-    fn of_others(&self, key: &K) -> Option<Instant> {
-        let newest = self.newest.as_ref()?;
-        if newest.key == *key { self.others_at } else { Some(newest.at) }
-    }
-}
-
-impl<K: Eq> Rests<K> {
-    fn new(rest: Rest) -> Self {
-        Self { rest, activity: Mutex::new(Activity { newest: None, others_at: None }) }
-    }
-
-    fn activity(&self) -> MutexGuard<'_, Activity<K>> {
-        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_alone(&self, key: &K, now: Instant) -> bool {
-        let others_at = self.activity().of_others(key);
-        others_at.is_none_or(|at| now.saturating_duration_since(at) > self.rest.alone_after)
-    }
-}
-
 impl Drop for Work {
     fn drop(&mut self) {
         let now = Instant::now();
@@ -143,16 +102,9 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Self { all: permits, all_max: all, each_max, rests: None, holders: Mutex::default() }
     }
 
-    /// The same, and each holder rests after its work, unless it is alone.
-    pub fn with_rest(self, rest: Rest) -> Self {
-        Self { rests: Some(Rests::new(rest)), ..self }
-    }
-
-    /// Notes that a holder is active, so that others are not alone. A call that asks for a permit does this too.
-    pub fn note_active(&self, key: &K) {
-        if let Some(rests) = &self.rests {
-            rests.activity().note(key.clone(), Instant::now());
-        }
+    /// The same, and each holder rests after its work, unless it is alone. A call that asks for a permit notes that its holder is active.
+    pub fn with_rest(self, rest: Rest, activity: Arc<Activity<K>>) -> Self {
+        Self { rests: Some(Rests { rest, activity }), ..self }
     }
 
     /// `all` permits, of which one holder gets three quarters: enough for a tenant alone, and others find room.
@@ -230,6 +182,12 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Ok(self.share(holder, own, all))
     }
 
+    fn note_active(&self, key: &K) {
+        if let Some(rests) = &self.rests {
+            rests.activity.note(key.clone());
+        }
+    }
+
     fn share(&self, holder: Arc<Holder>, own: OwnedSemaphorePermit, all: OwnedSemaphorePermit) -> Share {
         let rest = self.rests.as_ref().map(|rests| rests.rest);
         let work = rest.map(|rest| Work { holder, rest, began_at: Instant::now() });
@@ -240,7 +198,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     fn rest_end(&self, key: &K, holder: &Holder) -> Option<Instant> {
         let (rests, now) = (self.rests.as_ref()?, Instant::now());
         let end = holder.rested_at().checked_sub(rests.rest.credit).filter(|end| *end > now)?;
-        (!rests.is_alone(key, now)).then_some(end)
+        (!rests.activity.is_alone(key, rests.rest.alone_after, now)).then_some(end)
     }
 
     /// Counts the free permits. A holder that already has its share gets none of them.
@@ -421,36 +379,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_holder_is_alone_when_no_other_was_active_lately() {
-        let (start, alone_after) = (Instant::now(), Duration::from_secs(10));
-        let rests = Rests::new(Rest { alone_after, ..REST });
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let are_alone = |now| ["a", "b", "c"].map(|key| rests.is_alone(&key, at(now)));
-        assert_eq!(are_alone(0), [true; 3], "nobody was active");
-        for (key, now, want) in [
-            ("a", 0, [true, false, false]),
-            ("a", 5, [true, false, false]),
-            ("b", 8, [false; 3]),
-            ("b", 15, [false; 3]),
-            // The last activity of `a` is eleven seconds ago, and that of `b` is newer for all others.
-            ("b", 16, [false, true, false]),
-            ("c", 40, [false, false, true]),
-            ("a", 41, [false; 3]),
-            ("a", 51, [true, false, false]),
-        ] {
-            rests.activity().note(key, at(now));
-            assert_eq!(are_alone(now), want, "{key} at {now}");
-        }
-        assert_eq!(are_alone(62), [true; 3], "all have been away");
-    }
-
     #[tokio::test]
     async fn a_holder_that_worked_much_rests_unless_it_is_alone() {
         let shares = |credit| {
-            let shares = Shares::new(2, 1).with_rest(Rest { credit, longest: credit, ..REST });
-            shares.note_active(&"other");
-            shares
+            let activity = Arc::new(Activity::default());
+            activity.note("other");
+            Shares::new(2, 1).with_rest(Rest { credit, longest: credit, ..REST }, activity)
         };
         let work = async |shares: &Shares<&'static str>| {
             let share = shares.acquire("greedy", LONG).await.unwrap();
@@ -463,10 +397,11 @@ mod tests {
         assert_eq!(long.acquire("greedy", Duration::ZERO).await.map(drop), Err(Busy::Own));
         assert!(long.try_acquire_many("greedy", 1).is_none());
         assert!(long.try_acquire_many("other", 1).is_some());
-        let alone = Shares::new(2, 1).with_rest(REST);
+        let activity = Arc::new(Activity::default());
+        let alone = Shares::new(2, 1).with_rest(REST, Arc::clone(&activity));
         work(&alone).await;
         work(&alone).await;
-        alone.note_active(&"other");
+        activity.note("other");
         assert!(alone.try_acquire_many("greedy", 1).is_none(), "it has worked all the same");
         let short = shares(Duration::from_millis(20));
         work(&short).await;
@@ -478,7 +413,8 @@ mod tests {
     #[tokio::test]
     async fn holders_that_rested_are_forgotten() {
         let none = Duration::ZERO;
-        let shares = Shares::new(1, 1).with_rest(Rest { credit: none, longest: none, ..REST });
+        let rest = Rest { credit: none, longest: none, ..REST };
+        let shares = Shares::new(1, 1).with_rest(rest, Arc::default());
         for key in 0..100 {
             drop(shares.acquire(key, LONG).await.unwrap());
         }

@@ -14,7 +14,7 @@ use axum::{
     response::Response,
 };
 use domain::{ids::TenantId, limits};
-use shares::{Busy, Rest, Share, Shares};
+use shares::{Busy, Rest, Share, Shares, activity::Activity};
 use std::{num::NonZero, pin::pin, sync::Arc, thread::available_parallelism, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -85,21 +85,26 @@ pub(crate) struct Room {
     streams: Shares<TenantId>,
     turns: Shares<Option<TenantId>>,
     uploads: Shares<TenantId>,
-    file_reads: Shares<TenantId>,
+    file_reads: Shares<Option<TenantId>>,
+    /// The requests of tenants: a tenant rests after its turns and its reads of files only while another one sends requests.
+    activity: Arc<Activity<Option<TenantId>>>,
     readers: Readers,
 }
 
 impl Room {
     pub(crate) fn new() -> Self {
         let units = |bytes: usize| u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
+        let activity = Arc::new(Activity::default());
+        let file_reads = Shares::new(FILE_READS_MAX, FILE_READS_TENANT_MAX);
         Self {
             bodies: Shares::new(units(BODY_BYTES), TENANT_BODY_BYTES / UNIT_BYTES),
             answers: Shares::new(units(ANSWER_BYTES), TENANT_ANSWER_BYTES / UNIT_BYTES),
             queues: Shares::new(units(QUEUES_BYTES_MAX), TENANT_QUEUES_BYTES_MAX / UNIT_BYTES),
             streams: Shares::three_quarters(STREAMS_MAX),
-            turns: turns(available_parallelism().map_or(1, NonZero::get)),
+            turns: turns(available_parallelism().map_or(1, NonZero::get), Arc::clone(&activity)),
             uploads: Shares::new(UPLOADS_MAX, UPLOADS_TENANT_MAX),
-            file_reads: Shares::new(FILE_READS_MAX, FILE_READS_TENANT_MAX).with_rest(FILE_READ_REST),
+            file_reads: file_reads.with_rest(FILE_READ_REST, Arc::clone(&activity)),
+            activity,
             readers: Readers::default(),
         }
     }
@@ -128,8 +133,7 @@ impl Room {
 
     /// Notes a request of a tenant, large or small. Other tenants would delay the next one, so they rest after their turns for a while.
     pub(crate) fn note_request(&self, tenant: TenantId) {
-        self.turns.note_active(&Some(tenant));
-        self.file_reads.note_active(&tenant);
+        self.activity.note(Some(tenant));
     }
 
     /// Waits for the room of an upload, which takes as long as its client does.
@@ -145,7 +149,7 @@ impl Room {
     /// # Errors
     /// `requests_too_many`.
     pub(crate) async fn file_read(&self, tenant: TenantId) -> Result<Share, Error> {
-        Ok(self.file_reads.acquire(tenant, TURN_WAIT).await?)
+        Ok(self.file_reads.acquire(Some(tenant), TURN_WAIT).await?)
     }
 
     /// Waits for the room of a page of messages.
@@ -158,9 +162,9 @@ impl Room {
 }
 
 /// As many turns as there are processors. One tenant gets half of them, and rests after them while others are active.
-fn turns(processors: usize) -> Shares<Option<TenantId>> {
+fn turns(processors: usize, activity: Arc<Activity<Option<TenantId>>>) -> Shares<Option<TenantId>> {
     let turns = u32::try_from(processors).unwrap_or(u32::MAX);
-    Shares::new(turns, processors.div_ceil(2)).with_rest(TURN_REST)
+    Shares::new(turns, processors.div_ceil(2)).with_rest(TURN_REST, activity)
 }
 
 /// The room of an answer that is a stream: what it takes, it gives back as its reader reads. It counts as an open stream as long as it lives.
@@ -305,7 +309,7 @@ mod tests {
     async fn one_tenant_leaves_turns_to_others() {
         let tenant = |id| Some(TenantId(uuid::Uuid::from_u128(id)));
         for (processors, each) in [(1, 1), (2, 1), (3, 2), (8, 4)] {
-            let room = Room { turns: turns(processors), ..Room::new() };
+            let room = Room { turns: turns(processors, Arc::default()), ..Room::new() };
             let take = |holder| room.turn(holder).now_or_never();
             let held: Vec<Share> = (0..each).map(|_| take(tenant(1)).unwrap().unwrap()).collect();
             assert!(take(tenant(1)).is_none(), "of {processors}");
@@ -326,7 +330,9 @@ mod tests {
     #[tokio::test]
     async fn a_tenant_rests_after_its_turns_when_another_one_sends_requests() {
         let rest = Rest { factor: u32::MAX, ..TURN_REST };
-        let room = Room { turns: Shares::new(2, 1).with_rest(rest), ..Room::new() };
+        let room = Room::new();
+        let turns = Shares::new(2, 1).with_rest(rest, Arc::clone(&room.activity));
+        let room = Room { turns, ..room };
         let [greedy, other] = [1, 2].map(|id| TenantId(uuid::Uuid::from_u128(id)));
         let move_data = |tenant| work_now(room.turn(Some(tenant)));
         room.note_request(greedy);
@@ -339,7 +345,9 @@ mod tests {
     #[tokio::test]
     async fn a_tenant_that_searches_without_end_rests_and_others_do_not() {
         let rest = Rest { factor: u32::MAX, ..FILE_READ_REST };
-        let room = Room { file_reads: Shares::new(2, 1).with_rest(rest), ..Room::new() };
+        let room = Room::new();
+        let file_reads = Shares::new(2, 1).with_rest(rest, Arc::clone(&room.activity));
+        let room = Room { file_reads, ..room };
         let [greedy, other] = [1, 2].map(|id| TenantId(uuid::Uuid::from_u128(id)));
         let search = |tenant| work_now(room.file_read(tenant));
         assert!(search(greedy) && search(greedy), "it is alone");
