@@ -51,6 +51,8 @@ pub struct Group {
     slices: Vec<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    /// Where the kernel counts the use of the processors, if it does.
+    processor_time: Option<PathBuf>,
     version: Version,
     /// Whether the tenant used little of the processors before, in version 1.
     is_calm: bool,
@@ -214,7 +216,15 @@ impl Base {
 impl Group {
     /// A group without directories.
     fn new(version: Version) -> Self {
-        Self { directories: vec![], slices: vec![], memory: None, pids: None, version, is_calm: false }
+        Self {
+            directories: vec![],
+            slices: vec![],
+            memory: None,
+            pids: None,
+            processor_time: None,
+            version,
+            is_calm: false,
+        }
     }
 
     /// The entrances of the group; `None` in version 2, where [`Group::take_in`] moves the process.
@@ -283,7 +293,7 @@ impl Group {
 
     /// Reads the processor time of everything in it so far; µs. `None`: the kernel does not count it, or the group is gone.
     pub fn processor_time_us(&self) -> Option<u64> {
-        self.directories.iter().find_map(|directory| counters::processor_time_us(directory).ok())
+        counters::processor_time_us(self.processor_time.as_ref()?, self.version).ok()
     }
 
     /// Kills what is left in it after bubblewrap has ended: usually nothing, because the kernel then ends the sandbox. A bubblewrap that was killed while it
@@ -362,7 +372,8 @@ fn make_v1(
             }
         };
         match *controller {
-            "cpuacct" => {}
+            // It comes after "cpu", and is there only if the kernel does not count in that directory.
+            "cpuacct" => group.processor_time = Some(directory),
             "memory" => {
                 fs::write(directory.join("memory.limit_in_bytes"), limits.memory_bytes.to_string())?;
                 // The file exists only with swap accounting; without it there is nothing to limit.
@@ -380,6 +391,7 @@ fn make_v1(
                 let quota = u64::from(limits.cpu_percent) * CPU_PERIOD_US / 100;
                 fs::write(directory.join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
                 fs::write(directory.join("cpu.cfs_quota_us"), quota.to_string())?;
+                group.processor_time = Some(directory);
             }
         }
     }
@@ -395,7 +407,8 @@ fn make_v2(group: &mut Group, base: &Path, tenant: TenantId, limits: &Limits) ->
     // Where the controller was not delegated, the operator has accepted that.
     drop(fs::write(directory.join("cpu.max"), format!("{quota} {CPU_PERIOD_US}")));
     group.memory = Some(directory.clone());
-    group.pids = Some(directory);
+    group.pids = Some(directory.clone());
+    group.processor_time = Some(directory);
     Ok(())
 }
 
@@ -423,6 +436,26 @@ mod tests {
         fs::write(group.directories[0].join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
             .unwrap();
         assert_eq!(group.events(), Events { memory_kills: 2, fork_refusals: 0 });
+    }
+
+    #[test]
+    fn processor_time_is_read_where_the_kernel_counts_it() {
+        for (controllers, counting) in
+            [(&["cpu", "memory", "pids"][..], "cpu"), (&["cpu", "cpuacct", "memory"][..], "cpuacct")]
+        {
+            let all = tempfile::tempdir().unwrap();
+            let base = |controller: &str| all.path().join(controller);
+            let bases: BTreeMap<_, _> =
+                controllers.iter().map(|controller| (*controller, base(controller))).collect();
+            bases.values().for_each(|base| fs::create_dir(base).unwrap());
+            let tenant = TenantId(uuid::Uuid::now_v7());
+            let group = Base::V1(bases).make_now(tenant, &LIMITS).unwrap().unwrap();
+            assert_eq!(group.processor_time_us(), None, "the kernel does not count");
+            let directory =
+                group.directories.iter().find(|directory| directory.starts_with(base(counting))).unwrap();
+            fs::write(directory.join("cpuacct.usage"), "34567\n").unwrap();
+            assert_eq!(group.processor_time_us(), Some(34));
+        }
     }
 
     #[test]

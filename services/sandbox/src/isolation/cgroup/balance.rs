@@ -61,7 +61,8 @@ impl Balancer {
             if !entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
                 continue;
             }
-            let Ok(total_us) = counters::processor_time_us(&entry.path()) else { continue };
+            let used = counters::processor_time_us(&entry.path(), self.version);
+            let Ok(total_us) = used else { continue };
             let before = self.tenants.get(&entry.file_name()).copied();
             let before = before.unwrap_or(Usage { total_us, ..Usage::default() });
             // A slice that was made again counts from 0, and has the weight of a new one.

@@ -1,18 +1,22 @@
 //! What the kernel counts in a group.
 
+use super::slices::Version;
 use std::{fs, io, path::Path};
 
 /// Reads the processor time of everything in a group so far; µs.
 ///
 /// # Errors
 /// Those of the file system; `InvalidData`.
-pub(super) fn processor_time_us(group: &Path) -> io::Result<u64> {
-    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-    // Version 1 counts in nanoseconds.
-    if let Ok(text) = fs::read_to_string(group.join("cpuacct.usage")) {
-        return text.trim().parse::<u64>().map(|ns| ns / 1_000).map_err(|_| invalid());
-    }
-    field(&fs::read_to_string(group.join("cpu.stat"))?, "usage_usec").ok_or_else(invalid)
+pub(super) fn processor_time_us(group: &Path, version: Version) -> io::Result<u64> {
+    let time_us = match version {
+        // It counts in nanoseconds.
+        Version::V1 | Version::V1Counters => {
+            let text = fs::read_to_string(group.join("cpuacct.usage"))?;
+            text.trim().parse::<u64>().ok().map(|ns| ns / 1_000)
+        }
+        Version::V2 => field(&fs::read_to_string(group.join("cpu.stat"))?, "usage_usec"),
+    };
+    time_us.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The second word of the line that begins with `word`.
@@ -33,10 +37,10 @@ mod tests {
     #[test]
     fn both_versions_count_processor_time() {
         let group = tempfile::tempdir().unwrap();
-        assert!(processor_time_us(group.path()).is_err());
+        let read = |version| processor_time_us(group.path(), version).ok();
+        assert_eq!([Version::V1, Version::V2].map(read), [None; 2]);
         fs::write(group.path().join("cpu.stat"), "usage_usec 12\nuser_usec 7\n").unwrap();
-        assert_eq!(processor_time_us(group.path()).unwrap(), 12);
         fs::write(group.path().join("cpuacct.usage"), "34567\n").unwrap();
-        assert_eq!(processor_time_us(group.path()).unwrap(), 34);
+        assert_eq!([Version::V1, Version::V2].map(read), [Some(34), Some(12)]);
     }
 }
