@@ -38,6 +38,11 @@ impl Ledger {
         self.layers.get_mut(layer).map(|stored| stored.used_at = now).is_some()
     }
 
+    /// Lists the layers of an image that the machine does not have. The others count as used.
+    pub(super) fn missing(&mut self, image: &Manifest, now: SystemTime) -> Vec<LayerName> {
+        image.layers().iter().filter(|layer| !self.touch(layer, now)).cloned().collect()
+    }
+
     /// Keeps the layers of an image for one workspace more, whether or not the machine has them.
     pub(super) fn pin(&mut self, image: &Manifest) {
         *self.pins.entry(image.clone()).or_default() += 1;

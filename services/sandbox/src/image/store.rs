@@ -115,7 +115,10 @@ impl Store {
 
     /// Lists the layers of an image that the machine does not have. The others count as used now. Blocks.
     pub fn missing(&self, image: &Manifest) -> Vec<LayerName> {
-        self.missing_in(&mut self.ledger(), image)
+        let now = SystemTime::now();
+        let missing = self.ledger().missing(image, now);
+        self.remember_use(image.layers().iter().filter(|layer| !missing.contains(layer)), now);
+        missing
     }
 
     /// Keeps the layers of an image for a workspace. Blocks.
@@ -125,12 +128,15 @@ impl Store {
     pub fn pin(self: &Arc<Self>, image: &Manifest) -> Result<Pin, Error> {
         if !image.is_empty() {
             self.require_support()?;
+            let now = SystemTime::now();
             let mut ledger = self.ledger();
-            let missing = self.missing_in(&mut ledger, image);
+            let missing = ledger.missing(image, now);
             if !missing.is_empty() {
                 return Err(layers_missing(&missing));
             }
             ledger.pin(image);
+            drop(ledger);
+            self.remember_use(image.layers(), now);
         }
         Ok(Pin { store: Arc::clone(self), image: image.clone(), is_kept: false })
     }
@@ -263,17 +269,25 @@ impl Store {
 
     /// Whether the machine has a layer, which counts as used now.
     pub fn has(&self, layer: &LayerName) -> bool {
-        self.touch(&mut self.ledger(), layer)
+        let now = SystemTime::now();
+        let is_here = self.ledger().touch(layer, now);
+        if is_here {
+            self.remember_use([layer], now);
+        }
+        is_here
     }
 
     /// Keeps an environment for as long as its files are read, and gives where they are. `None`: the machine lacks it.
     pub fn hold(self: &Arc<Self>, name: &EnvironmentName) -> Option<(Pin, PathBuf)> {
         let (layer, image) = (LayerName::Environment(name.clone()), Manifest::default().with(name.clone()));
+        let now = SystemTime::now();
         let mut ledger = self.ledger();
-        if !self.touch(&mut ledger, &layer) {
+        if !ledger.touch(&layer, now) {
             return None;
         }
         ledger.pin(&image);
+        drop(ledger);
+        self.remember_use([&layer], now);
         Some((Pin { store: Arc::clone(self), image, is_kept: false }, self.layer(&layer).join(TREE)))
     }
 
@@ -288,9 +302,12 @@ impl Store {
             Ok(rustix::fs::syncfs(fs::File::open(arrival)?)?)
         };
         written().map_err(Error::io("write a layer"))?;
+        let now = SystemTime::now();
         let mut ledger = self.ledger();
-        if self.touch(&mut ledger, layer) {
+        if ledger.touch(layer, now) {
             // A call for another tenant was quicker, or an earlier caller left meanwhile. Sessions may already use that layer.
+            drop(ledger);
+            self.remember_use([layer], now);
             return Ok(());
         }
         let victims = ledger.make_room(record.space(), self.spec.bytes_max).ok_or_else(|| self.full())?;
@@ -306,7 +323,7 @@ impl Store {
             fs::rename(arrival, place)
         };
         moved().map_err(Error::io("move a layer into its place"))?;
-        ledger.add(layer.clone(), StoredLayer { bytes: record.space(), used_at: SystemTime::now() });
+        ledger.add(layer.clone(), StoredLayer { bytes: record.space(), used_at: now });
         drop(ledger);
         self.report();
         remove_all(removed);
@@ -368,20 +385,15 @@ impl Store {
         Ok(discarded)
     }
 
-    fn missing_in(&self, ledger: &mut Ledger, image: &Manifest) -> Vec<LayerName> {
-        image.layers().iter().filter(|layer| !self.touch(ledger, layer)).cloned().collect()
-    }
-
-    fn touch(&self, ledger: &mut Ledger, layer: &LayerName) -> bool {
-        let now = SystemTime::now();
-        let is_here = ledger.touch(layer, now);
-        if is_here {
+    /// Notes on the disk when layers were used, for the next start. The ledger decides until then, so its lock need not be held: a layer that was removed
+    /// meanwhile has no record.
+    fn remember_use<'a>(&self, layers: impl IntoIterator<Item = &'a LayerName>, now: SystemTime) {
+        for layer in layers {
             let record = fs::File::options().write(true).open(self.layer(layer).join(RECORD));
             if let Err(error) = record.and_then(|record| record.set_modified(now)) {
                 tracing::debug!(%error, "the last use of a layer is not remembered across a restart");
             }
         }
-        is_here
     }
 
     fn layer(&self, layer: &LayerName) -> PathBuf {

@@ -308,9 +308,9 @@ impl Mirrors {
         let draft = Draft::write(self.spec.layout.mirror_drafts().join(&name), parts);
         let draft = draft.map_err(Error::io("write a mirror"))?;
         let tenant = self.spec.layout.mirrors().join(parts.key.tenant.to_string());
-        let mut ledger = lock(&self.ledger);
         let read = Generation::read(parts.key.tenant, draft.directory.clone(), self.spec.tasks.clone());
         let (mut generation, used_at) = read.map_err(Error::io("read a new mirror"))?;
+        let mut ledger = lock(&self.ledger);
         let is_wanted = ledger.is_newest(parts.key, parts.base);
         if !is_wanted || !ledger.make_room(parts.key, generation.bytes, self.spec.bytes_max) {
             return Ok(None);
