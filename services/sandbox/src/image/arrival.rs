@@ -119,7 +119,8 @@ impl Arrivals {
         bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
     ) -> Result<(), Error> {
         self.store.spec.quota.host.check()?;
-        let arrival = Arrival::make(&self.store).map_err(Error::io("make the directory of a layer"))?;
+        let store = Arc::clone(&self.store);
+        let arrival = blocking("make the directory of a layer", move || Arrival::make(&store)).await?;
         let record = match self.fill(&arrival, blob, bytes).await {
             Ok(record) => record,
             Err(error) => {
@@ -143,18 +144,22 @@ impl Arrivals {
         blob: &Blob,
         bytes: impl Stream<Item = Result<Vec<u8>, Error>> + Unpin,
     ) -> Result<Record, Error> {
-        let spec = &self.store.spec;
-        let child = unpack::start(UnpackSpec {
-            program: &spec.unpack,
-            directory: &Store::tree(arrival.path()),
-            owner: spec.owner,
-            arguments: vec![
-                format!("--digest={}", blob.digest.hex()),
-                format!("--diff-id={}", blob.diff_id.hex()),
-                format!("--compression={}", blob.compression),
-            ],
-        });
-        let mut child = child.map_err(Error::io("start the program that unpacks layers"))?;
+        let (store, tree) = (Arc::clone(&self.store), Store::tree(arrival.path()));
+        let arguments = vec![
+            format!("--digest={}", blob.digest.hex()),
+            format!("--diff-id={}", blob.diff_id.hex()),
+            format!("--compression={}", blob.compression),
+        ];
+        let start = move || {
+            let spec = &store.spec;
+            unpack::start(UnpackSpec {
+                program: &spec.unpack,
+                directory: &tree,
+                owner: spec.owner,
+                arguments,
+            })
+        };
+        let mut child = blocking("start the program that unpacks layers", start).await?;
         let record = tokio::select! {
             record = run(&mut child, bytes) => record,
             error = self.watch_disk() => Err(error),

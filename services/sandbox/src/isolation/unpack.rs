@@ -24,7 +24,7 @@ pub struct UnpackSpec<'a> {
     pub arguments: Vec<String>,
 }
 
-/// Starts the program. Its input takes the blob; its output is one line with the result. Dropping it kills it.
+/// Starts the program. Its input takes the blob; its output is one line with the result. Dropping it kills it. Blocks.
 ///
 /// # Errors
 /// Those of the file system and of fork.
