@@ -159,25 +159,27 @@ impl Sessions {
     }
 
     /// Removes fences that were last raised, and marks of deleted tenants that were made, so long ago that no caller of a lower epoch can
-    /// be left. Blocks.
+    /// be left. If one cannot be removed, the failure is logged and counted, and the sweep goes on. Blocks.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Those of the directories of all fences and of all marks.
     pub fn forget_old_fences(&self) -> io::Result<()> {
         let layout = &self.shared.layout;
         for tenant in std::fs::read_dir(layout.fences())? {
-            for fence in std::fs::read_dir(tenant?.path())? {
-                self.forget_old_fence(&fence?.path())?;
-            }
+            let path = tenant?.path();
+            note_failure(&path, self.forget_old_fences_of(&path));
         }
         for mark in std::fs::read_dir(layout.closed())? {
             let path = mark?.path();
-            if is_old(&path)? {
-                std::fs::remove_file(&path)?;
-                let tenant =
-                    path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-                lock(&self.closed).retain(|closed| Some(*closed) != tenant);
-            }
+            note_failure(&path, self.forget_old_mark(&path));
+        }
+        Ok(())
+    }
+
+    fn forget_old_fences_of(&self, tenant: &Path) -> io::Result<()> {
+        for fence in std::fs::read_dir(tenant)? {
+            let path = fence?.path();
+            note_failure(&path, self.forget_old_fence(&path));
         }
         Ok(())
     }
@@ -190,6 +192,15 @@ impl Sessions {
         let sessions = lock(&self.sessions);
         if is_old(path)? && !sessions.keys().any(|key| self.shared.layout.fence(key) == path) {
             std::fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+
+    fn forget_old_mark(&self, path: &Path) -> io::Result<()> {
+        if is_old(path)? {
+            std::fs::remove_file(path)?;
+            let tenant = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+            lock(&self.closed).retain(|closed| Some(*closed) != tenant);
         }
         Ok(())
     }
@@ -216,6 +227,19 @@ fn closed_tenants(directory: &Path) -> io::Result<HashSet<TenantId>> {
         tenants.extend(entry?.file_name().to_str().and_then(|name| name.parse::<TenantId>().ok()));
     }
     Ok(tenants)
+}
+
+/// Logs and counts a failure of a sweep, which goes on.
+fn note_failure(path: &Path, swept: io::Result<()>) {
+    match swept {
+        Ok(()) => {}
+        // The deletion of its tenant was quicker.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            metrics::counter!("flotilla_sandbox_sweep_failures_total").increment(1);
+            tracing::warn!(%error, "cannot sweep {}; the next sweep tries again", path.display());
+        }
+    }
 }
 
 /// Whether a file was written so long ago that no caller of that time can be left. A time in the future counts as now.
