@@ -24,20 +24,23 @@ pub(super) struct SessionFile<'a> {
 /// A copy that is hashed while it is written.
 struct HashedCopy<'a> {
     file: File,
-    hash: Option<&'a mut Sha256>,
+    hash: &'a mut Sha256,
 }
 
 impl SessionFile<'_> {
-    /// Copies it to `place`, and adds its bytes to `hash`. Blocks.
+    /// Copies it to `place`, and adds its bytes to `hash`. Without a hash, the kernel copies, and file systems that can share the blocks. Blocks.
     ///
     /// # Errors
     /// `InvalidData` if it has another length; those of the file system.
     pub(super) fn copy(&self, place: &Path, hash: Option<&mut Sha256>) -> io::Result<()> {
         let from = open_plain_file(self.tree, self.name)?;
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(READABLE).open(place)?;
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(READABLE).open(place)?;
         // One more byte shows that the file is too long.
         let mut from = from.take(self.bytes.saturating_add(1));
-        let copied = io::copy(&mut from, &mut HashedCopy { file, hash })?;
+        let copied = match hash {
+            Some(hash) => io::copy(&mut from, &mut HashedCopy { file, hash })?,
+            None => io::copy(&mut from, &mut file)?,
+        };
         if copied != self.bytes {
             let text = "a file of a session has another length than reported";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -49,9 +52,7 @@ impl SessionFile<'_> {
 impl Write for HashedCopy<'_> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let count = self.file.write(piece)?;
-        if let Some(hash) = &mut self.hash {
-            hash.update(&piece[..count]);
-        }
+        self.hash.update(&piece[..count]);
         Ok(count)
     }
 
