@@ -1,5 +1,6 @@
 //! What a sandbox machine costs, and what it saves.
 
 pub mod broker;
+mod client;
 pub mod environments;
 pub mod repositories;

@@ -5,45 +5,24 @@ mod setups;
 mod warm_ups;
 
 use e2e::{
-    Options, Stack,
+    Options, Stack, layers,
     settings::Outside,
     turn::{Watch, output},
 };
 use rpc::v1;
 use serde_json::json;
-use std::{collections::BTreeSet, process::Command, sync::LazyLock};
+use std::sync::LazyLock;
 use testkit::registry::{
     Registry, content,
     rules::{Fault, Login},
 };
 
-/// Programs that the image has, like any image with a shell.
-const PROGRAMS: [&str; 2] = ["/bin/bash", "/bin/cat"];
-
-/// A layer with the programs and what they load.
-static BASE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let mut files: BTreeSet<String> = PROGRAMS.map(ToOwned::to_owned).into();
-    for program in PROGRAMS {
-        let listed = String::from_utf8(Command::new("ldd").arg(program).output().unwrap().stdout).unwrap();
-        files.extend(listed.split_whitespace().filter(|word| word.starts_with('/')).map(ToOwned::to_owned));
-    }
-    archive("/", &files.iter().map(|file| file.trim_start_matches('/')).collect::<Vec<_>>())
-});
-
-fn archive(directory: &str, files: &[&str]) -> Vec<u8> {
-    let mut tar = Command::new("tar");
-    tar.args(["--dereference", "--owner=0", "--group=0", "-cf", "-", "-C", directory]).args(files);
-    let made = tar.output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    made.stdout
-}
+/// A layer with the programs that the image has, like any image with a shell.
+static BASE: LazyLock<Vec<u8>> = LazyLock::new(|| layers::programs(&["/bin/bash", "/bin/cat"]).unwrap());
 
 /// A layer with one file.
 fn layer(name: &str, content: &str) -> Vec<u8> {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::create_dir_all(directory.path().join("srv")).unwrap();
-    std::fs::write(directory.path().join("srv").join(name), content).unwrap();
-    archive(directory.path().to_str().unwrap(), &["srv"])
+    layers::file(name, content).unwrap()
 }
 
 async fn stack(registry: &Registry) -> Stack {

@@ -6,27 +6,21 @@ use crate::{
     bench::{
         figure::{Figure, Quantity, Target},
         samples::Samples,
+        sandbox::client::{self, Client},
         testbed::{Servers, Testbed},
     },
-    settings::SANDBOX_TOKEN,
+    layers,
 };
-use domain::text;
-use rpc::{
-    client::Bearer,
-    v1::{
-        self, attach_exec_response::Item, open_workspace_request::Part, put_layer_request::Part as LayerPart,
-        sandbox_service_client::SandboxServiceClient,
-    },
+use rpc::v1::{
+    self, attach_exec_response::Item, open_workspace_request::Part, put_layer_request::Part as LayerPart,
 };
-use sha2::{Digest as _, Sha256};
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
-use tonic::{service::interceptor::InterceptedService, transport::Channel};
+use testkit::registry::content::digest;
 
 /// What the programs of the image are: a shell, and what it loads.
 const SHELL: &str = "/bin/bash";
@@ -63,14 +57,11 @@ pub async fn measure(sizes: &Sizes) -> Vec<Figure> {
     let testbed = Testbed::start(&Servers::Shared, Options::default()).await;
     let directory = tempfile::tempdir().expect("a directory");
     let machine = Machine::of(&testbed, directory.path()).await;
-    let isolation = machine.client().get_isolation(v1::GetIsolationRequest {}).await.expect("the isolation");
-    let images = isolation.into_inner().properties.remove("images").unwrap_or_default();
-    let figures = if images.starts_with("unsupported") { vec![] } else { machine.figures(sizes).await };
+    let has_images = client::joins_layers(machine.client()).await;
+    let figures = if has_images { machine.figures(sizes).await } else { vec![] };
     testbed.end().await;
     figures
 }
-
-type Client = SandboxServiceClient<InterceptedService<Channel, Bearer>>;
 
 /// A sandbox service, seen from outside.
 struct Machine<'a> {
@@ -92,11 +83,8 @@ struct LayerArchive {
 
 impl<'a> Machine<'a> {
     async fn of(testbed: &Testbed, directory: &'a Path) -> Self {
-        let url = testbed.stack.settings.sandbox_url.clone();
-        let channel = Channel::from_shared(url).expect("a URL").tcp_nodelay(true).connect().await;
-        let bearer = Bearer::new(SANDBOX_TOKEN).expect("a token");
         Self {
-            client: SandboxServiceClient::with_interceptor(channel.expect("a sandbox service"), bearer),
+            client: client::connect(&testbed.stack).await,
             data: testbed.stack.sandbox_data().to_owned(),
             directory,
             tenant: testbed.stack.api.tenant_id.clone(),
@@ -148,7 +136,7 @@ impl<'a> Machine<'a> {
                 .expect("random bytes");
             fs::write(large.join(number.to_string()), random).expect("a file");
         }
-        let layer = self.archive(&large, &["."]);
+        let layer = self.archive(&layers::files(&large, &["."]).expect("a layer"));
         let megabytes = layer.blob.len() as f64 / 1e6;
         let begun = Instant::now();
         self.put(layer).await;
@@ -186,35 +174,24 @@ impl<'a> Machine<'a> {
 
     /// Has the machine take an image in.
     async fn image(&self) -> v1::Image {
-        let listed = Command::new("ldd").arg(SHELL).output().expect("ldd").stdout;
-        let listed = String::from_utf8(listed).expect("the libraries of the shell");
-        let mut files: BTreeSet<&str> =
-            listed.split_whitespace().filter(|word| word.starts_with('/')).collect();
-        files.insert(SHELL);
-        let files: Vec<_> = files.iter().map(|file| file.trim_start_matches('/')).collect();
-        let mut layers = vec![self.archive(Path::new("/"), &files)];
+        let mut archives = vec![layers::programs(&[SHELL]).expect("a layer")];
         for number in 1..LAYERS {
-            let directory = self.directory.join(format!("layer-{number}"));
-            fs::create_dir_all(directory.join("srv")).expect("a directory");
-            fs::write(directory.join("srv").join(number.to_string()), "layer").expect("a file");
-            layers.push(self.archive(&directory, &["srv"]));
+            archives.push(layers::file(&number.to_string(), "layer").expect("a layer"));
         }
         let mut diff_ids = vec![];
-        for layer in layers {
+        for archive in archives {
+            let layer = self.archive(&archive);
             diff_ids.push(layer.diff_id.clone());
             self.put(layer).await;
         }
         v1::Image { diff_ids, env: vec![] }
     }
 
-    fn archive(&self, directory: &Path, files: &[&str]) -> LayerArchive {
+    fn archive(&self, bytes: &[u8]) -> LayerArchive {
         let tar = self.directory.join("archive.tar");
-        let mut command = Command::new("tar");
-        command.args(["--dereference", "--owner=0", "--group=0", "-cf"]).arg(&tar).arg("-C").arg(directory);
-        assert!(command.args(files).status().expect("tar").success());
-        let diff_id = digest(&fs::read(&tar).expect("the archive"));
+        fs::write(&tar, bytes).expect("an archive");
         let blob = Command::new("gzip").args(["-1", "--stdout"]).arg(&tar).output().expect("gzip").stdout;
-        LayerArchive { blob, diff_id }
+        LayerArchive { blob, diff_id: digest(bytes) }
     }
 
     async fn put(&self, layer: LayerArchive) {
@@ -290,10 +267,6 @@ impl<'a> Machine<'a> {
         let request = v1::CloseWorkspaceRequest { fence: Some(fence.clone()) };
         self.client().close_workspace(request).await.expect("a closed workspace");
     }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    format!("sha256:{}", text::hex(&Sha256::digest(bytes)))
 }
 
 /// What the files below a directory take on the disk.
