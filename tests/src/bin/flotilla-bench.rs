@@ -1,7 +1,7 @@
 //! `flotilla-bench` starts a whole stack of release processes. It measures the main job on this machine and prints the cost next to that of the raw
 //! round trips in the same run. Each group measures something else: `durability` takeovers and queues, `loop` long conversations and many files,
 //! `history` what the length of a conversation costs, `events` the delivery of events, `fanout` many subscribers, `hostile` what a hostile tenant does to another one, `peer` OpenCode's own server compared with Flotilla, `week` what a week of
-//! use leaves behind, `repositories` what mirrors save, `env` environments and the broker, and `profile` what the services ask of Postgres and the CPU time of each
+//! use leaves behind, `repositories` the first turn of sessions on private repositories, `env` environments and the broker, and `profile` what the services ask of Postgres and the CPU time of each
 //! process. The report shows each figure
 //! with its target.
 #![allow(clippy::print_stdout, reason = "its output is the report")]
@@ -104,7 +104,7 @@ enum Group {
         #[arg(long)]
         small: bool,
     },
-    /// The first turn of sessions on repositories of 300 MB and of a few bytes, with mirrors and without.
+    /// The first turn of sessions on repositories of 1 GB and of a few bytes, with mirrors and without, and in an image with a setup and an install.
     Repositories {
         /// Use small sizes, to check that it runs.
         #[arg(long)]
