@@ -12,12 +12,17 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures::{StreamExt as _, stream};
+use futures::{Stream, StreamExt as _, stream};
 use std::{io, process::Stdio, sync::PoisonError};
-use tokio::{io::AsyncWriteExt as _, process::Command};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    process::{Child, ChildStdout, Command},
+};
 
 /// Bytes of a request.
 const REQUEST_BYTES: usize = 512 * 1024 * 1024;
+/// Bytes of a piece of an answer.
+const PIECE_BYTES: usize = 256 * 1024;
 
 pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
@@ -47,7 +52,7 @@ pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Re
         Some(GitFault::FirstVersion) => drop(parts.headers.remove("git-protocol")),
         Some(GitFault::Hold(_) | GitFault::Truncate(_)) | None => {}
     }
-    let body = to_bytes(body, REQUEST_BYTES).await.expect("a body");
+    let body = whole(body).await;
     if let Some(answer) = lfs::answer_store(&shared, &parts, &body) {
         return answer;
     }
@@ -59,20 +64,23 @@ pub(super) async fn answer(State(shared): State<Shared>, request: Request) -> Re
     if let Some(answer) = lfs::answer(&shared, &parts, &body) {
         let Some(GitFault::Hold(bytes)) = fault else { return answer };
         let (head, body) = answer.into_parts();
-        let content = to_bytes(body, REQUEST_BYTES).await.expect("a body");
-        return Response::from_parts(head, hold(&shared, content, bytes));
+        return Response::from_parts(head, hold(&shared, whole(body).await, bytes));
     }
-    let (status, headers, content) = run(&shared, &parts, &body).await;
+    let (status, headers, body) = run(&shared, &parts, &body).await;
     let body = match fault {
-        Some(GitFault::Hold(bytes)) => hold(&shared, content, bytes),
-        Some(GitFault::Truncate(bytes)) => truncate(content, bytes),
-        _ => Body::from(content),
+        Some(GitFault::Hold(bytes)) => hold(&shared, whole(body).await, bytes),
+        Some(GitFault::Truncate(bytes)) => truncate(whole(body).await, bytes),
+        _ => body,
     };
     (status, headers, body).into_response()
 }
 
-/// Runs git's own program for one request.
-async fn run(shared: &Shared, parts: &Parts, body: &[u8]) -> (StatusCode, HeaderMap, Bytes) {
+async fn whole(body: Body) -> Bytes {
+    to_bytes(body, REQUEST_BYTES).await.expect("a body")
+}
+
+/// Runs git's own program for one request. The body of the answer comes while the program makes it, as from any server.
+async fn run(shared: &Shared, parts: &Parts, body: &[u8]) -> (StatusCode, HeaderMap, Body) {
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut backend = Command::new("git");
     backend.arg("http-backend").env_clear().kill_on_drop(true);
@@ -93,14 +101,23 @@ async fn run(shared: &Shared, parts: &Parts, body: &[u8]) -> (StatusCode, Header
     ]);
     let mut running = backend.spawn().expect("git http-backend");
     let mut input = running.stdin.take().expect("a pipe");
-    let (sent, output) = tokio::join!(async move { input.write_all(body).await }, running.wait_with_output());
+    let mut output = BufReader::with_capacity(PIECE_BYTES, running.stdout.take().expect("a pipe"));
+    let send = async move { input.write_all(body).await };
+    let (sent, (status, headers)) = tokio::join!(send, read_head(&mut output));
     // The program does not read the body of a request that it refuses.
     drop(sent);
-    let output = output.expect("an answer").stdout;
-    let end = output.windows(4).position(|window| window == b"\r\n\r\n").expect("the end of a head");
-    let head = String::from_utf8_lossy(&output[..end]).into_owned();
+    (status, headers, Body::from_stream(rest(running, output)))
+}
+
+async fn read_head(output: &mut BufReader<ChildStdout>) -> (StatusCode, HeaderMap) {
     let (mut status, mut headers) = (StatusCode::OK, HeaderMap::new());
-    for (name, value) in head.lines().filter_map(|line| line.split_once(": ")) {
+    loop {
+        let mut line = String::new();
+        output.read_line(&mut line).await.expect("a line of the head");
+        let Some((name, value)) = line.trim_end().split_once(": ") else {
+            assert_eq!(line, "\r\n", "the end of a head");
+            return (status, headers);
+        };
         if name == "Status" {
             status = value.split(' ').next().expect("a status").parse().expect("a status");
         } else {
@@ -108,7 +125,20 @@ async fn run(shared: &Shared, parts: &Parts, body: &[u8]) -> (StatusCode, Header
             headers.insert(name, HeaderValue::from_str(value).expect("a header"));
         }
     }
-    (status, headers, Bytes::from(output).slice(end + 4..))
+}
+
+/// What the program still prints. It ends after the program.
+fn rest(running: Child, output: BufReader<ChildStdout>) -> impl Stream<Item = io::Result<Bytes>> {
+    stream::unfold((running, output), |(mut running, mut output)| async move {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        match output.read_buf(&mut piece).await {
+            Ok(0) => {
+                running.wait().await.expect("the end of the program");
+                None
+            }
+            read => Some((read.map(|_| Bytes::from(piece)), (running, output))),
+        }
+    })
 }
 
 /// The beginning now, the rest later. A shorter answer is whole.
