@@ -36,7 +36,7 @@ const NEWS_UNIT_BYTES: usize = 1_024;
 /// Bytes of an event that is sent as news. Of a larger one only the position is sent, and readers get the event from Postgres:
 /// NATS and every reader keep a thousand messages for a slow connection.
 const NEWS_EVENT_BYTES_MAX: usize = 32 * 1_024;
-/// Bytes of text that a reader joins to one fragment, of the fragments that have already arrived. Further ones begin a fragment of their own.
+/// Bytes of the text of joined fragments. Further text begins a fragment of its own.
 const JOINED_BYTES_MAX: usize = 8 * 1_024;
 /// Time that a new reader waits for NATS before it continues without it; milliseconds. A person waits for the first event
 /// meanwhile.
@@ -147,7 +147,7 @@ pub struct Delta {
 
 impl Delta {
     /// Adds a fragment that continues this one. Gives it back if it does not, or if the text would be too long.
-    fn join(&mut self, next: Self) -> Option<Self> {
+    pub fn join(&mut self, next: Self) -> Option<Self> {
         let end = self.offset + self.text.len() as u64;
         let continues = (next.epoch, &next.part, next.offset) == (self.epoch, &self.part, end);
         if !continues || self.text.len() + next.text.len() > JOINED_BYTES_MAX {

@@ -3,7 +3,10 @@
 //! each session in order; a subscriber that resumes may get an item twice.
 
 use super::{
-    bounded::ring::{self, Bounds},
+    bounded::{
+        deltas::WaitingDeltas,
+        ring::{self, Bounds},
+    },
     cursor::TenantCursor,
     event::{Fragment, open_text},
     hub::POLL_WITHOUT_NATS,
@@ -28,7 +31,10 @@ use std::{
     time::Duration,
 };
 use store::{Page, log::feed::Horizon};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Poll interval for events whose NATS message was lost. The horizon lags behind by this time.
@@ -149,6 +155,7 @@ impl Source {
     /// Runs until the connection is closed for good.
     async fn follow(&mut self, mut reader: TenantReader) {
         let (mut poll_at, mut repair_at) = (Instant::now(), Instant::now());
+        let mut waiting = WaitingDeltas::new();
         loop {
             let has_holes = self.sessions.values().any(|position| position.open.has_holes());
             tokio::select! {
@@ -166,17 +173,37 @@ impl Source {
                     let hears = reader.is_joined() && self.state.bus.ping_nats().is_ok();
                     poll_at = Instant::now() + if hears { POLL_WITH_NATS } else { POLL_WITHOUT_NATS };
                 }
+                _ = timeout_at(waiting.deadline(), self.updates.received()), if !waiting.is_empty() => {
+                    self.send_waiting(&mut waiting).await;
+                }
                 news = reader.next() => match news {
-                    Some((Some(subject), news)) => {
-                        if let Err(error) = self.hear(subject, news).await {
-                            let error = &error as &dyn std::error::Error;
-                            tracing::debug!(error, "cannot read a session; the next poll will");
+                    Some((Some(Subject::Session(session)), News::Delta(delta))) => {
+                        waiting.add(session, delta);
+                        if waiting.is_full() || self.updates.is_received() {
+                            self.send_waiting(&mut waiting).await;
                         }
+                    }
+                    Some((Some(subject), news)) => {
+                        self.send_waiting(&mut waiting).await;
+                        self.try_hear(subject, news).await;
                     }
                     Some((None, _)) => poll_at = Instant::now(),
                     None => return,
                 },
             }
+        }
+    }
+
+    async fn send_waiting(&mut self, waiting: &mut WaitingDeltas) {
+        for (session, delta) in waiting.take() {
+            self.try_hear(Subject::Session(session), News::Delta(delta)).await;
+        }
+    }
+
+    async fn try_hear(&mut self, subject: Subject, news: News) {
+        if let Err(error) = self.hear(subject, news).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, "cannot read a session; the next poll will");
         }
     }
 

@@ -3,7 +3,10 @@
 //! alone.
 
 use super::{
-    bounded::ring::{self, Bounds},
+    bounded::{
+        deltas::DELTA_WAIT,
+        ring::{self, Bounds},
+    },
     event::{StreamEvent, StreamNotice},
     open_parts::TextChange,
     shared::SharedMap,
@@ -33,7 +36,10 @@ use store::{
     Store,
     log::events::{Head, LogPage},
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Poll interval for the heads of sessions while NATS is away: text then advances in the steps of stored events.
@@ -245,7 +251,11 @@ impl Listener {
                 }
                 self.send_event(event.into());
             }
-            News::Delta(delta) => self.send(LineEvent::Delta(delta)),
+            News::Delta(delta) => {
+                self.send(LineEvent::Delta(delta));
+                // The reader joins what arrives meanwhile. On the heap, as in `reach`.
+                drop(Box::pin(timeout(DELTA_WAIT, self.events.received())).await);
+            }
             News::Beat { seq, .. } => self.reach(seq).await,
             News::Notice(notice) if notice.kind == WORKSPACE_PROGRESS => {
                 self.send(LineEvent::Notice(notice.into()));
