@@ -30,6 +30,8 @@ async fn the_main_job_is_measured() {
     assert_eq!(latencies.model_to_idle.count(), 1);
     assert_eq!(latencies.chunk_to_client.count(), 20, "each chunk arrives once");
     assert_eq!(latencies.tool_step.count(), 4);
+    assert_eq!(latencies.first_tool_step.count(), 1);
+    assert_eq!(latencies.crowded_tool_step.count(), 8 * 4, "each session has its own steps");
 }
 
 /// Checks that a small run gives this number of figures, each with at least one sample.

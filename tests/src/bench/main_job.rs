@@ -10,6 +10,7 @@ use crate::{
     api::Api,
     turn::{Event, Watch},
 };
+use futures::future::join_all;
 use std::time::{Duration, Instant};
 
 /// The overhead of the main job, without the model's own time.
@@ -23,7 +24,16 @@ pub struct Latencies {
     pub chunk_to_client: Samples,
     /// From the end of a model answer with one `bash true` to the next model request.
     pub tool_step: Samples,
+    /// The same for the first step of a session, which also starts its sandbox.
+    pub first_tool_step: Samples,
+    /// The same for later steps of sessions that run at once.
+    pub crowded_tool_step: Samples,
 }
+
+/// Steps of a session with calls.
+const STEPS: usize = 5;
+/// Sessions that run at once.
+const CROWD: usize = 8;
 
 /// Measures `rounds` sessions of each kind, one after the other.
 pub async fn measure(api: &Api, model: &Model, rounds: usize) -> Latencies {
@@ -31,6 +41,9 @@ pub async fn measure(api: &Api, model: &Model, rounds: usize) -> Latencies {
     for _ in 0..rounds {
         text_session(api, model, &mut latencies).await;
         tool_session(api, model, &mut latencies).await;
+    }
+    for _ in 0..rounds.div_ceil(CROWD) {
+        tool_sessions_at_once(api, model, &mut latencies).await;
     }
     latencies
 }
@@ -61,14 +74,27 @@ async fn text_session(api: &Api, model: &Model, latencies: &mut Latencies) {
 }
 
 async fn tool_session(api: &Api, model: &Model, latencies: &mut Latencies) {
-    model.plan(Plan::Tools { steps: 5, call: Call::True });
+    model.plan(Plan::Tools { steps: STEPS, call: Call::True });
+    run_tools(api).await;
+    for session in model.take().sessions.values() {
+        let mut steps = session.steps();
+        latencies.first_tool_step.push(steps.next().expect("a step"));
+        steps.for_each(|step| latencies.tool_step.push(step));
+    }
+}
+
+async fn tool_sessions_at_once(api: &Api, model: &Model, latencies: &mut Latencies) {
+    model.plan(Plan::Tools { steps: STEPS, call: Call::True });
+    join_all((0..CROWD).map(|_| run_tools(api))).await;
+    for session in model.take().sessions.values() {
+        session.steps().skip(1).for_each(|step| latencies.crowded_tool_step.push(step));
+    }
+}
+
+/// Runs a session to the end of its first turn.
+async fn run_tools(api: &Api) {
     let session = api.session(None).await;
     let mut watch = Watch::start(api, &session).await;
     api.prompt(&session, "bench").await.expect("an accepted prompt");
     watch.until_idle().await;
-    let log = model.take();
-    // The first command also starts the session's sandbox.
-    for (answer, next) in log.answers.iter().zip(log.requests.iter().skip(1)).skip(1) {
-        latencies.tool_step.push(*next - *answer);
-    }
 }

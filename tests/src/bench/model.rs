@@ -3,7 +3,7 @@
 
 use rand::{SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -49,7 +49,7 @@ pub enum Plan {
     },
     /// Steps with one call each, and then a word.
     Tools {
-        /// Number of steps.
+        /// Number of steps of each session.
         steps: usize,
         /// The call.
         call: Call,
@@ -96,6 +96,22 @@ pub struct RequestLog {
     pub answers: Vec<Instant>,
     /// Number of chunks that were written.
     pub chunks: usize,
+    /// The same times by session, for sessions that run at once.
+    pub sessions: BTreeMap<String, SessionLog>,
+}
+
+/// The requests of one session since the last plan.
+#[derive(Debug, Default)]
+pub struct SessionLog {
+    requests: Vec<Instant>,
+    answers: Vec<Instant>,
+}
+
+impl SessionLog {
+    /// How long each step took: from the end of an answer to the next request.
+    pub fn steps(&self) -> impl Iterator<Item = Duration> {
+        self.answers.iter().zip(self.requests.iter().skip(1)).map(|(answer, next)| *next - *answer)
+    }
 }
 
 /// The progress of a model.
@@ -125,6 +141,12 @@ struct State {
     log: RequestLog,
     /// Sessions that receive one word as their answer and are not recorded.
     ignored: BTreeSet<String>,
+}
+
+impl State {
+    fn session_log(&mut self, session_id: &str) -> &mut SessionLog {
+        self.log.sessions.entry(session_id.to_owned()).or_default()
+    }
 }
 
 impl Model {
@@ -183,8 +205,10 @@ impl Model {
                 let is_ignored = state.ignored.contains(&session_id);
                 if !is_ignored {
                     state.log.requests.push(Instant::now());
+                    state.session_log(&session_id).requests.push(Instant::now());
                 }
-                (state.plan, state.thinking, state.log.requests.len(), is_ignored)
+                let number = state.session_log(&session_id).requests.len();
+                (state.plan, state.thinking, number, is_ignored)
             };
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await?;
             if !thinking.is_zero() {
@@ -227,7 +251,9 @@ impl Model {
             chunk(&mut stream, "data: [DONE]\n\n").await?;
             stream.write_all(b"0\r\n\r\n").await?;
             if !is_ignored {
-                self.state.lock().expect("no panic").log.answers.push(Instant::now());
+                let mut state = self.state.lock().expect("no panic");
+                state.log.answers.push(Instant::now());
+                state.session_log(&session_id).answers.push(Instant::now());
             }
         }
         Ok(())

@@ -252,6 +252,8 @@ async fn measure_main_job(directory: &Path, rounds: usize) -> anyhow::Result<()>
         Some(("NATS", raw.nats.percentile(50))),
     );
     row("tool step, bash true", &latencies.tool_step, Some(("3 commits", raw.commit.percentile(50) * 3)));
+    row("the first tool step of a session", &latencies.first_tool_step, None);
+    row("tool step, bash true, 8 sessions at once", &latencies.crowded_tool_step, None);
     println!("load at the end: {}", load());
     Ok(())
 }

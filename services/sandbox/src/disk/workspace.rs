@@ -12,14 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::{self, OwnedSemaphorePermit, Semaphore, oneshot},
     time::timeout,
 };
 
 /// Programs that make a full workspace smaller, or a directory open to those that do. A command that begins with one of them may run in it.
 const CLEANERS: [&str; 8] = ["chmod", "du", "find", "ls", "rm", "rmdir", "truncate", "unlink"];
 /// Walks at once in one service: a walk of a large tree takes seconds, so a few tenants must not have all. Each keeps as many directories open as the tree is
-/// deep. A call that needs one waits up to 30 seconds. Beyond it: `sandbox_busy`.
+/// deep. A call that needs one waits up to 30 seconds for another call on its workspace, and again as long for its turn. Beyond it: `sandbox_busy`.
 const WALKS_MAX: u32 = 8;
 /// Those of one tenant. Beyond it: `sandbox_busy`.
 pub(super) const WALKS_TENANT_MAX: usize = 2;
@@ -72,6 +72,8 @@ pub struct WorkspaceDisk {
     state: Mutex<State>,
     /// What its programs map.
     mapped: Arc<MappedFiles>,
+    /// Held by the one caller that walks. Others wait, and take what that walk finds.
+    walking: sync::Mutex<()>,
     /// Held by the one command that makes a full workspace smaller.
     cleaning: Arc<Semaphore>,
 }
@@ -80,8 +82,8 @@ pub struct WorkspaceDisk {
 struct State {
     /// The last walk; `None` before the first one.
     walk: Option<WalkRecord>,
-    /// Whether a command has ended since that walk began.
-    is_stale: bool,
+    /// Commands that have ended so far.
+    ends: u64,
     programs: Programs,
     /// Walks in a row after which the programs were ended.
     endings: u32,
@@ -106,6 +108,8 @@ pub(super) struct WalkRecord {
     pub(super) duration: Duration,
     /// What the machine had left when it began.
     free: Space,
+    /// Commands that had ended when it began.
+    ends: u64,
     /// How long programs had run when it began. `None`: the kernel does not count that.
     run_time: Option<RunTime>,
 }
@@ -165,6 +169,7 @@ impl WorkspaceDisk {
             quota,
             state: Mutex::default(),
             mapped: Arc::default(),
+            walking: sync::Mutex::default(),
             cleaning: Arc::new(Semaphore::new(1)),
         }
     }
@@ -175,12 +180,7 @@ impl WorkspaceDisk {
     /// # Errors
     /// `disk_full` if the machine has no space, `limit_disk` if the workspace is full.
     pub async fn admit(&self, purpose: Purpose<'_>) -> Result<Option<OwnedSemaphorePermit>, Error> {
-        let free = self.quota.host.check()?;
-        let known = self.last_walk().filter(|walk| !self.is_in_doubt(walk, free));
-        let WalkRecord { measure, .. } = match known {
-            Some(walk) => walk,
-            None => self.measure().await?.1,
-        };
+        let measure = self.refresh().await?;
         if !self.quota.is_full(measure) {
             return Ok(None);
         }
@@ -193,6 +193,26 @@ impl WorkspaceDisk {
         let refused =
             || Error::refused(Code::LimitDisk, format!("the workspace is full: {}", self.advice(measure)));
         permit.map(Some).ok_or_else(refused)
+    }
+
+    /// What the workspace takes: as of the last walk, or of another one if that is in doubt. After a command has ended, the service calls this beside the work
+    /// of the caller, so that the next command need not wait for a walk.
+    ///
+    /// # Errors
+    /// `disk_full` if the machine has no space, `sandbox_busy` when other walks took all the time; those of the file system.
+    ///
+    /// Cancel-safe.
+    pub async fn refresh(&self) -> Result<Measure, Error> {
+        let free = self.quota.host.check()?;
+        let known = || self.last_walk().filter(|walk| !self.is_in_doubt(walk, free));
+        if let Some(walk) = known() {
+            return Ok(walk.measure);
+        }
+        let _alone = timeout(WALK_WAIT, self.walking.lock()).await.map_err(|_| busy())?;
+        match known() {
+            Some(walk) => Ok(walk.measure),
+            None => Ok(self.measure().await?.1.measure),
+        }
     }
 
     /// Refuses when the machine has no space.
@@ -239,10 +259,9 @@ impl WorkspaceDisk {
     /// Those of the file system.
     pub fn note_new(&self, measure: Measure) -> Result<(), Error> {
         let free = self.quota.host.free()?;
-        let walk =
-            WalkRecord { measure, ended_at: Instant::now(), duration: Duration::ZERO, free, run_time: None };
         let mut state = self.lock();
-        (state.walk, state.is_stale) = (Some(walk), false);
+        let (ended_at, duration, ends) = (Instant::now(), Duration::ZERO, state.ends);
+        state.walk = Some(WalkRecord { measure, ended_at, duration, free, ends, run_time: None });
         Ok(())
     }
 
@@ -302,12 +321,7 @@ impl WorkspaceDisk {
 
     /// Notes that a command has ended: it may have written until then.
     pub fn note_end(&self) {
-        self.lock().is_stale = true;
-    }
-
-    /// Whether a command has ended since the last walk began.
-    pub(super) fn is_stale(&self) -> bool {
-        self.lock().is_stale
+        self.lock().ends += 1;
     }
 
     /// Walks through the workspace. Returns the walk before, and this one. Dropped midway: the walk goes on, and nobody learns what
@@ -316,10 +330,9 @@ impl WorkspaceDisk {
     /// # Errors
     /// `sandbox_busy` when other walks took all the time; those of the file system.
     pub(super) async fn measure(&self) -> Result<(Option<WalkRecord>, WalkRecord), Error> {
-        let busy =
-            |_| Error::refused(Code::SandboxBusy, "too many workspaces are being measured; try again later");
-        let share = self.quota.walks.acquire(self.tenant, WALK_WAIT).await.map_err(busy)?;
-        self.lock().is_stale = false;
+        let share = self.quota.walks.acquire(self.tenant, WALK_WAIT).await.map_err(|_| busy())?;
+        // Before the walk: what a command writes until its end from now on may be missing in the measure.
+        let ends = self.lock().ends;
         let (programs, mapped) = (self.programs(), Arc::clone(&self.mapped));
         let (tree, inodes_max, free) = (self.tree.clone(), self.quota.limit.inodes, self.quota.host.free()?);
         let (sender, walk) = oneshot::channel();
@@ -336,8 +349,14 @@ impl WorkspaceDisk {
             let pids: Vec<i32> = programs.sandboxes.iter().flat_map(|sandbox| sandbox.processes()).collect();
             let measured = measure(&tree, &pids, inodes_max, &mapped);
             let ended_at = Instant::now();
-            let record =
-                |measure| WalkRecord { measure, ended_at, duration: ended_at - started, free, run_time };
+            let record = |measure| WalkRecord {
+                measure,
+                ended_at,
+                duration: ended_at - started,
+                free,
+                ends,
+                run_time,
+            };
             drop(sender.send(measured.map(record)));
         });
         started.map_err(Error::io("start a walk"))?;
@@ -351,9 +370,10 @@ impl WorkspaceDisk {
     #[cfg(test)]
     pub(super) fn note_walk(&self, ended_at: Instant, duration: Duration) {
         let run_time = self.programs().run_time();
-        let walk =
-            WalkRecord { measure: Measure::default(), ended_at, duration, free: Space::default(), run_time };
-        self.lock().walk = Some(walk);
+        let (measure, free) = (Measure::default(), Space::default());
+        let mut state = self.lock();
+        let ends = state.ends;
+        state.walk = Some(WalkRecord { measure, ended_at, duration, free, ends, run_time });
     }
 
     /// Whether no program has run since a walk began, so that none can have written anything. Blocks.
@@ -366,7 +386,7 @@ impl WorkspaceDisk {
     pub(super) fn is_in_doubt(&self, walk: &WalkRecord, free: Space) -> bool {
         let lost = walk.free.saturating_sub(free);
         self.quota.is_full(walk.measure)
-            || (self.is_stale() && walk.is_quick())
+            || (walk.ends != self.lock().ends && walk.is_quick())
             || walk.measure.space.saturating_add(lost).exceeds(self.quota.limit)
     }
 
@@ -389,6 +409,10 @@ impl WorkspaceDisk {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn busy() -> Error {
+    Error::refused(Code::SandboxBusy, "too many workspaces are being measured; try again later")
 }
 
 /// A workspace that does not exist takes nothing.
@@ -428,6 +452,22 @@ mod tests {
             1,
             "a command ended, and a walk takes no time"
         );
+    }
+
+    #[tokio::test]
+    async fn a_command_waits_for_no_walk_that_was_made_when_the_one_before_ended() {
+        let tree = tempfile::tempdir().unwrap();
+        let limit = Space { bytes: 1 << 40, inodes: 1 << 40 };
+        let quota = Quota::new(limit, HostDisk::new("/".into(), 0), Uncounted::Full);
+        let disk =
+            WorkspaceDisk::new(TenantId(uuid::Uuid::now_v7()), tree.path().to_owned(), Arc::new(quota));
+        disk.note_new(Measure::default()).unwrap();
+        disk.note_end();
+        let (first, second) = tokio::join!(disk.refresh(), disk.refresh());
+        assert_eq!(first.unwrap(), second.unwrap());
+        let walked_at = disk.last_walk().unwrap().ended_at;
+        disk.admit(Purpose::Command("true")).await.unwrap();
+        assert_eq!(disk.last_walk().unwrap().ended_at, walked_at, "nobody walked again");
     }
 
     #[test]

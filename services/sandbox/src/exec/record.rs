@@ -6,8 +6,11 @@ use crate::{
 };
 use rpc::v1::{ExecEnd, ExecExit};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use tokio::sync::watch;
 
 /// The directory inside the sandbox with the outputs of the session's execs and tools.
@@ -114,17 +117,13 @@ pub struct Exec {
     pub progress: watch::Sender<Progress>,
 }
 
-/// Makes the files of an exec in its directory, which exists. A crash of the machine may undo it.
+/// Makes the files of an exec in its directory, which exists. A crash of the machine may undo it. Blocks.
 ///
 /// # Errors
 /// Those of the file system.
-pub async fn write_spec(directory: &Path, spec: &Spec) -> Result<(), Error> {
-    let (directory, spec) = (directory.to_owned(), spec.clone());
-    blocking("write an exec's files", move || {
-        layout::replace_quickly(&directory.join(SPEC), &serde_json::to_vec(&spec)?)?;
-        std::fs::File::create_new(directory.join(OUTPUT)).map(drop)
-    })
-    .await
+pub fn write_spec(directory: &Path, spec: &Spec) -> io::Result<()> {
+    layout::replace_quickly(&directory.join(SPEC), &serde_json::to_vec(spec)?)?;
+    fs::File::create_new(directory.join(OUTPUT)).map(drop)
 }
 
 /// Marks the first exec in a sandbox that replaced an earlier one.

@@ -58,15 +58,26 @@ impl Registry {
         if running.contains_key(&spec.exec_id) {
             return Ok(None);
         }
-        if tokio::fs::try_exists(&directory).await.map_err(Error::io("look for an exec"))? {
+        let is_full = running.len() >= limits::EXECS_RUNNING_MAX;
+        let (place, root, own) = (directory.clone(), self.directory.clone(), spec.clone());
+        let entered = blocking("enter an exec", move || {
+            if place.try_exists()? {
+                return Ok(false);
+            }
+            if !is_full {
+                forget_old(&root)?;
+                layout::make_passage(&place)?;
+                write_spec(&place, &own)?;
+            }
+            Ok(true)
+        });
+        if !entered.await? {
             return Ok(None);
         }
-        if running.len() >= limits::EXECS_RUNNING_MAX {
+        if is_full {
             let text = format!("the session already runs {} commands", limits::EXECS_RUNNING_MAX);
             return Err(Error::refused(Code::ExecsTooMany, text));
         }
-        self.make_place(&directory).await?;
-        write_spec(&directory, spec).await?;
         let exec = Arc::new(Exec { directory, progress: watch::Sender::new(Progress::default()) });
         running.insert(spec.exec_id.clone(), Arc::clone(&exec));
         Ok(Some(exec))
@@ -185,11 +196,14 @@ impl Registry {
         }
         metrics::counter!("flotilla_execs_started_total").increment(1);
         let registry = Arc::clone(self);
-        let id = spec.exec_id.clone();
+        let (id, disk) = (spec.exec_id.clone(), Arc::clone(sandbox.disk()));
         let recorder = Recorder { exec, sandbox, events, spec, before, limits };
         tasks.spawn("exec", async move {
             recorder.run().await;
             registry.running.lock().await.remove(&id);
+            if let Err(error) = disk.refresh().await {
+                tracing::debug!("the next command walks through the workspace: {}", error.chain());
+            }
         });
         Ok(())
     }

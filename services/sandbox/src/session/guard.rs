@@ -63,7 +63,7 @@ impl SandboxGuard {
     }
 
     /// The disk of the workspace that it sees.
-    pub fn disk(&self) -> &WorkspaceDisk {
+    pub fn disk(&self) -> &Arc<WorkspaceDisk> {
         &self.disk
     }
 
