@@ -11,6 +11,9 @@ pub const CPU_SECONDS_MAX: u64 = 1;
 pub const WALL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time that a conversion waits for its turn: one that waits longer has many others before it. Beyond it: `conversion_busy`.
 pub const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Processes of each kind of turn that wait for a request. One is enough for calls that follow each other, because the next one starts while
+/// it works. A conversion that finds none starts its own.
+pub const SPARES_MAX: usize = 1;
 /// Address space of one conversion; bytes. The tree of a page takes about ninety times its size. Beyond it: `conversion_too_large`.
 pub const MEMORY_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// Bytes of a request: a file and the arguments of a call that changes it. Beyond it: `conversion_too_large`.

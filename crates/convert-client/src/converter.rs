@@ -4,9 +4,9 @@
 use crate::{
     bounds::{REQUEST_BYTES_MAX, TURN_WAIT_MAX},
     error::Error,
-    process,
     reply::{Change, Commands, Diff, SchemaVerdict},
     request::{FileEdits, FilePatch, FileVersions, Page, Request, SchemaCheck},
+    spares::Spares,
 };
 use domain::ids::TenantId;
 use serde::de::DeserializeOwned;
@@ -19,19 +19,25 @@ pub const PROGRAM: &str = "flotilla-convert";
 /// The starter of all conversions of a process. Tenants share their turns.
 #[derive(Debug)]
 pub struct Converter {
-    program: PathBuf,
+    contents: Lane,
+    /// For shell commands: they are short, and every call that runs one waits for its permission.
+    commands: Lane,
+}
+
+/// The turns of one kind of conversion, and the spares that they use. A spare holds no turn.
+#[derive(Debug)]
+struct Lane {
     turns: Shares<TenantId>,
-    /// Of shell commands: they are short, and every call that runs one waits for its permission.
-    command_turns: Shares<TenantId>,
+    spares: Spares,
 }
 
 impl Converter {
-    /// Prepares conversions by `program`.
+    /// Prepares conversions by `program`. No process starts before the first conversion, which needs a runtime of tokio.
     pub fn new(program: PathBuf) -> Self {
         let processors =
             available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
-        let turns = || Shares::three_quarters(processors);
-        Self { program, turns: turns(), command_turns: turns() }
+        let lane = |program| Lane { turns: Shares::three_quarters(processors), spares: Spares::new(program) };
+        Self { contents: lane(program.clone()), commands: lane(program) }
     }
 
     /// The conversions of one tenant.
@@ -102,21 +108,21 @@ impl TenantConverter<'_> {
     }
 
     async fn run<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
-        let Converter { program, turns, command_turns } = self.converter;
-        let turns = match request {
-            Request::Commands(_) => command_turns,
+        let Converter { contents, commands } = self.converter;
+        let Lane { turns, spares } = match request {
+            Request::Commands(_) => commands,
             Request::Page(_)
             | Request::Edits(_)
             | Request::Patch(_)
             | Request::Diff(_)
-            | Request::Schema(_) => turns,
+            | Request::Schema(_) => contents,
         };
         let request = postcard::to_allocvec(request).map_err(Error::Protocol)?;
         if request.len() > REQUEST_BYTES_MAX {
             return Err(Error::TooLarge);
         }
         let _turn = turns.acquire(self.tenant, TURN_WAIT_MAX).await.map_err(|_| Error::Busy)?;
-        let reply = process::run(program, &request).await?;
+        let reply = spares.run(&request).await?;
         postcard::from_bytes(&reply).map_err(Error::Protocol)
     }
 }

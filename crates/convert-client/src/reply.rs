@@ -3,6 +3,11 @@
 use crate::bounds::PATTERN_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
+/// The first byte of the output, before the reply. The program writes it when it has read its whole request, before it looks into it: if a
+/// process ends without it, the content is not the reason, and another process may get the request. Almost no reply begins with this
+/// byte, so a service of a version without the mark refuses it.
+pub const READ_MARK: u8 = 0xff;
+
 /// The commands that a shell command line would run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Commands {

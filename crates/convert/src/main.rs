@@ -1,5 +1,5 @@
 //! `flotilla-convert`: converts foreign content (pages of the web, shell text, edits, patches, diffs, schemas) in a process of its
-//! own. It reads one request from its input, writes the reply to its output, and ends. The content may be hostile: the program
+//! own. It waits for one request on its input, writes the reply to its output, and ends. The content may be hostile: the program
 //! raises its walls before it reads the first byte, holds no secret, and tells its parent by its exit status which wall ended it.
 
 mod diff;
@@ -14,7 +14,7 @@ mod walls;
 use anyhow::Context as _;
 use convert_client::{
     bounds::REQUEST_BYTES_MAX,
-    reply::{Change, Commands},
+    reply::{Change, Commands, READ_MARK},
     request::{FileEdits, FilePatch, Request},
 };
 use std::io::{Read as _, Write as _};
@@ -23,9 +23,11 @@ fn main() -> anyhow::Result<()> {
     walls::raise().context("raise the walls")?;
     let mut request = vec![];
     std::io::stdin().take(REQUEST_BYTES_MAX as u64).read_to_end(&mut request).context("read the request")?;
+    let mut output = std::io::stdout();
+    output.write_all(&[READ_MARK]).and_then(|()| output.flush()).context("note that the request is read")?;
     let request: Request = postcard::from_bytes(&request).context("decode the request")?;
     let reply = reply(request).context("encode the reply")?;
-    std::io::stdout().write_all(&reply).context("write the reply")
+    output.write_all(&reply).context("write the reply")
 }
 
 /// Performs a conversion and encodes its reply.

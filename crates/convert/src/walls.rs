@@ -1,7 +1,8 @@
 //! The walls of this process: its limits, and the system calls that it may make. The process raises them before it reads the
 //! request. Content that takes the process over then finds no file, no network, no other process and no key.
 //!
-//! The process needs no signal when its parent dies: its pipes end, and the limit of processor time ends a computation.
+//! The process needs no signal when its parent dies: its pipes end, also while it waits for its request, and the limit of processor time
+//! ends a computation. A process that waits uses no processor time, so that this limit counts the same work however long it waited.
 
 use convert_client::bounds::{CPU_SECONDS_MAX, MEMORY_BYTES_MAX};
 use nix::sys::resource::Resource;

@@ -8,8 +8,25 @@ use convert_client::{
     request::{Edit, FileEdits, FilePatch, FileVersions, Occurrences, Page, PageForm, SchemaCheck},
 };
 use domain::ids::TenantId;
-use nix::unistd::Pid;
-use std::{fs, path::PathBuf, sync::Arc, time::Instant};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+use std::{
+    env, fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Instant,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+};
+
+/// Set for the process that is a service in a test.
+const SERVICE: &str = "CONVERT_TEST_SERVICE";
 
 fn converter() -> Converter {
     Converter::new(PathBuf::from(env!("CARGO_BIN_EXE_flotilla-convert")))
@@ -98,7 +115,7 @@ async fn different_files_are_compared_in_bounded_time() {
     assert_eq!(converter().of(tenant()).diff(versions).await.unwrap().additions, 200_000);
 }
 
-/// The conversions that run for this test.
+/// The processes of this test that convert or are spares.
 fn running() -> Vec<PathBuf> {
     let is_own = |directory: &PathBuf| {
         let stat = fs::read_to_string(directory.join("stat")).unwrap_or_default();
@@ -106,6 +123,39 @@ fn running() -> Vec<PathBuf> {
         stat.contains("(flotilla-conver)") && parent == Some(&Pid::this().to_string())
     };
     fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path()).filter(is_own).collect()
+}
+
+fn status(directory: &Path) -> String {
+    fs::read_to_string(directory.join("status")).unwrap_or_default()
+}
+
+/// Whether a process stands behind its last wall, which is the filter.
+fn is_walled(directory: &Path) -> bool {
+    status(directory).contains("Seccomp:\t2")
+}
+
+/// Waits until one process runs for this test and stands behind its walls. Without a conversion, it is a spare.
+async fn spare() -> Pid {
+    until(|| matches!(&running()[..], [only] if is_walled(only))).await;
+    let directory = running().pop().expect("a spare stays");
+    Pid::from_raw(directory.file_name().unwrap().to_str().unwrap().parse().unwrap())
+}
+
+/// Stops a process and waits until it stands still.
+async fn stop(pid: Pid) {
+    signal::kill(pid, Signal::SIGSTOP).unwrap();
+    until(|| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ")).await;
+}
+
+fn lives(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+/// Performs a short conversion.
+async fn read_commands(converter: &Converter) {
+    let commands = converter.of(tenant()).commands(vec!["ls -a".to_owned()]).await.unwrap();
+    assert_eq!(commands.into_iter().flat_map(|commands| commands.patterns).collect::<Vec<_>>(), ["ls -a"]);
 }
 
 /// Waits until `is_met`, and lets the conversions go on meanwhile.
@@ -122,11 +172,9 @@ async fn a_conversion_stands_behind_its_walls() {
         let converter = Arc::clone(&converter);
         async move { converter.of(tenant()).page(unclosed_page()).await }
     });
-    let status = |directory: &PathBuf| fs::read_to_string(directory.join("status")).unwrap_or_default();
-    // The filter is the last wall.
-    let is_walled = |directory: &PathBuf| status(directory).contains("Seccomp:\t2");
-    until(|| running().iter().any(is_walled) || conversion.is_finished()).await;
-    let directory = running().pop().expect("a conversion behind its last wall");
+    let walled = || running().into_iter().find(|directory| is_walled(directory));
+    until(|| walled().is_some() || conversion.is_finished()).await;
+    let directory = walled().expect("a conversion behind its last wall");
     let limits = fs::read_to_string(directory.join("limits")).unwrap();
     let limit = |name: &str| {
         let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
@@ -154,12 +202,101 @@ async fn a_conversion_stands_behind_its_walls() {
 #[tokio::test]
 async fn a_caller_that_leaves_kills_its_conversion() {
     let converter = Arc::new(converter());
-    let conversion = tokio::spawn(async move { converter.of(tenant()).page(unclosed_page()).await });
-    until(|| !running().is_empty()).await;
+    let conversion = tokio::spawn({
+        let converter = Arc::clone(&converter);
+        async move { converter.of(tenant()).page(unclosed_page()).await }
+    });
+    // The conversion, and the next spare, which stays.
+    until(|| running().len() == 2).await;
     let begun = Instant::now();
     conversion.abort();
-    until(|| running().is_empty()).await;
+    until(|| running().len() == 1).await;
     assert!(begun.elapsed().as_millis() < 500, "{:?}: it died of its own bound", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_conversion_uses_a_process_that_has_started_and_the_next_one_starts_meanwhile() {
+    let converter = Arc::new(converter());
+    assert!(running().is_empty(), "nothing starts before the first conversion");
+    read_commands(&converter).await;
+    // It has raised its walls without a request.
+    let spare_before = spare().await;
+    stop(spare_before).await;
+    let conversion = tokio::spawn({
+        let converter = Arc::clone(&converter);
+        async move { read_commands(&converter).await }
+    });
+    until(|| running().len() == 2).await;
+    signal::kill(spare_before, Signal::SIGCONT).unwrap();
+    conversion.await.unwrap();
+    assert_ne!(spare().await, spare_before, "a process serves one request");
+}
+
+#[tokio::test]
+async fn a_spare_that_dies_loses_no_request() {
+    let converter = Arc::new(converter());
+    read_commands(&converter).await;
+    let idle = spare().await;
+    signal::kill(idle, Signal::SIGKILL).unwrap();
+    read_commands(&converter).await;
+    // This one dies when it has its request but has not read it.
+    let stopped = spare().await;
+    assert_ne!(stopped, idle);
+    stop(stopped).await;
+    let conversion = tokio::spawn({
+        let converter = Arc::clone(&converter);
+        async move { read_commands(&converter).await }
+    });
+    until(|| running().len() == 2).await;
+    signal::kill(stopped, Signal::SIGKILL).unwrap();
+    conversion.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_spare_ends_with_its_converter() {
+    let converter = converter();
+    read_commands(&converter).await;
+    let spare = spare().await;
+    drop(converter);
+    until(|| !lives(spare)).await;
+}
+
+#[tokio::test]
+async fn a_spare_ends_with_a_service_that_is_killed() {
+    let mut service = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "service_for_tests", "--nocapture"])
+        .env(SERVICE, "")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(service.stdout.take().unwrap()).lines();
+    let spare = loop {
+        let line = lines.next_line().await.unwrap().expect("the service names its spare");
+        if let Some(pid) = line.strip_prefix("spare ") {
+            break Pid::from_raw(pid.parse().unwrap());
+        }
+    };
+    assert!(lives(spare));
+    service.kill().await.unwrap();
+    until(|| !lives(spare)).await;
+}
+
+/// Not a separate test: the body of a process that another test starts.
+#[tokio::test]
+async fn service_for_tests() {
+    if env::var_os(SERVICE).is_none() {
+        return;
+    }
+    let converter = converter();
+    read_commands(&converter).await;
+    let spare = spare().await;
+    // The harness may have begun a line.
+    let mut output = std::io::stdout();
+    writeln!(output, "\nspare {spare}").and_then(|()| output.flush()).unwrap();
+    std::future::pending::<()>().await;
 }
 
 #[tokio::test]
@@ -181,12 +318,13 @@ async fn one_tenant_leaves_turns_to_others() {
 
 #[tokio::test]
 async fn a_program_that_crashes_or_is_missing_is_named() {
-    for (program, want) in [("/bin/false", "conversion_failed"), ("/no/such/program", "conversion_failed")] {
+    // The second program ends well and says nothing, as one of another version.
+    for program in ["/bin/false", "/bin/true", "/no/such/program"] {
         let converter = Converter::new(PathBuf::from(program));
-        assert_eq!(
-            converter.of(tenant()).commands(vec!["ls".to_owned()]).await.unwrap_err().code(),
-            want,
-            "{program}"
-        );
+        // The second conversion may find a spare.
+        for _ in 0..2 {
+            let error = converter.of(tenant()).commands(vec!["ls".to_owned()]).await.unwrap_err();
+            assert_eq!(error.code(), "conversion_failed", "{program}: {error}");
+        }
     }
 }
