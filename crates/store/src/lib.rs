@@ -63,7 +63,7 @@ impl Store {
     }
 
     /// Gives a connection for statements that each are a transaction of their own and see only the rows of `tenant`. Only for work that is repeated after an
-    /// error: if Postgres closes the connection, a statement may fail that [`Store::begin`] would have begun anew.
+    /// error, or that may be lost: if Postgres closes the connection, a statement may fail that [`Store::begin`] would have begun anew.
     async fn statements(&self, tenant: TenantId) -> Result<Statements, Error> {
         self.app.statements(tenant).await
     }

@@ -1,7 +1,7 @@
-//! What a loop reads before its first step, in one transaction, and what a warm-up reads of it.
+//! What a loop reads before its first step, and what a warm-up reads of it.
 
 use crate::{
-    Store, Tx,
+    Store,
     column::{signed, unsigned},
     error::{Entity, Error},
     log::messages::{self, MessageWithParts, RecentConversation},
@@ -16,7 +16,7 @@ use domain::{
     event::{MESSAGE_UPDATED, PART_UPDATED, SUPERSEDED},
     ids::{SessionId, TenantId},
 };
-use sqlx::Row as _;
+use sqlx::{PgConnection, Row as _};
 use std::collections::HashSet;
 
 /// Events after a kept conversation that are compared with its new messages. After more of them, the loop reads everything.
@@ -62,7 +62,10 @@ impl Store {
         tenant: TenantId,
         id: &SessionId,
     ) -> Result<(Session, Vec<StoredSettings>), Error> {
-        read_session(&mut self.begin(tenant).await?, tenant, id).await
+        let mut statements = self.statements(tenant).await?;
+        let read = read_session(&mut statements, tenant, id).await?;
+        statements.end();
+        Ok(read)
     }
 
     /// Reads what the loop of a taken session needs. Of a conversation that the worker has kept it reads only the new messages, if no other has changed.
@@ -75,23 +78,29 @@ impl Store {
         kept: Option<&KeptPosition>,
     ) -> Result<LoopStart, Error> {
         let (tenant, id) = (taken.fence.tenant, &taken.fence.session);
-        let mut tx = self.begin(tenant).await?;
-        let (session, settings) = read_session(&mut tx, tenant, id).await?;
-        // Before the messages: a prompt that is accepted in between is then only among the messages, and is read again.
-        let inputs = mailbox::list(&mut tx, tenant, id, taken.input_ack).await?;
+        // Clients may write between any two statements, also in a transaction, because each statement sees what is committed when it begins. The statements
+        // leave the connection ready for the first write of the loop, which a transaction would not.
+        let mut statements = self.statements(tenant).await?;
+        let (session, settings) = read_session(&mut statements, tenant, id).await?;
+        // The inputs come before the messages, so every input that is read has its message. A prompt that is accepted in between is at most among the
+        // messages: the first write of the loop finds its input, and the loop reads both.
+        let inputs = mailbox::list(&mut statements, tenant, id, taken.input_ack).await?;
         if let Some(kept) = kept
-            && let Some(messages) = find_new_messages(&mut tx, tenant, id, kept).await?
+            && let Some(messages) = find_new_messages(&mut statements, tenant, id, kept).await?
         {
+            statements.end();
             return Ok(LoopStart { settings, session, inputs, left_out: 0, messages, continues_kept: true });
         }
-        let RecentConversation { left_out, messages } = messages::load_recent(&mut tx, tenant, id).await?;
+        let RecentConversation { left_out, messages } =
+            messages::load_recent(&mut statements, tenant, id).await?;
+        statements.end();
         Ok(LoopStart { settings, session, inputs, left_out, messages, continues_kept: false })
     }
 }
 
 /// Reads the session with the settings of its tenant and of its project: a row for each settings, or one without any.
 async fn read_session(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     id: &SessionId,
 ) -> Result<(Session, Vec<StoredSettings>), Error> {
@@ -101,7 +110,7 @@ async fn read_session(
     ))
     .bind(tenant.0)
     .bind(id.as_str())
-    .fetch_all(&mut **tx)
+    .fetch_all(connection)
     .await?;
     let session = row::from_row(rows.first().ok_or(Error::NotFound(Entity::Session))?)?;
     let stored = rows.iter().map(settings::find_in_row).collect::<Result<Vec<_>, _>>()?;
@@ -115,12 +124,12 @@ async fn read_session(
 /// Every change of a message or a part is an event. The event that creates one has its position; any other event changes or removes what may have been
 /// kept. An event that came between the two reads is taken for a change, too.
 async fn find_new_messages(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
     kept: &KeptPosition,
 ) -> Result<Option<Vec<MessageWithParts>>, Error> {
-    let messages = messages::load(tx, tenant, session, kept.read_after).await?;
+    let messages = messages::load(connection, tenant, session, kept.read_after).await?;
     let rows = sqlx::query(
         "select seq, id, kind from session_event
           where tenant_id = $1 and session_id = $2 and seq >= $3 order by seq limit $4",
@@ -129,7 +138,7 @@ async fn find_new_messages(
     .bind(session.as_str())
     .bind(signed(kept.event_seq))
     .bind(signed(NEW_EVENTS_MAX as u64 + 1))
-    .fetch_all(&mut **tx)
+    .fetch_all(connection)
     .await?;
     let Some((first, new)) = rows.split_first() else { return Ok(None) };
     let is_known = unsigned(first.try_get("seq")?) == kept.event_seq

@@ -12,7 +12,7 @@ use domain::{
     limits,
 };
 use futures::{Stream, TryStreamExt as _, stream::try_unfold};
-use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow, types::Json};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow, types::Json};
 use std::{collections::HashMap, ops::Range, pin::pin};
 
 /// Parts that are parsed from JSON in one batch.
@@ -113,7 +113,8 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<MessageWithParts>, Error> {
-        load(&mut self.begin(tenant).await?, tenant, session, after).await
+        let mut tx = self.begin(tenant).await?;
+        load(&mut tx, tenant, session, after).await
     }
 
     /// Returns the newest answer of a model, whole or not; `None` if there is none.
@@ -169,7 +170,7 @@ impl Store {
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn load(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
     after: u64,
@@ -181,10 +182,10 @@ pub(crate) async fn load(
     .bind(tenant.0)
     .bind(session.as_str())
     .bind(signed(after))
-    .fetch_all(&mut **tx)
+    .fetch_all(&mut *connection)
     .await?;
     let filter = if after == 0 { PartsFilter::All } else { PartsFilter::OfMessages };
-    Ok(with_parts(tx, tenant, session, &rows, filter).await?.0)
+    Ok(with_parts(connection, tenant, session, &rows, filter).await?.0)
 }
 
 /// What a loop reads of a conversation.
@@ -203,7 +204,7 @@ pub(crate) struct RecentConversation {
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn load_recent(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
 ) -> Result<RecentConversation, Error> {
@@ -238,12 +239,12 @@ pub(crate) async fn load_recent(
     )))
     .bind(tenant.0)
     .bind(session.as_str())
-    .fetch_all(&mut **tx)
+    .fetch_all(&mut *connection)
     .await?;
     let begins_at = rows.first().map_or(Ok(0), |row| row.try_get("begins_at"))?;
     let left_out = unsigned(begins_at).saturating_sub(1);
     let filter = if left_out == 0 { PartsFilter::All } else { PartsFilter::OfMessages };
-    let (messages, _) = with_parts(tx, tenant, session, &rows, filter).await?;
+    let (messages, _) = with_parts(connection, tenant, session, &rows, filter).await?;
     Ok(RecentConversation { left_out, messages })
 }
 
@@ -294,7 +295,7 @@ pub(crate) async fn read_page(
 
 /// Reads the parts of messages, given by their rows. Returns the messages in the same order, and the bytes of the parts.
 async fn with_parts(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
     rows: &[PgRow],
@@ -323,7 +324,8 @@ async fn with_parts(
         PartsFilter::OfMessages => query.bind(&ids),
     };
     // In batches: a long conversation must not be in memory twice, and must not keep a thread from serving other sessions.
-    let mut batches = pin!(batches(query.fetch(&mut **tx)).map_ok(read_parts).try_buffered(BATCHES_AT_ONCE));
+    let found = query.fetch(connection);
+    let mut batches = pin!(batches(found).map_ok(read_parts).try_buffered(BATCHES_AT_ONCE));
     let mut bytes_total = 0;
     while let Some(Batch { parts, bytes }) = batches.try_next().await? {
         bytes_total += bytes;

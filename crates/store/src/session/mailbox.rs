@@ -13,7 +13,7 @@ use domain::{
     limits,
 };
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 /// The kind of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,8 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<MailboxInput>, Error> {
-        list(&mut self.begin(tenant).await?, tenant, session, after).await
+        let mut tx = self.begin(tenant).await?;
+        list(&mut tx, tenant, session, after).await
     }
 }
 
@@ -96,7 +97,7 @@ impl Store {
 /// # Errors
 /// `Unreadable`; `Db`.
 pub(crate) async fn list(
-    tx: &mut Tx,
+    connection: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
     after: u64,
@@ -110,7 +111,7 @@ pub(crate) async fn list(
     .bind(signed(after))
     // Aborts, replies and answers of children may be behind a mailbox full of prompts.
     .bind(limits::INPUTS_PENDING_MAX * 2)
-    .fetch_all(&mut **tx)
+    .fetch_all(connection)
     .await?;
     rows.iter().map(from_row).collect()
 }

@@ -270,6 +270,14 @@ impl World {
         testkit::eventually("a write waits", async || self.number(waiting).await > 0).await;
     }
 
+    /// Returns the newest statement of the connections that see one tenant. A long one is cut.
+    pub(crate) async fn newest_statement(&self) -> String {
+        let mut owner = self.database.owner().await;
+        let newest = "select query from pg_stat_activity where datname = current_database() and usename = 'flotilla_app'
+                       order by query_start desc limit 1";
+        sqlx::query_scalar(newest).fetch_one(&mut *owner).await.unwrap()
+    }
+
     /// Asserts that the events of a session have the numbers 1, 2, 3, …; returns their count.
     pub(crate) async fn gap_free(&self, session: &SessionId) -> u64 {
         let mut pages = self.store.event_pages(self.tenant, session.clone(), 0);

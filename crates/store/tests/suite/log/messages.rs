@@ -115,6 +115,8 @@ async fn a_loop_begins_with_everything_that_it_needs() {
     let running = world.running().await;
     let none = world.store.read_loop_start(&running.take_over(0), None).await.unwrap().settings;
     assert_eq!(none, []);
+    let newest = world.newest_statement().await;
+    assert!(newest.starts_with("select seq, data from part"), "no transaction has to end: {newest}");
     for project in [Some(&world.project), None] {
         world.store.put_settings(world.tenant, project, "{}", "ann").await.unwrap();
     }
