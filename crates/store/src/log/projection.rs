@@ -23,7 +23,7 @@ use domain::{
     ids::{MessageId, PartId},
     session::{Changes, Info},
 };
-pub(crate) use rows::{Rows, Statement, fenced};
+pub(crate) use rows::{Rows, Statement, fenced, message_inserts};
 use serde_json::Value;
 pub(crate) use sessions::{bind_charge, fenced_charge};
 use std::borrow::Cow;
@@ -131,12 +131,17 @@ impl Projection {
         self.stored.len() as u64
     }
 
+    /// Whether [`message_inserts`] writes all that was gathered.
+    pub(crate) fn is_plain_message(&self) -> bool {
+        self.rows.are_plain_messages()
+    }
+
     /// What was gathered, for [`fenced`].
     pub(crate) fn rows(&self) -> &Rows {
         &self.rows
     }
 
-    /// Binds the parameters of [`fenced`] that follow the first eight.
+    /// Binds the parameters of [`fenced`] that follow the first eight, or those of [`message_inserts`] that follow the time.
     pub(crate) fn bind<'q>(&'q self, statement: Statement<'q>) -> Statement<'q> {
         self.rows.bind(statement, &self.stored)
     }

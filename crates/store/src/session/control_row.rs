@@ -1,4 +1,4 @@
-//! The control row of a session while a transaction holds it.
+//! The control row of a session, as a decision about the session reads it.
 
 use crate::{
     Tx,
@@ -11,10 +11,12 @@ use domain::{
     limits,
     session::{Class, Phase},
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
-/// The control row while a transaction holds it.
+/// The control row: while a transaction holds it, or as it was when a statement read it.
 pub(crate) struct ControlRow {
+    /// The version of the row. Every change of the row gives it another one.
+    pub(crate) version: String,
     pub(crate) phase: Phase,
     pub(crate) class: Class,
     pub(crate) epoch: u64,
@@ -68,7 +70,34 @@ impl RevertState {
 #[error("unknown revert state {0}")]
 struct UnknownRevertState(i16);
 
+/// The columns of [`ControlRow::from_row`], of the control row `r` of the session `$2` of the tenant `$1`. `xmin` is the transaction that wrote this version
+/// of the row.
+pub(crate) const CONTROL_COLUMNS: &str = "r.phase, r.class, r.epoch, r.event_seq, r.input_seq, r.input_ack, r.cancel_seq, r.prompt_bytes, r.revert_state,
+    r.xmin::text as version, coalesce(r.held_until > clock_timestamp(), false) as held,
+    (select a.archived_at is not null from session a where a.tenant_id = $1 and a.id = $2) as archived";
+
 impl ControlRow {
+    /// Reads the columns of [`CONTROL_COLUMNS`].
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub(crate) fn from_row(row: &PgRow) -> Result<Self, Error> {
+        Ok(Self {
+            version: row.try_get("version")?,
+            phase: phase::from_column(row.try_get("phase")?)?,
+            class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
+            epoch: unsigned(row.try_get("epoch")?),
+            event_seq: unsigned(row.try_get("event_seq")?),
+            input_seq: unsigned(row.try_get("input_seq")?),
+            input_ack: unsigned(row.try_get("input_ack")?),
+            cancel_seq: unsigned(row.try_get("cancel_seq")?),
+            prompt_bytes: unsigned(row.try_get("prompt_bytes")?),
+            is_held: row.try_get("held")?,
+            revert_state: RevertState::from_column(row.try_get("revert_state")?)?,
+            is_archived: row.try_get::<Option<bool>, _>("archived")?.unwrap_or_default(),
+        })
+    }
+
     /// Refuses to begin anything while a revert changes the files, or before an unfinished revert is finished.
     ///
     /// # Errors
@@ -95,6 +124,11 @@ impl ControlRow {
             Phase::Idle | Phase::Runnable | Phase::Waiting => true,
             Phase::Running | Phase::Quarantined => false,
         }
+    }
+
+    /// The number of inputs that no loop has taken.
+    pub(crate) fn inputs_waiting(&self) -> u64 {
+        self.input_seq - self.input_ack
     }
 
     /// Whether prompts and notes with so many more bytes are not too large to load.
@@ -126,28 +160,14 @@ pub(crate) const EXISTS: &str =
 /// # Errors
 /// `NotFound`; `Unreadable`; `Db`.
 pub(crate) async fn lock(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<ControlRow, Error> {
-    let row = sqlx::query(
-        "select phase, class, epoch, event_seq, input_seq, input_ack, cancel_seq, prompt_bytes, revert_state,
-                coalesce(held_until > clock_timestamp(), false) as held,
-                (select s.archived_at is not null from session s where s.tenant_id = $1 and s.id = $2) as archived
-           from session_run where tenant_id = $1 and session_id = $2 for update",
-    )
-    .bind(tenant.0)
-    .bind(session.as_str())
-    .fetch_optional(&mut **tx)
-    .await?
-    .ok_or(Error::NotFound(Entity::Session))?;
-    Ok(ControlRow {
-        phase: phase::from_column(row.try_get("phase")?)?,
-        class: Class::from_i16(row.try_get("class")?).unwrap_or_default(),
-        epoch: unsigned(row.try_get("epoch")?),
-        event_seq: unsigned(row.try_get("event_seq")?),
-        input_seq: unsigned(row.try_get("input_seq")?),
-        input_ack: unsigned(row.try_get("input_ack")?),
-        cancel_seq: unsigned(row.try_get("cancel_seq")?),
-        prompt_bytes: unsigned(row.try_get("prompt_bytes")?),
-        is_held: row.try_get("held")?,
-        revert_state: RevertState::from_column(row.try_get("revert_state")?)?,
-        is_archived: row.try_get::<Option<bool>, _>("archived")?.unwrap_or_default(),
-    })
+    let sql = format!(
+        "select {CONTROL_COLUMNS} from session_run r where r.tenant_id = $1 and r.session_id = $2 for update"
+    );
+    let row = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .fetch_optional(&mut **tx)
+        .await?
+        .ok_or(Error::NotFound(Entity::Session))?;
+    ControlRow::from_row(&row)
 }

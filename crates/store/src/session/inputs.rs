@@ -1,19 +1,18 @@
-//! Accepts prompts: message, parts, mailbox row and `runnable` in one transaction.
+//! Accepts prompts: message, parts, mailbox row and `runnable` in one transaction, which mostly is one statement.
 // Continues in worker::claim, which the hints of gateway::app::prompts::accept reach.
 
 use crate::{
     Store, Tx,
     column::{parse_id, signed, unsigned},
-    error::Error,
+    error::{Entity, Error},
     log::{
         change::{Change, Scope},
         projection::Projection,
     },
     session::{
-        control_row::{self, ControlRow, RevertState},
-        mailbox::{Growth, InputMessage, Kind, Mailbox, NewInput},
+        control_row::{self, CONTROL_COLUMNS, ControlRow},
+        mailbox::{Delivery, Growth, InputMessage, Kind, Mailbox, NewInput},
         removal,
-        row::{self, INFO},
     },
 };
 use domain::{
@@ -27,8 +26,8 @@ use domain::{
     session::Class,
     text,
 };
-use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
-use std::collections::BTreeMap;
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
+use std::{collections::BTreeMap, slice};
 
 /// A prompt to accept.
 #[derive(Debug, Clone)]
@@ -152,38 +151,114 @@ impl Store {
         prompt: &Prompt,
         at: Timestamp,
     ) -> Result<PromptReceipt, Error> {
-        let session = &prompt.session_id;
+        let mut statements = self.statements(tenant).await?;
+        let attempt = Attempt::read(&mut statements, tenant, prompt).await;
+        match attempt {
+            Ok(attempt) => {
+                let receipt = attempt.accept(&mut statements, at).await?;
+                statements.end();
+                if let Some(receipt) = receipt {
+                    return Ok(receipt);
+                }
+            }
+            // Postgres may have closed the connection. Nothing is stored, and a transaction finds another one.
+            Err(error) if error.is_transient() => drop(statements),
+            Err(error) => return Err(error),
+        }
+        // On the heap: it is rare, and every prompt would have it in its future.
+        Box::pin(self.accept_in_transaction(tenant, prompt, at)).await
+    }
+
+    /// Accepts a prompt while it holds the control row: other writes come before it or after it.
+    async fn accept_in_transaction(
+        &self,
+        tenant: TenantId,
+        prompt: &Prompt,
+        at: Timestamp,
+    ) -> Result<PromptReceipt, Error> {
         let mut tx = self.begin(tenant).await?;
-        let run = control_row::lock(&mut tx, tenant, session).await?;
-        let mut recipient = touch(&mut tx, tenant, prompt).await?;
-        if let Some(earlier) = recipient.earlier.take() {
-            return earlier.receipt(prompt, &run);
+        let run = control_row::lock(&mut tx, tenant, &prompt.session_id).await?;
+        let recipient = touch(&mut tx, tenant, prompt).await?;
+        let bytes = bytes(prompt);
+        if let Some(repeated) = recipient.admit(prompt, bytes, &run)? {
+            return Ok(repeated);
         }
-        run.refuse_quarantined()?;
-        run.refuse_held()?;
-        if prompt.only_when_idle && !run.is_idle() {
-            return Err(Error::Busy);
-        }
-        let waiting = signed(run.input_seq - run.input_ack);
-        if waiting >= limits::INPUTS_PENDING_MAX {
-            return Err(Error::TooManyInputs(waiting));
-        }
-        let prompt_bytes = bytes(prompt);
-        refuse_too_large(prompt.reply, prompt_bytes, &run)?;
-        if recipient.has_message {
-            return Err(Error::Conflict);
-        }
-        let entry = PromptEntry { prompt, answerer: recipient.answerer(prompt), bytes: prompt_bytes };
-        let StoredPrompt { events, queue_position } = insert(&mut tx, tenant, entry, &run, at).await?;
+        let entry = PromptEntry { prompt, answerer: recipient.answerer(prompt), bytes };
+        let stored = insert(&mut tx, tenant, entry, &run, at).await?;
         tx.commit().await?;
-        Ok(PromptReceipt {
-            message_id: prompt.id.clone(),
-            events,
-            inputs_ahead: u32::try_from(waiting).unwrap_or(u32::MAX),
-            runnable: prompt.reply == Reply::Expected && run.needs_worker(),
-            class: run.class,
-            queue_position,
-        })
+        Ok(stored.receipt(prompt, &run))
+    }
+}
+
+/// A prompt, and its session as one statement read it. Nothing holds the session.
+struct Attempt<'a> {
+    tenant: TenantId,
+    prompt: &'a Prompt,
+    run: ControlRow,
+    recipient: Recipient,
+}
+
+impl<'a> Attempt<'a> {
+    async fn read(
+        connection: &mut PgConnection,
+        tenant: TenantId,
+        prompt: &'a Prompt,
+    ) -> Result<Self, Error> {
+        let sql = format!(
+            "select {CONTROL_COLUMNS}, {RECIPIENT_COLUMNS}
+               from session_run r join session s on s.tenant_id = r.tenant_id and s.id = r.session_id
+               left join session_input i on i.tenant_id = $1 and i.session_id = $2 and i.dedupe = $4
+              where r.tenant_id = $1 and r.session_id = $2"
+        );
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .bind(tenant.0)
+            .bind(prompt.session_id.as_str())
+            .bind(prompt.id.as_str())
+            .bind(&prompt.dedupe)
+            .fetch_optional(connection)
+            .await?
+            .ok_or(Error::NotFound(Entity::Session))?;
+        Ok(Self { tenant, prompt, run: ControlRow::from_row(&row)?, recipient: Recipient::from_row(&row)? })
+    }
+
+    /// Accepts the prompt with one statement, if nothing has changed the session since it was read. `None`: nothing is stored, because the session has
+    /// changed, something must be written before the prompt, or the prompt is large.
+    async fn accept(
+        self,
+        connection: &mut PgConnection,
+        at: Timestamp,
+    ) -> Result<Option<PromptReceipt>, Error> {
+        let Self { tenant, prompt, run, recipient } = self;
+        let bytes = bytes(prompt);
+        if let Some(repeated) = recipient.admit(prompt, bytes, &run)? {
+            return Ok(Some(repeated));
+        }
+        if removal::must_precede_prompt(&run) {
+            return Ok(None);
+        }
+        let session = &prompt.session_id;
+        let scope = Scope { tenant, session, epoch: run.epoch, at };
+        let answerer = recipient.answerer(prompt);
+        let variant = answerer.model.variant.clone();
+        let mut projection = Projection::default();
+        for change in changes(prompt, answerer, at) {
+            if !projection.gather(&scope, slice::from_ref(&change))?.is_empty() {
+                return Ok(None);
+            }
+        }
+        if !projection.is_plain_message() {
+            return Ok(None);
+        }
+        let delivery = Delivery {
+            input: new_input(prompt, Growth { events: projection.len(), prompt_bytes: bytes }),
+            projection: &projection,
+            variant: variant.as_deref(),
+            at,
+        };
+        let mailbox = Mailbox { tenant, session, run: &run };
+        let Some(queue_position) = mailbox.deliver(connection, delivery).await? else { return Ok(None) };
+        let events = projection.written_from(run.event_seq + 1);
+        Ok(Some(StoredPrompt { events, queue_position }.receipt(prompt, &run)))
     }
 }
 
@@ -202,11 +277,11 @@ impl EarlierInput {
     }
 
     /// The receipt of a prompt that is stored already.
-    fn receipt(self, prompt: &Prompt, run: &ControlRow) -> Result<PromptReceipt, Error> {
+    fn receipt(&self, prompt: &Prompt, run: &ControlRow) -> Result<PromptReceipt, Error> {
         let is_same = self.body_sha256 == prompt.body_sha256;
-        let message_id = self.message_id.filter(|_| is_same).ok_or(Error::Conflict)?;
+        let message_id = self.message_id.as_deref().filter(|_| is_same).ok_or(Error::Conflict)?;
         Ok(PromptReceipt {
-            message_id: parse_id("input", &message_id)?,
+            message_id: parse_id("input", message_id)?,
             events: vec![],
             inputs_ahead: u32::try_from(self.seq.saturating_sub(run.input_ack + 1)).unwrap_or(u32::MAX),
             runnable: false,
@@ -240,16 +315,56 @@ struct Recipient {
     has_message: bool,
     agent: String,
     model: ModelRef,
-    /// Its variant now.
     variant: Option<String>,
 }
 
+/// The columns of [`Recipient::from_row`], of the session `s` with the id `$2` and of the input `i` with the name of the prompt. `$3` is the id of its message.
+const RECIPIENT_COLUMNS: &str =
+    "s.agent, s.provider_id, s.model_id, s.variant, i.body_sha256, i.message_id, i.seq,
+    exists (select 1 from message where tenant_id = $1 and session_id = $2 and id = $3) as has_message";
+
 impl Recipient {
+    /// Reads the columns of [`RECIPIENT_COLUMNS`].
+    fn from_row(row: &PgRow) -> Result<Self, Error> {
+        let is_repeated = row.try_get::<Option<i64>, _>("seq")?.is_some();
+        Ok(Self {
+            earlier: is_repeated.then(|| EarlierInput::from_row(row)).transpose()?,
+            has_message: row.try_get("has_message")?,
+            agent: row.try_get("agent")?,
+            model: ModelRef { provider_id: row.try_get("provider_id")?, model_id: row.try_get("model_id")? },
+            variant: row.try_get("variant")?,
+        })
+    }
+
+    /// Decides whether the session takes the prompt, whose parts have so many bytes. Returns the receipt of a repeated prompt; `None`: the prompt is to be
+    /// stored.
+    fn admit(&self, prompt: &Prompt, bytes: u64, run: &ControlRow) -> Result<Option<PromptReceipt>, Error> {
+        if let Some(earlier) = &self.earlier {
+            return earlier.receipt(prompt, run).map(Some);
+        }
+        run.refuse_quarantined()?;
+        run.refuse_held()?;
+        if prompt.only_when_idle && !run.is_idle() {
+            return Err(Error::Busy);
+        }
+        let waiting = signed(run.inputs_waiting());
+        if waiting >= limits::INPUTS_PENDING_MAX {
+            return Err(Error::TooManyInputs(waiting));
+        }
+        refuse_too_large(prompt.reply, bytes, run)?;
+        if self.has_message { Err(Error::Conflict) } else { Ok(None) }
+    }
+
     /// What answers the prompt: what it names, and otherwise what the session has.
     fn answerer(self, prompt: &Prompt) -> Answerer {
+        let variant = match &prompt.variant {
+            VariantChoice::Session => self.variant,
+            VariantChoice::Provider => None,
+            VariantChoice::Named(name) => Some(name.clone()),
+        };
         Answerer {
             agent: prompt.agent.clone().unwrap_or(self.agent),
-            model: ModelChoice { model: prompt.model.clone().unwrap_or(self.model), variant: self.variant },
+            model: ModelChoice { model: prompt.model.clone().unwrap_or(self.model), variant },
         }
     }
 }
@@ -257,30 +372,23 @@ impl Recipient {
 /// Records that the session changed, and the variant that a prompt chooses. The caller holds the control row, so no other prompt comes between;
 /// if it does not accept the prompt, it must not commit.
 async fn touch(tx: &mut Tx, tenant: TenantId, prompt: &Prompt) -> Result<Recipient, Error> {
-    let row = sqlx::query(
+    let sql = format!(
         "update session s
             set updated_at = date_trunc('milliseconds', now()), variant = case when $5 then $6 else s.variant end
            from (select 1) one left join session_input i on i.tenant_id = $1 and i.session_id = $2 and i.dedupe = $4
           where s.tenant_id = $1 and s.id = $2
-         returning s.agent, s.provider_id, s.model_id, s.variant, i.body_sha256, i.message_id, i.seq,
-                   exists (select 1 from message where tenant_id = $1 and session_id = $2 and id = $3) as has_message",
-    )
-    .bind(tenant.0)
-    .bind(prompt.session_id.as_str())
-    .bind(prompt.id.as_str())
-    .bind(&prompt.dedupe)
-    .bind(prompt.variant != VariantChoice::Session)
-    .bind(prompt.variant.name())
-    .fetch_one(&mut **tx)
-    .await?;
-    let is_repeated = row.try_get::<Option<i64>, _>("seq")?.is_some();
-    Ok(Recipient {
-        earlier: is_repeated.then(|| EarlierInput::from_row(&row)).transpose()?,
-        has_message: row.try_get("has_message")?,
-        agent: row.try_get("agent")?,
-        model: ModelRef { provider_id: row.try_get("provider_id")?, model_id: row.try_get("model_id")? },
-        variant: row.try_get("variant")?,
-    })
+         returning {RECIPIENT_COLUMNS}"
+    );
+    let row = sqlx::query(AssertSqlSafe(sql))
+        .bind(tenant.0)
+        .bind(prompt.session_id.as_str())
+        .bind(prompt.id.as_str())
+        .bind(&prompt.dedupe)
+        .bind(prompt.variant != VariantChoice::Session)
+        .bind(prompt.variant.name())
+        .fetch_one(&mut **tx)
+        .await?;
+    Recipient::from_row(&row)
 }
 
 /// A prompt to store.
@@ -301,7 +409,21 @@ pub(crate) struct Answerer {
 pub(crate) struct StoredPrompt {
     pub(crate) events: Vec<StoredEvent>,
     /// See [`PromptReceipt::queue_position`].
-    pub(crate) queue_position: u32,
+    queue_position: u32,
+}
+
+impl StoredPrompt {
+    /// The receipt of a prompt that was stored behind the inputs of the row.
+    fn receipt(self, prompt: &Prompt, run: &ControlRow) -> PromptReceipt {
+        PromptReceipt {
+            message_id: prompt.id.clone(),
+            events: self.events,
+            inputs_ahead: u32::try_from(run.inputs_waiting()).unwrap_or(u32::MAX),
+            runnable: prompt.reply == Reply::Expected && run.needs_worker(),
+            class: run.class,
+            queue_position: self.queue_position,
+        }
+    }
 }
 
 /// Stores a prompt that is not stored yet. The caller holds the control row.
@@ -319,11 +441,23 @@ pub(crate) async fn insert(
     let session = &prompt.session_id;
     // The ids that came with the prompt are for its own events. The events before it get ids derived from the first
     // one.
-    let prepared = preparations(tx, tenant, session, run).await?;
+    let prepared = removal::prepare_for_prompt(tx, tenant, session, run).await?;
     let ids = prompt.event_ids.first().into_iter().cycle().enumerate();
     let prepared: Vec<_> =
         ids.zip(prepared).map(|((number, id), event)| Change::event(id.numbered(number), event)).collect();
     let count = prepared.len() + 1 + prompt.parts.len();
+    let input = new_input(prompt, Growth { events: count as u64, prompt_bytes: bytes });
+    let mailbox = Mailbox { tenant, session, run };
+    let queue_position = mailbox.put_in_queue(tx, input).await?;
+    let scope = Scope { tenant, session, epoch: run.epoch, at };
+    let mut projection = Projection::from(run.event_seq + 1);
+    for change in prepared.into_iter().chain(changes(prompt, answerer, at)) {
+        projection.add(tx, &scope, &change).await?;
+    }
+    Ok(StoredPrompt { events: projection.finish(tx, &scope).await?, queue_position })
+}
+
+fn new_input(prompt: &Prompt, growth: Growth) -> NewInput<'_> {
     let kind = match prompt.reply {
         Reply::Expected => Kind::Prompt,
         Reply::None => Kind::Note,
@@ -332,28 +466,18 @@ pub(crate) async fn insert(
         id: &prompt.id,
         body_sha256: &prompt.body_sha256,
         traceparent: prompt.traceparent.as_deref(),
-        growth: Growth { events: count as u64, prompt_bytes: bytes },
+        with_queue_position: prompt.with_queue_position,
+        growth,
     };
-    let input = NewInput { message: Some(message), ..NewInput::new(kind, &prompt.dedupe) };
-    let mailbox = Mailbox { tenant, session, run };
-    let queue_position = if prompt.with_queue_position {
-        mailbox.put_in_queue(tx, input).await?
-    } else {
-        mailbox.put(tx, input).await?;
-        0
-    };
-    let scope = Scope { tenant, session, epoch: run.epoch, at };
-    let mut projection = Projection::from(run.event_seq + 1);
-    for change in &prepared {
-        projection.add(tx, &scope, change).await?;
-    }
+    NewInput { message: Some(message), ..NewInput::new(kind, &prompt.dedupe) }
+}
+
+/// The message of a prompt and its parts, as changes. Each part is copied when it is its turn: together they may have megabytes.
+fn changes(prompt: &Prompt, answerer: Answerer, at: Timestamp) -> impl Iterator<Item = Change> {
     let message = Event::MessageUpdated(Box::new(Message::User(user(prompt, answerer, at))));
-    // Each part is copied when it is its turn: together they may have megabytes.
-    let parts = prompt.parts.iter().map(|part| Event::PartUpdated { part: Box::new(part.clone()), at });
-    for (id, event) in prompt.event_ids.iter().zip(std::iter::once(message).chain(parts)) {
-        projection.add(tx, &scope, &Change::event(id.clone(), event)).await?;
-    }
-    Ok(StoredPrompt { events: projection.finish(tx, &scope).await?, queue_position })
+    let parts = prompt.parts.iter().map(move |part| Event::PartUpdated { part: Box::new(part.clone()), at });
+    let events = std::iter::once(message).chain(parts);
+    prompt.event_ids.iter().zip(events).map(|(id, event)| Change::event(id.clone(), event))
 }
 
 /// The message of a prompt.
@@ -369,32 +493,4 @@ fn user(prompt: &Prompt, answerer: Answerer, at: Timestamp) -> User {
         format: prompt.format.clone(),
         summary: None,
     }
-}
-
-/// Removes reverted messages and the archive mark before the prompt is stored. Returns the events of that.
-async fn preparations(
-    tx: &mut Tx,
-    tenant: TenantId,
-    session: &SessionId,
-    run: &ControlRow,
-) -> Result<Vec<Event>, Error> {
-    let mut events = match run.revert_state {
-        RevertState::Done => removal::remove_reverted(tx, tenant, session).await?,
-        RevertState::None | RevertState::Unfinished => vec![],
-    };
-    if run.is_archived {
-        events.push(unarchive(tx, tenant, session).await?);
-    }
-    Ok(events)
-}
-
-/// Returns an archived session to the lists, and returns the event of that.
-async fn unarchive(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<Event, Error> {
-    let sql = format!(
-        "update session s set archived_at = null, updated_at = date_trunc('milliseconds', now())
-          where s.tenant_id = $1 and s.id = $2
-         returning {INFO}"
-    );
-    let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
-    Ok(Event::SessionUpdated(Box::new(row::update(tx, update).await?)))
 }

@@ -5,11 +5,12 @@ use crate::{
     Store, Tx,
     column::{parse_id, signed, unsigned},
     error::Error,
+    log::projection::{self, Projection, Statement},
     phase::{self, IDLE, RUNNABLE, WAITING},
     session::control_row::{ControlRow, EXISTS},
 };
 use domain::{
-    ids::{MessageId, SessionId, TenantId},
+    ids::{MessageId, SessionId, TenantId, Timestamp},
     limits,
 };
 use serde_json::Value;
@@ -144,6 +145,16 @@ impl<'a> NewInput<'a> {
     pub(crate) fn new(kind: Kind, dedupe: &'a str) -> Self {
         Self { kind, dedupe, message: None, body: None }
     }
+
+    /// How much the session grows by it.
+    fn growth(&self) -> Growth {
+        self.message.as_ref().map_or_else(Growth::default, |message| message.growth)
+    }
+
+    /// Whether its sender wants to know the position of the session in the queue.
+    fn with_queue_position(&self) -> bool {
+        self.message.as_ref().is_some_and(|message| message.with_queue_position)
+    }
 }
 
 /// The message of a prompt or a note.
@@ -152,6 +163,8 @@ pub(crate) struct InputMessage<'a> {
     /// SHA-256 of the client's request.
     pub(crate) body_sha256: &'a [u8; 32],
     pub(crate) traceparent: Option<&'a str>,
+    /// Whether its sender wants to know the position of the session in the queue.
+    pub(crate) with_queue_position: bool,
     pub(crate) growth: Growth,
 }
 
@@ -164,7 +177,18 @@ pub(crate) struct Growth {
     pub(crate) prompt_bytes: u64,
 }
 
-/// A mailbox whose control row the transaction holds.
+/// A prompt or a note with everything that is stored with it.
+pub(crate) struct Delivery<'a> {
+    /// The input. It has a message, and no other input has its name.
+    pub(crate) input: NewInput<'a>,
+    /// The message and its parts: [`Projection::is_plain_message`].
+    pub(crate) projection: &'a Projection,
+    /// The variant of the session from now on.
+    pub(crate) variant: Option<&'a str>,
+    pub(crate) at: Timestamp,
+}
+
+/// A mailbox, and the control row that the transaction holds. Only [`Mailbox::deliver`] needs no transaction.
 pub(crate) struct Mailbox<'a> {
     pub(crate) tenant: TenantId,
     pub(crate) session: &'a SessionId,
@@ -178,33 +202,17 @@ impl Mailbox<'_> {
     /// # Errors
     /// `Db`.
     pub(crate) async fn put(&self, tx: &mut Tx, input: NewInput<'_>) -> Result<(), Error> {
-        self.store(tx, input, Position::Unread).await.map(drop)
+        self.put_in_queue(tx, input).await.map(drop)
     }
 
-    /// Stores an input like [`Mailbox::put`]. Returns the position of the session in the queue of its tenant, from 1; 0 if it does not wait.
+    /// Stores an input like [`Mailbox::put`]. Returns the position of the session in the queue of its tenant, from 1, if the sender wants to know it; 0 if the
+    /// session does not wait.
     ///
     /// # Errors
     /// `Db`.
     pub(crate) async fn put_in_queue(&self, tx: &mut Tx, input: NewInput<'_>) -> Result<u32, Error> {
-        self.store(tx, input, Position::Read).await
-    }
-
-    async fn store(&self, tx: &mut Tx, input: NewInput<'_>, position: Position) -> Result<u32, Error> {
-        let NewInput { kind, dedupe, message, body } = input;
-        let growth = message.as_ref().map_or_else(Growth::default, |message| message.growth);
-        let change = match kind {
-            Kind::Note => format!("input_ack = case when phase = {IDLE} then $3 else input_ack end"),
-            Kind::Prompt | Kind::Abort | Kind::Child | Kind::Reply | Kind::Budget => {
-                let waits = format!("phase in ({IDLE}, {WAITING})");
-                format!(
-                    "cancel_seq = case when $4 = 'abort' then $3 else cancel_seq end,
-                     phase = case when {waits} then {RUNNABLE} else phase end,
-                     queued_at = case when {waits} then now() else queued_at end,
-                     wake_at = case when {waits} then null else wake_at end,
-                     waiting_reason = case when {waits} then null else waiting_reason end"
-                )
-            }
-        };
+        let growth = input.growth();
+        let change = effect(input.kind);
         let sql = format!(
             "with stored as (
                insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent, body)
@@ -215,29 +223,95 @@ impl Mailbox<'_> {
              returning case when $12 then {} else 0 end as queue_position",
             phase::queue_position()
         );
-        let row = sqlx::query(AssertSqlSafe(sql))
+        let query = sqlx::query(AssertSqlSafe(sql))
             .bind(self.tenant.0)
             .bind(self.session.as_str())
-            .bind(signed(self.run.input_seq + 1))
-            .bind(kind.as_str())
-            .bind(dedupe)
-            .bind(message.as_ref().map_or(&[][..], |message| message.body_sha256))
-            .bind(message.as_ref().map(|message| message.id.as_str()))
-            .bind(message.as_ref().and_then(|message| message.traceparent))
-            .bind(body)
+            .bind(signed(self.run.input_seq + 1));
+        let row = bind_input(query, &input)
+            .bind(&input.body)
             .bind(signed(growth.events))
             .bind(signed(growth.prompt_bytes))
-            .bind(position == Position::Read)
+            .bind(input.with_queue_position())
             .fetch_optional(&mut **tx)
             .await?;
-        let position = row.map_or(Ok(0), |row| row.try_get::<i64, _>("queue_position"))?;
-        Ok(u32::try_from(position).unwrap_or(u32::MAX))
+        row.as_ref().map_or(Ok(0), read_position)
+    }
+
+    /// Stores a prompt or a note, its message and its events with one statement, if nothing has changed the control row since it was read. Returns the
+    /// position of the session in the queue of its tenant, or 0; `None`: the row has changed, and nothing is stored.
+    ///
+    /// The statement waits for the lock of the row like a transaction, and then compares the newest version. Every input, every event and every change of the
+    /// columns that a prompt depends on comes with a change of this row. So if the version is the one that was read, whatever was read with it still holds.
+    ///
+    /// # Errors
+    /// `Db`: stored or not.
+    pub(crate) async fn deliver(
+        &self,
+        connection: &mut PgConnection,
+        delivery: Delivery<'_>,
+    ) -> Result<Option<u32>, Error> {
+        let Delivery { input, projection, variant, at } = delivery;
+        let growth = input.growth();
+        let change = effect(input.kind);
+        let sql = format!(
+            "with behind as (
+               update session_run r set input_seq = input_seq + 1, event_seq = event_seq + $5, prompt_bytes = prompt_bytes + $6, {change}
+                where tenant_id = $1 and session_id = $2 and xmin::text = $4
+               returning event_seq - $5 as base, input_seq, case when $12 then {} else 0 end as queue_position),
+             touched as (
+               update session s set updated_at = date_trunc('milliseconds', now()), variant = $13
+                 from behind where s.tenant_id = $1 and s.id = $2),
+             stored as (
+               insert into session_input (tenant_id, session_id, seq, kind, dedupe, body_sha256, message_id, traceparent)
+               select $1, $2, behind.input_seq, $7, $8, $9, $10, $11 from behind){}
+             select queue_position from behind",
+            phase::queue_position(),
+            projection::message_inserts()
+        );
+        let query = sqlx::query(AssertSqlSafe(sql))
+            .bind(self.tenant.0)
+            .bind(self.session.as_str())
+            .bind(signed(self.run.epoch))
+            .bind(&self.run.version)
+            .bind(signed(growth.events))
+            .bind(signed(growth.prompt_bytes));
+        let query = bind_input(query, &input).bind(input.with_queue_position()).bind(variant).bind(at.0);
+        let row = projection.bind(query).fetch_optional(&mut *connection).await?;
+        row.as_ref().map(read_position).transpose()
     }
 }
 
-/// Whether a statement also reads the position of its session in the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Position {
-    Read,
-    Unread,
+/// How an input changes the control row, besides its numbers. It makes the session runnable, unless a loop owns it or an operator must release it first.
+fn effect(kind: Kind) -> String {
+    match kind {
+        Kind::Note => format!("input_ack = case when phase = {IDLE} then input_seq + 1 else input_ack end"),
+        Kind::Abort => format!("cancel_seq = input_seq + 1, {}", wake()),
+        Kind::Prompt | Kind::Child | Kind::Reply | Kind::Budget => wake(),
+    }
+}
+
+fn wake() -> String {
+    let waits = format!("phase in ({IDLE}, {WAITING})");
+    format!(
+        "phase = case when {waits} then {RUNNABLE} else phase end,
+         queued_at = case when {waits} then now() else queued_at end,
+         wake_at = case when {waits} then null else wake_at end,
+         waiting_reason = case when {waits} then null else waiting_reason end"
+    )
+}
+
+/// Binds the kind, the name, the hash, the message and the trace context of an input.
+fn bind_input<'q>(statement: Statement<'q>, input: &NewInput<'q>) -> Statement<'q> {
+    let message = input.message.as_ref();
+    statement
+        .bind(input.kind.as_str())
+        .bind(input.dedupe)
+        .bind(message.map_or(&[][..], |message| message.body_sha256))
+        .bind(message.map(|message| message.id.as_str()))
+        .bind(message.and_then(|message| message.traceparent))
+}
+
+/// Reads the position of a session in the queue of its tenant.
+fn read_position(row: &PgRow) -> Result<u32, Error> {
+    Ok(u32::try_from(row.try_get::<i64, _>("queue_position")?).unwrap_or(u32::MAX))
 }

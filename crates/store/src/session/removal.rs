@@ -1,17 +1,56 @@
-//! Removes reverted messages and parts: with the next prompt, or when a person asks for it.
+//! Removes reverted messages and parts, and the archive mark: with the next prompt. Removes what is reverted also when a person asks for it.
 
 use crate::{
     Tx,
     column::parse_id,
     error::Error,
-    session::{control_row::RevertState, row},
+    session::{
+        control_row::{ControlRow, RevertState},
+        row::{self, INFO},
+    },
 };
 use domain::{
     event::Event,
     ids::{PartId, SessionId, TenantId},
     session::{Info, Revert},
 };
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
+
+/// Whether [`prepare_for_prompt`] has something to do.
+pub(crate) fn must_precede_prompt(run: &ControlRow) -> bool {
+    run.is_archived || run.revert_state == RevertState::Done
+}
+
+/// Removes reverted messages and the archive mark before a prompt is stored. The caller holds the control row. Returns the events of that.
+///
+/// # Errors
+/// `NotFound`; `Unreadable`; `Db`.
+pub(crate) async fn prepare_for_prompt(
+    tx: &mut Tx,
+    tenant: TenantId,
+    session: &SessionId,
+    run: &ControlRow,
+) -> Result<Vec<Event>, Error> {
+    let mut events = match run.revert_state {
+        RevertState::Done => remove_reverted(tx, tenant, session).await?,
+        RevertState::None | RevertState::Unfinished => vec![],
+    };
+    if run.is_archived {
+        events.push(unarchive(tx, tenant, session).await?);
+    }
+    Ok(events)
+}
+
+/// Returns an archived session to the lists, and returns the event of that.
+async fn unarchive(tx: &mut Tx, tenant: TenantId, session: &SessionId) -> Result<Event, Error> {
+    let sql = format!(
+        "update session s set archived_at = null, updated_at = date_trunc('milliseconds', now())
+          where s.tenant_id = $1 and s.id = $2
+         returning {INFO}"
+    );
+    let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
+    Ok(Event::SessionUpdated(Box::new(row::update(tx, update).await?)))
+}
 
 /// Completes a finished revert. The caller holds the control row. Returns the events; projecting them deletes the rows
 /// of messages and parts.

@@ -116,6 +116,11 @@ impl Rows {
         self.parts.iter().any(|row| row.begun_tool.is_some() && row.id == part.id.as_str())
     }
 
+    /// Whether the rows are messages and parts, and no part begins a tool call.
+    pub(super) fn are_plain_messages(&self) -> bool {
+        self.tables() == Tables::Messages { begun: false }
+    }
+
     /// Whether the rows should be written before more are added.
     pub(super) fn are_many(&self) -> bool {
         self.bytes > GATHERED_BYTES
@@ -191,6 +196,19 @@ pub(crate) fn fenced(rows: &Rows) -> String {
         control::advance_statement(),
         inserts(tables, parts, messages, entries),
         insert_events("$8", "$9::bigint[], $10::text[], $11::text[], $12::text[]"),
+    )
+}
+
+/// The clauses that write messages, parts and events behind the position of the clause `behind`, for the statement that stores a prompt. `$1` to `$3` are the
+/// tenant, the session and the epoch, and `$14` is the time.
+pub(crate) fn message_inserts() -> String {
+    let parts = "$19::text[], $20::text[], $21::bigint[], $22::text[], $23::text[], $24::text[]";
+    let messages = "$25::text[], $26::bigint[], $27::text[], $28::text[]";
+    format!(
+        "{}{}, events as ({})",
+        insert_parts(parts),
+        insert_messages(messages),
+        insert_events("$14", "$15::bigint[], $16::text[], $17::text[], $18::text[]"),
     )
 }
 

@@ -50,6 +50,47 @@ async fn a_prompt_makes_an_idle_session_runnable_in_one_step() {
 }
 
 #[tokio::test]
+async fn a_prompt_is_stored_with_one_statement() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    assert_eq!(world.accept(&session, "hello").await.events.len(), 2);
+    let newest = world.newest_statement().await;
+    assert!(newest.starts_with("with behind as"), "no transaction has to end: {newest}");
+    world.gap_free(&session).await;
+}
+
+#[tokio::test]
+async fn a_prompt_that_meets_another_write_is_stored_behind_it_for_the_session_as_it_then_is() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    let prompt = world.prompt(&session, "hello");
+    let mut client = world.writing_client(&session).await;
+    sqlx::raw_sql("update session set agent = 'plan'").execute(&mut client).await.unwrap();
+    let commit = async {
+        world.wait_for_lock().await;
+        sqlx::raw_sql("commit").execute(&mut client).await.unwrap();
+    };
+    let (accepted, ()) = tokio::join!(world.store.accept_prompt(world.tenant, &prompt, NOW), commit);
+    let seqs: Vec<_> = accepted.unwrap().events.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, [3, 4], "the other write has event 2");
+    assert_eq!(newest_prompt(&world, &session).await.agent, "plan");
+    assert_eq!(world.gap_free(&session).await, 4);
+    assert_eq!(world.number("select input_seq from session_run").await, 1);
+}
+
+#[tokio::test]
+async fn a_prompt_is_stored_although_postgres_closed_the_connections() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.accept(&session, "first").await;
+    let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
+                where datname = current_database() and usename = 'flotilla_app'";
+    world.sql(end).await;
+    assert_eq!(world.accept(&session, "second").await.inputs_ahead, 1);
+    assert_eq!(world.gap_free(&session).await, 5);
+}
+
+#[tokio::test]
 async fn a_prompt_restores_an_archived_session_and_a_repeated_one_does_not() {
     let mut world = World::new().await;
     let session = world.session().await;
