@@ -33,7 +33,7 @@ use std::{
 use store::{Page, log::feed::Horizon};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -160,28 +160,24 @@ impl Source {
             let has_holes = self.sessions.values().any(|position| position.open.has_holes());
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(repair_at), if has_holes => {
+                () = sleep_until(repair_at), if has_holes => {
                     if let Err(error) = self.repair().await {
                         tracing::debug!(error = &error as &dyn std::error::Error, "cannot fill a hole yet");
                     }
                     repair_at = Instant::now() + REPAIR_INTERVAL;
                 }
-                () = tokio::time::sleep_until(poll_at) => {
+                () = sleep_until(poll_at) => {
                     if let Err(error) = self.poll().await {
                         tracing::debug!(error = &error as &dyn std::error::Error, "cannot poll for events");
                     }
                     let hears = reader.is_joined() && self.state.bus.ping_nats().is_ok();
                     poll_at = Instant::now() + if hears { POLL_WITH_NATS } else { POLL_WITHOUT_NATS };
                 }
-                _ = timeout_at(waiting.deadline(), self.updates.received()), if !waiting.is_empty() => {
-                    self.send_waiting(&mut waiting).await;
-                }
+                () = sleep_until(waiting.look_at()), if !waiting.is_empty() => self.send_due(&mut waiting).await,
                 news = reader.next() => match news {
                     Some((Some(Subject::Session(session)), News::Delta(delta))) => {
                         waiting.add(session, delta);
-                        if waiting.is_full() || self.updates.is_received() {
-                            self.send_waiting(&mut waiting).await;
-                        }
+                        self.send_due(&mut waiting).await;
                     }
                     Some((Some(subject), news)) => {
                         self.send_waiting(&mut waiting).await;
@@ -191,6 +187,12 @@ impl Source {
                     None => return,
                 },
             }
+        }
+    }
+
+    async fn send_due(&mut self, waiting: &mut WaitingDeltas) {
+        if waiting.is_due(Instant::now(), self.updates.is_received()) {
+            self.send_waiting(waiting).await;
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::{
     bounded::{
-        deltas::DELTA_WAIT,
+        deltas::{DELTA_LOOK, DELTA_WAIT},
         ring::{self, Bounds},
     },
     event::{StreamEvent, StreamNotice},
@@ -38,7 +38,7 @@ use store::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, sleep},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -152,7 +152,7 @@ async fn poll(lines: Weak<Lines>, store: Store, bus: Bus) {
         // Every line of this gateway depends on this task, so a panic ends only one round.
         tasks::catch_panic("heads", poll_all(&lines, &store, is_due)).await;
         drop(lines);
-        tokio::time::sleep(POLL_WITHOUT_NATS).await;
+        sleep(POLL_WITHOUT_NATS).await;
     }
 }
 
@@ -253,8 +253,8 @@ impl Listener {
             }
             News::Delta(delta) => {
                 self.send(LineEvent::Delta(delta));
-                // The reader joins what arrives meanwhile. On the heap, as in `reach`.
-                drop(Box::pin(timeout(DELTA_WAIT, self.events.received())).await);
+                // On the heap, as in `reach`.
+                Box::pin(self.wait_for_followers()).await;
             }
             News::Beat { seq, .. } => self.reach(seq).await,
             News::Notice(notice) if notice.kind == WORKSPACE_PROGRESS => {
@@ -272,6 +272,14 @@ impl Listener {
                     }
                 }
             }
+        }
+    }
+
+    /// Waits while followers receive what was sent. The reader joins the deltas that arrive meanwhile.
+    async fn wait_for_followers(&self) {
+        let until = Instant::now() + DELTA_WAIT;
+        while !self.events.is_received() && Instant::now() < until {
+            sleep(DELTA_LOOK).await;
         }
     }
 

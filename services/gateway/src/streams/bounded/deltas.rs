@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 /// How long a delta waits for subscribers that have not received the ones before. One that does not read at all delays the others no longer.
 pub(crate) const DELTA_WAIT: Duration = Duration::from_millis(4);
+/// The pause between two looks whether they have: subscribers that told it would take turns for a lock at each delta.
+pub(crate) const DELTA_LOOK: Duration = Duration::from_millis(1);
 /// Deltas that wait at once; with more, all of them are sent.
 const WAITING_MAX: usize = 64;
 
@@ -16,24 +18,28 @@ const WAITING_MAX: usize = 64;
 pub(crate) struct WaitingDeltas {
     deltas: Vec<(SessionId, Delta)>,
     sent_at: Instant,
+    looked_at: Instant,
 }
 
 impl WaitingDeltas {
     pub(crate) fn new() -> Self {
-        Self { deltas: vec![], sent_at: Instant::now() }
+        let now = Instant::now();
+        Self { deltas: vec![], sent_at: now, looked_at: now }
+    }
+
+    /// When the next look is due.
+    pub(crate) fn look_at(&self) -> Instant {
+        self.looked_at + DELTA_LOOK
+    }
+
+    /// Whether the deltas must be sent now: subscribers have received the ones before, or these have waited long enough, or they are many.
+    pub(crate) fn is_due(&mut self, now: Instant, is_received: bool) -> bool {
+        self.looked_at = now;
+        is_received || now >= self.sent_at + DELTA_WAIT || self.deltas.len() >= WAITING_MAX
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.deltas.is_empty()
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.deltas.len() >= WAITING_MAX
-    }
-
-    /// When those that wait are sent at the latest.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.sent_at + DELTA_WAIT
     }
 
     /// Adds a delta to the newest one of its session, or behind all others.
@@ -57,8 +63,8 @@ impl WaitingDeltas {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn deltas_of_a_session_that_continue_each_other_become_one() {
+    #[test]
+    fn deltas_of_a_session_that_continue_each_other_become_one() {
         let mut waiting = WaitingDeltas::new();
         for (session, offset, text) in
             [("ses_1", 0, "a"), ("ses_2", 0, "x"), ("ses_1", 1, "b"), ("ses_1", 5, "f"), ("ses_1", 6, "g")]
@@ -75,5 +81,17 @@ mod tests {
         let want = [("ses_1", 0, "ab"), ("ses_2", 0, "x"), ("ses_1", 5, "fg")];
         assert_eq!(taken, want.map(|(session, offset, text)| (session.to_owned(), offset, text.to_owned())));
         assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn a_subscriber_that_does_not_read_delays_deltas_for_a_bounded_time() {
+        let mut waiting = WaitingDeltas::new();
+        let now = waiting.sent_at;
+        assert!(waiting.is_due(now, true));
+        assert!(!waiting.is_due(now, false));
+        assert!(waiting.is_due(now + DELTA_WAIT, false));
+        waiting.take();
+        let now = waiting.sent_at;
+        assert!(!waiting.is_due(now, false), "others were just sent");
     }
 }

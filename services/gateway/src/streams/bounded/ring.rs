@@ -10,10 +10,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use tokio::sync::{
-    Notify,
-    broadcast::{self, WeakSender, error::RecvError},
-};
+use tokio::sync::broadcast::{self, WeakSender, error::RecvError};
 
 /// The bounds of a ring.
 #[derive(Debug, Clone, Copy)]
@@ -46,10 +43,6 @@ struct Backlog<T> {
     kept: Mutex<Kept<T>>,
     /// Whether they may hold room of the tenant. Receivers then give it back; otherwise they need not look.
     holds_room: AtomicBool,
-    /// Whether a sender waits until there are no such items.
-    is_awaited: AtomicBool,
-    /// Wakes that sender.
-    received: Notify,
 }
 
 impl<T> Backlog<T> {
@@ -92,12 +85,7 @@ impl<T> Sender<T> {
     /// Creates a ring without receivers.
     pub(crate) fn new(bounds: Bounds, room: QueueRoom) -> Self {
         let kept = Mutex::new(Kept { items: VecDeque::new(), bytes: 0 });
-        let backlog = Arc::new(Backlog {
-            kept,
-            holds_room: AtomicBool::new(false),
-            is_awaited: AtomicBool::new(false),
-            received: Notify::new(),
-        });
+        let backlog = Arc::new(Backlog { kept, holds_room: AtomicBool::new(false) });
         let channel = broadcast::Sender::new(bounds.items);
         Self { channel, backlog, bytes_max: bounds.bytes, room }
     }
@@ -111,19 +99,6 @@ impl<T> Sender<T> {
     /// Whether every receiver has received every item.
     pub(crate) fn is_received(&self) -> bool {
         self.channel.is_empty()
-    }
-
-    /// Waits until every receiver has received every item. Only one sender of a ring may wait. Cancel-safe.
-    pub(crate) async fn received(&self) {
-        loop {
-            // This precedes the look, so that a receiver of the last item either is seen or sees this.
-            self.backlog.is_awaited.store(true, Ordering::SeqCst);
-            if self.is_received() {
-                break;
-            }
-            self.backlog.received.notified().await;
-        }
-        self.backlog.is_awaited.store(false, Ordering::Relaxed);
     }
 
     /// Sends an item of about `bytes` bytes. Without receivers it is lost.
@@ -165,8 +140,8 @@ impl<T> Receiver<T> {
     /// `Lagged`: items were lost, and the next call returns a later one. `Closed`: all senders are gone.
     pub(crate) async fn recv(&mut self) -> Result<Arc<T>, RecvError> {
         let item = self.items.recv().await?.upgrade();
-        if self.reader.has_duties() && self.items.is_empty() {
-            self.reader.finish();
+        if self.reader.holds_room() && self.items.is_empty() {
+            self.reader.give_room_back();
         }
         item.ok_or(RecvError::Lagged(1))
     }
@@ -179,21 +154,13 @@ impl<T> Receiver<T> {
 }
 
 impl<T> BacklogReader<T> {
-    /// Whether there is something to do when everything is received. Usually there is not, and to look costs as much as to receive.
-    fn has_duties(&self) -> bool {
-        self.backlog.holds_room.load(Ordering::Relaxed) || self.backlog.is_awaited.load(Ordering::SeqCst)
+    fn holds_room(&self) -> bool {
+        self.backlog.holds_room.load(Ordering::Relaxed)
     }
 
-    /// Wakes the sender if this receiver was the last one that it waits for, and drops the items that every receiver has received. The sender drops them
-    /// with its next item, but a channel of an idle session has none for days.
-    fn finish(&self) {
+    /// Drops the items that every receiver has received. The sender drops them with its next item, but a channel of an idle session has none for days.
+    fn give_room_back(&self) {
         let Some(channel) = self.channel.upgrade() else { return };
-        if channel.is_empty() {
-            self.backlog.received.notify_one();
-        }
-        if !self.backlog.holds_room.load(Ordering::Relaxed) {
-            return;
-        }
         let mut kept = self.backlog.lock();
         kept.trim(channel.len(), usize::MAX);
         if kept.items.is_empty() {
@@ -204,8 +171,8 @@ impl<T> BacklogReader<T> {
 
 impl<T> Drop for BacklogReader<T> {
     fn drop(&mut self) {
-        if self.has_duties() {
-            self.finish();
+        if self.holds_room() {
+            self.give_room_back();
         }
     }
 }
@@ -297,23 +264,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sender_waits_for_every_receiver_and_for_none_that_has_left() {
+    async fn an_item_is_received_when_all_have_received_it_or_have_left() {
         let sender = Sender::new(BOUNDS, room());
-        sender.received().await;
-        let (mut first, mut second, third) = (sender.subscribe(), sender.subscribe(), sender.subscribe());
-        sender.send("one", 1);
-        sender.send("two", 1);
-        let waiter = tokio::spawn({
-            let sender = sender.clone();
-            async move { sender.received().await }
-        });
-        for receiver in [&mut first, &mut second] {
-            assert_eq!((*receiver.recv().await.unwrap(), *receiver.recv().await.unwrap()), ("one", "two"));
-            assert!(!sender.is_received());
-        }
-        assert!(!waiter.is_finished());
-        drop(third);
-        waiter.await.unwrap();
+        assert!(sender.is_received(), "nobody receives");
+        let (mut first, second) = (sender.subscribe(), sender.subscribe());
+        sender.send("item", 1);
+        assert!(!sender.is_received());
+        first.recv().await.unwrap();
+        assert!(!sender.is_received(), "one has not received it");
+        drop(second);
         assert!(sender.is_received());
     }
 }
