@@ -161,12 +161,15 @@ impl Source {
             tokio::select! {
                 biased;
                 () = sleep_until(repair_at), if has_holes => {
+                    self.send_waiting(&mut waiting).await;
                     if let Err(error) = self.repair().await {
                         tracing::debug!(error = &error as &dyn std::error::Error, "cannot fill a hole yet");
                     }
                     repair_at = Instant::now() + REPAIR_INTERVAL;
                 }
                 () = sleep_until(poll_at) => {
+                    // First: the poll may find the end of a part, and its deltas then come too late.
+                    self.send_waiting(&mut waiting).await;
                     if let Err(error) = self.poll().await {
                         tracing::debug!(error = &error as &dyn std::error::Error, "cannot poll for events");
                     }
