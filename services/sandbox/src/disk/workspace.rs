@@ -195,8 +195,8 @@ impl WorkspaceDisk {
         permit.map(Some).ok_or_else(refused)
     }
 
-    /// What the workspace takes: as of the last walk, or of another one if that is in doubt. After a command has ended, the service calls this beside the work
-    /// of the caller, so that the next command need not wait for a walk.
+    /// Returns what the workspace takes. It takes the result of the last walk, or walks again if that result is in doubt. The service also calls this
+    /// when a command has ended, so that the next command need not wait for a walk.
     ///
     /// # Errors
     /// `disk_full` if the machine has no space, `sandbox_busy` when other walks took all the time; those of the file system.
@@ -433,13 +433,17 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
 
+    /// A workspace that is never full.
+    fn spacious(tree: &Path) -> WorkspaceDisk {
+        let limit = Space { bytes: 1 << 40, inodes: 1 << 40 };
+        let quota = Quota::new(limit, HostDisk::new("/".into(), 0), Uncounted::Full);
+        WorkspaceDisk::new(TenantId(uuid::Uuid::now_v7()), tree.to_owned(), Arc::new(quota))
+    }
+
     #[tokio::test]
     async fn a_new_workspace_is_not_measured_before_its_first_command() {
         let tree = tempfile::tempdir().unwrap();
-        let limit = Space { bytes: 1 << 40, inodes: 1 << 40 };
-        let quota = Quota::new(limit, HostDisk::new("/".into(), 0), Uncounted::Full);
-        let disk =
-            WorkspaceDisk::new(TenantId(uuid::Uuid::now_v7()), tree.path().to_owned(), Arc::new(quota));
+        let disk = spacious(tree.path());
         // A walk would find another number.
         let told = Measure { space: Space { bytes: 4_096, inodes: 7 }, is_partial: false };
         disk.note_new(told).unwrap();
@@ -457,10 +461,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_waits_for_no_walk_that_was_made_when_the_one_before_ended() {
         let tree = tempfile::tempdir().unwrap();
-        let limit = Space { bytes: 1 << 40, inodes: 1 << 40 };
-        let quota = Quota::new(limit, HostDisk::new("/".into(), 0), Uncounted::Full);
-        let disk =
-            WorkspaceDisk::new(TenantId(uuid::Uuid::now_v7()), tree.path().to_owned(), Arc::new(quota));
+        let disk = spacious(tree.path());
         disk.note_new(Measure::default()).unwrap();
         disk.note_end();
         let (first, second) = tokio::join!(disk.refresh(), disk.refresh());

@@ -65,8 +65,7 @@ impl Registry {
                 return Ok(false);
             }
             if !is_full {
-                forget_old(&root)?;
-                layout::make_passage(&place)?;
+                make_place(&root, &place)?;
                 write_spec(&place, &own)?;
             }
             Ok(true)
@@ -92,20 +91,11 @@ impl Registry {
         let running = self.running.lock().await;
         let exists = tokio::fs::try_exists(&directory).await.map_err(Error::io("look for an exec"))?;
         if !exists && !running.contains_key(exec_id) {
-            self.make_place(&directory).await?;
+            let (place, root) = (directory.clone(), self.directory.clone());
+            blocking("make an exec's directory", move || make_place(&root, &place)).await?;
             write_end(&directory, &ExecOutcome::lost_with_entry()).await;
         }
         Ok(())
-    }
-
-    /// Makes the directory of an exec.
-    async fn make_place(&self, directory: &Path) -> Result<(), Error> {
-        let (place, root) = (directory.to_owned(), self.directory.clone());
-        blocking("make an exec's directory", move || {
-            forget_old(&root)?;
-            layout::make_passage(&place)
-        })
-        .await
     }
 
     /// Whether an exec of the session ended before, in this run of the service or an earlier one. Execs that start together
@@ -136,8 +126,7 @@ impl Registry {
         let (place, root) = (self.directory.join(&name), self.directory.clone());
         let _running = self.running.lock().await;
         blocking("keep an output", move || {
-            forget_old(&root)?;
-            layout::make_passage(&place)?;
+            make_place(&root, &place)?;
             std::fs::write(place.join(OUTPUT), data)?;
             // Written last: an output without this file is incomplete, and one with it may be removed.
             layout::replace_quickly(&place.join(STATE), b"{}")
@@ -248,6 +237,12 @@ fn name_inside(path: &str) -> Option<&str> {
     let name = name.strip_suffix(OUTPUT)?.strip_suffix('/')?;
     let is_digest = name.len() == NAME_CHARS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_digest.then_some(name)
+}
+
+/// Makes the directory `place` of an exec or an output below `root`, after it has removed old ones.
+fn make_place(root: &Path, place: &Path) -> io::Result<()> {
+    forget_old(root)?;
+    layout::make_passage(place)
 }
 
 /// Removes the oldest ended execs and outputs beyond the limits of number and size, and makes room for one more.
