@@ -23,6 +23,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::Command,
+    task::JoinHandle,
 };
 
 /// Set for the process that is a service in a test.
@@ -158,6 +159,12 @@ async fn read_commands(converter: &Converter) {
     assert_eq!(commands.into_iter().flat_map(|commands| commands.patterns).collect::<Vec<_>>(), ["ls -a"]);
 }
 
+/// Begins a short conversion.
+fn begin_reading(converter: &Arc<Converter>) -> JoinHandle<()> {
+    let converter = Arc::clone(converter);
+    tokio::spawn(async move { read_commands(&converter).await })
+}
+
 /// Waits until `is_met`, and lets the conversions go on meanwhile.
 async fn until(mut is_met: impl FnMut() -> bool) {
     while !is_met() {
@@ -222,10 +229,7 @@ async fn a_conversion_uses_a_process_that_has_started_and_the_next_one_starts_me
     // It has raised its walls without a request.
     let spare_before = spare().await;
     stop(spare_before).await;
-    let conversion = tokio::spawn({
-        let converter = Arc::clone(&converter);
-        async move { read_commands(&converter).await }
-    });
+    let conversion = begin_reading(&converter);
     until(|| running().len() == 2).await;
     signal::kill(spare_before, Signal::SIGCONT).unwrap();
     conversion.await.unwrap();
@@ -243,10 +247,7 @@ async fn a_spare_that_dies_loses_no_request() {
     let stopped = spare().await;
     assert_ne!(stopped, idle);
     stop(stopped).await;
-    let conversion = tokio::spawn({
-        let converter = Arc::clone(&converter);
-        async move { read_commands(&converter).await }
-    });
+    let conversion = begin_reading(&converter);
     until(|| running().len() == 2).await;
     signal::kill(stopped, Signal::SIGKILL).unwrap();
     conversion.await.unwrap();
