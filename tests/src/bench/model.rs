@@ -204,8 +204,9 @@ impl Model {
                 let mut state = self.state.lock().expect("no panic");
                 let is_ignored = state.ignored.contains(&session_id);
                 if !is_ignored {
-                    state.log.requests.push(Instant::now());
-                    state.session_log(&session_id).requests.push(Instant::now());
+                    let now = Instant::now();
+                    state.log.requests.push(now);
+                    state.session_log(&session_id).requests.push(now);
                 }
                 let number = state.session_log(&session_id).requests.len();
                 (state.plan, state.thinking, number, is_ignored)
@@ -252,8 +253,9 @@ impl Model {
             stream.write_all(b"0\r\n\r\n").await?;
             if !is_ignored {
                 let mut state = self.state.lock().expect("no panic");
-                state.log.answers.push(Instant::now());
-                state.session_log(&session_id).answers.push(Instant::now());
+                let now = Instant::now();
+                state.log.answers.push(now);
+                state.session_log(&session_id).answers.push(now);
             }
         }
         Ok(())

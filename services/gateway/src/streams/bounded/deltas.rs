@@ -10,7 +10,7 @@ use tokio::time::Instant;
 pub(crate) const DELTA_WAIT: Duration = Duration::from_millis(4);
 /// The pause between two looks whether they have: subscribers that told it would take turns for a lock at each delta.
 pub(crate) const DELTA_LOOK: Duration = Duration::from_millis(1);
-/// Deltas that wait at once; with more, all of them are sent.
+/// Deltas that wait at once. When there are so many, the feed sends all of them.
 const WAITING_MAX: usize = 64;
 
 /// The deltas that wait, in the order in which they came.
