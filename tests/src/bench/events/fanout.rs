@@ -16,8 +16,6 @@ use crate::{
 use futures::future::join_all;
 use std::time::{Duration, Instant};
 
-/// Time between two chunks of the model.
-const APART: Duration = Duration::from_millis(1);
 /// Chunks that a gateway should deliver in one second of CPU time.
 const CHUNKS_MIN: f64 = 200_000.0;
 
@@ -49,7 +47,7 @@ pub(super) async fn measure(servers: &Servers, sizes: &Sizes) -> Vec<Figure> {
     let mut figures = vec![];
     for protocol in [Protocol::Grpc, Protocol::Sse] {
         let (gateway, url) = Process::gateway(&testbed.stack).await;
-        model.plan(Plan::Text { chunks: sizes.answer_chunks, apart: APART });
+        model.plan(Plan::Text { chunks: sizes.answer_chunks, apart: sizes.apart });
         let session = testbed.stack.session().await;
         let api = testbed.stack.api.at(&url);
         let mut subscribers = Subscribers::connect(protocol, &api, &url, &session, sizes.subscribers).await;
