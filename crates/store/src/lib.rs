@@ -57,13 +57,17 @@ impl Store {
         Ok(Self { app, system: pool::connect(system_url, SYSTEM_CONNECTIONS)? })
     }
 
-    /// Begins a transaction that sees only the rows of `tenant`. Every access to those rows goes through it, or through [`Store::statements`].
+    /// Begins a transaction that sees only the rows of `tenant`: for several writes, and for rows that are locked until a later statement. Every access
+    /// to the rows of a tenant goes through it, or through [`Store::statements`].
     async fn begin(&self, tenant: TenantId) -> Result<Tx, Error> {
         self.app.begin(tenant).await
     }
 
-    /// Gives a connection for statements that each are a transaction of their own and see only the rows of `tenant`. Only for work that is repeated after an
-    /// error, or that may be lost: if Postgres closes the connection, a statement may fail that [`Store::begin`] would have begun anew.
+    /// Gives a connection for statements that each are a transaction of their own and see only the rows of `tenant`: for a single write, and for reads,
+    /// also of several statements, because each statement of a transaction sees what is committed when it begins, too.
+    ///
+    /// If Postgres closed the connection just now, the first statement fails, where [`Store::begin`] would have taken another connection. The caller gets a
+    /// transient error, as if Postgres had closed the connection during the statement. The pool tests its other connections before it lends them again.
     async fn statements(&self, tenant: TenantId) -> Result<Statements, Error> {
         self.app.statements(tenant).await
     }

@@ -9,5 +9,7 @@ pub mod events;
 pub mod feed;
 pub mod messages;
 pub mod outline;
+pub(crate) mod parts;
 pub(crate) mod projection;
+pub(crate) mod recent;
 pub mod record;

@@ -1,15 +1,18 @@
-//! What a loop reads before its first step, and what a warm-up reads of it.
+//! What a loop reads before its first step.
 
 use crate::{
     Store,
     column::{signed, unsigned},
-    error::{Entity, Error},
-    log::messages::{self, MessageWithParts, RecentConversation},
-    people::settings::{self, StoredSettings},
+    error::Error,
+    log::{
+        messages,
+        parts::MessageWithParts,
+        recent::{self, RecentConversation},
+    },
     session::{
         mailbox::{self, MailboxInput},
-        row::{self, Session},
-        runs::TakeOver,
+        row::SessionWithSettings,
+        runs::{TakeOver, TakenSession},
     },
 };
 use domain::{
@@ -38,10 +41,8 @@ pub struct KeptPosition {
 /// What a loop reads before its first step.
 #[derive(Debug)]
 pub struct LoopStart {
-    /// Those of the tenant, then those of the project; either may be missing.
-    pub settings: Vec<StoredSettings>,
-    /// The session.
-    pub session: Session,
+    /// The session as it was taken.
+    pub stored: SessionWithSettings,
     /// The inputs that no loop has acknowledged, oldest first.
     pub inputs: Vec<MailboxInput>,
     /// The position up to which the newest summary replaces the conversation; 0: nothing is left out.
@@ -53,70 +54,35 @@ pub struct LoopStart {
 }
 
 impl Store {
-    /// Returns a session with the settings of its tenant and of its project, in this order; either settings may be missing.
+    /// Reads what the loop of a taken session needs besides its row. Of a conversation that the worker has kept it reads only the new messages, if no other
+    /// has changed.
     ///
     /// # Errors
-    /// `NotFound`; `Unreadable`; `Db`.
-    pub async fn get_session_with_settings(
-        &self,
-        tenant: TenantId,
-        id: &SessionId,
-    ) -> Result<(Session, Vec<StoredSettings>), Error> {
-        let mut statements = self.statements(tenant).await?;
-        let read = read_session(&mut statements, tenant, id).await?;
-        statements.end();
-        Ok(read)
-    }
-
-    /// Reads what the loop of a taken session needs. Of a conversation that the worker has kept it reads only the new messages, if no other has changed.
-    ///
-    /// # Errors
-    /// `NotFound`: the session was deleted; `Unreadable` for data of a newer version; `Db`.
+    /// That of `stored`; `Unreadable` for data of a newer version; `Db`.
     pub async fn read_loop_start(
         &self,
-        taken: &TakeOver,
+        taken: TakenSession,
         kept: Option<&KeptPosition>,
     ) -> Result<LoopStart, Error> {
-        let (tenant, id) = (taken.fence.tenant, &taken.fence.session);
+        let TakenSession { take_over: TakeOver { fence, input_ack, .. }, stored } = taken;
+        let (stored, tenant, id) = (stored?, fence.tenant, &fence.session);
         // Clients may write between any two statements, also in a transaction, because each statement sees what is committed when it begins. The statements
         // leave the connection ready for the first write of the loop, which a transaction would not.
         let mut statements = self.statements(tenant).await?;
-        let (session, settings) = read_session(&mut statements, tenant, id).await?;
-        // The inputs come before the messages, so every input that is read has its message. A prompt that is accepted in between is at most among the
-        // messages: the first write of the loop finds its input, and the loop reads both.
-        let inputs = mailbox::list(&mut statements, tenant, id, taken.input_ack).await?;
-        if let Some(kept) = kept
-            && let Some(messages) = find_new_messages(&mut statements, tenant, id, kept).await?
-        {
-            statements.end();
-            return Ok(LoopStart { settings, session, inputs, left_out: 0, messages, continues_kept: true });
+        if let Some(kept) = kept {
+            // The inputs come before the messages, so every input that is read has its message. A prompt that is accepted in between is at most among the
+            // messages: the first write of the loop finds its input, and the loop reads both.
+            let inputs = mailbox::list(&mut statements, tenant, id, input_ack).await?;
+            if let Some(messages) = find_new_messages(&mut statements, tenant, id, kept).await? {
+                statements.end();
+                return Ok(LoopStart { stored, inputs, left_out: 0, messages, continues_kept: true });
+            }
         }
-        let RecentConversation { left_out, messages } =
-            messages::load_recent(&mut statements, tenant, id).await?;
+        let RecentConversation { inputs, left_out, messages } =
+            recent::load_recent(&mut statements, tenant, id, input_ack).await?;
         statements.end();
-        Ok(LoopStart { settings, session, inputs, left_out, messages, continues_kept: false })
+        Ok(LoopStart { stored, inputs, left_out, messages, continues_kept: false })
     }
-}
-
-/// Reads the session with the settings of its tenant and of its project: a row for each settings, or one without any.
-async fn read_session(
-    connection: &mut PgConnection,
-    tenant: TenantId,
-    id: &SessionId,
-) -> Result<(Session, Vec<StoredSettings>), Error> {
-    let rows = sqlx::query(row::select_one(
-        ", t.project_id as settings_of, t.document, t.changed_by, t.changed_at",
-        "left join settings t on t.tenant_id = $1 and t.project_id in ('', s.project_id)",
-    ))
-    .bind(tenant.0)
-    .bind(id.as_str())
-    .fetch_all(connection)
-    .await?;
-    let session = row::from_row(rows.first().ok_or(Error::NotFound(Entity::Session))?)?;
-    let stored = rows.iter().map(settings::find_in_row).collect::<Result<Vec<_>, _>>()?;
-    let mut settings: Vec<StoredSettings> = stored.into_iter().flatten().collect();
-    settings.sort_by_key(|stored| stored.level);
-    Ok((session, settings))
 }
 
 /// Reads the messages after the kept ones; `None` if a kept one may have changed since.

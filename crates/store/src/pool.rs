@@ -3,7 +3,7 @@
 mod connection;
 mod loan;
 
-pub(crate) use self::loan::{Statements, Tx};
+pub(crate) use self::loan::{Statement, Statements, Tx};
 use self::{
     connection::{Connector, Purpose, address},
     loan::Loan,
@@ -197,7 +197,7 @@ mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
     use futures::FutureExt as _;
-    use sqlx::Executor as _;
+    use sqlx::{Executor as _, Row as _};
 
     /// Has Postgres close the connections of the pool. Returns which are gone.
     async fn end_connections(migrator: &mut PgConnection) -> Vec<bool> {
@@ -307,6 +307,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_connection_of_a_single_statement_is_there_for_the_next_one_without_a_wait() {
+        let database = testkit::database().await;
+        let pool = TenantPool::new(&database.app_url, 1).unwrap();
+        let tenant = TenantId(uuid::Uuid::now_v7());
+        let given_back = || assert_eq!(pool.connections.status().available, 1);
+        let (two, none) = ("select number from generate_series(1, 2) number", "select 1 limit 0");
+        let statements = pool.statements(tenant).await.unwrap();
+        assert_eq!(statements.fetch_all(sqlx::query(two)).await.unwrap().len(), 2);
+        given_back();
+        let statements = pool.statements(tenant).await.unwrap();
+        assert!(statements.fetch_optional(sqlx::query(none)).await.unwrap().is_none());
+        given_back();
+        let statements = pool.statements(tenant).await.unwrap();
+        let first: i32 = statements.fetch_one(sqlx::query(two)).await.unwrap().get(0);
+        assert_eq!(first, 1);
+        given_back();
+        let statements = pool.statements(tenant).await.unwrap();
+        let missing = statements.fetch_one(sqlx::query(none)).await.unwrap_err();
+        assert!(matches!(missing, sqlx::Error::RowNotFound), "{missing:?}");
+        given_back();
+        let statements = pool.statements(tenant).await.unwrap();
+        assert_eq!(statements.run(sqlx::query(two)).await.unwrap(), 2);
+        given_back();
+        assert_eq!(pool.connections.status().size, 1);
+    }
+
+    #[tokio::test]
     async fn a_statement_on_a_connection_that_postgres_closed_fails_once_at_most() {
         let database = testkit::database().await;
         let pool = TenantPool::new(&database.app_url, 1).unwrap();
@@ -324,6 +351,24 @@ mod tests {
             let mut again = pool.statements(tenants[0]).await.unwrap();
             again.execute("select 1").await.unwrap();
             again.end();
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_statement_that_failed_the_pool_tests_its_other_connections() {
+        let database = testkit::database().await;
+        let pool = TenantPool::new(&database.app_url, 4).unwrap();
+        let tenant = TenantId(uuid::Uuid::now_v7());
+        let mut migrator = PgConnection::connect(&database.migrator_url).await.unwrap();
+        for held in futures::future::try_join_all([(); 3].map(|()| pool.statements(tenant))).await.unwrap() {
+            held.end();
+        }
+        end_connections(&mut migrator).await;
+        // The pool does not test a connection that was used just now.
+        drop(pool.statements(tenant).await.unwrap().fetch_one(sqlx::query("select 1")).await);
+        pool.shares.all_free().await;
+        for _ in 0..3 {
+            pool.statements(tenant).await.unwrap().fetch_one(sqlx::query("select 1")).await.unwrap();
         }
     }
 

@@ -15,13 +15,13 @@ use domain::{
     conversation::message::Message,
     event::Event,
     ids::{EventId, MessageId, PartId, SessionId, TenantId},
-    session::Changes,
+    session::{Changes, Info},
 };
 use std::{sync::Arc, time::Duration};
 use store::{
     error::Error,
     log::{
-        change::{Change, ChangeBody, Title},
+        change::{Change, ChangeBody, Charge, KnownSession, Title},
         chunks::Chunk,
         record::{Fence, Progress, WriteReceipt},
     },
@@ -85,6 +85,8 @@ pub(crate) struct Record {
     newest_event_id: String,
     /// Whether all events since the loop began are its own: the conversation then has everything.
     is_alone: bool,
+    /// The session as clients see it after the newest event; `None`: unknown, because others have written too.
+    info: Option<Box<Info>>,
     /// Changes that the next write stores before its own. The conversation has them already.
     later: Vec<Change>,
     /// Whether one of them shows progress of the loop.
@@ -94,14 +96,15 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The record of a session whose log had `event_seq` events before its conversation was read.
+    /// The record of a session that was read before its conversation; `None`: it cannot be read.
     pub(crate) fn new(
         deps: Arc<Deps>,
         taken: &store::session::runs::TakeOver,
         conversation: Conversation,
-        event_seq: u64,
+        known: Option<KnownSession>,
         suspect_slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
+        let (newest_event, info) = known.map_or((0, None), |known| (known.event_seq, Some(known.info)));
         Self {
             deps,
             fence: taken.fence.clone(),
@@ -110,9 +113,10 @@ impl Record {
             input_ack: taken.input_ack,
             newest_input: 0,
             newest_cancel: 0,
-            newest_event: event_seq,
+            newest_event,
             newest_event_id: String::new(),
             is_alone: true,
+            info,
             later: vec![],
             later_progress: Progress::None,
             suspect_slot,
@@ -269,9 +273,9 @@ impl Record {
             Progress::Made => Progress::Made,
             Progress::None => progress,
         };
-        let mut changes = std::mem::take(&mut self.later);
-        let applied = changes.len();
-        changes.extend(all.map(|what| self.change(what)));
+        let later = std::mem::take(&mut self.later);
+        let applied = later.len();
+        let changes = self.with_known_session(later.into_iter().chain(all.map(|what| self.change(what))));
         let fence = self.next_fence();
         let (ack, at) = (self.read_input, now());
         let store = self.deps.store.clone();
@@ -292,10 +296,10 @@ impl Record {
         entries: Vec<Entry>,
         park: &Park,
     ) -> Result<ParkResult, WriteError> {
-        let spend = (!entries.is_empty()).then_some(ChangeBody::Spend(entries));
+        let spend = (!entries.is_empty()).then(|| ChangeBody::Spend(Charge::new(entries)));
         let all = spend.into_iter().chain(events.into_iter().map(ChangeBody::Event));
         let new = all.map(|what| self.change(what));
-        let changes: Vec<Change> = self.later.iter().cloned().chain(new).collect();
+        let changes = self.with_known_session(self.later.iter().cloned().chain(new));
         let fence = Fence { write_seq: self.fence.write_seq + 1, ..self.fence.clone() };
         let (read_input, at) = (self.read_input, now());
         let store = self.deps.store.clone();
@@ -407,6 +411,19 @@ impl Record {
         Change { id: self.deps.id(EventId::make), body }
     }
 
+    /// Adds the session, as the loop knows it, to the changes that charge it.
+    fn with_known_session(&self, changes: impl Iterator<Item = Change>) -> Vec<Change> {
+        let known =
+            self.info.as_ref().map(|info| KnownSession { event_seq: self.newest_event, info: info.clone() });
+        let mut changes: Vec<Change> = changes.collect();
+        for change in &mut changes {
+            if let ChangeBody::Spend(charge) = &mut change.body {
+                charge.known.clone_from(&known);
+            }
+        }
+        changes
+    }
+
     fn next_fence(&mut self) -> Fence {
         self.fence.write_seq += 1;
         self.fence.clone()
@@ -423,9 +440,9 @@ impl Record {
                 ChangeBody::Spend(_) | ChangeBody::FileSummary(_) | ChangeBody::Title(_) => {}
             }
         }
-        if let Some(first) = written.events.first() {
-            self.is_alone &= first.seq == self.newest_event + 1;
-        }
+        let follows = written.events.first().is_none_or(|first| first.seq == self.newest_event + 1);
+        self.is_alone &= follows;
+        self.info = written.session.clone().or_else(|| self.info.take().filter(|_| follows));
         if let Some(newest) = written.events.last() {
             self.newest_event = newest.seq;
             self.newest_event_id.clone_from(&newest.id);
@@ -438,7 +455,7 @@ impl Record {
 
 /// Events, and the cost of model calls.
 fn with_cost(events: Vec<Event>, entries: Vec<Entry>) -> impl Iterator<Item = ChangeBody> {
-    events.into_iter().map(ChangeBody::Event).chain([ChangeBody::Spend(entries)])
+    events.into_iter().map(ChangeBody::Event).chain([ChangeBody::Spend(Charge::new(entries))])
 }
 
 /// Repeats a write while its outcome is in doubt. A repetition with the same number is the same write.

@@ -195,9 +195,9 @@ impl Pair {
         let (id, owner) = (&self.sessions[session], self.workers[worker]);
         let real = match self.store.take_session(self.tenant, id, owner, suspects).await.unwrap() {
             store::session::runs::TakeResult::Taken(taken) => TakeResult::Yes {
-                epoch: taken.fence.epoch,
-                input_ack: taken.input_ack,
-                attempts: u8::try_from(taken.attempts).unwrap(),
+                epoch: taken.take_over.fence.epoch,
+                input_ack: taken.take_over.input_ack,
+                attempts: u8::try_from(taken.take_over.attempts).unwrap(),
             },
             store::session::runs::TakeResult::Unavailable => TakeResult::No,
             store::session::runs::TakeResult::Suspect => TakeResult::Suspect,

@@ -183,10 +183,9 @@ impl BrokerStore {
         key_id: &str,
         page: &Page,
     ) -> Result<Vec<OlderSecret>, Error> {
-        let mut tx = self.0.begin(tenant).await?;
         let cursor = page.cursor.as_deref().unwrap_or_default();
         let (scope, name) = cursor.split_once('/').unwrap_or_default();
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select project_id, name, version, key_id, sealed_key from secret
               where tenant_id = $1 and (scope, name) > ($2, $3) and key_id <> $4
               order by scope, name limit $5",
@@ -195,9 +194,8 @@ impl BrokerStore {
         .bind(scope)
         .bind(name)
         .bind(key_id)
-        .bind(page.limit())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(page.limit());
+        let rows = self.0.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(older_secret).collect()
     }
 

@@ -130,24 +130,21 @@ impl BrokerStore {
         tenant: TenantId,
         address: &SecretAddress,
     ) -> Result<SecretVersion, Error> {
-        let mut tx = self.0.begin(tenant).await?;
-        let row = sqlx::query(
+        let update = sqlx::query(
             "update secret set last_used_at = now() where tenant_id = $1 and scope = $2 and name = $3
              returning version, key_id, sealed_key, ciphertext",
         )
         .bind(tenant.0)
         .bind(address.scope())
-        .bind(address.name.as_str())
-        .fetch_optional(&mut *tx)
-        .await?
-        .ok_or(Error::NotFound(Entity::Secret))?;
+        .bind(address.name.as_str());
+        let row = self.0.statements(tenant).await?.fetch_optional(update).await?;
+        let row = row.ok_or(Error::NotFound(Entity::Secret))?;
         let sealed = SealedSecret {
             key_id: row.try_get("key_id")?,
             sealed_key: row.try_get("sealed_key")?,
             ciphertext: row.try_get("ciphertext")?,
         };
         let version = unsigned(row.try_get("version")?);
-        tx.commit().await?;
         Ok(SecretVersion { version, sealed })
     }
 }

@@ -50,9 +50,8 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn measure_log(&self, session: &SessionRef) -> Result<bool, Error> {
-        let mut tx = self.begin(session.tenant).await?;
         // The sum is known before the row is locked, so a loop that writes does not wait for it.
-        let result = sqlx::query(
+        let update = sqlx::query(
             "with run as materialized (
                select measured_seq, least(measured_seq + $3, event_seq) as last from session_run
                 where tenant_id = $1 and session_id = $2 and measured_seq < event_seq),
@@ -65,10 +64,7 @@ impl Store {
         )
         .bind(session.tenant.0)
         .bind(session.session.as_str())
-        .bind(STRETCH)
-        .execute(&mut *tx)
-        .await?;
-        tx.commit().await?;
-        Ok(result.rows_affected() > 0)
+        .bind(STRETCH);
+        Ok(self.statements(session.tenant).await?.run(update).await? > 0)
     }
 }

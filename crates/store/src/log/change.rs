@@ -8,7 +8,8 @@ use domain::{
     },
     event::Event,
     ids::{EventId, SessionId, TenantId, Timestamp},
-    session::Changes,
+    money::{Tokens, UsdPicos},
+    session::{Changes, Info},
 };
 
 /// One change; each produces exactly one event.
@@ -48,11 +49,51 @@ pub enum ChangeBody {
     },
     /// The cost of model calls, as clients see it in the session. An entry that is already stored is not counted twice against
     /// the budget.
-    Spend(Vec<Entry>),
+    Spend(Charge),
     /// The sum of all differences between the session's files and their initial state.
     FileSummary(Changes),
     /// A model named the session.
     Title(Title),
+}
+
+/// What a session is charged with.
+#[derive(Debug, Clone, Default)]
+pub struct Charge {
+    /// The costs.
+    pub entries: Vec<Entry>,
+    /// The session as the caller knows it. If nothing has changed it since, the write needs no transaction, because the sums that its event shows are known.
+    pub known: Option<KnownSession>,
+}
+
+/// What model calls cost together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) tokens: Tokens,
+    pub(crate) cost: UsdPicos,
+}
+
+/// A session as clients see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownSession {
+    /// Position of the newest event that it includes. Every change that clients see comes with an event.
+    pub event_seq: u64,
+    /// The session.
+    pub info: Box<Info>,
+}
+
+impl Charge {
+    /// A charge of a session that the caller does not know.
+    pub fn new(entries: Vec<Entry>) -> Self {
+        Self { entries, known: None }
+    }
+
+    /// What the charge adds to the session.
+    pub(crate) fn sums(&self) -> Sums {
+        Sums {
+            tokens: self.entries.iter().fold(Tokens::default(), |sum, entry| sum.plus(entry.tokens)),
+            cost: self.entries.iter().fold(UsdPicos(0), |sum, entry| sum.plus(entry.cost)),
+        }
+    }
 }
 
 /// A message that needs no answer.

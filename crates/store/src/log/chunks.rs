@@ -52,15 +52,13 @@ impl Store {
         .await?;
         tx.commit().await?;
         if stored.rows_affected() == 0 {
-            let mut tx = self.begin(tenant).await?;
-            let row = sqlx::query(
+            let query = sqlx::query(
                 "select 1 from session_run where tenant_id = $1 and session_id = $2 and epoch = $3",
             )
             .bind(tenant.0)
             .bind(session.as_str())
-            .bind(signed(epoch))
-            .fetch_optional(&mut *tx)
-            .await?;
+            .bind(signed(epoch));
+            let row = self.statements(tenant).await?.fetch_optional(query).await?;
             return row.map(|_| ()).ok_or(Error::Fenced);
         }
         Ok(())
@@ -76,16 +74,14 @@ impl Store {
         session: &SessionId,
         epoch: u64,
     ) -> Result<Vec<Chunk>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select part_id, offset_bytes, text from part_chunk
               where tenant_id = $1 and session_id = $2 and epoch = $3 and {EXISTS} order by part_id, offset_bytes"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
-        .bind(signed(epoch))
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(signed(epoch));
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter()
             .map(|row| {
                 let part_id: String = row.try_get("part_id")?;

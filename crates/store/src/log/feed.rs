@@ -47,9 +47,8 @@ impl Store {
         tenant: TenantId,
         since: Horizon,
     ) -> Result<(Horizon, Vec<FeedEntry>), Error> {
-        let mut tx = self.begin(tenant).await?;
         // One statement sees one snapshot, so the rows and the moment are consistent.
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as horizon, w.session_id, w.project_id, w.directory, w.seq
                from (select 1) one left join lateral (
                  select e.session_id, o.project_id, o.directory, e.seq
@@ -60,9 +59,8 @@ impl Store {
                      where s.tenant_id = $1 and s.id = e.session_id limit 1) o) w on true"
         )))
         .bind(tenant.0)
-        .bind(since.to_string())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(since.to_string());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         let (mut horizon, mut written) = (since, vec![]);
         for row in rows {
             horizon = unsigned(row.try_get("horizon")?);
@@ -85,16 +83,14 @@ impl Store {
         session: &SessionId,
         since: Horizon,
     ) -> Result<Option<u64>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select min(seq) as seq from session_event
               where tenant_id = $1 and session_id = $2 and xid >= $3::text::xid8 and {EXISTS}"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
-        .bind(since.to_string())
-        .fetch_one(&mut *tx)
-        .await?;
+        .bind(since.to_string());
+        let row = self.statements(tenant).await?.fetch_one(query).await?;
         Ok(row.try_get::<Option<i64>, _>("seq")?.map(unsigned))
     }
 
@@ -108,11 +104,10 @@ impl Store {
         area: Option<&SessionArea>,
         window: Window,
     ) -> Result<Vec<RecentSession>, Error> {
-        let mut tx = self.begin(tenant).await?;
         let active = format!("r.phase in ({RUNNABLE}, {RUNNING}, {WAITING})");
         let in_area = row::in_area(area, "$5");
         // Each half of the list has its index, and `limit 1` makes Postgres look up each session of the list: it does not know how few they are.
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "with found as (
                (select s.id from session s
                  where s.tenant_id = $1 and {in_area} and s.updated_at >= to_timestamp($3::bigint / 1000.0)
@@ -133,9 +128,8 @@ impl Store {
         .bind(area.map(|area| area.project.as_str()))
         .bind(window.since.map(|since| since.0))
         .bind(i64::from(window.limit))
-        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str))
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str));
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         let recent = |row: &sqlx::postgres::PgRow| {
             Ok(RecentSession {
                 session: parse_id("session", row.try_get("id")?)?,

@@ -48,14 +48,14 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Vec<MessageOutline>, Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         let rows = sqlx::query(AssertSqlSafe(format!(
             "select id, seq, role = 'user' as is_prompt from message
               where tenant_id = $1 and session_id = $2 and {EXISTS} order by seq"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
-        .fetch_all(&mut *tx)
+        .fetch_all(&mut *statements)
         .await?;
         let (mut outline, mut indexes) = (Vec::with_capacity(rows.len()), HashMap::with_capacity(rows.len()));
         for row in &rows {
@@ -72,8 +72,9 @@ impl Store {
         )
         .bind(tenant.0)
         .bind(session.as_str())
-        .fetch_all(&mut *tx)
+        .fetch_all(&mut *statements)
         .await?;
+        statements.end();
         for row in &rows {
             let index = indexes.get(row.try_get::<&str, _>("message_id")?).copied();
             // A message may have been written between the two statements.

@@ -1,6 +1,7 @@
 //! Writes changes into the tables and their events into the log. It checks no fence: the caller holds the control
 //! row.
 
+mod charges;
 mod messages;
 mod requests;
 mod rows;
@@ -11,9 +12,11 @@ use crate::{
     Tx,
     column::signed,
     error::Error,
-    log::change::{Change, ChangeBody, Scope, Title},
-    session::{control_row::ControlRow, tree::ledger::Entry},
+    log::change::{Change, ChangeBody, Charge, Scope, Title},
+    pool::Statement,
+    session::control_row::ControlRow,
 };
+pub(crate) use charges::{ADD_SPENT, KnownCharge, SPENT, bind_sums};
 use domain::{
     conversation::{
         part::Part,
@@ -23,9 +26,8 @@ use domain::{
     ids::{MessageId, PartId},
     session::{Changes, Info},
 };
-pub(crate) use rows::{Rows, Statement, fenced, message_inserts};
+pub(crate) use rows::{Rows, fenced, message_inserts, parked};
 use serde_json::Value;
-pub(crate) use sessions::{bind_charge, fenced_charge};
 use std::borrow::Cow;
 
 /// Writes the changes into their tables and all events into the log, numbered from `first`. Returns the events, for
@@ -36,7 +38,7 @@ pub(crate) async fn project(
     changes: &[Change],
     first: u64,
 ) -> Result<Vec<StoredEvent>, Error> {
-    Projection::default().project(tx, scope, changes, first).await
+    Ok(Projection::default().project(tx, scope, changes, first).await?.events)
 }
 
 /// Writes changes behind the newest event of a session, also while a loop writes it. The transaction holds the control row.
@@ -63,8 +65,16 @@ pub(crate) struct Projection {
     /// Numbered from 1 until the projection ends.
     stored: Vec<StoredEvent>,
     rows: Rows,
-    /// The session with its new sums, if it is charged already.
-    charged: Option<Box<Info>>,
+    /// The session as it is in the newest event that contains all of it.
+    session: Option<Box<Info>>,
+}
+
+/// What a projection wrote.
+pub(crate) struct ProjectionResult {
+    /// The events, for publishing.
+    pub(crate) events: Vec<StoredEvent>,
+    /// The session, if an event contains all of it.
+    pub(crate) session: Option<Box<Info>>,
 }
 
 /// What a projection has taken of a change.
@@ -81,7 +91,7 @@ enum TakeOutcome<'c> {
 enum EventStatement<'c> {
     RemoveMessage(&'c MessageId),
     RemovePart(&'c MessageId, &'c PartId),
-    /// A call is over, or the same write has begun it.
+    /// The same write has begun this call.
     UpdateCall(&'c Part),
     SetTodos(&'c Value),
     SetBranch(Option<&'c str>),
@@ -93,7 +103,7 @@ enum EventStatement<'c> {
 /// What a change needs before its event is known.
 enum ChangeStatement<'c> {
     CloseRequest(&'c Id, &'c Answer),
-    Charge(&'c [Entry]),
+    Charge(&'c Charge),
     SetTitle(&'c Title),
     SetFileSummary(&'c Changes),
 }
@@ -115,15 +125,29 @@ impl Projection {
             if self.rows.are_many() {
                 return Ok(left);
             }
+            if let ChangeBody::Spend(charge) = &change.body
+                && let Some(event) = self.charge_known(charge, scope)
+            {
+                self.log(scope, change, &event);
+                continue;
+            }
             let TakeOutcome::Whole(event) = self.take(&change.body)? else { return Ok(left) };
             self.log(scope, change, &event);
         }
         Ok(&[])
     }
 
-    /// Takes the session as [`fenced_charge`] charged it, for the event of the only charge.
-    pub(crate) fn with_charged(self, session: Option<Box<Info>>) -> Self {
-        Self { charged: session, ..self }
+    /// Charges a session that the caller knows, and returns the event that shows its new sums. `None`: the caller does not know it, or has charged it before.
+    fn charge_known(&mut self, charge: &Charge, scope: &Scope<'_>) -> Option<Event> {
+        let known = charge.known.as_ref().filter(|_| self.session.is_none())?;
+        let (mut info, sums) = (known.info.clone(), charge.sums());
+        info.tokens = info.tokens.plus(sums.tokens);
+        info.cost = info.cost.plus(sums.cost);
+        // The clocks of others may be ahead of this one.
+        info.time.updated = info.time.updated.max(scope.at);
+        let known = KnownCharge { sums, event_seq: known.event_seq, updated_at: info.time.updated };
+        self.rows.add_charge(known, &charge.entries);
+        Some(Event::SessionUpdated(info))
     }
 
     /// The number of the events.
@@ -136,24 +160,24 @@ impl Projection {
         self.rows.are_plain_messages()
     }
 
-    /// What was gathered, for [`fenced`].
+    /// What was gathered, for [`fenced`] and [`parked`].
     pub(crate) fn rows(&self) -> &Rows {
         &self.rows
     }
 
-    /// Binds the parameters of [`fenced`] that follow the first eight, or those of [`message_inserts`] that follow the time.
+    /// Binds the rows and events to a statement whose own parameters are bound.
     pub(crate) fn bind<'q>(&'q self, statement: Statement<'q>) -> Statement<'q> {
         self.rows.bind(statement, &self.stored)
     }
 
-    /// Takes further changes and writes everything. The first event of the projection gets the number `first`. Returns the events.
+    /// Takes changes and writes everything. The first event of the projection gets the number `first`.
     pub(crate) async fn project(
         mut self,
         tx: &mut Tx,
         scope: &Scope<'_>,
         changes: &[Change],
         first: u64,
-    ) -> Result<Vec<StoredEvent>, Error> {
+    ) -> Result<ProjectionResult, Error> {
         self.base = first - 1;
         for change in changes {
             self.add(tx, scope, change).await?;
@@ -180,27 +204,30 @@ impl Projection {
         Ok(())
     }
 
-    /// Writes what is left, and the events of all changes into the log. Returns the events.
-    pub(crate) async fn finish(mut self, tx: &mut Tx, scope: &Scope<'_>) -> Result<Vec<StoredEvent>, Error> {
+    /// Writes what is left, and the events of all changes into the log.
+    pub(crate) async fn finish(mut self, tx: &mut Tx, scope: &Scope<'_>) -> Result<ProjectionResult, Error> {
         self.rows.write(tx, scope, self.base, &self.stored).await?;
-        Ok(self.into_events())
+        Ok(self.into_result())
     }
 
-    /// The events of a projection that was written with its statement. The first one has the number `first`.
-    pub(crate) fn written_from(mut self, first: u64) -> Vec<StoredEvent> {
+    /// What was written with a statement that takes its rows. The first event has the number `first`.
+    pub(crate) fn written_from(mut self, first: u64) -> ProjectionResult {
         self.base = first - 1;
-        self.into_events()
+        self.into_result()
     }
 
-    fn into_events(mut self) -> Vec<StoredEvent> {
+    fn into_result(mut self) -> ProjectionResult {
         for event in &mut self.stored {
             event.seq += self.base;
         }
-        self.stored
+        ProjectionResult { events: self.stored, session: self.session }
     }
 
     /// Adds the event of a change to the log.
     fn log(&mut self, scope: &Scope<'_>, change: &Change, event: &Event) {
+        if let Event::SessionUpdated(session) = event {
+            self.session = Some(session.clone());
+        }
         self.stored.push(StoredEvent {
             seq: self.next(),
             epoch: scope.epoch,
@@ -228,10 +255,7 @@ impl Projection {
                 Ok(TakeOutcome::Whole(Cow::Owned(Event::MessageUpdated(message.clone()))))
             }
             // The event shows the session with the new sums, which only the update of its row knows.
-            ChangeBody::Spend(entries) => Ok(match self.charged.take() {
-                Some(session) => TakeOutcome::Whole(Cow::Owned(Event::SessionUpdated(session))),
-                None => TakeOutcome::Change(ChangeStatement::Charge(entries)),
-            }),
+            ChangeBody::Spend(charge) => Ok(TakeOutcome::Change(ChangeStatement::Charge(charge))),
             ChangeBody::Title(title) => Ok(TakeOutcome::Change(ChangeStatement::SetTitle(title))),
             ChangeBody::FileSummary(summary) => {
                 Ok(TakeOutcome::Change(ChangeStatement::SetFileSummary(summary)))
@@ -245,7 +269,7 @@ impl Projection {
                 self.rows.add_message(message, self.next())?;
                 return Ok(TakeOutcome::Whole(Cow::Borrowed(event)));
             }
-            Event::PartUpdated { part, .. } if tool_execs::is_over(part) || self.rows.must_precede(part) => {
+            Event::PartUpdated { part, .. } if self.rows.must_precede(part) => {
                 EventStatement::UpdateCall(part)
             }
             Event::PartUpdated { part, .. } => {
@@ -299,7 +323,7 @@ impl Projection {
                 let answer = requests::close(tx, scope, id, answer).await?;
                 return Ok(Event::RequestAnswered { id: id.clone(), answer });
             }
-            ChangeStatement::Charge(entries) => sessions::charge(tx, scope, entries).await?,
+            ChangeStatement::Charge(charge) => sessions::charge(tx, scope, charge).await?,
             ChangeStatement::SetTitle(title) => sessions::set_title(tx, scope, title).await?,
             ChangeStatement::SetFileSummary(summary) => {
                 sessions::set_file_summary(tx, scope, summary).await?
@@ -324,11 +348,8 @@ impl Projection {
                 messages::delete_part(tx, scope, message_id, part_id).await
             }
             EventStatement::UpdateCall(part) => {
-                if self.rows.must_precede(part) {
-                    self.rows.write(tx, scope, self.base, &[]).await?;
-                }
-                self.rows.add_part(part, self.next())?;
-                tool_execs::end(tx, scope, part).await
+                self.rows.write(tx, scope, self.base, &[]).await?;
+                self.rows.add_part(part, self.next())
             }
             EventStatement::SetTodos(todos) => sessions::set_todos(tx, scope, todos).await,
             EventStatement::SetBranch(branch) => sessions::set_branch(tx, scope, branch).await,

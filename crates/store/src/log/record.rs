@@ -1,4 +1,4 @@
-//! The fenced writes of a loop. One transaction updates the control row by epoch and write number, projects each change into
+//! The fenced writes of a loop. One statement, or one transaction, updates the control row by epoch and write number, projects each change into
 //! its table, and numbers the events without a gap.
 
 use crate::{
@@ -6,12 +6,12 @@ use crate::{
     column::{signed, unsigned},
     error::Error,
     log::{
-        change::{Change, ChangeBody, Scope},
+        change::{Change, Scope},
         control, events,
-        projection::{self, Projection, Statement},
+        projection::{self, Projection, ProjectionResult},
     },
     phase::RUNNING,
-    session::{row, tree::ledger::Entry},
+    pool::Statement,
 };
 use domain::{
     event::StoredEvent,
@@ -43,10 +43,12 @@ pub enum Progress {
 }
 
 /// What a write stored, and the state of the mailbox that it saw.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WriteReceipt {
     /// The events, in order, for publishing.
     pub events: Vec<StoredEvent>,
+    /// The session after the write, if one of these events contains all of it.
+    pub session: Option<Box<Info>>,
     /// The newest input of the session.
     pub input_seq: u64,
     /// The newest abort.
@@ -70,29 +72,21 @@ impl Store {
         let acknowledgement = Acknowledgement { input: ack, progress };
         let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
         let mut projection = Projection::default();
-        let rest = projection.gather(&scope, changes)?;
-        if rest.is_empty() {
+        if projection.gather(&scope, changes)?.is_empty() {
             let mut statements = self.statements(fence.tenant).await?;
             let written = write_at_once(&mut statements, fence, acknowledgement, projection, at).await?;
-            let receipt = match written {
-                Some(receipt) => receipt,
-                None => read_earlier_write(&mut statements, fence, changes).await?,
-            };
             statements.end();
-            return Ok(receipt);
+            if let Some(receipt) = written {
+                return Ok(receipt);
+            }
         }
-        let (mut tx, count) = (self.begin(fence.tenant).await?, changes.len() as u64);
-        let advanced = match find_only_charge(changes) {
-            Some(entries) => advance_and_charge(&mut tx, fence, count, acknowledgement, entries).await?,
-            None => advance(&mut tx, fence, count, acknowledgement).await?,
-        };
-        let Some(mut advanced) = advanced else {
+        let mut tx = self.begin(fence.tenant).await?;
+        let Some(advanced) = advance(&mut tx, fence, changes.len() as u64, acknowledgement).await? else {
             return read_earlier_write(&mut tx, fence, changes).await;
         };
-        let projection = projection.with_charged(advanced.charged.take());
-        let events = projection.project(&mut tx, &scope, rest, advanced.first(changes)).await?;
+        let receipt = advanced.write(&mut tx, fence, changes, at).await?;
         tx.commit().await?;
-        Ok(advanced.receipt(events))
+        Ok(receipt)
     }
 
     /// Says whether `fence` still belongs to the owner of the session. The answer may be outdated immediately: only the
@@ -101,21 +95,19 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn is_current(&self, fence: &Fence) -> Result<bool, Error> {
-        let mut tx = self.begin(fence.tenant).await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select 1 from session_run
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = {RUNNING}"
         )))
         .bind(fence.tenant.0)
         .bind(fence.session.as_str())
-        .bind(signed(fence.epoch))
-        .fetch_optional(&mut *tx)
-        .await?;
-        Ok(row.is_some())
+        .bind(signed(fence.epoch));
+        Ok(self.statements(fence.tenant).await?.fetch_optional(query).await?.is_some())
     }
 }
 
 /// What a write records besides its changes.
+#[derive(Clone, Copy)]
 pub(crate) struct Acknowledgement {
     /// The loop took the inputs up to this one.
     pub(crate) input: u64,
@@ -127,8 +119,6 @@ pub(crate) struct Advanced {
     event_seq: u64,
     input_seq: u64,
     cancel_seq: u64,
-    /// The session with its new sums, if the same statement charged it.
-    charged: Option<Box<Info>>,
 }
 
 impl Advanced {
@@ -141,17 +131,24 @@ impl Advanced {
         at: Timestamp,
     ) -> Result<WriteReceipt, Error> {
         let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
-        let events = projection::project(tx, &scope, changes, self.first(changes)).await?;
-        Ok(self.receipt(events))
+        let first = self.first(changes.len() as u64);
+        Ok(self.receipt(Projection::default().project(tx, &scope, changes, first).await?))
+    }
+
+    /// The receipt of the statement that advanced the row and wrote this projection.
+    pub(crate) fn written(&self, projection: Projection) -> WriteReceipt {
+        let first = self.first(projection.len());
+        self.receipt(projection.written_from(first))
     }
 
     /// The number of the first of the new events.
-    fn first(&self, changes: &[Change]) -> u64 {
-        self.event_seq + 1 - changes.len() as u64
+    fn first(&self, events: u64) -> u64 {
+        self.event_seq + 1 - events
     }
 
-    fn receipt(&self, events: Vec<StoredEvent>) -> WriteReceipt {
-        WriteReceipt { events, input_seq: self.input_seq, cancel_seq: self.cancel_seq }
+    fn receipt(&self, result: ProjectionResult) -> WriteReceipt {
+        let ProjectionResult { events, session } = result;
+        WriteReceipt { events, session, input_seq: self.input_seq, cancel_seq: self.cancel_seq }
     }
 
     fn from_row(row: &PgRow) -> Result<Self, sqlx::Error> {
@@ -160,7 +157,6 @@ impl Advanced {
             event_seq: number("event_seq")?,
             input_seq: number("input_seq")?,
             cancel_seq: number("cancel_seq")?,
-            charged: None,
         })
     }
 }
@@ -172,7 +168,8 @@ fn bind_advance<'q>(update: Statement<'q>, events: u64, acknowledgement: &Acknow
         .bind(acknowledgement.progress == Progress::Made)
 }
 
-/// Advances the control row and writes a whole projection, in one statement. Returns `None`, and writes nothing, if the fence does not match.
+/// Advances the control row and writes a whole projection, in one statement. Returns `None`, and writes nothing, if the fence does not match, or if the session
+/// that is charged has changed.
 async fn write_at_once(
     statements: &mut Statements,
     fence: &Fence,
@@ -181,83 +178,43 @@ async fn write_at_once(
     at: Timestamp,
 ) -> Result<Option<WriteReceipt>, Error> {
     let count = projection.len();
-    let sql = projection::fenced(projection.rows());
-    let write = sqlx::query(AssertSqlSafe(sql));
+    let write = sqlx::query(AssertSqlSafe(projection::fenced(projection.rows())));
     let advanced = run_fenced(statements, fence, write, |write| {
-        projection.bind(bind_advance(write, count, &acknowledgement).bind(at.0))
+        let write = projection.bind(bind_advance(write, count, &acknowledgement).bind(at.0));
+        match projection.rows().charge() {
+            None => write,
+            Some(known) => projection::bind_sums(write, known.sums)
+                .bind(known.updated_at.0)
+                .bind(signed(known.event_seq)),
+        }
     })
     .await?;
-    Ok(advanced.map(|advanced| {
-        let first = advanced.event_seq + 1 - count;
-        advanced.receipt(projection.written_from(first))
-    }))
+    Ok(advanced.map(|advanced| advanced.written(projection)))
 }
 
-/// Advances the control row: the first statement of every write of a loop. Returns `None` if the fence does not match.
+/// Advances the control row: the first statement of a transaction of a loop. Returns `None` if the fence does not match.
 pub(crate) async fn advance(
     tx: &mut Tx,
     fence: &Fence,
     events: u64,
     acknowledgement: Acknowledgement,
 ) -> Result<Option<Advanced>, Error> {
-    let update = sqlx::query(AssertSqlSafe(control::advance_statement()));
+    let update = sqlx::query(AssertSqlSafe(control::advance_statement("")));
     run_fenced(tx, fence, update, |update| bind_advance(update, events, &acknowledgement)).await
 }
 
-/// As [`advance`], and charges the session.
-async fn advance_and_charge(
-    tx: &mut Tx,
-    fence: &Fence,
-    events: u64,
-    acknowledgement: Acknowledgement,
-    entries: &[Entry],
-) -> Result<Option<Advanced>, Error> {
-    let update = sqlx::query(AssertSqlSafe(projection::fenced_charge()));
-    let row = fetch_fenced(tx, fence, update, |update| {
-        projection::bind_charge(bind_advance(update, events, &acknowledgement), entries)
-    })
-    .await?;
-    let Some(row) = row else { return Ok(None) };
-    let charged = Some(Box::new(row::read_info(&row)?));
-    Ok(Some(Advanced { charged, ..Advanced::from_row(&row)? }))
-}
-
-/// The entries of the only change that a write makes to the row of the session. `None` if there are more such changes: the event of each shows the session
-/// after it. Other events change no column that this event shows.
-fn find_only_charge(changes: &[Change]) -> Option<&[Entry]> {
-    let mut charge = None;
-    for change in changes {
-        match &change.body {
-            ChangeBody::Spend(entries) if charge.is_none() => charge = Some(entries.as_slice()),
-            ChangeBody::Spend(_) | ChangeBody::Title(_) | ChangeBody::FileSummary(_) => return None,
-            ChangeBody::Event(_) | ChangeBody::Answer { .. } => {}
-        }
-    }
-    charge
-}
-
-/// Runs an update of the control row: see [`fetch_fenced`].
+/// Runs an update of the control row whose `$1` to `$4` are the tenant, the session, the epoch and the number of the write.
+/// `bind_rest` binds the remaining parameters. Returns `None` if no row matches.
 pub(crate) async fn run_fenced<'q>(
     connection: &mut PgConnection,
     fence: &Fence,
     update: Statement<'q>,
     bind_rest: impl FnOnce(Statement<'q>) -> Statement<'q>,
 ) -> Result<Option<Advanced>, Error> {
-    let row = fetch_fenced(connection, fence, update, bind_rest).await?;
-    Ok(row.as_ref().map(Advanced::from_row).transpose()?)
-}
-
-/// Runs an update of the control row whose `$1` to `$4` are the tenant, the session, the epoch and the number of the write.
-/// `bind_rest` binds the remaining parameters. Returns `None` if no row matches.
-async fn fetch_fenced<'q>(
-    connection: &mut PgConnection,
-    fence: &Fence,
-    update: Statement<'q>,
-    bind_rest: impl FnOnce(Statement<'q>) -> Statement<'q>,
-) -> Result<Option<PgRow>, Error> {
     let update = update.bind(fence.tenant.0).bind(fence.session.to_string());
     let update = bind_rest(update.bind(signed(fence.epoch)).bind(signed(fence.write_seq)));
-    Ok(update.fetch_optional(&mut *connection).await?)
+    let row = update.fetch_optional(&mut *connection).await?;
+    Ok(row.as_ref().map(Advanced::from_row).transpose()?)
 }
 
 /// Returns the result that this same write stored the first time.
@@ -296,5 +253,5 @@ pub(crate) async fn read_earlier_write(
     }
     let events = rows.iter().map(events::from_row).collect::<Result<_, _>>()?;
     let (input_seq, cancel_seq) = (unsigned(row.try_get("input_seq")?), unsigned(row.try_get("cancel_seq")?));
-    Ok(WriteReceipt { events, input_seq, cancel_seq })
+    Ok(WriteReceipt { events, session: None, input_seq, cancel_seq })
 }

@@ -39,15 +39,13 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn list_approvals_of(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<Rule>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select a.permission, a.pattern from approval a join session s on s.tenant_id = a.tenant_id
               where a.tenant_id = $1 and s.id = $2 and (a.project_id is null or a.project_id = s.project_id)",
         )
         .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(session.as_str());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         let rule = |row: &PgRow| Ok(Rule::approval(row.try_get("permission")?, row.try_get("pattern")?));
         rows.iter().map(rule).collect()
     }
@@ -57,9 +55,8 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn list_approvals(&self, tenant: TenantId, page: &Page) -> Result<Vec<Approval>, Error> {
-        let mut tx = self.begin(tenant).await?;
         // A page ends between two answers, never inside one, because one answer may allow several patterns.
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select request_id, project_id, permission, pattern, approved_by, approved_at from approval
               where tenant_id = $1 and request_id in (
                 select distinct request_id from approval where tenant_id = $1 and request_id > $2
@@ -68,9 +65,8 @@ impl Store {
         )
         .bind(tenant.0)
         .bind(page.cursor.as_deref().unwrap_or_default())
-        .bind(page.limit())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(page.limit());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -79,14 +75,10 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn delete_approval(&self, tenant: TenantId, request: &PermissionId) -> Result<bool, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let result = sqlx::query("delete from approval where tenant_id = $1 and request_id = $2")
+        let delete = sqlx::query("delete from approval where tenant_id = $1 and request_id = $2")
             .bind(tenant.0)
-            .bind(request.as_str())
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
-        Ok(result.rows_affected() > 0)
+            .bind(request.as_str());
+        Ok(self.statements(tenant).await?.run(delete).await? > 0)
     }
 }
 

@@ -94,7 +94,24 @@ impl Store {
         project: &ProjectId,
         document: &str,
     ) -> Result<EnvironmentChoice, Error> {
-        find(&mut self.begin(tenant).await?, tenant, project, document).await
+        let sql = format!(
+            "with own as (select encode(sha256(convert_to($3, 'UTF8')), 'hex') as own_digest)
+             select own_digest, {COLUMNS} from own left join lateral (
+               select * from proposed_environment
+                where tenant_id = $1 and project_id = $2 and (digest = own_digest or is_allowed)
+                order by digest = own_digest desc, decided_at desc limit 2) as known on true"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(project.as_str()).bind(document);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
+        let digest: String = rows.first().map_or(Ok(String::new()), |row| row.try_get("own_digest"))?;
+        let is_known =
+            |row: &&PgRow| row.try_get::<Option<&str>, _>("digest").is_ok_and(|known| known.is_some());
+        let known = rows.iter().filter(is_known).map(from_row).collect::<Result<Vec<_>, _>>()?;
+        let own = known.iter().find(|known| known.digest == digest).cloned();
+        let is_allowed =
+            |known: &ProposedEnvironment| known.decision.as_ref().is_some_and(|it| it.is_allowed);
+        let allowed = known.into_iter().find(is_allowed);
+        Ok(EnvironmentChoice { digest, own, allowed })
     }
 
     /// As [`Store::find_environment`], and keeps the proposal for an admin if it is new.
@@ -106,11 +123,11 @@ impl Store {
         tenant: TenantId,
         new: NewProposal<'_>,
     ) -> Result<EnvironmentChoice, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let found = find(&mut tx, tenant, new.project, new.document).await?;
+        let found = self.find_environment(tenant, new.project, new.document).await?;
         if found.own.is_some() {
             return Ok(found);
         }
+        let mut tx = self.begin(tenant).await?;
         let inserted = sqlx::query(
             "insert into proposed_environment (tenant_id, project_id, digest, file, document, unused, session_id)
              select $1, $2, $3, $4, $5, $6, $7 where exists (select from project where tenant_id = $1 and id = $2)
@@ -141,13 +158,12 @@ impl Store {
         tenant: TenantId,
         project: &ProjectId,
     ) -> Result<Vec<ProposedEnvironment>, Error> {
-        let mut tx = self.begin(tenant).await?;
         let sql = format!(
             "select {COLUMNS} from proposed_environment where tenant_id = $1 and project_id = $2
               order by proposed_at desc, digest"
         );
-        let rows =
-            sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(project.as_str()).fetch_all(&mut *tx).await?;
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(project.as_str());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -180,34 +196,6 @@ impl Store {
         tx.commit().await?;
         Ok(decided)
     }
-}
-
-async fn find(
-    tx: &mut Tx,
-    tenant: TenantId,
-    project: &ProjectId,
-    document: &str,
-) -> Result<EnvironmentChoice, Error> {
-    let sql = format!(
-        "with own as (select encode(sha256(convert_to($3, 'UTF8')), 'hex') as own_digest)
-         select own_digest, {COLUMNS} from own left join lateral (
-           select * from proposed_environment
-            where tenant_id = $1 and project_id = $2 and (digest = own_digest or is_allowed)
-            order by digest = own_digest desc, decided_at desc limit 2) as known on true"
-    );
-    let rows = sqlx::query(AssertSqlSafe(sql))
-        .bind(tenant.0)
-        .bind(project.as_str())
-        .bind(document)
-        .fetch_all(&mut **tx)
-        .await?;
-    let digest: String = rows.first().map_or(Ok(String::new()), |row| row.try_get("own_digest"))?;
-    let is_known = |row: &&PgRow| row.try_get::<Option<&str>, _>("digest").is_ok_and(|known| known.is_some());
-    let known = rows.iter().filter(is_known).map(from_row).collect::<Result<Vec<_>, _>>()?;
-    let own = known.iter().find(|known| known.digest == digest).cloned();
-    let is_allowed = |known: &ProposedEnvironment| known.decision.as_ref().is_some_and(|it| it.is_allowed);
-    let allowed = known.into_iter().find(is_allowed);
-    Ok(EnvironmentChoice { digest, own, allowed })
 }
 
 /// Removes the oldest of the allowed environments of a project, or of the others.

@@ -22,7 +22,7 @@ use domain::{
     session::Class,
 };
 use sqlx::{
-    AssertSqlSafe, Row as _,
+    AssertSqlSafe, PgConnection, Row as _,
     postgres::PgRow,
     types::{Json, time::OffsetDateTime},
 };
@@ -147,8 +147,7 @@ impl Store {
             RequestScope::Tree(session) => (Some(session), true, None),
             RequestScope::Area(area) => (None, false, Some(area)),
         };
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(select(
+        let query = sqlx::query(select(
             "tenant_id = $1 and answer is null and (expires_at is null or expires_at > now())
                and ($2::text is null or session_id in (
                      with recursive tree as (
@@ -168,9 +167,8 @@ impl Store {
         .bind(page.limit())
         .bind(goes_down)
         .bind(area.map(|area| area.project.as_str()))
-        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str))
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str));
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -185,14 +183,10 @@ impl Store {
         parts: &[&PartId],
     ) -> Result<Vec<RequestRecord>, Error> {
         let ids: Vec<&str> = parts.iter().map(|part| part.as_str()).collect();
-        let mut tx = self.begin(tenant).await?;
         let of_parts = "tenant_id = $1 and session_id = $2 and part_id = any($3)";
-        let rows = sqlx::query(select(of_parts, "order by id"))
-            .bind(tenant.0)
-            .bind(session.as_str())
-            .bind(&ids)
-            .fetch_all(&mut *tx)
-            .await?;
+        let query =
+            sqlx::query(select(of_parts, "order by id")).bind(tenant.0).bind(session.as_str()).bind(&ids);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -201,8 +195,10 @@ impl Store {
     /// # Errors
     /// `NotFound`; `Db`.
     pub async fn get_session_of_request(&self, tenant: TenantId, id: &Id) -> Result<SessionId, Error> {
-        let mut tx = self.begin(tenant).await?;
-        get_session_of(&mut tx, tenant, id).await
+        let mut statements = self.statements(tenant).await?;
+        let session = get_session_of(&mut statements, tenant, id).await?;
+        statements.end();
+        Ok(session)
     }
 
     /// Answers a request, unless it has an answer or its deadline has passed.
@@ -257,13 +253,17 @@ impl Store {
     }
 }
 
-async fn get_session_of(tx: &mut Tx, tenant: TenantId, id: &Id) -> Result<SessionId, Error> {
+async fn get_session_of(
+    connection: &mut PgConnection,
+    tenant: TenantId,
+    id: &Id,
+) -> Result<SessionId, Error> {
     let sql =
         format!("select session_id from request q where tenant_id = $1 and id = $2 and {SESSION_EXISTS}");
     let row = sqlx::query(AssertSqlSafe(sql))
         .bind(tenant.0)
         .bind(id.as_str())
-        .fetch_optional(&mut **tx)
+        .fetch_optional(connection)
         .await?
         .ok_or(Error::NotFound(Entity::Request))?;
     parse_id("request", row.try_get("session_id")?)

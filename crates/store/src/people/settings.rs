@@ -60,9 +60,8 @@ impl Store {
         document: &str,
         by: &str,
     ) -> Result<StoredSettings, Error> {
-        let mut tx = self.begin(tenant).await?;
         // No foreign key can check the project, because the tenant's own row has none.
-        let row = sqlx::query(
+        let insert = sqlx::query(
             "insert into settings (tenant_id, project_id, document, changed_by) select $1, $2, $3, $4
               where $2 = '' or exists (select from project where tenant_id = $1 and id = $2)
              on conflict (tenant_id, project_id) do update
@@ -72,13 +71,10 @@ impl Store {
         .bind(tenant.0)
         .bind(project.map_or("", ProjectId::as_str))
         .bind(document)
-        .bind(by)
-        .fetch_optional(&mut *tx)
-        .await?
-        .ok_or(Error::NotFound(Entity::Project))?;
-        let stored = from_row(&row)?;
-        tx.commit().await?;
-        Ok(stored)
+        .bind(by);
+        let row = self.statements(tenant).await?.fetch_optional(insert).await?;
+        let row = row.ok_or(Error::NotFound(Entity::Project))?;
+        from_row(&row)
     }
 
     /// Deletes the settings of the tenant or of one of its projects. Returns whether they existed.
@@ -90,14 +86,10 @@ impl Store {
         tenant: TenantId,
         project: Option<&ProjectId>,
     ) -> Result<bool, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let result = sqlx::query("delete from settings where tenant_id = $1 and project_id = $2")
+        let delete = sqlx::query("delete from settings where tenant_id = $1 and project_id = $2")
             .bind(tenant.0)
-            .bind(project.map_or("", ProjectId::as_str))
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
-        Ok(result.rows_affected() > 0)
+            .bind(project.map_or("", ProjectId::as_str));
+        Ok(self.statements(tenant).await?.run(delete).await? > 0)
     }
 
     /// Returns the settings of the tenant, then those of the project; either may be missing.
@@ -109,15 +101,13 @@ impl Store {
         tenant: TenantId,
         project: Option<&ProjectId>,
     ) -> Result<Vec<StoredSettings>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select project_id, document, changed_by, changed_at from settings
               where tenant_id = $1 and project_id in ('', $2) order by project_id",
         )
         .bind(tenant.0)
-        .bind(project.map_or("", ProjectId::as_str))
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(project.map_or("", ProjectId::as_str));
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -130,16 +120,14 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Vec<StoredSettings>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select t.project_id, t.document, t.changed_by, t.changed_at
                from settings t join session s on s.tenant_id = t.tenant_id
               where t.tenant_id = $1 and s.id = $2 and t.project_id in ('', s.project_id) order by t.project_id",
         )
         .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(session.as_str());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 }

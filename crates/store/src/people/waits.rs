@@ -38,9 +38,8 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<DescendantCounts, Error> {
-        let mut tx = self.begin(tenant).await?;
         // `limit 1` makes Postgres look up each session below: it does not know how few they are.
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "with recursive tree as (
                select id from session where tenant_id = $1 and parent_id = $2
                union all
@@ -53,9 +52,8 @@ impl Store {
                  select phase, waiting_reason from session_run where tenant_id = $1 and session_id = t.id limit 1) r"
         )))
         .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_one(&mut *tx)
-        .await?;
+        .bind(session.as_str());
+        let row = self.statements(tenant).await?.fetch_one(query).await?;
         let number = |column| row.try_get::<i64, _>(column).map(unsigned);
         Ok(DescendantCounts { asking: number("asking")?, going_on: number("going_on")? })
     }
@@ -65,15 +63,13 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn get_usage(&self, tenant: TenantId) -> Result<Usage, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select t.running_max::bigint as running_max,
                     (select count(*) from session_run r where r.tenant_id = $1 and r.phase = {RUNNING}) as running
                from tenant t where t.id = $1"
         )))
-        .bind(tenant.0)
-        .fetch_one(&mut *tx)
-        .await?;
+        .bind(tenant.0);
+        let row = self.statements(tenant).await?.fetch_one(query).await?;
         let number = |column| row.try_get::<i64, _>(column).map(unsigned);
         Ok(Usage { running: number("running")?, running_max: number("running_max")? })
     }

@@ -3,7 +3,12 @@
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use domain::ids::TenantId;
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
-use std::{io, str::FromStr as _, time::Duration};
+use std::{
+    io,
+    str::FromStr as _,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// Time between two attempts to connect to a Postgres that starts.
 const RECONNECT: Duration = Duration::from_millis(100);
@@ -14,7 +19,11 @@ const RECENT: Duration = Duration::from_millis(500);
 
 /// Connects.
 #[derive(Debug)]
-pub(super) struct Connector(PgConnectOptions);
+pub(super) struct Connector {
+    options: PgConnectOptions,
+    /// When a connection was discarded last. Those that were used before may be closed as well.
+    discarded_at: Mutex<Option<Instant>>,
+}
 
 /// A connection, and what is known of it.
 #[derive(Debug)]
@@ -22,7 +31,7 @@ pub(super) struct PooledConnection {
     pub(super) postgres: PgConnection,
     /// The tenant whose rows its statements outside of transactions see; `None`: unknown.
     pub(super) tenant: Option<TenantId>,
-    /// Whether it is new, or was used within the last [`RECENT`].
+    /// Whether it is new, or was used within the last [`RECENT`] and after the last one that was discarded.
     is_recent: bool,
 }
 
@@ -40,7 +49,18 @@ impl Connector {
     /// # Errors
     /// When the URL is malformed.
     pub(super) fn new(url: &str) -> Result<Self, sqlx::Error> {
-        Ok(Self(address(url)?))
+        Ok(Self { options: address(url)?, discarded_at: Mutex::default() })
+    }
+
+    /// Notes that a connection was discarded, perhaps because Postgres closed it.
+    pub(super) fn note_discarded(&self) {
+        *self.discarded_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether a connection was discarded within this time.
+    fn has_discarded(&self, time: Duration) -> bool {
+        let at = *self.discarded_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_some_and(|at| at.elapsed() <= time)
     }
 }
 
@@ -51,7 +71,7 @@ impl managed::Manager for Connector {
     /// Connects. Repeats that while Postgres starts; the pool bounds the time.
     async fn create(&self) -> Result<PooledConnection, sqlx::Error> {
         loop {
-            match PgConnection::connect_with(&self.0).await {
+            match PgConnection::connect_with(&self.options).await {
                 Err(error) if is_starting(&error) => tokio::time::sleep(RECONNECT).await,
                 connected => {
                     return connected.map(|postgres| PooledConnection {
@@ -69,7 +89,8 @@ impl managed::Manager for Connector {
         connection: &mut PooledConnection,
         metrics: &Metrics,
     ) -> RecycleResult<sqlx::Error> {
-        connection.is_recent = metrics.last_used() < RECENT;
+        let unused = metrics.last_used();
+        connection.is_recent = unused < RECENT && !self.has_discarded(unused);
         if metrics.age() < AGE_MAX { Ok(()) } else { Err(RecycleError::message("the connection is old")) }
     }
 }
@@ -132,7 +153,6 @@ mod tests {
     #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
     use deadpool::managed::Manager as _;
-    use std::time::Instant;
 
     #[tokio::test]
     async fn an_old_connection_is_not_used_again() {

@@ -3,12 +3,19 @@
 use super::connection::{Connector, Purpose};
 use deadpool::managed::Object;
 use shares::Share;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, Postgres,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 use std::{
     ops::{Deref, DerefMut},
     time::Duration,
 };
 use tokio::runtime::Handle;
+
+/// A statement that gets its parameters.
+pub(crate) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 
 /// Time for a rollback, and for the statement before it whose caller is gone. Postgres ends that statement soon after its connection closes.
 const ROLLBACK: Duration = Duration::from_secs(5);
@@ -56,6 +63,47 @@ impl Statements {
     /// Gives the connection back. The last statement is over.
     pub(crate) fn end(mut self) {
         self.0.undo = None;
+    }
+
+    /// Runs the only statement, and returns its rows.
+    ///
+    /// # Errors
+    /// Those of Postgres.
+    pub(crate) async fn fetch_all(mut self, statement: Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        let rows = statement.fetch_all(&mut *self).await?;
+        self.end();
+        Ok(rows)
+    }
+
+    /// Runs the only statement, and returns its first row if it has any.
+    ///
+    /// # Errors
+    /// Those of Postgres.
+    pub(crate) async fn fetch_optional(
+        mut self,
+        statement: Statement<'_>,
+    ) -> Result<Option<PgRow>, sqlx::Error> {
+        let row = statement.fetch_optional(&mut *self).await?;
+        self.end();
+        Ok(row)
+    }
+
+    /// Runs the only statement, and returns its first row.
+    ///
+    /// # Errors
+    /// Those of Postgres; `RowNotFound`.
+    pub(crate) async fn fetch_one(self, statement: Statement<'_>) -> Result<PgRow, sqlx::Error> {
+        self.fetch_optional(statement).await?.ok_or(sqlx::Error::RowNotFound)
+    }
+
+    /// Runs the only statement, and returns the number of rows that it changed. If an error is that of the connection, it is unknown whether it changed them.
+    ///
+    /// # Errors
+    /// Those of Postgres.
+    pub(crate) async fn run(mut self, statement: Statement<'_>) -> Result<u64, sqlx::Error> {
+        let result = statement.execute(&mut *self).await?;
+        self.end();
+        Ok(result.rows_affected())
     }
 }
 
@@ -116,8 +164,11 @@ impl LentConnection {
         }
     }
 
-    /// Closes the connection instead of giving it back.
+    /// Closes the connection instead of giving it back. Postgres may have closed the others too.
     fn discard(self) {
+        if let Some(pool) = Object::pool(&self.connection) {
+            pool.manager().note_discarded();
+        }
         drop(Object::take(self.connection));
     }
 }

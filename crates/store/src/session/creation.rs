@@ -15,7 +15,7 @@ use domain::{
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Source},
 };
-use sqlx::{AssertSqlSafe, Row as _, types::Json};
+use sqlx::{PgConnection, Row as _, types::Json};
 
 /// A new session.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,11 +78,14 @@ impl Store {
         tenant: TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<Session>, Error> {
-        find(&mut self.begin(tenant).await?, tenant, key).await
+        let mut statements = self.statements(tenant).await?;
+        let session = find(&mut statements, tenant, key).await?;
+        statements.end();
+        Ok(session)
     }
 }
 
-/// Inserts the two rows of a new session. The caller writes its first `events` in the same transaction. Returns `false` if the
+/// Inserts the two rows of a new session, and returns it. The caller writes its first `events` in the same transaction. Returns `None` if the
 /// project is missing or the key was already used.
 ///
 /// # Errors
@@ -92,7 +95,7 @@ pub(crate) async fn insert(
     tenant: TenantId,
     new: &NewSession,
     events: u64,
-) -> Result<bool, Error> {
+) -> Result<Option<Session>, Error> {
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
                               budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, variant, worktree_id, updated_at)
@@ -120,23 +123,24 @@ pub(crate) async fn insert(
     .execute(&mut **tx)
     .await?;
     if result.rows_affected() == 0 {
-        return Ok(false);
+        return Ok(None);
     }
-    let sql = format!(
+    let insert = format!(
         "insert into session_run (tenant_id, session_id, event_seq, class, epoch)
          select $1, $2, $3, $4, t.epoch_floor from tenant t where t.id = $1 and not {IS_DELETED}"
     );
-    let result = sqlx::query(AssertSqlSafe(sql))
+    let row = sqlx::query(row::write_and_select(&insert, "", ""))
         .bind(tenant.0)
         .bind(new.id.as_str())
         .bind(signed(events))
         .bind(new.class.to_i16())
-        .execute(&mut **tx)
-        .await?;
-    if result.rows_affected() == 0 { Err(Error::Deleted) } else { Ok(true) }
+        .fetch_optional(&mut **tx)
+        .await?
+        .ok_or(Error::Deleted)?;
+    row::from_row(&row).map(Some)
 }
 
-/// Returns the session that was created earlier with the key of `new`, after [`insert`] returned `false`.
+/// Returns the session that was created earlier with the key of `new`, after [`insert`] returned `None`.
 ///
 /// # Errors
 /// `NotFound`: the project is missing. `Conflict`: the key was used with a different body. `Db`.
@@ -148,7 +152,11 @@ pub(crate) async fn get_existing(tx: &mut Tx, tenant: TenantId, new: &NewSession
     }
 }
 
-async fn find(tx: &mut Tx, tenant: TenantId, key: &IdempotencyKey) -> Result<Option<Session>, Error> {
+async fn find(
+    connection: &mut PgConnection,
+    tenant: TenantId,
+    key: &IdempotencyKey,
+) -> Result<Option<Session>, Error> {
     let row = sqlx::query(
         "select id, body_sha256 is not distinct from $3 as is_same from session
           where tenant_id = $1 and dedupe = 'key:' || $2",
@@ -156,11 +164,11 @@ async fn find(tx: &mut Tx, tenant: TenantId, key: &IdempotencyKey) -> Result<Opt
     .bind(tenant.0)
     .bind(&key.name)
     .bind(key.body_sha256.as_ref().map(<[u8; 32]>::as_slice))
-    .fetch_optional(&mut **tx)
+    .fetch_optional(&mut *connection)
     .await?;
     let Some(row) = row else { return Ok(None) };
     if !row.try_get("is_same")? {
         return Err(Error::Conflict);
     }
-    row::read(tx, tenant, &parse_id("session", row.try_get("id")?)?).await.map(Some)
+    row::read(connection, tenant, &parse_id("session", row.try_get("id")?)?).await.map(Some)
 }

@@ -145,8 +145,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn list_deleted(&self, tenant: TenantId, since: Horizon) -> Result<Vec<Tombstone>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select t.session_id, t.project_id, coalesce(t.project_name, p.name, '') as directory, t.parent_id, t.event_seq,
                     t.epoch, t.created_at, t.deleted_at
                from session_tombstone t
@@ -155,9 +154,8 @@ impl Store {
               order by t.deleted_at, t.created_at desc, t.session_id desc",
         )
         .bind(tenant.0)
-        .bind(since.to_string())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(since.to_string());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(tombstone).collect()
     }
 }

@@ -19,7 +19,7 @@ use domain::{
     event::{Event, StoredEvent},
     ids::{EventId, SessionId, TenantId, Timestamp},
 };
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Row as _};
 
 /// Bytes of the messages of a fork: one transaction copies them. Beyond it: `history_too_large`.
 const FORK_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -68,7 +68,7 @@ impl Store {
         let NewFork { origin, session: new, event_id, before_seq } = fork;
         let mut tx = self.begin(tenant).await?;
         keep(&mut tx, tenant, origin).await?;
-        if !creation::insert(&mut tx, tenant, new, 1).await? {
+        if creation::insert(&mut tx, tenant, new, 1).await?.is_none() {
             let session = creation::get_existing(&mut tx, tenant, new).await?;
             return Ok(Fork { session, created: None });
         }
@@ -101,14 +101,16 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Option<String>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let state = sqlx::query_scalar(AssertSqlSafe(format!(
-            "select data->>'snapshot' from part
+        let query = sqlx::query(AssertSqlSafe(format!(
+            "select data->>'snapshot' as state from part
               where tenant_id = $1 and session_id = $2 and kind in ('step-start', 'snapshot')
                 and data->>'snapshot' is not null and {EXISTS}
               order by seq limit 1"
-        )));
-        Ok(state.bind(tenant.0).bind(session.as_str()).fetch_optional(&mut *tx).await?)
+        )))
+        .bind(tenant.0)
+        .bind(session.as_str());
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
+        Ok(row.map(|row| row.try_get("state")).transpose()?)
     }
 }
 

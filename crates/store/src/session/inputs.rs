@@ -257,7 +257,7 @@ impl<'a> Attempt<'a> {
         };
         let mailbox = Mailbox { tenant, session, run: &run };
         let Some(queue_position) = mailbox.deliver(connection, delivery).await? else { return Ok(None) };
-        let events = projection.written_from(run.event_seq + 1);
+        let events = projection.written_from(run.event_seq + 1).events;
         Ok(Some(StoredPrompt { events, queue_position }.receipt(prompt, &run)))
     }
 }
@@ -454,7 +454,7 @@ pub(crate) async fn insert(
     for change in prepared.into_iter().chain(changes(prompt, answerer, at)) {
         projection.add(tx, &scope, &change).await?;
     }
-    Ok(StoredPrompt { events: projection.finish(tx, &scope).await?, queue_position })
+    Ok(StoredPrompt { events: projection.finish(tx, &scope).await?.events, queue_position })
 }
 
 fn new_input(prompt: &Prompt, growth: Growth) -> NewInput<'_> {

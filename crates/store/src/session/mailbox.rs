@@ -5,8 +5,9 @@ use crate::{
     Store, Tx,
     column::{parse_id, signed, unsigned},
     error::Error,
-    log::projection::{self, Projection, Statement},
+    log::projection::{self, Projection},
     phase::{self, IDLE, RUNNABLE, WAITING},
+    pool::Statement,
     session::control_row::{ControlRow, EXISTS},
 };
 use domain::{
@@ -15,6 +16,9 @@ use domain::{
 };
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
+
+/// Inputs that a loop reads at once. Aborts, replies and answers of children may be behind a mailbox full of prompts.
+pub(crate) const INPUTS_MAX: i64 = limits::INPUTS_PENDING_MAX * 2;
 
 /// The kind of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +92,10 @@ impl Store {
         session: &SessionId,
         after: u64,
     ) -> Result<Vec<MailboxInput>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        list(&mut tx, tenant, session, after).await
+        let mut statements = self.statements(tenant).await?;
+        let inputs = list(&mut statements, tenant, session, after).await?;
+        statements.end();
+        Ok(inputs)
     }
 }
 
@@ -103,28 +109,33 @@ pub(crate) async fn list(
     session: &SessionId,
     after: u64,
 ) -> Result<Vec<MailboxInput>, Error> {
-    let rows = sqlx::query(AssertSqlSafe(format!(
-        "select seq, kind, dedupe, message_id, body, traceparent from session_input
-          where tenant_id = $1 and session_id = $2 and seq > $3 and {EXISTS} order by seq limit $4"
-    )))
-    .bind(tenant.0)
-    .bind(session.as_str())
-    .bind(signed(after))
-    // Aborts, replies and answers of children may be behind a mailbox full of prompts.
-    .bind(limits::INPUTS_PENDING_MAX * 2)
-    .fetch_all(connection)
-    .await?;
+    let rows = sqlx::query(AssertSqlSafe(select_after("$3", "$4")))
+        .bind(tenant.0)
+        .bind(session.as_str())
+        .bind(signed(after))
+        .bind(INPUTS_MAX)
+        .fetch_all(connection)
+        .await?;
     rows.iter().map(from_row).collect()
 }
 
-fn from_row(row: &PgRow) -> Result<MailboxInput, Error> {
-    let message_id: Option<&str> = row.try_get("message_id")?;
+/// Selects the inputs after a position, oldest first, and at most `limit`.
+pub(crate) fn select_after(after: &str, limit: &str) -> String {
+    format!(
+        "select seq, kind, dedupe, message_id as id, body as data, traceparent from session_input
+          where tenant_id = $1 and session_id = $2 and seq > {after} and {EXISTS} order by seq limit {limit}"
+    )
+}
+
+/// Reads a row of [`select_after`].
+pub(crate) fn from_row(row: &PgRow) -> Result<MailboxInput, Error> {
+    let message_id: Option<&str> = row.try_get("id")?;
     Ok(MailboxInput {
         message_id: message_id.map(|id| parse_id("input", id)).transpose()?,
         seq: unsigned(row.try_get("seq")?),
         kind: Kind::read(row.try_get("kind")?)?,
         dedupe: row.try_get("dedupe")?,
-        body: row.try_get("body")?,
+        body: row.try_get("data")?,
         traceparent: row.try_get("traceparent")?,
     })
 }

@@ -1,16 +1,18 @@
 //! The last write of a loop. It frees the session, unless an input arrived that the loop has not seen. A child that ends
-//! delivers its answer to its parent in the same transaction.
+//! delivers its answer to its parent in the same transaction; the last write of other sessions is mostly one statement.
 
 use crate::{
     Store, Tx,
     column::signed,
     error::Error,
     log::{
-        change::Change,
+        change::{Change, Charge, Scope},
         control::{FENCE, RETURNS},
+        projection::{self, ADD_SPENT, KnownCharge, Projection, SPENT},
         record::{self, Advanced, Fence, WriteReceipt},
     },
     phase::WAITING,
+    pool::Statement,
     session::tree::{
         answers::{self, ChildAnswer},
         budget, family,
@@ -55,7 +57,7 @@ impl Park {
 }
 
 /// The result of parking.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ParkOutcome {
     /// The session is free.
     Parked(WriteReceipt),
@@ -76,13 +78,19 @@ impl Store {
         park: &Park,
         at: Timestamp,
     ) -> Result<ParkOutcome, Error> {
+        if park.parent().is_none()
+            && let Some(receipt) = self.park_at_once(fence, changes, seen_input, park, at).await?
+        {
+            return Ok(ParkOutcome::Parked(receipt));
+        }
         let mut tx = self.begin(fence.tenant).await?;
         // Locks are taken from the root to the leaves, here and everywhere.
         let parent = match park.parent() {
             Some(parent) => family::lock_parent(&mut tx, fence.tenant, parent).await?,
             None => None,
         };
-        let Some(advanced) = free(&mut tx, fence, changes.len() as u64, seen_input, park).await? else {
+        let release = Release { park, events: changes.len() as u64, seen_input, charge: None };
+        let Some(advanced) = free(&mut tx, fence, release).await? else {
             if has_newer_input(&mut tx, fence, seen_input).await? {
                 return Ok(ParkOutcome::NewInput);
             }
@@ -106,51 +114,97 @@ impl Store {
         tx.commit().await?;
         Ok(ParkOutcome::Parked(receipt))
     }
+
+    /// Parks a session with one statement. `None`: nothing is written, because a change needs a statement of its own, the fence does not match, an input
+    /// arrived, or the session that is charged has changed.
+    async fn park_at_once(
+        &self,
+        fence: &Fence,
+        changes: &[Change],
+        seen_input: u64,
+        park: &Park,
+        at: Timestamp,
+    ) -> Result<Option<WriteReceipt>, Error> {
+        let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
+        let mut projection = Projection::default();
+        if !projection.gather(&scope, changes)?.is_empty() {
+            return Ok(None);
+        }
+        let rows = projection.rows();
+        let release = Release { park, events: projection.len(), seen_input, charge: rows.charge() };
+        let sql = format!("with {}{} select {RETURNS} from behind", freed(), projection::parked(rows));
+        let mut statements = self.statements(fence.tenant).await?;
+        let freed = record::run_fenced(&mut statements, fence, sqlx::query(AssertSqlSafe(sql)), |update| {
+            projection.bind(release.bind(update).bind(at.0))
+        })
+        .await?;
+        statements.end();
+        Ok(freed.map(|advanced| advanced.written(projection)))
+    }
 }
 
-/// Checks the fence and ends the ownership in one update.
-async fn free(
-    tx: &mut Tx,
-    fence: &Fence,
+/// What the statement that frees a session needs besides the fence.
+struct Release<'a> {
+    park: &'a Park,
+    /// New events.
     events: u64,
     seen_input: u64,
-    park: &Park,
-) -> Result<Option<Advanced>, Error> {
-    let (phase, wait, end) = match park {
-        Park::Idle { outcome, error, .. } => (Phase::Idle, None, Some((outcome, error))),
-        Park::Waiting { wait, .. } => (Phase::Waiting, Some(wait), None),
-    };
-    // One round trip for both rows and for the chunks of the turn, whose parts are complete, because every turn ends here. If another transaction
-    // stores a chunk at this moment, the chunk stays until the next turn ends. Its part is complete, so no reader asks for it.
-    let sql = format!(
-        "with freed as (
+    charge: Option<&'a KnownCharge>,
+}
+
+impl<'a> Release<'a> {
+    /// Binds the parameters `$5` to `$19` of [`freed`].
+    fn bind(&self, update: Statement<'a>) -> Statement<'a> {
+        let (phase, wait, end) = match self.park {
+            Park::Idle { outcome, error, .. } => (Phase::Idle, None, Some((outcome, error))),
+            Park::Waiting { wait, .. } => (Phase::Waiting, Some(wait), None),
+        };
+        let update = update
+            .bind(signed(self.events))
+            .bind(signed(self.seen_input))
+            .bind(phase.to_i16())
+            .bind(wait.map(|wait| wait.reason.as_str()))
+            .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
+            .bind(end.map(|(outcome, _)| outcome.as_str()))
+            .bind(end.and_then(|(_, error)| error.as_deref()));
+        let sums = self.charge.map_or_else(|| Charge::default().sums(), |known| known.sums);
+        projection::bind_sums(update, sums)
+            .bind(self.charge.is_some())
+            .bind(self.charge.map(|known| signed(known.event_seq)))
+    }
+}
+
+/// Checks the fence and ends the ownership. Returns `None` if the fence does not match, or if an input arrived.
+async fn free(tx: &mut Tx, fence: &Fence, release: Release<'_>) -> Result<Option<Advanced>, Error> {
+    let update = sqlx::query(AssertSqlSafe(format!("with {} select {RETURNS} from behind", freed())));
+    record::run_fenced(tx, fence, update, |update| release.bind(update)).await
+}
+
+/// The clauses that check the fence, end the ownership, and charge the session. `$1` to `$4` are those of [`record::run_fenced`]. One round trip for both rows and
+/// for the chunks of the turn, whose parts are complete, because every turn ends here. If another transaction stores a chunk at this moment, the chunk stays until
+/// the next turn ends. Its part is complete, so no reader asks for it.
+fn freed() -> String {
+    format!(
+        "behind as (
            update session_run set write_seq = $4, event_seq = event_seq + $5, input_ack = $6, phase = $7,
                   attempts = 0,
                   owner = null, owned_at = null, queued_at = null, waiting_detail = null,
                   waiting_at = case when $7::smallint = {WAITING} then now() end, waiting_reason = $8,
                   wake_at = to_timestamp($9::float8 / 1000)
             where tenant_id = $1 and session_id = $2 and {FENCE}
-              and input_seq = $6
-           returning {RETURNS}),
-         ended as (
-           update session set last_outcome = $10, last_error = $11, updated_at = date_trunc('milliseconds', now())
-             from freed where tenant_id = $1 and id = $2 and $10::text is not null),
+              and input_seq = $6 and ($19::bigint is null or event_seq = $19)
+           returning {RETURNS}, event_seq - $5 as base),
+         closed as (
+           update session s set last_outcome = coalesce($10::text, s.last_outcome),
+                  last_error = case when $10::text is null then s.last_error else $11 end,
+                  {ADD_SPENT}, updated_at = date_trunc('milliseconds', now())
+             from behind,
+                  (values ($12::bigint, $13::bigint, $14::bigint, $15::bigint, $16::bigint, $17::bigint)) as spent ({SPENT})
+            where s.tenant_id = $1 and s.id = $2 and ($10::text is not null or $18::boolean)),
          cleared as (
-           delete from part_chunk using freed
-            where tenant_id = $1 and session_id = $2 and epoch <= $3 and $10::text is not null)
-         select {RETURNS} from freed"
-    );
-    record::run_fenced(tx, fence, sqlx::query(AssertSqlSafe(sql)), |update| {
-        update
-            .bind(signed(events))
-            .bind(signed(seen_input))
-            .bind(phase.to_i16())
-            .bind(wait.map(|wait| wait.reason.as_str()))
-            .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
-            .bind(end.map(|(outcome, _)| outcome.as_str()))
-            .bind(end.and_then(|(_, error)| error.as_deref()))
-    })
-    .await
+           delete from part_chunk using behind
+            where tenant_id = $1 and session_id = $2 and epoch <= $3 and $10::text is not null)"
+    )
 }
 
 /// Whether the fence still matches, so that only a newer input prevented freeing the session.

@@ -4,7 +4,9 @@ use crate::{
     Tx,
     column::{parse_id, timestamp, unsigned},
     error::{Entity, Error},
+    people::settings::{self, StoredSettings},
     phase::{self, IDLE, RUNNABLE},
+    pool::Statement,
     tenant::worktrees::SessionArea,
 };
 use domain::{
@@ -14,12 +16,7 @@ use domain::{
     policy::permission::{OnAsk, Rules},
     session::{Class, ExplicitChoices, Info, InfoModel, InfoTime, Outcome, Phase, Source, WORKSPACE},
 };
-use sqlx::{
-    AssertSqlSafe, Postgres, Row as _,
-    postgres::{PgArguments, PgRow},
-    query::Query,
-    types::Json,
-};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow, types::Json};
 
 /// A session with its current state.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +77,36 @@ pub struct Session {
     pub epoch: u64,
     /// Position of its newest event.
     pub event_seq: u64,
+}
+
+/// The further columns of a statement that selects the session `s` with its settings.
+pub(crate) const SETTINGS_COLUMNS: &str =
+    ", t.project_id as settings_of, t.document, t.changed_by, t.changed_at";
+/// What such a statement joins.
+pub(crate) const SETTINGS_JOIN: &str =
+    "left join settings t on t.tenant_id = $1 and t.project_id in ('', s.project_id)";
+
+/// A session with what its settings are read from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionWithSettings {
+    /// The session.
+    pub session: Session,
+    /// The settings of its tenant, then those of its project; either may be missing.
+    pub settings: Vec<StoredSettings>,
+}
+
+impl SessionWithSettings {
+    /// Reads the rows of a statement with [`SETTINGS_COLUMNS`]: one for each settings, or one without any. `None`: there is no row.
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub(crate) fn from_rows(rows: &[PgRow]) -> Result<Option<Self>, Error> {
+        let Some(first) = rows.first() else { return Ok(None) };
+        let stored = rows.iter().map(settings::find_in_row).collect::<Result<Vec<_>, _>>()?;
+        let mut settings: Vec<StoredSettings> = stored.into_iter().flatten().collect();
+        settings.sort_by_key(|stored| stored.level);
+        Ok(Some(Self { session: from_row(first)?, settings }))
+    }
 }
 
 /// The number of a session's children.
@@ -175,6 +202,17 @@ pub(crate) fn select_one(more: &str, joins: &str) -> AssertSqlSafe<String> {
     ))
 }
 
+/// Writes the control row of a session that then waits in no queue, and selects the session. `more` are further columns, which `joins` add.
+pub(crate) fn write_and_select(write: &str, more: &str, joins: &str) -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!(
+        "with r as ({write} returning *)
+         select {}{more}, 0::bigint as queue_position
+           from session s join r on r.tenant_id = s.tenant_id and r.session_id = s.id {joins}
+          where s.tenant_id = $1 and s.id = $2",
+        columns()
+    ))
+}
+
 /// Selects a page of sessions of the tenant `$1`. It reads the queue once for the whole page, and not at all if no session
 /// of the page is queued.
 pub(crate) fn select_page(condition: &str, order: &str) -> AssertSqlSafe<String> {
@@ -191,15 +229,19 @@ pub(crate) fn select_page(condition: &str, order: &str) -> AssertSqlSafe<String>
     ))
 }
 
-/// Reads one session in a transaction.
+/// Reads one session.
 ///
 /// # Errors
 /// `NotFound`; `Unreadable`; `Db`.
-pub(crate) async fn read(tx: &mut Tx, tenant: TenantId, id: &SessionId) -> Result<Session, Error> {
+pub(crate) async fn read(
+    connection: &mut PgConnection,
+    tenant: TenantId,
+    id: &SessionId,
+) -> Result<Session, Error> {
     let row = sqlx::query(select_one("", ""))
         .bind(tenant.0)
         .bind(id.as_str())
-        .fetch_optional(&mut **tx)
+        .fetch_optional(connection)
         .await?
         .ok_or(Error::NotFound(Entity::Session))?;
     from_row(&row)
@@ -255,7 +297,7 @@ pub(crate) fn from_row(row: &PgRow) -> Result<Session, Error> {
 ///
 /// # Errors
 /// `NotFound`; `Unreadable`; `Db`.
-pub(crate) async fn update(tx: &mut Tx, update: Query<'_, Postgres, PgArguments>) -> Result<Info, Error> {
+pub(crate) async fn update(tx: &mut Tx, update: Statement<'_>) -> Result<Info, Error> {
     let row = update.fetch_optional(&mut **tx).await?.ok_or(Error::NotFound(Entity::Session))?;
     read_info(&row)
 }

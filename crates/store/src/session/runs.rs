@@ -3,9 +3,10 @@
 use crate::{
     Statements, Store,
     column::{milliseconds, signed, unsigned},
-    error::Error,
+    error::{Entity, Error},
     log::record::Fence,
     phase::{RUNNABLE, RUNNING, WAITING},
+    session::row::{self, SETTINGS_COLUMNS, SETTINGS_JOIN, SessionWithSettings},
 };
 use domain::{
     ids::{SessionId, TenantId},
@@ -34,11 +35,21 @@ impl TakeOver {
     }
 }
 
+/// A session that a worker has taken over.
+#[derive(Debug)]
+pub struct TakenSession {
+    /// The ownership.
+    pub take_over: TakeOver,
+    /// The session as it was taken, or `Unreadable` for data of a newer version. If a client changed it just then, it may be that of before, with the position
+    /// of before.
+    pub stored: Result<SessionWithSettings, Error>,
+}
+
 /// The result of an attempt to take a session over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum TakeResult {
     /// The worker owns the session.
-    Taken(TakeOver),
+    Taken(Box<TakenSession>),
     /// Another worker owns the session, or the session needs no worker.
     Unavailable,
     /// The session is a suspect, and this worker already runs one.
@@ -60,7 +71,7 @@ pub enum SuspectPolicy {
 }
 
 impl Store {
-    /// Takes a session for the worker `owner`: a runnable session, or one whose worker is dead by the database's clock.
+    /// Takes a session for the worker `owner`: a runnable session, or one whose worker is dead by the database's clock. Returns what its loop needs of its row.
     ///
     /// # Errors
     /// `Db`: taken or not; [`Store::list_held`] finds a session whose takeover was in doubt.
@@ -76,28 +87,37 @@ impl Store {
             SuspectPolicy::Skip => limits::ATTEMPTS_SUSPECT,
         };
         let mut statements = self.statements(tenant).await?;
-        let sql = format!(
+        let update = format!(
             "update session_run r set epoch = epoch + 1, write_seq = 0, phase = {RUNNING}, owner = $3, owned_at = now(),
                     waiting_reason = null, waiting_detail = null, attempts = attempts + 1, wake_at = null
               where r.tenant_id = $1 and r.session_id = $2 and r.attempts < $4
-                and (r.phase = {RUNNABLE} or r.phase = {RUNNING} and not coalesce(worker_alive(r.owner), false))
-             returning epoch, input_ack, attempts"
+                and (r.phase = {RUNNABLE} or r.phase = {RUNNING} and not coalesce(worker_alive(r.owner), false))"
         );
-        let row = sqlx::query(AssertSqlSafe(sql))
+        let columns = format!("{SETTINGS_COLUMNS}, r.input_ack, seen.event_seq as seen_event_seq");
+        let joins =
+            format!("{SETTINGS_JOIN} join session_run seen on seen.tenant_id = $1 and seen.session_id = $2");
+        let rows = sqlx::query(row::write_and_select(&update, &columns, &joins))
             .bind(tenant.0)
             .bind(session.as_str())
             .bind(owner)
             .bind(attempts_max)
-            .fetch_optional(&mut *statements)
+            .fetch_all(&mut *statements)
             .await?;
-        let Some(row) = row else { return refusal(statements, tenant, session).await };
+        let Some(row) = rows.first() else { return refusal(statements, tenant, session).await };
         statements.end();
         let epoch = unsigned(row.try_get("epoch")?);
-        Ok(TakeResult::Taken(TakeOver {
+        let take_over = TakeOver {
             fence: Fence { tenant, session: session.clone(), epoch, write_seq: 0 },
             input_ack: unsigned(row.try_get("input_ack")?),
             attempts: row.try_get("attempts")?,
-        }))
+        };
+        let mut stored = SessionWithSettings::from_rows(&rows)
+            .and_then(|stored| stored.ok_or(Error::NotFound(Entity::Session)));
+        if let Ok(stored) = &mut stored {
+            // If the update waited for a client, it found a newer control row than the select, which sees the session as it was when the statement began.
+            stored.session.event_seq = unsigned(row.try_get("seen_event_seq")?);
+        }
+        Ok(TakeResult::Taken(Box::new(TakenSession { take_over, stored })))
     }
 
     /// Releases a session so that another worker continues it at once. A clean hand-over is not a failed attempt. Does nothing
@@ -106,19 +126,16 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn hand_over(&self, fence: &Fence) -> Result<(), Error> {
-        let mut tx = self.begin(fence.tenant).await?;
         let sql = format!(
             "update session_run set phase = {RUNNABLE}, owner = null, queued_at = coalesce(owned_at, now()),
                     owned_at = null, attempts = greatest(attempts - 1, 0)
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = {RUNNING}"
         );
-        sqlx::query(AssertSqlSafe(sql))
+        let update = sqlx::query(AssertSqlSafe(sql))
             .bind(fence.tenant.0)
             .bind(fence.session.as_str())
-            .bind(signed(fence.epoch))
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
+            .bind(signed(fence.epoch));
+        self.statements(fence.tenant).await?.run(update).await?;
         Ok(())
     }
 
@@ -128,7 +145,6 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn fail_attempt(&self, tenant: TenantId, session: &SessionId, epoch: u64) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
         let goes_on = "attempts < $4 or cancel_seq > input_ack";
         let sql = format!(
             "update session_run set owner = null, owned_at = null, queued_at = now(), waiting_at = now(),
@@ -138,16 +154,14 @@ impl Store {
                                    else now() + $5 * power(2, attempts - $4) * interval '1 millisecond' end
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = {RUNNING}"
         );
-        sqlx::query(AssertSqlSafe(sql))
+        let update = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant.0)
             .bind(session.as_str())
             .bind(signed(epoch))
             .bind(limits::ATTEMPTS_SUSPECT)
             .bind(milliseconds(limits::SUSPECT_PAUSE_MS))
-            .bind(Reason::FailedAttempt.as_str())
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
+            .bind(Reason::FailedAttempt.as_str());
+        self.statements(tenant).await?.run(update).await?;
         Ok(())
     }
 
@@ -157,23 +171,20 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn refuse(&self, fence: &Fence, why: &str) -> Result<(), Error> {
-        let mut tx = self.begin(fence.tenant).await?;
         let sql = format!(
             "update session_run set phase = {WAITING}, owner = null, owned_at = null,
                     attempts = greatest(attempts - 1, 0), waiting_reason = $4, waiting_detail = $5, waiting_at = now(),
                     wake_at = now() + $6 * interval '1 millisecond'
               where tenant_id = $1 and session_id = $2 and epoch = $3 and phase = {RUNNING}"
         );
-        sqlx::query(AssertSqlSafe(sql))
+        let update = sqlx::query(AssertSqlSafe(sql))
             .bind(fence.tenant.0)
             .bind(fence.session.as_str())
             .bind(signed(fence.epoch))
             .bind(Reason::NewerWorker.as_str())
             .bind(why)
-            .bind(milliseconds(limits::UNREADABLE_PAUSE_MS))
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
+            .bind(milliseconds(limits::UNREADABLE_PAUSE_MS));
+        self.statements(fence.tenant).await?.run(update).await?;
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     phase::{QUARANTINED, RUNNABLE, WAITING},
     session::{
         creation::{self, NewSession},
-        row::{self, Session},
+        row::{self, Session, SessionWithSettings},
     },
     tenant::worktrees::SessionArea,
 };
@@ -75,10 +75,9 @@ impl Store {
     ) -> Result<(Session, Vec<StoredEvent>), Error> {
         let mut tx = self.begin(tenant).await?;
         let note: Vec<Event> = new.note.iter().flat_map(|note| note.events(at)).collect();
-        if !creation::insert(&mut tx, tenant, new, 1 + note.len() as u64).await? {
+        let Some(session) = creation::insert(&mut tx, tenant, new, 1 + note.len() as u64).await? else {
             return creation::get_existing(&mut tx, tenant, new).await.map(|session| (session, vec![]));
-        }
-        let session = row::read(&mut tx, tenant, &new.id).await?;
+        };
         let created = Event::SessionCreated(Box::new(session.info.clone()));
         let scope = Scope { tenant, session: &new.id, epoch: 0, at };
         let note = (1..).zip(note).map(|(number, event)| Change::event(event_id.numbered(number), event));
@@ -94,7 +93,26 @@ impl Store {
     /// # Errors
     /// `NotFound` or `Db`.
     pub async fn get_session(&self, tenant: TenantId, id: &SessionId) -> Result<Session, Error> {
-        row::read(&mut self.begin(tenant).await?, tenant, id).await
+        let mut statements = self.statements(tenant).await?;
+        let session = row::read(&mut statements, tenant, id).await?;
+        statements.end();
+        Ok(session)
+    }
+
+    /// Returns a session with the settings of its tenant and of its project.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unreadable`; `Db`.
+    pub async fn get_session_with_settings(
+        &self,
+        tenant: TenantId,
+        id: &SessionId,
+    ) -> Result<SessionWithSettings, Error> {
+        let query = sqlx::query(row::select_one(row::SETTINGS_COLUMNS, row::SETTINGS_JOIN))
+            .bind(tenant.0)
+            .bind(id.as_str());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
+        SessionWithSettings::from_rows(&rows)?.ok_or(Error::NotFound(Entity::Session))
     }
 
     /// Records that the files of a session with a workspace of its own were opened on a sandbox machine.
@@ -102,13 +120,11 @@ impl Store {
     /// # Errors
     /// `Db`: recorded or not.
     pub async fn note_workspace(&self, tenant: TenantId, owner: &SessionId) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
-        sqlx::query("update session set has_workspace = true where tenant_id = $1 and id = $2")
+        let update = sqlx::query("update session set has_workspace = true where tenant_id = $1 and id = $2")
             .bind(tenant.0)
-            .bind(owner.as_str())
-            .execute(&mut *tx)
-            .await?;
-        Ok(tx.commit().await?)
+            .bind(owner.as_str());
+        self.statements(tenant).await?.run(update).await?;
+        Ok(())
     }
 
     /// Lists sessions, last updated first. The cursor is `<updated_at in ms>.<id>` of the last one: every update time is
@@ -123,11 +139,10 @@ impl Store {
         page: &Page,
     ) -> Result<Vec<Session>, Error> {
         let before = Cursor::of(page).unwrap_or(Cursor { ms: i64::MAX / 2, id: "" });
-        let mut tx = self.begin(tenant).await?;
         let area = filter.area.as_ref();
         let in_area = row::in_area(area, "$11");
         let waiting = format!("{RUNNABLE}, {WAITING}, {QUARANTINED}");
-        let rows = sqlx::query(row::select_page(
+        let query = sqlx::query(row::select_page(
             &format!(
                 "s.tenant_id = $1 and {in_area} and ($3 or s.archived_at is null)
                and (not $4 or r.phase in ({waiting})) and (not $8 or s.parent_id is null)
@@ -147,9 +162,8 @@ impl Store {
         .bind(filter.only_roots)
         .bind(filter.search.as_deref())
         .bind(filter.since.map(|since| since.0))
-        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str))
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(area.and_then(|area| area.worktree.as_ref()).map(WorktreeId::as_str));
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(row::from_row).collect()
     }
 
@@ -165,8 +179,7 @@ impl Store {
         page: &Page,
     ) -> Result<Vec<Session>, Error> {
         let after = Cursor::of(page).unwrap_or(Cursor { ms: -1, id: "" });
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(row::select_page(
+        let query = sqlx::query(row::select_page(
             "s.tenant_id = $1 and s.parent_id = $2
                and ((extract(epoch from s.created_at) * 1000)::bigint, s.id) > ($3, $4)",
             "s.created_at, s.id limit $5",
@@ -175,9 +188,8 @@ impl Store {
         .bind(parent.as_str())
         .bind(after.ms)
         .bind(after.id)
-        .bind(page.limit())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(page.limit());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(row::from_row).collect()
     }
 
@@ -235,13 +247,11 @@ impl Store {
     /// # Errors
     /// `NotFound` or `Db`.
     pub async fn get_todos(&self, tenant: TenantId, session: &SessionId) -> Result<Value, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query("select todos from session where tenant_id = $1 and id = $2")
+        let query = sqlx::query("select todos from session where tenant_id = $1 and id = $2")
             .bind(tenant.0)
-            .bind(session.as_str())
-            .fetch_optional(&mut *tx)
-            .await?
-            .ok_or(Error::NotFound(Entity::Session))?;
+            .bind(session.as_str());
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
+        let row = row.ok_or(Error::NotFound(Entity::Session))?;
         Ok(row.try_get::<Option<Json<Value>>, _>("todos")?.map_or_else(|| json!([]), |todos| todos.0))
     }
 }

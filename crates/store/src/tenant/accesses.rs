@@ -31,18 +31,16 @@ impl Store {
         session: &SessionId,
         page: &Page,
     ) -> Result<Vec<EgressEntry>, Error> {
-        let mut tx = self.begin(tenant).await?;
         let before = page.cursor.as_deref().and_then(|cursor| cursor.parse().ok()).unwrap_or(i64::MAX);
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select id, began_at, host, code, connections, bytes from egress_access
               where tenant_id = $1 and session_id = $2 and id < $3 order by id desc limit $4",
         )
         .bind(tenant.0)
         .bind(session.as_str())
         .bind(before)
-        .bind(page.limit())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(page.limit());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 }

@@ -53,7 +53,7 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn has_bundle(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         // Waits for a removal of the bundle, which the next statement then sees.
         sqlx::query(
             "update bundle set used_at = now()
@@ -62,14 +62,14 @@ impl Store {
         .bind(tenant.0)
         .bind(id)
         .bind(USE_NOTED_MS)
-        .execute(&mut *tx)
+        .execute(&mut *statements)
         .await?;
         let row = sqlx::query("select 1 from bundle where tenant_id = $1 and id = $2 and complete")
             .bind(tenant.0)
             .bind(id)
-            .fetch_optional(&mut *tx)
+            .fetch_optional(&mut *statements)
             .await?;
-        tx.commit().await?;
+        statements.end();
         Ok(row.is_some())
     }
 
@@ -79,13 +79,10 @@ impl Store {
     /// `Db`.
     pub async fn begin_upload(&self, tenant: TenantId) -> Result<Upload, Error> {
         let upload = Upload { tenant, id: format!("upload:{}", Uuid::now_v7()) };
-        let mut tx = self.begin(tenant).await?;
-        sqlx::query("insert into bundle (tenant_id, id, size_bytes) values ($1, $2, 0)")
+        let insert = sqlx::query("insert into bundle (tenant_id, id, size_bytes) values ($1, $2, 0)")
             .bind(tenant.0)
-            .bind(&upload.id)
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
+            .bind(&upload.id);
+        self.statements(tenant).await?.run(insert).await?;
         Ok(upload)
     }
 
@@ -94,18 +91,15 @@ impl Store {
     /// # Errors
     /// `Db`, also for an upload that was removed because it took too long.
     pub async fn put_upload_piece(&self, upload: &Upload, piece: i32, data: &[u8]) -> Result<(), Error> {
-        let mut tx = self.begin(upload.tenant).await?;
-        sqlx::query(
+        let insert = sqlx::query(
             "insert into bundle_piece (tenant_id, bundle_id, piece, data) values ($1, $2, $3, $4)
              on conflict (tenant_id, bundle_id, piece) do update set data = excluded.data",
         )
         .bind(upload.tenant.0)
         .bind(&upload.id)
         .bind(piece)
-        .bind(data)
-        .execute(&mut *tx)
-        .await?;
-        tx.commit().await?;
+        .bind(data);
+        self.statements(upload.tenant).await?.run(insert).await?;
         Ok(())
     }
 
@@ -156,13 +150,10 @@ impl Store {
     /// # Errors
     /// `Db`: removed or not.
     pub async fn discard_upload(&self, upload: &Upload) -> Result<(), Error> {
-        let mut tx = self.begin(upload.tenant).await?;
-        sqlx::query("delete from bundle where tenant_id = $1 and id = $2 and not complete")
+        let delete = sqlx::query("delete from bundle where tenant_id = $1 and id = $2 and not complete")
             .bind(upload.tenant.0)
-            .bind(&upload.id)
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
+            .bind(&upload.id);
+        self.statements(upload.tenant).await?.run(delete).await?;
         Ok(())
     }
 
@@ -176,17 +167,15 @@ impl Store {
         id: &str,
         bytes: u32,
     ) -> Result<Option<BundleStart>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let query = sqlx::query(
             "select b.created_at, substring(p.data from 1 for $3) as data from bundle b
                join bundle_piece p on p.tenant_id = b.tenant_id and p.bundle_id = b.id and p.piece = 0
               where b.tenant_id = $1 and b.id = $2 and b.complete",
         )
         .bind(tenant.0)
         .bind(id)
-        .bind(i32::try_from(bytes).unwrap_or(i32::MAX))
-        .fetch_optional(&mut *tx)
-        .await?;
+        .bind(i32::try_from(bytes).unwrap_or(i32::MAX));
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
         let start = |row: sqlx::postgres::PgRow| {
             Ok(BundleStart { bytes: row.try_get("data")?, created_at: timestamp(row.try_get("created_at")?) })
         };
@@ -203,8 +192,7 @@ impl Store {
         id: &str,
         piece: i32,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let query = sqlx::query(
             "select p.data from bundle_piece p join bundle b on b.tenant_id = p.tenant_id and b.id = p.bundle_id
               where p.tenant_id = $1 and p.bundle_id = $2 and p.piece = $3 and b.complete
                 and p.piece * $4::bigint < b.size_bytes",
@@ -213,9 +201,8 @@ impl Store {
         .bind(id)
         .bind(piece)
         // In earlier versions an upload that failed could leave pieces after the end.
-        .bind(signed(limits::BUNDLE_PIECE_BYTES as u64))
-        .fetch_optional(&mut *tx)
-        .await?;
+        .bind(signed(limits::BUNDLE_PIECE_BYTES as u64));
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
         Ok(row.map(|row| row.try_get("data")).transpose()?)
     }
 }

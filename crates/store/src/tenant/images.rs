@@ -16,13 +16,14 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn find_image(&self, tenant: TenantId, owner: &SessionId) -> Result<Option<Image>, Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         let image: Option<Option<Json<Image>>> =
             sqlx::query_scalar("select image from session where tenant_id = $1 and id = $2")
                 .bind(tenant.0)
                 .bind(owner.as_str())
-                .fetch_optional(&mut *tx)
+                .fetch_optional(&mut *statements)
                 .await?;
+        statements.end();
         Ok(image.flatten().map(|image| image.0))
     }
 
@@ -36,16 +37,16 @@ impl Store {
         owner: &SessionId,
         image: &Image,
     ) -> Result<Image, Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         let recorded: Option<Json<Image>> = sqlx::query_scalar(
             "update session set image = coalesce(image, $3) where tenant_id = $1 and id = $2 returning image",
         )
         .bind(tenant.0)
         .bind(owner.as_str())
         .bind(Json(image))
-        .fetch_optional(&mut *tx)
+        .fetch_optional(&mut *statements)
         .await?;
-        tx.commit().await?;
+        statements.end();
         Ok(recorded.ok_or(Error::NotFound(Entity::Session))?.0)
     }
 
@@ -58,13 +59,14 @@ impl Store {
         tenant: TenantId,
         diff_ids: &[String],
     ) -> Result<Vec<String>, Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         let shown =
             sqlx::query_scalar("select diff_id from tenant_layer where tenant_id = $1 and diff_id = any($2)")
                 .bind(tenant.0)
                 .bind(diff_ids)
-                .fetch_all(&mut *tx)
+                .fetch_all(&mut *statements)
                 .await?;
+        statements.end();
         Ok(shown)
     }
 
@@ -73,12 +75,12 @@ impl Store {
     /// # Errors
     /// `Db`: recorded or not.
     pub async fn note_shown_layer(&self, tenant: TenantId, diff_id: &str) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
-        sqlx::query("insert into tenant_layer (tenant_id, diff_id) values ($1, $2) on conflict do nothing")
-            .bind(tenant.0)
-            .bind(diff_id)
-            .execute(&mut *tx)
-            .await?;
-        Ok(tx.commit().await?)
+        let insert = sqlx::query(
+            "insert into tenant_layer (tenant_id, diff_id) values ($1, $2) on conflict do nothing",
+        )
+        .bind(tenant.0)
+        .bind(diff_id);
+        self.statements(tenant).await?.run(insert).await?;
+        Ok(())
     }
 }

@@ -54,8 +54,7 @@ impl Store {
         name: &str,
         role: Role,
     ) -> Result<Key, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let insert = sqlx::query(
             "insert into api_key (tenant_id, prefix, secret_sha256, name, role) values ($1, $2, $3, $4, $5)
              returning prefix, name, role, created_at, revoked_at",
         )
@@ -63,12 +62,9 @@ impl Store {
         .bind(prefix)
         .bind(secret_sha256)
         .bind(name)
-        .bind(role.as_str())
-        .fetch_one(&mut *tx)
-        .await?;
-        let key = from_row(&row)?;
-        tx.commit().await?;
-        Ok(key)
+        .bind(role.as_str());
+        let row = self.statements(tenant).await?.fetch_one(insert).await?;
+        Ok(from_row(&row)?)
     }
 
     /// Lists keys by prefix; the cursor is the last prefix.
@@ -76,16 +72,14 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn list_keys(&self, tenant: TenantId, page: &Page) -> Result<Vec<Key>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select prefix, name, role, created_at, revoked_at from api_key
               where tenant_id = $1 and prefix > $2 order by prefix limit $3",
         )
         .bind(tenant.0)
         .bind(page.cursor.as_deref().unwrap_or_default())
-        .bind(page.limit())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(page.limit());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         Ok(rows.iter().map(from_row).collect::<Result<_, _>>()?)
     }
 
@@ -94,15 +88,12 @@ impl Store {
     /// # Errors
     /// `NotFound` or `Db`.
     pub async fn revoke_key(&self, tenant: TenantId, prefix: &str) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
-        let result = sqlx::query(
+        let update = sqlx::query(
             "update api_key set revoked_at = coalesce(revoked_at, now()) where tenant_id = $1 and prefix = $2",
         )
         .bind(tenant.0)
-        .bind(prefix)
-        .execute(&mut *tx)
-        .await?;
-        tx.commit().await?;
-        if result.rows_affected() == 0 { Err(Error::NotFound(Entity::Key)) } else { Ok(()) }
+        .bind(prefix);
+        let changed = self.statements(tenant).await?.run(update).await?;
+        if changed == 0 { Err(Error::NotFound(Entity::Key)) } else { Ok(()) }
     }
 }

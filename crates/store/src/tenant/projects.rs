@@ -73,7 +73,7 @@ impl Store {
         name: &str,
         source: &Source,
     ) -> Result<ProjectCreation, Error> {
-        let mut tx = self.begin(tenant).await?;
+        let mut statements = self.statements(tenant).await?;
         // Another call may create the project with the same id at this moment: the conflict can be with any constraint.
         let sql = format!(
             "insert into project (tenant_id, id, name, source)
@@ -82,7 +82,7 @@ impl Store {
              on conflict do nothing returning {COLUMNS}"
         );
         let insert = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str()).bind(name);
-        let inserted = insert.bind(Json(source)).fetch_optional(&mut *tx).await?;
+        let inserted = insert.bind(Json(source)).fetch_optional(&mut *statements).await?;
         let is_new = inserted.is_some();
         let row = match inserted {
             Some(row) => row,
@@ -93,12 +93,11 @@ impl Store {
                 );
                 let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name);
                 let update = update.bind(Json(source)).bind(Json(Source::default()));
-                update.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?
+                update.fetch_optional(&mut *statements).await?.ok_or(Error::NotFound(Entity::Project))?
             }
         };
-        let project = from_row(&row)?;
-        tx.commit().await?;
-        Ok(ProjectCreation { project, is_new })
+        statements.end();
+        Ok(ProjectCreation { project: from_row(&row)?, is_new })
     }
 
     /// Returns one project.
@@ -106,10 +105,10 @@ impl Store {
     /// # Errors
     /// `NotFound` or `Db`.
     pub async fn get_project(&self, tenant: TenantId, id: &ProjectId) -> Result<Project, Error> {
-        let mut tx = self.begin(tenant).await?;
         let sql = format!("select {COLUMNS} from project where tenant_id = $1 and id = $2");
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str());
-        from_row(&row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?)
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str());
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
+        from_row(&row.ok_or(Error::NotFound(Entity::Project))?)
     }
 
     /// Returns those of these projects that exist, in any order.
@@ -117,10 +116,10 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn find_projects(&self, tenant: TenantId, ids: &[&ProjectId]) -> Result<Vec<Project>, Error> {
-        let mut tx = self.begin(tenant).await?;
         let sql = format!("select {COLUMNS} from project where tenant_id = $1 and id = any($2)");
         let ids: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
-        let rows = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(ids).fetch_all(&mut *tx).await?;
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(ids);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -163,15 +162,12 @@ impl Store {
         id: &ProjectId,
         source: &Source,
     ) -> Result<Project, Error> {
-        let mut tx = self.begin(tenant).await?;
         let sql = format!(
             "update project set source = $3, updated_at = now() where tenant_id = $1 and id = $2 returning {COLUMNS}"
         );
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str()).bind(Json(source));
-        let row = row.fetch_optional(&mut *tx).await?.ok_or(Error::NotFound(Entity::Project))?;
-        let project = from_row(&row)?;
-        tx.commit().await?;
-        Ok(project)
+        let update = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(id.as_str()).bind(Json(source));
+        let row = self.statements(tenant).await?.fetch_optional(update).await?;
+        from_row(&row.ok_or(Error::NotFound(Entity::Project))?)
     }
 
     /// Returns the project of this name, else the one that has a worktree with this directory, else the one that has this place.
@@ -179,7 +175,6 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn find_project(&self, tenant: TenantId, name: &str) -> Result<Option<Project>, Error> {
-        let mut tx = self.begin(tenant).await?;
         let sql = format!(
             "select {COLUMNS} from project where tenant_id = $1 and (name = $2
                or id = (select project_id from project_place where tenant_id = $1 and place = $2)
@@ -187,7 +182,8 @@ impl Store {
              order by name = $2 desc, id in (select project_id from worktree where tenant_id = $1 and directory = $2) desc
              limit 1"
         );
-        let row = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name).fetch_optional(&mut *tx).await?;
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(name);
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
         row.as_ref().map(from_row).transpose()
     }
 
@@ -202,19 +198,17 @@ impl Store {
         id: &ProjectId,
         places: &[String],
     ) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
         // With `not exists`, Postgres could read all worktrees of the tenant.
-        sqlx::query(
+        let insert = sqlx::query(
             "insert into project_place (tenant_id, place, project_id) select $1, place, $2 from unnest($3::text[]) place
               where (select true from worktree where tenant_id = $1 and directory = place) is null
              on conflict (tenant_id, place) do update set project_id = excluded.project_id",
         )
         .bind(tenant.0)
         .bind(id.as_str())
-        .bind(places)
-        .execute(&mut *tx)
-        .await?;
-        Ok(tx.commit().await?)
+        .bind(places);
+        self.statements(tenant).await?.run(insert).await?;
+        Ok(())
     }
 
     /// Removes all places of a project.
@@ -222,13 +216,11 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn remove_project_places(&self, tenant: TenantId, id: &ProjectId) -> Result<(), Error> {
-        let mut tx = self.begin(tenant).await?;
-        sqlx::query("delete from project_place where tenant_id = $1 and project_id = $2")
+        let delete = sqlx::query("delete from project_place where tenant_id = $1 and project_id = $2")
             .bind(tenant.0)
-            .bind(id.as_str())
-            .execute(&mut *tx)
-            .await?;
-        Ok(tx.commit().await?)
+            .bind(id.as_str());
+        self.statements(tenant).await?.run(delete).await?;
+        Ok(())
     }
 
     /// Deletes a project with its settings and places. False if it still has sessions: then nothing is deleted.
@@ -266,15 +258,13 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn list_projects(&self, tenant: TenantId, page: &Page) -> Result<Vec<Project>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select {COLUMNS} from project where tenant_id = $1 and name > $2 order by name limit $3"
         )))
         .bind(tenant.0)
         .bind(page.cursor.as_deref().unwrap_or_default())
-        .bind(page.limit())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(page.limit());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 }

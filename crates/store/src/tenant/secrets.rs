@@ -64,10 +64,9 @@ impl Store {
         project: Option<&ProjectId>,
         page: &Page,
     ) -> Result<Vec<Secret>, Error> {
-        let mut tx = self.begin(tenant).await?;
         let cursor = page.cursor.as_deref().unwrap_or_default();
         let (scope, name) = cursor.split_once('/').unwrap_or_default();
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select project_id, name, version, created_at, created_by, last_used_at from secret
               where tenant_id = $1 and (scope, name) > ($2, $3) and ($4::text is null or scope = $4)
               order by scope, name limit $5",
@@ -76,9 +75,8 @@ impl Store {
         .bind(scope)
         .bind(name)
         .bind(project.map(ProjectId::as_str))
-        .bind(page.limit())
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(page.limit());
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -92,19 +90,17 @@ impl Store {
         project: &ProjectId,
         names: &[SecretName],
     ) -> Result<BTreeMap<SecretName, u64>, Error> {
-        let mut tx = self.begin(tenant).await?;
         let names: Vec<&str> = names.iter().map(SecretName::as_str).collect();
         // The scope of the tenant is the empty one, so that of the project comes first.
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select distinct on (name) name, version from secret
               where tenant_id = $1 and scope in ('', $2) and name = any($3)
               order by name, scope desc",
         )
         .bind(tenant.0)
         .bind(project.as_str())
-        .bind(names)
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(names);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         let read = |row: &PgRow| -> Result<_, Error> {
             Ok((parse_id("secret", row.try_get("name")?)?, unsigned(row.try_get("version")?)))
         };
@@ -116,18 +112,14 @@ impl Store {
     /// # Errors
     /// `NotFound` or `Db`.
     pub async fn delete_secret(&self, tenant: TenantId, address: &SecretAddress) -> Result<u64, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let delete = sqlx::query(
             "delete from secret where tenant_id = $1 and scope = $2 and name = $3 returning version",
         )
         .bind(tenant.0)
         .bind(address.scope())
-        .bind(address.name.as_str())
-        .fetch_optional(&mut *tx)
-        .await?
-        .ok_or(Error::NotFound(Entity::Secret))?;
-        let version = unsigned(row.try_get("version")?);
-        tx.commit().await?;
-        Ok(version)
+        .bind(address.name.as_str());
+        let row = self.statements(tenant).await?.fetch_optional(delete).await?;
+        let row = row.ok_or(Error::NotFound(Entity::Secret))?;
+        Ok(unsigned(row.try_get("version")?))
     }
 }

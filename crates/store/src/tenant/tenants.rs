@@ -69,13 +69,10 @@ impl Store {
     /// # Errors
     /// `NotFound`, also if it is deleted; `Db`.
     pub async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant, Error> {
-        let mut tx = self.begin(tenant).await?;
         let sql = format!("select {TENANT_COLUMNS} from tenant where id = $1 and deleted_at is null");
-        let row = sqlx::query(AssertSqlSafe(sql))
-            .bind(tenant.0)
-            .fetch_optional(&mut *tx)
-            .await?
-            .ok_or(Error::NotFound(Entity::Tenant))?;
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0);
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
+        let row = row.ok_or(Error::NotFound(Entity::Tenant))?;
         Ok(from_row(&row)?)
     }
 }

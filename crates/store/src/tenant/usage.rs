@@ -28,8 +28,8 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn count_usage(&self, tenant: TenantId) -> Result<Usage, Error> {
-        let mut tx = self.begin(tenant).await?;
         let sql = format!("select {USAGE_COLUMNS} from (select $1::uuid as id) t");
-        Ok(usage(&sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).fetch_one(&mut *tx).await?)?)
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0);
+        Ok(usage(&self.statements(tenant).await?.fetch_one(query).await?)?)
     }
 }

@@ -120,16 +120,14 @@ impl Store {
         project: &ProjectId,
         worktrees_max: u32,
     ) -> Result<Vec<Worktree>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(
+        let query = sqlx::query(
             "select id, project_id, name, directory, branch from worktree where tenant_id = $1 and project_id = $2
               order by created_at, name limit $3",
         )
         .bind(tenant.0)
         .bind(project.as_str())
-        .bind(i64::from(worktrees_max))
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(i64::from(worktrees_max));
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -138,14 +136,12 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn find_worktree(&self, tenant: TenantId, directory: &str) -> Result<Option<Worktree>, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let query = sqlx::query(
             "select id, project_id, name, directory, branch from worktree where tenant_id = $1 and directory = $2",
         )
         .bind(tenant.0)
-        .bind(directory)
-        .fetch_optional(&mut *tx)
-        .await?;
+        .bind(directory);
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
         row.as_ref().map(from_row).transpose()
     }
 
@@ -160,19 +156,15 @@ impl Store {
         id: &WorktreeId,
         new: &Worktree,
     ) -> Result<bool, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let result = sqlx::query(
+        let update = sqlx::query(
             "update worktree set id = $4, branch = $5 where tenant_id = $1 and project_id = $2 and id = $3",
         )
         .bind(tenant.0)
         .bind(new.project.as_str())
         .bind(id.as_str())
         .bind(new.id.as_str())
-        .bind(&new.branch)
-        .execute(&mut *tx)
-        .await?;
-        tx.commit().await?;
-        Ok(result.rows_affected() > 0)
+        .bind(&new.branch);
+        Ok(self.statements(tenant).await?.run(update).await? > 0)
     }
 
     /// Removes a worktree. Its sessions belong to the project alone from then on. False if it does not exist.
@@ -180,14 +172,10 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn delete_worktree(&self, tenant: TenantId, worktree: &Worktree) -> Result<bool, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let result = sqlx::query("delete from worktree where tenant_id = $1 and project_id = $2 and id = $3")
+        let delete = sqlx::query("delete from worktree where tenant_id = $1 and project_id = $2 and id = $3")
             .bind(tenant.0)
             .bind(worktree.project.as_str())
-            .bind(worktree.id.as_str())
-            .execute(&mut *tx)
-            .await?;
-        tx.commit().await?;
-        Ok(result.rows_affected() > 0)
+            .bind(worktree.id.as_str());
+        Ok(self.statements(tenant).await?.run(delete).await? > 0)
     }
 }

@@ -29,7 +29,7 @@ use store::{
     },
     session::{
         quarantine::{Notice, QuarantineRule},
-        runs::{SuspectPolicy, TakeOver, TakeResult},
+        runs::{SuspectPolicy, TakeOver, TakeResult, TakenSession},
         sessions::{Filter, Patch},
         tree::children::Dispatch,
     },
@@ -214,11 +214,15 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     assert_eq!(store.load_conversation(stranger, session, 0).await.unwrap(), []);
     let fence = Fence { tenant: stranger, session: session.clone(), epoch: 1, write_seq: 0 };
     let kept = KeptPosition { event_seq: 1, event_id: "evt_1".to_owned(), read_after: 0 };
-    let start = store.read_loop_start(&TakeOver { fence, input_ack: 0, attempts: 1 }, Some(&kept)).await;
-    assert!(matches!(start, Err(Error::NotFound(_))));
     let read = store.get_session_with_settings(stranger, session).await;
     assert!(matches!(read, Err(Error::NotFound(_))));
+    let take_over = TakeOver { fence, input_ack: 0, attempts: 1 };
+    let stored = store.get_session_with_settings(world.tenant, session).await;
+    let start = store.read_loop_start(TakenSession { take_over, stored }, Some(&kept)).await.unwrap();
+    assert_eq!((start.inputs, start.messages, start.continues_kept), (vec![], vec![], false));
     assert_eq!(store.list_events(stranger, session, 0, 10).await.unwrap().events, []);
+    let opened = store.open_event_pages(stranger, session.clone(), 0).await;
+    assert!(matches!(opened, Err(Error::NotFound(_))), "{opened:?}");
     assert_eq!(store.find_event(stranger, session, 1).await.unwrap(), None);
     assert_eq!(store.list_inputs(stranger, session, 0).await.unwrap(), []);
     assert_eq!(store.list_chunks(stranger, session, 1).await.unwrap(), []);
@@ -283,7 +287,7 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     assert!(matches!(store.append_chunk(stranger, &session, 1, &chunk).await, Err(Error::Fenced)));
     let taken = store.take_session(stranger, &session, Uuid::now_v7(), SuspectPolicy::Accept).await.unwrap();
-    assert_eq!(taken, TakeResult::Unavailable);
+    assert!(matches!(taken, TakeResult::Unavailable), "{taken:?}");
     let dispatched = store.dispatch_child(&fence, &changes, &child, Dispatch::New, NOW).await;
     assert!(matches!(dispatched, Err(Error::Fenced)), "{dispatched:?}");
     let report = store.report_child(&fence, &call, &serde_json::json!([]), &event, NOW).await;

@@ -11,7 +11,7 @@ use sqlx::AssertSqlSafe;
 use store::{
     error::Error,
     log::{
-        change::{Change, ChangeBody},
+        change::{Change, ChangeBody, Charge},
         record::{Fence, Progress, WriteReceipt},
     },
 };
@@ -26,15 +26,19 @@ async fn spent(world: &World, root: &SessionId) -> UsdPicos {
     world.store.get_budget(world.tenant, root).await.unwrap().spent
 }
 
-/// Makes an answer of a model with its text and with the cost of its call.
-fn answer(world: &mut World, session: &SessionId, text: &str, picos: i64) -> [Change; 2] {
+/// Makes a step, the text of its answer, and the end of the answer with the cost of its call.
+fn answer(world: &mut World, session: &SessionId, text: &str, picos: i64) -> [Change; 3] {
     let prompt = world.sample.user(session).id;
     let answer = world.sample.assistant(session, &prompt);
     let part = Box::new(world.sample.text(session, &answer.id, text));
     let entry = World::entry(answer.id.as_str(), tokens(7), picos);
     let message = Box::new(Message::Assistant(Box::new(answer)));
-    let whole = ChangeBody::Answer { message, entry: Some(entry) };
-    [world.change(Event::PartUpdated { part, at: NOW }), Change { id: world.sample.event(), body: whole }]
+    let whole = ChangeBody::Answer { message: message.clone(), entry: Some(entry) };
+    [
+        world.change(Event::MessageUpdated(message)),
+        world.change(Event::PartUpdated { part, at: NOW }),
+        Change { id: world.sample.event(), body: whole },
+    ]
 }
 
 #[tokio::test]
@@ -58,7 +62,7 @@ async fn an_answer_is_charged_at_once_and_only_once() {
     let stored = world.store.get_message(world.tenant, &session, &answer.id).await.unwrap();
     assert_eq!(stored.message, *message);
 
-    let closed = [Change { id: world.sample.event(), body: ChangeBody::Spend(vec![entry]) }];
+    let closed = [Change { id: world.sample.event(), body: ChangeBody::Spend(Charge::new(vec![entry])) }];
     let mut receipts = vec![];
     for _ in 0..2 {
         receipts.push(world.store.append(&running.write(2), &closed, 0, Progress::Made, NOW).await.unwrap());
@@ -179,7 +183,7 @@ async fn the_costs_of_loops_that_write_at_the_same_time_add_up() {
             world.store.append(&parent_fence, &of_parent, 0, Progress::None, NOW),
             world.store.append(&child_fence, &of_child, 0, Progress::None, NOW)
         );
-        assert_eq!((first.unwrap().events.len(), second.unwrap().events.len()), (2, 2));
+        assert_eq!((first.unwrap().events.len(), second.unwrap().events.len()), (3, 3));
     }
     let budget = world.store.get_budget(world.tenant, parent.session()).await.unwrap();
     assert_eq!(budget.spent, UsdPicos(110));

@@ -1,5 +1,6 @@
 //! The log: fenced writes, events, messages and their readers.
 
+mod charges;
 mod chunks;
 mod compaction;
 mod edits;

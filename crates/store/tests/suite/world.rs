@@ -13,7 +13,7 @@ use store::{
     Store,
     control::workers::Heartbeat,
     log::{
-        change::{Change, ChangeBody},
+        change::{Change, ChangeBody, Charge},
         record::{Fence, Progress, WriteReceipt},
     },
     session::{
@@ -139,7 +139,7 @@ impl World {
 
     pub(crate) async fn take(&self, session: &SessionId, worker: Uuid) -> Option<TakeOver> {
         match self.store.take_session(self.tenant, session, worker, SuspectPolicy::Accept).await.unwrap() {
-            TakeResult::Taken(taken) => Some(taken),
+            TakeResult::Taken(taken) => Some(taken.take_over),
             TakeResult::Unavailable | TakeResult::Suspect | TakeResult::Exhausted { .. } => None,
         }
     }
@@ -178,7 +178,7 @@ impl World {
     pub(crate) fn spend(&mut self, tokens: Tokens, picos: i64) -> Change {
         let id = self.sample.event();
         let entry = Self::entry(id.as_str(), tokens, picos);
-        Change { id, body: ChangeBody::Spend(vec![entry]) }
+        Change { id, body: ChangeBody::Spend(Charge::new(vec![entry])) }
     }
 
     /// Makes the same change as another event.
@@ -243,7 +243,7 @@ impl World {
         client
     }
 
-    /// Asserts that a write of two events waits for that of a client, which has event 4, and is stored once behind it.
+    /// Asserts that a write waits for that of a client, which has event 4, and is stored once behind it.
     pub(crate) async fn assert_written_behind(
         &self,
         mut client: PgConnection,
@@ -259,9 +259,11 @@ impl World {
         let repeated = async { (write().await.unwrap(), write().await.unwrap()) };
         let commit = async { sqlx::raw_sql("commit").execute(&mut client).await.unwrap() };
         let ((written, again), _) = tokio::join!(repeated, commit);
-        assert_eq!(written.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [5, 6]);
-        assert_eq!(again, written);
-        assert_eq!(self.gap_free(&fence.session).await, 6);
+        let newest = 4 + changes.len() as u64;
+        let seqs: Vec<u64> = written.events.iter().map(|event| event.seq).collect();
+        assert_eq!(seqs, (5..=newest).collect::<Vec<_>>());
+        assert_eq!(again.events, written.events);
+        assert_eq!(self.gap_free(&fence.session).await, newest);
     }
 
     /// Waits until a statement of the store waits for a lock.

@@ -64,17 +64,23 @@ pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscripti
     // Join before reading: every later commit then arrives over NATS, or is found by the poll while NATS is away.
     let tenant = subscription.room.tenant();
     let (line, events) = hub.join(tenant, &subscription.session).await;
-    let head = state.store.get_head(tenant, &subscription.session).await?;
-    let start = match subscription.start {
-        Start::Now => head.seq,
-        Start::After(seq) if seq > head.seq => {
-            let message = format!("the cursor is ahead of the session, which has {} events", head.seq);
-            return Err(Invalid::Cursor.because(message));
+    let (head, start, missed) = match subscription.start {
+        Start::Now => {
+            let head = state.store.get_head(tenant, &subscription.session).await?;
+            (head, head.seq, None)
         }
-        Start::After(seq) => seq,
+        Start::After(seq) => {
+            let Subscription { room, session, .. } = subscription.clone();
+            let (head, pages) = HeldPages::open(room, &state.store, session, seq).await?;
+            if seq > head.seq {
+                let message = format!("the cursor is ahead of the session, which has {} events", head.seq);
+                return Err(Invalid::Cursor.because(message));
+            }
+            (head, seq, (seq < head.seq).then(|| Box::new(pages)))
+        }
     };
     // Everything later arrives over the line.
-    let gap = Gap { events: start < head.seq, open_parts: !head.is_idle };
+    let gap = Gap { events: missed.is_some(), open_parts: !head.is_idle };
     let (items, receiver) = queue::channel(subscription.room.queues());
     let stream = Stream {
         state: state.clone(),
@@ -84,6 +90,7 @@ pub(crate) async fn subscribe(state: &State, hub: &Hub, subscription: Subscripti
         head: head.seq,
         epoch: head.epoch,
         open: OpenParts::default(),
+        missed,
         _line: line,
     };
     // Boxed: a future keeps a second place for each value that it is called with.
@@ -102,6 +109,8 @@ struct Stream {
     /// The newest epoch that an event reported. The stream drops deltas of older loops.
     epoch: u64,
     open: OpenParts,
+    /// The events that the subscriber lacks at the beginning.
+    missed: Option<Box<HeldPages>>,
     /// Held to keep the line alive.
     _line: Arc<Line>,
 }
@@ -215,8 +224,10 @@ impl Stream {
 
     /// Sends the stored events after the last one that was sent.
     async fn catch_up(&mut self) -> Result<(), StreamEnd> {
-        let Subscription { room, session, .. } = self.subscription.clone();
-        let mut pages = HeldPages::after(room, &self.state.store, session, self.seen);
+        let mut pages = self.missed.take().unwrap_or_else(|| {
+            let Subscription { room, session, .. } = self.subscription.clone();
+            Box::new(HeldPages::after(room, &self.state.store, session, self.seen))
+        });
         while let Some(HeldPage { events, room }) = pages.next().await? {
             for event in events {
                 let event = StreamEvent::from(event);

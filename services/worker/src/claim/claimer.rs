@@ -23,7 +23,7 @@ use std::{
 use store::session::{
     mailbox::MailboxInput,
     quarantine::{Notice, QuarantineRule},
-    runs::{SuspectPolicy, TakeOver, TakeResult},
+    runs::{SuspectPolicy, TakeOver, TakeResult, TakenSession},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -58,7 +58,7 @@ pub(super) struct Claimer {
 
 /// A taken session, with what its loop holds while it runs.
 struct Start {
-    taken: TakeOver,
+    taken: TakenSession,
     suspect_slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -149,8 +149,8 @@ impl Claimer {
         }
         match taken {
             Ok(TakeResult::Taken(taken)) => {
-                let suspect_slot = suspect_slot.filter(|_| taken.is_suspect());
-                return Some(Start { taken, suspect_slot });
+                let suspect_slot = suspect_slot.filter(|_| taken.take_over.is_suspect());
+                return Some(Start { taken: *taken, suspect_slot });
             }
             Ok(TakeResult::Unavailable | TakeResult::Suspect) => self.forget(key, ReleaseTo::Rest).await,
             Ok(TakeResult::Exhausted { attempts }) => {
@@ -274,7 +274,7 @@ impl Claimer {
             suspect_slot,
         };
         metrics::gauge!("flotilla_loops_running").increment(1.0);
-        let epoch = taken.fence.epoch;
+        let epoch = taken.take_over.fence.epoch;
         let end = AssertUnwindSafe(self.turn(key, taken, control)).catch_unwind().await;
         metrics::gauge!("flotilla_loops_running").decrement(1.0);
         self.running().remove(key);
@@ -282,13 +282,13 @@ impl Claimer {
         Box::pin(let_go(&self.deps, key, epoch, end.ok())).await;
     }
 
-    async fn turn(&self, key: &Key, taken: TakeOver, control: Control) -> LoopEnd {
+    async fn turn(&self, key: &Key, taken: TakenSession, control: Control) -> LoopEnd {
         let kept = self.deps.kept.take(key.0, &key.1, Instant::now());
-        let position = kept.as_ref().map(|kept| &kept.position);
-        let start = Box::pin(with_store_timeout(self.deps.store.read_loop_start(&taken, position))).await;
-        let span = span(&taken, start.as_ref().map_or(&[], |start| &start.inputs));
+        let (position, take_over) = (kept.as_ref().map(|kept| &kept.position), taken.take_over.clone());
+        let start = Box::pin(with_store_timeout(self.deps.store.read_loop_start(taken, position))).await;
+        let span = span(&take_over, start.as_ref().map_or(&[], |start| &start.inputs));
         // The box hides the type of the future, which is too deep for the compiler to look through from here.
-        run::run(Arc::clone(&self.deps), taken, start, kept, control).instrument(span).boxed().await
+        run::run(Arc::clone(&self.deps), take_over, start, kept, control).instrument(span).boxed().await
     }
 }
 

@@ -21,7 +21,10 @@ use std::{
     sync::{Arc, atomic::AtomicU32},
     time::Duration,
 };
-use store::{error::Error, session::row::Session};
+use store::{
+    error::Error,
+    session::row::{Session, SessionWithSettings},
+};
 use tonic::Status;
 
 /// Longest warm-up: somewhat longer than a clone may take. A longer one is ended.
@@ -53,7 +56,7 @@ impl WarmUp {
         session: &SessionId,
     ) -> Result<Option<Self>, Error> {
         let read = deps.store.get_session_with_settings(tenant, session);
-        let (stored, above) = with_store_timeout(read).await?;
+        let SessionWithSettings { session: stored, settings: above } = with_store_timeout(read).await?;
         if !awaits_first_prompt(&stored) {
             return Ok(None);
         }

@@ -49,7 +49,10 @@ use domain::{
 };
 use settings::LostWorkspace;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
-use store::{log::record::Progress, session::runs::TakeOver};
+use store::{
+    log::{change::KnownSession, record::Progress},
+    session::runs::TakeOver,
+};
 
 /// Who decided that a session continues without its lost files, in the note that tells the model.
 const DECISION: &str = "The settings of the project let the session continue";
@@ -83,9 +86,9 @@ impl Concerns {
         let titling = Titling::new(&stored.info);
         let snapshots = Snapshots::new(stored.branch.clone());
         let budget = Budget::new(stored.budget.is_some());
-        let event_seq = stored.event_seq;
+        let known = KnownSession { event_seq: stored.event_seq, info: Box::new(stored.info.clone()) };
         let record =
-            Record::new(Arc::clone(deps), taken, conversation, event_seq, control.suspect_slot.take());
+            Record::new(Arc::clone(deps), taken, conversation, Some(known), control.suspect_slot.take());
         let take_over = Event::LoopStarted { worker: deps.name.clone(), attempt: taken.attempts };
         let mut session = Session::new(record, inputs, stored, &above, take_over);
         session.configure(&above.settings);

@@ -109,7 +109,7 @@ pub(crate) async fn run(
 async fn refuse(deps: &Arc<Deps>, taken: &TakeOver, error: &store::error::Error) -> LoopEnd {
     let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     tracing::warn!(error = error as &dyn std::error::Error, "leaving a session to a newer worker");
-    match Record::new(Arc::clone(deps), taken, Conversation::default(), 0, None)
+    match Record::new(Arc::clone(deps), taken, Conversation::default(), None, None)
         .refuse(&format!("{error}: {source}"))
         .await
     {

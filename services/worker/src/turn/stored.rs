@@ -7,7 +7,10 @@ use crate::{
 };
 use store::{
     loop_start::LoopStart,
-    session::{mailbox::MailboxInput, row},
+    session::{
+        mailbox::MailboxInput,
+        row::{self, SessionWithSettings},
+    },
 };
 
 /// A stored session with its conversation and its waiting inputs, and the settings above its repository.
@@ -28,7 +31,8 @@ impl StoredSession {
         start: LoopStart,
         kept: Option<KeptConversation>,
     ) -> Result<Self, store::error::Error> {
-        let LoopStart { settings, session, inputs, left_out, messages, continues_kept } = start;
+        let LoopStart { stored, inputs, left_out, messages, continues_kept } = start;
+        let SessionWithSettings { session, settings } = stored;
         // The gateway checked the settings when it accepted them. If they are invalid here, a newer version accepted them.
         let above = SettingsAbove::of(&deps.platform, &settings).map_err(|problems| {
             store::error::Error::Unreadable { what: "settings", source: Box::new(problems) }

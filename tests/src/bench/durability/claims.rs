@@ -97,7 +97,7 @@ impl Claimer {
             let TakeResult::Taken(taken) = took.await.expect("an answer of Postgres") else {
                 panic!("another worker took the session");
             };
-            let mut fence = taken.fence;
+            let mut fence = taken.take_over.fence;
             fence.write_seq += 1;
             let change =
                 |event| Change { id: EventId::make(&mut ids, Timestamp(0)), body: ChangeBody::Event(event) };

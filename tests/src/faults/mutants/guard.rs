@@ -4,8 +4,9 @@
 ///
 /// These guards have no mutant, because no fault would reveal it:
 ///
-/// - A tenant that is set for the connection instead of the transaction. Each transaction sets its tenant in its first round
-///   trip, before its first statement, and each statement also names the tenant. No transaction reads an older value.
+/// - A connection that keeps the tenant of its last use. Each transaction sets its tenant in its first round trip, before its
+///   first statement. A single statement runs only on a connection that has its tenant. Each statement also names the tenant,
+///   so with another one it finds no row.
 /// - A lock in Redis that is released without a check of its holder. If Redis then offers a session twice, Postgres refuses
 ///   the second take (see [`Mutant::AliveUnchecked`]). If Redis loses a session, the sweep finds it.
 /// - A fencing number from Redis. The fencing number is a column of the row that it protects.

@@ -218,8 +218,8 @@ async fn end_calls_and_die(stack: &Stack, session: &str, last: LastWrite) {
         .take(count)
         .map(|event| Change { id: EventId::make(&mut ids, Timestamp(2)), body: ChangeBody::Event(event) });
     let changes: Vec<Change> = changes.collect();
-    let fence = Fence { write_seq: 1, ..taken.fence };
-    store.append(&fence, &changes, taken.input_ack, Progress::Made, Timestamp(2)).await.unwrap();
+    let fence = Fence { write_seq: 1, ..taken.take_over.fence };
+    store.append(&fence, &changes, taken.take_over.input_ack, Progress::Made, Timestamp(2)).await.unwrap();
     store.fail_attempt(tenant, &id, fence.epoch).await.unwrap();
     store.close().await;
 }

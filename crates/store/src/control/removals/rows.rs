@@ -45,10 +45,9 @@ impl Store {
     /// # Errors
     /// `Db`.
     pub async fn has_row_removals(&self, tenant: TenantId) -> Result<bool, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let exists = sqlx::query_scalar("select exists (select 1 from row_removal where tenant_id = $1)")
-            .bind(tenant.0);
-        Ok(exists.fetch_one(&mut *tx).await?)
+        let query =
+            sqlx::query("select exists (select 1 from row_removal where tenant_id = $1)").bind(tenant.0);
+        Ok(self.statements(tenant).await?.fetch_one(query).await?.try_get(0)?)
     }
 
     /// Removes the next batch of rows of a deleted session of the tenant, and forgets the order when none is left. Returns the number of

@@ -1,6 +1,9 @@
 //! The rows of messages, parts, begun tool calls, costs and events that a projection writes with one statement.
 
-use super::tool_execs;
+use super::{
+    charges::{ADD_SPENT, KnownCharge, SPENT},
+    tool_execs,
+};
 use crate::{
     Tx,
     column::signed,
@@ -9,19 +12,17 @@ use crate::{
         change::Scope,
         control::{self, RETURNS},
     },
+    pool::Statement,
     session::tree::ledger::{self, Entry},
 };
 use domain::{
     conversation::{message::Message, part::Part},
     event::StoredEvent,
 };
-use sqlx::{AssertSqlSafe, Postgres, postgres::PgArguments, query::Query};
+use sqlx::AssertSqlSafe;
 
 /// Bytes of gathered rows beyond which they are written before the rest comes: together they may have megabytes.
 const GATHERED_BYTES: usize = 256 * 1024;
-
-/// A statement that gets its parameters.
-pub(crate) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 
 /// Messages, parts, begun tool calls and costs that are not written yet. Their positions count from 1.
 #[derive(Debug, Default)]
@@ -30,24 +31,29 @@ pub(crate) struct Rows {
     parts: Vec<PartRow>,
     /// The costs of model calls.
     entries: Vec<Entry>,
+    /// A charge of the session that needs no statement of its own.
+    charge: Option<KnownCharge>,
     bytes: usize,
 }
 
-/// The tables that a statement writes in addition to the log. It leaves the others out, because each costs time. `begun` says whether it writes begun tool calls.
+/// The tables that a statement writes in addition to the log. It leaves the others out, because each costs time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tables {
     None,
-    Parts {
-        begun: bool,
-    },
+    Parts(Calls),
     /// Messages and parts.
-    Messages {
-        begun: bool,
-    },
+    Messages(Calls),
     /// The ledger, messages and parts.
-    Ledger {
-        begun: bool,
-    },
+    Ledger(Calls),
+}
+
+/// The changes of tool calls among parts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Calls {
+    None,
+    Begun,
+    Ended,
+    BegunAndEnded,
 }
 
 #[derive(Debug)]
@@ -69,6 +75,8 @@ struct PartRow {
     data: String,
     /// The tool of the call that the part begins.
     begun_tool: Option<String>,
+    /// Whether it is a call that is over.
+    is_over: bool,
 }
 
 impl Rows {
@@ -87,21 +95,26 @@ impl Rows {
         Ok(())
     }
 
-    /// As [`Rows::add_message`], for a part, and for the tool call that it begins.
+    /// As [`Rows::add_message`], for a part, and for the tool call that it begins or ends.
     pub(super) fn add_part(&mut self, part: &Part, seq: u64) -> Result<(), Error> {
-        let (data, kind, begun_tool) = (json(part)?, part.body.kind(), tool_execs::begun_tool(part));
-        self.bytes += data.len();
-        let (message_id, id) = (part.message_id.as_str(), part.id.as_str());
-        match self.parts.iter_mut().find(|row| row.id == id && row.message_id == message_id) {
-            Some(row) => (row.data, row.kind, row.begun_tool) = (data, kind, begun_tool),
-            None => self.parts.push(PartRow {
-                message_id: message_id.to_owned(),
-                id: id.to_owned(),
-                seq: signed(seq),
-                kind,
-                data,
-                begun_tool,
-            }),
+        let mut row = PartRow {
+            message_id: part.message_id.to_string(),
+            id: part.id.to_string(),
+            seq: signed(seq),
+            kind: part.body.kind(),
+            data: json(part)?,
+            begun_tool: tool_execs::begun_tool(part),
+            is_over: tool_execs::is_over(part),
+        };
+        self.bytes += row.data.len();
+        let is_same =
+            |earlier: &&mut PartRow| (&earlier.id, &earlier.message_id) == (&row.id, &row.message_id);
+        match self.parts.iter_mut().find(is_same) {
+            Some(earlier) => {
+                row.seq = earlier.seq;
+                *earlier = row;
+            }
+            None => self.parts.push(row),
         }
         Ok(())
     }
@@ -111,6 +124,17 @@ impl Rows {
         self.entries.push(entry.clone());
     }
 
+    /// Adds a charge with these entries. There is no other one.
+    pub(super) fn add_charge(&mut self, charge: KnownCharge, entries: &[Entry]) {
+        self.entries.extend_from_slice(entries);
+        self.charge = Some(charge);
+    }
+
+    /// The charge among the rows.
+    pub(crate) fn charge(&self) -> Option<&KnownCharge> {
+        self.charge.as_ref()
+    }
+
     /// Whether the rows must be written before this part is added: the end of a call closes the row that its beginning adds.
     pub(super) fn must_precede(&self, part: &Part) -> bool {
         self.parts.iter().any(|row| row.begun_tool.is_some() && row.id == part.id.as_str())
@@ -118,7 +142,7 @@ impl Rows {
 
     /// Whether the rows are messages and parts, and no part begins a tool call.
     pub(super) fn are_plain_messages(&self) -> bool {
-        self.tables() == Tables::Messages { begun: false }
+        self.tables() == Tables::Messages(Calls::None)
     }
 
     /// Whether the rows should be written before more are added.
@@ -152,15 +176,25 @@ impl Rows {
 
     /// The parameters of the ledger follow those of messages, and these follow those of parts. So the rows of one table bring the earlier ones with them.
     fn tables(&self) -> Tables {
-        let begun = self.parts.iter().any(|row| row.begun_tool.is_some());
-        if !self.entries.is_empty() {
-            Tables::Ledger { begun }
+        let calls = self.calls();
+        if !self.entries.is_empty() || self.charge.is_some() {
+            Tables::Ledger(calls)
         } else if !self.messages.is_empty() {
-            Tables::Messages { begun }
+            Tables::Messages(calls)
         } else if !self.parts.is_empty() {
-            Tables::Parts { begun }
+            Tables::Parts(calls)
         } else {
             Tables::None
+        }
+    }
+
+    fn calls(&self) -> Calls {
+        let begun = self.parts.iter().any(|row| row.begun_tool.is_some());
+        match (begun, self.parts.iter().any(|row| row.is_over)) {
+            (false, false) => Calls::None,
+            (true, false) => Calls::Begun,
+            (false, true) => Calls::Ended,
+            (true, true) => Calls::BegunAndEnded,
         }
     }
 
@@ -169,9 +203,9 @@ impl Rows {
         let query = bind_events(query, events);
         match self.tables() {
             Tables::None => query,
-            Tables::Parts { .. } => bind_parts(query, &self.parts),
-            Tables::Messages { .. } => bind_messages(bind_parts(query, &self.parts), &self.messages),
-            Tables::Ledger { .. } => {
+            Tables::Parts(_) => bind_parts(query, &self.parts),
+            Tables::Messages(_) => bind_messages(bind_parts(query, &self.parts), &self.messages),
+            Tables::Ledger(_) => {
                 let query = bind_messages(bind_parts(query, &self.parts), &self.messages);
                 ledger::bind(query, &self.entries)
             }
@@ -184,26 +218,56 @@ fn json(value: &impl serde::Serialize) -> Result<String, Error> {
 }
 
 /// The statement that writes the rows and events of a projection after it has advanced the control row of the owner, as [`control::advance_statement`] does. It
-/// writes nothing if that finds no row. `$8` is the time.
+/// writes nothing if that finds no row. `$8` is the time. With a charge it also writes nothing if the session has a newer event than `$43`; the parameters of
+/// [`super::charges::bind_sums`] and the time of the charge follow those of the rows.
 pub(crate) fn fenced(rows: &Rows) -> String {
     let tables = rows.tables();
-    let parts = "$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[], $18::text[]";
-    let messages = "$19::text[], $20::bigint[], $21::text[], $22::text[]";
-    let entries = "$23::text[], $24::text[], $25::text[], $26::text[], $27::text[], $28::bigint[], $29::bigint[], $30::bigint[], $31::bigint[],
-                   $32::bigint[], $33::bigint[], $34::bigint[]";
+    let parts =
+        "$13::text[], $14::text[], $15::bigint[], $16::text[], $17::text[], $18::text[], $19::boolean[]";
+    let messages = "$20::text[], $21::bigint[], $22::text[], $23::text[]";
+    let entries = "$24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::bigint[], $30::bigint[], $31::bigint[], $32::bigint[],
+                   $33::bigint[], $34::bigint[], $35::bigint[]";
+    let events = insert_events("$8", "$9::bigint[], $10::text[], $11::text[], $12::text[]");
+    let clauses = match rows.charge {
+        None => format!(
+            "with behind as ({}, event_seq - $5::bigint as base){}",
+            control::advance_statement(""),
+            inserts(tables, parts, messages, entries),
+        ),
+        Some(_) => format!(
+            "with behind as ({}, event_seq - $5::bigint as base){},
+             charged as (
+               update session s set {ADD_SPENT}, updated_at = to_timestamp($42::float8 / 1000)
+                 from behind, (values ($36::bigint, $37::bigint, $38::bigint, $39::bigint, $40::bigint, $41::bigint)) as spent ({SPENT})
+                where s.tenant_id = $1 and s.id = $2)",
+            control::advance_statement("and event_seq = $43"),
+            ledger_inserts(rows.calls(), parts, messages, entries),
+        ),
+    };
+    format!("{clauses}, events as ({events}) select {RETURNS} from behind")
+}
+
+/// The clauses that write rows and events behind the position of the clause `behind`, for the statement that ends a loop. `$1` to `$3` are the tenant, the
+/// session and the epoch, and `$20` is the time.
+pub(crate) fn parked(rows: &Rows) -> String {
+    let parts =
+        "$25::text[], $26::text[], $27::bigint[], $28::text[], $29::text[], $30::text[], $31::boolean[]";
+    let messages = "$32::text[], $33::bigint[], $34::text[], $35::text[]";
+    let entries = "$36::text[], $37::text[], $38::text[], $39::text[], $40::text[], $41::bigint[], $42::bigint[], $43::bigint[], $44::bigint[],
+                   $45::bigint[], $46::bigint[], $47::bigint[]";
     format!(
-        "with behind as ({}, event_seq - $5::bigint as base){}, events as ({}) select {RETURNS} from behind",
-        control::advance_statement(),
-        inserts(tables, parts, messages, entries),
-        insert_events("$8", "$9::bigint[], $10::text[], $11::text[], $12::text[]"),
+        "{}, events as ({})",
+        inserts(rows.tables(), parts, messages, entries),
+        insert_events("$20", "$21::bigint[], $22::text[], $23::text[], $24::text[]"),
     )
 }
 
 /// The clauses that write messages, parts and events behind the position of the clause `behind`, for the statement that stores a prompt. `$1` to `$3` are the
 /// tenant, the session and the epoch, and `$14` is the time.
 pub(crate) fn message_inserts() -> String {
-    let parts = "$19::text[], $20::text[], $21::bigint[], $22::text[], $23::text[], $24::text[]";
-    let messages = "$25::text[], $26::bigint[], $27::text[], $28::text[]";
+    let parts =
+        "$19::text[], $20::text[], $21::bigint[], $22::text[], $23::text[], $24::text[], $25::boolean[]";
+    let messages = "$26::text[], $27::bigint[], $28::text[], $29::text[]";
     format!(
         "{}{}, events as ({})",
         insert_parts(parts),
@@ -214,10 +278,11 @@ pub(crate) fn message_inserts() -> String {
 
 /// The statement that writes rows and events behind the position `$5`. `$4` is the time.
 fn plain(tables: Tables) -> String {
-    let parts = "$10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::text[]";
-    let messages = "$16::text[], $17::bigint[], $18::text[], $19::text[]";
-    let entries = "$20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[],
-                   $29::bigint[], $30::bigint[], $31::bigint[]";
+    let parts =
+        "$10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::boolean[]";
+    let messages = "$17::text[], $18::bigint[], $19::text[], $20::text[]";
+    let entries = "$21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::bigint[], $27::bigint[], $28::bigint[], $29::bigint[],
+                   $30::bigint[], $31::bigint[], $32::bigint[]";
     format!(
         "with behind as (select $5::bigint as base){} {}",
         inserts(tables, parts, messages, entries),
@@ -225,30 +290,30 @@ fn plain(tables: Tables) -> String {
     )
 }
 
-/// The clauses that write messages, parts, begun tool calls and costs. One statement writes all of them, in one round trip: Postgres checks that a
+/// The clauses that write messages, parts, tool calls and costs. One statement writes all of them, in one round trip: Postgres checks that a
 /// part has its message when the statement ends. `$1` to `$3` are the tenant, the session and the epoch; `behind` has the position that all others count from.
 /// Each clause reads `behind`, so that it writes nothing if the fence does not match.
 fn inserts(tables: Tables, parts: &str, messages: &str, entries: &str) -> String {
     match tables {
         Tables::None => String::new(),
-        Tables::Parts { begun: false } => insert_parts(parts),
-        Tables::Parts { begun: true } => format!("{}{}", insert_parts(parts), insert_begun(parts)),
-        Tables::Messages { begun: false } => {
-            format!("{}{}", insert_parts(parts), insert_messages(messages))
+        Tables::Parts(calls) => part_inserts(calls, parts),
+        Tables::Messages(calls) => format!("{}{}", part_inserts(calls, parts), insert_messages(messages)),
+        Tables::Ledger(calls) => ledger_inserts(calls, parts, messages, entries),
+    }
+}
+
+fn ledger_inserts(calls: Calls, parts: &str, messages: &str, entries: &str) -> String {
+    format!("{}{}{}", part_inserts(calls, parts), insert_messages(messages), insert_costs(entries))
+}
+
+fn part_inserts(calls: Calls, parts: &str) -> String {
+    match calls {
+        Calls::None => insert_parts(parts),
+        Calls::Begun => format!("{}{}", insert_parts(parts), insert_begun(parts)),
+        Calls::Ended => format!("{}{}", insert_parts(parts), end_calls(parts)),
+        Calls::BegunAndEnded => {
+            format!("{}{}{}", insert_parts(parts), insert_begun(parts), end_calls(parts))
         }
-        Tables::Messages { begun: true } => {
-            format!("{}{}{}", insert_parts(parts), insert_begun(parts), insert_messages(messages))
-        }
-        Tables::Ledger { begun: false } => {
-            format!("{}{}{}", insert_parts(parts), insert_messages(messages), insert_costs(entries))
-        }
-        Tables::Ledger { begun: true } => format!(
-            "{}{}{}{}",
-            insert_parts(parts),
-            insert_begun(parts),
-            insert_messages(messages),
-            insert_costs(entries)
-        ),
     }
 }
 
@@ -270,14 +335,27 @@ fn insert_messages(columns: &str) -> String {
     )
 }
 
+/// The columns of [`bind_parts`].
+const PART: &str = "message_id, id, seq, kind, data, begun_tool, is_over";
+
 fn insert_parts(columns: &str) -> String {
     format!(
         ", parts as (
            insert into part (tenant_id, session_id, message_id, id, seq, kind, data, size_bytes)
            select $1, $2, p.message_id, p.id, behind.base + p.seq, p.kind, p.data::json, octet_length(p.data)
-             from behind, unnest({columns}) as p (message_id, id, seq, kind, data, begun_tool)
+             from behind, unnest({columns}) as p ({PART})
            on conflict (tenant_id, session_id, message_id, id) do update
               set kind = excluded.kind, data = excluded.data, size_bytes = excluded.size_bytes)"
+    )
+}
+
+/// Closes the rows of calls that are over. Other parts have none.
+fn end_calls(columns: &str) -> String {
+    format!(
+        ", ended as (
+           update tool_exec x set state = 'done', ended_at = now()
+             from behind, unnest({columns}) as p ({PART})
+            where x.tenant_id = $1 and x.session_id = $2 and x.exec_id = p.id and p.is_over and x.state = 'executing')"
     )
 }
 
@@ -287,7 +365,7 @@ fn insert_begun(columns: &str) -> String {
         ", begun as (
            insert into tool_exec (tenant_id, session_id, exec_id, tool, epoch, state)
            select $1, $2, p.id, p.begun_tool, $3, 'executing'
-             from behind, unnest({columns}) as p (message_id, id, seq, kind, data, begun_tool)
+             from behind, unnest({columns}) as p ({PART})
             where p.begun_tool is not null
            on conflict do nothing)"
     )
@@ -324,4 +402,5 @@ fn bind_parts<'q>(query: Statement<'q>, parts: &'q [PartRow]) -> Statement<'q> {
         .bind(texts(|row| row.kind))
         .bind(texts(|row| &row.data))
         .bind(parts.iter().map(|row| row.begun_tool.as_deref()).collect::<Vec<_>>())
+        .bind(parts.iter().map(|row| row.is_over).collect::<Vec<_>>())
 }

@@ -59,16 +59,14 @@ impl Store {
         parts: &[&PartId],
     ) -> Result<Vec<ChildAnswer>, Error> {
         let names: Vec<String> = parts.iter().map(|part| dedupe(part)).collect();
-        let mut tx = self.begin(tenant).await?;
-        let rows = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select body from session_input
               where tenant_id = $1 and session_id = $2 and dedupe = any($3) and {EXISTS} order by seq"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
-        .bind(&names)
-        .fetch_all(&mut *tx)
-        .await?;
+        .bind(&names);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         let answer = |row: &PgRow| row.try_get::<Json<ChildAnswer>, _>("body").map(|json| json.0);
         let answers = rows.iter().map(answer).collect::<Result<_, _>>();
         answers.map_err(|error| Error::unreadable("answer", error))

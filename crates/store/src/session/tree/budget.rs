@@ -40,17 +40,15 @@ impl Store {
     /// # Errors
     /// `NotFound` or `Db`.
     pub async fn get_budget(&self, tenant: TenantId, root: &SessionId) -> Result<Budget, Error> {
-        let mut tx = self.begin(tenant).await?;
-        let row = sqlx::query(
+        let query = sqlx::query(
             "select s.budget_usd_picos as max,
                     (select coalesce(sum(l.cost_usd_picos), 0)::bigint from ledger l where l.tenant_id = $1 and l.root_id = $2) as spent
                from session s where s.tenant_id = $1 and s.id = $2",
         )
         .bind(tenant.0)
-        .bind(root.as_str())
-        .fetch_optional(&mut *tx)
-        .await?
-        .ok_or(Error::NotFound(Entity::Session))?;
+        .bind(root.as_str());
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
+        let row = row.ok_or(Error::NotFound(Entity::Session))?;
         let max: Option<i64> = row.try_get("max")?;
         Ok(Budget { spent: UsdPicos(row.try_get("spent")?), max: max.map(UsdPicos) })
     }

@@ -39,7 +39,6 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Vec<Descendant>, Error> {
-        let mut tx = self.begin(tenant).await?;
         // `limit 1` makes Postgres look up each session below: it does not know how few they are.
         let sql = format!(
             "with recursive tree as (
@@ -50,12 +49,11 @@ impl Store {
                select phase, epoch from session_run where tenant_id = $1 and session_id = t.id limit 1) r
               order by t.depth limit $3"
         );
-        let rows = sqlx::query(AssertSqlSafe(sql))
+        let query = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant.0)
             .bind(session.as_str())
-            .bind(limits::SUBTASKS_PER_TREE_MAX)
-            .fetch_all(&mut *tx)
-            .await?;
+            .bind(limits::SUBTASKS_PER_TREE_MAX);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
         let descendant = |row: &PgRow| {
             Ok(Descendant {
                 session: parse_id("session", row.try_get("id")?)?,

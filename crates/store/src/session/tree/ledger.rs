@@ -4,12 +4,11 @@
 //! A call whose provider reported no usage has no entry: its cost is unknown, and an estimate would be wrong. The same is true
 //! of a call whose worker died before the call ended.
 
-use crate::column::signed;
+use crate::{column::signed, pool::Statement};
 use domain::{
     conversation::message::ModelRef,
     money::{Tokens, UsdPicos},
 };
-use sqlx::{Postgres, postgres::PgArguments, query::Query};
 
 /// The purpose of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,10 +92,7 @@ pub(crate) fn insert_entries(source: &str, columns: &str) -> String {
 }
 
 /// Binds entries: the twelve columns of [`insert_entries`].
-pub(crate) fn bind<'q>(
-    statement: Query<'q, Postgres, PgArguments>,
-    entries: &'q [Entry],
-) -> Query<'q, Postgres, PgArguments> {
+pub(crate) fn bind<'q>(statement: Statement<'q>, entries: &'q [Entry]) -> Statement<'q> {
     let texts = |get: fn(&Entry) -> &str| entries.iter().map(get).collect::<Vec<_>>();
     let counts = |get: fn(&Entry) -> u64| -> Vec<i64> { entries.iter().map(|it| signed(get(it))).collect() };
     statement

@@ -49,10 +49,18 @@ async fn events_are_read_after_a_position_up_to_the_head() {
     assert_eq!(pages.next().await.unwrap().map(|page| seqs(&page)), Some(vec![3, 4]));
     assert_eq!(pages.next().await.unwrap(), None);
     assert_eq!(store.event_pages(tenant, session.clone(), 4).next().await.unwrap(), None);
+    for (after, want) in [(2, Some(vec![3, 4])), (4, None), (9, None)] {
+        let (head, mut pages) = store.open_event_pages(tenant, session.clone(), after).await.unwrap();
+        assert_eq!(head, Head { seq: 4, epoch: 1, is_idle: false });
+        assert_eq!(pages.next().await.unwrap().map(|page| seqs(&page)), want);
+        assert_eq!(pages.next().await.unwrap(), None);
+    }
     assert_eq!(store.find_event(tenant, session, 4).await.unwrap(), Some(want));
     assert_eq!(store.find_event(tenant, session, 5).await.unwrap(), None);
     let unknown = world.sample.session();
     assert!(matches!(world.store.get_head(tenant, &unknown).await, Err(Error::NotFound(Entity::Session))));
+    let opened = world.store.open_event_pages(tenant, unknown.clone(), 0).await;
+    assert!(matches!(opened, Err(Error::NotFound(Entity::Session))), "{opened:?}");
     let heads = store.list_heads(tenant, &[&unknown, session]).await.unwrap();
     assert_eq!(heads, [(session.clone(), Head { seq: 4, epoch: 1, is_idle: false })], "those that exist");
 }
@@ -100,7 +108,8 @@ async fn a_page_ends_where_its_bytes_do_and_a_large_event_is_read_alone() {
         let event = pages.read(event).await.unwrap().unwrap();
         assert_eq!((event.seq, event.properties.len()), (seq, bytes));
     }
-    let mut whole = world.store.event_pages(world.tenant, running.session.clone(), 3);
+    let opened = world.store.open_event_pages(world.tenant, running.session.clone(), 3).await;
+    let (_, mut whole) = opened.unwrap();
     for want in all {
         let events = whole.next_whole().await.unwrap().unwrap();
         assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), want);

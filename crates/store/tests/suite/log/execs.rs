@@ -57,6 +57,8 @@ async fn an_effect_is_known_from_its_intent_to_its_answer() {
     assert_eq!(world.number(open).await, 1);
 
     world.store.append(&fence(2), &end, 0, Progress::Made, NOW).await.unwrap();
+    let newest = world.newest_statement().await;
+    assert!(newest.starts_with("with behind as (update"), "no transaction has to end: {newest}");
     let sql = "select count(*) from tool_exec where state = 'done' and ended_at is not null";
     assert_eq!((world.number(sql).await, world.number("select count(*) from tool_exec").await), (1, 1));
 }

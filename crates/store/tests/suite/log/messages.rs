@@ -15,6 +15,10 @@ use store::{
     error::{Entity, Error},
     log::{change::Change, edits::Edit, messages::MessageWithParts, record::Progress},
     loop_start::{KeptPosition, LoopStart},
+    session::{
+        row::SessionWithSettings,
+        runs::{SuspectPolicy, TakeResult, TakenSession},
+    },
 };
 use testkit::sample::NOW;
 
@@ -112,28 +116,27 @@ async fn the_loop_reads_all_messages_or_those_after_a_position() {
 #[tokio::test]
 async fn a_loop_begins_with_everything_that_it_needs() {
     let mut world = World::new().await;
-    let running = world.running().await;
-    let none = world.store.read_loop_start(&running.take_over(0), None).await.unwrap().settings;
-    assert_eq!(none, []);
-    let newest = world.newest_statement().await;
-    assert!(newest.starts_with("select seq, data from part"), "no transaction has to end: {newest}");
+    let (session, worker) = (world.session().await, world.worker().await);
+    world.accept(&session, "begin").await;
     for project in [Some(&world.project), None] {
         world.store.put_settings(world.tenant, project, "{}", "ann").await.unwrap();
     }
-    let (store, tenant, session) = (&world.store, world.tenant, &running.session);
-    let start = store.read_loop_start(&running.take_over(0), None).await.unwrap();
-    assert_eq!(start.settings, store.list_settings_of(tenant, session).await.unwrap());
-    assert_eq!(start.session, store.get_session(tenant, session).await.unwrap());
-    let read = store.get_session_with_settings(tenant, session).await.unwrap();
-    assert_eq!((&start.session, &start.settings), (&read.0, &read.1));
-    assert_eq!(start.inputs, store.list_inputs(tenant, session, 0).await.unwrap());
-    assert_eq!(start.messages, store.load_conversation(tenant, session, 0).await.unwrap());
-    assert_eq!(
-        (start.settings.len(), start.inputs.len(), start.messages.len(), start.left_out),
-        (2, 1, 1, 0)
-    );
-    let acknowledged = running.take_over(start.inputs[0].seq);
-    assert_eq!(store.read_loop_start(&acknowledged, None).await.unwrap().inputs, []);
+    let (store, tenant) = (&world.store, world.tenant);
+    let taken = store.take_session(tenant, &session, worker, SuspectPolicy::Accept).await.unwrap();
+    let TakeResult::Taken(taken) = taken else { panic!("it is free: {taken:?}") };
+    let fence = taken.take_over.fence.clone();
+    let start = store.read_loop_start(*taken, None).await.unwrap();
+    let newest = world.newest_statement().await;
+    assert!(newest.starts_with("with recent as"), "no transaction has to end: {newest}");
+    let SessionWithSettings { session: stored, settings } = &start.stored;
+    assert_eq!(*settings, store.list_settings_of(tenant, &session).await.unwrap());
+    assert_eq!(*stored, store.get_session(tenant, &session).await.unwrap());
+    assert_eq!(start.stored, store.get_session_with_settings(tenant, &session).await.unwrap());
+    assert_eq!(start.inputs, store.list_inputs(tenant, &session, 0).await.unwrap());
+    assert_eq!(start.messages, store.load_conversation(tenant, &session, 0).await.unwrap());
+    assert_eq!((settings.len(), start.inputs.len(), start.messages.len(), start.left_out), (2, 1, 1, 0));
+    let running = Running { session, worker, fence };
+    assert_eq!(world.loop_start(&running, start.inputs[0].seq, None).await.inputs, []);
 }
 
 impl World {
@@ -147,7 +150,14 @@ impl World {
     }
 
     async fn start(&self, running: &Running, kept: &KeptPosition) -> LoopStart {
-        self.store.read_loop_start(&running.take_over(0), Some(kept)).await.unwrap()
+        self.loop_start(running, 0, Some(kept)).await
+    }
+
+    /// Reads what the loop of a session begins with, after the inputs up to `input_ack`.
+    async fn loop_start(&self, running: &Running, input_ack: u64, kept: Option<&KeptPosition>) -> LoopStart {
+        let stored = self.store.get_session_with_settings(self.tenant, &running.session).await;
+        let taken = TakenSession { take_over: running.take_over(input_ack), stored };
+        self.store.read_loop_start(taken, kept).await.unwrap()
     }
 }
 
@@ -250,7 +260,7 @@ async fn a_loop_reads_from_the_newest_summary_on() {
     };
     // The first message that a loop would read, counted from the oldest.
     let first = async |world: &World| {
-        let start = world.store.read_loop_start(&running.take_over(0), None).await.unwrap();
+        let start = world.loop_start(&running, 0, None).await;
         let all = world.store.load_conversation(world.tenant, &running.session, 0).await.unwrap();
         let first = all.iter().position(|entry| entry.seq > start.left_out).unwrap();
         assert_eq!(start.messages, all[first..]);

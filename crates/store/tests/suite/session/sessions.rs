@@ -26,6 +26,18 @@ fn key(name: &str) -> IdempotencyKey {
 }
 
 #[tokio::test]
+async fn a_single_statement_needs_no_transaction() {
+    let mut world = World::new().await;
+    let session = world.session().await;
+    world.store.note_workspace(world.tenant, &session).await.unwrap();
+    let newest = world.newest_statement().await;
+    assert!(newest.starts_with("update session set has_workspace"), "no transaction has to end: {newest}");
+    world.store.get_session(world.tenant, &session).await.unwrap();
+    let newest = world.newest_statement().await;
+    assert!(newest.starts_with("select s.id"), "no transaction has to end: {newest}");
+}
+
+#[tokio::test]
 async fn a_new_session_is_idle_and_has_one_event() {
     let mut world = World::new().await;
     let (new, event) = (world.new_session(), world.sample.event());

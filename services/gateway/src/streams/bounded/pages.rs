@@ -2,9 +2,10 @@
 
 use crate::ground::{error::Error, room::StreamRoom, taken_room::HeldRoom};
 use domain::{event::StoredEvent, ids::SessionId, limits};
+use futures::FutureExt as _;
 use store::{
     Store,
-    log::events::{LogPage, Pages},
+    log::events::{Head, LogPage, Pages},
 };
 
 /// Bytes of a page: the last event may exceed the bytes at which it ends, by less than another page.
@@ -14,6 +15,8 @@ const PAGE_BYTES: usize = 2 * limits::EVENTS_PAGE_BYTES as usize;
 pub(crate) struct HeldPages {
     pages: Pages,
     room: StreamRoom,
+    /// The room of the first page, if that was read with the head.
+    first: Option<HeldRoom>,
 }
 
 /// Consecutive events, oldest first; never empty.
@@ -24,7 +27,25 @@ pub(crate) struct HeldPage {
 
 impl HeldPages {
     pub(crate) fn after(room: StreamRoom, store: &Store, session: SessionId, position: u64) -> Self {
-        Self { pages: store.event_pages(room.tenant(), session, position), room }
+        Self { pages: store.event_pages(room.tenant(), session, position), room, first: None }
+    }
+
+    /// Reads the head of the log and, if there is room for it now, the first page with it: a stream without new events needs no room, and does not wait for it.
+    ///
+    /// # Errors
+    /// `session_not_found`, `store_unavailable`.
+    pub(crate) async fn open(
+        room: StreamRoom,
+        store: &Store,
+        session: SessionId,
+        position: u64,
+    ) -> Result<(Head, Self), Error> {
+        let Some(Ok(first)) = room.take(PAGE_BYTES).now_or_never() else {
+            let head = store.get_head(room.tenant(), &session).await?;
+            return Ok((head, Self::after(room, store, session, position)));
+        };
+        let (head, pages) = store.open_event_pages(room.tenant(), session, position).await?;
+        Ok((head, Self { pages, room, first: Some(first) }))
     }
 
     /// Waits for room and reads the next page; `None` at the end of the log. The caller gives the room of the previous page to what it
@@ -34,7 +55,10 @@ impl HeldPages {
     /// `requests_too_many`, `store_unavailable`.
     pub(crate) async fn next(&mut self) -> Result<Option<HeldPage>, Error> {
         loop {
-            let room = self.room.take(PAGE_BYTES).await?;
+            let room = match self.first.take() {
+                Some(first) => first,
+                None => self.room.take(PAGE_BYTES).await?,
+            };
             let large = match self.pages.next().await? {
                 None => return Ok(None),
                 Some(LogPage::Events(events)) => return Ok(Some(HeldPage { events, room })),
