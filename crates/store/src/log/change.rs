@@ -66,7 +66,7 @@ pub struct Charge {
 }
 
 /// What model calls cost together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sums {
     pub(crate) tokens: Tokens,
     pub(crate) cost: UsdPicos,

@@ -6,6 +6,7 @@ use crate::{
     Page, Store,
     column::signed,
     error::{Entity, Error},
+    pool::Statement,
     session::control_row::EXISTS,
 };
 use domain::{
@@ -109,19 +110,13 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Option<MessageWithParts>, Error> {
-        let mut statements = self.statements(tenant).await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select id, seq, info as data from message where tenant_id = $1 and session_id = $2 and role = 'assistant' and {EXISTS}
               order by seq desc limit 1"
         )))
         .bind(tenant.0)
-        .bind(session.as_str())
-        .fetch_optional(&mut *statements)
-        .await?;
-        let (entries, _) =
-            with_parts(&mut statements, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
-        statements.end();
-        Ok(entries.into_iter().next())
+        .bind(session.as_str());
+        self.find_one(tenant, session, query).await
     }
 
     /// Returns one message with its parts.
@@ -134,19 +129,28 @@ impl Store {
         session: &SessionId,
         id: &MessageId,
     ) -> Result<MessageWithParts, Error> {
-        let mut statements = self.statements(tenant).await?;
-        let row = sqlx::query(AssertSqlSafe(format!(
+        let query = sqlx::query(AssertSqlSafe(format!(
             "select id, seq, info as data from message where tenant_id = $1 and session_id = $2 and id = $3 and {EXISTS}"
         )))
         .bind(tenant.0)
         .bind(session.as_str())
-        .bind(id.as_str())
-        .fetch_optional(&mut *statements)
-        .await?;
+        .bind(id.as_str());
+        self.find_one(tenant, session, query).await?.ok_or(Error::NotFound(Entity::Message))
+    }
+
+    /// Returns the message that a query finds, with its parts.
+    async fn find_one(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        query: Statement<'_>,
+    ) -> Result<Option<MessageWithParts>, Error> {
+        let mut statements = self.statements(tenant).await?;
+        let row = query.fetch_optional(&mut *statements).await?;
         let (entries, _) =
             with_parts(&mut statements, tenant, session, row.as_slice(), PartsFilter::OfMessages).await?;
         statements.end();
-        entries.into_iter().next().ok_or(Error::NotFound(Entity::Message))
+        Ok(entries.into_iter().next())
     }
 
     async fn list_slice(

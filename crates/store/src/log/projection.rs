@@ -114,16 +114,11 @@ impl Projection {
         Self { base: first - 1, ..Self::default() }
     }
 
-    /// Takes changes that need nothing but rows. Stops at the first other one, and when the rows are many, and returns the changes that are left.
-    pub(crate) fn gather<'c>(
-        &mut self,
-        scope: &Scope<'_>,
-        changes: &'c [Change],
-    ) -> Result<&'c [Change], Error> {
-        for (taken, change) in changes.iter().enumerate() {
-            let left = &changes[taken..];
+    /// Takes changes that need nothing but rows. Stops at the first other one, and when the rows are many. Returns whether it took all.
+    pub(crate) fn gather(&mut self, scope: &Scope<'_>, changes: &[Change]) -> Result<bool, Error> {
+        for change in changes {
             if self.rows.are_many() {
-                return Ok(left);
+                return Ok(false);
             }
             if let ChangeBody::Spend(charge) = &change.body
                 && let Some(event) = self.charge_known(charge, scope)
@@ -131,10 +126,10 @@ impl Projection {
                 self.log(scope, change, &event);
                 continue;
             }
-            let TakeOutcome::Whole(event) = self.take(&change.body)? else { return Ok(left) };
+            let TakeOutcome::Whole(event) = self.take(&change.body)? else { return Ok(false) };
             self.log(scope, change, &event);
         }
-        Ok(&[])
+        Ok(true)
     }
 
     /// Charges a session that the caller knows, and returns the event that shows its new sums. `None`: the caller does not know it, or has charged it before.

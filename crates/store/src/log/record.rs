@@ -72,7 +72,7 @@ impl Store {
         let acknowledgement = Acknowledgement { input: ack, progress };
         let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
         let mut projection = Projection::default();
-        if projection.gather(&scope, changes)?.is_empty() {
+        if projection.gather(&scope, changes)? {
             let mut statements = self.statements(fence.tenant).await?;
             let written = write_at_once(&mut statements, fence, acknowledgement, projection, at).await?;
             statements.end();

@@ -242,7 +242,7 @@ impl<'a> Attempt<'a> {
         let variant = answerer.model.variant.clone();
         let mut projection = Projection::default();
         for change in changes(prompt, answerer, at) {
-            if !projection.gather(&scope, slice::from_ref(&change))?.is_empty() {
+            if !projection.gather(&scope, slice::from_ref(&change))? {
                 return Ok(None);
             }
         }

@@ -6,7 +6,7 @@ use crate::{
     column::signed,
     error::Error,
     log::{
-        change::{Change, Charge, Scope},
+        change::{Change, Scope},
         control::{FENCE, RETURNS},
         projection::{self, ADD_SPENT, KnownCharge, Projection, SPENT},
         record::{self, Advanced, Fence, WriteReceipt},
@@ -127,7 +127,7 @@ impl Store {
     ) -> Result<Option<WriteReceipt>, Error> {
         let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
         let mut projection = Projection::default();
-        if !projection.gather(&scope, changes)?.is_empty() {
+        if !projection.gather(&scope, changes)? {
             return Ok(None);
         }
         let rows = projection.rows();
@@ -167,7 +167,7 @@ impl<'a> Release<'a> {
             .bind(wait.and_then(|wait| wait.until).map(|until| until.0))
             .bind(end.map(|(outcome, _)| outcome.as_str()))
             .bind(end.and_then(|(_, error)| error.as_deref()));
-        let sums = self.charge.map_or_else(|| Charge::default().sums(), |known| known.sums);
+        let sums = self.charge.map(|known| known.sums).unwrap_or_default();
         projection::bind_sums(update, sums)
             .bind(self.charge.is_some())
             .bind(self.charge.map(|known| signed(known.event_seq)))

@@ -243,6 +243,14 @@ impl World {
         client
     }
 
+    /// Begins a write of a client that renames the session. It is not committed.
+    pub(crate) async fn renaming_client(&self, session: &SessionId, title: &str) -> PgConnection {
+        let mut client = self.writing_client(session).await;
+        let rename = format!("update session set title = '{title}' where id = '{session}'");
+        sqlx::raw_sql(AssertSqlSafe(rename)).execute(&mut client).await.unwrap();
+        client
+    }
+
     /// Asserts that a write waits for that of a client, which has event 4, and is stored once behind it.
     pub(crate) async fn assert_written_behind(
         &self,

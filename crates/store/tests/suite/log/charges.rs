@@ -23,11 +23,13 @@ const TOKENS: Tokens = Tokens { input: 1, output: 2, reasoning: 3, cache_read: 4
 /// The session after the charges of one test costs a multiple of this.
 const PICOS: i64 = 21;
 
-/// Reads a session as a loop knows it.
-async fn known(world: &World, running: &Running) -> KnownSession {
+/// Begins a loop. Returns its session as it knows it.
+async fn begin() -> (World, Running, KnownSession) {
+    let mut world = World::new().await;
+    let running = world.running().await;
     let Session { info, event_seq, .. } =
         world.store.get_session(world.tenant, &running.session).await.unwrap();
-    KnownSession { event_seq, info: Box::new(info) }
+    (world, running, KnownSession { event_seq, info: Box::new(info) })
 }
 
 /// Makes a charge of a session that its loop knows.
@@ -57,9 +59,7 @@ async fn assert_shown(world: &World, running: &Running, properties: &str, charge
 
 #[tokio::test]
 async fn a_known_session_is_charged_with_one_statement_once() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let mut known = known(&world, &running).await;
+    let (mut world, running, mut known) = begin().await;
     for number in 1..=2 {
         let changes = [world.busy(), charge(&mut world, known.clone())];
         let fence = running.write(number);
@@ -78,9 +78,7 @@ async fn a_known_session_is_charged_with_one_statement_once() {
 
 #[tokio::test]
 async fn a_charge_shows_what_a_client_has_changed_since_the_loop_looked() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let known = known(&world, &running).await;
+    let (mut world, running, known) = begin().await;
     rename(&mut world, &running, "of a person").await;
     let changes = [charge(&mut world, known.clone()), world.busy()];
     let written = world.store.append(&running.write(1), &changes, 0, Progress::Made, NOW).await.unwrap();
@@ -99,12 +97,8 @@ async fn a_charge_shows_what_a_client_has_changed_since_the_loop_looked() {
 /// The client has changed the session, but not committed, when the charge begins.
 #[tokio::test]
 async fn a_charge_waits_for_a_client_and_shows_its_change() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let known = known(&world, &running).await;
-    let mut client = world.writing_client(&running.session).await;
-    let rename = format!("update session set title = 'of a person' where id = '{}'", running.session);
-    sqlx::raw_sql(sqlx::AssertSqlSafe(rename)).execute(&mut client).await.unwrap();
+    let (mut world, running, known) = begin().await;
+    let client = world.renaming_client(&running.session, "of a person").await;
     let changes = [charge(&mut world, known), world.busy()];
     let fence = running.write(1);
     world.assert_written_behind(client, &fence, &changes).await;
@@ -115,9 +109,7 @@ async fn a_charge_waits_for_a_client_and_shows_its_change() {
 
 #[tokio::test]
 async fn the_end_of_a_loop_and_its_charge_are_one_statement() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let known = known(&world, &running).await;
+    let (mut world, running, known) = begin().await;
     let changes = [charge(&mut world, known), world.change(Event::SessionIdle(Outcome::Done))];
     let end = world::idle(Outcome::Done, None);
     let parked = park(&world, &running, &changes, &end).await;
@@ -133,9 +125,7 @@ async fn the_end_of_a_loop_and_its_charge_are_one_statement() {
 
 #[tokio::test]
 async fn the_end_of_a_loop_shows_what_a_client_has_changed() {
-    let mut world = World::new().await;
-    let running = world.running().await;
-    let known = known(&world, &running).await;
+    let (mut world, running, known) = begin().await;
     rename(&mut world, &running, "of a person").await;
     let changes = [charge(&mut world, known), world.change(Event::SessionIdle(Outcome::Done))];
     let parked = park(&world, &running, &changes, &world::idle(Outcome::Done, None)).await;

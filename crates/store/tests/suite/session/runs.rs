@@ -255,9 +255,7 @@ async fn a_session_that_a_client_changes_while_it_is_taken_has_the_position_of_w
     let mut world = World::new().await;
     let (session, worker) = (world.session().await, world.worker().await);
     world.accept(&session, "begin").await;
-    let mut client = world.writing_client(&session).await;
-    let rename = format!("update session set title = 'of a person' where id = '{session}'");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(rename)).execute(&mut client).await.unwrap();
+    let mut client = world.renaming_client(&session, "of a person").await;
     let commit = async {
         world.wait_for_lock().await;
         sqlx::raw_sql("commit").execute(&mut client).await.unwrap();
