@@ -71,18 +71,24 @@ fn excess(bytes_max: u64, hidden: &mut BTreeSet<i32>) -> Option<MemoryUse> {
     if at_most <= bytes_max && hiding.is_empty() {
         return None;
     }
-    // Shared pages were counted several times. The exact numbers take the kernel some milliseconds for each GiB.
-    for (pid, bytes) in &mut by_process {
-        *bytes = match read_smaps(*pid) {
-            _ if hiding.contains(pid) => bytes_max,
-            Some(smaps) => files.held_by(*pid) + proportional_bytes(&smaps, &files),
-            None if supervisors.contains(pid) => own_bytes(*pid),
-            None => files.held_by(*pid) + *bytes,
-        };
-    }
-    let total = by_process.values().sum::<u64>() + tmpfs;
-    // One that hides counts as all, so there is always an excess then, unless everything else uses nothing.
-    let excess_bytes = total.saturating_sub(bytes_max).max(u64::from(!hiding.is_empty()));
+    let mut measure = || {
+        // Shared pages were counted several times. The exact numbers take the kernel some milliseconds for each GiB.
+        for (pid, bytes) in &mut by_process {
+            *bytes = match read_smaps(*pid) {
+                _ if hiding.contains(pid) => bytes_max,
+                Some(smaps) => files.held_by(*pid) + proportional_bytes(&smaps, &files),
+                None if supervisors.contains(pid) => own_bytes(*pid),
+                None => files.held_by(*pid) + resident_bytes(*pid),
+            };
+        }
+        let total = by_process.values().sum::<u64>() + tmpfs;
+        // One that hides counts as all, so there is always an excess then, unless everything else uses nothing.
+        total.saturating_sub(bytes_max).max(u64::from(!hiding.is_empty()))
+    };
+    let first = measure();
+    // Processes that end while they are measured leave their shares to those that are measured after them. A second
+    // measurement finds these alone.
+    let excess_bytes = if first > 0 { first.min(measure()) } else { 0 };
     (excess_bytes > 0).then_some(MemoryUse { by_process, excess_bytes })
 }
 

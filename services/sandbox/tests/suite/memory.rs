@@ -47,6 +47,17 @@ async fn what_several_processes_share_counts_once() {
     assert_eq!((outcome.exit.end(), outcome.output.as_str()), (ExecEnd::Exited, "11111"), "{outcome:?}");
 }
 
+#[tokio::test]
+async fn a_process_that_ends_while_it_is_measured_uses_nothing() {
+    let (_directory, _machine, session) = fresh(&ALONE).await;
+    // Always nine processes with the same 80 MiB, of which some end in nearly every measurement.
+    let ending = "perl -e '$x .= q(x) x 1048576 for 1..80; $until = time + 4; \
+                  while (time < $until) { if (!fork()) { select(undef, undef, undef, 0.05); exit } wait() if ++$n > 8 } \
+                  1 while wait() > 0'; echo $?";
+    let outcome = session.run(ending).await;
+    assert_eq!((outcome.exit.end(), outcome.output.as_str()), (ExecEnd::Exited, "0\n"), "{outcome:?}");
+}
+
 /// Only root may look at the files of a process that has ended.
 #[tokio::test]
 async fn a_process_that_nobody_waits_for_uses_nothing() {
