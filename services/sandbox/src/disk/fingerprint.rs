@@ -3,26 +3,37 @@
 //! a new time; git misses such changes too.
 
 use super::walk::{self, DIRECTORY, Visitor};
-use rustix::fs::{Dir, Mode, Stat};
-use sha2::{Digest as _, Sha256};
-use std::{
-    ffi::CStr,
-    io,
-    path::Path,
-    time::{Duration, SystemTime},
+use rustix::{
+    fs::{Dir, Mode, Stat},
+    time::{ClockId, Timespec, clock_gettime},
 };
+use sha2::{Digest as _, Sha256};
+use std::{ffi::CStr, io, path::Path, thread, time::Duration};
 
 /// Entries that are read at most; that takes some 30 ms. A larger tree has no fingerprint.
 const ENTRIES_MAX: u64 = 20_000;
-/// A file that changed within this time before the walk can change again without another time: the kernel rounds times down to its tick, of 10 ms at
-/// most. A tree with such a file has no fingerprint.
-const TICK: Duration = Duration::from_millis(20);
-/// The same on a file system that keeps whole seconds, such as an ext4 with small inodes.
+/// A file that changed within this time before the walk may still change without another time: a write gives its time to the file before its content. A tree with such
+/// a file has no fingerprint, unless no program runs.
+const WRITE_TIME: Duration = Duration::from_millis(20);
+/// The same on a file system that keeps whole seconds, such as an ext4 with small inodes. It can give its time to a later write too.
 const WHOLE_SECOND: Duration = Duration::from_secs(2);
+/// Looks at a tree that has just changed, until it can have a fingerprint.
+const LOOKS_MAX: u32 = 4;
+/// The pause between them: the kernel's clock for files has ticked twice, or once on the slowest kernels.
+const LOOK_PAUSE: Duration = Duration::from_millis(8);
 
 /// The fingerprint of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
+
+/// What a look at a tree found.
+enum Look {
+    Found(Fingerprint),
+    /// The next change of a file may get the time that it has already.
+    JustChanged,
+    /// The tree is too large or too deep, or cannot be read completely.
+    Impossible,
+}
 
 impl Fingerprint {
     /// Walks through `tree`. `None`: the tree is too large or too deep, changes right now, or cannot be read completely. Blocks.
@@ -30,19 +41,53 @@ impl Fingerprint {
     /// # Errors
     /// When the tree itself cannot be opened.
     pub fn of(tree: &Path) -> io::Result<Option<Self>> {
-        let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
-        let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
-        let mut print = Print { hash: Sha256::new(), entries: 0, is_partial: false, newest: Duration::ZERO };
-        print.add(c"", 0, &rustix::fs::fstat(&root)?);
-        walk::walk(&mut print, Dir::new(root)?);
-        let is_fingerprint = is_settled(print.newest, begun) && !print.is_partial;
-        Ok(is_fingerprint.then(|| Self(print.hash.finalize().into())))
+        match look(tree, WRITE_TIME)? {
+            Look::Found(fingerprint) => Ok(Some(fingerprint)),
+            Look::JustChanged | Look::Impossible => Ok(None),
+        }
+    }
+
+    /// The same for a tree that nobody changes meanwhile: waits until the clock has ticked if it has just changed.
+    ///
+    /// # Errors
+    /// When the tree itself cannot be opened.
+    pub fn of_still(tree: &Path) -> io::Result<Option<Self>> {
+        for _ in 0..LOOKS_MAX {
+            match look(tree, Duration::ZERO)? {
+                Look::Found(fingerprint) => return Ok(Some(fingerprint)),
+                Look::JustChanged => thread::sleep(LOOK_PAUSE),
+                Look::Impossible => break,
+            }
+        }
+        Ok(None)
     }
 }
 
-/// Whether every change after `begun` gets another time than `newest`; both are times since 1970.
-fn is_settled(newest: Duration, begun: Duration) -> bool {
-    let granularity = if newest.subsec_nanos() == 0 { WHOLE_SECOND } else { TICK };
+fn look(tree: &Path, write_time: Duration) -> io::Result<Look> {
+    let begun = file_clock();
+    let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
+    let mut print = Print { hash: Sha256::new(), entries: 0, is_partial: false, newest: Duration::ZERO };
+    print.add(c"", 0, &rustix::fs::fstat(&root)?);
+    walk::walk(&mut print, Dir::new(root)?);
+    if print.is_partial {
+        Ok(Look::Impossible)
+    } else if is_settled(print.newest, begun, write_time) {
+        Ok(Look::Found(Fingerprint(print.hash.finalize().into())))
+    } else {
+        Ok(Look::JustChanged)
+    }
+}
+
+/// The time that a change of a file gets now, since 1970. The kernel takes it from a clock that ticks every few milliseconds.
+fn file_clock() -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::RealtimeCoarse);
+    let nanoseconds = u64::try_from(tv_nsec).unwrap_or_default();
+    Duration::from_secs(u64::try_from(tv_sec).unwrap_or_default()) + Duration::from_nanos(nanoseconds)
+}
+
+/// Whether every change from `begun` on gets another time than `newest`; both are times of the clock for files. A write lasts at most `write_time`.
+fn is_settled(newest: Duration, begun: Duration, write_time: Duration) -> bool {
+    let granularity = if newest.subsec_nanos() == 0 { WHOLE_SECOND } else { write_time };
     newest + granularity < begun
 }
 

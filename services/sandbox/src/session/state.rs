@@ -317,9 +317,12 @@ impl Session {
             share: Some(share),
         };
         let started = Instant::now();
+        let quiet = files.starts_if_quiet();
         // Also if it fails: programs may have run.
         files.starts += 1;
-        let sandbox = Arc::new(Sandbox::start(&shared.launcher, &shared.tasks, plan).await?);
+        let start = Sandbox::start(&shared.launcher, &shared.tasks, plan);
+        let (sandbox, ()) = tokio::join!(start, root.add_fingerprint(quiet));
+        let sandbox = Arc::new(sandbox?);
         if !sandbox.bounds_terminals() && !shared.config.without.contains(&Wall::Terminals) {
             sandbox.stop().await;
             let text = "the terminals of the sandbox cannot be bounded; try again";
@@ -339,6 +342,13 @@ impl Session {
             drop(root);
         });
         Ok(sandbox)
+    }
+
+    /// Adds a fingerprint to the newest snapshot while a sandbox starts, as [`KnownSnapshot::add_fingerprint`]. A snapshot that is being taken gets its own.
+    async fn add_fingerprint(&self, starts: Option<u64>) {
+        if let Ok(mut known) = self.snapshots.try_lock() {
+            known.add_fingerprint(starts, self.tree()).await;
+        }
     }
 
     /// Gets permission to start a sandbox. At the limit, one that is needed now waits, and an idle one ends.

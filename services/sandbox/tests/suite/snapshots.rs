@@ -336,6 +336,20 @@ async fn a_sandbox_that_changes_no_file_needs_no_git() {
     assert_ne!(session.snapshot().await, first);
 }
 
+#[tokio::test]
+async fn a_first_command_that_changes_no_file_needs_no_git() {
+    let (directory, _machine, session) = fresh(&[]).await;
+    session.open(WorkspaceHeader::default(), vec![]).await.unwrap();
+    let first = session.snapshot().await;
+    let snapshots = session.place(&directory, "ws").join("snapshots");
+    let before = ages(&snapshots);
+    session.sh("ls -a").await;
+    assert_eq!(session.snapshot().await, first);
+    assert_eq!(ages(&snapshots), before);
+    session.sh("echo text > file").await;
+    assert_ne!(session.snapshot().await, first);
+}
+
 /// The test changes files from outside, which the service cannot know. So it sees when the service looks at them.
 #[tokio::test]
 async fn the_files_are_read_again_only_if_something_may_have_changed_them() {
@@ -347,8 +361,9 @@ async fn the_files_are_read_again_only_if_something_may_have_changed_them() {
     change("one");
     assert_eq!(session.snapshot().await, first, "no program has run yet");
     session.sh("true").await;
+    change("1");
     let second = session.snapshot().await;
-    assert_ne!(second, first, "a program ran");
+    assert_ne!(second, first, "a program runs");
     change("two");
     assert_ne!(session.snapshot().await, second, "its sandbox still runs");
     assert!(session.release().await.unwrap());
@@ -360,8 +375,8 @@ async fn the_files_are_read_again_only_if_something_may_have_changed_them() {
     assert_eq!(session.restore(&first).await.unwrap(), third);
     assert!(!tree.join("seen").exists());
     assert_eq!(session.snapshot().await, first, "the service wrote files itself");
-    change("five");
     session.sh("true").await;
+    change("five");
     assert!(session.release().await.unwrap());
     assert_ne!(session.snapshot().await, first, "a sandbox was started and ended");
 }

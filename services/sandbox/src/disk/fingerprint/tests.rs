@@ -119,15 +119,26 @@ fn a_change_that_hides_itself_is_seen() {
 
 #[test]
 fn a_change_is_settled_when_no_later_one_can_have_its_time() {
-    for (newest_ms, begun_ms, want) in [
-        (10_001, 10_010, false),
-        (10_001, 10_030, true),
-        (10_000, 11_900, false),
-        (10_000, 12_100, true),
-        (10_001, 9_000, false),
+    for (newest_ms, begun_ms, write_ms, want) in [
+        (10_001, 10_001, 0, false),
+        (10_001, 10_002, 0, true),
+        (10_001, 10_010, 20, false),
+        (10_001, 10_030, 20, true),
+        (10_000, 11_900, 0, false),
+        (10_000, 12_100, 20, true),
+        (10_001, 9_000, 0, false),
     ] {
-        let [newest, begun] = [newest_ms, begun_ms].map(Duration::from_millis);
-        assert_eq!(is_settled(newest, begun), want, "{newest_ms} {begun_ms}");
+        let [newest, begun, write_time] = [newest_ms, begun_ms, write_ms].map(Duration::from_millis);
+        assert_eq!(is_settled(newest, begun, write_time), want, "{newest_ms} {begun_ms} {write_ms}");
+    }
+}
+
+#[test]
+fn a_tree_that_has_just_changed_gets_its_fingerprint_after_a_tick() {
+    let tree = tempfile::tempdir().unwrap();
+    for text in ["one", "two", "three"] {
+        fs::write(tree.path().join("f"), text).unwrap();
+        assert_eq!(Fingerprint::of_still(tree.path()).unwrap(), Some(settled(tree.path())), "{text}");
     }
 }
 

@@ -1,7 +1,10 @@
 //! The newest snapshot, for as long as the files have not changed since.
 
-use crate::disk::fingerprint::Fingerprint;
-use std::time::{Duration, Instant};
+use crate::{disk::fingerprint::Fingerprint, error::blocking};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 /// Longest time for which the newest snapshot stands for the files without a look at them; milliseconds. A look renews the age of the snapshot,
 /// so this must be far less than the time for which snapshots are kept.
@@ -64,6 +67,22 @@ impl KnownSnapshot {
     /// Keeps a snapshot of the files. `proof` is older than it.
     pub(in crate::workspace) fn keep(&mut self, snapshot: Snapshot, proof: Proof) {
         self.newest = Some(NewestSnapshot { snapshot, proof, taken: Instant::now() });
+    }
+
+    /// Adds the fingerprint of the files in `tree` to their newest snapshot, while a sandbox starts in them and no program runs yet. `starts` are the sandboxes
+    /// before it. Without a fingerprint, git would look at the files after the first command, also if that has only read them.
+    pub(crate) async fn add_fingerprint(&mut self, starts: Option<u64>, tree: PathBuf) {
+        let before = Proof { starts, fingerprint: None };
+        let Some(newest) = self.newest.as_mut().filter(|newest| newest.proof == before && starts.is_some())
+        else {
+            return;
+        };
+        let taken =
+            blocking("look at the files before their first command", move || Fingerprint::of_still(&tree));
+        newest.proof.fingerprint = taken.await.unwrap_or_else(|error| {
+            tracing::debug!("the newest snapshot gets no fingerprint: {}", error.chain());
+            None
+        });
     }
 
     /// Whether every look at the files must first look for an open merge.
