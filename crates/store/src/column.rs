@@ -33,3 +33,11 @@ where
 {
     text.parse().map_err(|error| Error::unreadable(what, error))
 }
+
+/// The text of a column of JSON.
+///
+/// # Errors
+/// `Db`.
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<String, Error> {
+    Ok(serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))?)
+}

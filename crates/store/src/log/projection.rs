@@ -2,6 +2,7 @@
 //! row.
 
 mod charges;
+mod columns;
 mod messages;
 mod requests;
 mod rows;
@@ -124,6 +125,12 @@ impl Projection {
                 && let Some(event) = self.charge_known(charge, scope)
             {
                 self.log(scope, change, &event);
+                continue;
+            }
+            if let ChangeBody::Event(event) = &change.body
+                && self.rows.set_column(event)?
+            {
+                self.log(scope, change, event);
                 continue;
             }
             let TakeOutcome::Whole(event) = self.take(&change.body)? else { return Ok(false) };

@@ -180,13 +180,9 @@ async fn write_at_once(
     let count = projection.len();
     let write = sqlx::query(AssertSqlSafe(projection::fenced(projection.rows())));
     let advanced = run_fenced(statements, fence, write, |write| {
-        let write = projection.bind(bind_advance(write, count, &acknowledgement).bind(at.0));
-        match projection.rows().charge() {
-            None => write,
-            Some(known) => projection::bind_sums(write, known.sums)
-                .bind(known.updated_at.0)
-                .bind(signed(known.event_seq)),
-        }
+        projection
+            .rows()
+            .bind_session(projection.bind(bind_advance(write, count, &acknowledgement).bind(at.0)))
     })
     .await?;
     Ok(advanced.map(|advanced| advanced.written(projection)))

@@ -127,10 +127,11 @@ impl Store {
     ) -> Result<Option<WriteReceipt>, Error> {
         let scope = Scope { tenant: fence.tenant, session: &fence.session, epoch: fence.epoch, at };
         let mut projection = Projection::default();
-        if !projection.gather(&scope, changes)? {
+        let is_whole = projection.gather(&scope, changes)?;
+        let rows = projection.rows();
+        if !is_whole || rows.have_columns() {
             return Ok(None);
         }
-        let rows = projection.rows();
         let release = Release { park, events: projection.len(), seen_input, charge: rows.charge() };
         let sql = format!("with {}{} select {RETURNS} from behind", freed(), projection::parked(rows));
         let mut statements = self.statements(fence.tenant).await?;

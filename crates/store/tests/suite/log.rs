@@ -2,6 +2,7 @@
 
 mod charges;
 mod chunks;
+mod columns;
 mod compaction;
 mod edits;
 mod events;

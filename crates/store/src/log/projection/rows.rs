@@ -1,12 +1,13 @@
 //! The rows of messages, parts, begun tool calls, costs and events that a projection writes with one statement.
 
 use super::{
-    charges::{ADD_SPENT, KnownCharge, SPENT},
+    charges::{ADD_SPENT, KnownCharge, SPENT, bind_sums},
+    columns::{SessionColumns, set_columns},
     tool_execs,
 };
 use crate::{
     Tx,
-    column::signed,
+    column::{json, signed},
     error::Error,
     log::{
         change::Scope,
@@ -17,7 +18,7 @@ use crate::{
 };
 use domain::{
     conversation::{message::Message, part::Part},
-    event::StoredEvent,
+    event::{Event, StoredEvent},
 };
 use sqlx::AssertSqlSafe;
 
@@ -33,6 +34,7 @@ pub(crate) struct Rows {
     entries: Vec<Entry>,
     /// A charge of the session that needs no statement of its own.
     charge: Option<KnownCharge>,
+    columns: SessionColumns,
     bytes: usize,
 }
 
@@ -124,6 +126,16 @@ impl Rows {
         self.entries.push(entry.clone());
     }
 
+    /// Takes an event that sets a column of the session's row. Returns whether it is one.
+    pub(super) fn set_column(&mut self, event: &Event) -> Result<bool, Error> {
+        self.columns.set(event)
+    }
+
+    /// Whether events set columns of the session's row. Only [`fenced`] writes them.
+    pub(crate) fn have_columns(&self) -> bool {
+        !self.columns.is_empty()
+    }
+
     /// Adds a charge with these entries. There is no other one.
     pub(super) fn add_charge(&mut self, charge: KnownCharge, entries: &[Entry]) {
         self.entries.extend_from_slice(entries);
@@ -177,7 +189,7 @@ impl Rows {
     /// The parameters of the ledger follow those of messages, and these follow those of parts. So the rows of one table bring the earlier ones with them.
     fn tables(&self) -> Tables {
         let calls = self.calls();
-        if !self.entries.is_empty() || self.charge.is_some() {
+        if !self.entries.is_empty() || self.charge.is_some() || self.have_columns() {
             Tables::Ledger(calls)
         } else if !self.messages.is_empty() {
             Tables::Messages(calls)
@@ -198,6 +210,19 @@ impl Rows {
         }
     }
 
+    /// Binds what changes the row of the session to a statement of [`fenced`] whose rows are bound.
+    pub(crate) fn bind_session<'q>(&'q self, query: Statement<'q>) -> Statement<'q> {
+        match &self.charge {
+            None if self.have_columns() => self.columns.bind(query),
+            None => query,
+            Some(known) => {
+                let query =
+                    bind_sums(query, known.sums).bind(known.updated_at.0).bind(signed(known.event_seq));
+                self.columns.bind(query)
+            }
+        }
+    }
+
     /// Binds the events and the rows to a statement whose own parameters are bound.
     pub(super) fn bind<'q>(&'q self, query: Statement<'q>, events: &'q [StoredEvent]) -> Statement<'q> {
         let query = bind_events(query, events);
@@ -213,13 +238,9 @@ impl Rows {
     }
 }
 
-fn json(value: &impl serde::Serialize) -> Result<String, Error> {
-    Ok(serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))?)
-}
-
 /// The statement that writes the rows and events of a projection after it has advanced the control row of the owner, as [`control::advance_statement`] does. It
-/// writes nothing if that finds no row. `$8` is the time. With a charge it also writes nothing if the session has a newer event than `$43`; the parameters of
-/// [`super::charges::bind_sums`] and the time of the charge follow those of the rows.
+/// writes nothing if that finds no row. `$8` is the time. With a charge it also writes nothing if the session has a newer event than `$43`. The parameters of
+/// [`Rows::bind_session`] follow those of the rows.
 pub(crate) fn fenced(rows: &Rows) -> String {
     let tables = rows.tables();
     let parts =
@@ -228,20 +249,28 @@ pub(crate) fn fenced(rows: &Rows) -> String {
     let entries = "$24::text[], $25::text[], $26::text[], $27::text[], $28::text[], $29::bigint[], $30::bigint[], $31::bigint[], $32::bigint[],
                    $33::bigint[], $34::bigint[], $35::bigint[]";
     let events = insert_events("$8", "$9::bigint[], $10::text[], $11::text[], $12::text[]");
-    let clauses = match rows.charge {
-        None => format!(
+    let clauses = match (&rows.charge, rows.have_columns()) {
+        (None, false) => format!(
             "with behind as ({}, event_seq - $5::bigint as base){}",
             control::advance_statement(""),
             inserts(tables, parts, messages, entries),
         ),
-        Some(_) => format!(
+        (None, true) => format!(
+            "with behind as ({}, event_seq - $5::bigint as base){},
+             columns as (update session s set {} from behind where s.tenant_id = $1 and s.id = $2)",
+            control::advance_statement(""),
+            ledger_inserts(rows.calls(), parts, messages, entries),
+            set_columns("$36", "$37", "$38"),
+        ),
+        (Some(_), _) => format!(
             "with behind as ({}, event_seq - $5::bigint as base){},
              charged as (
-               update session s set {ADD_SPENT}, updated_at = to_timestamp($42::float8 / 1000)
+               update session s set {ADD_SPENT}, updated_at = to_timestamp($42::float8 / 1000), {}
                  from behind, (values ($36::bigint, $37::bigint, $38::bigint, $39::bigint, $40::bigint, $41::bigint)) as spent ({SPENT})
                 where s.tenant_id = $1 and s.id = $2)",
             control::advance_statement("and event_seq = $43"),
             ledger_inserts(rows.calls(), parts, messages, entries),
+            set_columns("$44", "$45", "$46"),
         ),
     };
     format!("{clauses}, events as ({events}) select {RETURNS} from behind")
