@@ -6,6 +6,7 @@ use crate::{
     conversation::marks,
     tools::{egress::network, tool::Tool},
 };
+use convert_client::converter::TenantConverter;
 use domain::{
     egress::{
         allow::{AllowLists, HostRefusal},
@@ -147,8 +148,25 @@ impl Permissions {
         self.switches.hides(tool.name()) || (!is_named && self.switches.hides(tool.permission()))
     }
 
-    /// Whether a call may run, needs a person's permission, or must not run.
-    pub(crate) fn verdict(&self, agent: &str, subject: &Subject) -> Verdict {
+    /// Whether a call of `agent` may run, needs a person's permission, or must not run. Reads its shell commands only if a rule may refuse one.
+    pub(crate) async fn judge(
+        &self,
+        agent: &str,
+        converter: TenantConverter<'_>,
+        tool: Tool,
+        input: &Value,
+    ) -> Verdict {
+        let unread = Subject::unread(tool, input);
+        match self.verdict(agent, &unread) {
+            Verdict::Ask | Verdict::Deny if unread.has_commands() => {
+                self.verdict(agent, &Subject::of(converter, tool, input).await)
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// The verdict on a call.
+    fn verdict(&self, agent: &str, subject: &Subject) -> Verdict {
         if subject.tools.iter().any(|tool| self.is_off(*tool)) {
             return Verdict::Deny;
         }

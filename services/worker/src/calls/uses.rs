@@ -16,6 +16,7 @@ use domain::{
     session::{OUTPUTS, WORKSPACE},
 };
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// One action of a call, for permission rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,26 +60,44 @@ impl Subject {
     /// Determines the subject of a call with these arguments. A shell command that cannot be read is unclear, and may reach any
     /// directory.
     pub(crate) async fn of(converter: TenantConverter<'_>, tool: Tool, input: &Value) -> Self {
-        let tools = std::iter::once(tool).chain(registry::inner_tools(tool, input)).collect();
-        let is_batch = tool == Tool::Batch;
-        let inner = if is_batch { batch::inner_calls(input) } else { vec![] };
-        let known =
-            inner.iter().filter_map(|call| Some((registry::find(&call.tool).ok()?, &call.parameters)));
-        let calls: Vec<(Tool, &Value)> = std::iter::once((tool, input)).chain(known).collect();
-        let lines =
-            calls.iter().filter(|(tool, _)| *tool == Tool::Bash).map(|(_, input)| word(input, "command"));
-        let mut commands = read(converter, lines.map(ToOwned::to_owned).collect()).await.into_iter();
-        let mut uses = vec![];
+        let calls = calls(tool, input);
+        let lines = calls.iter().filter(|(tool, _)| *tool == Tool::Bash);
+        let lines = lines.map(|(_, input)| word(input, "command").to_owned()).collect();
+        Self::with(read(converter, lines).await, &calls)
+    }
+
+    /// The same if no shell command is read. No rule is milder to it than to what the commands are.
+    pub(super) fn unread(tool: Tool, input: &Value) -> Self {
+        Self::with(vec![], &calls(tool, input))
+    }
+
+    /// Whether shell commands are a part of it.
+    pub(super) fn has_commands(&self) -> bool {
+        self.tools.contains(&Tool::Bash)
+    }
+
+    /// The subject of a call and the calls inside it, whose shell command lines run these commands.
+    fn with(commands: Vec<Commands>, calls: &[(Tool, Cow<'_, Value>)]) -> Self {
+        let (mut commands, mut uses) = (commands.into_iter(), vec![]);
         for (tool, input) in calls {
             match tool {
                 // It cannot run in a batch, so people are not asked about it.
-                Tool::Network if is_batch => {}
+                Tool::Network if calls.len() > 1 => {}
                 Tool::Bash => uses.extend(of_commands(commands.next(), input)),
-                other => uses.extend(of_call(other, input)),
+                other => uses.extend(of_call(*other, input)),
             }
         }
-        Self { tools, uses }
+        Self { tools: calls.iter().map(|(tool, _)| *tool).collect(), uses }
     }
+}
+
+/// A call and the calls inside it, with their arguments.
+fn calls(tool: Tool, input: &Value) -> Vec<(Tool, Cow<'_, Value>)> {
+    let inner = if tool == Tool::Batch { batch::inner_calls(input) } else { vec![] };
+    let known = inner
+        .into_iter()
+        .filter_map(|call| Some((registry::find(&call.tool).ok()?, Cow::Owned(call.parameters))));
+    std::iter::once((tool, Cow::Borrowed(input))).chain(known).collect()
 }
 
 /// Reads shell command lines: one result for each, or none at all.

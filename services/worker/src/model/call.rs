@@ -7,7 +7,7 @@ use super::{
     gate::{self, Bill, CallPlan, OpenCall},
 };
 use crate::{
-    calls::{permissions::Permissions, uses::Subject},
+    calls::permissions::Permissions,
     conversation::{
         marks,
         structured::{self, Structured},
@@ -316,8 +316,9 @@ impl ModelCall {
         }
         match registry::find(name) {
             Ok(tool) => {
-                let subject = Subject::of(self.deps.converter.of(self.terms.tenant), tool, &input).await;
-                let verdict = self.terms.permissions.verdict(&self.message.agent, &subject);
+                let converter = self.deps.converter.of(self.terms.tenant);
+                let verdict =
+                    self.terms.permissions.judge(&self.message.agent, converter, tool, &input).await;
                 intent(verdict, tool, input, times.begun)
             }
             Err(_) => invalid::answer(name, &self.terms.offered, Ran::new(times.ended.start, now())),

@@ -157,13 +157,21 @@ impl Workspace {
     }
 
     async fn try_open(&self) -> Result<OpenWorkspace, Status> {
-        if let Some(found) = self.find().await? {
-            if !self.origin.was_opened {
+        let is_new = !self.origin.was_opened;
+        // A session that this loop found without files usually has none. It need not wait for one answer after the other.
+        let record = async { if is_new { self.is_recorded().await.map(Some) } else { Ok(None) } };
+        let (found, record) = tokio::try_join!(self.find(), record)?;
+        if let Some(found) = found {
+            if is_new {
                 self.note_opened().await?;
             }
             return Ok(found);
         }
-        if self.is_recorded().await? {
+        let is_recorded = match record {
+            Some(is_recorded) => is_recorded,
+            None => self.is_recorded().await?,
+        };
+        if is_recorded {
             // Another loop of the same tree may have opened them since the answer of the sandbox. If not, they are lost.
             return self.find().await?.ok_or_else(lost);
         }
@@ -192,13 +200,15 @@ impl Workspace {
             });
             match open.await {
                 // Its branch moved, and the sandbox service started again.
-                Err(status) if is_source_changed(&status) && clones < REPETITIONS_MAX => {
+                Err(status) if has_code(&status, "source_changed") && clones < REPETITIONS_MAX => {
                     clones += 1;
                     plan = Box::pin(self.plan()).await?;
                 }
                 // The environment made room for layers in this moment.
-                Err(status) if is_environment_missing(&status) && builds < REPETITIONS_MAX => builds += 1,
-                Err(status) if is_install_missing(&status) && installs < REPETITIONS_MAX => {
+                Err(status) if has_code(&status, "environment_missing") && builds < REPETITIONS_MAX => {
+                    builds += 1
+                }
+                Err(status) if has_code(&status, "install_missing") && installs < REPETITIONS_MAX => {
                     installs += 1;
                     Box::pin(self.install(&plan, header)).await?;
                 }
@@ -447,18 +457,6 @@ fn with_variables(image: Option<v1::Image>, variables: &BTreeMap<String, String>
     Some(image)
 }
 
-fn is_source_changed(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some("source_changed")
-}
-
-fn is_install_missing(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some("install_missing")
-}
-
-fn is_environment_missing(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some("environment_missing")
-}
-
 /// Whether the sandbox machine has no files of the session: it lost them, or they were never opened.
 pub(super) fn is_missing(status: &Status) -> bool {
     rpc::status::code_of(status).as_deref() == Some("workspace_missing")
@@ -471,7 +469,7 @@ pub(super) fn lost() -> Status {
 
 /// Whether the sandbox machine lost the files.
 pub(crate) fn is_lost(status: &Status) -> bool {
-    rpc::status::code_of(status).as_deref() == Some(LOST)
+    has_code(status, LOST)
 }
 
 /// The error that a turn shows when its workspace cannot be opened, or vanishes while it works.
@@ -495,4 +493,8 @@ pub(crate) fn failure(status: &Status) -> message::Error {
         _ => format!("{} ({code})", status.message()),
     };
     message::Error::coded(&code, text)
+}
+
+fn has_code(status: &Status, code: &str) -> bool {
+    rpc::status::code_of(status).as_deref() == Some(code)
 }

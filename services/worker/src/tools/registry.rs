@@ -157,14 +157,6 @@ pub(crate) fn find(name: &str) -> Result<Tool, String> {
     })
 }
 
-/// The tools that a call would use in addition to its own.
-pub(crate) fn inner_tools(tool: Tool, input: &Value) -> Vec<Tool> {
-    if tool != Tool::Batch {
-        return vec![];
-    }
-    batch::inner_calls(input).iter().filter_map(|call| find(&call.tool).ok()).collect()
-}
-
 /// Whether a call reaches the network, or changes what it reaches.
 pub(crate) fn uses_network(tool: &str) -> bool {
     matches!(find(tool), Ok(Tool::Bash | Tool::Batch | Tool::Network | Tool::WebFetch))

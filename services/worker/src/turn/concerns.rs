@@ -312,18 +312,17 @@ impl Concerns {
     }
 
     pub(super) async fn handle_tracked(&mut self, tracked: Tracked) -> Result<(), WriteError> {
+        // It starts while the loop stores what the look has found.
+        if self.tool_calls.is_sandbox_expected(&self.session) {
+            self.session.start_sandbox();
+        }
         match self.snapshots.store_start(&mut self.session, tracked).await? {
             Some(calls) => {
                 // The snapshot may have taken long.
                 self.control.lease_runs().await;
                 self.begin_all(calls).await
             }
-            None => {
-                if self.tool_calls.is_sandbox_expected(&self.session) {
-                    self.session.start_sandbox();
-                }
-                Ok(())
-            }
+            None => Ok(()),
         }
     }
 

@@ -62,14 +62,11 @@ impl ToolCalls {
         calls.iter().all(|call| self.fresh.contains(call))
     }
 
-    /// Whether the newest step has a call for which the sandbox is needed and which has not begun.
+    /// Whether the newest step has a call that is not over and for which the sandbox is needed.
     pub(super) fn is_sandbox_expected(&self, session: &Session) -> bool {
         let parts = session.conversation().last_step().map_or(&[][..], |(_, parts)| parts);
         let mut tools = parts.iter().filter_map(|(_, part)| part.body.as_tool());
-        tools.any(|tool| {
-            matches!(tool.state, ToolState::Pending { .. })
-                && registry::find(&tool.tool).is_ok_and(Tool::uses_sandbox)
-        })
+        tools.any(|tool| !tool.state.is_over() && registry::find(&tool.tool).is_ok_and(Tool::uses_sandbox))
     }
 
     /// Starts a call whose intent is stored, or attaches to it if an earlier worker may have started it.

@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 use super::*;
 use crate::calls::uses::tests::subject;
+use convert_client::converter::Converter;
 use serde_json::json;
+use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 fn permissions(list: &[(&str, &str, Verdict)]) -> Permissions {
     let rule = |(permission, pattern, action): &(&str, &str, Verdict)| Rule {
@@ -117,6 +119,58 @@ fn each_command_of_a_line_must_be_allowed() {
         (tool_use.permission, &tool_use.patterns[..]),
         ("external_directory", &["/etc/*".to_owned()][..])
     );
+}
+
+/// The verdict on a shell command, by a converter that is this program.
+fn judge(permissions: &Permissions, program: &Path, tool: Tool, input: &Value) -> Verdict {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let converter = Converter::new(program.to_owned());
+    let tenant = domain::ids::TenantId(uuid::Uuid::nil());
+    runtime.block_on(permissions.judge("build", converter.of(tenant), tool, input))
+}
+
+#[test]
+fn shell_commands_are_read_only_if_a_rule_may_refuse_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, mark) = (directory.path().join("convert"), directory.path().join("started"));
+    std::fs::write(&program, format!("#!/bin/sh\n: > '{}'\n", mark.display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (list, is_read) in [
+        (&[][..], false),
+        (&[("bash", "*", Verdict::Allow), ("bash", "git *", Verdict::Allow)], false),
+        (&[("read", "*", Verdict::Deny), ("webfetch", "*", Verdict::Ask)], false),
+        (&[("bash", "rm *", Verdict::Deny)], true),
+        (&[("*", "*", Verdict::Ask), ("bash", "*", Verdict::Allow)], true),
+        (&[("external_directory", "/etc/*", Verdict::Ask)], true),
+    ] {
+        judge(&permissions(list), &program, Tool::Bash, &json!({"command": "ls"}));
+        assert_eq!(std::fs::remove_file(&mark).is_ok(), is_read, "{list:?}");
+    }
+}
+
+#[test]
+fn a_command_that_need_not_be_read_has_the_verdict_of_one_that_is() {
+    let program = chassis::programs::find(convert_client::converter::PROGRAM).unwrap();
+    let call = |command: &str| json!({"tool": "bash", "parameters": {"command": command}});
+    let inputs = [
+        (Tool::Bash, json!({"command": "ls; rm -r ../x"})),
+        (Tool::Bash, json!({"command": "$X", "workdir": "/etc"})),
+        (Tool::Read, json!({"filePath": "/etc/passwd"})),
+        (Tool::Batch, json!({"tool_calls": [call("ls"), {"tool": "read", "parameters": {"filePath": "a"}}]})),
+    ];
+    for (tool, input) in inputs {
+        let read = subject(tool, &input);
+        for name in ["*", "bash", "external_directory", "read", "batch"] {
+            for pattern in ["*", "rm *", "ls", "/etc/*", "a"] {
+                for action in [Verdict::Allow, Verdict::Ask, Verdict::Deny] {
+                    let permissions = permissions(&[(name, pattern, action)]);
+                    let want = permissions.verdict("build", &read);
+                    let rule = format!("{action:?} {name} {pattern}: {input}");
+                    assert_eq!(judge(&permissions, &program, tool, &input), want, "{rule}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

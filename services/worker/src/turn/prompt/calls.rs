@@ -1,7 +1,6 @@
 //! The calls that a prompt itself requests, without a model: tasks for subagents, and a shell command.
 
 use crate::{
-    calls::uses::Subject,
     conversation::entries::{self, PromptCall},
     process::clock::now,
     record::WriteError,
@@ -62,6 +61,6 @@ pub(in crate::turn) fn is_shell_step(session: &Session) -> bool {
 
 /// Whether a person must not run a shell command. The person who runs it thereby satisfies a rule that asks.
 pub(in crate::turn) async fn is_shell_denied(session: &Session, input: &Value) -> bool {
-    let subject = Subject::of(session.converter(), Tool::Bash, input).await;
-    session.permissions.verdict(session.step_agent(), &subject) == Verdict::Deny
+    let verdict = session.permissions.judge(session.step_agent(), session.converter(), Tool::Bash, input);
+    verdict.await == Verdict::Deny
 }

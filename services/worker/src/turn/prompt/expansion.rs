@@ -3,7 +3,7 @@
 // Continues in `domain::conversation::command::template`, which fills the template in, and `tools::bash`, which runs shell commands.
 
 use crate::{
-    calls::{permissions::Permissions, run::SilentCalls, uses::Subject},
+    calls::{permissions::Permissions, run::SilentCalls},
     conversation::entries::CommandPrompt,
     process::{deps::Deps, sandbox::Identity},
     repository::{
@@ -158,13 +158,9 @@ async fn piece_text(
     };
     // A rule may name arguments, and arguments must not hide a command of the template.
     for command in [&shell.command, &shell.shown] {
-        let subject = Subject::of(
-            means.deps.converter.of(means.identity.tenant),
-            Tool::Bash,
-            &json!({"command": command}),
-        )
-        .await;
-        if means.permissions.verdict(agent, &subject) == Verdict::Deny {
+        let (converter, input) =
+            (means.deps.converter.of(means.identity.tenant), json!({"command": command}));
+        if means.permissions.judge(agent, converter, Tool::Bash, &input).await == Verdict::Deny {
             return Ok(format!("(`{}` was not run: a rule denies it)", shell.shown));
         }
     }

@@ -7,7 +7,7 @@ use super::{
     settling::{AnswerEffect, CallWait, Settlement, Settling, apply_always, effect_of, refusal},
 };
 use crate::{
-    calls::{permissions::Permissions, uses::Subject},
+    calls::permissions::Permissions,
     process::{clock::now, store_timeout::with_store_timeout},
     record::WriteError,
     tools::{
@@ -234,8 +234,8 @@ async fn begin(session: &mut Session, call: &LoopCall) -> Result<Beginning, Writ
 /// Whether these permissions allow a call without asking a person.
 async fn is_allowed(session: &Session, permissions: &Permissions, call: &LoopCall) -> bool {
     let Ok(tool) = registry::find(&call.tool.tool) else { return false };
-    let subject = Subject::of(session.converter(), tool, call.tool.state.input()).await;
-    permissions.verdict(session.step_agent(), &subject) == Verdict::Allow
+    let input = call.tool.state.input();
+    permissions.judge(session.step_agent(), session.converter(), tool, input).await == Verdict::Allow
 }
 
 /// The tool of a call whose arguments match its schema.
