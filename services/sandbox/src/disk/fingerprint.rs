@@ -12,12 +12,12 @@ use std::{ffi::CStr, io, path::Path, thread, time::Duration};
 
 /// Entries that are read at most; that takes some 30 ms. A larger tree has no fingerprint.
 const ENTRIES_MAX: u64 = 20_000;
-/// A file that changed within this time before the walk may still change without another time: a write gives its time to the file before its content. A tree with such
-/// a file has no fingerprint, unless no program runs.
+/// A file that changed within this time before the walk may still change without another time: a write gives its time to the file before its content. A look at a
+/// tree with such a file is not settled, unless no program runs.
 const WRITE_TIME: Duration = Duration::from_millis(20);
 /// The same on a file system that keeps whole seconds, such as an ext4 with small inodes. It can give its time to a later write too.
 const WHOLE_SECOND: Duration = Duration::from_secs(2);
-/// Looks at a tree that has just changed, until it can have a fingerprint.
+/// Looks at a tree that has just changed, until one is settled.
 const LOOKS_MAX: u32 = 4;
 /// The pause between them: the kernel's clock for files has ticked twice, or once on the slowest kernels.
 const LOOK_PAUSE: Duration = Duration::from_millis(8);
@@ -27,54 +27,51 @@ const LOOK_PAUSE: Duration = Duration::from_millis(8);
 pub struct Fingerprint([u8; 32]);
 
 /// What a look at a tree found.
-enum Look {
-    Found(Fingerprint),
-    /// The next change of a file may get the time that it has already.
-    JustChanged,
-    /// The tree is too large or too deep, or cannot be read completely.
-    Impossible,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeLook {
+    /// The fingerprint. If it is that of an earlier look that was settled, no change has begun since that one.
+    pub fingerprint: Fingerprint,
+    /// Whether every later change gives the tree another fingerprint.
+    pub is_settled: bool,
 }
 
-impl Fingerprint {
-    /// Walks through `tree`. `None`: the tree is too large or too deep, changes right now, or cannot be read completely. Blocks.
+impl TreeLook {
+    /// Walks through `tree`. `None`: the tree is too large or too deep, or cannot be read completely. Blocks.
     ///
     /// # Errors
     /// When the tree itself cannot be opened.
     pub fn of(tree: &Path) -> io::Result<Option<Self>> {
-        match look(tree, WRITE_TIME)? {
-            Look::Found(fingerprint) => Ok(Some(fingerprint)),
-            Look::JustChanged | Look::Impossible => Ok(None),
-        }
+        Self::with(tree, WRITE_TIME)
     }
 
-    /// The same for a tree that nobody changes meanwhile: waits until the clock has ticked if it has just changed.
+    /// The same if no write to a file lasts longer than `write_time`.
+    fn with(tree: &Path, write_time: Duration) -> io::Result<Option<Self>> {
+        let begun = file_clock();
+        let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
+        let mut print = Print { hash: Sha256::new(), entries: 0, is_partial: false, newest: Duration::ZERO };
+        print.add(c"", 0, &rustix::fs::fstat(&root)?);
+        walk::walk(&mut print, Dir::new(root)?);
+        let is_settled = is_settled(print.newest, begun, write_time);
+        let fingerprint = Fingerprint(print.hash.finalize().into());
+        Ok((!print.is_partial).then_some(Self { fingerprint, is_settled }))
+    }
+}
+
+impl Fingerprint {
+    /// The settled fingerprint of a tree that nobody changes meanwhile. Waits until the clock has ticked if the tree has just changed. `None`: the tree has none, or its
+    /// file system keeps whole seconds. Blocks.
     ///
     /// # Errors
     /// When the tree itself cannot be opened.
     pub fn of_still(tree: &Path) -> io::Result<Option<Self>> {
         for _ in 0..LOOKS_MAX {
-            match look(tree, Duration::ZERO)? {
-                Look::Found(fingerprint) => return Ok(Some(fingerprint)),
-                Look::JustChanged => thread::sleep(LOOK_PAUSE),
-                Look::Impossible => break,
+            match TreeLook::with(tree, Duration::ZERO)? {
+                Some(look) if look.is_settled => return Ok(Some(look.fingerprint)),
+                Some(_) => thread::sleep(LOOK_PAUSE),
+                None => break,
             }
         }
         Ok(None)
-    }
-}
-
-fn look(tree: &Path, write_time: Duration) -> io::Result<Look> {
-    let begun = file_clock();
-    let root = rustix::fs::open(tree, DIRECTORY, Mode::empty())?;
-    let mut print = Print { hash: Sha256::new(), entries: 0, is_partial: false, newest: Duration::ZERO };
-    print.add(c"", 0, &rustix::fs::fstat(&root)?);
-    walk::walk(&mut print, Dir::new(root)?);
-    if print.is_partial {
-        Ok(Look::Impossible)
-    } else if is_settled(print.newest, begun, write_time) {
-        Ok(Look::Found(Fingerprint(print.hash.finalize().into())))
-    } else {
-        Ok(Look::JustChanged)
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 /// The fingerprint, once the newest change is old enough.
 fn settled(tree: &Path) -> Fingerprint {
     loop {
-        if let Some(fingerprint) = Fingerprint::of(tree).unwrap() {
-            return fingerprint;
+        if let Some(look) = TreeLook::of(tree).unwrap().filter(|look| look.is_settled) {
+            return look.fingerprint;
         }
     }
 }
@@ -138,7 +138,9 @@ fn a_tree_that_has_just_changed_gets_its_fingerprint_after_a_tick() {
     let tree = tempfile::tempdir().unwrap();
     for text in ["one", "two", "three"] {
         fs::write(tree.path().join("f"), text).unwrap();
-        assert_eq!(Fingerprint::of_still(tree.path()).unwrap(), Some(settled(tree.path())), "{text}");
+        let still = Fingerprint::of_still(tree.path()).unwrap();
+        let at_once = TreeLook::of(tree.path()).unwrap().map(|look| look.fingerprint);
+        assert_eq!((still, at_once), (Some(settled(tree.path())), still), "{text}");
     }
 }
 
@@ -159,7 +161,7 @@ fn a_tree_that_changes_right_now_or_is_too_deep_has_no_fingerprint() {
     // A busy machine may need longer than it takes the change to settle, but not each time.
     let is_refused = |_| {
         fs::write(tree.path().join("f"), "text").unwrap();
-        Fingerprint::of(tree.path()).unwrap().is_none()
+        TreeLook::of(tree.path()).unwrap().is_none_or(|look| !look.is_settled)
     };
     assert!((0..1_000).any(is_refused));
     let mut directory = rustix::fs::open(tree.path(), DIRECTORY, Mode::empty()).unwrap();
@@ -169,5 +171,5 @@ fn a_tree_that_changes_right_now_or_is_too_deep_has_no_fingerprint() {
     }
     let later = tempfile::tempdir().unwrap();
     settled(later.path());
-    assert_eq!(Fingerprint::of(tree.path()).unwrap(), None);
+    assert_eq!(TreeLook::of(tree.path()).unwrap(), None);
 }

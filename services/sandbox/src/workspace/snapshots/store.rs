@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     code::Code,
-    disk::fingerprint::Fingerprint,
+    disk::fingerprint::TreeLook,
     error::{Error, blocking},
     isolation::launch::{Mount, give_to},
     layout::Key,
@@ -90,11 +90,13 @@ impl<'a> SnapshotStore<'a> {
             return Ok(snapshot.clone());
         }
         let tree = self.tree();
-        let fingerprint = blocking("look for changes of the files", move || Fingerprint::of(&tree));
-        proof.fingerprint = fingerprint.await?;
+        let look = blocking("look for changes of the files", move || TreeLook::of(&tree)).await?;
+        proof.fingerprint = look.map(|look| look.fingerprint);
         if let Some(snapshot) = known.find(proof) {
             return Ok(snapshot.clone());
         }
+        // Without it, git looks at the next snapshot too.
+        proof.fingerprint = look.filter(|look| look.is_settled).map(|look| look.fingerprint);
         known.forget();
         seed::make_directory(self.root, self.uid())?;
         let files = TrackedFiles {
