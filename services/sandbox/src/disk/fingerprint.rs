@@ -58,8 +58,8 @@ impl TreeLook {
 }
 
 impl Fingerprint {
-    /// The settled fingerprint of a tree that nobody changes meanwhile. Waits until the clock has ticked if the tree has just changed. `None`: the tree has none, or its
-    /// file system keeps whole seconds. Blocks.
+    /// Takes the settled fingerprint of a tree that nobody changes meanwhile. If the tree has just changed, this waits until the clock has ticked. Blocks.
+    /// Returns `None` if the tree has no fingerprint, or if its file system keeps whole seconds.
     ///
     /// # Errors
     /// When the tree itself cannot be opened.

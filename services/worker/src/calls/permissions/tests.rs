@@ -121,7 +121,7 @@ fn each_command_of_a_line_must_be_allowed() {
     );
 }
 
-/// The verdict on a shell command, by a converter that is this program.
+/// The verdict on a call. `program` reads its shell commands.
 fn judge(permissions: &Permissions, program: &Path, tool: Tool, input: &Value) -> Verdict {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let converter = Converter::new(program.to_owned());
