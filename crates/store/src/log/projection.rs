@@ -28,7 +28,6 @@ use domain::{
     session::{Changes, Info},
 };
 pub(crate) use rows::{Rows, fenced, message_inserts, parked};
-use serde_json::Value;
 use std::borrow::Cow;
 
 /// Writes the changes into their tables and all events into the log, numbered from `first`. Returns the events, for
@@ -94,8 +93,6 @@ enum EventStatement<'c> {
     RemovePart(&'c MessageId, &'c PartId),
     /// The same write has begun this call.
     UpdateCall(&'c Part),
-    SetTodos(&'c Value),
-    SetBranch(Option<&'c str>),
     Ask(&'c Request),
     ForgetWorkspace,
     ForgetPromptBytes,
@@ -125,12 +122,6 @@ impl Projection {
                 && let Some(event) = self.charge_known(charge, scope)
             {
                 self.log(scope, change, &event);
-                continue;
-            }
-            if let ChangeBody::Event(event) = &change.body
-                && self.rows.set_column(event)?
-            {
-                self.log(scope, change, event);
                 continue;
             }
             let TakeOutcome::Whole(event) = self.take(&change.body)? else { return Ok(false) };
@@ -280,8 +271,14 @@ impl Projection {
             }
             Event::MessageRemoved(message_id) => EventStatement::RemoveMessage(message_id),
             Event::PartRemoved { message_id, part_id } => EventStatement::RemovePart(message_id, part_id),
-            Event::TodoUpdated(todos) => EventStatement::SetTodos(todos),
-            Event::BranchUpdated(branch) => EventStatement::SetBranch(branch.as_deref()),
+            Event::TodoUpdated(todos) => {
+                self.rows.set_todos(todos)?;
+                return Ok(TakeOutcome::Whole(Cow::Borrowed(event)));
+            }
+            Event::BranchUpdated(branch) => {
+                self.rows.set_branch(branch.clone());
+                return Ok(TakeOutcome::Whole(Cow::Borrowed(event)));
+            }
             Event::RequestAsked(request) => EventStatement::Ask(request),
             Event::RequestAnswered { id, answer } => {
                 return Ok(TakeOutcome::Change(ChangeStatement::CloseRequest(id, answer)));
@@ -353,8 +350,6 @@ impl Projection {
                 self.rows.write(tx, scope, self.base, &[]).await?;
                 self.rows.add_part(part, self.next())
             }
-            EventStatement::SetTodos(todos) => sessions::set_todos(tx, scope, todos).await,
-            EventStatement::SetBranch(branch) => sessions::set_branch(tx, scope, branch).await,
             EventStatement::Ask(request) => requests::insert(tx, scope, request).await,
             EventStatement::ForgetWorkspace => sessions::forget_workspace(tx, scope).await,
             EventStatement::ForgetPromptBytes => sessions::forget_prompt_bytes(tx, scope).await,

@@ -1,15 +1,14 @@
 //! The columns of a session's row that events set, for the statement that writes the other rows of a projection.
 
-use crate::{column::json, error::Error, pool::Statement};
-use domain::event::Event;
+use crate::pool::Statement;
 
 /// What events set: for each column, the newest of them.
 #[derive(Debug, Default)]
-pub(crate) struct SessionColumns {
+pub(super) struct SessionColumns {
     /// `Some(None)`: the files are on no branch.
-    branch: Option<Option<String>>,
+    pub(super) branch: Option<Option<String>>,
     /// JSON.
-    todos: Option<String>,
+    pub(super) todos: Option<String>,
 }
 
 /// The assignments that set them in the row `s`. The parameters are those of [`SessionColumns::bind`].
@@ -23,16 +22,6 @@ impl SessionColumns {
     /// Whether no event has set any.
     pub(super) fn is_empty(&self) -> bool {
         self.branch.is_none() && self.todos.is_none()
-    }
-
-    /// Takes what an event sets. Returns whether it sets a column, and does nothing else.
-    pub(super) fn set(&mut self, event: &Event) -> Result<bool, Error> {
-        match event {
-            Event::BranchUpdated(branch) => self.branch = Some(branch.clone()),
-            Event::TodoUpdated(todos) => self.todos = Some(json(todos)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
     }
 
     /// Binds the three parameters of [`set_columns`].

@@ -18,8 +18,9 @@ use crate::{
 };
 use domain::{
     conversation::{message::Message, part::Part},
-    event::{Event, StoredEvent},
+    event::StoredEvent,
 };
+use serde_json::Value;
 use sqlx::AssertSqlSafe;
 
 /// Bytes of gathered rows beyond which they are written before the rest comes: together they may have megabytes.
@@ -126,12 +127,18 @@ impl Rows {
         self.entries.push(entry.clone());
     }
 
-    /// Takes an event that sets a column of the session's row. Returns whether it is one.
-    pub(super) fn set_column(&mut self, event: &Event) -> Result<bool, Error> {
-        self.columns.set(event)
+    /// Sets the to-do list of the session.
+    pub(super) fn set_todos(&mut self, todos: &Value) -> Result<(), Error> {
+        self.columns.todos = Some(json(todos)?);
+        Ok(())
     }
 
-    /// Whether events set columns of the session's row. Only [`fenced`] writes them.
+    /// Sets the branch of the session's files.
+    pub(super) fn set_branch(&mut self, branch: Option<String>) {
+        self.columns.branch = Some(branch);
+    }
+
+    /// Whether events set columns of the session's row. [`parked`] does not write them.
     pub(crate) fn have_columns(&self) -> bool {
         !self.columns.is_empty()
     }
@@ -175,14 +182,14 @@ impl Rows {
         if tables == Tables::None && events.is_empty() {
             return Ok(());
         }
-        let sql = plain(tables);
+        let sql = plain(&rows);
         let query = sqlx::query(AssertSqlSafe(sql))
             .bind(scope.tenant.0)
             .bind(scope.session.as_str())
             .bind(signed(scope.epoch))
             .bind(scope.at.0)
             .bind(signed(base));
-        rows.bind(query, events).execute(&mut **tx).await?;
+        rows.bind_session(rows.bind(query, events)).execute(&mut **tx).await?;
         Ok(())
     }
 
@@ -210,7 +217,7 @@ impl Rows {
         }
     }
 
-    /// Binds what changes the row of the session to a statement of [`fenced`] whose rows are bound.
+    /// Binds what changes the row of the session to a statement whose rows are bound.
     pub(crate) fn bind_session<'q>(&'q self, query: Statement<'q>) -> Statement<'q> {
         match &self.charge {
             None if self.have_columns() => self.columns.bind(query),
@@ -256,11 +263,10 @@ pub(crate) fn fenced(rows: &Rows) -> String {
             inserts(tables, parts, messages, entries),
         ),
         (None, true) => format!(
-            "with behind as ({}, event_seq - $5::bigint as base){},
-             columns as (update session s set {} from behind where s.tenant_id = $1 and s.id = $2)",
+            "with behind as ({}, event_seq - $5::bigint as base){}{}",
             control::advance_statement(""),
             ledger_inserts(rows.calls(), parts, messages, entries),
-            set_columns("$36", "$37", "$38"),
+            columns_update("$36", "$37", "$38"),
         ),
         (Some(_), _) => format!(
             "with behind as ({}, event_seq - $5::bigint as base){},
@@ -306,15 +312,22 @@ pub(crate) fn message_inserts() -> String {
 }
 
 /// The statement that writes rows and events behind the position `$5`. `$4` is the time.
-fn plain(tables: Tables) -> String {
+fn plain(rows: &Rows) -> String {
     let parts =
         "$10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::boolean[]";
     let messages = "$17::text[], $18::bigint[], $19::text[], $20::text[]";
     let entries = "$21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::bigint[], $27::bigint[], $28::bigint[], $29::bigint[],
                    $30::bigint[], $31::bigint[], $32::bigint[]";
+    let inserts = match rows.have_columns() {
+        false => inserts(rows.tables(), parts, messages, entries),
+        true => format!(
+            "{}{}",
+            ledger_inserts(rows.calls(), parts, messages, entries),
+            columns_update("$33", "$34", "$35"),
+        ),
+    };
     format!(
-        "with behind as (select $5::bigint as base){} {}",
-        inserts(tables, parts, messages, entries),
+        "with behind as (select $5::bigint as base){inserts} {}",
         insert_events("$4", "$6::bigint[], $7::text[], $8::text[], $9::text[]"),
     )
 }
@@ -344,6 +357,14 @@ fn part_inserts(calls: Calls, parts: &str) -> String {
             format!("{}{}{}", insert_parts(parts), insert_begun(parts), end_calls(parts))
         }
     }
+}
+
+/// The clause that sets columns of the session's row.
+fn columns_update(has_branch: &str, branch: &str, todos: &str) -> String {
+    format!(
+        ", columns as (update session s set {} from behind where s.tenant_id = $1 and s.id = $2)",
+        set_columns(has_branch, branch, todos)
+    )
 }
 
 fn insert_events(at: &str, columns: &str) -> String {

@@ -11,7 +11,6 @@ use crate::{
     },
 };
 use domain::session::{Changes, Info};
-use serde_json::Value;
 use sqlx::{AssertSqlSafe, types::Json};
 
 /// Stores the entries of a charge in the ledger, adds them to the session's visible cost, and returns the session with the new sums.
@@ -70,33 +69,11 @@ pub(crate) async fn set_file_summary(
     row::update(tx, update.bind(scope.tenant.0).bind(scope.session.as_str()).bind(Json(summary))).await
 }
 
-/// Sets the branch of the session's files.
-pub(crate) async fn set_branch(tx: &mut Tx, scope: &Scope<'_>, branch: Option<&str>) -> Result<(), Error> {
-    sqlx::query("update session set branch = $3 where tenant_id = $1 and id = $2")
-        .bind(scope.tenant.0)
-        .bind(scope.session.as_str())
-        .bind(branch)
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
-}
-
 /// Forgets that the files of the session were opened: the next loop opens its source again, and copies of the earlier files do not count.
 pub(crate) async fn forget_workspace(tx: &mut Tx, scope: &Scope<'_>) -> Result<(), Error> {
     sqlx::query("update session set has_workspace = false, workspace_opening = workspace_opening + 1 where tenant_id = $1 and id = $2")
         .bind(scope.tenant.0)
         .bind(scope.session.as_str())
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
-}
-
-/// Replaces the to-do list of the session.
-pub(crate) async fn set_todos(tx: &mut Tx, scope: &Scope<'_>, todos: &Value) -> Result<(), Error> {
-    sqlx::query("update session set todos = $3 where tenant_id = $1 and id = $2")
-        .bind(scope.tenant.0)
-        .bind(scope.session.as_str())
-        .bind(Json(todos))
         .execute(&mut **tx)
         .await?;
     Ok(())
