@@ -34,6 +34,8 @@ impl Commands {
 pub struct Change {
     /// The content.
     pub after: String,
+    /// The lines that a quote matched inexactly, from 1: the first line of each such place in the new content.
+    pub inexact_lines: Vec<usize>,
     /// The difference for people.
     pub diff: Diff,
 }

@@ -7,6 +7,7 @@ mod edit;
 mod lines;
 mod page;
 mod patch;
+mod rewrite;
 mod schema;
 mod shell;
 mod walls;
@@ -17,6 +18,7 @@ use convert_client::{
     reply::{Change, Commands, READ_MARK},
     request::{FileEdits, FilePatch, Request},
 };
+use rewrite::Rewritten;
 use std::io::{Read as _, Write as _};
 
 fn main() -> anyhow::Result<()> {
@@ -43,7 +45,7 @@ fn reply(request: Request) -> Result<Vec<u8>, postcard::Error> {
             postcard::to_allocvec(&after.map(|after| change(&path, &before, after)))
         }
         Request::Patch(FilePatch { path, before, hunks }) => {
-            let after = lines::in_unix_lines(&before, |content| patch::apply(&path, content, &hunks));
+            let after = patch::apply(&path, &before, &hunks);
             postcard::to_allocvec(&after.map(|after| change(&path, &before, after)))
         }
         Request::Diff(file) => postcard::to_allocvec(&diff::compare(&file.path, &file.before, &file.after)),
@@ -51,6 +53,7 @@ fn reply(request: Request) -> Result<Vec<u8>, postcard::Error> {
     }
 }
 
-fn change(path: &str, before: &str, after: String) -> Change {
-    Change { diff: diff::compare(path, before, &after), after }
+fn change(path: &str, before: &str, after: Rewritten) -> Change {
+    let Rewritten { text: after, inexact_lines } = after;
+    Change { diff: diff::compare(path, before, &after), after, inexact_lines }
 }

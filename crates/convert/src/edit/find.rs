@@ -1,163 +1,168 @@
-//! Finds the text that a model meant to quote. Each strategy returns candidate pieces of the content. The first
-//! candidate that occurs exactly once in the content wins.
+//! Finds the text that a model meant to quote. The rules go from exact to lenient, and the first one that finds anything decides: what it
+//! finds in several places is ambiguous, whatever a later rule would say.
 
-use convert_client::request::Occurrences;
+use crate::{
+    lines::Text,
+    rewrite::{plain, plain_character},
+};
+use std::ops::Range;
 
-type Strategy = for<'a> fn(&'a str, &str) -> Vec<&'a str>;
+/// Where a rule has found a quote. There is at least one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct QuoteMatch {
+    pub rule: Rule,
+    pub places: Places,
+}
 
-/// Ordered from exact to lenient.
-const STRATEGIES: [Strategy; 8] = [
-    exact,
-    lines_trimmed,
-    block_by_anchors,
-    whitespace_normalized,
-    indentation_flexible,
-    escapes_normalized,
-    boundary_trimmed,
-    context_aware,
-];
+/// Places in a text, in order. They may overlap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Places {
+    /// Pieces of the text.
+    Pieces(Vec<Range<usize>>),
+    /// The first lines of blocks with as many lines as the quote.
+    Blocks(Vec<usize>),
+}
 
-/// Required similarity of the middle of a block whose first and last lines match.
-const SIMILARITY_MIN: f64 = 0.65;
+/// What a quote and its place have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// All bytes.
+    Exact,
+    /// All but the white space at the ends of lines.
+    LineEnds,
+    /// All but the common indentation.
+    CommonIndentation,
+    /// All but the white space around lines.
+    Trimmed,
+    /// All but the amount of white space inside of lines.
+    Squeezed,
+    /// The words of a piece of one line.
+    Words,
+    /// All but typographic punctuation, and the white space around lines.
+    TypographicLines,
+    /// All but typographic punctuation, in a piece of one line.
+    Typographic,
+    /// All but backslashes before quotation marks, and line ends that are written as `\n`.
+    Unescaped,
+    /// All but white space around the whole quote.
+    Bounds,
+    /// The first and the last line, and at least half of the others.
+    Context,
+}
 
-/// Replaces the text in `content` that `old` quotes with `new`.
-///
-/// # Errors
-/// A sentence for the model: the text was not found, was found more than once, or was found only in a much larger
-/// piece.
-pub(crate) fn replace(content: &str, old: &str, new: &str, which: Occurrences) -> Result<String, String> {
-    let mut several = false;
-    for strategy in STRATEGIES {
-        for piece in strategy(content, old) {
-            if piece.is_empty() || !content.contains(piece) {
-                continue;
-            }
-            if is_oversized(piece, old) {
-                return Err("The closest match is much larger than oldString, so nothing was changed. Read the file and \
-                            quote the text exactly."
-                    .to_owned());
-            }
-            match which {
-                Occurrences::All => return Ok(content.replace(piece, new)),
-                Occurrences::One if content.matches(piece).count() == 1 => {
-                    return Ok(content.replacen(piece, new, 1));
-                }
-                Occurrences::One => several = true,
-            }
-        }
+impl Rule {
+    const ORDER: [Self; 11] = [
+        Self::Exact,
+        Self::LineEnds,
+        Self::CommonIndentation,
+        Self::Trimmed,
+        Self::Squeezed,
+        Self::Words,
+        Self::TypographicLines,
+        Self::Typographic,
+        Self::Unescaped,
+        Self::Bounds,
+        Self::Context,
+    ];
+
+    fn find(self, text: &Text<'_>, old: &str) -> Option<Places> {
+        let blocks =
+            |same: fn(&str, &str) -> bool| blocks(text, |have, want| all_alike(have, want, same), old);
+        let unix = text.unix();
+        let places = match self {
+            Self::Exact => Places::Pieces(pieces(unix, old)),
+            Self::LineEnds => blocks(|a, b| a.trim_end() == b.trim_end()),
+            Self::CommonIndentation => self::blocks(text, |have, want| dedented(have) == dedented(want), old),
+            Self::Trimmed => blocks(|a, b| a.trim() == b.trim()),
+            Self::Squeezed => blocks(|a, b| a.split_whitespace().eq(b.split_whitespace())),
+            Self::Words => with_margins(words(unix, old), unix, old),
+            Self::TypographicLines => blocks(|a, b| plain(a.trim()) == plain(b.trim())),
+            Self::Typographic => with_margins(typographic(unix, old.trim()), unix, old),
+            Self::Unescaped => Places::Pieces(pieces(unix, &unescaped(old))),
+            Self::Bounds => with_margins(pieces(unix, old.trim()), unix, old),
+            Self::Context => self::blocks(text, has_context, old),
+        };
+        let is_empty = match &places {
+            Places::Pieces(pieces) => pieces.is_empty(),
+            Places::Blocks(blocks) => blocks.is_empty(),
+        };
+        (!is_empty).then_some(places)
     }
-    Err(if several {
-        "oldString is in the file more than once. Quote more lines around the change, or set replaceAll."
-            .to_owned()
-    } else {
-        "oldString is not in the file. Read the file and quote the text exactly, with its indentation."
-            .to_owned()
-    })
 }
 
-/// A lenient strategy must not replace half a file.
-fn is_oversized(piece: &str, old: &str) -> bool {
-    let (found, quoted) = (piece.lines().count(), old.lines().count());
-    found > quoted.max(1) * 2 + 3 || piece.len() > old.len() * 4 + 500
+/// Finds a quote, which is not empty. White space alone is found only exactly.
+pub(super) fn find(text: &Text<'_>, old: &str) -> Option<QuoteMatch> {
+    let rules = if old.trim().is_empty() { &Rule::ORDER[..1] } else { &Rule::ORDER };
+    rules.iter().find_map(|rule| Some(QuoteMatch { rule: *rule, places: rule.find(text, old)? }))
 }
 
-fn exact<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
-    content.find(old).map(|at| &content[at..at + old.len()]).into_iter().collect()
+/// The lines of a quote. What follows its last line end is a line unless it is empty.
+pub(super) fn quoted_lines(quote: &str) -> Vec<&str> {
+    quote.strip_suffix('\n').unwrap_or(quote).split('\n').collect()
 }
 
-/// The lines of a text with their offsets, without an empty last one.
-fn lines(text: &str) -> Vec<(usize, &str)> {
-    let mut at = 0;
-    let mut lines: Vec<(usize, &str)> = vec![];
-    for line in text.split('\n') {
-        lines.push((at, line));
-        at += line.len() + 1;
-    }
-    if lines.len() > 1 && lines.last().is_some_and(|(_, line)| line.is_empty()) {
-        lines.pop();
-    }
-    lines
-}
-
-/// The piece of `content` from line `first` to line `last`.
-fn span<'a>(content: &'a str, lines: &[(usize, &str)], first: usize, last: usize) -> &'a str {
-    &content[lines[first].0..lines[last].0 + lines[last].1.len()]
-}
-
-/// Blocks of as many lines as `old` for which `same` holds line by line.
-fn blocks<'a>(content: &'a str, old: &str, same: impl Fn(&str, &str) -> bool) -> Vec<&'a str> {
-    let (have, want) = (lines(content), lines(old));
-    let windows = have.windows(want.len()).enumerate();
-    windows
-        .filter(|(_, window)| window.iter().zip(&want).all(|((_, a), (_, b))| same(a, b)))
-        .map(|(first, window)| span(content, &have, first, first + window.len() - 1))
-        .collect()
-}
-
-fn lines_trimmed<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
-    blocks(content, old, |a, b| a.trim() == b.trim())
-}
-
-/// Blocks with the same first and last line; if there are several, the most similar one.
-fn block_by_anchors<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
-    let (have, want) = (lines(content), lines(old));
-    if want.len() < 3 {
-        return vec![];
-    }
-    let (first, last) = (want[0].1.trim(), want[want.len() - 1].1.trim());
-    let mut best: Option<(f64, &str)> = None;
-    for (start, _) in have.iter().enumerate().filter(|(_, (_, line))| line.trim() == first) {
-        let end = have.iter().enumerate().skip(start + 2).find(|(_, (_, line))| line.trim() == last);
-        let Some((end, _)) = end else { continue };
-        let alike = similarity(&have[start + 1..end], &want[1..want.len() - 1]);
-        if alike >= SIMILARITY_MIN && best.is_none_or(|(known, _)| alike > known) {
-            best = Some((alike, span(content, &have, start, end)));
-        }
-    }
-    best.map(|(_, piece)| piece).into_iter().collect()
-}
-
-/// The similarity of two blocks from 0 to 1, line by line.
-#[expect(clippy::cast_precision_loss, reason = "a ratio of small counts")]
-fn similarity(have: &[(usize, &str)], want: &[(usize, &str)]) -> f64 {
-    let longer = have.len().max(want.len());
-    if longer == 0 {
-        return 1.0;
-    }
-    let alike = |((_, a), (_, b)): (&(usize, &str), &(usize, &str))| {
-        f64::from(similar::TextDiff::from_chars(a.trim(), b.trim()).ratio())
+/// Those of the pieces that have white space or an end of the text where the quote has white space around it.
+fn with_margins(pieces: Vec<Range<usize>>, text: &str, old: &str) -> Places {
+    let is_space = |next: Option<char>| next.is_none_or(char::is_whitespace);
+    let (before, after) = (old.starts_with(char::is_whitespace), old.ends_with(char::is_whitespace));
+    let fits = |piece: &Range<usize>| {
+        (!before || is_space(text[..piece.start].chars().next_back()))
+            && (!after || is_space(text[piece.end..].chars().next()))
     };
-    have.iter().zip(want).map(alike).sum::<f64>() / longer as f64
+    Places::Pieces(pieces.into_iter().filter(fits).collect())
 }
 
-fn squeezed(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn whitespace_normalized<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
-    let mut found = blocks(content, old, |a, b| squeezed(a) == squeezed(b));
-    let words: Vec<&str> = old.split_whitespace().collect();
-    if old.trim().contains('\n') || words.is_empty() {
-        return found;
+/// Every place of `wanted`, also those that overlap.
+fn pieces(text: &str, wanted: &str) -> Vec<Range<usize>> {
+    let mut pieces = vec![];
+    let mut from = 0;
+    let step = wanted.chars().next().map_or(1, char::len_utf8);
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find(wanted)) {
+        pieces.push(from + at..from + at + wanted.len());
+        from += at + step;
     }
-    // A piece of one line that has the same words.
-    for (at, line) in lines(content) {
-        let starts = line.match_indices(words[0]).map(|(start, _)| start);
-        for start in starts {
-            if let Some(length) = words_match(&line[start..], &words) {
-                found.push(&content[at + start..at + start + length]);
+    pieces
+}
+
+fn blocks(text: &Text<'_>, is_alike: impl Fn(&[&str], &[&str]) -> bool, old: &str) -> Places {
+    let (have, want) = (text.lines(), quoted_lines(old));
+    let windows = have.windows(want.len()).enumerate();
+    Places::Blocks(windows.filter(|(_, window)| is_alike(window, &want)).map(|(first, _)| first).collect())
+}
+
+fn all_alike(have: &[&str], want: &[&str], same: fn(&str, &str) -> bool) -> bool {
+    have.iter().zip(want).all(|(a, b)| same(a, b))
+}
+
+/// The lines without their common indentation.
+fn dedented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    let indentation = |line: &str| line.len() - line.trim_start().len();
+    let filled = lines.iter().filter(|line| !line.trim().is_empty());
+    let shared = filled.map(|line| indentation(line)).min().unwrap_or(0);
+    lines.iter().map(|line| line.get(shared.min(indentation(line))..).unwrap_or(line)).collect()
+}
+
+/// Pieces of one line that have the words of the quote, with any white space between them.
+fn words(text: &str, old: &str) -> Vec<Range<usize>> {
+    let words: Vec<&str> = old.split_whitespace().collect();
+    let mut found = vec![];
+    if !old.trim().contains('\n') && words.len() > 1 {
+        for (start, _) in text.match_indices(words[0]) {
+            if let Some(length) = words_match(&text[start..], &words) {
+                found.push(start..start + length);
             }
         }
     }
     found
 }
 
-/// Length of the prefix of `text` that consists of `words` with any white space between them.
+/// Length of the prefix of `text` that consists of `words` with any white space between them, in one line.
 fn words_match(text: &str, words: &[&str]) -> Option<usize> {
     let mut rest = text;
     for (number, word) in words.iter().enumerate() {
         if number > 0 {
-            let trimmed = rest.trim_start();
+            let trimmed =
+                rest.trim_start_matches(|character: char| character.is_whitespace() && character != '\n');
             if trimmed.len() == rest.len() {
                 return None;
             }
@@ -168,25 +173,23 @@ fn words_match(text: &str, words: &[&str]) -> Option<usize> {
     Some(text.len() - rest.len())
 }
 
-fn indentation_flexible<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
-    let (have, want) = (lines(content), dedented(&lines(old)));
-    let windows = have.windows(want.len()).enumerate();
-    windows
-        .filter(|(_, window)| dedented(window) == want)
-        .map(|(first, window)| span(content, &have, first, first + window.len() - 1))
-        .collect()
+/// Pieces that differ from the quote in typographic punctuation only.
+fn typographic(text: &str, old: &str) -> Vec<Range<usize>> {
+    // The byte of the text at which each byte of its plain form begins.
+    let mut origins = vec![];
+    let mut plain_text = String::with_capacity(text.len());
+    for (at, character) in text.char_indices() {
+        let plain = plain_character(character);
+        plain_text.push(plain);
+        origins.extend(std::iter::repeat_n(at, plain.len_utf8()));
+    }
+    origins.push(text.len());
+    let pieces = pieces(&plain_text, &plain(old)).into_iter();
+    pieces.map(|piece| origins[piece.start]..origins[piece.end]).collect()
 }
 
-/// The lines without their common indentation.
-fn dedented<'a>(lines: &[(usize, &'a str)]) -> Vec<&'a str> {
-    let indentation = |line: &str| line.len() - line.trim_start().len();
-    let filled = lines.iter().filter(|(_, line)| !line.trim().is_empty());
-    let shared = filled.map(|(_, line)| indentation(line)).min().unwrap_or(0);
-    lines.iter().map(|(_, line)| line.get(shared.min(indentation(line))..).unwrap_or(line)).collect()
-}
-
-/// Handles unnecessary escapes by the model: `\n` for a line ending, `\"` for a quotation mark.
-fn escapes_normalized<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
+/// The quote without needless escapes: `\n` for a line end, `\"` for a quotation mark.
+pub(super) fn unescaped(old: &str) -> String {
     let mut plain = String::with_capacity(old.len());
     let mut characters = old.chars().peekable();
     while let Some(character) = characters.next() {
@@ -203,28 +206,16 @@ fn escapes_normalized<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
         }
         plain.push(meant.unwrap_or(character));
     }
-    if plain == old { vec![] } else { exact(content, &plain) }
+    plain
 }
 
-fn boundary_trimmed<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
-    let trimmed = old.trim();
-    if trimmed == old || trimmed.is_empty() { vec![] } else { exact(content, trimmed) }
-}
-
-/// Blocks of the same length with the same first and last line, and at least half of the middle lines identical.
-fn context_aware<'a>(content: &'a str, old: &str) -> Vec<&'a str> {
-    let (have, want) = (lines(content), lines(old));
-    if want.len() < 3 {
-        return vec![];
+/// Whether two blocks have the same first and last line, and at least half of the middle lines, blank ones aside.
+fn has_context(have: &[&str], want: &[&str]) -> bool {
+    let Some(end) = want.len().checked_sub(1).filter(|end| *end >= 2) else { return false };
+    let same = |at: usize| have[at].trim() == want[at].trim();
+    if !same(0) || !same(end) {
+        return false;
     }
-    let end = want.len() - 1;
-    let windows = have.windows(want.len()).enumerate();
-    windows
-        .filter(|(_, window)| {
-            let same = |at: usize| window[at].1.trim() == want[at].1.trim();
-            let filled: Vec<usize> = (1..end).filter(|at| !want[*at].1.trim().is_empty()).collect();
-            same(0) && same(end) && filled.iter().filter(|at| same(**at)).count() * 2 >= filled.len()
-        })
-        .map(|(first, _)| span(content, &have, first, first + end))
-        .collect()
+    let filled: Vec<usize> = (1..end).filter(|at| !want[*at].trim().is_empty()).collect();
+    filled.iter().filter(|at| same(**at)).count() * 2 >= filled.len()
 }

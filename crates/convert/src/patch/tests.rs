@@ -10,7 +10,7 @@ fn patch(body: &str) -> String {
 fn updated(content: &str, hunks: &str) -> Result<String, String> {
     let changes = parse(&patch(&format!("*** Update File: a\n{hunks}"))).unwrap();
     let [Change::Update { hunks, .. }] = &changes[..] else { panic!("{changes:?}") };
-    apply("a", content, hunks)
+    apply("a", content, hunks).map(|after| after.text)
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn hunks_at_the_end_and_without_old_lines() {
     assert_eq!(updated("a\nb\n", "+c").unwrap(), "a\nb\nc\n");
     assert_eq!(updated("a\nb\n", "@@ a\n+c").unwrap(), "a\nc\nb\n");
     assert_eq!(updated("x\nb\nx\n", "-x\n+y\n*** End of File").unwrap(), "x\nb\ny\n");
-    assert_eq!(updated("a\nb", " a\n-b\n+c\n ").unwrap(), "a\nc\n", "the empty line stands for the end");
+    assert_eq!(updated("a\nb", " a\n-b\n+c\n ").unwrap(), "a\nc", "the empty line stands for the end");
     assert_eq!(updated("", "+a").unwrap(), "a\n");
     assert_eq!(updated("a\n", "-a").unwrap(), "");
 }
@@ -40,10 +40,38 @@ fn hunks_at_the_end_and_without_old_lines() {
 #[test]
 fn lines_are_found_in_spite_of_blanks_and_typography() {
     assert_eq!(updated("a  \nb\n", "-a\n+c").unwrap(), "c\nb\n");
-    assert_eq!(updated("  a\nb\n", "-a\n+c").unwrap(), "c\nb\n");
+    assert_eq!(updated("  a\nb\n", "-a\n+c").unwrap(), "  c\nb\n");
     assert_eq!(updated("say \u{201c}hi\u{201d} \u{2013} you\n", "-say \"hi\" - you\n+x").unwrap(), "x\n");
     // An exact match wins over a similar line.
     assert_eq!(updated(" a\na\n", "-a\n+c").unwrap(), " a\nc\n");
+}
+
+#[test]
+fn bytes_that_a_patch_does_not_name_stay() {
+    let php = "<?php\n$a = 1;\n$b = 2;\n// end";
+    assert_eq!(
+        updated(php, "@@\n <?php\n-$a = 1;\n+$a = 3;\n $b = 2;").unwrap(),
+        php.replace("$a = 1", "$a = 3")
+    );
+    assert_eq!(updated("a\r\nb\nc\n", " a\n-b\n+x\n c").unwrap(), "a\r\nx\nc\n");
+    assert_eq!(updated("a\nb", "+c").unwrap(), "a\nb\nc");
+    let python = "def f():\n        total = 0  \n        return total\n";
+    let hunk = "-    total = 0\n+    total = 1\n     return total";
+    assert_eq!(updated(python, hunk).unwrap(), "def f():\n        total = 1\n        return total\n");
+}
+
+#[test]
+fn hunks_that_fit_in_several_places_are_refused() {
+    let yaml = "staging:\n  replicas: 1\nprod:\n    replicas: 1\n";
+    let error = updated(yaml, "-replicas: 1\n+replicas: 3").unwrap_err();
+    assert!(error.contains("lines 2 and 4"), "{error}");
+    assert_eq!(
+        updated(yaml, "@@ prod:\n-replicas: 1\n+replicas: 3").unwrap(),
+        yaml.replace("    replicas: 1", "    replicas: 3")
+    );
+    assert!(updated("x\ny\nx\n", "-x\n+z").unwrap_err().contains("more than once"));
+    // The hunk behind it leaves only one place.
+    assert_eq!(updated("x\ny\nx\n", "-x\n+z\n@@\n-y\n+w").unwrap(), "z\nw\nx\n");
 }
 
 proptest::proptest! {
@@ -52,7 +80,7 @@ proptest::proptest! {
         if let Ok(changes) = parse(&patch(&format!("*** Update File: a\n{hunks}"))) {
             for change in changes {
                 if let Change::Update { hunks, .. } = change {
-                    let _ = apply("a", &content, &hunks);
+                    let _after = apply("a", &content, &hunks);
                 }
             }
         }

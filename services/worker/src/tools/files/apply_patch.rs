@@ -3,6 +3,7 @@
 
 use super::{
     diff::{self, compare},
+    edit::inexact_note,
     path::{absolute, relative},
     write::{load, save},
 };
@@ -14,7 +15,7 @@ use crate::tools::{
 };
 use convert_client::{
     patch::{self, Change},
-    reply::Diff,
+    reply::{self, Diff},
     request::{FilePatch, FileVersions},
 };
 use domain::policy::tool;
@@ -75,6 +76,8 @@ struct Step {
     /// In this order: a moved file is written first, so nothing is lost if that fails.
     writes: Vec<Write>,
     diff: Diff,
+    /// The lines that the patch quoted inexactly, in the file after the change.
+    inexact_lines: Vec<usize>,
 }
 
 /// The kind of a change.
@@ -171,7 +174,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
             written.push(format!("A {}", write.path));
         }
         let path = step.moves_to.as_ref().unwrap_or(&step.path);
-        lines.push(format!("{} {path}", step.kind.letter()));
+        lines.push(format!("{} {path}{}", step.kind.letter(), inexact_note(&step.inexact_lines)));
     }
     Ok(Output {
         title: format!("{} files", lines.len()),
@@ -205,34 +208,34 @@ async fn plan(ctx: &CallContext, change: Change) -> Result<Step, ToolError> {
             let versions = FileVersions { path: path.clone(), before: String::new(), after: content.clone() };
             let diff = compare(ctx, versions).await;
             let writes = vec![Write::new_file(&path, content)];
-            Ok(Step { path, moves_to: None, kind: Kind::Add, writes, diff })
+            Ok(Step { path, moves_to: None, kind: Kind::Add, writes, diff, inexact_lines: vec![] })
         }
         Change::Delete { path } => {
             let TextFile { path, text, sha256 } = load_text(ctx, &path).await?;
             let versions = FileVersions { path: path.clone(), before: text, after: String::new() };
             let diff = compare(ctx, versions).await;
             let writes = vec![Write { path: path.clone(), expected_sha256: sha256, after: None }];
-            Ok(Step { path, moves_to: None, kind: Kind::Delete, writes, diff })
+            Ok(Step { path, moves_to: None, kind: Kind::Delete, writes, diff, inexact_lines: vec![] })
         }
         Change::Update { path, to, hunks } => {
             let file = load_text(ctx, &path).await?;
             let patch = FilePatch { path: file.path.clone(), before: file.text.clone(), hunks };
             let change = ctx.converter().patch(patch).await.map_err(|error| conversion_error(&error))?;
-            let change = change.map_err(nothing_done)?;
+            let reply::Change { after, diff, inexact_lines } = change.map_err(nothing_done)?;
             let moves_to = to.map(|to| absolute(&to)).filter(|to| *to != file.path);
             let writes = match &moves_to {
                 None => {
                     let (path, expected_sha256) = (file.path.clone(), file.sha256);
-                    vec![Write { path, expected_sha256, after: Some(change.after) }]
+                    vec![Write { path, expected_sha256, after: Some(after) }]
                 }
                 Some(to) => {
                     let removed =
                         Write { path: file.path.clone(), expected_sha256: file.sha256, after: None };
-                    vec![Write::new_file(to, change.after), removed]
+                    vec![Write::new_file(to, after), removed]
                 }
             };
             let kind = if moves_to.is_some() { Kind::Move } else { Kind::Update };
-            Ok(Step { path: file.path, moves_to, kind, writes, diff: change.diff })
+            Ok(Step { path: file.path, moves_to, kind, writes, diff, inexact_lines })
         }
     }
 }

@@ -135,13 +135,24 @@ fn to_request(edit: Edit) -> request::Edit {
 
 /// Applies edits to one file, all or none.
 pub(super) async fn change(ctx: &CallContext, path: String, edits: Vec<Edit>) -> Result<Output, ToolError> {
-    let text = match edits.len() {
+    let mut text = match edits.len() {
         1 => "The edit was made.".to_owned(),
         count => format!("All {count} edits were made."),
     };
     let Plan { change, sha256 } = plan(ctx, &path, edits).await?;
+    text.push_str(&inexact_note(&change.inexact_lines));
     // The write fails if the file has changed since it was read, so no other change is lost.
     save(ctx, &path, change.after.into_bytes(), sha256).await?;
     let metadata = file_change(&path, change.diff);
     Ok(Output { title: relative(&path), text, metadata, ..Output::default() })
+}
+
+/// Tells the model where its quotes did not match exactly. Empty if all of them did.
+pub(super) fn inexact_note(lines: &[usize]) -> String {
+    let numbers = lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match lines.len() {
+        0 => String::new(),
+        1 => format!(" The quote matched only inexactly, at line {numbers}: read the result."),
+        _ => format!(" Quotes matched only inexactly, at lines {numbers}: read the result."),
+    }
 }
