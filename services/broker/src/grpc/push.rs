@@ -73,19 +73,19 @@ fn parse(header: v1::PushHeader) -> Result<PushRequest, Error> {
     })
 }
 
-/// The commit and the bytes of the bundle. `None`: they end too early.
+/// The commit and the bytes of the bundle. `None`: the caller left.
 fn parts(messages: Streaming<v1::PushRequest>) -> impl Stream<Item = Option<PushPart>> + Send + 'static {
     stream::unfold(Some(messages), |messages| async {
         let mut messages = messages?;
         let part = match messages.message().await {
             Ok(None) => return None,
             Ok(Some(v1::PushRequest { part })) => part,
-            Err(_) => None,
+            Err(_) => return Some((None, None)),
         };
-        match part {
-            Some(Part::Commit(commit)) => Some((Some(PushPart::Commit(commit)), Some(messages))),
-            Some(Part::Data(data)) => Some((Some(PushPart::Data(data)), Some(messages))),
-            Some(Part::Header(_)) | None => Some((None, None)),
-        }
+        Some(match part {
+            Some(Part::Commit(commit)) => (Some(PushPart::Commit(commit)), Some(messages)),
+            Some(Part::Data(data)) => (Some(PushPart::Data(data)), Some(messages)),
+            Some(Part::Header(_)) | None => (Some(PushPart::Failed), None),
+        })
     })
 }

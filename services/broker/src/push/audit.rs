@@ -1,12 +1,12 @@
 //! One line of audit for each push, however it ends.
 
-use super::request::{ObjectId, PushRequest};
+use super::{
+    error::PushError,
+    request::{ObjectId, PushRequest},
+};
 use chassis::telemetry::AUDIT;
 use domain::ids::ProjectId;
 use std::time::Instant;
-
-/// The outcome of a push whose caller left.
-const CALLER_LEFT: &str = "caller_left";
 
 /// The line. It is written when it is dropped.
 pub(super) struct AuditLine<'a> {
@@ -22,7 +22,8 @@ pub(super) struct AuditLine<'a> {
 impl<'a> AuditLine<'a> {
     /// Begins the line.
     pub(super) fn new(request: &'a PushRequest) -> Self {
-        Self { request, begun_at: Instant::now(), secret_version: None, commit: None, outcome: CALLER_LEFT }
+        let outcome = PushError::CallerLeft.code();
+        Self { request, begun_at: Instant::now(), secret_version: None, commit: None, outcome }
     }
 
     /// Notes the outcome: `ok`, or the code of an error.

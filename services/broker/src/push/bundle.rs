@@ -21,15 +21,15 @@ pub(super) const BUNDLE_PACK: &str = "bundle.pack";
 /// Receives the name of the newest commit, which comes before the bundle.
 ///
 /// # Errors
-/// `Nothing`: it is the base commit. `ContentInvalid`; `Interrupted`: the caller left.
+/// `Nothing`: it is the base commit. `ContentInvalid`, `CallerLeft`; `Interrupted`: the caller could not name it.
 pub(super) async fn receive_commit(
     parts: &mut (impl Stream<Item = Option<PushPart>> + Unpin),
     base: &ObjectId,
 ) -> Result<ObjectId, PushError> {
-    let name = match parts.next().await.flatten() {
-        Some(PushPart::Commit(name)) => name,
-        Some(PushPart::Data(_)) => String::new(),
-        None => return Err(interrupted()),
+    let name = match parts.next().await.ok_or_else(interrupted)?.ok_or(PushError::CallerLeft)? {
+        PushPart::Commit(name) => name,
+        PushPart::Data(_) => String::new(),
+        PushPart::Failed => return Err(interrupted()),
     };
     match ObjectId::parse(&name) {
         Some(commit) if commit == *base => Err(PushError::Nothing),
@@ -44,7 +44,7 @@ pub(super) async fn receive_commit(
 /// the pack has it.
 ///
 /// # Errors
-/// `ContentInvalid`, `TooLarge`, `Interrupted`: the caller left.
+/// `ContentInvalid`, `TooLarge`, `CallerLeft`; `Interrupted`: the caller could not read it to its end.
 pub(super) async fn receive(
     quarantine: &Quarantine,
     mut parts: impl Stream<Item = Option<PushPart>> + Unpin,
@@ -53,7 +53,11 @@ pub(super) async fn receive(
     let mut file = quarantine.create(BUNDLE_PACK).await.map_err(failed)?;
     let (mut head, mut has_head, mut total) = (BytesMut::new(), false, 0_u64);
     while let Some(part) = parts.next().await {
-        let PushPart::Data(piece) = part.ok_or_else(interrupted)? else { return Err(invalid()) };
+        let piece = match part.ok_or(PushError::CallerLeft)? {
+            PushPart::Data(piece) => piece,
+            PushPart::Commit(_) => return Err(invalid()),
+            PushPart::Failed => return Err(interrupted()),
+        };
         total += piece.len() as u64;
         if total > PUSH_BYTES_MAX {
             return Err(PushError::TooLarge { most: PUSH_BYTES_MAX, what: "bytes" });
@@ -97,6 +101,21 @@ fn invalid() -> PushError {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
+
+    #[tokio::test]
+    async fn a_caller_that_leaves_is_no_caller_that_fails() {
+        let base = ObjectId::parse(&"1".repeat(40)).unwrap();
+        let receive = async |part| {
+            let mut parts = Box::pin(futures::stream::iter([part]));
+            receive_commit(&mut parts, &base).await.unwrap_err().code()
+        };
+        assert_eq!(receive(None).await, "caller_left");
+        assert_eq!(receive(Some(PushPart::Failed)).await, "push_interrupted");
+        assert_eq!(
+            receive_commit(&mut futures::stream::empty(), &base).await.unwrap_err().code(),
+            "push_interrupted"
+        );
+    }
 
     #[test]
     fn the_pack_begins_behind_an_empty_line() {

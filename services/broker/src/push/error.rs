@@ -94,6 +94,9 @@ pub enum PushError {
     /// The push was not finished.
     #[error("{0}; push again")]
     Interrupted(&'static str),
+    /// The caller is gone, and reads no answer.
+    #[error("the caller left")]
+    CallerLeft,
     /// The quarantine failed.
     #[error("the quarantine of the push failed; see the log of the broker")]
     Failed,
@@ -121,6 +124,7 @@ impl PushError {
             Self::ContentInvalid(_) => "push_content_invalid",
             Self::Refused { .. } => "push_refused",
             Self::Interrupted(_) => "push_interrupted",
+            Self::CallerLeft => "caller_left",
             Self::Failed => "internal",
         }
     }

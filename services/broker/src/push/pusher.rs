@@ -96,7 +96,7 @@ impl Pusher {
         }))
     }
 
-    /// Pushes the commits of a bundle. An item that is `None` says that the caller failed.
+    /// Pushes the commits of a bundle. An item that is `None` says that the caller left.
     ///
     /// # Errors
     /// Those of [`PushError`]. After `Unreachable` and `Interrupted` the branch was moved or not; the same push again finds out.
@@ -134,12 +134,13 @@ impl Pusher {
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => Err(PushError::Interrupted("this server stops")),
-                () = left.cancelled() => Err(PushError::Interrupted("the caller left")),
+                () = left.cancelled() => Err(PushError::CallerLeft),
                 result = work => result.unwrap_or(Err(PushError::Interrupted("the push took too long"))),
             }
         };
         // Its gits were killed with the work.
         quarantine.remove().await;
+        // The caller may have left at any moment. Which of its streams tells that first is chance.
         if !left.is_cancelled() {
             audit.note_outcome(result.as_ref().map_or_else(PushError::code, |_| "ok"));
         }

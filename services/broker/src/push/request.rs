@@ -34,6 +34,8 @@ pub(crate) enum PushPart {
     Commit(String),
     /// The next bytes.
     Data(Vec<u8>),
+    /// The export of the session failed, and the caller says why.
+    Failed,
 }
 
 impl PushRequest {
