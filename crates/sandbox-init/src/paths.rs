@@ -8,6 +8,8 @@
 //! The kernel of gVisor has neither that call nor ids of mounts. There the path of the opened object must be below the root. Programs of the
 //! sandbox can race this, and gain what they can open themselves.
 
+mod names;
+
 use super::service::Failure;
 use domain::limits;
 use rustix::{
@@ -93,6 +95,13 @@ impl Roots {
             let text = format!("{} is outside the workspace; use paths below {WORKSPACE}", path.display());
             Failure::new(FailureCode::PathOutsideWorkspace, text)
         };
+        if path.starts_with("~") {
+            let text = format!(
+                "{} is outside the workspace: files have no home directory; use paths below {WORKSPACE}",
+                path.display()
+            );
+            return Err(Failure::new(FailureCode::PathOutsideWorkspace, text));
+        }
         if path.is_relative() {
             return self.0.first().map(|root| (root, path)).ok_or_else(outside);
         }
@@ -132,21 +141,24 @@ impl Roots {
         }
     }
 
-    /// Gives paths next to `path` whose names contain its name or are contained in it.
+    /// Gives paths that differ from `path` in its first component that is not there, by a similar name.
     fn similar(&self, path: &str) -> Vec<String> {
         let path = Path::new(path);
-        let (Some(name), parent) = (path.file_name(), path.parent().unwrap_or(Path::new(""))) else {
-            return Vec::new();
-        };
-        let wanted = name.to_string_lossy().to_lowercase();
-        let Ok(found) = self.find(&parent.to_string_lossy(), Access::Read) else { return Vec::new() };
-        let Ok(entries) = found.entries() else { return Vec::new() };
-        let near = |name: &String| {
-            let name = name.to_lowercase();
-            name.contains(&wanted) || wanted.contains(&name)
-        };
-        let names = entries.into_iter().take(SIMILAR_LOOKED_AT_MAX).map(|entry| entry.0).filter(near);
-        names.take(SIMILAR_MAX).map(|name| parent.join(name).to_string_lossy().into_owned()).collect()
+        // The deepest directory that is there, and the component of the path that it lacks.
+        for parent in path.ancestors().skip(1) {
+            let Ok(found) = self.find(&parent.to_string_lossy(), Access::Read) else { continue };
+            let (Ok(entries), Ok(rest)) = (found.entries(), path.strip_prefix(parent)) else {
+                return Vec::new();
+            };
+            let mut rest = rest.components();
+            let Some(missing) = rest.next() else { return Vec::new() };
+            let missing = missing.as_os_str().to_string_lossy();
+            let names = entries.into_iter().take(SIMILAR_LOOKED_AT_MAX).map(|entry| entry.0);
+            let with_rest =
+                |name: String| parent.join(name).join(rest.as_path()).to_string_lossy().into_owned();
+            return names::similar(&missing, names, SIMILAR_MAX).into_iter().map(with_rest).collect();
+        }
+        Vec::new()
     }
 }
 

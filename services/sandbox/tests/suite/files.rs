@@ -103,6 +103,21 @@ async fn a_read_gives_lines_or_entries_and_suggests_similar_names() {
     );
     let status = session.lines("src/Main.r").await.unwrap_err();
     assert!(status.message().contains("src/main.rs"), "{status:?}");
+    // A component in the middle, and a name that only looks the same.
+    let status = session.lines("SRC/main.rs").await.unwrap_err();
+    assert!(status.message().ends_with("did you mean src/main.rs?"), "{status:?}");
+    session.sh("touch $'Shot at 9.41\\u202fAM.txt' $'re\\u0301sume\\u0301.md'").await;
+    for (typed, name) in [
+        ("Shot at 9.41 AM.txt", "Shot at 9.41\u{202f}AM.txt"),
+        ("r\u{e9}sum\u{e9}.md", "re\u{301}sume\u{301}.md"),
+    ] {
+        let status = session.lines(typed).await.unwrap_err();
+        assert!(status.message().ends_with(&format!("did you mean {name}?")), "{status:?}");
+    }
+    session.sh("rm Shot* re*").await;
+    // Nothing expands a tilde, and nobody wants a directory of that name.
+    assert_eq!(code(session.write("~/notes.txt", b"x").await), "path_outside_workspace");
+    assert_eq!(session.sh("ls").await, "src");
     assert_eq!(session.sh("echo from tmp > /tmp/note").await, "");
     assert_eq!(session.lines("/tmp/note").await.unwrap().lines, ["from tmp"]);
     assert_eq!(code(session.write("/tmp/note", b"").await), "path_outside_workspace");
