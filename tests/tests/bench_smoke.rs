@@ -114,6 +114,11 @@ async fn snapshots_of_files_are_measured() {
     check_loops(loops::Measure::Files, 3).await;
 }
 
+#[tokio::test]
+async fn looks_at_files_are_measured() {
+    check_loops(loops::Measure::Looks, 5).await;
+}
+
 /// As [`check`], for event delivery.
 async fn check_events(kind: events::Measure, figures: usize) {
     if e2e::is_left_out(&["redis", "nats"], "it measures a whole stack") {

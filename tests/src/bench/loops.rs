@@ -5,6 +5,7 @@ mod files;
 mod history;
 mod load;
 mod lone_worker;
+mod looks;
 mod neighbour;
 pub mod sizes;
 mod steps;
@@ -25,6 +26,8 @@ pub enum Measure {
     Neighbour,
     /// The cost of snapshots of many files for a step.
     Files,
+    /// The cost of a look at the files of a session when one of many has changed.
+    Looks,
 }
 
 /// Runs one measurement. A failure ends the process with a message.
@@ -35,5 +38,6 @@ pub async fn measure(measure: Measure, servers: &Servers, sizes: &Sizes) -> Vec<
         Measure::Load => load::measure(servers, sizes).await,
         Measure::Neighbour => neighbour::measure(servers, sizes).await,
         Measure::Files => files::measure(servers, sizes).await,
+        Measure::Looks => looks::measure(servers, sizes).await,
     }
 }

@@ -81,7 +81,7 @@ async fn the_demo_repairs_the_sample_repository() {
     let diff = stack.api.sessions().get_session_diff(request).await.unwrap().into_inner();
     assert!(diff.patch.contains("+  printf 'Hello, %s!\\n' \"${1:-world}\""), "{}", diff.patch);
     assert_eq!((diff.files.len(), diff.files[0].additions, diff.files[0].deletions), (1, 1, 1));
-    let request = v1::ExportSessionRequest { session_id: session };
+    let request = v1::ExportSessionRequest { session_id: session, squash: false };
     let mut export = stack.api.sessions().export_session(request).await.unwrap().into_inner();
     let mut bytes = vec![];
     while let Some(piece) = export.message().await.unwrap() {

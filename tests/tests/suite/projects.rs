@@ -2,7 +2,7 @@
 
 use e2e::{
     Stack,
-    api::assert_refused,
+    api::{Api, assert_refused},
     turn::{bash, run},
 };
 use rpc::v1;
@@ -19,6 +19,42 @@ async fn content_in_new_session(stack: &Stack, project_id: &str) -> String {
         stack.api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
     run(&stack.api, &session, &format!("{}\n@text done", bash("cat a.txt"))).await;
     stack.api.tool_calls(&session).await[0].result.clone()
+}
+
+#[tokio::test]
+async fn an_uploaded_commit_is_found_by_its_tenant_alone() {
+    let stack = Stack::start().await;
+    let repository = testkit::git::repository(&[("a.txt", "first")]);
+    let id = stack.api.upload(&repository.bundle()).await;
+    let find = async |api: &Api, commit: &str, branch: &str| {
+        let request = v1::FindBundleRequest {
+            commit: commit.to_owned(),
+            branch: branch.to_owned(),
+            may_be_shallow: false,
+        };
+        api.projects().find_bundle(request).await.map(|found| found.into_inner().bundle_id)
+    };
+    assert_eq!(find(&stack.api, &repository.commit, "main").await.unwrap(), id);
+    assert_eq!(find(&stack.api, &repository.commit, "other").await.unwrap(), "");
+    assert_eq!(find(&stack.api, &"1".repeat(40), "main").await.unwrap(), "");
+    assert_refused(find(&stack.api, "HEAD", "main").await, Code::InvalidArgument, "bundle_invalid");
+    let other = stack.other_tenant().await;
+    assert_eq!(find(&other, &repository.commit, "main").await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_session_is_checked_before_its_files_are_sent() {
+    let stack = Stack::start().await;
+    let check = async |request: v1::CreateSessionRequest| {
+        let request = v1::CreateSessionRequest { validate_only: true, ..request };
+        stack.api.sessions().create_session(request).await.map(tonic::Response::into_inner)
+    };
+    assert_eq!(check(v1::CreateSessionRequest::default()).await.unwrap().session, None);
+    let model = v1::ModelRef { provider_id: "nope".to_owned(), model_id: "x".to_owned() };
+    let refused = check(v1::CreateSessionRequest { model: Some(model), ..Default::default() }).await;
+    assert_refused(refused, Code::InvalidArgument, "model_unknown");
+    let sessions = stack.api.sessions().list_sessions(v1::ListSessionsRequest::default()).await.unwrap();
+    assert_eq!(sessions.into_inner().sessions, []);
 }
 
 #[tokio::test]

@@ -355,7 +355,7 @@ async fn lost_files_are_never_replaced_without_a_persons_word() {
     assert_refused(sessions.get_session_diff(diff).await, Code::FailedPrecondition, "workspace_lost");
     let fork = v1::ForkSessionRequest { session_id: session.clone(), ..Default::default() };
     assert_refused(sessions.fork_session(fork).await, Code::FailedPrecondition, "workspace_lost");
-    let export = v1::ExportSessionRequest { session_id: session.clone() };
+    let export = v1::ExportSessionRequest { session_id: session.clone(), squash: false };
     let mut pieces = sessions.export_session(export).await.unwrap().into_inner();
     assert_refused(pieces.message().await, Code::FailedPrecondition, "workspace_lost");
     let message_id = stack.api.conversation(&session).await[0].0["id"].as_str().unwrap().to_owned();

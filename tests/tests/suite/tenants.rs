@@ -105,6 +105,7 @@ async fn open_request(api: &Api, kind: &str, prompt: &str) -> String {
 async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let (id, gone) = (|| theirs.session.clone(), "session_not_found");
     let mut client = api.sessions();
+    let export = v1::ExportSessionRequest { session_id: id(), squash: false };
     let create = |project: &str, source| v1::CreateSessionRequest {
         project_id: project.to_owned(),
         source,
@@ -151,11 +152,7 @@ async fn session_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
         ("GetSessionDiff", gone, client.get_session_diff(diff).await.map(drop)),
         ("ListEgress", gone, client.list_egress(egress).await.map(drop)),
         ("GetToolOutput", gone, client.get_tool_output(output).await.map(drop)),
-        (
-            "ExportSession",
-            gone,
-            client.export_session(v1::ExportSessionRequest { session_id: id() }).await.map(drop),
-        ),
+        ("ExportSession", gone, client.export_session(export).await.map(drop)),
         (
             "PushSession",
             gone,

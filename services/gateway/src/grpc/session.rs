@@ -17,7 +17,7 @@ use crate::{
             abort::{self, AbortOutcome},
             budget,
             change::{self, SessionChange},
-            create::{self, SessionRequest},
+            create::{self, SessionForm, SessionRequest},
             egress,
             output::{self, ExportPiece},
             push::{self, PushRequest},
@@ -47,6 +47,20 @@ impl SessionService for Service {
         let principal = self.principal(&request).await?;
         let request = request.into_inner();
         let (class, on_ask) = (convert::from_class(request.class()), convert::from_on_ask(request.on_ask()));
+        let (model, rules) =
+            (convert::from_model(request.model), convert::from_rules(request.permission_rules)?);
+        if request.validate_only {
+            let form = SessionForm {
+                id: &request.id,
+                idempotency_key: &request.idempotency_key,
+                title: &request.title,
+                model: model.as_ref(),
+                rules: &rules,
+                budget_usd_picos: request.budget_usd_picos,
+            };
+            let checked = create::check(&self.0, &principal, form);
+            return respond(checked, |()| v1::CreateSessionResponse { session: None });
+        }
         let project = id(&request.project_id, Entity::Project)?;
         let worktree = match request.worktree.as_str() {
             "" => None,
@@ -61,11 +75,11 @@ impl SessionService for Service {
             idempotency_key: request.idempotency_key,
             title: request.title,
             agent: request.agent,
-            model: convert::from_model(request.model),
+            model,
             variant: String::new(),
             source: convert::from_source(request.source),
             class,
-            rules: convert::from_rules(request.permission_rules)?,
+            rules,
             budget_usd_picos: request.budget_usd_picos,
             on_ask,
             note: None,
@@ -285,11 +299,12 @@ impl SessionService for Service {
         request: Request<v1::ExportSessionRequest>,
     ) -> Result<Response<Self::ExportSessionStream>, Status> {
         let principal = self.principal(&request).await?;
-        let id = id(&request.get_ref().session_id, Entity::Session)?;
-        let pieces = output::export(&self.0, &principal, &id).await.map_err(to_status)?;
+        let v1::ExportSessionRequest { session_id, squash } = request.into_inner();
+        let id = id(&session_id, Entity::Session)?;
+        let pieces = output::export(&self.0, &principal, &id, squash).await.map_err(to_status)?;
         let convert: fn(_) -> _ = |piece: Exported| match piece {
-            Ok(ExportPiece { data, commit, base_commit }) => {
-                Ok(v1::ExportSessionResponse { data, commit, base_commit })
+            Ok(ExportPiece { data, commit, base_commit, left_out }) => {
+                Ok(v1::ExportSessionResponse { data, commit, base_commit, left_out })
             }
             Err(error) => Err(to_status(error)),
         };

@@ -1,5 +1,6 @@
 //! The variables of programs in a sandbox.
 
+use domain::egress::push::AGENT_EMAIL;
 use std::collections::{BTreeMap, HashMap};
 
 /// The home of every command.
@@ -16,7 +17,8 @@ pub fn environment(
     network: &[(&str, &str)],
     image: &[String],
 ) -> Vec<String> {
-    let fixed = [("HOME", HOME), ("TERM", term), ("PATH", PATH), ("LANG", "C.UTF-8")];
+    // Git commits with this address in repositories that name no author, such as those that tests make.
+    let fixed = [("HOME", HOME), ("TERM", term), ("PATH", PATH), ("LANG", "C.UTF-8"), ("EMAIL", AGENT_EMAIL)];
     let image = image.iter().filter_map(|variable| variable.split_once('='));
     let image = image.filter(|(name, _)| !["HOME", "TERM"].contains(name));
     let mut env: BTreeMap<&str, &str> =
@@ -41,6 +43,7 @@ mod tests {
             env,
             [
                 "CI=1",
+                "EMAIL=agent@flotilla.invalid",
                 "EMPTY=",
                 "HOME=/home/agent",
                 "LANG=C.UTF-8",

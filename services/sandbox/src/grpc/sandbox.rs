@@ -12,7 +12,9 @@ use crate::{
     exec::attach,
     session::caller::Caller,
     workspace::{
-        branch, changes, close,
+        branch,
+        changes::{self, ExportForm},
+        close,
         meta::DIRECTORY,
         open::{ahead, progress, run},
         snapshots::{apply, export, operations},
@@ -380,7 +382,7 @@ impl SandboxService for Server {
                     match message.history() {
                         ExportHistory::Whole => export::run(&root, &message.snapshot, &to).await,
                         ExportHistory::Unspecified => {
-                            changes::export(&root, &message.commit_message, &to).await
+                            changes::export(&root, ExportForm::of(&message), &to).await
                         }
                     }
                 };

@@ -1,12 +1,14 @@
 //! The changes of a session, as a patch and as a git bundle. A helper sandbox reads them with a separate git directory,
 //! so that the tenant's index, hooks, filters and configuration are neither used nor changed.
 
+mod left_out;
+
 use super::{
     helper::{self, refused},
     large,
     meta::{Meta, TREE},
     scratch::Scratch,
-    snapshots::track::{DIRECTORY, EXCLUDED, INSIDE, LFS_OBJECTS},
+    snapshots::track::{DIRECTORY, EXCLUDED, INSIDE},
 };
 use crate::{
     code::Code,
@@ -14,14 +16,18 @@ use crate::{
     isolation::launch::Mount,
     session::{caller::Caller, state::Session},
 };
-use domain::{limits, text::is_object_id};
-use rpc::v1::{DiffStat, DiffWorkspaceResponse, ExportWorkspaceResponse, KeepPatchResponse};
+use domain::{egress::push::PUSH_COMMITS_MAX, limits, text::is_object_id};
+use rpc::v1::{
+    DiffStat, DiffWorkspaceResponse, ExportWorkspaceRequest, ExportWorkspaceResponse, KeepPatchResponse,
+};
 use std::{io, sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
 const DIFF_SCRIPT: &str = concat!(
     include_str!("git.sh"),
     include_str!("lfs-filter.sh"),
+    include_str!("history.sh"),
+    include_str!("nested.sh"),
     include_str!("shadow.sh"),
     include_str!("diff.sh")
 );
@@ -30,6 +36,8 @@ const DIFF_BYTES_SCRIPT: &str = concat!(
     include_str!("git.sh"),
     include_str!("lfs-filter.sh"),
     "attributes='* -text -ident !eol !crlf !filter !diff !merge !working-tree-encoding'\n",
+    include_str!("history.sh"),
+    include_str!("nested.sh"),
     include_str!("shadow.sh"),
     include_str!("diff.sh")
 );
@@ -37,16 +45,20 @@ const EXPORT_SCRIPT: &str = concat!(
     include_str!("git.sh"),
     include_str!("lfs-filter.sh"),
     include_str!("lfs-own.sh"),
+    include_str!("history.sh"),
+    include_str!("nested.sh"),
     include_str!("shadow.sh"),
     include_str!("export.sh")
 );
 const MESSAGE_DEFAULT: &str = "Changes by Flotilla";
 /// Larger files are not in a diff; bytes. Git takes a second to read one of this size, and its diff is too long for a person.
 const DIFF_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Such files that a diff names. The others are only counted.
-const DIFF_LEFT_OUT_NAMED_MAX: usize = 20;
+/// What a result lacks: as much as an answer names. The rest is only counted.
+const LEFT_OUT_NAMED_MAX: usize = 20;
 /// Changed files that the answer about a patch lists. The others are only counted.
 const PATCH_FILES_LISTED_MAX: usize = 1_000;
+/// Bytes of the records of what a result lacks. Beyond it: `diff_too_large`.
+const LEFT_OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest first line of an output: a commit or lengths. Our own scripts never print a longer one.
 const LINE_BYTES_MAX: usize = 128;
 
@@ -69,7 +81,7 @@ struct Changes {
     /// Incomplete if it has more bytes than the comparison allows.
     patch: Vec<u8>,
     files: Vec<DiffStat>,
-    /// The files that are not in the patch, because they are too large.
+    /// What the patch does not have.
     left_out: Vec<String>,
     base_commit: String,
 }
@@ -131,11 +143,11 @@ async fn compare(session: &Arc<Session>, comparison: Comparison<'_>) -> Result<C
         "leave".to_owned(),
         // One byte more than the limit shows that the patch is truncated.
         (bytes_max + 1).to_string(),
-        DIFF_LEFT_OUT_NAMED_MAX.to_string(),
+        LEFT_OUT_NAMED_MAX.to_string(),
         limits::DIFF_STATS_BYTES_MAX.to_string(),
         form.to_owned(),
     ];
-    let names = DIFF_LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + LINE_BYTES_MAX);
+    let names = LEFT_OUT_NAMED_MAX * (limits::PATH_BYTES_MAX + LINE_BYTES_MAX);
     let limit = bytes_max + 1 + limits::DIFF_STATS_BYTES_MAX + names + LINE_BYTES_MAX;
     let output = session.shared.helpers.run(task(session, &meta, &scratch, script, arguments), limit).await;
     scratch.remove().await;
@@ -149,15 +161,34 @@ async fn compare(session: &Arc<Session>, comparison: Comparison<'_>) -> Result<C
     Ok(Changes { patch, files, left_out, base_commit: meta.base_commit })
 }
 
-/// Streams the workspace as one commit on top of its base commit. A workspace without changes gives its base commit and
-/// no bytes.
+/// What an export is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct ExportForm<'a> {
+    /// The message of the commit with what the session has not committed itself.
+    pub message: &'a str,
+    /// A line for the end of each message, with which the session's commits become commits of Flotilla; empty: they stay as they are.
+    pub line: &'a str,
+    /// Whether the commits of the session become one with all else.
+    pub squash: bool,
+}
+
+impl<'a> ExportForm<'a> {
+    /// The form of an export that a caller wants.
+    pub fn of(request: &'a ExportWorkspaceRequest) -> Self {
+        let ExportWorkspaceRequest { commit_message, message_line, squash, .. } = request;
+        Self { message: commit_message, line: message_line, squash: *squash }
+    }
+}
+
+/// Streams the workspace as commits on top of its base commit: those of the session, and one with what it has not committed. A workspace without
+/// changes gives its base commit and no bytes. The message with the commit also says what of the session's work the result lacks.
 ///
 /// # Errors
 /// `workspace_missing`, `base_commit_missing`, and a bundle that is too large; the caller must discard what was sent
 /// before.
-pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Result<(), Error> {
+pub async fn export(session: &Arc<Session>, form: ExportForm<'_>, to: &Sender) -> Result<(), Error> {
     let meta = session.workspace().await?;
-    let message = if message.trim().is_empty() { MESSAGE_DEFAULT } else { message };
+    let message = if form.message.trim().is_empty() { MESSAGE_DEFAULT } else { form.message };
     let ours = if meta.base_is_ours { "yes" } else { "no" };
     // The bundle of a larger file may exceed the bound, and git would read the whole file to find out.
     let file_bytes_max = limits::BUNDLE_BYTES_MAX.to_string();
@@ -167,6 +198,11 @@ pub async fn export(session: &Arc<Session>, message: &str, to: &Sender) -> Resul
         "refuse".to_owned(),
         ours.to_owned(),
         message.to_owned(),
+        // One more has what the session has not committed.
+        (PUSH_COMMITS_MAX - 1).to_string(),
+        limits::BUNDLE_BYTES_MAX.to_string(),
+        form.line.to_owned(),
+        if form.squash { "yes" } else { "no" }.to_owned(),
     ];
     let scratch = scratch(session, &meta)?;
     let result = announce(session, task(session, &meta, &scratch, EXPORT_SCRIPT, arguments), &meta, to).await;
@@ -206,18 +242,14 @@ pub(super) async fn stream(
     relay(running, meta, to).await
 }
 
-/// Sends what a helper prints: a commit in the first line, and a bundle. The commit does not wait for the bundle.
+/// Sends what a helper prints: a line with a commit and the length of what the result lacks, these records, and a bundle. The commit does not
+/// wait for the bundle.
 async fn relay(mut running: helper::HelperRun, meta: &Meta, to: &Sender) -> Result<(), Error> {
-    let (mut is_first, mut total) = (true, 0);
-    let mut failed = None;
-    loop {
-        let read = if is_first {
-            running.read_line(LINE_BYTES_MAX).await
-        } else {
-            running.read_piece(rpc::CHUNK_BYTES).await
-        };
-        let piece = match read {
-            Ok(Some(piece)) => piece,
+    let mut failed = announce_commit(&mut running, meta, to).await.err();
+    let mut total = 0;
+    while failed.is_none() {
+        let piece = match running.read_piece(rpc::CHUNK_BYTES).await {
+            Ok(Some(data)) => data,
             Ok(None) => break,
             Err(error) => {
                 failed = Some(error);
@@ -233,13 +265,7 @@ async fn relay(mut running: helper::HelperRun, meta: &Meta, to: &Sender) -> Resu
             failed = Some(Error::refused(Code::BundleTooLarge, text));
             break;
         }
-        let response = if is_first {
-            named(&piece, meta)
-        } else {
-            ExportWorkspaceResponse { data: piece, ..Default::default() }
-        };
-        is_first = false;
-        if to.send(Ok(response)).await.is_err() {
+        if to.send(Ok(ExportWorkspaceResponse { data: piece, ..Default::default() })).await.is_err() {
             break;
         }
     }
@@ -251,14 +277,40 @@ async fn relay(mut running: helper::HelperRun, meta: &Meta, to: &Sender) -> Resu
     }
 }
 
-/// The message with the commit.
-fn named(piece: &[u8], meta: &Meta) -> ExportWorkspaceResponse {
-    let end = piece.iter().position(|byte| *byte == b'\n').unwrap_or(piece.len());
-    ExportWorkspaceResponse {
-        commit: String::from_utf8_lossy(&piece[..end]).into_owned(),
-        base_commit: meta.base_commit.clone(),
-        data: piece.get(end + 1..).unwrap_or_default().to_vec(),
+/// Sends the commit, as soon as the helper has printed it, with what the result lacks. A helper that prints no commit fails with its exit code.
+async fn announce_commit(running: &mut helper::HelperRun, meta: &Meta, to: &Sender) -> Result<(), Error> {
+    let Some(mut read) = running.read_line(LINE_BYTES_MAX).await? else { return Ok(()) };
+    let end = read.iter().position(|byte| *byte == b'\n').unwrap_or(read.len());
+    let line = String::from_utf8_lossy(&read[..end]).into_owned();
+    let mut rest = read.split_off((end + 1).min(read.len()));
+    let broken = || Error::refused(Code::Internal, "the helper of an export printed no commit");
+    let (commit, length) = line.split_once(' ').ok_or_else(broken)?;
+    let length: usize = length.parse().map_err(|_| broken())?;
+    if length > LEFT_OUT_BYTES_MAX {
+        let text = "the files have too much that cannot be exported; `git status` in the session shows it";
+        return Err(Error::refused(Code::DiffTooLarge, text));
     }
+    if rest.len() < length {
+        let missing = length - rest.len();
+        running.read_to_end(&mut rest, missing).await?;
+    }
+    let (records, data) = rest.split_at_checked(length).ok_or_else(broken)?;
+    let count = records.iter().filter(|byte| **byte == 0).count();
+    let response = ExportWorkspaceResponse {
+        commit: commit.to_owned(),
+        base_commit: meta.base_commit.clone(),
+        data: data.to_vec(),
+        left_out: left_out::texts(first(records, LEFT_OUT_NAMED_MAX), count),
+    };
+    // If the caller has left, the next message ends the helper.
+    drop(to.send(Ok(response)).await);
+    Ok(())
+}
+
+/// The first records of a sequence, each with its NUL.
+fn first(records: &[u8], count: usize) -> &[u8] {
+    let end = records.iter().enumerate().filter(|(_, byte)| **byte == 0).nth(count.saturating_sub(1));
+    end.map_or(records, |(at, _)| &records[..=at])
 }
 
 fn task(
@@ -270,14 +322,15 @@ fn task(
 ) -> helper::Task {
     let workspace = session.shared.layout.workspace(&session.key);
     let (tree, snapshots) = (workspace.join(TREE), workspace.join(DIRECTORY));
-    let has_objects = snapshots.join(LFS_OBJECTS).is_dir();
+    // Without them, git reads every file.
+    let has_snapshots = snapshots.is_dir();
     let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
     helper::Task {
         script,
         arguments,
         mounts: [Mount::read(tree, "/workspace"), Mount::write(scratch.path(), "/run/sbx/scratch")]
             .into_iter()
-            .chain(has_objects.then(|| Mount::read(snapshots, INSIDE)))
+            .chain(has_snapshots.then(|| Mount::read(snapshots, INSIDE)))
             .collect(),
         ..helper::Task::new(session.key.tenant, session.shared.uid(meta.slot), time_limit)
     }
@@ -316,7 +369,7 @@ fn explain(code: i32, stderr: &str) -> Error {
 #[derive(Debug, PartialEq, Eq)]
 struct DiffOutput<'a> {
     stats: &'a [u8],
-    /// The files that are not in the patch, because they are too large.
+    /// What the patch does not have.
     left_out: Vec<String>,
     patch: &'a [u8],
 }
@@ -330,11 +383,7 @@ impl<'a> DiffOutput<'a> {
         let [stats, names, count] = numbers[..] else { return None };
         let (stats, rest) = output[line + 1..].split_at_checked(stats)?;
         let (names, patch) = rest.split_at_checked(names)?;
-        let mut left_out: Vec<String> = large::parse(names).iter().map(ToString::to_string).collect();
-        if count > left_out.len() {
-            left_out.push(format!("and {} more", count - left_out.len()));
-        }
-        Some(Self { stats, left_out, patch })
+        Some(Self { stats, left_out: left_out::texts(names, count), patch })
     }
 }
 

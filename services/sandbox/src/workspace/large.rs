@@ -7,11 +7,11 @@ const MIB: u64 = 1 << 20;
 
 /// A file that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LargeFile {
+pub(in crate::workspace) struct LargeFile {
     /// Below /workspace.
-    pub(super) path: String,
+    pub(in crate::workspace) path: String,
     /// Its apparent size.
-    pub(super) bytes: u64,
+    pub(in crate::workspace) bytes: u64,
 }
 
 impl fmt::Display for LargeFile {
@@ -22,7 +22,7 @@ impl fmt::Display for LargeFile {
 }
 
 /// Parses a sequence of `size SPACE path NUL`, and sorts it by path.
-pub(super) fn parse(records: &[u8]) -> Vec<LargeFile> {
+pub(in crate::workspace) fn parse(records: &[u8]) -> Vec<LargeFile> {
     let parse = |record: &[u8]| {
         let text = String::from_utf8_lossy(record);
         let (bytes, path) = text.split_once(' ')?;

@@ -12,7 +12,7 @@ is_new() {
   object=$1/${oid%"${oid#??}"}/$(echo "$oid" | cut -c 3-4)/$oid
   [ -f "$object" ] && [ ! -L "$object" ] || return 1
   printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %s\n' "$oid" "$(stat -c %s "$object")" | cmp -s - "$2" || return 1
-  git cat-file blob ":0:$2" 2>/dev/null | cmp -s - "$2" && return 1
+  git cat-file blob "$3:$2" 2>/dev/null | cmp -s - "$2" && return 1
   directory=$2
   while [ "${directory%/*}" != "$directory" ]; do
     directory=${directory%/*}
@@ -20,11 +20,11 @@ is_new() {
   done
   sum=$(sha256sum <"$object") && [ "${sum%% *}" = "$oid" ]
 }
-if is_new "$2" "$3"; then
+if is_new "$2" "$3" "$4"; then
   exec cat "$object"
 fi
 exec sh /tmp/lfs-clean "$1" "$3"
 END
   export GIT_CONFIG_COUNT=${GIT_CONFIG_COUNT:-1}
-  export GIT_CONFIG_KEY_0=filter.lfs.clean GIT_CONFIG_VALUE_0="sh /tmp/lfs-export $objects $own %f"
+  export GIT_CONFIG_KEY_0=filter.lfs.clean GIT_CONFIG_VALUE_0="sh /tmp/lfs-export $objects $own %f $1"
 fi

@@ -2,8 +2,12 @@
 
 use crate::harness::{Machine, Session, code, directory, fresh, git, repository};
 use domain::limits;
+use nix::{
+    errno::Errno,
+    sys::inotify::{AddWatchFlags, InitFlags, Inotify},
+};
 use rpc::v1;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspaceResponse, tonic::Status> {
     let (tenant_id, session_id) = (session.tenant.clone(), session.id.clone());
@@ -20,28 +24,57 @@ pub async fn diff(session: &Session, bytes_max: u32) -> Result<v1::DiffWorkspace
 }
 
 pub async fn export(session: &Session) -> Result<(String, String, Vec<u8>), tonic::Status> {
-    let mut parts = export_parts(session).await?;
+    let Exported { commit, base, bundle, .. } =
+        export_as(session, v1::ExportWorkspaceRequest::default()).await?;
+    Ok((commit, base, bundle))
+}
+
+/// A whole export.
+#[derive(Debug)]
+struct Exported {
+    commit: String,
+    base: String,
+    left_out: Vec<String>,
+    bundle: Vec<u8>,
+}
+
+/// Exports in the form of `form`.
+async fn export_as(session: &Session, form: v1::ExportWorkspaceRequest) -> Result<Exported, tonic::Status> {
+    let mut parts = export_parts(session, form).await?;
     let begun = parts.message().await?.unwrap();
     let first = parts.message().await?.unwrap();
     assert_eq!(begun.base_commit, first.base_commit);
-    let mut data = first.data;
+    let v1::ExportWorkspaceResponse { mut data, commit, base_commit, left_out } = first;
     while let Some(part) = parts.message().await? {
         data.extend(part.data);
     }
-    Ok((first.commit, first.base_commit, data))
+    Ok(Exported { commit, base: base_commit, left_out, bundle: data })
 }
 
 async fn export_parts(
     session: &Session,
+    form: v1::ExportWorkspaceRequest,
 ) -> Result<tonic::Streaming<v1::ExportWorkspaceResponse>, tonic::Status> {
     let request = v1::ExportWorkspaceRequest {
         tenant_id: session.tenant.clone(),
         session_id: session.id.clone(),
         commit_message: "-m Agent's work".to_owned(),
         workspace_session_id: session.workspace.clone(),
-        ..Default::default()
+        ..form
     };
     session.client.clone().export_workspace(request).await.map(tonic::Response::into_inner)
+}
+
+/// A clone of `repository` with the branch `flotilla` of an export checked out.
+fn clone_with(repository: &Path, exported: &Exported) -> (tempfile::TempDir, PathBuf) {
+    let directory = directory();
+    let (file, clone) = (directory.path().join("out.bundle"), directory.path().join("clone"));
+    std::fs::write(&file, &exported.bundle).unwrap();
+    git(directory.path(), &["clone", "-q", repository.to_str().unwrap(), clone.to_str().unwrap()]);
+    git(&clone, &["fetch", "-q", file.to_str().unwrap(), "refs/heads/flotilla:refs/heads/flotilla"]);
+    git(&clone, &["checkout", "-q", "flotilla"]);
+    assert_eq!(git(&clone, &["rev-parse", "HEAD"]), exported.commit);
+    (directory, clone)
 }
 
 async fn opened(directory: &Path) -> (Machine, Session, std::path::PathBuf) {
@@ -76,23 +109,17 @@ async fn a_diff_has_changed_files_and_no_ignored_ones() {
 }
 
 #[tokio::test]
-async fn an_export_is_the_workspace_as_one_commit() {
+async fn an_export_has_the_files_of_the_workspace() {
     let directory = directory();
     let (_machine, session, path) = opened(directory.path()).await;
     let base = git(&path, &["rev-parse", "main"]);
     assert_eq!(export(&session).await.unwrap(), (base.clone(), base.clone(), Vec::new()), "no changes");
-    session.sh(&format!("{WORK}; git commit -qm mine; rm -f .gitignore; git rm -q --cached README.md")).await;
-    let (commit, base_commit, bundle) = export(&session).await.unwrap();
-    assert_eq!(base_commit, base);
-
-    let file = directory.path().join("out.bundle");
-    std::fs::write(&file, bundle).unwrap();
-    let clone = directory.path().join("clone");
-    git(directory.path(), &["clone", "-q", path.to_str().unwrap(), clone.to_str().unwrap()]);
-    git(&clone, &["fetch", "-q", file.to_str().unwrap(), "refs/heads/flotilla:refs/heads/flotilla"]);
-    git(&clone, &["checkout", "-q", "flotilla"]);
-    let facts = git(&clone, &["log", "-1", "--format=%H %P %an <%ae> %s"]);
-    assert_eq!(facts, format!("{commit} {base} Flotilla Agent <agent@flotilla.invalid> -m Agent's work"));
+    session.sh(&format!("{WORK}; rm -f .gitignore; git rm -q --cached README.md")).await;
+    let exported = export_as(&session, v1::ExportWorkspaceRequest::default()).await.unwrap();
+    assert_eq!((exported.base.as_str(), &exported.left_out[..]), (base.as_str(), &[][..]));
+    let (_directory, clone) = clone_with(&path, &exported);
+    let facts = git(&clone, &["log", "-1", "--format=%P %an <%ae> %s"]);
+    assert_eq!(facts, format!("{base} Flotilla Agent <agent@flotilla.invalid> -m Agent's work"));
     // target is no longer ignored: .gitignore was removed.
     let digest = "find . -path ./.git -prune -o -type f -print -o -type l -print | LC_ALL=C sort | \
                   while read -r f; do echo \"$f $(stat -c %A \"$f\" | cut -c 4) $(sha256sum < \"$f\")\"; done";
@@ -101,11 +128,174 @@ async fn an_export_is_the_workspace_as_one_commit() {
     assert_eq!(session.sh(digest).await, String::from_utf8(output.stdout).unwrap().trim_end());
 }
 
+const COMMITS: &str = "echo a > a; git add a; git commit -qm 'feat: a' -m 'with a body'; echo b > b; git add b; \
+                       GIT_AUTHOR_NAME=Ann GIT_AUTHOR_EMAIL=ann@b.c git commit -qm 'feat: b'; echo secret > target.log; echo '*.log' > .gitignore; \
+                       git add -f target.log .gitignore; git commit -qm ignored";
+
+#[tokio::test]
+async fn commits_of_the_agent_stay_commits() {
+    let directory = directory();
+    let (_machine, session, path) = opened(directory.path()).await;
+    session.sh(COMMITS).await;
+    let head = session.sh("git rev-parse HEAD").await;
+    let exported = export_as(&session, v1::ExportWorkspaceRequest::default()).await.unwrap();
+    assert_eq!(
+        (exported.commit.as_str(), &exported.left_out[..]),
+        (head.as_str(), &[][..]),
+        "nothing else changed"
+    );
+    session.sh("echo c > c").await;
+    let exported = export_as(&session, v1::ExportWorkspaceRequest::default()).await.unwrap();
+    let (_directory, clone) = clone_with(&path, &exported);
+    let log = ["log", "--format=%s|%b|%an", "main..HEAD"];
+    let agent = "Flotilla Agent";
+    assert_eq!(
+        git(&clone, &log),
+        format!("-m Agent's work||{agent}\nignored||{agent}\nfeat: b||Ann\nfeat: a|with a body\n|{agent}")
+    );
+    assert_eq!(git(&clone, &["ls-files"]), ".gitignore\nREADME.md\na\nb\nc\ntarget.log");
+    assert_eq!(git(&clone, &["rev-parse", "HEAD^"]), head);
+
+    let squashed = v1::ExportWorkspaceRequest { squash: true, ..Default::default() };
+    let exported = export_as(&session, squashed).await.unwrap();
+    let (_directory, clone) = clone_with(&path, &exported);
+    assert_eq!(git(&clone, &log), format!("-m Agent's work||{agent}"));
+    assert_eq!(git(&clone, &["ls-files"]), ".gitignore\nREADME.md\na\nb\nc\ntarget.log");
+}
+
+#[tokio::test]
+async fn with_a_line_the_commits_become_commits_of_flotilla_and_always_the_same() {
+    let directory = directory();
+    let (_machine, session, path) = opened(directory.path()).await;
+    session.sh(&format!("{COMMITS}; echo c > c")).await;
+    let marked = || v1::ExportWorkspaceRequest {
+        message_line: "Flotilla-Session: x".to_owned(),
+        ..Default::default()
+    };
+    let exported = export_as(&session, marked()).await.unwrap();
+    let (_directory, clone) = clone_with(&path, &exported);
+    let log = git(&clone, &["log", "--format=%an %cn %(trailers:only,unfold)", "main..HEAD"]);
+    let line = |author: &str| format!("{author} Flotilla Agent Flotilla-Session: x");
+    let own = line("Flotilla Agent");
+    assert_eq!(log, format!("{own}\n\n{own}\n\n{}\n\n{own}", line("Ann")));
+    let again = export_as(&session, marked()).await.unwrap();
+    let parent = |clone: &Path| git(clone, &["rev-parse", "HEAD^"]);
+    let (_directory, second) = clone_with(&path, &again);
+    assert_eq!(parent(&clone), parent(&second));
+    // A merge is no chain, which a later push could continue.
+    session.sh("git switch -qc other HEAD~1; echo d > d; git add d; git commit -qm d; git switch -q main; git merge -q other").await;
+    let exported = export_as(&session, marked()).await.unwrap();
+    assert_eq!(
+        exported.left_out,
+        ["5 commits of the session as commits, because there is a merge among them"]
+    );
+    let (_directory, clone) = clone_with(&path, &exported);
+    assert_eq!(git(&clone, &["rev-list", "--count", "main..HEAD"]), "1");
+    assert_eq!(git(&clone, &["ls-files"]), ".gitignore\nREADME.md\na\nb\nc\nd\ntarget.log");
+}
+
+#[tokio::test]
+async fn a_result_says_what_work_it_lacks() {
+    let directory = directory();
+    let (_machine, session, path) = opened(directory.path()).await;
+    session
+        .sh("git checkout -qb fix/x; echo a > a; git add -A; git commit -qm fix; git checkout -q main; echo s >> README.md; git stash -q; \
+             mkdir newapp; cd newapp; git init -q; echo page > page.tsx; echo out > .gitignore; touch out; cd ..; \
+             git clone -q . lib; echo no > no; chmod 000 no; mkdir -m 000 dir")
+        .await;
+    let lacks = [
+        "dir/, which cannot be read",
+        "no, which cannot be read",
+        "lib/, a repository from elsewhere",
+        "branch fix/x, 1 commit",
+        "the stash, 1 entry",
+    ];
+    let sorted = |mut texts: Vec<String>| {
+        texts.sort();
+        texts
+    };
+    let want = || sorted(lacks.iter().map(|text| (*text).to_owned()).collect());
+    let changes = diff(&session, 0).await.unwrap();
+    let files: Vec<_> = changes.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(files, ["newapp/.gitignore", "newapp/page.tsx"]);
+    assert_eq!(sorted(changes.left_out), want());
+    let exported = export_as(&session, v1::ExportWorkspaceRequest::default()).await.unwrap();
+    assert_eq!(sorted(exported.left_out.clone()), want());
+    let (_directory, clone) = clone_with(&path, &exported);
+    assert_eq!(git(&clone, &["ls-files"]), ".gitignore\nREADME.md\nnewapp/.gitignore\nnewapp/page.tsx");
+}
+
+#[tokio::test]
+async fn a_repository_outside_of_the_files_has_an_author() {
+    let (_directory, _machine, session) = fresh(&[]).await;
+    let log = session.sh("mkdir /tmp/r; cd /tmp/r; git init -q; git commit -q --allow-empty -m x; git log --format='%an <%ae>'").await;
+    assert_eq!(log, "Flotilla Agent <agent@flotilla.invalid>");
+}
+
+#[tokio::test]
+async fn a_rewritten_history_becomes_one_commit() {
+    let directory = directory();
+    let (_machine, session, path) = opened(directory.path()).await;
+    session.sh("echo a > a; git add a; git commit -q --amend -m other; echo b > b; git add b; git commit -qm more").await;
+    let exported = export_as(&session, v1::ExportWorkspaceRequest::default()).await.unwrap();
+    let reason =
+        "2 commits of the session as commits, because they do not descend from the commit that it began with";
+    assert_eq!(exported.left_out, [reason]);
+    let (_directory, clone) = clone_with(&path, &exported);
+    assert_eq!(git(&clone, &["log", "--format=%s", "main..HEAD"]), "-m Agent's work");
+    assert_eq!(git(&clone, &["ls-files"]), ".gitignore\nREADME.md\na\nb");
+}
+
+#[tokio::test]
+async fn a_file_that_the_agent_committed_and_cannot_read_is_in_the_result() {
+    let directory = directory();
+    let (_machine, session, path) = opened(directory.path()).await;
+    session.sh("echo mine > README.md; git commit -qam mine; chmod 000 README.md; echo a > a").await;
+    let exported = export_as(&session, v1::ExportWorkspaceRequest::default()).await.unwrap();
+    assert_eq!(exported.left_out, ["README.md, which cannot be read"]);
+    let (_directory, clone) = clone_with(&path, &exported);
+    assert_eq!(std::fs::read_to_string(clone.join("README.md")).unwrap(), "mine\n");
+}
+
+/// Whether the file was opened since the last call.
+fn was_opened(watch: &Inotify) -> bool {
+    match watch.read_events() {
+        Ok(events) => !events.is_empty(),
+        Err(Errno::EAGAIN) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_looks_at_files_opens_those_that_have_not_changed() {
+    let directory = directory();
+    let path = repository(directory.path());
+    std::fs::write(path.join("quiet"), "quiet\n").unwrap();
+    git(&path, &["add", "."]);
+    git(&path, &["commit", "-qm", "two files"]);
+    let (_machine, session) = Machine::with_open(directory.path(), &path).await;
+    session.sh("echo more >> README.md; sleep 0.1").await;
+    let watch = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+    let quiet = session.place(&directory, "workspaces").join("tree/quiet");
+    watch.add_watch(&quiet, AddWatchFlags::IN_OPEN).unwrap();
+    assert_eq!(diff(&session, 0).await.unwrap().files.len(), 1);
+    export(&session).await.unwrap();
+    session.sh("git commit -qam mine").await;
+    was_opened(&watch);
+    diff(&session, 0).await.unwrap();
+    export(&session).await.unwrap();
+    assert!(!was_opened(&watch), "git reads a file that has not changed");
+    session.sh("echo more >> quiet").await;
+    assert!(was_opened(&watch));
+    assert_eq!(diff(&session, 0).await.unwrap().files.len(), 2);
+    assert!(was_opened(&watch), "the watch sees what the helper reads");
+}
+
 #[tokio::test]
 async fn the_commit_of_an_export_does_not_wait_for_its_bundle() {
     let (_directory, _machine, session) = fresh(&[]).await;
     session.sh("head -c 3000 /dev/urandom > binary").await;
-    let mut parts = export_parts(&session).await.unwrap();
+    let mut parts = export_parts(&session, v1::ExportWorkspaceRequest::default()).await.unwrap();
     let begun = parts.message().await.unwrap().unwrap();
     assert!(begun.base_commit.len() == 40 && begun.commit.is_empty() && begun.data.is_empty(), "{begun:?}");
     let first = parts.message().await.unwrap().unwrap();

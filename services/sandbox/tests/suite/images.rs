@@ -53,7 +53,7 @@ async fn a_session_sees_its_image_and_nothing_of_the_machine() {
         session.sh("cat /etc/hosts /etc/resolv.conf").await,
         "127.0.0.1 localhost sandbox\n::1 localhost"
     );
-    let users = "root:x:0:0:root:/root:/bin/bash\nagent:x:1000:1000:agent:/home/agent:/bin/bash";
+    let users = "root:x:0:0:root:/root:/bin/bash\nagent:x:1000:1000:Flotilla Agent:/home/agent:/bin/bash";
     assert_eq!(session.sh("cat /etc/passwd").await, users);
     assert_eq!(session.sh("echo $UID ~agent ~root $PWD").await, "1000 /home/agent /root /workspace");
     for place in ["/workspace/x", "/tmp/x", "/var/tmp/y", "/home/agent/x", "/dev/shm/x"] {

@@ -1,7 +1,7 @@
 //! Opening and closing workspaces.
 
 use crate::{
-    changes::diff,
+    changes::{self, diff},
     harness::{Machine, Session, code, directory, fresh, git, repository},
 };
 use rpc::v1::{self, WorkspaceHeader};
@@ -124,6 +124,64 @@ async fn a_copy_of_an_earlier_opening_is_not_taken_for_the_current_files() {
     let third = Session { opening: Some(2), ..second.clone() };
     assert!(third.open(WorkspaceHeader::default(), vec![]).await.unwrap().created);
     assert_eq!(third.sh("ls").await, "");
+}
+
+#[tokio::test]
+async fn a_part_of_a_history_is_opened_and_its_copy_is_too() {
+    let directory = directory();
+    let path = repository(directory.path());
+    let end = git(&path, &["rev-parse", "HEAD"]);
+    std::fs::write(path.join("more"), "more\n").unwrap();
+    git(&path, &["add", "."]);
+    git(&path, &["commit", "-qm", "more"]);
+    let head = git(&path, &["rev-parse", "HEAD"]);
+    // A repository whose history ends at the commit before the last one, as a shallow clone has it.
+    std::fs::write(path.join("later"), "later\n").unwrap();
+    git(&path, &["add", "."]);
+    git(&path, &["commit", "-qm", "later"]);
+    let clone = directory.path().join("shallow");
+    let url = format!("file://{}", path.display());
+    git(directory.path(), &["clone", "-q", "--depth=2", &url, clone.to_str().unwrap()]);
+    git(&clone, &["update-ref", "refs/flotilla/shallow/0", &head]);
+    let file = directory.path().join("part.bundle");
+    git(
+        &clone,
+        &["bundle", "create", "-q", file.to_str().unwrap(), "HEAD", "main", "refs/flotilla/shallow/0"],
+    );
+    let machine = Machine::start(directory.path()).await;
+    let session = machine.session();
+    let header = v1::WorkspaceHeader { bundle: true, ..Default::default() };
+    session.open(header, std::fs::read(&file).unwrap()).await.unwrap();
+    let facts = "git log --format=%s; git status --short --branch; ls; git cat-file -t HEAD^^ 2>&1 || true; git fsck 2>&1";
+    let seen = session.sh(facts).await;
+    assert!(seen.starts_with("later\nmore\n## main...origin/main\nREADME.md\nlater\nmore\n"), "{seen}");
+    assert!(
+        !seen.contains("missing")
+            && session.sh(&format!("git cat-file -e {end} || echo away")).await.contains("away"),
+        "{seen}"
+    );
+    session.sh("echo x > new; git add new; git commit -qm new; echo y > other").await;
+    assert_eq!(changes::diff(&session, 0).await.unwrap().files.len(), 2);
+    let (commit, base, _) = changes::export(&session).await.unwrap();
+    assert_eq!((base, commit.len()), (git(&path, &["rev-parse", "HEAD"]), 40));
+
+    // The copy of a subtask, and a fork.
+    let request = v1::ExportWorkspaceRequest {
+        tenant_id: session.tenant.clone(),
+        session_id: session.id.clone(),
+        history: v1::ExportHistory::Whole.into(),
+        ..Default::default()
+    };
+    let mut pieces = session.client.clone().export_workspace(request).await.unwrap().into_inner();
+    let v1::ExportWorkspaceResponse { mut data, commit, .. } = pieces.message().await.unwrap().unwrap();
+    while let Some(piece) = pieces.message().await.unwrap() {
+        data.extend(piece.data);
+    }
+    let header =
+        v1::WorkspaceHeader { bundle: true, revision: commit, uncommitted: true, ..Default::default() };
+    let copy = machine.session();
+    copy.open(header, data).await.unwrap();
+    assert_eq!(copy.sh("git log --format=%s; git status --short").await, "later\nmore\n?? new\n?? other");
 }
 
 #[tokio::test]

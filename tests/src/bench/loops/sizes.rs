@@ -15,6 +15,8 @@ pub struct Sizes {
     pub large: usize,
     /// Number of files in a repository.
     pub files: usize,
+    /// Number of files in a repository in which one has changed.
+    pub looked_at: usize,
 }
 
 impl Sizes {
@@ -27,11 +29,20 @@ impl Sizes {
             rounds: 30,
             large: 4,
             files: 10_000,
+            looked_at: 40_000,
         }
     }
 
     /// Returns small sizes, to check that every measurement runs.
     pub fn smoke() -> Self {
-        Self { lengths: [1, 2, 3, 4], turns: 20, output_bytes: 9_000, rounds: 2, large: 1, files: 20 }
+        Self {
+            lengths: [1, 2, 3, 4],
+            turns: 20,
+            output_bytes: 9_000,
+            rounds: 2,
+            large: 1,
+            files: 20,
+            looked_at: 50,
+        }
     }
 }

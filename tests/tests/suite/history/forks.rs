@@ -116,7 +116,7 @@ async fn a_fork_can_keep_the_current_files_or_have_none() {
     let now = fork(&stack, &session, Some(&talk[2].0), now).await.unwrap();
     assert_eq!(stack.api.conversation(&now.id).await.len(), 2);
     assert_eq!(command_output(&stack, &now.id, "ls").await, "a.txt\n");
-    let export = v1::ExportSessionRequest { session_id: now.id.clone() };
+    let export = v1::ExportSessionRequest { session_id: now.id.clone(), squash: false };
     let mut parts = stack.api.sessions().export_session(export).await.unwrap().into_inner();
     let mut bundle = vec![];
     // The name of the commit may come alone.

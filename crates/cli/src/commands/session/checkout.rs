@@ -1,15 +1,15 @@
 //! `flotilla checkout`: fetches a session's result as a branch of the user's repository. It changes no files of the
-//! work tree unless asked.
+//! work tree unless asked, or unless the branch is checked out. Commits of a person on the branch stay.
 
 use crate::{
     client::Client,
     exit::{Exit, coded},
     repository::{bundle, git::Git},
-    terminal::{output::Output, progress::Amount, show},
+    terminal::{output::Output, paint::harmless, progress::Amount, show},
 };
 use anyhow::{Context as _, Result, bail};
-use domain::limits;
-use rpc::v1::ExportSessionRequest;
+use domain::{egress::push::AGENT_EMAIL, limits};
+use rpc::v1::{ExportSessionRequest, ExportSessionResponse};
 use serde_json::json;
 use std::{
     fs,
@@ -31,53 +31,113 @@ pub(crate) struct CheckoutArgs {
     /// Check out the branch as well; git refuses if that would overwrite your changes.
     #[arg(long)]
     switch: bool,
+    /// Make one commit of the commits of the agent and everything else.
+    #[arg(long)]
+    squash: bool,
 }
 
 /// The export that the server sent.
+#[derive(Default)]
 struct Export {
     commit: String,
     base_commit: String,
+    /// What of the session's work the commit lacks.
+    left_out: Vec<String>,
 }
 
 pub(crate) async fn run(client: &Client, output: &Output, arguments: CheckoutArgs) -> Result<Exit> {
     let git = Git::at(&arguments.repo);
     let git = Git::at(&git.root()?);
-    let branch = arguments.branch.unwrap_or_else(|| format!("flotilla/{}", show::short_id(&arguments.id)));
+    let branch = arguments.branch.unwrap_or_else(|| default_branch(&git, &arguments.id));
     if !git.is(&["check-ref-format", "--branch", &branch]) {
         bail!("{branch:?} is not a valid branch name");
     }
     let temporary = tempfile::tempdir().context("make a temporary directory")?;
     let file = temporary.path().join("result.bundle");
-    let export = download(client, output, &arguments.id, &file).await?;
+    let request = ExportSessionRequest { session_id: arguments.id.clone(), squash: arguments.squash };
+    let export = download(client, output, request, &file).await?;
     fetch(&git, &export, &file)?;
-    git.run(&["branch", "--force", "--no-track", &branch, &export.commit])
-        .with_context(|| format!("set the branch {branch}"))?;
-    let text = if arguments.switch {
+    let is_checked_out = move_branch(&git, &branch, &export)?;
+    if arguments.switch && !is_checked_out {
         git.run(&["switch", "--quiet", &branch])?;
-        format!("on branch {branch}")
-    } else {
-        format!("branch {branch} holds the result; `git switch {branch}` checks it out")
-    };
-    let Export { commit, base_commit } = export;
-    let object = json!({
-        "type": "checkout", "session": arguments.id, "branch": branch, "commit": commit, "base_commit": base_commit,
-        "is_switched": arguments.switch,
-    });
-    output.result(&text, &object)?;
+    }
+    let is_switched = arguments.switch || is_checked_out;
+    output.result(&told(&branch, is_switched, &export), &json!({
+        "type": "checkout", "session": arguments.id, "branch": branch, "commit": export.commit, "base_commit": export.base_commit,
+        "is_switched": is_switched, "left_out": export.left_out,
+    }))?;
     Ok(Exit::Done)
 }
 
-async fn download(client: &Client, output: &Output, session_id: &str, file: &Path) -> Result<Export> {
+/// The branch for a session. A branch `flotilla` of the user leaves no room for branches below it.
+fn default_branch(git: &Git, session_id: &str) -> String {
+    let end = show::short_id(session_id);
+    let is_taken = git.is(&["show-ref", "--verify", "--quiet", "refs/heads/flotilla"]);
+    if is_taken { format!("flotilla-{end}") } else { format!("flotilla/{end}") }
+}
+
+/// The sentence about a result: where it is, and what it lacks.
+fn told(branch: &str, is_switched: bool, export: &Export) -> String {
+    let lacks: Vec<String> = export.left_out.iter().map(|text| harmless(text)).collect();
+    let lacks = if lacks.is_empty() { String::new() } else { format!(", but not: {}", lacks.join("; ")) };
+    if export.commit == export.base_commit {
+        return format!(
+            "the session changed nothing: branch {branch} is at the commit that it started from{lacks}"
+        );
+    }
+    if is_switched {
+        format!("on branch {branch}, which holds the result{lacks}")
+    } else {
+        format!("branch {branch} holds the result{lacks}; `git switch {branch}` checks it out")
+    }
+}
+
+/// Moves the branch to the result, and the files too where it is checked out; returns whether it is. Only commits that the agent made are replaced.
+fn move_branch(git: &Git, branch: &str, export: &Export) -> Result<bool> {
+    let commit = &export.commit;
+    let reference = format!("refs/heads/{branch}");
+    let tip = git.run(&["rev-parse", "--verify", "--quiet", &format!("{reference}^{{commit}}")]).ok();
+    if let Some(tip) = &tip {
+        let own = git.run(&["log", "--format=%ce", tip, "--not", commit, &export.base_commit])?;
+        if own.lines().any(|committer| committer != AGENT_EMAIL) {
+            let message = format!(
+                "the branch {branch} has commits that the agent did not make, so it was not moved to the result {commit}; `git merge {commit}` on \
+                 the branch takes the result in, --branch NAME makes another branch"
+            );
+            return Err(coded("branch_has_other_commits", message));
+        }
+    }
+    if git.run(&["symbolic-ref", "--quiet", "HEAD"]).is_ok_and(|head| head == reference) {
+        git.run(&["reset", "--quiet", "--keep", commit]).with_context(|| {
+            format!("move the branch {branch}, which is checked out; commit or stash your changes first")
+        })?;
+        return Ok(true);
+    }
+    git.run(&["branch", "--force", "--no-track", branch, commit])
+        .with_context(|| format!("set the branch {branch}; --branch NAME makes another one"))?;
+    Ok(false)
+}
+
+async fn download(
+    client: &Client,
+    output: &Output,
+    request: ExportSessionRequest,
+    file: &Path,
+) -> Result<Export> {
     let progress = output.progress("loading the result", Amount::Bytes);
-    let request = ExportSessionRequest { session_id: session_id.to_owned() };
     let mut stream =
         client.sessions().export_session(request).await.context("export the session")?.into_inner();
     let mut writer = fs::File::create(file).context("make a temporary file")?;
-    let mut export = Export { commit: String::new(), base_commit: String::new() };
+    let mut export = Export::default();
     let mut size = 0;
     while let Some(response) = stream.message().await.context("load the result")? {
         if !response.commit.is_empty() {
-            export = Export { commit: response.commit, base_commit: response.base_commit };
+            let ExportSessionResponse { commit, base_commit, left_out, .. } = &response;
+            export = Export {
+                commit: commit.clone(),
+                base_commit: base_commit.clone(),
+                left_out: left_out.clone(),
+            };
         }
         let bytes = response.data.len() as u64;
         size += bytes;

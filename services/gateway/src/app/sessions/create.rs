@@ -96,6 +96,34 @@ impl SessionRequest {
     }
 }
 
+/// What a session is, apart from its project and its files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionForm<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) idempotency_key: &'a str,
+    pub(crate) title: &'a str,
+    pub(crate) model: Option<&'a ModelRef>,
+    pub(crate) rules: &'a Rules,
+    pub(crate) budget_usd_picos: i64,
+}
+
+/// Checks what a request says of a session before its files are sent.
+///
+/// # Errors
+/// `scope_missing`, `model_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`, `rule_invalid`, `budget_invalid`,
+/// `idempotency_key_too_long`, `idempotency_key_invalid`.
+pub(crate) fn check(gateway: &Gateway, principal: &Principal, form: SessionForm<'_>) -> Result<(), Error> {
+    principal.account(Scope::Write)?;
+    checks::model(&gateway.state, form.model)?;
+    checks::idempotency_key(form.idempotency_key)?;
+    chosen_id(form.id, form.idempotency_key)?;
+    if !form.title.is_empty() {
+        checks::name(form.title)?;
+    }
+    check_rules(form.rules)?;
+    budget::amount(form.budget_usd_picos).map(drop)
+}
+
 /// Creates a session. A request with the id of an existing session returns that session.
 ///
 /// # Errors

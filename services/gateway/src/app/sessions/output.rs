@@ -33,7 +33,7 @@ pub(crate) struct WorkspaceDiff {
     pub(crate) files: Vec<FileStat>,
     /// Whether the patch is incomplete.
     pub(crate) truncated: bool,
-    /// The files that are too large for a diff, with their sizes.
+    /// What the diff does not have, in words.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -43,6 +43,8 @@ pub(crate) struct ExportPiece {
     pub(crate) data: Vec<u8>,
     pub(crate) commit: String,
     pub(crate) base_commit: String,
+    /// What of the session's work the commits lack.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// Returns the changes of a prompt's turn, as its message records them.
@@ -125,7 +127,7 @@ pub(crate) async fn get_tool_output(
     Ok(state.sandbox.files().get_output(request).await?.into_inner().data)
 }
 
-/// Exports the workspace of a session, with its changes committed under its title.
+/// Exports the workspace of a session: its commits, and one under its title with what it has not committed. With `squash`, all of it is one commit.
 ///
 /// # Errors
 /// `session_not_found`, `requests_too_many`, `workspace_lost`, `sandbox_unavailable`, `store_unavailable`; refusals of the sandbox, also
@@ -134,11 +136,13 @@ pub(crate) async fn export(
     gateway: &Gateway,
     principal: &Principal,
     session: &SessionId,
+    squash: bool,
 ) -> Result<mpsc::Receiver<Result<ExportPiece, Error>>, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
     let session = state.store.get_session(tenant, session).await?;
     let request = v1::ExportWorkspaceRequest {
         commit_message: session.info.title.clone(),
+        squash,
         ..sandbox::export(tenant, &session)
     };
     let failure = move |status| Error::from(status).about_files(session.has_workspace);
@@ -152,8 +156,8 @@ pub(crate) async fn export(
                 Ok(None) => return,
                 // The base commit alone: it comes again with the commit.
                 Ok(Some(piece)) if piece.commit.is_empty() && piece.data.is_empty() => continue,
-                Ok(Some(v1::ExportWorkspaceResponse { data, commit, base_commit })) => {
-                    Ok(ExportPiece { data, commit, base_commit })
+                Ok(Some(v1::ExportWorkspaceResponse { data, commit, base_commit, left_out })) => {
+                    Ok(ExportPiece { data, commit, base_commit, left_out })
                 }
                 Err(status) => Err(failure(status)),
             };

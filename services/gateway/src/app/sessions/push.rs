@@ -200,7 +200,8 @@ async fn transfer(
     let session = &owner.info.id;
     let message = if message.trim().is_empty() { &owner.info.title } else { message };
     let request = v1::ExportWorkspaceRequest {
-        commit_message: format!("{}\n\n{SESSION_TRAILER}{session}", message.trim_end()),
+        commit_message: message.trim_end().to_owned(),
+        message_line: format!("{SESSION_TRAILER}{session}"),
         ..sandbox::export(tenant, owner)
     };
     let has_workspace = owner.has_workspace;

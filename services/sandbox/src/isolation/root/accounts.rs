@@ -1,7 +1,7 @@
 //! The users and groups that a program in a sandbox finds by name. Every process inside runs as the agent, whatever the image says.
 
-/// The agent's line of /etc/passwd.
-const AGENT_USER: &str = "agent:x:1000:1000:agent:/home/agent:/bin/bash";
+/// The agent's line of /etc/passwd. Git takes the name of an author from it where a repository has none.
+const AGENT_USER: &str = "agent:x:1000:1000:Flotilla Agent:/home/agent:/bin/bash";
 /// The agent's line of /etc/group.
 const AGENT_GROUP: &str = "agent:x:1000:";
 /// The users of a root without any, among them the one that owns everything foreign.

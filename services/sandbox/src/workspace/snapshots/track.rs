@@ -36,6 +36,7 @@ const TRACK: &str = concat!(
     include_str!("../git.sh"),
     include_str!("../bound.sh"),
     include_str!("../lfs-filter.sh"),
+    include_str!("../nested.sh"),
     include_str!("snapshot.sh"),
     include_str!("track.sh")
 );

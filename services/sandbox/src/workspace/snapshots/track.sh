@@ -47,19 +47,6 @@ is_unswept() {
 
 others() { git ls-files -z --others --exclude-standard >/tmp/others; }
 
-# Git enters a nested repository only if it tracks a file there: the first readable one.
-enter() {
-  local name
-  cd "./$1" || return 0
-  while IFS= read -r -d '' name; do
-    case $name in */) continue ;; esac
-    [ -f "$name" ] && [ ! -L "$name" ] && [ -r "$name" ] || continue
-    printf '100644 %s\t%s\0' "$(git hash-object -w --stdin </dev/null)" "$1$name"
-    break
-  done < <(GIT_WORK_TREE=$PWD GIT_INDEX_FILE=/tmp/none git ls-files -z --others --exclude-standard)
-  cd /workspace || exit 1
-}
-
 # Forgets tracked files that have grown too large: git would read all of them, also if they have no blocks. They are untracked from now on.
 forget_grown() {
   git ls-files -z >/tmp/tracked
@@ -92,7 +79,7 @@ look() {
     [ -s /tmp/others ] || return 0
     find -files0-from /tmp/others -maxdepth 0 \( -type d -fprint0 /tmp/nested \) -o \( -type f -size "+${large}c" -fprint0 /tmp/large \) 2>/dev/null
     [ -s /tmp/nested ] || return 0
-    while IFS= read -r -d '' directory; do enter "$directory"; done </tmp/nested >/tmp/entered
+    while IFS= read -r -d '' directory; do enter_nested "$directory"; done </tmp/nested >/tmp/entered
     [ -s /tmp/entered ] || return 0
     git update-index -z --index-info </tmp/entered || return 0
     others || exit 1
