@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub project: String,
     /// Whether the project of the name came from another place.
     pub is_elsewhere: bool,
+    /// The commits whose bundles are already there.
+    pub known_commits: Vec<String>,
     /// The projects that exist.
     pub projects: Vec<Project>,
     /// The environments that repositories propose.
@@ -133,6 +135,13 @@ impl ProjectService for Fake {
         let project = Project { id: "prj_1".to_owned(), name, ..Project::default() };
         let is_elsewhere = self.0.lock().unwrap().is_elsewhere;
         Ok(Response::new(CreateProjectResponse { project: Some(project), is_elsewhere }))
+    }
+
+    async fn find_bundle(&self, request: Request<FindBundleRequest>) -> Answer<FindBundleResponse> {
+        let FindBundleRequest { commit, .. } = request.into_inner();
+        let is_known = self.0.lock().unwrap().known_commits.contains(&commit);
+        let bundle_id = if is_known { "bun_0".to_owned() } else { String::new() };
+        Ok(Response::new(FindBundleResponse { bundle_id }))
     }
 
     async fn upload_bundle(
@@ -257,7 +266,16 @@ impl SessionService for Fake {
     type ExportSessionStream = BoxStream<'static, Result<ExportSessionResponse, Status>>;
 
     async fn create_session(&self, request: Request<CreateSessionRequest>) -> Answer<CreateSessionResponse> {
-        self.0.lock().unwrap().session = request.into_inner();
+        let request = request.into_inner();
+        if request.validate_only {
+            let is_unknown = request.model.is_some_and(|model| model.provider_id == "nope");
+            return if is_unknown {
+                Err(Status::invalid_argument("no such model: nope/x"))
+            } else {
+                Ok(Response::new(CreateSessionResponse { session: None }))
+            };
+        }
+        self.0.lock().unwrap().session = request;
         let session = Session { id: SESSION.to_owned(), ..Session::default() };
         Ok(Response::new(CreateSessionResponse { session: Some(session) }))
     }
@@ -294,7 +312,7 @@ impl SessionService for Fake {
 
     async fn export_session(&self, _: Request<ExportSessionRequest>) -> Answer<Self::ExportSessionStream> {
         let (bundle, commit, base_commit) = self.0.lock().unwrap().export.clone();
-        let first = ExportSessionResponse { commit, base_commit, data: Vec::new() };
+        let first = ExportSessionResponse { commit, base_commit, ..Default::default() };
         let data = bundle
             .chunks(1000)
             .map(|data| ExportSessionResponse { data: data.to_vec(), ..Default::default() });

@@ -3,3 +3,5 @@
 pub(crate) mod bundle;
 pub(crate) mod git;
 pub(crate) mod source;
+pub(crate) mod start;
+pub(crate) mod status;

@@ -8,6 +8,7 @@ pub(crate) mod family;
 pub(crate) mod history;
 pub(crate) mod opening;
 pub(crate) mod outcome;
+mod piped;
 pub(crate) mod prompt;
 pub(crate) mod pty;
 pub(crate) mod push;

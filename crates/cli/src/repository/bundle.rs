@@ -1,23 +1,27 @@
-//! A git bundle of the user's repository. It is created in a temporary repository that borrows the user's objects, so
-//! the user's objects, index, refs and files are only read.
+//! A git bundle of the commit that a session starts from: its refs, and a pack of its history or of the newest part of it.
 
-use crate::{exit::coded, repository::git::Git};
+use super::{git::Git, start::StartCommit};
 use anyhow::{Context as _, Result, bail};
 use domain::{limits, text};
 use sha2::{Digest as _, Sha256};
 use std::{
+    collections::BTreeSet,
     env, fs,
-    io::{self, Read as _},
+    io::{self, Read as _, Write as _},
+    num::NonZeroU32,
     path::{Path, PathBuf},
 };
 
-/// The content of the bundle.
+/// The prefix of refs that name the commits whose parents a bundle lacks. The sandbox knows them by it.
+const SHALLOW: &str = "refs/flotilla/shallow/";
+
+/// How much of the history is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// This commit, branch or tag.
-    Revision(String),
-    /// The checked-out commit, and on top of it one commit with all changes and new files that are not ignored.
-    Dirty,
+pub(crate) struct History {
+    /// The commits that have no parents in it.
+    ends: BTreeSet<String>,
+    /// Whether the repository has only some of its objects, and the others at a server.
+    pub(crate) is_partial: bool,
 }
 
 /// A bundle in a temporary directory, which is deleted with this value.
@@ -27,82 +31,146 @@ pub(crate) struct Bundle {
     pub size_bytes: u64,
     /// Lower-case hexadecimal.
     pub sha256: String,
-    /// The commit that sessions start from.
-    pub commit: String,
     _dir: tempfile::TempDir,
 }
 
-/// Creates the bundle of the repository that contains `dir`.
+impl History {
+    /// Finds how much of the history of a commit there is to send: all that the repository has, or `depth` commits. A partial clone has the files of
+    /// the checked-out commit only, so without a depth this is all of it that is sent. Blocks.
+    ///
+    /// # Errors
+    /// Git's own message.
+    pub(crate) fn find(start: &StartCommit, depth: Option<NonZeroU32>) -> Result<Self> {
+        let git = &start.git;
+        let is_partial = git
+            .run(&["config", "--get-regexp", r"^(remote\..*\.promisor|extensions\.partialclone)$"])
+            .is_ok();
+        let file = git.path("shallow")?;
+        let known = match fs::read_to_string(&file) {
+            Ok(text) => text.lines().map(ToOwned::to_owned).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
+            Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
+        };
+        let depth = depth.map(NonZeroU32::get).or(is_partial.then_some(1));
+        let ends = match depth {
+            Some(depth) => ends_at(git, &start.id, depth)?,
+            None if known.is_empty() => BTreeSet::new(),
+            None => {
+                let roots = git.run(&["rev-list", "--max-parents=0", &start.id])?;
+                roots.lines().filter(|root| known.contains(*root)).map(ToOwned::to_owned).collect()
+            }
+        };
+        Ok(Self { ends, is_partial })
+    }
+
+    /// Whether commits are missing.
+    pub(crate) fn is_shallow(&self) -> bool {
+        !self.ends.is_empty()
+    }
+}
+
+/// The commits at the end of `depth` generations that have parents.
+fn ends_at(git: &Git, commit: &str, depth: u32) -> Result<BTreeSet<String>> {
+    let (mut seen, mut generation) = (BTreeSet::new(), vec![commit.to_owned()]);
+    let mut ends = BTreeSet::new();
+    for left in (0..depth).rev() {
+        let input: String = generation.iter().flat_map(|commit| [commit, "\n"]).collect();
+        let lines =
+            git.run_with(&["rev-list", "--no-walk=unsorted", "--parents", "--stdin"], input.as_bytes())?;
+        seen.extend(generation.drain(..));
+        for line in String::from_utf8_lossy(&lines).lines() {
+            let mut words = line.split(' ').map(ToOwned::to_owned);
+            let (own, parents) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
+            if left == 0 && !parents.is_empty() {
+                ends.insert(own);
+            } else {
+                generation.extend(parents);
+            }
+        }
+        generation.sort_unstable();
+        generation.dedup();
+        generation.retain(|commit| !seen.contains(commit));
+        if generation.is_empty() {
+            break;
+        }
+    }
+    Ok(ends)
+}
+
+/// Packs the commit with its history. Blocks.
 ///
 /// # Errors
-/// An error text for people: no repository, no commit, a shallow repository, too large, or git's own message. Blocks.
-pub(crate) fn make(dir: &Path, start: &Start) -> Result<Bundle> {
-    let root = Git::at(dir).root()?;
-    let user = Git::at(&root);
-    if user.run(&["rev-parse", "--is-shallow-repository"])? == "true" {
-        bail!(
-            "the repository is shallow, so its history cannot be sent; `git fetch --unshallow` completes it"
-        );
-    }
+/// A text for people: too large, or git's own message.
+pub(crate) fn make(start: &StartCommit, history: &History) -> Result<Bundle> {
     let temporary = tempfile::tempdir().context("make a temporary directory")?;
-    let borrowing = borrow_objects(&user, &root, temporary.path())?;
-    let branch =
-        user.run(&["symbolic-ref", "--quiet", "--short", "HEAD"]).unwrap_or_else(|_| "main".to_owned());
-    let Commit { id: commit, made } = match start {
-        Start::Revision(revision) => {
-            let commit = user.run(&[
-                "rev-parse",
-                "--verify",
-                "--quiet",
-                "--end-of-options",
-                &format!("{revision}^{{commit}}"),
-            ]);
-            // Git says nothing more about it.
-            let commit = commit.map_err(|_| no_commit(revision, &root))?;
-            Commit { id: commit, made: None }
-        }
-        Start::Dirty => commit_all(&user, &borrowing, &root, temporary.path())?,
-    };
-    let reference = format!("refs/heads/{branch}");
-    borrowing.run(&["update-ref", &reference, &commit])?;
-    borrowing.run(&["symbolic-ref", "HEAD", &reference])?;
     let file = temporary.path().join("source.bundle");
-    // One thread: the same content always produces the same bytes, by which the server recognizes the bundle.
-    let words = ["-c", "pack.threads=1", "bundle", "create", "--quiet"];
-    let pack = |file: &Path, refs: &[&str]| {
-        let words =
-            words.iter().map(AsRef::as_ref).chain([file.as_os_str()]).chain(refs.iter().map(AsRef::as_ref));
-        borrowing.run(&words.collect::<Vec<&std::ffi::OsStr>>())
-    };
-    pack(&file, &["HEAD", &reference])?;
-    if let Some(parent) = made {
-        let dirty_bundle = dirty_file(&commit)?;
+    let ends: String = history.ends.iter().flat_map(|end| [end, "\n"]).collect();
+    let shallow = temporary.path().join("shallow");
+    fs::write(&shallow, ends).context("write a temporary file")?;
+    // A complete history is read without such a file.
+    let shallow = history.is_shallow().then(|| format!("--shallow-file={}", shallow.display()));
+    write(start, &file, Part { shallow: shallow.as_deref(), ends: Some(history), without: None })
+        .map_err(|error| if history.is_partial { partial(&error) } else { error })?;
+    if let Some(parent) = &start.made {
+        let dirty_bundle = dirty_file(&start.id)?;
         fs::create_dir_all(dirty_bundle.parent().unwrap_or(Path::new("/")))
             .context("make the cache directory")?;
-        let without = parent.map(|parent| format!("^{parent}"));
-        pack(&dirty_bundle, &["HEAD"].into_iter().chain(without.as_deref()).collect::<Vec<_>>())?;
+        write(start, &dirty_bundle, Part { shallow: None, ends: None, without: parent.as_deref() })?;
     }
     let (size_bytes, sha256) = digest(&file).context("read the bundle")?;
     if size_bytes > limits::BUNDLE_BYTES_MAX {
         bail!(
-            "the repository's history is {} MiB packed, the limit is {} MiB; give its URL with --repo instead",
+            "the repository's history is {} MiB packed, the limit is {} MiB; --depth 1 sends only the newest commit; or give its URL with --repo",
             size_bytes >> 20,
             limits::BUNDLE_BYTES_MAX >> 20
         );
     }
-    Ok(Bundle { file, size_bytes, sha256, commit, _dir: temporary })
+    Ok(Bundle { file, size_bytes, sha256, _dir: temporary })
 }
 
-/// The error of a revision that names no commit.
-fn no_commit(revision: &str, root: &Path) -> anyhow::Error {
-    let message = match revision {
-        "HEAD" => "the repository has no commit yet; commit something, or use --dirty".to_owned(),
-        _ => format!(
-            "{} has no commit, branch or tag {revision:?}; fetch it, or name another one with --base",
-            root.display()
-        ),
+/// What a bundle has of a commit.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    /// Git's option for a shorter history.
+    shallow: Option<&'a str>,
+    /// The history whose ends the refs name, for a bundle that a session starts from.
+    ends: Option<&'a History>,
+    /// A commit that its readers have.
+    without: Option<&'a str>,
+}
+
+/// Writes a bundle, as `git bundle create` does for refs of the repository: here the commit may have none.
+fn write(start: &StartCommit, path: &Path, part: Part<'_>) -> Result<()> {
+    let StartCommit { id, branch, git, .. } = start;
+    let mut head = match id.len() {
+        40 => "# v2 git bundle\n".to_owned(),
+        _ => "# v3 git bundle\n@object-format=sha256\n".to_owned(),
     };
-    coded("commit_missing", message)
+    let (mut wanted, mut words) = (format!("{id}\n"), vec![]);
+    words.extend(part.shallow);
+    words.extend(["pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset"]);
+    if let Some(without) = part.without {
+        head.push_str(&format!("-{without}\n"));
+        wanted.push_str(&format!("^{without}\n"));
+        words.push("--thin");
+    }
+    head.push_str(&format!("{id} HEAD\n"));
+    if let Some(history) = part.ends {
+        head.push_str(&format!("{id} refs/heads/{branch}\n"));
+        for (number, end) in history.ends.iter().enumerate() {
+            head.push_str(&format!("{end} {SHALLOW}{number}\n"));
+        }
+    }
+    head.push('\n');
+    let mut file = fs::File::create(path).context("make a temporary file")?;
+    file.write_all(head.as_bytes()).context("write a temporary file")?;
+    git.write_to(&words, wanted.as_bytes(), file)
+}
+
+/// The error of a clone whose missing objects git could not get.
+fn partial(error: &anyhow::Error) -> anyhow::Error {
+    let text = "this is a partial clone, and git could not get what it lacks; `git fetch --refetch --no-filter` completes it";
+    anyhow::anyhow!("{text}: {error:#}")
 }
 
 /// Returns the file that keeps a temporary commit of uncommitted changes: `flotilla checkout` needs the commit as a
@@ -112,76 +180,6 @@ pub(crate) fn dirty_file(commit: &str) -> Result<PathBuf> {
     let cache = cache.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
     let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set")?;
     Ok(cache.join("flotilla/bases").join(format!("{commit}.bundle")))
-}
-
-fn borrow_objects(user: &Git, root: &Path, temporary: &Path) -> Result<Git> {
-    let repository = temporary.join("repository.git");
-    let format = user.run(&["rev-parse", "--show-object-format"])?;
-    Git::at(temporary).run(&[
-        "init",
-        "--quiet",
-        "--bare",
-        &format!("--object-format={format}"),
-        "repository.git",
-    ])?;
-    let objects = root.join(user.run(&["rev-parse", "--git-path", "objects"])?);
-    let alternates = repository.join("objects/info/alternates");
-    fs::write(&alternates, format!("{}\n", objects.display())).context("borrow the repository's objects")?;
-    let exclude = root.join(user.run(&["rev-parse", "--git-path", "info/exclude"])?);
-    copy_if_there(&exclude, &repository.join("info/exclude"))?;
-    Ok(Git::at(&repository).with_path("GIT_DIR", repository.clone()))
-}
-
-/// The starting point of sessions.
-struct Commit {
-    id: String,
-    /// Set if the commit was created here and the user's repository has no such object: its parent, if it has one.
-    made: Option<Option<String>>,
-}
-
-/// Commits everything in the work tree that is not ignored, on top of the checked-out commit.
-fn commit_all(user: &Git, borrowing: &Git, root: &Path, temporary: &Path) -> Result<Commit> {
-    let index = temporary.join("index");
-    // The user's index knows which files have not changed since they were hashed.
-    copy_if_there(&root.join(user.run(&["rev-parse", "--git-path", "index"])?), &index)?;
-    let tree =
-        borrowing.clone().with_path("GIT_INDEX_FILE", index).with_path("GIT_WORK_TREE", root.to_owned());
-    tree.run(&["add", "--all", "--", "."])?;
-    let tree_id = tree.run(&["write-tree"])?;
-    let parent = user.run(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).ok();
-    if let Some(parent) = &parent
-        && user.run(&["rev-parse", &format!("{parent}^{{tree}}")])? == tree_id
-    {
-        return Ok(Commit { id: parent.clone(), made: None });
-    }
-    // Use the parent's time, so that the same files produce the same commit.
-    let date = parent
-        .as_ref()
-        .map(|parent| user.run(&["show", "--no-patch", "--format=%cI", parent]))
-        .transpose()?;
-    let date = date.unwrap_or_else(|| "2000-01-01T00:00:00Z".to_owned());
-    let author = borrowing
-        .clone()
-        .with_text("GIT_AUTHOR_NAME", "flotilla")
-        .with_text("GIT_AUTHOR_EMAIL", "flotilla@localhost")
-        .with_text("GIT_COMMITTER_NAME", "flotilla")
-        .with_text("GIT_COMMITTER_EMAIL", "flotilla@localhost")
-        .with_text("GIT_AUTHOR_DATE", &date)
-        .with_text("GIT_COMMITTER_DATE", &date);
-    let mut words = vec!["commit-tree", &tree_id, "-m", "Uncommitted changes"];
-    if let Some(parent) = &parent {
-        words.extend(["-p", parent]);
-    }
-    Ok(Commit { id: author.run(&words)?, made: Some(parent) })
-}
-
-fn copy_if_there(from: &Path, to: &Path) -> Result<()> {
-    match fs::copy(from, to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("copy {}", from.display()))
-        }
-        Ok(_) | Err(_) => Ok(()),
-    }
 }
 
 fn digest(file: &Path) -> io::Result<(u64, String)> {

@@ -1,11 +1,14 @@
 //! Runs the system's git, and prevents it from reading or changing more than the call asks for.
 
 use crate::exit::coded;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
 use std::{
     ffi::OsStr,
+    fs::File,
+    io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
+    thread,
 };
 
 /// A repository to run git in, with its environment.
@@ -36,15 +39,51 @@ impl Git {
     /// # Errors
     /// Git's error message.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Result<String> {
-        let output = self.command(arguments).output().context("run git")?;
-        if !output.status.success() {
-            let verb = arguments
-                .first()
-                .map(|verb| verb.as_ref().to_string_lossy().into_owned())
-                .unwrap_or_default();
-            bail!("git {verb}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let output = self.check(arguments, self.command(arguments).output())?;
+        Ok(String::from_utf8_lossy(&output).trim_end_matches('\n').to_owned())
+    }
+
+    /// Runs git with an input and returns its output.
+    ///
+    /// # Errors
+    /// Git's error message.
+    pub(crate) fn run_with<A: AsRef<OsStr>>(&self, arguments: &[A], input: &[u8]) -> Result<Vec<u8>> {
+        self.feed(arguments, input, Stdio::piped())
+    }
+
+    /// Runs git with an input, and writes what it prints to the end of a file.
+    ///
+    /// # Errors
+    /// Git's error message.
+    pub(crate) fn write_to<A: AsRef<OsStr>>(&self, arguments: &[A], input: &[u8], file: File) -> Result<()> {
+        self.feed(arguments, input, file.into()).map(drop)
+    }
+
+    fn feed<A: AsRef<OsStr>>(&self, arguments: &[A], input: &[u8], output: Stdio) -> Result<Vec<u8>> {
+        let mut command = self.command(arguments);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(output).stderr(Stdio::piped()).spawn().context("run git")?;
+        let stdin = child.stdin.take();
+        let ended = thread::scope(|scope| {
+            // Git may print before it has read everything. If it ends early, its error says why.
+            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+            child.wait_with_output()
+        });
+        self.check(arguments, ended)
+    }
+
+    /// Gives what git printed, or its error message.
+    fn check<A: AsRef<OsStr>>(&self, arguments: &[A], ended: std::io::Result<Output>) -> Result<Vec<u8>> {
+        let output = ended.context("run git")?;
+        if output.status.success() {
+            return Ok(output.stdout);
         }
-        Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
+        let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
+        Err(anyhow!(
+            "git {}: {}",
+            verb(words).unwrap_or_default(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))
     }
 
     /// Finds the top of the work tree that contains the directory.
@@ -62,6 +101,14 @@ impl Git {
             }
             error.context(format!("find the git repository at {place}"))
         })
+    }
+
+    /// A path of the repository, such as that of its index.
+    ///
+    /// # Errors
+    /// Git's error message.
+    pub(crate) fn path(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.dir.join(self.run(&["rev-parse", "--git-path", name])?))
     }
 
     /// Whether git answers yes (exit code 0).
@@ -93,5 +140,34 @@ impl Git {
             command.env(name, text);
         }
         command
+    }
+}
+
+/// The verb of a call, which may have options before it.
+fn verb<'a>(words: impl Iterator<Item = std::borrow::Cow<'a, str>>) -> Option<String> {
+    let mut words = words.peekable();
+    while words.peek()?.starts_with('-') {
+        // The option -c has a value.
+        if words.next()? == "-c" {
+            words.next();
+        }
+    }
+    words.next().map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_verb() {
+        let verb = |words: &[&'static str]| verb(words.iter().map(|word| (*word).into()));
+        assert_eq!(
+            verb(&["-c", "a=b", "--shallow-file=x", "pack-objects", "--revs"]).as_deref(),
+            Some("pack-objects")
+        );
+        assert_eq!(verb(&["add", "-A"]).as_deref(), Some("add"));
+        assert_eq!(verb(&["-c"]), None);
     }
 }

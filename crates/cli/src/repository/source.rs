@@ -1,8 +1,9 @@
 //! Where the files of a session come from: a directory of the user, which travels as a bundle, or a URL that the server clones.
 
 use super::{
-    bundle::{self, Bundle, Start},
+    bundle::{self, Bundle, History},
     git::Git,
+    start::{Start, StartCommit},
 };
 use crate::{
     client::{Client, call},
@@ -14,8 +15,13 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use domain::limits;
 use futures::{StreamExt as _, stream};
-use rpc::v1::{BundleHeader, Place, Source, UploadBundleRequest, source, upload_bundle_request};
-use std::path::{Path, PathBuf};
+use rpc::v1::{
+    BundleHeader, FindBundleRequest, Place, Source, UploadBundleRequest, source, upload_bundle_request,
+};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 use tokio::io::AsyncReadExt as _;
 
 /// The repository of a command.
@@ -30,6 +36,9 @@ pub(crate) struct RepositoryArgs {
     /// Start from the local files as they are, with uncommitted changes. The local repository is only read.
     #[arg(long)]
     dirty: bool,
+    /// Send only so many commits of the history. A shallow clone sends those that it has, a partial clone one.
+    #[arg(long, value_name = "COMMITS")]
+    depth: Option<NonZeroU32>,
 }
 
 /// A repository that the server can open.
@@ -93,10 +102,13 @@ impl RepositoryArgs {
     /// Sends a local repository to the server; a URL needs nothing.
     ///
     /// # Errors
-    /// Those of [`bundle::make`] and of the upload, in a sentence for people.
+    /// Those of [`StartCommit::find`], [`bundle::make`] and of the upload, in a sentence for people.
     pub(crate) async fn send(&self, client: &Client, output: &Output) -> Result<RepositorySource> {
         match self.location()? {
             Location::Url { .. } if self.dirty => bail!("--dirty needs a local directory, not a URL"),
+            Location::Url { .. } if self.depth.is_some() => {
+                bail!("--depth needs a local directory, not a URL")
+            }
             Location::Url { name, url } => {
                 let revision = self.base.clone().unwrap_or_default();
                 Ok(RepositorySource {
@@ -111,21 +123,81 @@ impl RepositoryArgs {
                     (false, base) => Start::Revision(base.unwrap_or_else(|| "HEAD".to_owned())),
                 };
                 let place = place(&dir);
-                let packing = output.progress(&format!("packing {name}"), Amount::Unknown);
-                let bundle = tokio::task::spawn_blocking(move || bundle::make(&dir, &start))
-                    .await
-                    .context("make the bundle")??;
-                drop(packing);
-                let commit: String = bundle.commit.chars().take(10).collect();
-                output
-                    .note(&format!("sending {name} at {commit} ({} KiB)", bundle.size_bytes.div_ceil(1024)));
-                let sending =
-                    || output.progress(&format!("sending {name}"), Amount::BytesOf(bundle.size_bytes));
-                let from = Some(source::From::BundleId(upload(client, &bundle, sending).await?));
-                Ok(RepositorySource { name, source: Source { from, revision: String::new() }, place })
+                let local = LocalSource { name, start, dir, depth: self.depth };
+                let bundle_id = local.send(client, output).await?;
+                let from = Some(source::From::BundleId(bundle_id));
+                let source = Source { from, revision: String::new() };
+                Ok(RepositorySource { name: local.name, source, place })
             }
         }
     }
+}
+
+/// A repository of this machine, as it is to be sent.
+struct LocalSource {
+    name: String,
+    start: Start,
+    dir: PathBuf,
+    depth: Option<NonZeroU32>,
+}
+
+impl LocalSource {
+    /// Returns the bundle with the commit: one that the server has, or a new one. Says what stays behind.
+    async fn send(&self, client: &Client, output: &Output) -> Result<String> {
+        let Self { name, start, dir, depth } = self;
+        let packing = output.progress(&format!("packing {name}"), Amount::Unknown);
+        let (dir, start, depth) = (dir.clone(), start.clone(), *depth);
+        let (commit, history) = blocking("find the commit", move || {
+            let commit = StartCommit::find(&dir, &start)?;
+            let history = History::find(&commit, depth)?;
+            Ok((commit, history))
+        })
+        .await?;
+        for note in commit.left.notes() {
+            output.note(&note);
+        }
+        let short: String = commit.id().chars().take(10).collect();
+        if let Some(known) = find(client, &commit, &history).await? {
+            drop(packing);
+            output.note(&format!("{name} at {short} is already there"));
+            return Ok(known);
+        }
+        let partial =
+            if history.is_partial && depth.is_none() { ", the newest commit of a partial clone" } else { "" };
+        let bundle = blocking("make the bundle", move || bundle::make(&commit, &history)).await?;
+        drop(packing);
+        output.note(&format!("sending {name} at {short} ({}){partial}", size(bundle.size_bytes)));
+        let sending = || output.progress(&format!("sending {name}"), Amount::BytesOf(bundle.size_bytes));
+        upload(client, &bundle, sending).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    doing: &'static str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.context(doing)?
+}
+
+/// A number of bytes for people.
+fn size(bytes: u64) -> String {
+    if bytes < 1 << 20 {
+        format!("{} KiB", bytes.div_ceil(1 << 10))
+    } else {
+        format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+    }
+}
+
+/// Finds a bundle with the commit and its history on the server.
+async fn find(client: &Client, commit: &StartCommit, history: &History) -> Result<Option<String>> {
+    let request = FindBundleRequest {
+        commit: commit.id().to_owned(),
+        branch: commit.branch().to_owned(),
+        may_be_shallow: history.is_shallow(),
+    };
+    let find = async || client.projects().find_bundle(request.clone()).await;
+    let answer = call("find the repository", find).await?;
+    Ok((!answer.bundle_id.is_empty()).then_some(answer.bundle_id))
 }
 
 /// The place of a local repository. A longer path cannot be the directory of a client.

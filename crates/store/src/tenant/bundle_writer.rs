@@ -1,6 +1,6 @@
 //! Stores a bundle as its bytes arrive. Only when all of them are there is its hash known, by which it is named.
 
-use super::bundles::{Upload, UploadContent};
+use super::bundles::{BundleHead, Upload, UploadContent};
 use crate::{Store, error::Error};
 use domain::{ids::TenantId, limits, text};
 use sha2::{Digest as _, Sha256};
@@ -79,12 +79,12 @@ pub struct WholeBundle {
 }
 
 impl WholeBundle {
-    /// Gives the bundle its name, under which sessions can start from it, and returns the name.
+    /// Gives the bundle its name, under which sessions can start from it, and returns the name. Clients find it by its `head`.
     ///
     /// # Errors
     /// `NotFound`: it took so long that its bytes were removed. `Db`: done or not.
-    pub async fn publish(self) -> Result<String, Error> {
-        let content = UploadContent { sha256: &self.sha256, size_bytes: self.size_bytes };
+    pub async fn publish(self, head: Option<&BundleHead>) -> Result<String, Error> {
+        let content = UploadContent { sha256: &self.sha256, size_bytes: self.size_bytes, head };
         self.store.finish_upload(&self.upload, content).await?;
         Ok(self.sha256)
     }

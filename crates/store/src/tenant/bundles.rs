@@ -30,6 +30,19 @@ pub struct UploadContent<'a> {
     pub sha256: &'a str,
     /// The number of bytes.
     pub size_bytes: u64,
+    /// Where its sessions begin, if it says so.
+    pub head: Option<&'a BundleHead>,
+}
+
+/// Where the sessions of a bundle begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BundleHead {
+    /// The commit.
+    pub commit: String,
+    /// The branch, without `refs/heads/`.
+    pub branch: String,
+    /// Whether the bundle has the whole history of the commit.
+    pub is_whole: bool,
 }
 
 /// The beginning of a stored bundle.
@@ -71,6 +84,28 @@ impl Store {
             .await?;
         statements.end();
         Ok(row.is_some())
+    }
+
+    /// Finds the bundle that begins as `head` says. One with more history will do, too. It is kept long enough for the caller to start a session from it.
+    ///
+    /// # Errors
+    /// `Db`.
+    pub async fn find_bundle_of(&self, tenant: TenantId, head: &BundleHead) -> Result<Option<String>, Error> {
+        let query = sqlx::query(
+            "select id from bundle
+              where tenant_id = $1 and head_commit = $2 and head_branch = $3 and (head_is_whole or not $4) and complete
+                and head_commit is not null
+              order by head_is_whole desc, created_at desc limit 1",
+        )
+        .bind(tenant.0)
+        .bind(&head.commit)
+        .bind(&head.branch)
+        .bind(head.is_whole);
+        let row = self.statements(tenant).await?.fetch_optional(query).await?;
+        let Some(row) = row else { return Ok(None) };
+        let id: String = row.try_get("id")?;
+        // It may be removed meanwhile.
+        Ok(self.has_bundle(tenant, &id).await?.then_some(id))
     }
 
     /// Begins an upload.
@@ -116,11 +151,15 @@ impl Store {
             .execute(&mut *tx)
             .await?;
         let inserted = sqlx::query(
-            "insert into bundle (tenant_id, id, size_bytes, complete) values ($1, $2, $3, true) on conflict do nothing",
+            "insert into bundle (tenant_id, id, size_bytes, complete, head_commit, head_branch, head_is_whole)
+             values ($1, $2, $3, true, $4, $5, $6) on conflict do nothing",
         )
         .bind(upload.tenant.0)
         .bind(content.sha256)
         .bind(signed(content.size_bytes))
+        .bind(content.head.map(|head| &head.commit))
+        .bind(content.head.map(|head| &head.branch))
+        .bind(content.head.map(|head| head.is_whole))
         .execute(&mut *tx)
         .await?;
         if inserted.rows_affected() > 0 {

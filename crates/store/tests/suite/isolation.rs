@@ -50,7 +50,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
     store.create_key(tenant, "fl_abc", &[7; 32], "laptop", Role::Admin).await.unwrap();
     let upload = store.begin_upload(tenant).await.unwrap();
     store.put_upload_piece(&upload, 0, b"data").await.unwrap();
-    store.finish_upload(&upload, UploadContent { sha256: "b1", size_bytes: 4 }).await.unwrap();
+    store.finish_upload(&upload, UploadContent { sha256: "b1", size_bytes: 4, head: None }).await.unwrap();
     let part_id = PartId::make(&mut world.sample.ids, NOW);
     let chunk = Chunk { part_id, offset_bytes: 0, text: "Hel".to_owned() };
     store.append_chunk(tenant, &running.session, 1, &chunk).await.unwrap();

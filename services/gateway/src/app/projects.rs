@@ -1,5 +1,6 @@
 //! Projects: repositories or directories, the sources of their files, their worktrees, and uploaded bundles.
 
+pub(crate) mod bundle_head;
 pub(crate) mod bundles;
 pub(crate) mod manage;
 pub(crate) mod place;

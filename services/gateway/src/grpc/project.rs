@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     app::projects::{
-        bundles::{BundleHeader, BundleUpload},
+        bundles::{self, BundleHeader, BundleUpload},
         manage::{self, CreatedProject, Match, PlacedSource},
         place::RepositoryLocation,
         uploaded::{self, UploadedSource},
@@ -16,7 +16,7 @@ use crate::{
     ground::{entity::Entity, invalid::Invalid},
 };
 use rpc::v1::{self, project_service_server::ProjectService, upload_bundle_request::Part};
-use store::tenant::worktrees::Worktree;
+use store::tenant::{bundles::BundleHead, worktrees::Worktree};
 use tonic::{Request, Response, Status, Streaming};
 
 fn placed(source: Option<v1::Source>, place: Option<v1::Place>) -> PlacedSource {
@@ -143,6 +143,18 @@ impl ProjectService for Service {
         let project = manage::get(&self.0, &principal, &id).await.map_err(to_status)?;
         let removed = worktrees::remove(&self.0, &principal, &project, &directory).await;
         respond(removed, |()| v1::RemoveWorktreeResponse {})
+    }
+
+    async fn find_bundle(
+        &self,
+        request: Request<v1::FindBundleRequest>,
+    ) -> Result<Response<v1::FindBundleResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let v1::FindBundleRequest { commit, branch, may_be_shallow } = request.into_inner();
+        let head = BundleHead { commit, branch, is_whole: !may_be_shallow };
+        respond(bundles::find(&self.0, &principal, &head).await, |found| v1::FindBundleResponse {
+            bundle_id: found.unwrap_or_default(),
+        })
     }
 
     async fn upload_bundle(

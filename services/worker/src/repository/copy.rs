@@ -69,7 +69,7 @@ async fn export(deps: &Deps, identity: &Identity, workspace: &Workspace) -> Resu
         next = pieces.message().await?;
     }
     let bundle = bundle.close().await.map_err(unstored)?;
-    let bundle = bundle.publish().await.map_err(unstored)?;
+    let bundle = bundle.publish(None).await.map_err(unstored)?;
     Ok(workspace.source().copied(&identity.workspace, bundle, commit))
 }
 

@@ -8,7 +8,7 @@ use crate::{
             budget,
             opening::{OpenedProject, open_project, open_repository},
             outcome::failed,
-            watch,
+            piped, watch,
         },
         worktree,
     },
@@ -29,8 +29,7 @@ use std::io::Read as _;
 /// `flotilla run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// The task.
-    #[arg(required_unless_present = "command")]
+    /// The task. `-` or no task reads it from standard input; a pipe or a file there comes after a task that is given.
     prompt: Option<String>,
     #[command(flatten)]
     files: RepositoryArgs,
@@ -114,8 +113,7 @@ impl Class {
 pub(crate) struct SayArgs {
     /// The session.
     id: String,
-    /// The next task.
-    #[arg(required_unless_present = "command")]
+    /// The next task. `-` or no task reads it from standard input; a pipe or a file there comes after a task that is given.
     text: Option<String>,
     /// Send the prompt and exit.
     #[arg(long)]
@@ -160,9 +158,10 @@ async fn start(
     output: &Output,
     arguments: &RunArgs,
 ) -> Result<(String, AcceptPromptRequest)> {
-    let mut prompt = prompt(arguments.prompt.clone().unwrap_or_default())?;
+    let mut prompt = prompt(piped::read(output, arguments.prompt.as_deref())?)?;
     // Before anything is sent: a refused prompt must not leave an empty session behind.
     arguments.attach.add_to(&mut prompt)?;
+    check(client, arguments).await?;
     let OpenedProject { project_id, source } = match &arguments.project {
         Some(named) => open_project(client, output, named).await?,
         None => open_repository(client, output, &arguments.files).await?,
@@ -174,26 +173,40 @@ async fn start(
     let session = CreateSessionRequest {
         project_id,
         worktree,
-        title: arguments.title.clone().unwrap_or_default(),
-        agent: String::new(),
-        model: arguments.model.clone(),
         source,
         idempotency_key: random_key()?,
-        class: arguments.class.to_wire().into(),
-        permission_rules: rules(arguments),
-        budget_usd_picos: arguments.budget.map_or(0, budget::Max::to_wire),
-        on_ask: arguments.on_ask.to_wire().into(),
-        id: String::new(),
+        ..session(arguments)
     };
     let create = async || client.sessions().create_session(session.clone()).await;
     let session = call("create the session", create).await?;
     Ok((session.session.unwrap_or_default().id, prompt))
 }
 
+/// The session that the arguments describe, without its project and its files.
+fn session(arguments: &RunArgs) -> CreateSessionRequest {
+    CreateSessionRequest {
+        title: arguments.title.clone().unwrap_or_default(),
+        model: arguments.model.clone(),
+        class: arguments.class.to_wire().into(),
+        permission_rules: rules(arguments),
+        budget_usd_picos: arguments.budget.map_or(0, budget::Max::to_wire),
+        on_ask: arguments.on_ask.to_wire().into(),
+        ..CreateSessionRequest::default()
+    }
+}
+
+/// Has the gateway check the session before a repository is packed and sent.
+async fn check(client: &Client, arguments: &RunArgs) -> Result<()> {
+    let request = CreateSessionRequest { validate_only: true, ..session(arguments) };
+    let check = async || client.sessions().create_session(request.clone()).await;
+    call("create the session", check).await.map(drop)
+}
+
 /// Sends a further prompt and shows its turn.
 pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) -> Result<Exit> {
     let SayArgs { id, text, .. } = arguments;
-    let mut prompt = prompt(text.unwrap_or_default())?;
+    let text = piped::read(output, text.as_deref());
+    let mut prompt = text.and_then(prompt).map_err(|error| failed(output, Some(&id), error))?;
     arguments.attach.add_to(&mut prompt).map_err(|error| failed(output, Some(&id), error))?;
     prompt.no_reply = arguments.no_reply;
     if arguments.detach || arguments.no_reply {

@@ -35,7 +35,11 @@ async fn everything_that_a_tenant_stores_is_counted() {
     let upload = world.store.begin_upload(world.tenant).await.unwrap();
     world.store.put_upload_piece(&upload, 0, b"data").await.unwrap();
     assert_eq!(usage(&world).await.stored_bytes, 0, "neither whole nor measured");
-    world.store.finish_upload(&upload, UploadContent { sha256: "b1", size_bytes: 4 }).await.unwrap();
+    world
+        .store
+        .finish_upload(&upload, UploadContent { sha256: "b1", size_bytes: 4, head: None })
+        .await
+        .unwrap();
     assert_eq!(usage(&world).await, Usage { sessions: 2, projects: 1, stored_bytes: 4 });
 
     measure_all(&world).await;

@@ -11,7 +11,7 @@ use store::{
     session::creation::NewSession,
     tenant::{
         bundle_writer::BundleWriter,
-        bundles::{Upload, UploadContent},
+        bundles::{BundleHead, Upload, UploadContent},
     },
 };
 use testkit::sample::NOW;
@@ -32,7 +32,7 @@ async fn put(world: &World, pieces: &[&[u8]]) -> Upload {
 
 async fn finish(world: &World, upload: &Upload, sha256: &str, pieces: &[&[u8]]) -> Result<(), Error> {
     let size_bytes = pieces.iter().map(|data| data.len() as u64).sum();
-    world.store.finish_upload(upload, UploadContent { sha256, size_bytes }).await
+    world.store.finish_upload(upload, UploadContent { sha256, size_bytes, head: None }).await
 }
 
 async fn piece(world: &World, id: &str, number: i32) -> Option<Vec<u8>> {
@@ -150,7 +150,7 @@ async fn a_bundle_is_written_as_its_bytes_arrive() {
     let whole = writer.close().await.unwrap();
     let (sha256, size_bytes) = (whole.sha256.clone(), whole.size_bytes);
     assert!(!world.store.has_bundle(world.tenant, &sha256).await.unwrap());
-    let id = whole.publish().await.unwrap();
+    let id = whole.publish(None).await.unwrap();
     assert_eq!((&id, size_bytes), (&sha256, BUNDLE_PIECE_BYTES as u64 + 2));
     assert_eq!(piece(&world, &id, 0).await, Some([&first[..], &[8]].concat()));
     assert_eq!(piece(&world, &id, 1).await, Some(vec![9, 10]));
@@ -159,4 +159,36 @@ async fn a_bundle_is_written_as_its_bytes_arrive() {
     discarded.add(b"x").await.unwrap();
     discarded.close().await.unwrap().discard().await.unwrap();
     assert_eq!(world.number("select count(*) from bundle").await, 1);
+}
+
+#[tokio::test]
+async fn a_bundle_is_found_by_where_it_begins() {
+    let world = World::new().await;
+    let head = |commit: &str, branch: &str, is_whole| BundleHead {
+        commit: commit.to_owned(),
+        branch: branch.to_owned(),
+        is_whole,
+    };
+    for (number, head) in
+        [head("c1", "main", true), head("c1", "main", false), head("c2", "main", false)].iter().enumerate()
+    {
+        let mut writer = BundleWriter::begin(&world.store, world.tenant).await.unwrap();
+        writer.add(&[u8::try_from(number).unwrap()]).await.unwrap();
+        writer.close().await.unwrap().publish(Some(head)).await.unwrap();
+    }
+    let find = async |head: BundleHead| {
+        let found = world.store.find_bundle_of(world.tenant, &head).await.unwrap()?;
+        Some(piece(&world, &found, 0).await.unwrap()[0])
+    };
+    assert_eq!(find(head("c1", "main", true)).await, Some(0));
+    assert_eq!(find(head("c1", "main", false)).await, Some(0), "more history will do");
+    assert_eq!(find(head("c2", "main", false)).await, Some(2));
+    assert_eq!(find(head("c2", "main", true)).await, None);
+    assert_eq!(find(head("c1", "other", true)).await, None);
+    // An upload that is not whole has no head, and one that nobody needs is gone.
+    world.sql("update bundle set used_at = now() - interval '8 days'").await;
+    world.store.forget_bundles(10).await.unwrap();
+    assert_eq!(find(head("c1", "main", true)).await, None);
+    let other = World::new().await;
+    assert_eq!(other.store.find_bundle_of(other.tenant, &head("c2", "main", false)).await.unwrap(), None);
 }

@@ -221,6 +221,6 @@ async fn bundle_files(
         let received = pieces.message().await.map_err(Refusal::from);
         next = received.map_err(|refusal| Error::Sandbox(refusal).about_files(origin.has_workspace))?;
     }
-    let bundle = bundle.close().await?.publish().await?;
+    let bundle = bundle.close().await?.publish(None).await?;
     Ok(Some(origin.source.copied(&origin.workspace_id, bundle, commit)))
 }

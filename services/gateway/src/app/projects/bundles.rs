@@ -1,14 +1,19 @@
 //! Uploads of git bundles. A bundle is named by its SHA-256, and only a bundle with the correct hash is ever used.
 
+use super::bundle_head::{self, HEAD_BYTES};
 use crate::{
     app::ground::{admission, gateway::Gateway},
     auth::principal::Principal,
     ground::{error::Error, invalid::Invalid, quotas::Growth, room::Room, scope::Scope},
 };
-use domain::{ids::TenantId, limits, text::is_sha256};
+use domain::{
+    ids::TenantId,
+    limits,
+    text::{is_object_id, is_sha256},
+};
 use shares::Share;
 use std::sync::Arc;
-use store::tenant::bundle_writer::BundleWriter;
+use store::tenant::{bundle_writer::BundleWriter, bundles::BundleHead};
 
 /// The client's declaration of a bundle, before its bytes.
 #[derive(Debug, Clone)]
@@ -17,12 +22,31 @@ pub(crate) struct BundleHeader {
     pub(crate) size_bytes: u64,
 }
 
+/// Finds a bundle of the tenant that begins as `head` says.
+///
+/// # Errors
+/// `scope_missing`, `bundle_invalid`, `store_unavailable`.
+pub(crate) async fn find(
+    gateway: &Gateway,
+    principal: &Principal,
+    head: &BundleHead,
+) -> Result<Option<String>, Error> {
+    let tenant = principal.account(Scope::Write)?.tenant;
+    if !is_object_id(&head.commit) {
+        return Err(Invalid::Bundle
+            .because("commit must be the id of a commit: 40 or 64 lower-case hexadecimal digits"));
+    }
+    Ok(gateway.state.store.find_bundle_of(tenant, head).await?)
+}
+
 /// An upload in progress. Each piece is stored as it arrives; the pieces of an abandoned upload are never used.
 pub(crate) struct BundleUpload {
     room: Arc<Room>,
     tenant: TenantId,
     header: BundleHeader,
     writer: BundleWriter,
+    /// The first bytes, at most [`HEAD_BYTES`].
+    start: Vec<u8>,
     /// Keeps room in this process for the bytes that Postgres does not have yet.
     _share: Share,
 }
@@ -56,7 +80,7 @@ impl BundleUpload {
         admission::admit(state, account, &[Growth::bytes(header.size_bytes)]).await?;
         let share = state.room.for_upload(tenant).await?;
         let (room, writer) = (Arc::clone(&state.room), BundleWriter::begin(&state.store, tenant).await?);
-        Ok(Some(Self { room, tenant, header, writer, _share: share }))
+        Ok(Some(Self { room, tenant, header, writer, start: vec![], _share: share }))
     }
 
     /// Adds the next bytes.
@@ -67,6 +91,8 @@ impl BundleUpload {
         if self.writer.size_bytes() + data.len() as u64 > self.header.size_bytes {
             return Err(Invalid::Bundle.because("the bundle is longer than its header says"));
         }
+        let missing = (HEAD_BYTES as usize).saturating_sub(self.start.len());
+        self.start.extend_from_slice(&data[..missing.min(data.len())]);
         // Other bundles and bodies of the tenant may come between two pieces.
         let _turn = self.room.turn(Some(self.tenant)).await?;
         Ok(self.writer.add(data).await?)
@@ -82,6 +108,6 @@ impl BundleUpload {
             bundle.discard().await?;
             return Err(Invalid::Bundle.because("the bundle does not match its header; upload it again"));
         }
-        Ok(bundle.publish().await.map(drop)?)
+        Ok(bundle.publish(bundle_head::read(&self.start).as_ref()).await.map(drop)?)
     }
 }
