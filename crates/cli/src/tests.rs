@@ -108,6 +108,27 @@ async fn a_shell_command_ends_with_its_own_code() {
 }
 
 #[tokio::test]
+async fn a_command_of_a_person_runs_as_long_as_the_person_says() {
+    let fake = Fake::default();
+    fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
+    let timeout_ms = || match fake.0.lock().unwrap().prompt.parts[0].kind.clone() {
+        Some(rpc::v1::prompt_part::Kind::Shell(shell)) => shell.timeout_ms,
+        other => panic!("{other:?}"),
+    };
+    for (words, want) in [
+        (&["shell", SESSION, "x"][..], 0),
+        (&["shell", SESSION, "x", "--timeout", "5"], 5_000),
+        (&["env", "check", "--repo", "https://git.acme.dev/a", "--timeout", "43200", "--", "x"], 43_200_000),
+    ] {
+        command(&fake, words).await.unwrap();
+        assert_eq!(timeout_ms(), want, "{words:?}");
+    }
+    for seconds in ["0", "43201", "-1", "1h"] {
+        assert!(command(&fake, &["shell", SESSION, "x", "--timeout", seconds]).await.is_err(), "{seconds}");
+    }
+}
+
+#[tokio::test]
 async fn a_project_gets_another_repository_by_its_name() {
     let (fake, dir) = (Fake::default(), tempfile::tempdir().unwrap());
     repository(dir.path());

@@ -128,10 +128,16 @@ pub const TITLE_WAIT_MS: u64 = 3_000;
 
 // The sandbox: execs, files, web.
 
-/// Time after which a command is ended if its call names no other; milliseconds.
+/// Time after which a command of an agent is ended if its call names no other; milliseconds.
 pub const EXEC_TIMEOUT_MS: u32 = 120_000;
-/// Longest time that a call can name; milliseconds. A larger number counts as this one.
+/// Longest time that a call of an agent can name; milliseconds. A call with a larger number does not run, and the model reads why. What takes longer runs in the
+/// background.
 pub const EXEC_TIMEOUT_MAX_MS: u32 = 600_000;
+/// Time after which a command of a person is ended if the person names no other; milliseconds. One hour: builds and test suites take longer than a
+/// call of an agent, and a command that hangs must end although nobody looks.
+pub const SHELL_TIMEOUT_MS: u32 = 3_600_000;
+/// Longest time that a person can name; milliseconds. Twelve hours: the command keeps a slot of a worker and a sandbox so long. Beyond it: `part_invalid`.
+pub const SHELL_TIMEOUT_MAX_MS: u32 = 43_200_000;
 /// Output of one command kept on disk; bytes. The rest of a command's output is dropped and counted. A worker may keep as much of another
 /// tool's output. Beyond it: `file_too_large`.
 pub const EXEC_OUTPUT_BYTES_MAX: u64 = 10 * 1024 * 1024;

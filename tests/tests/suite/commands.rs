@@ -15,7 +15,7 @@ fn command(name: &str, arguments: &str) -> v1::PromptPart {
 }
 
 fn shell(command: &str) -> v1::PromptPart {
-    let shell = v1::ShellPart { command: command.to_owned() };
+    let shell = v1::ShellPart { command: command.to_owned(), timeout_ms: 0 };
     Kind::Shell(shell).into()
 }
 
@@ -92,6 +92,37 @@ async fn a_command_can_run_as_a_subtask() {
     assert_eq!((task["command"].as_str(), task["description"].as_str()), (Some("look"), Some("looks")));
     assert_eq!(talk[0].1[0]["text"], "/look the sky", "the text of the person stays");
     assert_eq!(executed(&transcript).len(), 1);
+}
+
+#[tokio::test]
+async fn a_command_of_a_person_has_an_hour_or_the_time_that_the_person_names() {
+    let stack = Stack::start().await;
+    let session = stack.session().await;
+    run_part(&stack, &session, shell("echo done")).await;
+    let timeouts = async || {
+        let talk = stack.api.conversation(&session).await;
+        let parts: Vec<Value> = talk.into_iter().flat_map(|(_, parts)| parts).collect();
+        let states = parts.iter().filter(|part| part["tool"] == "bash").map(|part| &part["state"]);
+        states.map(|state| (state["input"]["timeout"].clone(), state["output"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(timeouts().await, [(Value::Null, json!("done\n"))], "the model does not see the time");
+    let short = v1::ShellPart { command: "echo begun; sleep 98705".to_owned(), timeout_ms: 1_000 };
+    run_part(&stack, &session, Kind::Shell(short).into()).await;
+    let told = timeouts().await[1].1.to_string();
+    assert!(told.contains("begun") && told.contains("stopped after 1 s"), "{told}");
+    assert!(told.contains("--timeout SECONDS") && !told.contains("background"), "{told}");
+    let long = v1::ShellPart { command: "true".to_owned(), timeout_ms: 43_200_001 };
+    let long = v1::AcceptPromptRequest {
+        session_id: session.clone(),
+        parts: vec![Kind::Shell(long).into()],
+        ..Default::default()
+    };
+    assert_refused(stack.api.prompts().accept_prompt(long).await, Code::InvalidArgument, "part_invalid");
+    // A call of a model keeps its bound.
+    let call = format!("@tool bash {}\n@text over", json!({"command": "true", "timeout": 600_001}));
+    run(&stack.api, &session, &call).await;
+    let refused = stack.api.tool_calls(&session).await.pop().unwrap();
+    assert!(refused.result.contains("600000"), "{refused:?}");
 }
 
 #[tokio::test]

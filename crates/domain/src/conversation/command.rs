@@ -3,13 +3,19 @@
 
 pub mod template;
 
-use crate::conversation::{message::ModelRef, part::Text};
+use crate::{
+    conversation::{message::ModelRef, part::Text},
+    limits,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The mark on the text of a prompt that asks for a command: a [`CommandRequest`].
 const COMMAND: &str = "command";
 /// The mark on the text of a prompt that asks for a shell command: the command line.
 const SHELL: &str = "shell";
+/// The mark beside it: the milliseconds after which the command is ended. Absent: [`limits::SHELL_TIMEOUT_MS`].
+const SHELL_TIMEOUT: &str = "shell_timeout_ms";
 /// The sentence that tells a model about a shell command or a task that the person started.
 pub const BY_THE_USER: &str = "The following tool was executed by the user";
 
@@ -85,9 +91,20 @@ pub fn shell(command: &str) -> Text {
     Text::synthetic(BY_THE_USER).marked(SHELL, command)
 }
 
+/// As [`shell`]: the command is ended after `timeout_ms` milliseconds.
+pub fn shell_for(command: &str, timeout_ms: u32) -> Text {
+    shell(command).marked(SHELL_TIMEOUT, timeout_ms)
+}
+
 /// Returns the shell command that a text asks for.
 pub fn shell_of(text: &Text) -> Option<&str> {
     text.mark(SHELL)?.as_str()
+}
+
+/// Returns the milliseconds after which the shell command that a text asks for is ended.
+pub fn shell_timeout_of(text: &Text) -> u32 {
+    let named = text.mark(SHELL_TIMEOUT).and_then(Value::as_u64);
+    named.and_then(|named| u32::try_from(named).ok()).unwrap_or(limits::SHELL_TIMEOUT_MS)
 }
 
 /// The names of the built-in commands.
@@ -137,6 +154,9 @@ mod tests {
     fn a_text_asks_for_a_command_of_the_shell() {
         let text = shell("ls -l");
         assert_eq!((shell_of(&text), text.synthetic), (Some("ls -l"), Some(true)));
+        assert_eq!(shell_timeout_of(&text), limits::SHELL_TIMEOUT_MS);
+        let text = shell_for("ls", 5_000);
+        assert_eq!((shell_of(&text), shell_timeout_of(&text)), (Some("ls"), 5_000));
         assert_eq!(shell_of(&Text::default()), None);
     }
 

@@ -14,6 +14,7 @@ use domain::{
             attached::{Compaction, File, Mention, Subtask},
         },
     },
+    limits,
     text::without_nul,
 };
 use rpc::v1::{self, prompt_part::Kind};
@@ -86,12 +87,27 @@ fn part(part: v1::PromptPart) -> Result<PromptPart, Status> {
             }
             .text(),
         ),
-        Some(Kind::Shell(shell)) => Body::Text(command::shell(&without_nul(&shell.command))),
+        Some(Kind::Shell(shell)) => Body::Text(shell_text(&shell)?),
         Some(Kind::Compaction(_)) => {
             Body::Compaction(Compaction { auto: false, overflow: None, tail_start_id: None })
         }
     };
     Ok(PromptPart { id, body })
+}
+
+/// The text that asks for a person's shell command.
+fn shell_text(shell: &v1::ShellPart) -> Result<Text, Status> {
+    let command = without_nul(&shell.command);
+    match shell.timeout_ms {
+        0 => Ok(command::shell(&command)),
+        timeout_ms if timeout_ms <= limits::SHELL_TIMEOUT_MAX_MS => {
+            Ok(command::shell_for(&command, timeout_ms))
+        }
+        _ => {
+            let max_s = limits::SHELL_TIMEOUT_MAX_MS / 1_000;
+            Err(invalid(Invalid::Part, format!("a shell command may run {max_s} s at most")))
+        }
+    }
 }
 
 fn source<T: DeserializeOwned>(json: &str) -> Result<Option<T>, Status> {

@@ -163,8 +163,6 @@ impl Recorder {
             whole if whole.is_multiple_of(1_000) => format!("{} s", whole / 1_000),
             ms => format!("{ms} ms"),
         };
-        format!(
-            "stopped after {time} with everything it had started; start servers in the background with `&`"
-        )
+        format!("stopped after {time} with everything it had started")
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn start(
         exec_id: message.exec_id,
         timeout_ms: match message.timeout_ms {
             0 => limits::EXEC_TIMEOUT_MS,
-            requested => requested.min(limits::EXEC_TIMEOUT_MAX_MS),
+            requested => requested.min(limits::SHELL_TIMEOUT_MAX_MS),
         }
         .into(),
         output_bytes_max: match message.output_bytes_max {

@@ -200,6 +200,7 @@ impl SilentCalls {
             tool: tool.name().to_owned(),
             input,
             resumed: false,
+            person_timeout_ms: None,
         });
         perform(&ctx).await
     }

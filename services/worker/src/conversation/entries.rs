@@ -191,6 +191,11 @@ pub(crate) fn shell_command(parts: &[(u64, Part)]) -> Option<&str> {
     texts(parts).find_map(command::shell_of)
 }
 
+/// The milliseconds after which the shell command that a prompt runs is ended. `None`: it runs none.
+pub(crate) fn shell_timeout_ms(parts: &[(u64, Part)]) -> Option<u32> {
+    texts(parts).find(|text| command::shell_of(text).is_some()).map(command::shell_timeout_of)
+}
+
 /// The commands of unanswered prompts that are not expanded yet, oldest first.
 pub(crate) fn command_prompts(entries: &[MessageWithParts]) -> impl Iterator<Item = CommandPrompt> {
     let users = unanswered(entries).iter().filter_map(|entry| Some((as_user(entry)?, &entry.parts)));

@@ -348,6 +348,13 @@ impl Conversation {
         })
     }
 
+    /// The milliseconds after which the shell command of a person is ended that the newest step runs. `None`: it runs none.
+    pub(crate) fn person_timeout_ms(&self) -> Option<u32> {
+        let (step, _) = self.last_step()?;
+        let prompt = entries::position(&self.entries, &step.parent_id)?;
+        entries::shell_timeout_ms(&self.entries[prompt].parts)
+    }
+
     /// Whether the turn continues by itself after a step.
     fn goes_on(&self, step: &Assistant, parts: &[(u64, Part)]) -> bool {
         if step.is_summary() {

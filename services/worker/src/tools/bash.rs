@@ -54,8 +54,8 @@ pub(crate) fn spec() -> tool::Spec {
         "bash",
         "Runs a command with bash in the workspace and returns its output and exit code. Each call starts a new shell: \
          use `workdir` instead of cd. The network ends at a proxy that allows only the \
-         hosts in `environment.network.allow` of the project's settings. Give a command that never ends a timeout, or run it in the \
-         background with its output in a file.",
+         hosts in `environment.network.allow` of the project's settings. A command may run for ten minutes at most: run what takes longer, or \
+         never ends, in the background with its output in a file, and look at that with later calls.",
         json!({
             "type": "object",
             "properties": {
@@ -87,7 +87,7 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         start(ctx, &input).await?;
     }
     let mut excerpt = OutputExcerpt::new(ctx.bounds);
-    let followed = follow(ctx, &title, &mut excerpt).await;
+    let followed = follow(ctx, &input, &mut excerpt).await;
     let exit = match followed {
         // The intent was stored, but the command never reached the sandbox. The sandbox knows this loop's epoch, so it
         // refuses a delayed start from the previous worker.
@@ -101,11 +101,25 @@ pub(crate) async fn run(ctx: &CallContext, input: Input) -> Result<Output, ToolE
         Err(status) => return Err(sandbox_error(&status)),
         Ok(exit) => exit,
     };
-    let output = output_of(&exit, &excerpt);
-    if exit.end() == ExecEnd::Lost {
+    let is_lost = exit.end() == ExecEnd::Lost;
+    let is_of_person = ctx.call.person_timeout_ms.is_some();
+    let output = output_of(&with_advice(exit, is_of_person), &excerpt);
+    if is_lost {
         return Err(ToolError::Model(output.text));
     }
     Ok(Output { title, ..output })
+}
+
+/// The end of a command with what helps whoever ran it, if its time was up.
+fn with_advice(mut exit: v1::ExecExit, is_of_person: bool) -> v1::ExecExit {
+    if exit.end() == ExecEnd::Timeout && !exit.message.is_empty() {
+        exit.message += if is_of_person {
+            "; `--timeout SECONDS` of the command line gives a command more time"
+        } else {
+            "; start servers in the background with `&`, and what takes longer than ten minutes too, with its output in a file"
+        };
+    }
+    exit
 }
 
 /// The answer of a command that has ended, without a title.
@@ -192,7 +206,7 @@ async fn start(ctx: &CallContext, input: &Input) -> Result<(), ToolError> {
         command: input.command.clone(),
         directory: input.workdir.clone().unwrap_or_default(),
         env: HashMap::new(),
-        timeout_ms: input.timeout.unwrap_or(limits::EXEC_TIMEOUT_MS),
+        timeout_ms: timeout_ms(ctx, input),
         output_bytes_max: limits::EXEC_OUTPUT_BYTES_MAX,
         is_repeated: false,
     };
@@ -206,17 +220,27 @@ async fn start(ctx: &CallContext, input: &Input) -> Result<(), ToolError> {
     started.await.map(|_| ()).map_err(|status| sandbox_error(&status))
 }
 
+/// Milliseconds after which the sandbox ends the command: those of a person, or those of the arguments, which the schema bounds.
+fn timeout_ms(ctx: &CallContext, input: &Input) -> u32 {
+    ctx.call.person_timeout_ms.or(input.timeout).unwrap_or(limits::EXEC_TIMEOUT_MS)
+}
+
 fn is_unknown<T>(followed: &Result<T, Status>) -> bool {
     let code = followed.as_ref().err().and_then(rpc::status::code_of);
     code.as_deref() == Some("exec_unknown")
 }
 
 /// Follows the output to the exit, across lost connections, and reports progress.
-async fn follow(ctx: &CallContext, title: &str, excerpt: &mut OutputExcerpt) -> Result<v1::ExecExit, Status> {
+async fn follow(
+    ctx: &CallContext,
+    input: &Input,
+    excerpt: &mut OutputExcerpt,
+) -> Result<v1::ExecExit, Status> {
+    let title = title(input);
     let mut show_at = Instant::now() + Duration::from_millis(TOOL_PROGRESS_MS);
     let mut shown_offset = 0;
-    let give_up = Instant::now()
-        + Duration::from_millis(u64::from(limits::EXEC_TIMEOUT_MAX_MS) + limits::SANDBOX_WAIT_MS);
+    let give_up =
+        Instant::now() + Duration::from_millis(u64::from(timeout_ms(ctx, input)) + limits::SANDBOX_WAIT_MS);
     loop {
         let request = v1::AttachExecRequest {
             fence: ctx.identity.fence(),
@@ -237,7 +261,7 @@ async fn follow(ctx: &CallContext, title: &str, excerpt: &mut OutputExcerpt) -> 
                 () = sleep_until(show_at) => {
                     if excerpt.next_offset != shown_offset {
                         shown_offset = excerpt.next_offset;
-                        ctx.show_progress(title.to_owned(), live_metadata(excerpt)).await;
+                        ctx.show_progress(title.clone(), live_metadata(excerpt)).await;
                     }
                     show_at = Instant::now() + Duration::from_millis(TOOL_PROGRESS_MS);
                     continue;
@@ -353,14 +377,19 @@ mod tests {
             assert_eq!(answer(&exit, output.to_owned()), want);
         }
         let late = v1::ExecExit {
-            message: "stopped after 1 s; start servers with `&`".to_owned(),
+            message: "stopped after 1 s".to_owned(),
             dropped_bytes: 7,
             ..exit(ExecEnd::Timeout, 0, 9)
         };
         assert_eq!(
             answer(&late, String::new()),
-            "(stopped after 1 s; start servers with `&`. Its last 7 bytes of output were not kept.)"
+            "(stopped after 1 s. Its last 7 bytes of output were not kept.)"
         );
+        for (is_of_person, advice) in [(true, "`--timeout SECONDS`"), (false, "in the background with `&`")] {
+            let ended = with_advice(late.clone(), is_of_person);
+            assert!(ended.message.contains(advice), "{}", ended.message);
+        }
+        assert_eq!(with_advice(exit(ExecEnd::Exited, 1, 0), true).message, "");
         let pip = "ERROR: No matching distribution found for requests";
         let text = answer(&exit(ExecEnd::Exited, 1, 0), pip.to_owned());
         assert!(text.starts_with(pip) && text.contains("The sandbox reaches only the hosts"), "{text}");

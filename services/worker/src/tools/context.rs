@@ -26,6 +26,8 @@ pub(crate) struct Call {
     pub(crate) input: Value,
     /// Whether an earlier worker already stored the start of the call.
     pub(crate) resumed: bool,
+    /// The milliseconds after which a command of a person is ended. `None`: a model made the call, whose arguments say it.
+    pub(crate) person_timeout_ms: Option<u32>,
 }
 
 /// The progress of a running tool, for clients.

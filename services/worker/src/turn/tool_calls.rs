@@ -82,6 +82,8 @@ pub(super) struct LoopCall {
     pub(super) call_id: CallId,
     pub(super) part_id: PartId,
     pub(super) tool: part::Tool,
+    /// As in [`Call`].
+    pub(super) person_timeout_ms: Option<u32>,
 }
 
 /// The answer of a call: a title with the text for the model, or an error for the model.
@@ -100,7 +102,13 @@ impl LoopCall {
     /// A call of the newest step.
     pub(super) fn find(session: &Session, call_id: &CallId) -> Option<Self> {
         let (part_id, tool) = session.conversation().tool_call(call_id)?;
-        Some(Self { call_id: call_id.clone(), part_id: part_id.clone(), tool: tool.clone() })
+        let person_timeout_ms = session.conversation().person_timeout_ms();
+        Some(Self {
+            call_id: call_id.clone(),
+            part_id: part_id.clone(),
+            tool: tool.clone(),
+            person_timeout_ms,
+        })
     }
 
     /// The call as it runs for the first time.
@@ -112,6 +120,7 @@ impl LoopCall {
             input: self.tool.state.input().clone(),
             call_id: self.call_id.clone(),
             resumed: false,
+            person_timeout_ms: self.person_timeout_ms,
         }
     }
 

@@ -8,7 +8,7 @@ const ASKING: Scenario = Scenario { rules: &[("bash", PermissionVerdict::Ask)], 
 const ONCE: Answer = Answer::Permission(PermissionAnswer::Once, "");
 
 fn shell(prompt: &mut v1::AcceptPromptRequest) {
-    prompt.parts.push(Kind::Shell(v1::ShellPart { command: "ls".into() }).into());
+    prompt.parts.push(Kind::Shell(v1::ShellPart { command: "ls".into(), ..Default::default() }).into());
 }
 
 fn ask(prompt: &mut v1::AcceptPromptRequest) {

@@ -90,7 +90,7 @@ async fn shell() {
         says: &[
             |prompt| {
                 let command = "echo hi; sleep 0.3; echo there".into();
-                add(prompt, Kind::Shell(v1::ShellPart { command }));
+                add(prompt, Kind::Shell(v1::ShellPart { command, timeout_ms: 0 }));
             },
             |prompt| prompt.text = "@text seen".into(),
         ],

@@ -8,8 +8,7 @@ use crate::{
     client::{Client, call},
     commands::session::{
         opening::{OpenedProject, open_project, open_repository},
-        prompt,
-        watch::{Purpose, ShowArgs},
+        prompt::{self, CommandLimit},
     },
     exit::{Exit, is_answer},
     repository::source::RepositoryArgs,
@@ -41,6 +40,8 @@ pub(super) struct CheckArgs {
     /// Allow the environment that the repository proposes, if it waits for an admin. Needs a key of one.
     #[arg(long)]
     allow: bool,
+    #[command(flatten)]
+    limit: CommandLimit,
     /// The command: a program with its arguments, or one text for bash. Without one, the environment is only built.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -100,9 +101,8 @@ pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArg
         if arguments.command.is_empty() {
             return Ok(Exit::Done);
         }
-        let show = ShowArgs { outputs: true, timeout: None, purpose: Purpose::Trial };
         let command = command_line(&arguments.command);
-        let ran = prompt::run_command(client, output, build.session, &command, &show).await?;
+        let ran = prompt::try_command(client, output, build.session, &command, arguments.limit).await?;
         if ran != Exit::Done {
             return Ok(ran);
         }

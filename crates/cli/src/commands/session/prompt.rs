@@ -18,7 +18,7 @@ use crate::{
     terminal::output::Output,
 };
 use anyhow::{Context as _, Result};
-use domain::text;
+use domain::{limits, text};
 use rpc::v1::{
     AcceptPromptRequest, AcceptPromptResponse, CreateSessionRequest, ModelRef, PermissionRule,
     PermissionVerdict, SessionClass, ShellPart, prompt_part::Kind,
@@ -135,7 +135,23 @@ pub(crate) struct ShellArgs {
     /// The command, for bash.
     command: String,
     #[command(flatten)]
-    show: watch::ShowArgs,
+    limit: CommandLimit,
+}
+
+/// How long a command of a person may run.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(crate) struct CommandLimit {
+    /// End the command after this many seconds, with everything that it started; default: an hour, at most twelve.
+    #[arg(long, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::SHELL_TIMEOUT_MAX_MS / 1_000)))]
+    timeout: Option<u32>,
+}
+
+impl CommandLimit {
+    fn part(self, command: &str) -> ShellPart {
+        let timeout_ms = self.timeout.map_or(0, |seconds| seconds * 1_000);
+        ShellPart { command: command.to_owned(), timeout_ms }
+    }
 }
 
 /// Creates a session for a repository and sends its first prompt.
@@ -219,27 +235,40 @@ pub(crate) async fn say(client: &Client, output: &Output, arguments: SayArgs) ->
 
 /// Runs a command in the files of a session, without its agent, shows the result, and ends with the code of the command.
 pub(crate) async fn shell(client: &Client, output: &Output, arguments: ShellArgs) -> Result<Exit> {
-    let show = watch::ShowArgs { outputs: true, purpose: watch::Purpose::Shell, ..arguments.show };
-    run_command(client, output, &arguments.id, &arguments.command, &show).await
+    let show = watch::ShowArgs { outputs: true, timeout: None, purpose: watch::Purpose::Shell };
+    let command = arguments.limit.part(&arguments.command);
+    send_command(client, output, &arguments.id, command, &show).await
 }
 
-/// Runs a command in the files of a session, without its agent, and shows the turn.
-pub(crate) async fn run_command(
+/// Runs a command in a session that is deleted afterwards, and shows what it prints.
+pub(crate) async fn try_command(
     client: &Client,
     output: &Output,
     id: &str,
     command: &str,
+    limit: CommandLimit,
+) -> Result<Exit> {
+    let show = watch::ShowArgs { outputs: true, timeout: None, purpose: watch::Purpose::Trial };
+    send_command(client, output, id, limit.part(command), &show).await
+}
+
+/// Runs a command in the files of a session, without its agent, and shows the turn.
+async fn send_command(
+    client: &Client,
+    output: &Output,
+    id: &str,
+    command: ShellPart,
     show: &watch::ShowArgs,
 ) -> Result<Exit> {
     let mut prompt = prompt(String::new())?;
-    prompt.parts.push(Kind::Shell(ShellPart { command: command.to_owned() }).into());
+    prompt.parts.push(Kind::Shell(command).into());
     hand_in(client, output, Handing { id, prompt, show }).await
 }
 
 /// Opens the files of a session without its agent: its first command does nothing. Shows what goes wrong.
 pub(crate) async fn open_files(client: &Client, output: &Output, id: &str) -> Result<Exit> {
     let show = watch::ShowArgs { outputs: false, timeout: None, purpose: watch::Purpose::Trial };
-    run_command(client, output, id, ":", &show).await
+    send_command(client, output, id, CommandLimit::default().part(":"), &show).await
 }
 
 /// A prompt for an existing session.

@@ -53,10 +53,7 @@ pub(in crate::turn) async fn begin(session: &mut Session) -> Result<Vec<CallId>,
 
 /// Whether the newest step runs a shell command of a person.
 pub(in crate::turn) fn is_shell_step(session: &Session) -> bool {
-    let entries = session.conversation().entries();
-    let step = session.conversation().last_step();
-    let prompt = step.and_then(|(step, _)| entries::position(entries, &step.parent_id));
-    prompt.is_some_and(|at| entries::shell_command(&entries[at].parts).is_some())
+    session.conversation().person_timeout_ms().is_some()
 }
 
 /// Whether a person must not run a shell command. The person who runs it thereby satisfies a rule that asks.

@@ -15,6 +15,7 @@ fn call(tool: &str, state: ToolState) -> LoopCall {
         call_id: "c".to_owned(),
         part_id: "prt_1".parse().unwrap(),
         tool: part::Tool { call_id: "c".to_owned(), tool: tool.to_owned(), state },
+        person_timeout_ms: None,
     }
 }
 
