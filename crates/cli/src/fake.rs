@@ -123,6 +123,16 @@ impl Fake {
     }
 }
 
+/// What a push would change.
+fn changed_files() -> Vec<PushedFile> {
+    let file = |path: &str| PushedFile { path: path.to_owned(), ..PushedFile::default() };
+    vec![
+        PushedFile { additions: 3, deletions: 1, size_bytes: 40, ..file("src/a.rs") },
+        PushedFile { is_binary: true, is_new: true, size_bytes: 5 << 20, ..file("target/a.bin") },
+        PushedFile { deletions: 9, ..file("old") },
+    ]
+}
+
 fn no<T>() -> Answer<T> {
     Err(Status::unimplemented("not part of the fake"))
 }
@@ -386,7 +396,8 @@ impl SessionService for Fake {
 
     async fn push_session(&self, request: Request<PushSessionRequest>) -> Answer<PushSessionResponse> {
         let request = request.into_inner();
-        self.0.lock().unwrap().orders.push(request.message);
+        let order = if request.dry_run { "dry run".to_owned() } else { request.message };
+        self.0.lock().unwrap().orders.push(order);
         Ok(Response::new(PushSessionResponse {
             url: "https://h/r".to_owned(),
             branch: request.branch,
@@ -394,6 +405,7 @@ impl SessionService for Fake {
             commits: 1,
             files: 2,
             remote_message: "open a pull request".to_owned(),
+            changes: if request.dry_run { changed_files() } else { vec![] },
         }))
     }
 

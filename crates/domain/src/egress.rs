@@ -49,12 +49,18 @@ impl PushReceipt {
         if *commits == 0 {
             return format!("{branch} of {url} is already at {commit}");
         }
-        format!(
-            "pushed {} with {} to {branch} of {url}: {commit}",
-            count(*commits, "commit"),
-            count(*files, "file")
-        )
+        format!("pushed {} to {branch} of {url}: {commit}", content(*commits, *files))
     }
+
+    /// What a push would do, in a sentence.
+    pub fn intention(&self) -> String {
+        let Self { url, branch, commits, files, .. } = self;
+        format!("would push {} to {branch} of {url}", content(*commits, *files))
+    }
+}
+
+fn content(commits: u32, files: u32) -> String {
+    format!("{} with {}", count(commits, "commit"), count(files, "file"))
 }
 
 fn count(number: u32, what: &str) -> String {

@@ -156,6 +156,10 @@ pub struct Source {
     /// copied them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lfs: Option<LfsOrigin>,
+    /// The repository that an uploaded bundle was made of, as the client who uploaded it says: a URL without a user or a password. Only pushes of people lead
+    /// there, as far as settings allow them. Absent: the client named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
 }
 
 /// Where the objects of Git LFS of copied files are.
@@ -180,7 +184,13 @@ impl Source {
             branch: None,
             uncommitted: true,
             lfs: Some(LfsOrigin { workspace: workspace.clone(), repository }),
+            remote: self.remote.clone(),
         }
+    }
+
+    /// The URL of the repository that people push the files to: the one that they are from, or that of which a client made them.
+    pub fn push_url(&self) -> Option<&str> {
+        self.repository().or(self.remote.as_deref())
     }
 
     /// The URL of the repository that the files are from, also if they are a copy.
@@ -190,6 +200,19 @@ impl Source {
             Origin::Empty | Origin::Bundle(_) => self.lfs.as_ref()?.repository.as_deref(),
         }
     }
+}
+
+/// The host and path of a remote: the same for all its protocols and users. `None` for a repository without a host.
+pub fn repository_name(url: &str) -> Option<String> {
+    let (authority, path) = match url.split_once("://") {
+        Some((_, rest)) => rest.split_once('/')?,
+        // git@host:path is ssh in git's short form.
+        None => url.split_once(':').filter(|(host, _)| !host.contains('/'))?,
+    };
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = host.split(':').next().unwrap_or_default().to_lowercase();
+    let path = path.trim_matches('/').trim_end_matches(".git");
+    (!host.is_empty() && !path.is_empty()).then(|| format!("{host}/{path}"))
 }
 
 /// The origin of files.
@@ -343,6 +366,21 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn all_urls_of_a_repository_have_one_name() {
+        for url in [
+            "https://example.com/me/app.git",
+            "https://user:secret@Example.com/me/app/",
+            "ssh://git@example.com:22/me/app.git",
+            "git@example.com:me/app.git",
+        ] {
+            assert_eq!(repository_name(url).as_deref(), Some("example.com/me/app"), "{url}");
+        }
+        for url in ["", "file:///srv/app", "/srv/app", "../app", "https://example.com", "https:///x"] {
+            assert_eq!(repository_name(url), None, "{url}");
+        }
+    }
 
     #[test]
     fn a_copy_of_a_copy_knows_its_origin_and_the_first_repository() {

@@ -9,11 +9,11 @@ pub mod problem;
 pub mod pusher;
 pub mod quarantine;
 
+pub(crate) mod commits;
 pub(crate) mod request;
 
 mod audit;
 mod bundle;
-mod commits;
 mod git;
 mod objects;
 mod order;

@@ -123,6 +123,13 @@ fn thousands(number: u64) -> String {
     grouped
 }
 
+/// Formats a number of bytes, rounded down: `3 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = units.into_iter().find(|(factor, _)| bytes >= *factor);
+    unit.map_or_else(|| format!("{bytes} B"), |(factor, name)| format!("{} {name}", bytes / factor))
+}
+
 /// Returns the characters of a session's id that name its branch.
 pub(crate) fn short_id(session_id: &str) -> String {
     let tail = session_id.strip_prefix("ses_").unwrap_or(session_id);

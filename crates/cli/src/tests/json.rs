@@ -132,6 +132,7 @@ async fn lines_of_a_tenant(output: &Output, directory: &Path) {
         &["fork", SESSION],
         &["checkout", SESSION, "--repo", repo],
         &["push", SESSION],
+        &["push", SESSION, "--dry-run"],
         &["restart-workspace", SESSION],
         &["delete", SESSION],
         &["budget", SESSION],

@@ -19,6 +19,8 @@ pub const PUSH_LFS_OBJECTS_MAX: usize = 1_000;
 pub const PUSH_COMMITS_MAX: usize = 100;
 /// Changes of files in all commits of a push. A person reads no more of them. Beyond it: `push_too_large`.
 pub const PUSH_CHANGES_MAX: usize = 20_000;
+/// Files that a preview of a push lists: a person reads no more. Further files are counted.
+pub const PUSH_LISTED_FILES_MAX: usize = 1_000;
 /// Bytes of the message of a commit that a person writes. Beyond it: `text_too_long`.
 pub const PUSH_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 /// The line at the end of a commit's message that names the session. A later push goes on only from such commits.

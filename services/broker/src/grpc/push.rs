@@ -4,6 +4,7 @@ use super::ids::{project, tenant};
 use crate::{
     error::Error,
     push::{
+        commits::listing::ChangedFile,
         error::PushError,
         pusher::{Pushes, Receipt},
         request::{ObjectId, PushPart, PushRequest, PushRule},
@@ -35,7 +36,7 @@ pub(super) async fn push(
 ) -> Result<v1::PushResponse, Error> {
     let pusher = pushes.as_ref().map_err(|reason| PushError::Unavailable(reason.clone()))?;
     let request = parse(header)?;
-    let Receipt { url, branch, commit, commits, files, message } =
+    let Receipt { url, branch, commit, commits, files, message, changes } =
         pusher.push(request, Box::pin(parts(messages))).await?;
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     Ok(v1::PushResponse {
@@ -45,11 +46,18 @@ pub(super) async fn push(
         commits: count(commits),
         files: count(files),
         remote_message: message,
+        changes: changes.into_iter().map(changed_file).collect(),
     })
 }
 
+fn changed_file(file: ChangedFile) -> v1::PushedFile {
+    let ChangedFile { path, additions, deletions, is_binary, is_new, bytes } = file;
+    v1::PushedFile { path, additions, deletions, is_binary, is_new, size_bytes: bytes }
+}
+
 fn parse(header: v1::PushHeader) -> Result<PushRequest, Error> {
-    let v1::PushHeader { tenant_id, project_id, session_id, url, rule, branch, base_commit } = header;
+    let v1::PushHeader { tenant_id, project_id, session_id, url, rule, branch, base_commit, is_preview } =
+        header;
     let v1::PushRule { url_prefix, secret, branch_prefix, denied_paths } = rule.unwrap_or_default();
     let session = session_id.parse().map_err(|_| Error::ArgumentInvalid("the session's id is malformed"))?;
     let rule = PushRule { url_prefix: &url_prefix, branch_prefix: &branch_prefix };
@@ -70,6 +78,7 @@ fn parse(header: v1::PushHeader) -> Result<PushRequest, Error> {
         denied: DeniedPaths::with(denied_paths),
         branch,
         base,
+        is_preview,
     })
 }
 

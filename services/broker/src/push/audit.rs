@@ -26,7 +26,7 @@ impl<'a> AuditLine<'a> {
         Self { request, begun_at: Instant::now(), secret_version: None, commit: None, outcome }
     }
 
-    /// Notes the outcome: `ok`, or the code of an error.
+    /// Notes the outcome: `ok`, `previewed`, or the code of an error.
     pub(super) fn note_outcome(&mut self, outcome: &'static str) {
         self.outcome = outcome;
     }

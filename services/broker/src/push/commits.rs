@@ -4,4 +4,5 @@ pub(super) mod blobs;
 pub(super) mod change;
 pub(super) mod inspection;
 pub(super) mod lfs;
+pub(crate) mod listing;
 pub(super) mod pointers;

@@ -53,7 +53,7 @@ pub enum PushError {
     Unreachable(String),
     /// The server does not have the commit on which the session's files are based.
     #[error(
-        "the repository no longer has the commit {0} on which the session began; `flotilla checkout` brings the changes into a clone, where they can be rebased"
+        "the repository does not have the commit {0} on which the session began: it was never pushed, or it was removed; push it, or bring the changes into a clone with `flotilla checkout`, where they can be rebased"
     )]
     BaseMissing(String),
     /// The branch has a commit that this session did not push.

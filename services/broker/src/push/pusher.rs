@@ -4,7 +4,7 @@
 //!
 //! 1. It asks the server, receives the bundle from its caller, and loads the files of the base commit, all at the same time (`preparation`).
 //! 2. It loads the bundle, inspects the commits, and packs them meanwhile (`plan`).
-//! 3. It sends the objects of Git LFS, and moves the branch.
+//! 3. It sends the objects of Git LFS, and moves the branch. A preview lists the files instead (`commits`), and ends.
 //!
 //! Before step 3, the server gets only questions: the names of the branch and of commits that it has, and, after the inspection, those of objects of
 //! Git LFS.
@@ -12,6 +12,7 @@
 use super::{
     audit::AuditLine,
     bundle,
+    commits::listing::{self, ChangedFile},
     error::PushError,
     git::WalledGit,
     plan::{PUSHED_PACK, Plan, Planner},
@@ -69,6 +70,8 @@ pub(crate) struct Receipt {
     pub(crate) files: usize,
     /// What the server said to people.
     pub(crate) message: String,
+    /// The files, for a preview.
+    pub(crate) changes: Vec<ChangedFile>,
 }
 
 impl Pusher {
@@ -142,7 +145,8 @@ impl Pusher {
         quarantine.remove().await;
         // The caller may have left at any moment. Which of its streams tells that first is chance.
         if !left.is_cancelled() {
-            audit.note_outcome(result.as_ref().map_or_else(PushError::code, |_| "ok"));
+            let ok = if request.is_preview { "previewed" } else { "ok" };
+            audit.note_outcome(result.as_ref().map_or_else(PushError::code, |_| ok));
         }
         result
     }
@@ -189,6 +193,11 @@ impl Push<'_> {
         if plan.old.as_ref() == Some(&plan.new) {
             return Ok(self.receipt(plan, String::new()));
         }
+        if self.request.is_preview {
+            let old = plan.old.as_ref().unwrap_or(base);
+            let changes = listing::list(self.repository, old, &plan.new).await?;
+            return Ok(Receipt { changes, ..self.receipt(plan, String::new()) });
+        }
         // A branch never has a pointer whose object the server lacks.
         server.upload_lfs(&plan.objects).await?;
         let pack = self.repository.quarantine.path().join(PUSHED_PACK);
@@ -215,7 +224,8 @@ impl Push<'_> {
     fn receipt(&self, plan: Plan, message: String) -> Receipt {
         let PushRequest { repository, branch, .. } = self.request;
         let Plan { new: commit, commits, files, .. } = plan;
-        Receipt { url: repository.to_string(), branch: branch.to_string(), commit, commits, files, message }
+        let (url, branch) = (repository.to_string(), branch.to_string());
+        Receipt { url, branch, commit, commits, files, message, changes: vec![] }
     }
 
     fn refused(&self, server: &Server<'_>, reason: &str, message: &str) -> PushError {

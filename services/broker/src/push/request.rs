@@ -25,6 +25,8 @@ pub(crate) struct PushRequest {
     pub(crate) denied: DeniedPaths,
     pub(crate) branch: BranchName,
     pub(crate) base: ObjectId,
+    /// Whether a person only wants to see what would be pushed.
+    pub(crate) is_preview: bool,
 }
 
 /// What follows the request: the newest commit, and then the bundle.

@@ -57,6 +57,40 @@ async fn a_push_creates_a_branch_and_the_next_one_goes_on_from_it() {
 }
 
 #[tokio::test]
+async fn a_preview_lists_the_files_and_the_server_gets_nothing() {
+    let testbed = Testbed::start().await;
+    let preview = |commit: &str| {
+        let mut attempt = testbed.request(commit);
+        attempt.header.is_preview = true;
+        attempt
+    };
+    let listed = |told: &v1::PushResponse| {
+        let line = |file: &v1::PushedFile| {
+            (file.path.clone(), file.additions, file.deletions, file.is_binary, file.is_new, file.size_bytes)
+        };
+        told.changes.iter().map(line).collect::<Vec<_>>()
+    };
+    let first = testbed.commit(&testbed.base, &[("file", "changed\ntwice\n"), ("a/b", "x\0y")]);
+    let told = testbed.send(preview(&first)).await.unwrap();
+    assert_eq!((&told.commit, told.commits, told.files), (&first, 1, 2));
+    let want = [("a/b".to_owned(), 0, 0, true, true, 3), ("file".to_owned(), 2, 1, false, false, 14)];
+    assert_eq!(listed(&told), want);
+    assert_eq!(testbed.remote_git(&["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
+    assert_eq!(testbed.requests_to("app.git/git-receive-pack"), 0);
+    assert_eq!(listed(&testbed.push(&first).await.unwrap()), [], "a push lists nothing");
+
+    // On top of what was pushed only the difference, and nothing if there is none.
+    assert_eq!(testbed.send(preview(&first)).await.unwrap().commits, 0);
+    let second = testbed.commit(&testbed.base, &[("file", "changed\n"), ("a/b", "x\0y")]);
+    let told = testbed.send(preview(&second)).await.unwrap();
+    assert_eq!(listed(&told), [("file".to_owned(), 0, 1, false, false, 8)]);
+    // It refuses what a push refuses.
+    let refused = testbed.commit(&testbed.base, &[("deploy/key", "x\n")]);
+    assert_eq!(code(&testbed.send(preview(&refused)).await.unwrap_err()), "push_path_refused");
+    assert_eq!(testbed.quarantined(), 0);
+}
+
+#[tokio::test]
 async fn several_commits_reach_the_branch_as_they_are() {
     let testbed = Testbed::start().await;
     let first = testbed.commit(&testbed.base, &[("a", "a\n")]);

@@ -126,7 +126,7 @@ pub(crate) enum Error {
     Sandbox(sandbox::Refusal),
     /// Check out the changes instead.
     #[error(
-        "the files of this session came from no repository with a URL, so there is no place to push to; `flotilla checkout` puts the changes on a branch of yours"
+        "the files of this session came from no repository with a URL, so there is no place to push to; `flotilla checkout` puts the changes on a branch of yours. Sessions of a clone with a remote `origin`, and those that begin with `flotilla run --repo URL`, can be pushed"
     )]
     PushSourceMissing,
     /// Add a rule to the settings.

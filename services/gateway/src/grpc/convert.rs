@@ -4,6 +4,7 @@ use super::status::{id, to_status};
 use crate::{
     app::{
         ground::page::PageRequest,
+        projects::place::claimed_remote,
         requests::RequestFilter,
         sessions::{
             output::{FileStat, WorkspaceDiff},
@@ -53,15 +54,16 @@ pub(super) fn from_model(model: Option<v1::ModelRef>) -> Option<ModelRef> {
 }
 
 /// The source that a client names. An unset source is empty.
-pub(super) fn from_source(source: Option<v1::Source>) -> Source {
+/// Reads a source. `remote` is the repository of a bundle, as its client says.
+pub(super) fn from_source(source: Option<v1::Source>, remote: &str) -> Source {
     let Some(source) = source else { return Source::default() };
-    let origin = match source.from {
-        None => Origin::Empty,
-        Some(From::BundleId(id)) => Origin::Bundle(id),
-        Some(From::GitUrl(url)) => Origin::GitUrl(url),
+    let (origin, remote) = match source.from {
+        None => (Origin::Empty, None),
+        Some(From::BundleId(id)) => (Origin::Bundle(id), claimed_remote(remote)),
+        Some(From::GitUrl(url)) => (Origin::GitUrl(url), None),
     };
     let revision = (!source.revision.is_empty()).then_some(source.revision);
-    Source { origin, revision, ..Source::default() }
+    Source { origin, revision, remote, ..Source::default() }
 }
 
 fn source(source: Source) -> v1::Source {

@@ -21,7 +21,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 fn placed(source: Option<v1::Source>, place: Option<v1::Place>) -> PlacedSource {
     let v1::Place { directory, remote } = place.unwrap_or_default();
-    PlacedSource { source: convert::from_source(source), place: RepositoryLocation { directory, remote } }
+    let source = convert::from_source(source, &remote);
+    PlacedSource { source, place: RepositoryLocation { directory, remote } }
 }
 
 fn worktree(Worktree { directory, name, branch, .. }: Worktree) -> v1::Worktree {

@@ -77,7 +77,7 @@ impl SessionService for Service {
             agent: request.agent,
             model,
             variant: String::new(),
-            source: convert::from_source(request.source),
+            source: convert::from_source(request.source, &request.remote),
             class,
             rules,
             budget_usd_picos: request.budget_usd_picos,
@@ -316,12 +316,14 @@ impl SessionService for Service {
         request: Request<v1::PushSessionRequest>,
     ) -> Result<Response<v1::PushSessionResponse>, Status> {
         let principal = self.principal(&request).await?;
-        let v1::PushSessionRequest { session_id, branch, message } = request.into_inner();
-        let request = PushRequest { session: id(&session_id, Entity::Session)?, branch, message };
+        let v1::PushSessionRequest { session_id, branch, message, dry_run } = request.into_inner();
+        let session = id(&session_id, Entity::Session)?;
+        let request = PushRequest { session, branch, message, is_preview: dry_run };
         // Boxed because the future is large and rarely needed.
         let pushed = Box::pin(push::push(&self.0, &principal, &request)).await;
-        respond(pushed, |v1::PushResponse { url, branch, commit, commits, files, remote_message }| {
-            v1::PushSessionResponse { url, branch, commit, commits, files, remote_message }
+        respond(pushed, |pushed| {
+            let v1::PushResponse { url, branch, commit, commits, files, remote_message, changes } = pushed;
+            v1::PushSessionResponse { url, branch, commit, commits, files, remote_message, changes }
         })
     }
 }

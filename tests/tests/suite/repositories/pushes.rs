@@ -22,6 +22,7 @@ async fn push(api: &Api, session: &str, branch: &str) -> Result<v1::PushSessionR
         session_id: session.to_owned(),
         branch: branch.to_owned(),
         message: String::new(),
+        dry_run: false,
     };
     api.sessions().push_session(request).await.map(tonic::Response::into_inner)
 }
@@ -129,6 +130,79 @@ async fn a_session_is_pushed_again_and_again_until_a_person_moves_its_branch() {
     assert_eq!(remote(&testbed, &["rev-parse", &branch]), person);
     assert_eq!(push(api, &session, "agent/second").await.unwrap().commits, 1);
     assert_eq!(remote(&testbed, &["for-each-ref", "--format=%(refname)"]).lines().count(), 3);
+}
+
+#[tokio::test]
+async fn a_session_of_an_upload_and_its_fork_are_pushed_to_the_remote_that_its_clone_has() {
+    let testbed = Testbed::start().await;
+    let api = &testbed.stack.api;
+    allow(api, &json!({"credential": "TOKEN"})).await;
+    let bundle_id = api.upload(&testbed.app.bundle()).await;
+    let source = v1::Source { from: Some(v1::source::From::BundleId(bundle_id)), revision: String::new() };
+    let begin = async |remote: &str| {
+        let request = v1::CreateSessionRequest {
+            project_id: api.project_id.clone(),
+            source: Some(source.clone()),
+            remote: remote.to_owned(),
+            ..Default::default()
+        };
+        api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id
+    };
+    // As `git remote get-url origin` prints it. What stands in front of the host goes nowhere.
+    let session = begin("https://ann:hunter2@git.example.com/acme/app.git").await;
+    output(api, &session, "echo changed > file; printf 'a\\0b' > data").await.unwrap();
+    let request = v1::PushSessionRequest { session_id: session.clone(), dry_run: true, ..Default::default() };
+    let seen = api.sessions().push_session(request).await.unwrap().into_inner();
+    let branch = format!("agent/{session}");
+    assert_eq!((seen.url.as_str(), &seen.branch, seen.commits, seen.files), (URL, &branch, 1, 2));
+    let changes: Vec<_> = seen.changes.iter().map(|it| (it.path.as_str(), it.is_binary, it.is_new)).collect();
+    assert_eq!(changes, [("data", true, true), ("file", false, false)]);
+    assert_eq!(
+        remote(&testbed, &["for-each-ref", "--format=%(refname)"]),
+        "refs/heads/main",
+        "nothing went out"
+    );
+    let pushed = push(api, &session, "").await.unwrap();
+    assert_eq!((pushed.url.as_str(), pushed.commits, pushed.files), (URL, 1, 2));
+    assert_eq!(remote(&testbed, &["rev-parse", &format!("{branch}^")]), testbed.app.commit);
+    let (_, logged) = next_push(&mut Watch::start(api, &session).await).await;
+    assert_eq!(logged["commit"], pushed.commit, "the dry run is in no log");
+
+    let fork = v1::ForkSessionRequest { session_id: session, ..Default::default() };
+    let fork = api.sessions().fork_session(fork).await.unwrap().into_inner().session.unwrap().id;
+    output(api, &fork, "echo forked > forked").await.unwrap();
+    let pushed = push(api, &fork, "").await.unwrap();
+    assert_eq!((pushed.branch.as_str(), pushed.files), (format!("agent/{fork}").as_str(), 3));
+    assert_eq!(remote(&testbed, &["rev-parse", &format!("{}^", pushed.commit)]), testbed.app.commit);
+
+    // The settings decide, whatever a client says.
+    for (url, want) in [
+        ("https://git.example.com/other/app.git", "push_not_configured"),
+        ("https://evil.example.com/acme/app.git", "push_not_configured"),
+        ("file:///srv/app.git", "push_source_missing"),
+        ("", "push_source_missing"),
+    ] {
+        let session = begin(url).await;
+        output(api, &session, "echo changed > file").await.unwrap();
+        let (code, message) = refusal(api, &session, "").await;
+        assert!(code == want && !message.contains("hunter2"), "{url}: {code}: {message}");
+    }
+    // A commit that the server does not have, as in a clone that is ahead.
+    testbed.app.git(&["commit", "--quiet", "--allow-empty", "--message=ahead"]);
+    let bundle_id = api.upload(&testbed.app.bundle()).await;
+    let request = v1::CreateSessionRequest {
+        project_id: api.project_id.clone(),
+        source: Some(v1::Source {
+            from: Some(v1::source::From::BundleId(bundle_id)),
+            revision: String::new(),
+        }),
+        remote: URL.to_owned(),
+        ..Default::default()
+    };
+    let ahead = api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id;
+    output(api, &ahead, "echo changed > file").await.unwrap();
+    let (code, message) = refusal(api, &ahead, "").await;
+    assert!(code == "push_base_missing" && message.contains("never pushed"), "{code}: {message}");
 }
 
 #[tokio::test]

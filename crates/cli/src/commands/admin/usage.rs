@@ -4,6 +4,7 @@ use crate::{
     client::{Client, Paged, all_pages, call},
     terminal::{
         paint::{Paint, one_line},
+        show::size,
         table::{Side, Table},
     },
 };
@@ -57,13 +58,6 @@ fn levels(usage: &Usage) -> [Level; 3] {
         Level { resource: Resource::Projects, used: usage.projects, limit: usage.projects_max },
         Level { resource: Resource::StoredBytes, used: usage.stored_bytes, limit: usage.stored_bytes_max },
     ]
-}
-
-/// A number of bytes for people, rounded down: `3 MiB`.
-fn size(bytes: u64) -> String {
-    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let unit = units.into_iter().find(|(factor, _)| bytes >= *factor);
-    unit.map_or_else(|| format!("{bytes} B"), |(factor, name)| format!("{} {name}", bytes / factor))
 }
 
 pub(super) fn to_json(usage: &Usage) -> Value {

@@ -171,13 +171,14 @@ async fn with_session(
     opened: OpenedProject,
     work: impl AsyncFnOnce(PendingBuild<'_>) -> Result<Exit>,
 ) -> Result<Exit> {
-    let OpenedProject { project_id, source } = opened;
+    let OpenedProject { project_id, source, remote } = opened;
     let request = ListEnvironmentsRequest { project_id: project_id.clone() };
     let before = list_all(client, &request).await?;
     let session = CreateSessionRequest {
         project_id,
         source,
         title: "flotilla env".to_owned(),
+        remote,
         idempotency_key: prompt::random_key()?,
         ..CreateSessionRequest::default()
     };

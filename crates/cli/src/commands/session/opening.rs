@@ -15,13 +15,15 @@ pub(crate) struct OpenedProject {
     pub(crate) project_id: String,
     /// None: the source of the project.
     pub(crate) source: Option<Source>,
+    /// The repository that an uploaded source was made of; empty: unknown.
+    pub(crate) remote: String,
 }
 
 /// Opens a project with its own files, and says how old they are.
 pub(crate) async fn open_project(client: &Client, output: &Output, named: &str) -> Result<OpenedProject> {
     let found = project::get(client, named).await?;
     output.note(&format!("{} opens {}", found.project.name, project::describe_with_age(&found)));
-    Ok(OpenedProject { project_id: found.project.id, source: None })
+    Ok(OpenedProject { project_id: found.project.id, source: None, remote: String::new() })
 }
 
 /// Sends a repository and finds its project. Sessions that other clients start in this directory then open the same repository.
@@ -31,6 +33,7 @@ pub(crate) async fn open_repository(
     files: &RepositoryArgs,
 ) -> Result<OpenedProject> {
     let RepositorySource { name, source, place } = files.send(client, output).await?;
+    let remote = place.remote.clone();
     let request =
         CreateProjectRequest { name, source: Some(source.clone()), place: Some(place), or_at_place: true };
     let create = async || client.projects().create_project(request.clone()).await;
@@ -43,5 +46,5 @@ pub(crate) async fn open_repository(
              starts with those of the project"
         ));
     }
-    Ok(OpenedProject { project_id: project.id, source: Some(source) })
+    Ok(OpenedProject { project_id: project.id, source: Some(source), remote })
 }

@@ -178,7 +178,7 @@ async fn start(
     // Before anything is sent: a refused prompt must not leave an empty session behind.
     arguments.attach.add_to(&mut prompt)?;
     check(client, arguments).await?;
-    let OpenedProject { project_id, source } = match &arguments.project {
+    let OpenedProject { project_id, source, remote } = match &arguments.project {
         Some(named) => open_project(client, output, named).await?,
         None => open_repository(client, output, &arguments.files).await?,
     };
@@ -191,6 +191,7 @@ async fn start(
         worktree,
         source,
         idempotency_key: random_key()?,
+        remote,
         ..session(arguments)
     };
     let create = async || client.sessions().create_session(session.clone()).await;

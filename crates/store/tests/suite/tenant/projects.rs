@@ -22,6 +22,7 @@ async fn a_project_is_created_once_for_each_name() {
         branch: Some("opencode/new".to_owned()),
         uncommitted: false,
         lfs: None,
+        remote: Some("https://example.org/fork.git".to_owned()),
     };
     let creation = world.store.create_project(world.tenant, &id, "app", &source).await.unwrap();
     assert!(creation.is_new);

@@ -179,6 +179,7 @@ impl Testbed {
             rule: Some(rule),
             branch: "agent/ses_a".to_owned(),
             base_commit: self.base.clone(),
+            is_preview: false,
         };
         Attempt { header, commit: commit.to_owned(), bundle }
     }

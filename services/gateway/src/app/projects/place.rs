@@ -5,7 +5,7 @@
 use crate::ground::{error::Error, invalid::Invalid};
 use domain::{
     limits,
-    session::{Origin, Source},
+    session::{Origin, Source, repository_name},
 };
 
 /// Longest URL of a remote; bytes. Beyond it: `directory_invalid`.
@@ -41,25 +41,36 @@ impl RepositoryLocation {
             return Err(Invalid::Directory.because("a directory and a remote must not contain zero bytes"));
         }
         let of_source = match &source.origin {
-            Origin::GitUrl(url) => remote_name(url),
+            Origin::GitUrl(url) => repository_name(url),
             Origin::Empty | Origin::Bundle(_) => None,
         };
         let directory = Some(directory.clone()).filter(|directory| !directory.is_empty());
-        Ok(directory.into_iter().chain(remote_name(remote)).chain(of_source).collect())
+        Ok(directory.into_iter().chain(repository_name(remote)).chain(of_source).collect())
     }
 }
 
-/// The host and path of a remote: the same for all its protocols and users. `None` for a repository without a host.
-fn remote_name(url: &str) -> Option<String> {
-    let (authority, path) = match url.split_once("://") {
-        Some((_, rest)) => rest.split_once('/')?,
+/// A remote as pushes use it, without a user or a password: `https://host/path`, or `ssh://git@host/path`, which means the same repository over https. `None`
+/// for all others.
+pub(crate) fn claimed_remote(url: &str) -> Option<String> {
+    let is_clean = !url.chars().any(|letter| letter.is_whitespace() || letter.is_control());
+    if !is_clean || url.len() > REMOTE_BYTES_MAX {
+        return None;
+    }
+    let (scheme, authority, path) = match url.split_once("://") {
+        Some((scheme @ ("https" | "ssh"), rest)) => {
+            let (authority, path) = rest.split_once('/')?;
+            (scheme, authority, path)
+        }
+        Some(_) => return None,
         // git@host:path is ssh in git's short form.
-        None => url.split_once(':').filter(|(host, _)| !host.contains('/'))?,
+        None => {
+            let (host, path) = url.split_once(':').filter(|(host, _)| !host.contains('/'))?;
+            ("ssh", host, path.trim_start_matches('/'))
+        }
     };
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let host = host.split(':').next().unwrap_or_default().to_lowercase();
-    let path = path.trim_matches('/').trim_end_matches(".git");
-    (!host.is_empty() && !path.is_empty()).then(|| format!("{host}/{path}"))
+    let user = if scheme == "ssh" { "git@" } else { "" };
+    (!host.is_empty() && !path.is_empty()).then(|| format!("{scheme}://{user}{host}/{path}"))
 }
 
 #[cfg(test)]
@@ -68,18 +79,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_urls_of_a_repository_have_one_name() {
-        for url in [
-            "https://example.com/me/app.git",
-            "https://user:secret@Example.com/me/app/",
-            "ssh://git@example.com:22/me/app.git",
-            "git@example.com:me/app.git",
+    fn a_claimed_remote_has_no_credential_and_is_a_place_for_pushes() {
+        for (url, want) in [
+            ("https://example.com/me/app.git", Some("https://example.com/me/app.git")),
+            ("https://ann:hun@ter2@example.com:8443/me/app", Some("https://example.com:8443/me/app")),
+            ("ssh://ann:hunter2@example.com:22/me/app.git", Some("ssh://git@example.com:22/me/app.git")),
+            ("git@example.com:me/app.git", Some("ssh://git@example.com/me/app.git")),
+            ("example.com:/me/app.git", Some("ssh://git@example.com/me/app.git")),
+            ("", None),
+            ("/srv/app", None),
+            ("../app", None),
+            ("file:///srv/app", None),
+            ("http://example.com/app", None),
+            ("ext::sh -c id", None),
+            ("https://example.com", None),
+            ("https://example.com/a\nb", None),
         ] {
-            assert_eq!(remote_name(url).as_deref(), Some("example.com/me/app"), "{url}");
+            assert_eq!(claimed_remote(url).as_deref(), want, "{url}");
         }
-        for url in ["", "file:///srv/app", "/srv/app", "../app", "https://example.com", "https:///x"] {
-            assert_eq!(remote_name(url), None, "{url}");
-        }
+        assert_eq!(claimed_remote(&format!("https://h/{}", "a".repeat(REMOTE_BYTES_MAX))), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use domain::{
         },
     },
     ids::{EventId, SessionId, TenantId},
-    session::{Origin, Source},
+    session::Source,
 };
 use futures::{Stream, StreamExt as _, future, stream};
 use rpc::v1::{self, push_request::Part};
@@ -46,6 +46,8 @@ pub(crate) struct PushRequest {
     pub(crate) branch: String,
     /// Empty: the title of the session.
     pub(crate) message: String,
+    /// Whether nothing is pushed: the person only wants to see what would be.
+    pub(crate) is_preview: bool,
 }
 
 /// Where a session is pushed.
@@ -54,9 +56,10 @@ struct Destination {
     prefix: GitPrefix,
     rule: GitPush,
     branch: BranchName,
+    is_preview: bool,
 }
 
-/// Pushes a session, and stores the push in its log. A subtask is pushed as the session whose workspace it uses; a copy goes to the repository of its root
+/// Pushes a session, and stores the push in its log; or finds out what would be pushed, and stores nothing. A subtask is pushed as the session whose workspace it uses; a copy goes to the repository of its root
 /// session.
 ///
 /// # Errors
@@ -77,7 +80,7 @@ pub(crate) async fn push(
     let owner = find_other(state, tenant, &named, &named.workspace_id).await?;
     check_message(&request.message)?;
     state.broker.check_push()?;
-    let destination = find_destination(state, tenant, &root.source, &owner.info.id, &request.branch).await?;
+    let destination = find_destination(state, tenant, &root.source, &owner.info.id, request).await?;
     let share = state.heavy_request(tenant).await?;
     let (task_state, message, by) = (state.clone(), request.message.clone(), principal.name().to_owned());
     // Boxed because the future is large.
@@ -93,12 +96,16 @@ pub(crate) async fn push(
                 git.url = destination.url,
                 git.branch = %destination.branch,
                 git.commit = result.as_ref().ok().map(|pushed| pushed.commit.as_str()),
+                git.is_preview = destination.is_preview,
                 actor = by,
                 error.code = result.as_ref().err().map(Error::code),
             },
             "a push of a session ended"
         );
         let pushed = result?;
+        if destination.is_preview {
+            return Ok(pushed);
+        }
         let recorded = record(state, tenant, &owner, &pushed, &by).await;
         recorded.map(|()| pushed)
     });
@@ -157,9 +164,10 @@ async fn find_destination(
     tenant: TenantId,
     source: &Source,
     session: &SessionId,
-    branch: &str,
+    request: &PushRequest,
 ) -> Result<Destination, Error> {
-    let Origin::GitUrl(url) = &source.origin else { return Err(Error::PushSourceMissing) };
+    // What a client says of a bundle leads nowhere else than a session that the same person starts with this URL.
+    let url = source.push_url().ok_or(Error::PushSourceMissing)?;
     let stored = state.store.list_settings_of(tenant, session).await?;
     let merged = state.settings_above(&stored).and_then(|documents| merge(&documents));
     let rules = merged.map_err(|problems| Error::SettingsUnreadable(problems.to_string()))?.settings.git_push;
@@ -171,13 +179,13 @@ async fn find_destination(
         Some((address.to_string(), prefix, rule))
     });
     let (url, prefix, rule) = found.ok_or_else(|| Error::PushNotConfigured(without_user(url)))?;
-    let prefixes = &rule.branches;
+    let (prefixes, branch) = (&rule.branches, &request.branch);
     let branch =
         if branch.is_empty() { Ok(prefixes.branch_of(session)) } else { prefixes.branch(branch, session) };
     let branch = branch.map_err(|error: BranchError| {
         Invalid::PushBranch.because(format!("cannot push to this branch: {error}"))
     })?;
-    Ok(Destination { url, prefix, rule, branch })
+    Ok(Destination { url, prefix, rule, branch, is_preview: request.is_preview })
 }
 
 /// A URL without the part in front of its host.
@@ -196,7 +204,7 @@ async fn transfer(
     destination: &Destination,
     message: &str,
 ) -> Result<v1::PushResponse, Error> {
-    let Destination { url, prefix, rule, branch } = destination;
+    let Destination { url, prefix, rule, branch, is_preview } = destination;
     let session = &owner.info.id;
     let message = if message.trim().is_empty() { &owner.info.title } else { message };
     let request = v1::ExportWorkspaceRequest {
@@ -224,6 +232,7 @@ async fn transfer(
         }),
         branch: branch.to_string(),
         base_commit,
+        is_preview: *is_preview,
     };
     let (fail, failed) = oneshot::channel();
     let header = stream::once(future::ready(Some(Part::Header(header))));
