@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub projects: Vec<Project>,
     /// The environments that repositories propose.
     pub proposed: Vec<ProposedEnvironment>,
+    /// What the repository of the session proposes.
+    pub of_session: Option<ProposedEnvironment>,
     pub session: CreateSessionRequest,
     pub prompt: AcceptPromptRequest,
     /// The calls in order: "prompt", "subscribe", "subscribe to the tail".
@@ -140,10 +142,11 @@ fn no<T>() -> Answer<T> {
 #[tonic::async_trait]
 impl ProjectService for Fake {
     async fn create_project(&self, request: Request<CreateProjectRequest>) -> Answer<CreateProjectResponse> {
-        self.0.lock().unwrap().project = request.into_inner().name;
-        let name = self.0.lock().unwrap().project.clone();
-        let project = Project { id: "prj_1".to_owned(), name, ..Project::default() };
-        let is_elsewhere = self.0.lock().unwrap().is_elsewhere;
+        let mut state = self.0.lock().unwrap();
+        state.project = request.into_inner().name;
+        let known = state.projects.iter().find(|known| known.name == state.project).cloned();
+        let new = Project { id: "prj_1".to_owned(), name: state.project.clone(), ..Project::default() };
+        let (project, is_elsewhere) = (known.unwrap_or(new), state.is_elsewhere);
         Ok(Response::new(CreateProjectResponse { project: Some(project), is_elsewhere }))
     }
 

@@ -47,6 +47,15 @@ pub struct Proposal {
     pub located: Document,
 }
 
+impl Proposal {
+    /// Whether it names secrets: for its scripts, or for the registry of its image.
+    pub fn names_secrets(&self) -> bool {
+        let document: Value = serde_json::from_str(&self.document).unwrap_or_default();
+        let environment = &document[ENVIRONMENT];
+        ["secrets", "image_credential"].iter().any(|key| !environment[*key].is_null())
+    }
+}
+
 /// Finds the environment that `files`, each with its path, propose.
 ///
 /// # Errors

@@ -138,6 +138,7 @@ impl Pair {
                 rules: permission::Rules::default(),
                 budget: None,
                 on_ask: Default::default(),
+                tries_environment: false,
                 note: None,
                 key: None,
             };

@@ -81,7 +81,10 @@ async fn decide(stack: &Stack, digest: &str, verdict: v1::EnvironmentVerdict) ->
 }
 
 async fn proposals(stack: &Stack) -> Vec<v1::ProposedEnvironment> {
-    let request = v1::ListProposedEnvironmentsRequest { project_id: stack.api.project_id.clone() };
+    let request = v1::ListProposedEnvironmentsRequest {
+        project_id: stack.api.project_id.clone(),
+        digest: String::new(),
+    };
     stack.api.environments().list_proposed_environments(request).await.unwrap().into_inner().environments
 }
 
@@ -154,6 +157,115 @@ async fn an_environment_of_a_repository_counts_when_an_admin_has_allowed_it() {
     let denied = stack.session_on(&repository).await;
     assert!(output(api, &denied, look).await.unwrap().starts_with("[]\n"));
     assert!(notices(&stack, &denied).await[0].contains("has denied it"));
+}
+
+#[tokio::test]
+async fn a_trial_has_what_its_commit_proposes_and_only_an_admin_begins_one() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let config = |install: &str| format!("environment:\n  install: {install}\n");
+    let repository = testkit::git::repository(&[(".flotilla/config.yaml", &config("exit 7"))]);
+    let request = async || {
+        let from = Some(v1::source::From::BundleId(api.upload(&repository.bundle()).await));
+        v1::CreateSessionRequest {
+            project_id: api.project_id.clone(),
+            source: Some(v1::Source { from, revision: String::new() }),
+            tries_environment: true,
+            ..Default::default()
+        }
+    };
+    let role = v1::KeyRole::Member.into();
+    let key = v1::CreateKeyRequest { name: "member".to_owned(), role, ..Default::default() };
+    let member = api.of_key(&api.tenants().create_key(key).await.unwrap().into_inner().secret);
+    let refused = member.sessions().create_session(request().await).await.unwrap_err();
+    assert_eq!(rpc::status::code_of(&refused).as_deref(), Some("scope_missing"));
+    let begin = async || {
+        let created = api.sessions().create_session(request().await).await.unwrap();
+        created.into_inner().session.unwrap().id
+    };
+    let of_session = async |session: &str| {
+        let request = v1::GetSessionEnvironmentRequest { session_id: session.to_owned() };
+        api.environments().get_session_environment(request).await.map(|found| found.into_inner().environment)
+    };
+
+    // What was allowed last is broken. The trial of a commit that mends it never runs that.
+    let broken = begin().await;
+    let missing = of_session(&broken).await.unwrap_err();
+    assert_eq!(rpc::status::code_of(&missing).as_deref(), Some("workspace_missing"));
+    assert!(output(api, &broken, "true").await.unwrap_err().contains("install_failed"));
+    decide(&stack, &proposals(&stack).await[0].digest, v1::EnvironmentVerdict::Allowed).await;
+    std::fs::write(
+        repository.path().join(".flotilla/config.yaml"),
+        config("mkdir kept; echo 2 > kept/version"),
+    )
+    .unwrap();
+    repository.git(&["commit", "--quiet", "--all", "--message=mended"]);
+    let trial = begin().await;
+    let look = "cat kept/version";
+    assert_eq!(output(api, &trial, look).await.unwrap(), "2\n");
+    assert_eq!(notices(&stack, &trial).await, [""; 0]);
+    let proposed = of_session(&trial).await.unwrap().unwrap();
+    assert_eq!((proposed.verdict(), &proposed.session_id), (v1::EnvironmentVerdict::Unspecified, &trial));
+    assert_eq!(lines(&stack, &trial).await, [2], "the settings of the trial");
+    let other = stack.session_on(&repository).await;
+    assert!(
+        output(api, &other, "true").await.unwrap_err().contains("install_failed"),
+        "the one that is allowed"
+    );
+    decide(&stack, &proposed.digest, v1::EnvironmentVerdict::Allowed).await;
+    let allowed = stack.session_on(&repository).await;
+    assert_eq!(output(api, &allowed, look).await.unwrap(), "2\n");
+    let plain = testkit::git::repository(&[("a", "b")]);
+    let plain = stack.session_on(&plain).await;
+    output(api, &plain, "true").await.unwrap();
+    assert_eq!(of_session(&plain).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_allowance_follows_the_repository_and_not_the_project() {
+    let stack = Stack::start().await;
+    let api = &stack.api;
+    let config = "environment:\n  install: mkdir kept; echo 1 > kept/version\n";
+    let repository = testkit::git::repository(&[(".flotilla/config.yaml", config)]);
+    let bundle = api.upload(&repository.bundle()).await;
+    let other = v1::CreateProjectRequest { name: "other".to_owned(), ..Default::default() };
+    let other = api.projects().create_project(other).await.unwrap().into_inner().project.unwrap().id;
+    let begin = async |project_id: &str, remote: &str| {
+        let request = v1::CreateSessionRequest {
+            project_id: project_id.to_owned(),
+            source: Some(v1::Source {
+                from: Some(v1::source::From::BundleId(bundle.clone())),
+                revision: String::new(),
+            }),
+            remote: remote.to_owned(),
+            ..Default::default()
+        };
+        api.sessions().create_session(request).await.unwrap().into_inner().session.unwrap().id
+    };
+    let has_it = async |session: &str| output(api, session, "ls kept 2>&1").await.unwrap() == "version\n";
+    let first = begin(&api.project_id, "git@git.acme.dev:acme/app.git").await;
+    assert!(!has_it(&first).await);
+    let digest = proposals(&stack).await.remove(0).digest;
+    decide(&stack, &digest, v1::EnvironmentVerdict::Allowed).await;
+    assert!(has_it(&begin(&other, "https://ann@GIT.acme.dev/acme/app").await).await, "the same repository");
+    assert!(!has_it(&begin(&other, "https://git.acme.dev/acme/fork.git").await).await);
+    assert!(!has_it(&begin(&other, "").await).await);
+    // An admin decides for the project by itself, named by the beginning of the digest, although another project got the proposal.
+    let third = v1::CreateProjectRequest { name: "third".to_owned(), ..Default::default() };
+    let third = api.projects().create_project(third).await.unwrap().into_inner().project.unwrap().id;
+    let list =
+        v1::ListProposedEnvironmentsRequest { project_id: third.clone(), digest: digest[..12].to_owned() };
+    let listed = api.environments().list_proposed_environments(list).await.unwrap().into_inner().environments;
+    assert_eq!((listed.len(), listed[0].verdict()), (1, v1::EnvironmentVerdict::Unspecified));
+    let verdict = v1::EnvironmentVerdict::Allowed.into();
+    let decision = v1::DecideEnvironmentRequest { project_id: third.clone(), digest, verdict };
+    api.environments().decide_environment(decision).await.unwrap();
+    assert!(has_it(&begin(&third, "").await).await);
+    // Secrets belong to a project, so one that has some decides for itself.
+    let fourth = v1::CreateProjectRequest { name: "fourth".to_owned(), ..Default::default() };
+    let fourth = api.projects().create_project(fourth).await.unwrap().into_inner().project.unwrap().id;
+    api.set_environment(&fourth, &json!({"secrets": {"TOKEN": "TOKEN"}})).await;
+    assert!(!has_it(&begin(&fourth, "https://git.acme.dev/acme/app.git").await).await);
 }
 
 #[tokio::test]

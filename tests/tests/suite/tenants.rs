@@ -75,7 +75,7 @@ async fn theirs(api: &Api) -> ForeignIds {
         v1::CreateKeyRequest { tenant_id: String::new(), name: CANARY.to_owned(), ..Default::default() };
     let key = api.tenants().create_key(request).await.unwrap().into_inner().key.unwrap();
     let (tenant, key_prefix) = (api.tenant_id.clone(), key.prefix);
-    let request = v1::ListProposedEnvironmentsRequest { project_id: project.clone() };
+    let request = v1::ListProposedEnvironmentsRequest { project_id: project.clone(), ..Default::default() };
     let proposed = api.environments().list_proposed_environments(request).await.unwrap().into_inner();
     let environment = proposed.environments[0].digest.clone();
     ForeignIds {
@@ -342,7 +342,8 @@ async fn secret_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
 /// Calls the rpcs of environments. Their keys are digests; the tests of setups try those of another tenant.
 async fn environment_attacks(api: &Api, theirs: &ForeignIds) -> Vec<Attack> {
     let list = v1::ListEnvironmentsRequest { project_id: theirs.project.clone() };
-    let proposed = v1::ListProposedEnvironmentsRequest { project_id: theirs.project.clone() };
+    let proposed =
+        v1::ListProposedEnvironmentsRequest { project_id: theirs.project.clone(), ..Default::default() };
     let digest = theirs.environment.clone();
     let verdict = v1::EnvironmentVerdict::Denied.into();
     let decide = v1::DecideEnvironmentRequest { project_id: theirs.project.clone(), digest, verdict };

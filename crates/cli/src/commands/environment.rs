@@ -1,8 +1,9 @@
-//! `flotilla env`: the environments of projects. `build` has them built and tries them, `proposals` shows those that repositories propose and decides
+//! `flotilla env`: the environments of projects. `build` has them built, `check` tries them, `proposals` shows those that repositories propose and decides
 //! about them, and `init` writes one.
 
 mod build;
 mod changes;
+mod check;
 mod init;
 mod layers;
 mod proposals;
@@ -35,7 +36,7 @@ enum EnvironmentCommand {
     },
     /// Try the environment of a repository: have it built, and run a command in it, such as the tests. A session is opened for it and deleted afterwards. The exit
     /// code is that of the command.
-    Check(build::CheckArgs),
+    Check(check::CheckArgs),
     #[command(flatten)]
     File(FileCommand),
     /// List the environments that the repositories of a project propose, newest first.
@@ -97,7 +98,7 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: Environment
     match arguments.command {
         EnvironmentCommand::Ls { project } => layers::list(client, output, project).await?,
         EnvironmentCommand::Build { project } => return build::run(client, output, &project).await,
-        EnvironmentCommand::Check(arguments) => return build::check(client, output, &arguments).await,
+        EnvironmentCommand::Check(arguments) => return check::run(client, output, &arguments).await,
         EnvironmentCommand::File(command) => write_file(output, &command)?,
         EnvironmentCommand::Proposals { project } => proposals::list(client, output, &project).await?,
         EnvironmentCommand::Show(arguments) => proposals::show(client, output, &arguments).await?,

@@ -101,13 +101,22 @@ impl EnvironmentService for Fake {
 
     async fn list_proposed_environments(
         &self,
-        _: Request<ListProposedEnvironmentsRequest>,
+        request: Request<ListProposedEnvironmentsRequest>,
     ) -> Answer<ListProposedEnvironmentsResponse> {
         let environments = [["a"; 64], ["b"; 64]].map(|digits| proposed(&digits.concat())).to_vec();
         let longer = proposed(&format!("{}c", "b".repeat(63)));
         let more = self.0.lock().unwrap().proposed.clone();
-        let environments = environments.into_iter().chain([longer]).chain(more).collect();
+        let mut environments: Vec<_> = environments.into_iter().chain([longer]).chain(more).collect();
+        environments.retain(|environment| environment.digest.starts_with(&request.get_ref().digest));
         Ok(Response::new(ListProposedEnvironmentsResponse { environments }))
+    }
+
+    async fn get_session_environment(
+        &self,
+        _: Request<GetSessionEnvironmentRequest>,
+    ) -> Answer<GetSessionEnvironmentResponse> {
+        let environment = self.0.lock().unwrap().of_session.clone();
+        Ok(Response::new(GetSessionEnvironmentResponse { environment }))
     }
 
     async fn decide_environment(

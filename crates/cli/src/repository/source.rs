@@ -57,6 +57,11 @@ impl RepositoryArgs {
         self.repo.is_some()
     }
 
+    /// Whether sessions start from the commit that is checked out.
+    pub(crate) fn is_checked_out(&self) -> bool {
+        self.base.is_none() && !self.dirty
+    }
+
     /// The last component of the repository's path or URL.
     ///
     /// # Errors

@@ -41,12 +41,26 @@ pub struct EnvironmentDecision {
     pub at: Timestamp,
 }
 
+/// The files whose environment is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct EnvironmentQuery<'a> {
+    /// Their project.
+    pub project: &'a ProjectId,
+    /// The session that owns them.
+    pub session: &'a SessionId,
+    /// `{"environment":{…}}`: what their repository proposes.
+    pub document: &'a str,
+    /// The name of their repository. Then a decision about `document` in another project counts that the same repository proposed it to, unless this project has
+    /// one of its own.
+    pub repository: Option<&'a str>,
+}
+
 /// An environment that a session of a project found in its repository.
 #[derive(Debug, Clone, Copy)]
 pub struct NewProposal<'a> {
     /// The project.
     pub project: &'a ProjectId,
-    /// The session.
+    /// The session that owns the files.
     pub session: &'a SessionId,
     /// The file.
     pub file: &'a str,
@@ -54,6 +68,8 @@ pub struct NewProposal<'a> {
     pub document: &'a str,
     /// Sentences about what has no effect.
     pub unused: &'a [String],
+    /// The name of the repository, as in [`EnvironmentQuery`].
+    pub repository: Option<&'a str>,
 }
 
 /// A decision of an admin about an environment that a repository proposed to a project.
@@ -76,7 +92,8 @@ pub struct EnvironmentChoice {
     pub digest: String,
     /// `None`: it is new to the project.
     pub own: Option<ProposedEnvironment>,
-    /// The one that sessions use: it, if it is allowed, else the one that was allowed last in the project.
+    /// The one that the session uses: its own, if that is allowed in the project or for its repository, or the session tries it; else the one that was allowed last
+    /// in the project.
     pub allowed: Option<ProposedEnvironment>,
 }
 
@@ -84,33 +101,42 @@ const COLUMNS: &str =
     "digest, file, document, unused, session_id, proposed_at, is_allowed, decided_by, decided_at";
 
 impl Store {
-    /// Finds the environment with which sessions work whose repository proposes `document`.
+    /// Finds the environment with which a session works.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
     pub async fn find_environment(
         &self,
         tenant: TenantId,
-        project: &ProjectId,
-        document: &str,
+        EnvironmentQuery { project, session, document, repository }: EnvironmentQuery<'_>,
     ) -> Result<EnvironmentChoice, Error> {
         let sql = format!(
-            "with own as (select encode(sha256(convert_to($3, 'UTF8')), 'hex') as own_digest)
-             select own_digest, {COLUMNS} from own left join lateral (
-               select * from proposed_environment
-                where tenant_id = $1 and project_id = $2 and (digest = own_digest or is_allowed)
-                order by digest = own_digest desc, decided_at desc limit 2) as known on true"
+            "with own as (select encode(sha256(convert_to($3, 'UTF8')), 'hex') as own_digest,
+                                 exists (select 1 from session where tenant_id = $1 and id = $4 and tries_environment) as is_tried)
+             select own_digest, is_tried, is_elsewhere, {COLUMNS} from own left join lateral (
+               (select *, false as is_elsewhere from proposed_environment
+                 where tenant_id = $1 and project_id = $2 and (digest = own_digest or is_allowed)
+                 order by digest = own_digest desc, decided_at desc limit 2)
+               union all
+               (select *, true as is_elsewhere from proposed_environment
+                 where tenant_id = $1 and digest = own_digest and repository = $5 and project_id <> $2 and is_allowed is not null
+                 order by decided_at desc limit 1)) as known on true"
         );
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(project.as_str()).bind(document);
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(project.as_str());
+        let query = query.bind(document).bind(session.as_str()).bind(repository);
         let rows = self.statements(tenant).await?.fetch_all(query).await?;
+        let is_tried = rows.first().map_or(Ok(false), |row| row.try_get("is_tried"))?;
         let digest: String = rows.first().map_or(Ok(String::new()), |row| row.try_get("own_digest"))?;
-        let is_known =
-            |row: &&PgRow| row.try_get::<Option<&str>, _>("digest").is_ok_and(|known| known.is_some());
-        let known = rows.iter().filter(is_known).map(from_row).collect::<Result<Vec<_>, _>>()?;
-        let own = known.iter().find(|known| known.digest == digest).cloned();
-        let is_allowed =
-            |known: &ProposedEnvironment| known.decision.as_ref().is_some_and(|it| it.is_allowed);
-        let allowed = known.into_iter().find(is_allowed);
+        let mut known = KnownEnvironments::default();
+        for row in &rows {
+            match row.try_get::<Option<bool>, _>("is_elsewhere")? {
+                Some(true) => known.elsewhere = Some(from_row(row)?),
+                Some(false) => known.of_project.push(from_row(row)?),
+                None => {}
+            }
+        }
+        let own = known.of_project.iter().find(|known| known.digest == digest).cloned();
+        let allowed = if is_tried { own.clone() } else { known.find_allowed(own.as_ref()) };
         Ok(EnvironmentChoice { digest, own, allowed })
     }
 
@@ -123,14 +149,16 @@ impl Store {
         tenant: TenantId,
         new: NewProposal<'_>,
     ) -> Result<EnvironmentChoice, Error> {
-        let found = self.find_environment(tenant, new.project, new.document).await?;
+        let NewProposal { project, session, document, repository, .. } = new;
+        let query = EnvironmentQuery { project, session, document, repository };
+        let found = self.find_environment(tenant, query).await?;
         if found.own.is_some() {
             return Ok(found);
         }
         let mut tx = self.begin(tenant).await?;
         let inserted = sqlx::query(
-            "insert into proposed_environment (tenant_id, project_id, digest, file, document, unused, session_id)
-             select $1, $2, $3, $4, $5, $6, $7 where exists (select from project where tenant_id = $1 and id = $2)
+            "insert into proposed_environment (tenant_id, project_id, digest, file, document, unused, session_id, repository)
+             select $1, $2, $3, $4, $5, $6, $7, $8 where exists (select from project where tenant_id = $1 and id = $2)
              on conflict do nothing",
         )
         .bind(tenant.0)
@@ -140,16 +168,18 @@ impl Store {
         .bind(new.document)
         .bind(new.unused)
         .bind(new.session.as_str())
+        .bind(new.repository)
         .execute(&mut *tx)
         .await?;
         if inserted.rows_affected() > 0 {
             remove_oldest(&mut tx, tenant, new.project, false).await?;
         }
         tx.commit().await?;
-        Ok(found)
+        self.find_environment(tenant, query).await
     }
 
-    /// Lists the environments that repositories have proposed to a project, the newest first; at most twice [`PROPOSED_ENVIRONMENTS_MAX`].
+    /// Lists the environments that repositories have proposed to a project, the newest first; at most twice [`PROPOSED_ENVIRONMENTS_MAX`]. One that is not decided in
+    /// the project has the decision that counts for its repository.
     ///
     /// # Errors
     /// `Unreadable`; `Db`.
@@ -159,7 +189,15 @@ impl Store {
         project: &ProjectId,
     ) -> Result<Vec<ProposedEnvironment>, Error> {
         let sql = format!(
-            "select {COLUMNS} from proposed_environment where tenant_id = $1 and project_id = $2
+            "select {COLUMNS} from (
+               select p.digest, p.file, p.document, p.unused, p.session_id, p.proposed_at, coalesce(p.is_allowed, d.is_allowed) as is_allowed,
+                      coalesce(p.decided_by, d.decided_by) as decided_by, coalesce(p.decided_at, d.decided_at) as decided_at
+                 from proposed_environment p left join lateral (
+                      select is_allowed, decided_by, decided_at from proposed_environment
+                       where p.is_allowed is null and tenant_id = $1 and digest = p.digest and repository = p.repository
+                         and is_allowed is not null
+                       order by decided_at desc limit 1) as d on true
+                where p.tenant_id = $1 and p.project_id = $2) as known
               order by proposed_at desc, digest"
         );
         let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(project.as_str());
@@ -167,7 +205,30 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// Notes the decision of an admin. A later decision replaces it, and counts for sessions that have not opened their files.
+    /// Lists the environments that were proposed to any project and whose digest begins so, each once, without decisions; at most
+    /// [`PROPOSED_ENVIRONMENTS_MAX`].
+    ///
+    /// # Errors
+    /// `Unreadable`; `Db`.
+    pub async fn find_proposed_environments(
+        &self,
+        tenant: TenantId,
+        beginning: &str,
+    ) -> Result<Vec<ProposedEnvironment>, Error> {
+        // A letter behind all digits ends the range.
+        let sql = format!(
+            "select distinct on (digest) {COLUMNS} from proposed_environment
+              where tenant_id = $1 and digest >= $2 and digest < $2 || 'g' order by digest, proposed_at desc limit $3"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(beginning);
+        let query = query.bind(PROPOSED_ENVIRONMENTS_MAX);
+        let rows = self.statements(tenant).await?.fetch_all(query).await?;
+        let undecided = |row: &PgRow| Ok(ProposedEnvironment { decision: None, ..from_row(row)? });
+        rows.iter().map(undecided).collect()
+    }
+
+    /// Notes the decision of an admin about an environment that was proposed to the project or to another one of the tenant. A later decision replaces it, and
+    /// counts for sessions that have not opened their files.
     ///
     /// # Errors
     /// `NotFound` if no session has proposed it; `Unreadable`; `Db`.
@@ -179,8 +240,14 @@ impl Store {
         let NewDecision { project, digest, is_allowed, by } = decision;
         let mut tx = self.begin(tenant).await?;
         let sql = format!(
-            "update proposed_environment set is_allowed = $4, decided_by = $5, decided_at = now()
-              where tenant_id = $1 and project_id = $2 and digest = $3 returning {COLUMNS}"
+            "insert into proposed_environment as kept (tenant_id, project_id, digest, file, document, unused, session_id, repository,
+                                                       is_allowed, decided_by, decided_at)
+             select $1, $2, $3, file, document, unused, session_id, repository, $4, $5, now() from proposed_environment
+              where tenant_id = $1 and digest = $3 and exists (select 1 from project where tenant_id = $1 and id = $2)
+              order by project_id = $2 desc, proposed_at desc limit 1
+             on conflict (tenant_id, project_id, digest) do update
+                set is_allowed = excluded.is_allowed, decided_by = excluded.decided_by, decided_at = excluded.decided_at
+             returning {COLUMNS}"
         );
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant.0)
@@ -195,6 +262,26 @@ impl Store {
         remove_oldest(&mut tx, tenant, project, is_allowed).await?;
         tx.commit().await?;
         Ok(decided)
+    }
+}
+
+/// What is known of the environments of a project.
+#[derive(Default)]
+struct KnownEnvironments {
+    /// The one in question, and the one that was allowed last.
+    of_project: Vec<ProposedEnvironment>,
+    /// The one in question, as it was decided last in another project of the same repository.
+    elsewhere: Option<ProposedEnvironment>,
+}
+
+impl KnownEnvironments {
+    /// The one that sessions use. The decision of the project itself wins over that of another one.
+    fn find_allowed(self, own: Option<&ProposedEnvironment>) -> Option<ProposedEnvironment> {
+        let is_allowed =
+            |known: &ProposedEnvironment| known.decision.as_ref().is_some_and(|it| it.is_allowed);
+        let is_decided = own.is_some_and(|own| own.decision.is_some());
+        let elsewhere = self.elsewhere.filter(|known| !is_decided && is_allowed(known));
+        elsewhere.or_else(|| self.of_project.into_iter().find(is_allowed))
     }
 }
 

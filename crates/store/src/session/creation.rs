@@ -44,6 +44,8 @@ pub struct NewSession {
     pub rules: Rules,
     /// What it and its subtasks do instead of asking a person.
     pub on_ask: OnAsk,
+    /// Whether it works with the environment that its repository proposes, although no admin has allowed it.
+    pub tries_environment: bool,
     /// The common budget of the session and its subtasks; `None`: no limit.
     pub budget: Option<UsdPicos>,
     /// Its first message, if it begins with a note.
@@ -98,8 +100,8 @@ pub(crate) async fn insert(
 ) -> Result<Option<Session>, Error> {
     let result = sqlx::query(
         "insert into session (tenant_id, id, project_id, title, agent, provider_id, model_id, source, dedupe, rights,
-                              budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, variant, worktree_id, updated_at)
-         select $1, $2, p.id, $4, $5, $6, $7, coalesce($8::json, p.source), 'key:' || $9, $10, $11, $12, $13, $14, $15, $16, $17, date_trunc('milliseconds', now())
+                              budget_usd_picos, on_ask, agent_chosen, model_chosen, body_sha256, variant, worktree_id, tries_environment, updated_at)
+         select $1, $2, p.id, $4, $5, $6, $7, coalesce($8::json, p.source), 'key:' || $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, date_trunc('milliseconds', now())
            from project p where p.tenant_id = $1 and p.id = $3
          on conflict (tenant_id, dedupe) where dedupe is not null do nothing",
     )
@@ -120,6 +122,7 @@ pub(crate) async fn insert(
     .bind(new.key.as_ref().and_then(|key| key.body_sha256.as_ref()).map(<[u8; 32]>::as_slice))
     .bind(&new.variant)
     .bind(new.worktree_id.as_ref().map(WorktreeId::as_str))
+    .bind(new.tries_environment)
     .execute(&mut **tx)
     .await?;
     if result.rows_affected() == 0 {

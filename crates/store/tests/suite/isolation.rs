@@ -24,7 +24,7 @@ use store::{
     },
     loop_start::KeptPosition,
     people::{
-        environments::{NewDecision, NewProposal},
+        environments::{EnvironmentQuery, NewDecision, NewProposal},
         requests::{NewAnswer, RequestScope},
     },
     session::{
@@ -79,6 +79,7 @@ async fn two_tenants() -> (World, crate::world::Running, TenantId) {
         file: "f",
         document: "{}",
         unused: &[],
+        repository: None,
     };
     store.propose_environment(tenant, new).await.unwrap();
     store.note_shown_layer(tenant, "sha256:a").await.unwrap();
@@ -233,7 +234,8 @@ async fn reading_functions_return_nothing_to_another_tenant() {
     let versions = store.find_secret_versions(stranger, &world.project, &[name]).await.unwrap();
     assert!(versions.is_empty(), "{versions:?}");
     assert_eq!(store.list_proposed_environments(stranger, &world.project).await.unwrap(), []);
-    let found = store.find_environment(stranger, &world.project, "{}").await.unwrap();
+    let query = EnvironmentQuery { project: &world.project, session, document: "{}", repository: None };
+    let found = store.find_environment(stranger, query).await.unwrap();
     assert_eq!((found.own, found.allowed), (None, None));
     let open =
         store.list_requests(world.tenant, RequestScope::Tenant, "per", &Page::default()).await.unwrap();
@@ -274,8 +276,14 @@ async fn writing_functions_change_nothing_for_another_tenant() {
     ));
     assert!(matches!(store.delete_session(stranger, &session).await, Err(Error::NotFound(_))));
     assert!(matches!(store.revoke_key(stranger, "fl_abc").await, Err(Error::NotFound(_))));
-    let proposal =
-        NewProposal { project: &world.project, session: &session, file: "f", document: "{}", unused: &[] };
+    let proposal = NewProposal {
+        project: &world.project,
+        session: &session,
+        file: "f",
+        document: "{}",
+        unused: &[],
+        repository: None,
+    };
     let digest = store.propose_environment(stranger, proposal).await.unwrap().digest;
     let decision = NewDecision { project: &world.project, digest: &digest, is_allowed: true, by: "stranger" };
     let decided = store.decide_environment(stranger, decision).await;

@@ -82,6 +82,7 @@ impl World {
             rules: Rules::default(),
             budget: None,
             on_ask: OnAsk::Park,
+            tries_environment: false,
             note: None,
             key: None,
         }

@@ -6,12 +6,18 @@ use crate::{
     auth::principal::Principal,
     ground::{error::Error, invalid::Invalid, scope::Scope},
 };
-use ::settings::{Settings, merge::merge, standing};
+use ::settings::{Settings, merge::merge, proposal, standing};
 use chassis::telemetry::AUDIT;
-use domain::{ids::ProjectId, secret::SecretName};
+use domain::{
+    ids::{ProjectId, SessionId},
+    secret::SecretName,
+};
 use rpc::v1;
 use std::collections::BTreeSet;
 use store::people::environments::{NewDecision, ProposedEnvironment};
+
+/// Digits of a digest that name an environment of another project: fewer would name several.
+const DIGEST_DIGITS_MIN: usize = 8;
 
 /// An environment that a repository proposes, with what else an admin must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +80,8 @@ pub(crate) async fn remove(gateway: &Gateway, principal: &Principal, key: String
     Ok(())
 }
 
-/// Lists the environments that the repositories of a project have proposed, newest first.
+/// Lists the environments that the repositories of a project have proposed, newest first: those whose digest begins so. If there are none, those that were proposed
+/// to other projects of the tenant; they wait in this one.
 ///
 /// # Errors
 /// `scope_missing`, `project_not_found`, `store_unavailable`.
@@ -82,12 +89,48 @@ pub(crate) async fn list_proposed(
     gateway: &Gateway,
     principal: &Principal,
     project: &ProjectId,
+    beginning: &str,
 ) -> Result<Vec<Proposal>, Error> {
     let (store, tenant) = (&gateway.state.store, principal.tenant(Scope::Read)?);
     store.get_project(tenant, project).await?;
     let settings = settings::merged(gateway, principal, Some(project)).await?;
-    let proposed = store.list_proposed_environments(tenant, project).await?;
+    let mut proposed = store.list_proposed_environments(tenant, project).await?;
+    proposed.retain(|environment| environment.digest.starts_with(beginning));
+    if proposed.is_empty() && beginning.len() >= DIGEST_DIGITS_MIN {
+        proposed = store.find_proposed_environments(tenant, beginning).await?;
+    }
     Ok(proposed.into_iter().map(|environment| Proposal::new(environment, &settings)).collect())
+}
+
+/// Finds the environment that the repository of a session proposes, as its files were opened. `None`: it proposes none.
+///
+/// # Errors
+/// `scope_missing`, `session_not_found`, `workspace_missing`, `settings_invalid`: its file has a mistake; `requests_too_many`, `sandbox_unavailable`,
+/// `store_unavailable`.
+pub(crate) async fn find_of_session(
+    gateway: &Gateway,
+    principal: &Principal,
+    session: &SessionId,
+) -> Result<Option<Proposal>, Error> {
+    let (state, tenant) = (&gateway.state, principal.tenant(Scope::Read)?);
+    let session = state.store.get_session(tenant, session).await?;
+    let turn = state.room.file_read(tenant).await?;
+    let files = settings::find_repository_files(state, tenant, &session).await?;
+    drop(turn);
+    let files =
+        files.ok_or_else(|| Invalid::WorkspaceMissing.because("the files of the session are not open"))?;
+    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    let found = proposal::find(&files).map_err(|problems| Invalid::Settings.because(problems.to_string()))?;
+    let Some(proposal) = found else { return Ok(None) };
+    let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
+    let above = state.settings_above(&stored).unwrap_or_default();
+    let repository = settings::shared_repository(&session, &proposal, &above);
+    let query = settings::query(&session, &proposal.document, repository.as_deref());
+    let chosen = state.store.find_environment(tenant, query).await?;
+    // A session that tries one uses it whatever was decided.
+    let decided = chosen.allowed.filter(|allowed| allowed.digest == chosen.digest);
+    let settings = settings::merged(gateway, principal, Some(&session.info.project_id)).await?;
+    Ok(decided.or(chosen.own).map(|environment| Proposal::new(environment, &settings)))
 }
 
 /// Allows or denies an environment that a repository proposed.

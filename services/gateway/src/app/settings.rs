@@ -17,20 +17,21 @@ use crate::{
 use domain::{
     ids::{ProjectId, SessionId, TenantId},
     policy::level::Level,
+    session::repository_name,
 };
 use rpc::v1;
 use settings::{
     Settings,
     document::Document,
     merge::merge,
-    proposal,
+    proposal::{self, Proposal},
     repository::{self, RepositorySettings, UnclearRestriction},
     standing,
 };
 use std::time::Duration;
 use store::{
     Page,
-    people::settings::StoredSettings,
+    people::{environments::EnvironmentQuery, settings::StoredSettings},
     session::{row::Session, sessions::Filter},
     tenant::worktrees::SessionArea,
 };
@@ -109,7 +110,9 @@ pub(crate) async fn explain(
     let files = find_repository_files(state, tenant, &session).await?.unwrap_or_default();
     drop(turn);
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-    let environment = allowed_environment(state, tenant, &session.info.project_id, &files).await?;
+    let environment =
+        allowed_environment(state, tenant, SessionFiles { session: &session, above: &above, files: &files })
+            .await?;
     let above: Vec<_> = above.into_iter().chain(environment).collect();
     Ok(repository::configure(&above, &files))
 }
@@ -176,31 +179,66 @@ pub(in crate::app) async fn find_session_settings(
     let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let stored = state.store.list_settings_of(tenant, &session.info.id).await?;
     let Ok(documents) = state.settings_above(&stored) else { return Ok(None) };
-    let environment = allowed_environment(state, tenant, &session.info.project_id, &files).await?;
+    let environment =
+        allowed_environment(state, tenant, SessionFiles { session, above: &documents, files: &files })
+            .await?;
     let documents: Vec<_> = documents.into_iter().chain(environment).collect();
     Ok(repository::configure(&documents, &files).ok().map(|configured| configured.merged.settings))
 }
 
-/// The environment with which sessions work whose repository has these `files`: it proposes one, and an admin has allowed that one or another one of
-/// the project.
+/// The environment with which a session works whose repository has these `files`: it proposes one, and an admin has allowed that one or another one of
+/// the project, or the session tries it.
 ///
 /// # Errors
 /// `store_unavailable`.
 pub(in crate::app) async fn allowed_environment(
     state: &State,
     tenant: TenantId,
-    project: &ProjectId,
-    files: &[(&str, &str)],
+    SessionFiles { session, above, files }: SessionFiles<'_>,
 ) -> Result<Option<Document>, Error> {
     // A mistake is told with those of the other files.
     let Ok(Some(proposal)) = proposal::find(files) else { return Ok(None) };
-    let chosen = state.store.find_environment(tenant, project, &proposal.document).await?;
+    let repository = shared_repository(session, &proposal, above);
+    let query = query(session, &proposal.document, repository.as_deref());
+    let chosen = state.store.find_environment(tenant, query).await?;
     Ok(match chosen.allowed {
         // The file of this repository says the same, so its lines are known.
         Some(allowed) if allowed.document == proposal.document => Some(proposal.located),
         Some(allowed) => standing::allowed(&allowed.file, &allowed.document).ok(),
         None => None,
     })
+}
+
+/// The question for the environment of the files of a session whose repository proposes `document`.
+pub(in crate::app) fn query<'a>(
+    session: &'a Session,
+    document: &'a str,
+    repository: Option<&'a str>,
+) -> EnvironmentQuery<'a> {
+    let (project, session) = (&session.info.project_id, &session.workspace_id);
+    EnvironmentQuery { project, session, document, repository }
+}
+
+/// The repository of a session, if decisions about what it proposes count in all projects of the same repository. `None` if the scripts would get secrets, which
+/// belong to a project, or no repository is known.
+pub(in crate::app) fn shared_repository(
+    session: &Session,
+    proposal: &Proposal,
+    above: &[Document],
+) -> Option<String> {
+    let has_secrets = merge(above).is_ok_and(|merged| !merged.settings.secrets.is_empty());
+    let url = session.source.push_url().filter(|_| !proposal.names_secrets() && !has_secrets);
+    url.and_then(repository_name)
+}
+
+/// The files of a session, as far as they describe its environment.
+#[derive(Clone, Copy)]
+pub(in crate::app) struct SessionFiles<'a> {
+    pub(in crate::app) session: &'a Session,
+    /// The settings above its repository.
+    pub(in crate::app) above: &'a [Document],
+    /// Each with its path.
+    pub(in crate::app) files: &'a [(&'a str, &'a str)],
 }
 
 /// The newest root session of a directory whose files are open; only the newest few are examined.
@@ -216,7 +254,7 @@ pub(in crate::app) async fn newest_open(
 }
 
 /// The settings files of the commit that a session started from; `None` before its workspace is open, and after it was lost.
-async fn find_repository_files(
+pub(in crate::app) async fn find_repository_files(
     state: &State,
     tenant: TenantId,
     session: &Session,

@@ -82,6 +82,7 @@ impl SessionService for Service {
             rules,
             budget_usd_picos: request.budget_usd_picos,
             on_ask,
+            tries_environment: request.tries_environment,
             note: None,
         };
         respond(create::create(&self.0, &principal, request).await, |session| v1::CreateSessionResponse {

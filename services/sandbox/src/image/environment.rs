@@ -40,7 +40,9 @@ struct KeyContent<'a> {
     arch: &'a str,
     stage: &'a str,
     tenant: TenantId,
-    project: &'a str,
+    /// Left out without secrets: then nothing of the project is in it, and all projects of the tenant share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<&'a str>,
     image: &'a Manifest,
     env: Vec<&'a str>,
     script: &'a str,
@@ -77,7 +79,7 @@ impl EnvironmentSpec {
             arch: std::env::consts::ARCH,
             stage: "setup",
             tenant: self.tenant,
-            project: self.project.as_str(),
+            project: (!self.secrets.is_empty()).then_some(self.project.as_str()),
             image: &self.image,
             env: sorted(&self.env),
             script: &self.script,
@@ -138,6 +140,8 @@ mod tests {
         ];
         let names: BTreeSet<_> = others.iter().map(|spec| spec.name().unwrap()).collect();
         assert_eq!(names.len(), others.len());
+        let without = |project| EnvironmentSpec { secrets: vec![], project, ..spec.clone() }.name().unwrap();
+        assert_eq!(without(project("a")), without(project("b")), "without secrets, projects share it");
         let refused = |spec: EnvironmentSpec| spec.check().is_err();
         assert!(!refused(spec.clone()));
         assert!(refused(EnvironmentSpec { image: Manifest::default(), ..spec.clone() }));

@@ -3,7 +3,7 @@
 
 use super::{
     above::SettingsAbove,
-    proposal::{ChosenEnvironment, EnvironmentNotice},
+    proposal::{ChosenEnvironment, EnvironmentNotice, Proposer},
     workspace::Workspace,
 };
 use crate::process::{deps::Deps, sandbox::Identity};
@@ -88,8 +88,9 @@ impl Guidance {
                 .await
         };
         let found = ask(known).await?;
-        let project = workspace.project();
-        let chosen = ChosenEnvironment::of(deps, identity, project, &found.configuration).await?;
+        let (project, source) = (workspace.project(), workspace.source());
+        let proposer = Proposer { project, source, above: &above.settings };
+        let chosen = ChosenEnvironment::of(deps, identity, proposer, &found.configuration).await?;
         let documents: Vec<_> = above.documents.iter().cloned().chain(chosen.document).collect();
         let guidance = Self::of(&documents, found, known)?;
         let guidance = Self { environment_notice: chosen.notice.or(guidance.environment_notice), ..guidance };

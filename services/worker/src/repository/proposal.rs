@@ -1,11 +1,16 @@
-//! The environment that the repository of a session proposes. It counts when an admin has allowed it; until then, the one that was allowed last in the
-//! project does.
+//! The environment that the repository of a session proposes. It counts when an admin has allowed it, or tries it with this session; until then, the one
+//! that was allowed last in the project does.
 
 use super::stored::from_store;
 use crate::process::{deps::Deps, sandbox::Identity};
-use domain::{conversation::message::Error, ids::ProjectId};
+use domain::{
+    conversation::message::Error,
+    ids::ProjectId,
+    session::{Source, repository_name},
+};
 use rpc::v1;
 use settings::{
+    Settings,
     document::Document,
     problem::Problems,
     proposal::{self, Proposal},
@@ -24,6 +29,15 @@ pub(super) struct ChosenEnvironment {
     pub(super) document: Option<Document>,
     /// Why the environment of the repository itself is not used.
     pub(super) notice: Option<EnvironmentNotice>,
+}
+
+/// The files whose repository proposes an environment.
+#[derive(Clone, Copy)]
+pub(super) struct Proposer<'a> {
+    pub(super) project: &'a ProjectId,
+    pub(super) source: &'a Source,
+    /// The settings above the repository.
+    pub(super) above: &'a Settings,
 }
 
 /// Why a session does not use the environment of its repository, and what it uses instead.
@@ -51,21 +65,26 @@ impl ChosenEnvironment {
     pub(super) async fn of(
         deps: &Deps,
         identity: &Identity,
-        project: &ProjectId,
+        proposer: Proposer<'_>,
         files: &[v1::GuidanceFile],
     ) -> Result<Self, Status> {
+        let Proposer { project, source, above } = proposer;
         let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
         let proposal = match proposal::find(&files) {
             Ok(Some(proposal)) => proposal,
             Ok(None) => return Ok(Self::default()),
             Err(problems) => return Ok(Self { document: None, notice: mistake(&problems) }),
         };
+        // Secrets belong to a project, and so does the decision who gets them.
+        let gets_secrets = proposal.names_secrets() || !above.secrets.is_empty();
+        let repository = source.push_url().filter(|_| !gets_secrets).and_then(repository_name);
         let new = NewProposal {
             project,
             session: &identity.workspace,
             file: &proposal.file,
             document: &proposal.document,
             unused: &proposal.unused,
+            repository: repository.as_deref(),
         };
         let chosen = from_store(|| deps.store.propose_environment(identity.tenant, new)).await?;
         let notice = notice(project, &proposal, &chosen);
@@ -88,9 +107,12 @@ fn mistake(problems: &Problems) -> Option<EnvironmentNotice> {
 }
 
 fn notice(project: &ProjectId, proposal: &Proposal, chosen: &EnvironmentChoice) -> Option<EnvironmentNotice> {
+    // It is allowed, or this session tries it.
+    if chosen.allowed.as_ref().is_some_and(|allowed| allowed.digest == chosen.digest) {
+        return None;
+    }
     let own = chosen.own.as_ref().and_then(|own| own.decision.as_ref());
     let why = match own {
-        Some(decision) if decision.is_allowed => return None,
         Some(decision) => format!("{} has denied it", decision.by),
         None => "no admin has allowed it yet".to_owned(),
     };

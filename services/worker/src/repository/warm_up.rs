@@ -23,6 +23,7 @@ use std::{
 };
 use store::{
     error::Error,
+    people::environments::EnvironmentQuery,
     session::row::{Session, SessionWithSettings},
 };
 use tonic::Status;
@@ -46,7 +47,8 @@ pub(crate) struct WarmUp {
 impl WarmUp {
     /// Finds what can be brought for a session. `None`: it has files, has been prompted, waits for no person, or needs nothing that can be shared.
     ///
-    /// The environment is the one that was allowed last in the project: which one the repository proposes is known only from its clone.
+    /// The environment is the one that was allowed last in the project: which one the repository proposes is known only from its clone. A session that tries
+    /// what its repository proposes gets none ahead.
     ///
     /// # Errors
     /// `NotFound`; `Unreadable`, also for settings of a newer version; `Db`.
@@ -66,7 +68,8 @@ impl WarmUp {
         let settings = match &stored.source.origin {
             Origin::Empty => above.settings,
             Origin::GitUrl(_) | Origin::Bundle(_) => {
-                let choice = with_store_timeout(deps.store.find_environment(tenant, &project, "")).await?;
+                let query = EnvironmentQuery { project: &project, session, document: "", repository: None };
+                let choice = with_store_timeout(deps.store.find_environment(tenant, query)).await?;
                 let environment = choice.allowed.as_ref().and_then(proposal::read);
                 above.with(environment).unwrap_or(above.settings)
             }

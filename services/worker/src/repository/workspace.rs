@@ -6,7 +6,7 @@ use super::{
     environment::{WorkspaceEnvironment, entries, with_interruptions},
     image::WorkspaceImage,
     opening::{OpeningProgress, OpeningStage},
-    proposal::{ChosenEnvironment, EnvironmentNotice},
+    proposal::{ChosenEnvironment, EnvironmentNotice, Proposer},
     secrets::SetupSecrets,
     stored::from_store,
 };
@@ -141,8 +141,7 @@ impl Workspace {
         self.open.get()
     }
 
-    /// Takes what people must know about the environment with which this loop opened the files, or failed to open them: the repository has another one.
-    /// `None` if an earlier loop opened them.
+    /// Takes what people must know about the environment of this loop: the repository has another one. `None` if an earlier loop opened the files.
     pub(crate) fn take_environment_notice(&self) -> Option<EnvironmentNotice> {
         self.notice.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -270,7 +269,9 @@ impl Workspace {
         });
         let v1::CloneSourceResponse { base_commit, configuration } = cloned.await?;
         let files = configuration.unwrap_or_default().files;
-        let chosen = ChosenEnvironment::of(&self.deps, &self.identity, &self.origin.project, &files).await?;
+        let WorkspaceOrigin { project, source, above, .. } = &self.origin;
+        let proposer = Proposer { project, source, above: &above.settings };
+        let chosen = ChosenEnvironment::of(&self.deps, &self.identity, proposer, &files).await?;
         *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = chosen.notice;
         let settings = self.origin.above.with(chosen.document).unwrap_or_else(|problems| {
             tracing::warn!("an environment that was allowed does not fit the settings: {problems}");
@@ -392,8 +393,7 @@ impl Workspace {
 
     /// Records that the files exist, before any call can change them.
     async fn note_opened(&self) -> Result<(), Status> {
-        let store = &self.deps.store;
-        from_store(|| store.note_workspace(self.identity.tenant, &self.identity.workspace)).await
+        from_store(|| self.deps.store.note_workspace(self.identity.tenant, &self.identity.workspace)).await
     }
 
     /// Whether a loop recorded that the files exist. Another loop of the same tree may have done so since this loop began.

@@ -1,183 +1,63 @@
-//! `flotilla env build` and `flotilla env check`: have an environment built by a session that is deleted afterwards.
+//! `flotilla env build`: has an environment built by a session that is deleted afterwards, and shows the logs.
 
 use super::{
     layers::{get_log, list_all, stage, state, to_json},
-    proposals, refusals,
+    refusals,
 };
 use crate::{
     client::{Client, call},
     commands::session::{
-        opening::{OpenedProject, open_project, open_repository},
-        prompt::{self, CommandLimit},
+        opening::{OpenedProject, open_project},
+        prompt,
     },
     exit::{Exit, is_answer},
-    repository::source::RepositoryArgs,
-    stream::tool_call,
     terminal::{output::Output, paint::harmless, show},
 };
-use anyhow::{Context as _, Result};
-use domain::text;
-use rpc::v1::{
-    CreateSessionRequest, DeleteSessionRequest, Environment, EnvironmentVerdict, ListEnvironmentsRequest,
-    ListMessagesRequest, Page,
-};
-use serde_json::Value;
-use settings::proposal::{self, Proposal};
-use sha2::{Digest as _, Sha256};
+use anyhow::Result;
+use rpc::v1::{CreateSessionRequest, DeleteSessionRequest, Environment, ListEnvironmentsRequest};
 use std::time::Duration;
 
 /// Pause between two looks at a build.
 const BUILD_POLL: Duration = Duration::from_millis(500);
+/// What a person reads who waits for a log.
+pub(super) const NOTHING_BUILT: &str = "nothing was built: the environment is there, or no script makes one";
 
-/// `flotilla env check`.
-#[derive(Debug, clap::Args)]
-pub(super) struct CheckArgs {
-    #[command(flatten)]
-    files: RepositoryArgs,
-    /// Try it with the files of this project, by name or id, instead of a repository of yours.
-    #[arg(long, value_name = "PROJECT", conflicts_with_all = ["repo", "base", "dirty"])]
-    project: Option<String>,
-    /// Allow the environment that the repository proposes, if it waits for an admin. Needs a key of one.
-    #[arg(long)]
-    allow: bool,
-    #[command(flatten)]
-    limit: CommandLimit,
-    /// The command: a program with its arguments, or one text for bash. Without one, the environment is only built.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
-}
-
-/// The environment that a person tries.
-struct Trial {
-    proposal: Proposal,
-    /// Whether the person allows it.
-    is_allowed: bool,
+/// A session that tries an environment.
+pub(super) struct NewTrial {
+    pub(super) opened: OpenedProject,
+    /// Whether it has the environment that its repository proposes, allowed or not.
+    pub(super) is_own: bool,
 }
 
 /// Has the environment of a project built.
 pub(super) async fn run(client: &Client, output: &Output, named: &str) -> Result<Exit> {
     let opened = open_project(client, output, named).await?;
-    with_session(client, output, opened, async |build| build_in(client, output, build).await).await
-}
-
-/// Has the environment of a repository built, and runs a command in it.
-pub(super) async fn check(client: &Client, output: &Output, arguments: &CheckArgs) -> Result<Exit> {
-    let opened = match &arguments.project {
-        Some(named) => open_project(client, output, named).await?,
-        None => {
-            for path in arguments.files.list_uncommitted(&proposal::FILES)? {
-                output.note(&format!(
-                    "{path} has uncommitted changes, which do not count: this tries what the commit says; commit them first"
-                ));
-            }
-            let files = arguments.files.read(&proposal::FILES)?;
-            let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
-            let proposal = proposal::find(&files)?;
-            let opened = open_repository(client, output, &arguments.files).await?;
-            match proposal.map(|proposal| Trial { proposal, is_allowed: arguments.allow }) {
-                Some(trial) => {
-                    for sentence in &trial.proposal.unused {
-                        output.note(&format!("not used of {}: {}", trial.proposal.file, harmless(sentence)));
-                    }
-                    let allowed = allow(client, output, &opened, &trial).await?;
-                    if allowed != Exit::Done {
-                        return Ok(allowed);
-                    }
-                }
-                None => output.note("the commit proposes no environment; this tries the one of the settings"),
-            }
-            opened
+    let trial = NewTrial { opened, is_own: false };
+    with_session(client, output, trial, async |build| {
+        let Built { exit, is_new } = build_in(client, output, build).await?;
+        if exit == Exit::Done && !is_new {
+            output.note(NOTHING_BUILT);
         }
-    };
-    with_session(client, output, opened, async |build| {
-        let built = build_in(client, output, build).await?;
-        if built != Exit::Done {
-            return Ok(built);
-        }
-        // The first command, which opened the files, has shown why.
-        if has_start_failure(client, build.session).await? {
-            return Ok(Exit::Failed);
-        }
-        if arguments.command.is_empty() {
-            return Ok(Exit::Done);
-        }
-        let command = command_line(&arguments.command);
-        let ran = prompt::try_command(client, output, build.session, &command, arguments.limit).await?;
-        if ran != Exit::Done {
-            return Ok(ran);
-        }
-        exit_of(client, build.session).await
+        Ok(exit)
     })
     .await
 }
 
-/// The line for bash that runs these words. A single word may be a line of its own.
-fn command_line(words: &[String]) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:@%+,".contains(&byte);
-    let word = |word: &String| {
-        let is_plain = !word.is_empty() && word.bytes().all(is_plain);
-        if is_plain { word.clone() } else { text::shell_word(word) }
-    };
-    match words {
-        [line] => line.clone(),
-        words => words.iter().map(word).collect::<Vec<_>>().join(" "),
-    }
-}
-
-/// Finds out whether sessions use the environment of a repository, and allows it if the person wants that. Done: they use it.
-async fn allow(client: &Client, output: &Output, opened: &OpenedProject, trial: &Trial) -> Result<Exit> {
-    let Trial { proposal, is_allowed } = trial;
-    let digest = text::hex(&Sha256::digest(&proposal.document));
-    let mut known = proposals::find_digest(client, &opened.project_id, &digest).await?;
-    if known.is_none() {
-        // A session proposes it when it opens its files, and only in an environment that is allowed already.
-        output.note(&format!(
-            "the gateway does not know the environment in {} yet. A first session opens the files to propose it, in the environment that was \
-             allowed before or that of the settings: what follows is about that one",
-            proposal.file
-        ));
-        let built =
-            with_session(client, output, opened.clone(), async |build| build_in(client, output, build).await)
-                .await?;
-        if built == Exit::Interrupted {
-            return Ok(built);
-        }
-        known = proposals::find_digest(client, &opened.project_id, &digest).await?;
-    }
-    match known.map(|known| known.verdict()) {
-        Some(EnvironmentVerdict::Allowed) => Ok(Exit::Done),
-        Some(_) if *is_allowed => {
-            proposals::decide_digest(client, &opened.project_id, digest, EnvironmentVerdict::Allowed).await?;
-            output.note(&format!(
-                "the environment in {} is allowed; what follows is about this one",
-                proposal.file
-            ));
-            Ok(Exit::Done)
-        }
-        _ => {
-            output.note(&format!(
-                "sessions do not use the environment in {}; allow it with `flotilla env allow {digest} --project {}`, or with --allow",
-                proposal.file, opened.project_id
-            ));
-            Ok(Exit::Failed)
-        }
-    }
-}
-
 /// Does something with a new session, shows what the session was refused by the network, and deletes it.
-async fn with_session(
+pub(super) async fn with_session(
     client: &Client,
     output: &Output,
-    opened: OpenedProject,
+    trial: NewTrial,
     work: impl AsyncFnOnce(PendingBuild<'_>) -> Result<Exit>,
 ) -> Result<Exit> {
-    let OpenedProject { project_id, source, remote } = opened;
+    let NewTrial { opened: OpenedProject { project_id, source, remote, renewal: _ }, is_own } = trial;
     let request = ListEnvironmentsRequest { project_id: project_id.clone() };
     let before = list_all(client, &request).await?;
     let session = CreateSessionRequest {
         project_id,
         source,
         title: "flotilla env".to_owned(),
+        tries_environment: is_own,
         remote,
         idempotency_key: prompt::random_key()?,
         ..CreateSessionRequest::default()
@@ -198,16 +78,20 @@ async fn with_session(
     told.map(|()| exit)
 }
 
+/// How an opening ended that needs the environment.
+pub(super) struct Built {
+    pub(super) exit: Exit,
+    /// Whether something was built for it.
+    pub(super) is_new: bool,
+}
+
 /// Opens the files of a session, which needs the environment, and shows the logs of its setup and its install meanwhile.
-async fn build_in(client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<Exit> {
+pub(super) async fn build_in(client: &Client, output: &Output, build: PendingBuild<'_>) -> Result<Built> {
     let mut shown = BuildLog::default();
     let opened = shown.follow(client, output, build).await;
     shown.finish(output)?;
     // If the files are not open, the turn says what is missing, such as the image.
-    if shown.builds.is_empty() && matches!(opened, Ok(Exit::Done)) {
-        output.note("nothing was built: the environment is there, or no script makes one");
-    }
-    opened
+    Ok(Built { exit: opened?, is_new: !shown.builds.is_empty() })
 }
 
 /// For how long it was built, or is being built at `now_ms`.
@@ -217,36 +101,12 @@ fn seconds(environment: &Environment, now_ms: i64) -> i64 {
     (end_ms.saturating_sub(environment.started_at_ms) / 1_000).max(0)
 }
 
-/// Whether `environment.start` of a session failed.
-async fn has_start_failure(client: &Client, session: &str) -> Result<bool> {
-    let parts = newest_parts(client, session).await?;
-    Ok(parts.iter().any(|part| tool_call::start_failure(&part["state"]).is_some()))
-}
-
-/// How the newest command of a session ended.
-async fn exit_of(client: &Client, session: &str) -> Result<Exit> {
-    let parts = newest_parts(client, session).await?;
-    let exit = parts.iter().rev().find_map(|part| tool_call::exit_code(&part["state"]));
-    Ok(exit.map_or(Exit::Failed, Exit::of_command))
-}
-
-/// The parts of the newest message of a session.
-async fn newest_parts(client: &Client, session: &str) -> Result<Vec<Value>> {
-    let page = Some(Page { limit: 1, ..Page::default() });
-    let request = ListMessagesRequest { session_id: session.to_owned(), page };
-    let list = async || client.messages().list_messages(request.clone()).await;
-    let messages = call("list messages", list).await?.messages;
-    let parts = messages.iter().flat_map(|message| &message.parts);
-    let parts = parts.map(|part| serde_json::from_str::<Value>(&part.json).context("read a message"));
-    parts.collect()
-}
-
 /// A build that a new session needs.
 #[derive(Clone, Copy)]
-struct PendingBuild<'a> {
-    session: &'a str,
+pub(super) struct PendingBuild<'a> {
+    pub(super) session: &'a str,
     /// Lists the environments of its project.
-    request: &'a ListEnvironmentsRequest,
+    pub(super) request: &'a ListEnvironmentsRequest,
     /// Those that there were before.
     before: &'a [Environment],
 }
@@ -360,82 +220,8 @@ fn write_log(output: &Output, lines: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+    #![allow(clippy::unwrap_used, missing_docs)]
     use super::*;
-    use crate::{fake::Fake, repository::git::Git};
-    use rpc::v1::ProposedEnvironment;
-    use serde_json::json;
-    use std::{fs, path::Path};
-
-    /// Commits a text as the file that proposes an environment.
-    fn commit(directory: &Path, text: &str) {
-        let git = Git::at(directory);
-        fs::create_dir_all(directory.join(".flotilla")).unwrap();
-        fs::write(directory.join(proposal::FILE), text).unwrap();
-        git.run(&["init", "--quiet"]).unwrap();
-        git.run(&["add", "--all"]).unwrap();
-        git.run(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "x"]).unwrap();
-    }
-
-    #[tokio::test]
-    async fn an_environment_is_tried_when_an_admin_has_allowed_it() {
-        let (fake, output) = (Fake::default(), Output::kept(false));
-        fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().to_str().unwrap();
-        commit(directory.path(), "environment:\n  instal: x\n");
-        let refused = fake.run(&output, &["env", "check", "--repo", root]).await.unwrap_err();
-        assert!(refused.to_string().contains(".flotilla/config.yaml:2:3"), "{refused}");
-        commit(directory.path(), "environment:\n  install: npm ci\n");
-        assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Failed);
-        let notes = output.take_notes();
-        assert!(notes.contains("sessions do not use the environment"), "{notes}");
-        assert!(notes.contains("what follows is about that one"), "{notes}");
-        let digest = text::hex(&Sha256::digest(r#"{"environment":{"install":"npm ci"}}"#));
-        let proposed = ProposedEnvironment { digest: digest.clone(), ..ProposedEnvironment::default() };
-        fake.0.lock().unwrap().proposed = vec![proposed.clone()];
-        assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Failed);
-        fake.0.lock().unwrap().orders.clear();
-        assert_eq!(
-            fake.run(&output, &["env", "check", "--repo", root, "--allow"]).await.unwrap(),
-            Exit::Done
-        );
-        assert!(fake.0.lock().unwrap().orders.contains(&format!("decide Allowed {digest}")));
-        let verdict = EnvironmentVerdict::Allowed.into();
-        fake.0.lock().unwrap().proposed = vec![ProposedEnvironment { verdict, ..proposed }];
-        output.take_notes();
-        assert_eq!(fake.run(&output, &["env", "check", "--repo", root]).await.unwrap(), Exit::Done);
-        let notes = output.take_notes();
-        let refused =
-            "registry.npmjs.org was refused 2 times (egress_host_not_allowed): `environment.network.allow`";
-        assert!(notes.contains(refused) && !notes.contains("pypi.org"), "{notes}");
-    }
-
-    #[tokio::test]
-    async fn files_that_are_not_committed_are_named_before_anything_begins() {
-        let (fake, output) = (Fake::default(), Output::kept(false));
-        fake.0.lock().unwrap().events = vec![("session.idle", json!({"outcome": "done"}))];
-        let directory = tempfile::tempdir().unwrap();
-        commit(directory.path(), "environment:\n  install: npm ci\n");
-        let below = directory.path().join("below");
-        fs::create_dir(&below).unwrap();
-        let check = async |more: &[&str]| {
-            let arguments = [&["env", "check", "--repo", below.to_str().unwrap()][..], more].concat();
-            fake.run(&output, &arguments).await.unwrap();
-            output.take_notes()
-        };
-        let notes = check(&[]).await;
-        assert!(!notes.contains("uncommitted"), "{notes}");
-        fs::write(directory.path().join(proposal::FILE), "environment:\n  install: npm install\n").unwrap();
-        fs::write(directory.path().join(".devcontainer.json"), "{}").unwrap();
-        let notes = check(&[]).await;
-        let told =
-            [proposal::FILE, ".devcontainer.json"].map(|path| format!("{path} has uncommitted changes"));
-        let (before, _) = notes.split_once("sending ").unwrap();
-        assert!(told.iter().all(|told| before.contains(told)), "{notes}");
-        let notes = check(&["--base", "HEAD"]).await;
-        assert!(!notes.contains("uncommitted"), "{notes}");
-    }
 
     #[test]
     fn a_build_that_runs_has_lasted_until_now() {
@@ -453,18 +239,5 @@ mod tests {
         log.finish(&output).unwrap();
         log.finish(&output).unwrap();
         assert_eq!(output.take(), "npm ERR!\n");
-    }
-
-    #[test]
-    fn words_keep_their_borders_and_a_single_word_is_a_line() {
-        for (words, line) in [
-            (&["npm", "test", "--", "--grep=a,b"][..], "npm test -- --grep=a,b"),
-            (&["npm ci && npm test"], "npm ci && npm test"),
-            (&["sh", "-c", "echo it's $HOME"], r"sh -c 'echo it'\''s $HOME'"),
-            (&["printf", ""], "printf ''"),
-        ] {
-            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-            assert_eq!(command_line(&words), line);
-        }
     }
 }

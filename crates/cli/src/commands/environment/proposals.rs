@@ -14,7 +14,8 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use rpc::v1::{
-    DecideEnvironmentRequest, EnvironmentVerdict, ListProposedEnvironmentsRequest, ProposedEnvironment,
+    DecideEnvironmentRequest, EnvironmentVerdict, GetSessionEnvironmentRequest,
+    ListProposedEnvironmentsRequest, ProposedEnvironment,
 };
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ pub(super) struct ProposalArgs {
 
 pub(super) async fn list(client: &Client, output: &Output, named: &str) -> Result<()> {
     let project_id = project::find(client, named).await?.id;
-    let proposals = list_all(client, project_id).await?;
+    let proposals = list_all(client, project_id, "").await?;
     let none = "no repository of this project proposes an environment; `flotilla env init` writes one";
     output.list(&proposals, &ListText { to_json, table: &table, none })
 }
@@ -107,8 +108,15 @@ pub(super) async fn find_digest(
     project_id: &str,
     digest: &str,
 ) -> Result<Option<ProposedEnvironment>> {
-    let proposals = list_all(client, project_id.to_owned()).await?;
+    let proposals = list_all(client, project_id.to_owned(), "").await?;
     Ok(proposals.into_iter().find(|proposal| proposal.digest == digest))
+}
+
+/// Finds what the repository of a session proposes, as its files were opened.
+pub(super) async fn find_of_session(client: &Client, session: &str) -> Result<Option<ProposedEnvironment>> {
+    let request = GetSessionEnvironmentRequest { session_id: session.to_owned() };
+    let get = async || client.environments().get_session_environment(request.clone()).await;
+    Ok(call("read the proposed environment", get).await?.environment)
 }
 
 pub(super) async fn decide_digest(
@@ -123,8 +131,9 @@ pub(super) async fn decide_digest(
     Ok(call("decide about the environment", decide).await?.environment.unwrap_or_default())
 }
 
-async fn list_all(client: &Client, project_id: String) -> Result<Vec<ProposedEnvironment>> {
-    let request = ListProposedEnvironmentsRequest { project_id };
+/// Lists the proposals of a project whose digest begins so; if there are none, those of other projects of the tenant.
+async fn list_all(client: &Client, project_id: String, digest: &str) -> Result<Vec<ProposedEnvironment>> {
+    let request = ListProposedEnvironmentsRequest { project_id, digest: digest.to_owned() };
     let list = async || client.environments().list_proposed_environments(request.clone()).await;
     Ok(call("list the proposed environments", list).await?.environments)
 }
@@ -144,10 +153,10 @@ async fn find(client: &Client, arguments: &ProposalArgs) -> Result<FoundProposal
         return Err(coded(USAGE, format!("name at least {DIGEST_CHARS_MIN} digits of the digest")));
     }
     let project_id = project::find(client, project).await?.id;
-    let mut found = list_all(client, project_id.clone()).await?;
-    let allowed = found.iter().filter(|proposal| proposal.verdict() == EnvironmentVerdict::Allowed);
+    let of_project = list_all(client, project_id.clone(), "").await?;
+    let allowed = of_project.iter().filter(|proposal| proposal.verdict() == EnvironmentVerdict::Allowed);
     let current = allowed.max_by_key(|proposal| proposal.decided_at_ms).cloned();
-    found.retain(|proposal| proposal.digest.starts_with(digest.as_str()));
+    let mut found = list_all(client, project_id.clone(), digest).await?;
     match found.pop() {
         Some(proposal) if found.is_empty() => Ok(FoundProposal { project_id, proposal, current }),
         Some(_) => {
@@ -157,7 +166,7 @@ async fn find(client: &Client, arguments: &ProposalArgs) -> Result<FoundProposal
         }
         None => {
             let message = format!(
-                "no repository of the project proposes {digest}; `flotilla env proposals --project {project}` lists what they propose"
+                "no repository of this project or of another one proposes {digest}; `flotilla env proposals --project {project}` lists what they propose"
             );
             Err(coded("environment_not_proposed", message))
         }
@@ -207,7 +216,7 @@ fn describe(lines: &mut Vec<String>, indent: &str, value: &Value) {
     }
 }
 
-fn verdict(proposal: &ProposedEnvironment) -> &'static str {
+pub(super) fn verdict(proposal: &ProposedEnvironment) -> &'static str {
     match proposal.verdict() {
         EnvironmentVerdict::Unspecified => "waiting",
         EnvironmentVerdict::Allowed => "allowed",

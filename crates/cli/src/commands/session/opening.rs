@@ -7,7 +7,7 @@ use crate::{
     terminal::output::Output,
 };
 use anyhow::Result;
-use rpc::v1::{CreateProjectRequest, Source};
+use rpc::v1::{CreateProjectRequest, SetProjectSourceRequest, Source, source};
 
 /// What a new session opens.
 #[derive(Clone)]
@@ -17,13 +17,15 @@ pub(crate) struct OpenedProject {
     pub(crate) source: Option<Source>,
     /// The repository that an uploaded source was made of; empty: unknown.
     pub(crate) remote: String,
+    /// Gives the project these files, because it has others of the same place.
+    pub(crate) renewal: Option<SetProjectSourceRequest>,
 }
 
 /// Opens a project with its own files, and says how old they are.
 pub(crate) async fn open_project(client: &Client, output: &Output, named: &str) -> Result<OpenedProject> {
     let found = project::get(client, named).await?;
     output.note(&format!("{} opens {}", found.project.name, project::describe_with_age(&found)));
-    Ok(OpenedProject { project_id: found.project.id, source: None, remote: String::new() })
+    Ok(OpenedProject { project_id: found.project.id, source: None, remote: String::new(), renewal: None })
 }
 
 /// Sends a repository and finds its project. Sessions that other clients start in this directory then open the same repository.
@@ -34,8 +36,12 @@ pub(crate) async fn open_repository(
 ) -> Result<OpenedProject> {
     let RepositorySource { name, source, place } = files.send(client, output).await?;
     let remote = place.remote.clone();
-    let request =
-        CreateProjectRequest { name, source: Some(source.clone()), place: Some(place), or_at_place: true };
+    let request = CreateProjectRequest {
+        name,
+        source: Some(source.clone()),
+        place: Some(place.clone()),
+        or_at_place: true,
+    };
     let create = async || client.projects().create_project(request.clone()).await;
     let answer = call("create the project", create).await?;
     let project = answer.project.unwrap_or_default();
@@ -46,5 +52,14 @@ pub(crate) async fn open_repository(
              starts with those of the project"
         ));
     }
-    Ok(OpenedProject { project_id: project.id, source: Some(source), remote })
+    let is_upload = |source: &Source| matches!(source.from, Some(source::From::BundleId(_)));
+    let has_others =
+        project.source.as_ref().is_some_and(|of_project| is_upload(of_project) && *of_project != source);
+    let is_renewal = has_others && is_upload(&source) && files.is_checked_out() && !answer.is_elsewhere;
+    let renewal = is_renewal.then(|| SetProjectSourceRequest {
+        project_id: project.id.clone(),
+        source: Some(source.clone()),
+        place: Some(place),
+    });
+    Ok(OpenedProject { project_id: project.id, source: Some(source), remote, renewal })
 }

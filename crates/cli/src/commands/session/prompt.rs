@@ -178,7 +178,7 @@ async fn start(
     // Before anything is sent: a refused prompt must not leave an empty session behind.
     arguments.attach.add_to(&mut prompt)?;
     check(client, arguments).await?;
-    let OpenedProject { project_id, source, remote } = match &arguments.project {
+    let OpenedProject { project_id, source, remote, renewal: _ } = match &arguments.project {
         Some(named) => open_project(client, output, named).await?,
         None => open_repository(client, output, &arguments.files).await?,
     };

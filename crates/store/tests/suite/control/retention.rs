@@ -105,7 +105,14 @@ async fn empty_projects_and_revoked_keys_are_forgotten_after_a_while() {
     // The world's own project has a session.
     let session = world.session().await;
     for project in [&with_environment, &empty] {
-        let new = NewProposal { project, session: &session, file: "f", document: "{}", unused: &[] };
+        let new = NewProposal {
+            project,
+            session: &session,
+            file: "f",
+            document: "{}",
+            unused: &[],
+            repository: None,
+        };
         let digest = &store.propose_environment(tenant, new).await.unwrap().digest;
         let decision = NewDecision { project, digest, is_allowed: *project != empty, by: "ann" };
         store.decide_environment(tenant, decision).await.unwrap();

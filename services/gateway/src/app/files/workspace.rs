@@ -1,7 +1,7 @@
 //! Opens the workspace of a session that has not had a prompt yet, as its first prompt would.
 
 use crate::{
-    app::settings,
+    app::settings::{self, SessionFiles},
     ground::{
         error::Error,
         services::sandbox::{Reason, Refusal, fence},
@@ -76,9 +76,9 @@ async fn open(state: &State, tenant: TenantId, session: &Session, missing: Refus
         let cloned = cloned.map_err(|refusal| explain(refusal, &missing))?.into_inner();
         let files = cloned.configuration.unwrap_or_default().files;
         let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-        let project = &session.info.project_id;
+        let files = SessionFiles { session, above: &[], files: &files };
         // Only a loop brings what the environment describes.
-        if settings::allowed_environment(state, tenant, project, &files).await?.is_some() {
+        if settings::allowed_environment(state, tenant, files).await?.is_some() {
             return Err(Error::Sandbox(missing));
         }
         header.base_commit = cloned.base_commit;

@@ -171,6 +171,7 @@ fn like(origin: &Session, id: SessionId, source: Source) -> NewSession {
         rules: Rules::default(),
         budget: origin.budget,
         on_ask: origin.on_ask,
+        tries_environment: false,
         note: None,
         key: None,
     }

@@ -70,11 +70,18 @@ pub(crate) struct SessionRequest {
     /// 0: no limit.
     pub(crate) budget_usd_picos: i64,
     pub(crate) on_ask: OnAsk,
+    /// Whether it works with the environment that its repository proposes, although no admin has allowed it. Only an admin may say so.
+    pub(crate) tries_environment: bool,
     /// What the session tells people at its beginning. Its model does not see it.
     pub(crate) note: Option<String>,
 }
 
 impl SessionRequest {
+    /// What a key needs for it.
+    fn scope(&self) -> Scope {
+        if self.tries_environment { Scope::Manage } else { Scope::Write }
+    }
+
     /// An interactive session of a project, with default settings.
     pub(crate) fn of(project: ProjectId) -> Self {
         Self {
@@ -91,6 +98,7 @@ impl SessionRequest {
             rules: Rules::default(),
             budget_usd_picos: 0,
             on_ask: OnAsk::default(),
+            tries_environment: false,
             note: None,
         }
     }
@@ -127,7 +135,7 @@ pub(crate) fn check(gateway: &Gateway, principal: &Principal, form: SessionForm<
 /// Creates a session. A request with the id of an existing session returns that session.
 ///
 /// # Errors
-/// `project_not_found`, `model_unknown`, `variant_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
+/// `scope_missing`, `project_not_found`, `model_unknown`, `variant_unknown`, `agent_unknown`, `session_id_invalid`, `name_empty`, `name_too_long`, `rules_too_many`,
 /// `rule_invalid`, `budget_invalid`, `idempotency_key_too_long`, `idempotency_key_invalid`, `session_deleted`, `sessions_too_many`,
 /// `storage_full`, `store_unavailable`; those of [`source::check`].
 pub(crate) async fn create(
@@ -135,7 +143,7 @@ pub(crate) async fn create(
     principal: &Principal,
     request: SessionRequest,
 ) -> Result<Session, Error> {
-    let (state, account) = (&gateway.state, principal.account(Scope::Write)?);
+    let (state, account) = (&gateway.state, principal.account(request.scope())?);
     let tenant = account.tenant;
     checks::model(state, request.model.as_ref())?;
     options::check_variant(&request.variant)?;
@@ -187,6 +195,7 @@ pub(crate) async fn create(
         rules: request.rules,
         budget: budget::amount(request.budget_usd_picos)?,
         on_ask: request.on_ask,
+        tries_environment: request.tries_environment,
         note,
         key,
     };

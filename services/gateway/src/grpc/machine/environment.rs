@@ -74,10 +74,23 @@ impl EnvironmentService for Service {
         request: Request<v1::ListProposedEnvironmentsRequest>,
     ) -> Result<Response<v1::ListProposedEnvironmentsResponse>, Status> {
         let principal = self.principal(&request).await?;
-        let project = id(&request.into_inner().project_id, Entity::Project)?;
-        respond(environments::list_proposed(&self.0, &principal, &project).await, |environments| {
+        let request = request.into_inner();
+        let project = id(&request.project_id, Entity::Project)?;
+        let listed = environments::list_proposed(&self.0, &principal, &project, &request.digest).await;
+        respond(listed, |environments| {
             let environments = environments.into_iter().map(proposed).collect();
             v1::ListProposedEnvironmentsResponse { environments }
+        })
+    }
+
+    async fn get_session_environment(
+        &self,
+        request: Request<v1::GetSessionEnvironmentRequest>,
+    ) -> Result<Response<v1::GetSessionEnvironmentResponse>, Status> {
+        let principal = self.principal(&request).await?;
+        let session = id(&request.into_inner().session_id, Entity::Session)?;
+        respond(environments::find_of_session(&self.0, &principal, &session).await, |found| {
+            v1::GetSessionEnvironmentResponse { environment: found.map(proposed) }
         })
     }
 

@@ -1,0 +1,4 @@
+-- Which repository proposed an environment: "example.com/me/app", the same for all its URLs. null: unknown, or its scripts would get secrets, which belong to a
+-- project. A decision counts in all projects of the tenant with the same repository. Older rows stay without one.
+alter table proposed_environment add column repository text collate "C";
+create index proposed_environment_digest on proposed_environment (tenant_id, digest);
