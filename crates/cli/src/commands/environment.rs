@@ -8,6 +8,7 @@ mod init;
 mod layers;
 mod proposals;
 mod refusals;
+mod versions;
 
 use crate::{client::Client, exit::Exit, terminal::output::Output};
 use anyhow::Result;
@@ -66,7 +67,7 @@ enum EnvironmentCommand {
 /// A command about the file in which a repository describes its environment. It calls no gateway.
 #[derive(Debug, clap::Subcommand)]
 enum FileCommand {
-    /// Write .flotilla/config.yaml for a repository, from the lock files in it.
+    /// Write .flotilla/config.yaml for a repository, from its lock files and the files in which it names versions.
     Init(init::InitArgs),
     /// Print the JSON schema of .flotilla/config.yaml, for editors.
     Schema,
