@@ -10,6 +10,17 @@ use domain::text::shell_word;
 /// The checkout of the repository, for the variables of the format.
 const FOLDERS: [(&str, &str); 2] =
     [("${containerWorkspaceFolder}", "/workspace"), ("${containerWorkspaceFolderBasename}", "workspace")];
+/// The script for what runs before anything else, as root.
+const SETUP: &str = "setup";
+/// The commands in the order in which they run, each with the script that runs it. Only the last one runs at each start.
+const COMMANDS: [(&str, &str); 4] = [
+    ("onCreateCommand", SETUP),
+    ("updateContentCommand", "install"),
+    ("postCreateCommand", "install"),
+    ("postStartCommand", "start"),
+];
+/// A setup is root already, and most images have no sudo. Its options have no meaning then.
+const SUDO: &str = r#"sudo() { while [[ ${1-} == -* ]]; do if [[ $1 == -[ghpu] ]]; then shift; fi; shift; done; env "$@"; }; export -f sudo"#;
 /// What says how an image is built.
 const BUILDS: [&str; 5] = ["build", "dockerFile", "dockerComposeFile", "features", "context"];
 /// Keys that are not about sandboxes.
@@ -26,16 +37,13 @@ pub(super) fn read(root: &Node) -> Result<Draft, Problems> {
         return Err(Problems::one(Problem { origin, path, expected, found }));
     }
     let mut draft = Draft::new(root.origin.clone());
-    let has_image = members(root).iter().any(|entry| &*entry.key == "image");
+    add_commands(&mut draft, root);
     for entry in members(root) {
         let (key, node) = (&*entry.key, &entry.node);
         match key {
             "image" => draft.set("image", node.clone()),
             "containerEnv" | "remoteEnv" => read_variables(&mut draft, key, node),
-            "onCreateCommand" if !has_image => draft.leave_out(&format!("{key}: a setup needs an image")),
-            "onCreateCommand" => add_command(&mut draft, key, "setup", node),
-            "updateContentCommand" => add_command(&mut draft, key, "install", node),
-            "postCreateCommand" | "postStartCommand" => add_command(&mut draft, key, "start", node),
+            _ if COMMANDS.iter().any(|(command, _)| *command == key) => {}
             _ if SILENT.contains(&key) => {}
             _ if BUILDS.contains(&key) => {
                 draft
@@ -60,9 +68,27 @@ fn read_variables(draft: &mut Draft, key: &str, node: &Node) {
     }
 }
 
+/// Adds the commands in the order in which they run.
+fn add_commands(draft: &mut Draft, root: &Node) {
+    let has_image = members(root).iter().any(|entry| &*entry.key == "image");
+    for (key, script) in COMMANDS {
+        let Some(entry) = members(root).iter().find(|entry| &*entry.key == key) else { continue };
+        if script == SETUP && !has_image {
+            draft.leave_out(&format!("{key}: a setup needs an image"));
+        } else {
+            add_command(draft, key, script, &entry.node);
+        }
+    }
+}
+
 fn add_command(draft: &mut Draft, key: &str, script: &str, node: &Node) {
     match command(node).map(|text| expand(&text)) {
-        Some(text) if !text.trim().is_empty() => draft.add_script(script, &node.origin, &text),
+        Some(text) if !text.trim().is_empty() => {
+            let is_sudo = |word: &str| word.trim_matches(['\'', '"']) == "sudo";
+            let has_sudo = script == SETUP && text.split_whitespace().any(is_sudo);
+            let text = if has_sudo { format!("{SUDO}\n{text}") } else { text };
+            draft.add_script(script, &node.origin, &text);
+        }
         _ => draft.leave_out(&format!("{key}: it is no command")),
     }
 }

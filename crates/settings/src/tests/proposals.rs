@@ -89,8 +89,8 @@ fn a_devcontainer_gives_its_image_its_variables_and_its_commands() {
     }"#;
     let proposal = found(DEVCONTAINER, text);
     let want = json!({
-        "env": {"CI": "1", "ROOT": "/workspace/x"}, "image": "mcr.example/node:22", "install": "npm ci",
-        "setup": "'apt-get' 'install' '-y' 'it'\\''s'", "start": "make db\n'npm' 'run' 'web'\necho workspace",
+        "env": {"CI": "1", "ROOT": "/workspace/x"}, "image": "mcr.example/node:22",
+        "install": "npm ci\nmake db\n'npm' 'run' 'web'", "setup": "'apt-get' 'install' '-y' 'it'\\''s'", "start": "echo workspace",
     });
     assert_eq!(environment(&proposal), want);
     let unused = proposal.unused.join("\n");
@@ -107,7 +107,7 @@ fn a_devcontainer_gives_its_image_its_variables_and_its_commands() {
         DEVCONTAINER,
         r#"{"build": {"dockerfile": "Dockerfile"}, "onCreateCommand": "x", "postCreateCommand": "y"}"#,
     );
-    assert_eq!(environment(&built), json!({"start": "y"}));
+    assert_eq!(environment(&built), json!({"install": "y"}));
     assert_eq!(built.unused.len(), 2, "{:?}", built.unused);
     assert_eq!(proposal::find(&[(DEVCONTAINER, r#"{"dockerFile": "Dockerfile"}"#)]).unwrap(), None);
     for (text, want) in [
@@ -120,6 +120,25 @@ fn a_devcontainer_gives_its_image_its_variables_and_its_commands() {
         assert!(problems.contains(want), "{text:?}: {problems}");
     }
     assert_eq!(proposal::find(&[(DEVCONTAINER, "// nothing")]).unwrap(), None);
+}
+
+#[test]
+fn commands_of_a_devcontainer_run_in_their_order_and_a_setup_knows_sudo() {
+    let text = r#"{"image": "i", "postCreateCommand": "second", "updateContentCommand": "first", "onCreateCommand": "sudo apt-get update"}"#;
+    let environment = environment(&found(DEVCONTAINER, text));
+    assert_eq!(environment["install"], "first\nsecond");
+    let setup = environment["setup"].as_str().unwrap();
+    assert!(setup.starts_with("sudo() {") && setup.ends_with("\nsudo apt-get update"), "{setup}");
+    // What it runs: options and variables in front of a program are taken away, and its failure is told.
+    let script = setup
+        .replace("sudo apt-get update", "sudo -E -u root A=1 sh -c 'echo $A'; sudo false || echo failed");
+    let ran = std::process::Command::new("bash").args(["-e", "-c", &script]).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&ran.stdout),
+        "1\nfailed\n",
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
 }
 
 #[test]
