@@ -294,8 +294,39 @@ fn unreachable(host: &str, upstream: Option<&UpstreamProxy>, failure: impl Into<
         SendFailure::Http(error) => match upstream.and_then(|proxy| proxy.explain(&error)) {
             Some(cause) => cause.to_string(),
             None if error.is_timeout() => late(),
-            None => innermost(&error),
+            None => with_certificate_advice(innermost(&error)),
         },
     };
     GitRefusal::Unreachable { host: host.to_owned(), reason }
+}
+
+/// The reason of a failed connection. If the certificate is what is wrong, it says what the operator can do.
+fn with_certificate_advice(reason: String) -> String {
+    let what = if reason.contains("CaUsedAsEndEntity") {
+        "its certificate is that of a CA, and a server needs one of its own that the CA has signed"
+    } else if reason.contains("UnknownIssuer") {
+        "its certificate is signed by no CA that the broker knows"
+    } else {
+        return reason;
+    };
+    format!("{what}; the operator names the CA in FLOTILLA_BROKER_GIT_CA")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_certificate_says_what_the_operator_can_do() {
+        let peer = |problem: &str| with_certificate_advice(format!("invalid peer certificate: {problem}"));
+        for (problem, want) in [
+            ("Other(OtherError(CaUsedAsEndEntity))", "that of a CA"),
+            ("UnknownIssuer", "no CA that the broker knows"),
+        ] {
+            let told = peer(problem);
+            assert!(told.contains(want) && told.contains("FLOTILLA_BROKER_GIT_CA"), "{told}");
+            assert!(!told.contains("OtherError"), "{told}");
+        }
+        assert_eq!(peer("Expired"), "invalid peer certificate: Expired");
+    }
 }
