@@ -1,4 +1,4 @@
-//! `flotilla-demo env|toolchains FLOTILLA`: shows what `e2e::demo` has under this name, with the given program.
+//! `flotilla-demo env|toolchains FLOTILLA [NAME…]`: shows what `e2e::demo` has under this name, with the given program.
 #![allow(clippy::print_stderr, reason = "a person reads why it failed")]
 
 use anyhow::{Context as _, Result, bail};
@@ -24,7 +24,10 @@ async fn show() -> Result<()> {
     let program = PathBuf::from(program).canonicalize().context("find the program to show")?;
     match demo.to_str() {
         Some("env") => environments::run(&program).await,
-        Some("toolchains") => toolchains::run(&program).await,
+        Some("toolchains") => {
+            let names: Vec<String> = arguments.map(|name| name.to_string_lossy().into_owned()).collect();
+            toolchains::run(&program, &names).await
+        }
         _ => bail!("there is no demo {}", demo.display()),
     }
 }

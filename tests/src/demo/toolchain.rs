@@ -28,7 +28,7 @@ macro_rules! content {
     };
 }
 
-pub(super) const TOOLCHAINS: [Toolchain; 9] = [
+pub(super) const TOOLCHAINS: [Toolchain; 14] = [
     Toolchain {
         name: "python",
         environment: content!("python/config.yaml"),
@@ -66,6 +66,72 @@ pub(super) const TOOLCHAINS: [Toolchain; 9] = [
         registries: &["index.crates.io", "static.crates.io"],
         test: "cargo test --offline",
         prints: &["test result: ok. 4 passed; 0 failed"],
+    },
+    Toolchain {
+        name: "uv",
+        environment: content!("uv/config.yaml"),
+        files: &[
+            ("pyproject.toml", content!("uv/pyproject.toml")),
+            ("uv.lock", content!("uv/uv.lock")),
+            ("test_toolchain.py", content!("uv/test_toolchain.py")),
+            (".gitignore", ".venv/\n__pycache__/\n.pytest_cache/\n"),
+        ],
+        registries: &["pypi.org", "files.pythonhosted.org"],
+        test: ".venv/bin/python -m pytest --quiet",
+        prints: &["1 passed"],
+    },
+    Toolchain {
+        name: "poetry",
+        environment: content!("poetry/config.yaml"),
+        files: &[
+            ("pyproject.toml", content!("poetry/pyproject.toml")),
+            ("poetry.lock", content!("poetry/poetry.lock")),
+            ("test_toolchain.py", content!("poetry/test_toolchain.py")),
+            (".gitignore", ".venv/\n__pycache__/\n.pytest_cache/\n"),
+        ],
+        registries: &["pypi.org", "files.pythonhosted.org"],
+        test: ".venv/bin/python -m pytest --quiet",
+        prints: &["1 passed"],
+    },
+    Toolchain {
+        name: "rustup",
+        environment: content!("rustup/config.yaml"),
+        files: &[
+            ("Cargo.toml", content!("rust/Cargo.toml")),
+            ("Cargo.lock", content!("rust/Cargo.lock")),
+            ("src/lib.rs", content!("rust/src/lib.rs")),
+            (".gitignore", ".cache/\ntarget/\n"),
+        ],
+        registries: &["static.rust-lang.org", "index.crates.io", "static.crates.io"],
+        test: "rustc --version && cargo test --offline 2>&1",
+        // What the install has compiled is not compiled again.
+        prints: &["rustc 1.88.0", "Finished `test` profile", "test result: ok. 4 passed; 0 failed"],
+    },
+    Toolchain {
+        name: "node-version",
+        environment: content!("node-version/config.yaml"),
+        files: &[
+            ("package.json", content!("node/package.json")),
+            ("package-lock.json", content!("node/package-lock.json")),
+            ("toolchain.test.js", content!("node/toolchain.test.js")),
+            (".gitignore", "node_modules/\n"),
+        ],
+        registries: &["registry.npmjs.org"],
+        test: "node --version && npm test",
+        prints: &["v22.12.0", "# pass 3", "# fail 0"],
+    },
+    Toolchain {
+        name: "autotools",
+        environment: content!("autotools/config.yaml"),
+        files: &[
+            ("configure.ac", content!("autotools/configure.ac")),
+            ("Makefile.am", content!("autotools/Makefile.am")),
+            ("sum.c", content!("autotools/sum.c")),
+            ("check.c", content!("autotools/check.c")),
+        ],
+        registries: &[],
+        test: "mkdir -p /tmp/build && cp -r . /tmp/build && cd /tmp/build && autoreconf --install && ./configure && make check",
+        prints: &["# PASS:  1", "# FAIL:  0"],
     },
     Toolchain {
         name: "go",

@@ -27,11 +27,14 @@ const IMAGE_OPTIONS: [&str; 6] = [
     "--skip=output/dev",
 ];
 
-/// Shows all toolchains. `flotilla` is the program to show.
+/// Shows the toolchains with these names, or all of them. `flotilla` is the program to show.
 ///
 /// # Errors
 /// The machine cannot run images or reach Debian's packages, or a toolchain does not work. The demo still shows the other toolchains.
-pub async fn run(flotilla: &Path) -> Result<()> {
+pub async fn run(flotilla: &Path, names: &[String]) -> Result<()> {
+    if let Some(unknown) = names.iter().find(|name| !TOOLCHAINS.iter().any(|it| it.name == name.as_str())) {
+        bail!("there is no toolchain {unknown}");
+    }
     let registries = TOOLCHAINS.iter().flat_map(|toolchain| toolchain.registries);
     let hosts: Vec<&'static str> = DEBIAN_HOSTS.iter().chain(registries).copied().collect();
     let packages = Registries::find(&hosts).await;
@@ -45,7 +48,7 @@ pub async fn run(flotilla: &Path) -> Result<()> {
     report::ok(&format!("a registry has an image of Debian ({:.0?})", started.elapsed()));
     let stack =
         RunningStack::start(flotilla, directory.path(), stack::variables(&registry, &packages)).await?;
-    let shown = stack::until_interrupted(show_all(&stack, &image, &packages)).await;
+    let shown = stack::until_interrupted(show_all(&stack, &image, &packages, names)).await;
     stack.stop_after(shown).await
 }
 
@@ -61,9 +64,10 @@ fn debian(directory: &Path) -> Result<Vec<u8>> {
 }
 
 /// Shows each toolchain in a line with its time, also after one that does not work.
-async fn show_all(stack: &RunningStack, image: &str, packages: &Registries) -> Result<()> {
+async fn show_all(stack: &RunningStack, image: &str, packages: &Registries, names: &[String]) -> Result<()> {
     let mut failed = vec![];
-    for toolchain in &TOOLCHAINS {
+    let is_meant = |name: &str| names.is_empty() || names.iter().any(|meant| meant == name);
+    for toolchain in TOOLCHAINS.iter().filter(|toolchain| is_meant(toolchain.name)) {
         let name = toolchain.name;
         if let Some(host) = toolchain.registries.iter().find(|host| packages.unreachable.contains(host)) {
             report::left_out(name, &format!("this machine does not reach {host}"));
