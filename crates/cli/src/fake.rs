@@ -409,6 +409,7 @@ impl SessionService for Fake {
             files: 2,
             remote_message: "open a pull request".to_owned(),
             changes: if request.dry_run { changed_files() } else { vec![] },
+            left_out: vec!["the stash, 1 entry".to_owned()],
         }))
     }
 

@@ -181,6 +181,12 @@ pub(crate) fn diff(answer: &GetSessionDiffResponse, paint: Paint) -> String {
     text
 }
 
+/// The end of a sentence about a result: what of the session's work it lacks.
+pub(crate) fn lacks(left_out: &[String]) -> String {
+    let lacks: Vec<String> = left_out.iter().map(|text| harmless(text)).collect();
+    if lacks.is_empty() { String::new() } else { format!(", but not: {}", lacks.join("; ")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

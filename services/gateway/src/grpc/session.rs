@@ -20,7 +20,7 @@ use crate::{
             create::{self, SessionForm, SessionRequest},
             egress,
             output::{self, ExportPiece},
-            push::{self, PushRequest},
+            push::{self, PushRequest, PushedSession},
             read,
         },
     },
@@ -317,14 +317,14 @@ impl SessionService for Service {
         request: Request<v1::PushSessionRequest>,
     ) -> Result<Response<v1::PushSessionResponse>, Status> {
         let principal = self.principal(&request).await?;
-        let v1::PushSessionRequest { session_id, branch, message, dry_run } = request.into_inner();
+        let v1::PushSessionRequest { session_id, branch, message, dry_run, squash } = request.into_inner();
         let session = id(&session_id, Entity::Session)?;
-        let request = PushRequest { session, branch, message, is_preview: dry_run };
+        let request = PushRequest { session, branch, message, is_preview: dry_run, squash };
         // Boxed because the future is large and rarely needed.
         let pushed = Box::pin(push::push(&self.0, &principal, &request)).await;
-        respond(pushed, |pushed| {
-            let v1::PushResponse { url, branch, commit, commits, files, remote_message, changes } = pushed;
-            v1::PushSessionResponse { url, branch, commit, commits, files, remote_message, changes }
+        respond(pushed, |PushedSession { answer, left_out }| {
+            let v1::PushResponse { url, branch, commit, commits, files, remote_message, changes } = answer;
+            v1::PushSessionResponse { url, branch, commit, commits, files, remote_message, changes, left_out }
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     client::Client,
     exit::{Exit, coded},
     repository::{bundle, git::Git},
-    terminal::{output::Output, paint::harmless, progress::Amount, show},
+    terminal::{output::Output, progress::Amount, show},
 };
 use anyhow::{Context as _, Result, bail};
 use domain::{egress::push::AGENT_EMAIL, limits};
@@ -78,8 +78,7 @@ fn default_branch(git: &Git, session_id: &str) -> String {
 
 /// The sentence about a result: where it is, and what it lacks.
 fn told(branch: &str, is_switched: bool, export: &Export) -> String {
-    let lacks: Vec<String> = export.left_out.iter().map(|text| harmless(text)).collect();
-    let lacks = if lacks.is_empty() { String::new() } else { format!(", but not: {}", lacks.join("; ")) };
+    let lacks = show::lacks(&export.left_out);
     if export.commit == export.base_commit {
         return format!(
             "the session changed nothing: branch {branch} is at the commit that it started from{lacks}"

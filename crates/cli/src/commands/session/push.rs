@@ -40,15 +40,19 @@ pub(crate) struct PushArgs {
     /// Push nothing: show the commits and files that would be pushed, with all checks of a push.
     #[arg(long)]
     dry_run: bool,
+    /// Push one commit, with the commits of the agent and everything else.
+    #[arg(long)]
+    squash: bool,
 }
 
 pub(crate) async fn run(client: &Client, output: &Output, arguments: PushArgs) -> Result<Exit> {
-    let PushArgs { id, branch, message, dry_run } = arguments;
+    let PushArgs { id, branch, message, dry_run, squash } = arguments;
     let request = PushSessionRequest {
         session_id: id.clone(),
         branch: branch.unwrap_or_default(),
         message: message.unwrap_or_default(),
         dry_run,
+        squash,
     };
     // Programs ask for it themselves.
     if dry_run || !output.is_json() {
@@ -68,8 +72,10 @@ pub(crate) async fn run(client: &Client, output: &Output, arguments: PushArgs) -
     let object = json!({
         "type": "push", "session": id, "url": pushed.url, "branch": pushed.branch, "commit": pushed.commit,
         "commits": pushed.commits, "files": pushed.files, "remote_message": pushed.remote_message,
+        "left_out": pushed.left_out,
     });
-    output.result(&receipt(pushed).sentence(), &object)?;
+    let lacks = show::lacks(&pushed.left_out);
+    output.result(&format!("{}{lacks}", receipt(pushed).sentence()), &object)?;
     Ok(Exit::Done)
 }
 
@@ -160,7 +166,7 @@ mod tests {
         let (fake, output) = (Fake::default(), Output::kept(false));
         let words = ["push", SESSION, "--branch", "agent/fix", "--message", "Fix it"];
         fake.run(&output, &words).await.unwrap();
-        assert_eq!(output.take().trim(), "pushed 1 commit with 2 files to agent/fix of https://h/r: c0ffee");
+        assert_eq!(output.take().trim(), "pushed 1 commit with 2 files to agent/fix of https://h/r: c0ffee, but not: the stash, 1 entry");
         let before = output.take_notes();
         assert!(
             before.starts_with("would push 1 commit with 2 files to agent/fix of https://h/r\n"),

@@ -48,6 +48,16 @@ pub(crate) struct PushRequest {
     pub(crate) message: String,
     /// Whether nothing is pushed: the person only wants to see what would be.
     pub(crate) is_preview: bool,
+    /// Whether the commits of the session become one with all else.
+    pub(crate) squash: bool,
+}
+
+/// A push that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct PushedSession {
+    pub(crate) answer: v1::PushResponse,
+    /// What of the session's work its commits lack.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// Where a session is pushed.
@@ -57,6 +67,7 @@ struct Destination {
     rule: GitPush,
     branch: BranchName,
     is_preview: bool,
+    squash: bool,
 }
 
 /// Pushes a session, and stores the push in its log; or finds out what would be pushed, and stores nothing. A subtask is pushed as the session whose workspace it uses; a copy goes to the repository of its root
@@ -73,7 +84,7 @@ pub(crate) async fn push(
     gateway: &Gateway,
     principal: &Principal,
     request: &PushRequest,
-) -> Result<v1::PushResponse, Error> {
+) -> Result<PushedSession, Error> {
     let (state, tenant) = (&gateway.state, principal.tenant(Scope::Write)?);
     let named = state.store.get_session(tenant, &request.session).await?;
     let root = find_other(state, tenant, &named, &named.root_id).await?;
@@ -95,7 +106,7 @@ pub(crate) async fn push(
                 session.id = %owner.info.id,
                 git.url = destination.url,
                 git.branch = %destination.branch,
-                git.commit = result.as_ref().ok().map(|pushed| pushed.commit.as_str()),
+                git.commit = result.as_ref().ok().map(|pushed| pushed.answer.commit.as_str()),
                 git.is_preview = destination.is_preview,
                 actor = by,
                 error.code = result.as_ref().err().map(Error::code),
@@ -106,7 +117,7 @@ pub(crate) async fn push(
         if destination.is_preview {
             return Ok(pushed);
         }
-        let recorded = record(state, tenant, &owner, &pushed, &by).await;
+        let recorded = record(state, tenant, &owner, &pushed.answer, &by).await;
         recorded.map(|()| pushed)
     });
     // Once the branch has moved, the log must say so, also if the client has left.
@@ -185,7 +196,8 @@ async fn find_destination(
     let branch = branch.map_err(|error: BranchError| {
         Invalid::PushBranch.because(format!("cannot push to this branch: {error}"))
     })?;
-    Ok(Destination { url, prefix, rule, branch, is_preview: request.is_preview })
+    let PushRequest { is_preview, squash, .. } = *request;
+    Ok(Destination { url, prefix, rule, branch, is_preview, squash })
 }
 
 /// A URL without the part in front of its host.
@@ -203,13 +215,14 @@ async fn transfer(
     owner: &Session,
     destination: &Destination,
     message: &str,
-) -> Result<v1::PushResponse, Error> {
-    let Destination { url, prefix, rule, branch, is_preview } = destination;
+) -> Result<PushedSession, Error> {
+    let Destination { url, prefix, rule, branch, is_preview, squash } = destination;
     let session = &owner.info.id;
     let message = if message.trim().is_empty() { &owner.info.title } else { message };
     let request = v1::ExportWorkspaceRequest {
         commit_message: message.trim_end().to_owned(),
         message_line: format!("{SESSION_TRAILER}{session}"),
+        squash: *squash,
         ..sandbox::export(tenant, owner)
     };
     let has_workspace = owner.has_workspace;
@@ -234,15 +247,18 @@ async fn transfer(
         base_commit,
         is_preview: *is_preview,
     };
-    let (fail, failed) = oneshot::channel();
+    let ((fail, failed), (tell, mut told)) = (oneshot::channel(), oneshot::channel());
     let header = stream::once(future::ready(Some(Part::Header(header))));
-    let parts = header.chain(export_parts(Export { pieces, fail, explain: failure }));
-    tokio::select! {
+    let export = Export { pieces, fail, tell: Some(tell), explain: failure };
+    let parts = header.chain(export_parts(export));
+    let answer = tokio::select! {
         biased;
         // The broker only sees that the commits end early.
         Ok(error) = failed => Err(error),
         pushed = state.broker.push(parts.map(|part| v1::PushRequest { part })) => pushed,
-    }
+    };
+    let answer = answer?;
+    Ok(PushedSession { answer, left_out: told.try_recv().unwrap_or_default() })
 }
 
 /// An export after its first message.
@@ -250,6 +266,8 @@ struct Export<F> {
     pieces: Streaming<v1::ExportWorkspaceResponse>,
     /// Gets the reason if the export fails.
     fail: oneshot::Sender<Error>,
+    /// Gets what the commits lack, with the name of the newest one.
+    tell: Option<oneshot::Sender<Vec<String>>>,
     /// What a status of the sandbox means.
     explain: F,
 }
@@ -262,7 +280,10 @@ fn export_parts(
         let mut export = export?;
         match export.pieces.message().await {
             Ok(None) => None,
-            Ok(Some(v1::ExportWorkspaceResponse { data, commit, .. })) => {
+            Ok(Some(v1::ExportWorkspaceResponse { data, commit, left_out, .. })) => {
+                if let Some(tell) = export.tell.take_if(|_| !commit.is_empty()) {
+                    drop(tell.send(left_out));
+                }
                 let commit = (!commit.is_empty()).then_some(Part::Commit(commit));
                 let parts: Vec<_> = commit.into_iter().chain([Part::Data(data)]).map(Some).collect();
                 Some((parts, Some(export)))
