@@ -2,6 +2,7 @@
 
 use crate::{
     markdown::{self, Subject},
+    meaning::modes,
     node::{KeyPath, Node, Origin},
     problem::{Problem, Problems},
     syntax::{jsonc, yaml},
@@ -35,7 +36,9 @@ impl Document {
     pub fn json(level: Level, file: &str, text: &str) -> Result<Self, Problems> {
         let start = start(level, file);
         check_bytes(&start, text)?;
-        Ok(Self { level, bytes: text.len(), root: jsonc::parse(&start, text)?, file: start.file })
+        let mut root = jsonc::parse(&start, text)?;
+        modes::to_agents(&mut root);
+        Ok(Self { level, bytes: text.len(), root, file: start.file })
     }
 
     /// Parses YAML.
@@ -55,7 +58,14 @@ impl Document {
     pub fn markdown(level: Level, file: &str, subject: Subject<'_>, text: &str) -> Result<Self, Problems> {
         let start = start(level, file);
         check_bytes(&start, text)?;
-        Ok(Self { level, bytes: text.len(), root: markdown::parse(&start, subject, text)?, file: start.file })
+        let mut root = markdown::parse(&start, subject, text)?;
+        modes::to_agents(&mut root);
+        Ok(Self { level, bytes: text.len(), root, file: start.file })
+    }
+
+    /// Removes every value except those at `path`, which has the keys of each depth.
+    pub(crate) fn keep(&mut self, path: &[&[&str]]) {
+        self.root.keep(path);
     }
 
     /// Its level.

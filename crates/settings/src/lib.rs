@@ -1,4 +1,5 @@
-//! Settings in OpenCode's format (`opencode.json`, `.opencode/agent/*.md`, `.opencode/command/*.md`), and the environments that repositories
+//! Settings in OpenCode's format (`opencode.json`, `.opencode/agent/*.md`, `.opencode/mode/*.md`, `.opencode/command/*.md`), what Claude Code's
+//! `.claude/settings.json` forbids, and the environments that repositories
 //! propose (`.flotilla/config.yaml`): parsed, merged by level, and explained with their origins. Pure: this crate reads no file and no environment; texts and look-ups are arguments.
 //!
 //! The steps: [`document::Document::json`] or [`markdown`](document::Document::markdown) → `substitute` →
@@ -11,6 +12,7 @@ pub mod meaning;
 pub mod merge;
 pub mod models;
 pub mod node;
+mod overlay;
 pub mod problem;
 pub mod proposal;
 pub mod repository;
@@ -184,16 +186,18 @@ impl SubtaskFiles {
 }
 
 impl Settings {
-    /// The lists of rules that bind `agent`, one for each level that defines any; the strictest verdict counts
-    /// ([`domain::policy::permission::strictest`]). Inside a level the agent's own rules come after those for every agent.
+    /// The lists of rules that bind `agent`, one for each level that defines any, and the limits of each level; the strictest verdict
+    /// counts ([`domain::policy::permission::strictest`]). Inside a list the agent's own rules come after those for every agent.
     pub fn rules(&self, agent: &str) -> Vec<Rules> {
         let own = self.agents.get(agent).map_or(&[][..], |agent| &agent.permission);
         let of = |lists: &[LevelRules], level| {
-            let lists = lists.iter().filter(move |list| list.level == level);
+            let lists = lists.iter().filter(move |list| list.level == level && !list.is_limit);
             lists.flat_map(|list| list.rules.0.clone()).collect::<Vec<_>>()
         };
         let lists = Level::ALL.map(|level| Rules([of(&self.permission, level), of(own, level)].concat()));
-        lists.into_iter().filter(|rules| !rules.0.is_empty()).collect()
+        let limits = self.permission.iter().chain(own).filter(|list| list.is_limit);
+        let limits = limits.map(|list| list.rules.clone());
+        lists.into_iter().filter(|rules| !rules.0.is_empty()).chain(limits).collect()
     }
 }
 
@@ -238,6 +242,8 @@ pub struct LevelRules {
     pub level: Level,
     /// In order: the last rule that matches decides.
     pub rules: Rules,
+    /// Whether the list binds by itself, whatever the other rules of its level say.
+    pub is_limit: bool,
 }
 
 /// An agent, or the changes to a built-in one.

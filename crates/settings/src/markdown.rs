@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub enum Kind {
     /// An agent; the body is its prompt.
     Agent,
+    /// An agent for prompts, in OpenCode's older form; the body is its prompt.
+    Mode,
     /// A command; the body is its template.
     Command,
 }
@@ -34,6 +36,7 @@ impl Kind {
     fn keys(self) -> (&'static str, &'static str) {
         match self {
             Self::Agent => ("agent", "prompt"),
+            Self::Mode => ("mode", "prompt"),
             Self::Command => ("command", "template"),
         }
     }
@@ -42,7 +45,7 @@ impl Kind {
 /// The agent or command that a file describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject<'a> {
-    /// Whether it is an agent or a command.
+    /// Whether it is an agent, a mode or a command.
     pub kind: Kind,
     /// Its name.
     pub name: &'a str,
@@ -55,6 +58,7 @@ pub fn subject_of(path: &str) -> Option<Subject<'_>> {
     let (folder, rest) = path[at + dir.len()..].split_once('/')?;
     let kind = match folder {
         "agent" | "agents" => Kind::Agent,
+        "mode" | "modes" => Kind::Mode,
         "command" | "commands" => Kind::Command,
         _ => return None,
     };

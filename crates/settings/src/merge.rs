@@ -6,8 +6,12 @@ use crate::{
     document::Document,
     meaning::providers,
     meaning::reader::{Ignored, Reader},
-    meaning::settings::KNOWN,
+    meaning::{
+        rules::{AGENT_RULES, ROOT_RULES},
+        settings::KNOWN,
+    },
     node::{Content, Entry, KeyPath, Node, Origin},
+    overlay::overlay_entries,
     problem::{Problem, Problems},
 };
 use domain::{
@@ -15,11 +19,7 @@ use domain::{
     limits::{ENVIRONMENT_SECRETS_MAX, SETTINGS_BYTES_MAX, SETTINGS_FILES_MAX},
     policy::level::Level,
 };
-use std::{
-    collections::{HashMap, HashSet},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 /// The result of a merge. `Debug` shows no secrets.
 pub struct MergedSettings {
@@ -152,18 +152,32 @@ fn check_count(documents: &[Document], what: &str, count: usize, most: usize) ->
     problems
 }
 
-/// Overlays the root of a file on the earlier files: appends its `instructions`, and overlays everything else.
+/// Overlays the root of a file on the earlier files: appends its `instructions` and `permissions`, and overlays everything else.
 fn overlay_root(base: &mut Node, over: Node) {
     let (Content::Map(entries), Content::Map(more)) = (&mut base.value, over.value) else { return };
-    let (added, more): (Vec<_>, Vec<_>) = more.into_iter().partition(|entry| &*entry.key == "instructions");
-    for entry in added {
-        add_instructions(entries, entry);
+    for entry in more {
+        match &*entry.key {
+            "instructions" => add_items(entries, entry),
+            "permissions" => add_permissions(entries, entry),
+            _ => overlay_entries(entries, vec![entry]),
+        }
     }
-    overlay_entries(entries, more);
+}
+
+/// Appends to each list of Claude Code's permissions: no file takes back what another one forbids.
+fn add_permissions(entries: &mut Vec<Entry>, over: Entry) {
+    let Content::Map(more) = over.node.value else { return };
+    let at = entries.iter().position(|entry| entry.key == over.key).unwrap_or_else(|| {
+        let node = Node { origin: over.node.origin, value: Content::Map(vec![]) };
+        entries.push(Entry { key: over.key, origin: over.origin, node });
+        entries.len() - 1
+    });
+    let Content::Map(lists) = &mut entries[at].node.value else { return };
+    more.into_iter().for_each(|list| add_items(lists, list));
 }
 
 /// Appends the ones that are not in the list yet.
-fn add_instructions(entries: &mut Vec<Entry>, over: Entry) {
+fn add_items(entries: &mut Vec<Entry>, over: Entry) {
     let Content::List(more) = over.node.value else { return };
     let at = entries.iter().position(|entry| entry.key == over.key).unwrap_or_else(|| {
         let node = Node { origin: over.node.origin, value: Content::List(vec![]) };
@@ -176,28 +190,6 @@ fn add_instructions(entries: &mut Vec<Entry>, over: Entry) {
     items.extend(more.into_iter().filter(|item| text(item).is_some_and(|text| seen.insert(text))));
 }
 
-/// Overlays one value on another: objects member by member, everything else as a whole.
-fn overlay(base: &mut Node, over: Node) {
-    match (&mut base.value, over) {
-        (Content::Map(entries), Node { value: Content::Map(more), origin: _ }) => {
-            overlay_entries(entries, more)
-        }
-        (_, over) => *base = over,
-    }
-}
-
-/// An existing key keeps its position, as in OpenCode; a new key comes last.
-fn overlay_entries(entries: &mut Vec<Entry>, more: Vec<Entry>) {
-    let index: HashMap<_, _> =
-        entries.iter().enumerate().map(|(at, entry)| (Arc::clone(&entry.key), at)).collect();
-    for entry in more {
-        match index.get(&entry.key) {
-            Some(at) => overlay(&mut entries[*at].node, entry.node),
-            None => entries.push(entry),
-        }
-    }
-}
-
 /// Separates the restrictions, including those of agents, and drops values without effect. Returns the rest first.
 fn split(root: Node) -> (Node, Node) {
     let Node { origin, value } = root;
@@ -205,9 +197,10 @@ fn split(root: Node) -> (Node, Node) {
     for entry in entries_of(value) {
         let Entry { key, origin, node } = entry;
         match &*key {
-            "permission" | "tools" | "enabled_providers" | "disabled_providers" | "environment" => {
-                rules.push(Entry { key, origin, node });
+            "enabled_providers" | "disabled_providers" | "environment" => {
+                rules.push(Entry { key, origin, node })
             }
+            name if ROOT_RULES.contains(&name) => rules.push(Entry { key, origin, node }),
             "provider" => rules.push(Entry { key, origin, node: providers::effective(node) }),
             "agent" => {
                 let (agents, permissions) = split_agents(node);
@@ -226,7 +219,7 @@ fn split_agents(agents: Node) -> (Node, Node) {
     let (mut rest, mut rules) = (vec![], vec![]);
     for Entry { key, origin, node } in entries_of(agents.value) {
         let at = node.origin;
-        let is_rules = |entry: &Entry| ["permission", "tools"].contains(&&*entry.key);
+        let is_rules = |entry: &Entry| AGENT_RULES.contains(&&*entry.key);
         let (own_rules, own): (Vec<_>, Vec<_>) = entries_of(node.value).into_iter().partition(is_rules);
         let of = |entries| Entry {
             key: Arc::clone(&key),

@@ -101,6 +101,15 @@ impl Node {
         Self { origin, value: Content::Text { text, written: None } }
     }
 
+    /// Removes every value except those at `path`, which has the keys of each depth.
+    pub(crate) fn keep(&mut self, path: &[&[&str]]) {
+        let (Some((first, rest)), Content::Map(entries)) = (path.split_first(), &mut self.value) else {
+            return;
+        };
+        entries.retain(|entry| first.contains(&&*entry.key));
+        entries.iter_mut().for_each(|entry| entry.node.keep(rest));
+    }
+
     /// The string; `None` for any other value.
     pub(crate) fn as_text(&self) -> Option<&str> {
         if let Content::Text { text, .. } = &self.value { Some(text) } else { None }

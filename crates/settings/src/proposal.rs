@@ -13,9 +13,9 @@ use crate::{
     merge::merge,
     node::{Content, Entry, KeyPath, Node, Step},
     problem::{Problem, Problems},
-    substitute::{Reference, Refusal},
+    substitute::Refusal,
 };
-use domain::policy::level::Level;
+use domain::policy::{level::Level, reference::Reference};
 use draft::Draft;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub fn find(files: &[(&str, &str)]) -> Result<Option<Proposal>, Problems> {
 /// One syntax error, or the mistakes in the restrictions.
 pub(crate) fn restrictions(text: &str) -> Result<Document, Problems> {
     let mut document = parse(Level::Repository, text)?;
-    keep(&mut document.root, &[&[ENVIRONMENT], &["network"], &["allow", "ask"]]);
+    document.keep(&[&[ENVIRONMENT], &["network"], &["allow", "ask"]]);
     merge(std::slice::from_ref(&document))?;
     Ok(document)
 }
@@ -95,13 +95,6 @@ fn parse(level: Level, text: &str) -> Result<Document, Problems> {
         entries.retain(|entry| &*entry.key != ENVIRONMENT || entry.node.value != Content::Null);
     }
     Ok(document)
-}
-
-/// Removes every value except those at `path`, which has the keys of each depth.
-fn keep(node: &mut Node, path: &[&[&str]]) {
-    let (Some((first, rest)), Content::Map(entries)) = (path.split_first(), &mut node.value) else { return };
-    entries.retain(|entry| first.contains(&&*entry.key));
-    entries.iter_mut().for_each(|entry| keep(&mut entry.node, rest));
 }
 
 /// Checks a draft as settings.

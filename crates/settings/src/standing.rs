@@ -1,14 +1,8 @@
 //! Settings above repositories: those of the platform, which are in a file, and those of tenants and projects, which the store
 //! holds.
 
-use crate::{
-    document::Document,
-    merge::merge,
-    problem::Problems,
-    proposal,
-    substitute::{Reference, Refusal},
-};
-use domain::policy::level::Level;
+use crate::{document::Document, merge::merge, problem::Problems, proposal, substitute::Refusal};
+use domain::policy::{level::Level, reference::Reference};
 
 /// Parses the settings of the platform. `env` returns variables; only the operator may refer to them.
 ///

@@ -9,16 +9,10 @@ use crate::{
     node::{Content, KeyPath, Node, Step},
     problem::{Problem, Problems, shown_text},
 };
-use domain::limits::SETTINGS_BYTES_MAX;
-
-/// A reference in a string.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reference<'a> {
-    /// A variable of the environment.
-    Env(&'a str),
-    /// A file, as it was written: relative to the settings file, absolute, or under `~/`.
-    File(&'a str),
-}
+use domain::{
+    limits::SETTINGS_BYTES_MAX,
+    policy::reference::{Reference, next},
+};
 
 /// Why a reference is refused. People see it, so it names no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,8 +26,8 @@ impl Document {
     /// Replaces every reference. Removes white space at both ends of a file's text, as OpenCode does.
     ///
     /// # Errors
-    /// The references that `lookup` refused, and strings that became too long, each with its position. The document is then only
-    /// partly changed: drop it.
+    /// The references that `lookup` refused, and strings that became too long, each with its position. These strings stay as they are;
+    /// the others are replaced, and a later call does not replace them again.
     pub fn substitute(&mut self, lookup: &mut Lookup<'_>) -> Result<(), Problems> {
         let mut pass =
             Pass { lookup, bytes: self.bytes, path: KeyPath::default(), problems: Problems::default() };
@@ -110,14 +104,15 @@ impl Pass<'_, '_> {
                 Reference::Env(_) => value.as_str(),
                 Reference::File(_) => value.trim(),
             };
-            self.bytes = self.bytes.saturating_add(value.len());
-            if self.bytes > SETTINGS_BYTES_MAX {
+            let bytes = self.bytes.saturating_add(value.len());
+            if bytes > SETTINGS_BYTES_MAX {
                 return Err((format!("at most {SETTINGS_BYTES_MAX} bytes in all"), "more".to_owned()));
             }
             if value.contains('\0') {
                 let found = "NUL in the replacement of a reference".to_owned();
                 return Err(("a text without NUL".to_owned(), found));
             }
+            self.bytes = bytes;
             out.push_str(before);
             out.push_str(value);
             (rest, is_changed) = (after, true);
@@ -125,23 +120,4 @@ impl Pass<'_, '_> {
         out.push_str(rest);
         Ok(is_changed.then_some(out))
     }
-}
-
-/// Returns the first reference of a string, with the text before and after it. Skips braces that are not a reference.
-fn next(text: &str) -> Option<(&str, Reference<'_>, &str)> {
-    for (at, _) in text.match_indices('{') {
-        let (before, rest) = text.split_at(at);
-        let (is_env, rest) = match (rest.strip_prefix("{env:"), rest.strip_prefix("{file:")) {
-            (Some(rest), _) => (true, rest),
-            (None, Some(rest)) => (false, rest),
-            (None, None) => continue,
-        };
-        // If no closing brace follows this one, none follows a later one.
-        let (name, after) = rest.split_once('}')?;
-        if !name.is_empty() {
-            let reference = if is_env { Reference::Env(name) } else { Reference::File(name) };
-            return Some((before, reference, after));
-        }
-    }
-    None
 }

@@ -391,3 +391,64 @@ async fn an_agent_that_the_repository_does_not_have_is_refused_when_its_files_ar
     assert_eq!(outcome, "done");
     assert!(of_session(&stack, &session).pop().unwrap().to_string().contains("You review."));
 }
+
+#[tokio::test]
+async fn settings_that_other_programs_wrote_take_nothing_along_and_restrict() {
+    let stack = Stack::start().await;
+    let settings = json!({
+        "mode": {"build": {"tools": {"bash": false}}}, "instructions": ["docs/rules.md"],
+        "agent": {"planner": {"mode": "primary", "prompt": "{file:./prompts/planner.txt}"},
+                  "lost": {"prompt": "{file:prompts/none.txt}", "description": "has no text"}},
+    });
+    let repository = testkit::git::repository(&[
+        ("opencode.json", &settings.to_string()),
+        ("prompts/planner.txt", "You plan it all.\n"),
+        ("docs/rules.md", "Mind the docs.\n"),
+        (
+            ".opencode/agent/reviewer.md",
+            "---\ndescription: Reviews\ntools: Read, Grep, Glob\nmodel: sonnet\n---\nYou review.",
+        ),
+        (
+            ".opencode/command/ship.md",
+            "---\nargument-hint: [issue] [priority]\nallowed-tools: Bash(git:*)\n---\n@text shipped $1",
+        ),
+        (".opencode/mode/strict.md", "---\ntools:\n  write: false\n---\nYou are strict."),
+        (".claude/settings.json", r#"{"permissions": {"deny": ["Read(./secret.txt)"]}}"#),
+        ("secret.txt", "hush\n"),
+    ]);
+    let session = stack.session_on(&repository).await;
+    let bash = tool("bash", &json!({"command": "echo BASH RAN"}));
+    let read = tool("read", &json!({"filePath": "/workspace/secret.txt"}));
+    let (outcome, transcript) = run(&stack.api, &session, &format!("{bash}\n{read}\n@text over")).await;
+    assert_eq!(outcome, "done");
+    let told = transcript.events.iter().find(|event| event.kind == "session.error").expect("it is told");
+    let told = told.properties.to_string();
+    for part in ["agent.lost.prompt", "prompts/none.txt is no file of the commit", "agent.reviewer.model"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("planner") && !told.contains("ship"), "{told}");
+    let refused = "The user has specified a rule which prevents you from using this specific tool call. Do the work without it.";
+    let calls = stack.api.tool_calls(&session).await;
+    let results: Vec<&str> = calls.iter().map(|call| call.result.as_str()).collect();
+    assert_eq!(results, [refused; 2]);
+
+    let requests = || of_session(&stack, &session);
+    for (agent, text, tools) in [
+        ("planner", "You plan it all.", ["bash", "edit"].as_slice()),
+        ("reviewer", "You review.", &["read", "grep", "glob"]),
+        ("strict", "You are strict.", &["bash", "read"]),
+    ] {
+        let (outcome, _) = prompt_as(&stack, &session, agent, "@text on").await;
+        assert_eq!(outcome, "done", "{agent}");
+        let request = requests().pop().unwrap();
+        let system = request["messages"].to_string() + &request["system"].to_string();
+        assert!(system.contains(text) && system.contains("Mind the docs."), "{agent}: {system}");
+        let offered = request["tools"].to_string();
+        for name in ["bash", "edit", "read", "grep", "glob"] {
+            let is_offered = offered.contains(&format!("\"{name}\""));
+            assert!(!tools.contains(&name) || is_offered, "{agent} has {name}: {offered}");
+        }
+        assert_eq!(offered.contains("\"write\""), agent == "planner", "{agent}: {offered}");
+        assert_eq!(offered.contains("\"bash\""), agent != "reviewer", "{agent}: {offered}");
+    }
+}

@@ -16,7 +16,7 @@ use rpc::v1::{
 use serde_json::{Value, json};
 use settings::{
     document::Document,
-    repository::{UnclearRestriction, configure, is_settings},
+    repository::{UnclearRestriction, configure, is_settings, named_files},
 };
 use std::{
     fs,
@@ -210,7 +210,7 @@ fn lines(explained: &ExplainSettingsResponse) -> Vec<String> {
         .collect();
     lines.extend(ignored.iter().map(|origin| format!("{} has no effect  ({})", origin.path, place(origin))));
     if !problems.is_empty() {
-        lines.push(format!("Of these files only the permissions apply:\n{problems}"));
+        lines.push(format!("Left out because of mistakes:\n{problems}"));
     }
     lines
 }
@@ -237,16 +237,17 @@ fn objects(explained: &ExplainSettingsResponse) -> Vec<Value> {
     settings.chain(ignored).chain(problem).collect()
 }
 
-/// The settings files, with their paths in git.
+/// The settings files, with their paths in git, and the files that they name.
 fn files(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut found = vec![];
-    let mut waiting = vec![directory.to_owned(), directory.join(".opencode")];
+    let opencode = directory.join(".opencode");
+    let mut waiting = vec![directory.to_owned(), directory.join(".claude"), opencode.clone()];
     while let Some(next) = waiting.pop() {
         let Ok(entries) = fs::read_dir(&next) else { continue };
         for entry in entries {
             let entry = entry.with_context(|| format!("read {}", next.display()))?;
             let (path, kind) = (entry.path(), entry.file_type().context("read a file type")?);
-            if kind.is_dir() && next != directory {
+            if kind.is_dir() && next.starts_with(&opencode) {
                 waiting.push(path);
                 continue;
             }
@@ -255,6 +256,16 @@ fn files(directory: &Path) -> Result<Vec<(String, String)>> {
                 let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
                 found.push((name.to_owned(), String::from_utf8_lossy(&text).into_owned()));
             }
+        }
+    }
+    let settings: Vec<(&str, &str)> =
+        found.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    for name in named_files(&settings) {
+        let path = directory.join(&name);
+        let is_file = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
+        // One that cannot be read is a mistake of the settings that name it.
+        if let (true, Ok(text)) = (is_file, input::read_text(&path, limits::SETTINGS_FILE_BYTES_MAX)) {
+            found.push((name, text));
         }
     }
     Ok(found)

@@ -2,9 +2,13 @@
 
 use crate::{
     Agent, Compaction, LostWorkspace, Settings, SubtaskFiles, ToolOutput,
-    meaning::reader::{Reader, TextList},
+    meaning::{
+        reader::{Reader, TextList},
+        rules::{self, AGENT_RULES, ROOT_RULES, RuleLists},
+    },
     models::Models,
     node::{Content, Node},
+    problem::shown_text,
 };
 use domain::{
     conversation::{command::Command, message::ModelRef},
@@ -20,7 +24,7 @@ const SETTINGS_TOOL_OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 const SETTINGS_TOOL_OUTPUT_LINES_MAX: u64 = 50_000;
 
 /// Keys that have an effect in Flotilla.
-pub(crate) const KNOWN: [&str; 17] = [
+pub(crate) const KNOWN: [&str; 19] = [
     "agent",
     "command",
     "compaction",
@@ -30,8 +34,10 @@ pub(crate) const KNOWN: [&str; 17] = [
     "environment",
     "instructions",
     "lost_workspace",
+    "mode",
     "model",
     "permission",
+    "permissions",
     "provider",
     "small_model",
     "snapshot",
@@ -40,7 +46,7 @@ pub(crate) const KNOWN: [&str; 17] = [
     "tools",
 ];
 /// Keys of OpenCode that have no effect in Flotilla: accepted and reported.
-const IGNORED: [&str; 24] = [
+const IGNORED: [&str; 23] = [
     "$schema",
     "attachment",
     "autoshare",
@@ -53,7 +59,6 @@ const IGNORED: [&str; 24] = [
     "logLevel",
     "lsp",
     "mcp",
-    "mode",
     "plugin",
     "reference",
     "references",
@@ -71,7 +76,7 @@ impl Reader {
     /// Reads the root.
     pub(crate) fn settings(&mut self, root: &Node) -> Settings {
         let mut settings = Settings::default();
-        let (mut tools, mut permission, mut models) = (vec![], vec![], Models::default());
+        let (mut lists, mut models) = (RuleLists::default(), Models::default());
         self.fields(root, |reader, entry| {
             let node = &entry.node;
             match &*entry.key {
@@ -80,8 +85,9 @@ impl Reader {
                 "default_agent" => settings.default_agent = reader.text(node),
                 "agent" => reader.agents(node, &mut settings),
                 "command" => reader.commands(node, &mut settings),
-                "permission" => permission = reader.permission(node),
-                "tools" => tools = reader.tools(node),
+                // Its object became a part of `agent`.
+                "mode" => reader.expected(node, "an object"),
+                key if ROOT_RULES.contains(&key) => reader.rules(entry, &mut lists),
                 "provider" => models.providers = reader.providers(node),
                 "enabled_providers" => models.enabled = Some(reader.names(node)),
                 "disabled_providers" => models.disabled = reader.names(node),
@@ -96,7 +102,7 @@ impl Reader {
                 _ => reader.unknown(entry, &KNOWN),
             }
         });
-        settings.permission = self.level_rules(root, tools, permission);
+        settings.permission = self.level_rules(root, lists);
         settings.models = if models == Models::default() { vec![] } else { vec![models] };
         settings
     }
@@ -113,10 +119,12 @@ impl Reader {
 
     fn agent(&mut self, node: &Node) -> Agent {
         let (mut agent, mut older_steps) = (Agent::default(), None);
-        let (mut tools, mut permission) = (vec![], vec![]);
+        let mut lists = RuleLists::default();
         self.fields(node, |reader, entry| {
             let node = &entry.node;
             match &*entry.key {
+                // Claude Code's word for the model of the session.
+                "model" if node.as_text() == Some("inherit") => {}
                 "model" => agent.model = reader.model(node),
                 "variant" => agent.variant = reader.text(node),
                 "prompt" => agent.prompt = reader.text(node),
@@ -125,12 +133,12 @@ impl Reader {
                 "files" => agent.files = reader.subtask_files(node),
                 "hidden" => agent.hidden = reader.flag(node),
                 "steps" => agent.steps = reader.steps(node),
-                // OpenCode's older name for it.
-                "maxSteps" => older_steps = reader.steps(node),
+                // OpenCode's older name for it, and Claude Code's name.
+                "maxSteps" | "maxTurns" => older_steps = reader.steps(node),
                 "temperature" => agent.temperature = reader.number(node),
                 "top_p" => agent.top_p = reader.number(node),
-                "permission" => permission = reader.permission(node),
-                "tools" => tools = reader.tools(node),
+                key if AGENT_RULES.contains(&key) => reader.rules(entry, &mut lists),
+                key if rules::may_restrict(key) => reader.unknown(entry, &AGENT_RULES),
                 "disable" => agent.disable = reader.flag(node),
                 "color" => reader.ignore(entry),
                 "options" => reader.fields(node, |_, option| {
@@ -144,7 +152,7 @@ impl Reader {
             }
         });
         agent.steps = agent.steps.or(older_steps);
-        agent.permission = self.level_rules(node, tools, permission);
+        agent.permission = self.level_rules(node, lists);
         agent
     }
 
@@ -159,7 +167,7 @@ impl Reader {
     }
 
     fn command(&mut self, node: &Node) -> Command {
-        let (mut command, mut has_template) = (Command::default(), false);
+        let (mut command, mut has_template, mut restriction) = (Command::default(), false, None);
         self.fields(node, |reader, entry| {
             let node = &entry.node;
             match &*entry.key {
@@ -172,12 +180,18 @@ impl Reader {
                 "model" => command.model = reader.model(node),
                 "variant" => command.variant = reader.text(node),
                 "subtask" => command.subtask = reader.flag(node),
-                _ => {
-                    let keys = ["template", "description", "agent", "model", "variant", "subtask"];
-                    reader.unknown(entry, &keys);
-                }
+                // In Claude Code it only saves questions while the command runs: it permits, and a repository cannot.
+                "allowed-tools" => reader.ignore(entry),
+                key if AGENT_RULES.contains(&key) || rules::may_restrict(key) => restriction = Some(entry),
+                // Other programs write further keys, such as `argument-hint`. Report them, because one may be a typo.
+                _ => reader.ignore(entry),
             }
         });
+        if let Some(entry) = restriction {
+            // Without what it restricts, the command would do too much.
+            let expected = "a command without restrictions, which belong to the agent that it names";
+            self.problem(&entry.origin, expected, &shown_text(&entry.key));
+        }
         if !has_template && matches!(node.value, Content::Map(_)) {
             self.problem(&node.origin, "a template", "none");
         }

@@ -10,6 +10,9 @@ use domain::limits::SETTINGS_DEPTH_MAX;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, StrInput};
 use std::{borrow::Cow, sync::Arc};
 
+/// A key of Claude Code's commands whose value is a text for people, such as `[issue] [priority]`.
+const FREE_TEXT: &str = "argument-hint";
+
 /// The position of a character: `line` and `column` from 0, in the file that begins at `start`.
 pub(crate) fn place(start: &Origin, line: usize, column: usize) -> Origin {
     let from_one = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1);
@@ -38,8 +41,8 @@ pub(crate) fn parse(start: &Origin, text: &str) -> Result<Node, Problems> {
     builder.problems.or(root)
 }
 
-/// Quotes the value of a top-level `key: value` if it contains a colon that YAML would read as another key. People write such
-/// descriptions, and OpenCode accepts them.
+/// Quotes the value of a top-level `key: value` if it contains a colon that YAML would read as another key, or is a hint about arguments. People
+/// write such values, and OpenCode or Claude Code accept them.
 fn with_quotes<'a>(line: &'a str) -> Cow<'a, str> {
     let is_name = |key: &str| {
         !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && key != "-"
@@ -48,6 +51,10 @@ fn with_quotes<'a>(line: &'a str) -> Cow<'a, str> {
         return Cow::Borrowed(line);
     };
     let value = value.trim();
+    let is_quoted = value.starts_with(['"', '\'', '|', '>', '#']);
+    if key == FREE_TEXT && !value.is_empty() && !is_quoted {
+        return Cow::Owned(format!("{key}: '{}'", value.replace('\'', "''")));
+    }
     let is_plain = !value.starts_with(['"', '\'', '|', '>', '[', '{', '&', '*', '!', '#']);
     if is_plain && (value.contains(": ") || value.ends_with(':')) {
         return Cow::Owned(format!("{key}: '{}'", value.replace('\'', "''")));

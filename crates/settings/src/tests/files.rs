@@ -6,7 +6,7 @@ use crate::{
     document::Document,
     markdown::{Kind, Subject, subject_of},
     models::{Limit, Models, ProviderModels},
-    substitute::{Reference, Refusal},
+    substitute::Refusal,
 };
 use domain::{
     conversation::{command::Command, message::ModelRef},
@@ -18,6 +18,7 @@ use domain::{
         agent::Mode,
         level::Level,
         permission::Verdict::{self, Allow, Ask, Deny},
+        reference::Reference,
     },
 };
 use proptest::prelude::*;
@@ -183,7 +184,7 @@ fn every_mistake_is_told_with_its_place() {
   "snapshot": "yes",
   "environment": {"imgae": "x", "network": {"allow": ["*", "pypi.org"], "deny": []}}
 }"#;
-    let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, disabled_providers, enabled_providers, environment, instructions, lost_workspace, model, permission, provider, small_model, snapshot, subagent_depth, tool_output, tools, found an unknown key
+    let want = r#"opencode.json:2:3: modle: expected one of agent, command, compaction, default_agent, disabled_providers, enabled_providers, environment, instructions, lost_workspace, mode, model, permission, permissions, provider, small_model, snapshot, subagent_depth, tool_output, tools, found an unknown key
 opencode.json:3:12: model: expected a model as "provider/model", found "claude"
 opencode.json:4:18: small_model: expected a text, found null
 opencode.json:5:28: agent.é.steps: expected a whole number from 1 to 4294967295, found 0

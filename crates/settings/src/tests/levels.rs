@@ -170,9 +170,9 @@ fn every_value_is_explained_with_its_origin() {
         .map(|row| format!("{} = {} ({} {})", row.path, row.value, row.origin.level.as_str(), row.origin))
         .collect();
     let want = [
+        "model = \"c/d\" (repository opencode.json:1:11)",
         "instructions[0] = \"a\" (tenant tenant.json:1:66)",
         "instructions[1] = \"b\" (repository opencode.json:1:35)",
-        "model = \"c/d\" (repository opencode.json:1:11)",
         "agent.x.steps = 3 (repository opencode.json:2:27)",
         "agent.x.apiKey = \"***\" (repository opencode.json:2:40)",
         "agent.x.headers.X = \"***\" (repository opencode.json:2:65)",

@@ -7,7 +7,10 @@ use super::{
     meta::Meta,
 };
 use crate::{code::Code, error::Error, isolation::launch::Mount, layout, session::state::Session};
-use domain::limits;
+use domain::{
+    limits,
+    policy::reference::{self, SETTINGS_REFERENCES_MAX},
+};
 use prost::Message as _;
 use rpc::v1;
 use std::{io, path::Path, time::Duration};
@@ -35,7 +38,7 @@ pub(super) fn keep(session: &Session, configuration: &v1::ConfigurationFiles) ->
         .map_err(Error::io("keep the repository's configuration"))
 }
 
-/// Reads the configuration that a repository has in a commit. The user `uid` has its files, which are in `build`.
+/// Reads the configuration that a repository has in a commit, with the files that it names. The user `uid` has its files, which are in `build`.
 ///
 /// # Errors
 /// Those of the helper.
@@ -45,24 +48,66 @@ pub(super) async fn read_from_commit(
     uid: u32,
     commit: &str,
 ) -> Result<v1::ConfigurationFiles, Error> {
-    let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
-    let task = Task {
-        script: SCRIPT,
-        arguments: vec![
-            commit.to_owned(),
-            limits::SETTINGS_FILE_BYTES_MAX.to_string(),
-            limits::SETTINGS_BYTES_MAX.to_string(),
-            limits::SETTINGS_FILES_MAX.to_string(),
-        ],
-        mounts: vec![Mount::read(build, "/workspace")],
-        queue: Queue::Quick,
-        ..Task::new(session.key.tenant, uid, time_limit)
-    };
-    let output = session.shared.helpers.run(task, limits::SETTINGS_BYTES_MAX + HEADS_BYTES_MAX).await?;
-    let configuration = if output.code == 0 { parse(&output.stdout) } else { None };
-    let broken =
-        || refused(Code::Internal, "the repository's configuration could not be read", &output.stderr);
-    configuration.ok_or_else(broken)
+    let source = Source { session, build, uid, commit };
+    let mut configuration =
+        source.read(limits::SETTINGS_BYTES_MAX, limits::SETTINGS_FILES_MAX, vec![]).await?;
+    let named = named_files(&configuration);
+    if named.is_empty() {
+        return Ok(configuration);
+    }
+    let bytes: usize = configuration.files.iter().map(|file| file.text.len()).sum();
+    let left = limits::SETTINGS_BYTES_MAX.saturating_sub(bytes);
+    let v1::ConfigurationFiles { files, left_out, too_large } =
+        source.read(left, SETTINGS_REFERENCES_MAX, named).await?;
+    configuration.files.extend(files);
+    configuration.left_out.extend(left_out);
+    configuration.too_large.extend(too_large);
+    Ok(configuration)
+}
+
+/// The files that the configuration names and that are not among its own.
+fn named_files(configuration: &v1::ConfigurationFiles) -> Vec<String> {
+    let mut named: Vec<String> =
+        configuration.files.iter().flat_map(|file| reference::files(&file.path, &file.text)).collect();
+    named.retain(|path| configuration.files.iter().all(|file| file.path != *path));
+    named.sort();
+    named.dedup();
+    named.truncate(SETTINGS_REFERENCES_MAX);
+    named
+}
+
+/// A commit of a repository.
+struct Source<'a> {
+    session: &'a Session,
+    build: &'a Path,
+    uid: u32,
+    commit: &'a str,
+}
+
+impl Source<'_> {
+    /// Reads the `named` files, or the configuration if there are none: at most this many bytes and files.
+    async fn read(
+        &self,
+        bytes_max: usize,
+        files_max: usize,
+        named: Vec<String>,
+    ) -> Result<v1::ConfigurationFiles, Error> {
+        let time_limit = Duration::from_millis(limits::WORKSPACE_HELPER_MS);
+        let bounds = [limits::SETTINGS_FILE_BYTES_MAX, bytes_max, files_max].map(|bound| bound.to_string());
+        let task = Task {
+            script: SCRIPT,
+            arguments: std::iter::once(self.commit.to_owned()).chain(bounds).chain(named).collect(),
+            mounts: vec![Mount::read(self.build, "/workspace")],
+            queue: Queue::Quick,
+            ..Task::new(self.session.key.tenant, self.uid, time_limit)
+        };
+        let helpers = &self.session.shared.helpers;
+        let output = helpers.run(task, limits::SETTINGS_BYTES_MAX + HEADS_BYTES_MAX).await?;
+        let configuration = if output.code == 0 { parse(&output.stdout) } else { None };
+        let broken =
+            || refused(Code::Internal, "the repository's configuration could not be read", &output.stderr);
+        configuration.ok_or_else(broken)
+    }
 }
 
 /// Returns the kept files.

@@ -153,6 +153,14 @@ pub(crate) fn configuration_error(problems: &str) -> Error {
     Error::coded("config_invalid", format!("The configuration of the repository is invalid:\n{problems}"))
 }
 
+/// The error that a session shows for parts of the configuration that do not apply.
+pub(crate) fn left_out_error(problems: &str) -> Error {
+    let text = format!(
+        "Parts of the configuration of the repository are left out, and the rest applies:\n{problems}"
+    );
+    Error::coded("config_invalid", text)
+}
+
 /// The error that a session shows for instructions and configuration that are too large to be read.
 pub(crate) fn too_large_error(files: &[v1::UnreadFile]) -> Option<Error> {
     let text = format!("These files of the repository are not read:\n{}", unread(files));

@@ -4,7 +4,7 @@
 use super::session::Session;
 use crate::repository::{
     above::SettingsAbove,
-    guidance::{Guidance, GuidanceError, configuration_error, too_large_error},
+    guidance::{Guidance, GuidanceError, left_out_error, too_large_error},
 };
 use chassis::tasks;
 use domain::{
@@ -69,7 +69,7 @@ impl Opening {
     /// leaves a note about that in the conversation.
     pub(super) fn notices(&self, session: &Session) -> Vec<Event> {
         let Guidance { problems, too_large, environment_notice, .. } = &*self.guidance;
-        let problems = problems.as_deref().map(configuration_error);
+        let problems = problems.as_deref().map(left_out_error);
         let unused = environment_notice.as_ref().map(|notice| notice.error());
         let errors = problems.into_iter().chain(too_large_error(too_large)).chain(unused);
         let mut events: Vec<Event> = errors.map(Event::SessionError).collect();
